@@ -1,0 +1,1 @@
+//! HTTP and OpenAI's JSON: the only place that knows them.

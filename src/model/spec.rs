@@ -1,0 +1,59 @@
+//! GGUF metadata → [`ModelSpec`]: the hyperparameters that a forward pass needs, validated.
+
+use super::arch::Arch;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RopeScaling {
+    None,
+    /// Positions are divided by the factor.
+    Linear {
+        factor: f32,
+    },
+    Yarn {
+        factor: f32,
+        original_context: usize,
+        attn_factor: f32,
+        beta_fast: f32,
+        beta_slow: f32,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub struct ModelSpec {
+    pub arch: &'static Arch,
+    /// `general.name`, or the file's stem.
+    pub name: String,
+    pub vocab_size: usize,
+    pub hidden_dim: usize,
+    pub num_layers: usize,
+    pub num_heads: usize,
+    pub num_kv_heads: usize,
+    pub head_dim: usize,
+    pub ffn_dim: usize,
+    /// The context that the model was trained for, in tokens.
+    pub context_length: usize,
+    pub norm_eps: f32,
+    /// Rotated elements a head.
+    pub rope_dim: usize,
+    pub rope_theta: f32,
+    pub rope_scaling: RopeScaling,
+    /// Tokens a windowed layer sees, itself included.
+    pub sliding_window: Option<usize>,
+    /// Scores are multiplied by this (1/sqrt(head_dim) unless the file says otherwise).
+    pub attn_scale: f32,
+}
+
+impl ModelSpec {
+    /// Does `layer` attend to the sliding window only?
+    pub fn is_windowed(&self, layer: usize) -> bool {
+        self.sliding_window.is_some() && (self.arch.global_every == 0 || (layer + 1) % self.arch.global_every != 0)
+    }
+
+    /// RoPE base of `layer`.
+    pub fn rope_theta_of(&self, layer: usize) -> f32 {
+        match self.arch.local_rope_theta {
+            Some(theta) if self.is_windowed(layer) => theta,
+            _ => self.rope_theta,
+        }
+    }
+}

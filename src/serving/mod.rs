@@ -1,0 +1,1 @@
+//! From a validated request to a stream of text, and back.
