@@ -95,6 +95,9 @@ impl Kernels {
     /// out = x · Wᵀ for matrices that share their input, all in one join; with `accumulate` out += x · Wᵀ.
     pub fn linear(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &mut [(Matrix, &mut Rows)]) {
         let tokens = x.rows;
+        if tokens == 0 {
+            return;
+        }
         scratch.prepare(pool.num_threads(), scratch_len(tokens) + LANES);
         let total: usize = jobs.iter().map(|(m, _)| m.rows).sum();
         let step = (total / (pool.num_threads() * 8)).next_multiple_of(ROW_BLOCK).clamp(ROW_BLOCK, 512);
