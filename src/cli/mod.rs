@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+pub mod bench;
 pub mod inspect;
 pub mod list;
 pub mod logits;
@@ -46,6 +47,8 @@ pub enum Command {
     Tokenize(tokenize::Args),
     /// Render a chat template
     Render(render::Args),
+    /// Measure an engine's speed on a model
+    Bench(bench::Args),
     /// Write the logits at the last position of each prompt
     Logits(logits::Args),
 }
@@ -64,6 +67,7 @@ pub fn main() -> ExitCode {
         Command::Inspect(args) => inspect::run(args),
         Command::Tokenize(args) => tokenize::run(args),
         Command::Render(args) => render::run(args),
+        Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
     };
     match result {

@@ -1,66 +1,125 @@
 //! The engine's own threads: fork-join over indexed tasks, spinning for a bounded time and then parked.
 //!
-//! A decode step joins some 150 times, so waking a sleeping thread each time would cost more than the work;
-//! spinning without bound would starve the other threads of a busy machine.
+//! A decode step joins some 200 times, so waking a sleeping thread each time would cost more than the work. On a busy machine
+//! a worker may not get a processor for milliseconds: the caller then does the tasks itself and waits only for those that a
+//! worker has begun, never for a worker to turn up.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
 
-/// Rounds of `spin_loop` before a thread parks: some tens of microseconds.
-const SPIN_ROUNDS: usize = 20_000;
+/// How long an idle worker spins before it parks.
+const IDLE_SPIN: Duration = Duration::from_micros(100);
+/// How long the caller spins for tasks that workers have begun before it yields its processor.
+const JOIN_SPIN: Duration = Duration::from_micros(20);
 
-type Task = dyn Fn(usize, usize) + Sync;
+type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
+
+/// The most tasks of a job: 20 bits of a ticket.
+const MAX_TASKS: usize = (1 << 20) - 1;
+
+/// A job's number, how many tasks it has, and the next one to do, in one word: whoever adds one to it learns at once which
+/// task is theirs and whether there is one, without reading anything that a newer job may have changed.
+#[derive(Clone, Copy)]
+struct Ticket(u64);
+
+impl Ticket {
+    fn new(job: u64, num_tasks: usize) -> Self {
+        Self(job << 42 | (num_tasks as u64) << 22)
+    }
+
+    fn job(self) -> u64 {
+        self.0 >> 42
+    }
+
+    /// None: all are taken.
+    fn task(self) -> Option<usize> {
+        let (num_tasks, next) = ((self.0 >> 22) & MAX_TASKS as u64, self.0 & 0x3f_ffff);
+        (next < num_tasks).then_some(next as usize)
+    }
+}
 
 struct Shared {
-    /// Raised by one for each job; its change is the signal to start.
-    epoch: AtomicUsize,
-    /// The job: only read between a raised epoch and the worker's check-out.
-    task: Mutex<Option<*const Task>>,
-    next: AtomicUsize,
-    num_tasks: AtomicUsize,
-    /// Workers that have not finished this epoch.
-    busy: AtomicUsize,
+    ticket: AtomicU64,
+    /// The job's closure, by reference: what it points to outlives every task that was taken.
+    task: AtomicPtr<&'static Task<'static>>,
+    done: AtomicUsize,
     parked: Vec<AtomicBool>,
     stop: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
 
-// SAFETY: the task pointer is only dereferenced while `run` keeps its referent alive (see there); all else is Sync.
-unsafe impl Send for Shared {}
-// SAFETY: as above.
-unsafe impl Sync for Shared {}
+impl Shared {
+    /// Does tasks until none is left.
+    fn drain(&self, thread: usize) {
+        while let Some(index) = Ticket(self.ticket.fetch_add(1, AcqRel)).task() {
+            // SAFETY: a taken task keeps its job from ending, so the pointer is this job's and `run` keeps its referent alive.
+            let task = unsafe { *self.task.load(Acquire) };
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(index, thread))) {
+                *self.panic.lock().unwrap_or_else(|e| e.into_inner()) = Some(panic);
+            }
+            self.done.fetch_add(1, Release);
+        }
+    }
+
+    fn work(&self, index: usize) {
+        let mut seen = 0;
+        loop {
+            let idle = Instant::now();
+            while Ticket(self.ticket.load(Acquire)).job() == seen {
+                if !spin(idle, IDLE_SPIN) {
+                    self.parked[index].store(true, SeqCst);
+                    if Ticket(self.ticket.load(SeqCst)).job() == seen {
+                        thread::park();
+                    }
+                    self.parked[index].store(false, SeqCst);
+                }
+            }
+            seen = Ticket(self.ticket.load(Acquire)).job();
+            if self.stop.load(SeqCst) {
+                return;
+            }
+            self.drain(index + 1);
+        }
+    }
+}
+
+/// A while of spinning; false once `limit` has passed.
+fn spin(since: Instant, limit: Duration) -> bool {
+    for _ in 0..32 {
+        std::hint::spin_loop();
+    }
+    since.elapsed() < limit
+}
 
 /// `num_threads - 1` workers beside the calling thread.
 pub struct Pool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
-    handles: Vec<Thread>,
+    job: u64,
 }
 
 impl Pool {
     pub fn new(num_threads: usize) -> Self {
         let num_workers = num_threads.max(1) - 1;
         let shared = Arc::new(Shared {
-            epoch: AtomicUsize::new(0),
-            task: Mutex::new(None),
-            next: AtomicUsize::new(0),
-            num_tasks: AtomicUsize::new(0),
-            busy: AtomicUsize::new(0),
+            ticket: AtomicU64::new(0),
+            task: AtomicPtr::new(std::ptr::null_mut()),
+            done: AtomicUsize::new(0),
             parked: (0..num_workers).map(|_| AtomicBool::new(false)).collect(),
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let workers: Vec<_> = (0..num_workers)
+        let workers = (0..num_workers)
             .map(|i| {
                 let shared = shared.clone();
-                thread::Builder::new().name(format!("engine-{}", i + 1)).spawn(move || worker(&shared, i)).expect("a worker thread starts")
+                thread::Builder::new().name(format!("engine-{}", i + 1)).spawn(move || shared.work(i)).expect("a worker thread starts")
             })
             .collect();
-        let handles = workers.iter().map(|w| w.thread().clone()).collect();
-        Self { shared, workers, handles }
+        Self { shared, workers, job: 0 }
     }
 
     /// Threads that run tasks, the caller's included.
@@ -70,36 +129,40 @@ impl Pool {
 
     /// Calls `task(index, thread)` for every index below `num_tasks`, spread over the threads; returns when all are done.
     /// A panic of any task is raised again here.
-    pub fn run(&mut self, num_tasks: usize, task: &(dyn Fn(usize, usize) + Sync)) {
+    pub fn run(&mut self, num_tasks: usize, task: &Task) {
         if num_tasks <= 1 || self.workers.is_empty() {
             (0..num_tasks).for_each(|i| task(i, 0));
             return;
         }
+        assert!(num_tasks <= MAX_TASKS, "a job has at most {MAX_TASKS} tasks");
         let shared = &*self.shared;
-        // SAFETY: only the lifetime changes. Workers use the pointer between the epoch's rise and their decrement of `busy`,
-        // and this function does not return (nor unwind) before `busy` is zero.
-        let erased = unsafe { std::mem::transmute::<*const (dyn Fn(usize, usize) + Sync), *const Task>(task) };
-        *shared.task.lock().expect("no holder panics") = Some(erased);
-        shared.next.store(0, Relaxed);
-        shared.num_tasks.store(num_tasks, Relaxed);
-        shared.busy.store(self.workers.len(), Relaxed);
-        shared.epoch.fetch_add(1, SeqCst);
-        for (flag, handle) in shared.parked.iter().zip(&self.handles) {
-            if flag.load(SeqCst) {
-                handle.unpark();
+        // SAFETY: only the lifetime changes. The pointer is used by those who took a task, and this function does not return
+        // (nor unwind) before `done` has counted every task.
+        let task: &'static Task<'static> = unsafe { std::mem::transmute::<&Task, &'static Task<'static>>(task) };
+        shared.done.store(0, Relaxed);
+        shared.task.store((&raw const task).cast_mut(), Release);
+        self.publish(num_tasks);
+        self.shared.drain(0);
+        let waiting = Instant::now();
+        while self.shared.done.load(Acquire) != num_tasks {
+            if !spin(waiting, JOIN_SPIN) {
+                thread::yield_now();
             }
         }
-        let mine = catch_unwind(AssertUnwindSafe(|| drain(shared, task, 0)));
-        let mut rounds = 0;
-        while shared.busy.load(Acquire) != 0 {
-            rounds += 1;
-            if rounds < SPIN_ROUNDS { std::hint::spin_loop() } else { thread::yield_now() }
-        }
-        if let Err(panic) = mine {
+        let panic = self.shared.panic.lock().unwrap_or_else(|e| e.into_inner()).take();
+        if let Some(panic) = panic {
             resume_unwind(panic);
         }
-        if let Some(panic) = shared.panic.lock().expect("no holder panics").take() {
-            resume_unwind(panic);
+    }
+
+    /// Announces a job and wakes who sleeps.
+    fn publish(&mut self, num_tasks: usize) {
+        self.job = (self.job + 1) & ((1 << 22) - 1);
+        self.shared.ticket.store(Ticket::new(self.job, num_tasks).0, SeqCst);
+        for (flag, worker) in self.shared.parked.iter().zip(&self.workers) {
+            if flag.load(SeqCst) {
+                Thread::unpark(worker.thread());
+            }
         }
     }
 }
@@ -107,52 +170,10 @@ impl Pool {
 impl Drop for Pool {
     fn drop(&mut self) {
         self.shared.stop.store(true, SeqCst);
-        self.shared.epoch.fetch_add(1, SeqCst);
-        self.handles.iter().for_each(Thread::unpark);
+        self.publish(0);
         for worker in self.workers.drain(..) {
             let _ = worker.join();
         }
-    }
-}
-
-fn drain(shared: &Shared, task: &(dyn Fn(usize, usize) + Sync), thread: usize) {
-    let num_tasks = shared.num_tasks.load(Relaxed);
-    loop {
-        let i = shared.next.fetch_add(1, Relaxed);
-        if i >= num_tasks {
-            return;
-        }
-        task(i, thread);
-    }
-}
-
-fn worker(shared: &Shared, index: usize) {
-    let mut seen = 0;
-    loop {
-        let mut rounds = 0;
-        while shared.epoch.load(Acquire) == seen {
-            rounds += 1;
-            if rounds < SPIN_ROUNDS {
-                std::hint::spin_loop();
-                continue;
-            }
-            shared.parked[index].store(true, SeqCst);
-            if shared.epoch.load(SeqCst) == seen {
-                thread::park();
-            }
-            shared.parked[index].store(false, SeqCst);
-        }
-        seen = shared.epoch.load(Acquire);
-        if shared.stop.load(SeqCst) {
-            return;
-        }
-        let task = shared.task.lock().expect("no holder panics").expect("an epoch has a task");
-        // SAFETY: `run` keeps the task alive until `busy` is zero, which happens below.
-        let task = unsafe { &*task };
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| drain(shared, task, index + 1))) {
-            *shared.panic.lock().expect("no holder panics") = Some(panic);
-        }
-        shared.busy.fetch_sub(1, Release);
     }
 }
 
