@@ -3,10 +3,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use prometheus::{
-    Gauge, GaugeVec, Histogram, HistogramOpts, HistogramVec, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry,
-    core::Collector,
-};
+use prometheus::core::Collector;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 /// Every metric's name starts with this.
 const PREFIX: &str = "penstock_";
@@ -54,21 +52,19 @@ impl ModelMetrics {
     }
 
     fn new(model: &str) -> Self {
-        let gauge = |name, help| registered(IntGaugeVec::new(opts(name, help), &["model_name"])).with_label_values(&[model]);
-        let counter = |name, help| registered(IntCounterVec::new(opts(name, help), &["model_name"])).with_label_values(&[model]);
-        let histogram = |name, help, buckets: &[f64]| {
-            let opts = HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec());
-            registered(HistogramVec::new(opts, &["model_name"])).with_label_values(&[model])
-        };
-        let success = opts("request_success_total", "Requests that ended, by reason").const_label("model_name", model);
+        let opts = |name: &str, help: &str| Opts::new(format!("{PREFIX}{name}"), help).const_label("model_name", model);
+        let gauge = |name, help| registered(IntGauge::with_opts(opts(name, help)));
+        let counter = |name, help| registered(IntCounter::with_opts(opts(name, help)));
+        let histogram =
+            |name, help, buckets: &[f64]| registered(Histogram::with_opts(HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())));
+        let finished = opts("request_success_total", "Requests that ended, by reason");
         Self {
             num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),
             num_requests_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
-            kv_cache_usage_perc: registered(GaugeVec::new(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"), &["model_name"]))
-                .with_label_values(&[model]),
+            kv_cache_usage_perc: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),
             prompt_tokens_total: counter("prompt_tokens_total", "Prompt tokens processed, cached ones included"),
             generation_tokens_total: counter("generation_tokens_total", "Tokens generated"),
-            request_success_total: registered(IntCounterVec::new(success, &["finished_reason"])),
+            request_success_total: registered(IntCounterVec::new(finished, &["finished_reason"])),
             prefix_cache_queries_total: counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache"),
             prefix_cache_hits_total: counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache"),
             num_preemptions_total: counter("num_preemptions_total", "Sequences that gave up their KV blocks to be recomputed later"),
@@ -81,5 +77,38 @@ impl ModelMetrics {
             request_prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens of a request", TOKEN_BUCKETS),
             request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
         }
+    }
+}
+
+/// Registers a metric of this file. Names and labels are constants and models are made once, so that a failure is a bug here.
+fn registered<C: Collector + Clone + 'static>(metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("metric names and labels are valid");
+    registry().register(Box::new(metric.clone())).expect("every metric of a model is registered once");
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_one_set_of_series_and_every_one_names_it() {
+        let (one, again, two) = (ModelMetrics::for_model("m-one"), ModelMetrics::for_model("m-one"), ModelMetrics::for_model("m-two"));
+        one.prompt_tokens_total.inc_by(5);
+        again.prompt_tokens_total.inc_by(2);
+        two.prompt_tokens_total.inc();
+        one.request_success_total.with_label_values(&["stop"]).inc();
+        let families = registry().gather();
+        let value = |model: &str| {
+            let family = families.iter().find(|f| f.name() == "penstock_prompt_tokens_total").unwrap();
+            let metric = family.get_metric().iter().find(|m| m.get_label().iter().any(|l| l.value() == model)).unwrap();
+            metric.get_counter().get_value()
+        };
+        assert_eq!((value("m-one"), value("m-two")), (7.0, 1.0));
+        for family in &families {
+            let named = |m: &prometheus::proto::Metric| m.get_label().iter().any(|l| l.name() == "model_name");
+            assert!(family.get_metric().iter().all(named), "{}", family.name());
+        }
+        assert!(families.iter().any(|f| f.name() == "penstock_request_success_total"));
     }
 }
