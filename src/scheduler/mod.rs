@@ -88,7 +88,8 @@ pub enum EnqueueError {
     Stopped,
 }
 
-/// A running engine thread; clones share it. The thread ends, after its running sequences were told so, when `stop` is called or every handle is gone.
+/// A running engine thread; clones share it. The thread ends, after its running sequences were told so, when `stop` is
+/// called or every handle is gone.
 #[derive(Clone)]
 pub struct Handle {
     shared: Arc<Shared>,
@@ -116,7 +117,8 @@ impl Handle {
             return Err(EnqueueError::Stopped);
         }
         let ticket = Ticket::take(&self.shared)?;
-        // Unbounded, but a sequence sends at most max_tokens + 1 events: a client that does not read costs little, and never waits on the engine.
+        // Unbounded, but a sequence sends at most max_tokens + 1 events: a client that does not read costs little, and the engine
+        // never waits for one.
         let (sender, receiver) = mpsc::unbounded_channel();
         let sequence = Box::new(Sequence::new(sequence, sender, ticket));
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;

@@ -44,13 +44,13 @@ impl Scheduler {
     /// Blocks that this step's decode rows need beyond those held. Prompts got theirs at admission.
     fn num_blocks_to_grow(&self) -> usize {
         let (capacity, block_size) = (self.blocks.num_tokens(), self.blocks.block_size());
-        let grows = |s: &&Box<Sequence>| s.num_computed == s.block_table.len() * block_size && s.num_remaining(capacity) > 0;
+        let grows = |s: &&Sequence| s.num_computed == s.block_table.len() * block_size && s.num_remaining(capacity) > 0;
         self.running.iter().filter(grows).count()
     }
 
     /// Adds up to `budget` rows of a running sequence; how many. Its blocks are there, or free (see `num_blocks_to_grow`).
     fn push_rows(&mut self, index: usize, budget: usize) -> usize {
-        let sequence = &mut *self.running[index];
+        let sequence = &mut self.running[index];
         let remaining = sequence.num_remaining(self.blocks.num_tokens());
         let (start, count) = (sequence.num_computed, remaining.min(budget));
         let (end, sample) = (start + count, count == remaining);

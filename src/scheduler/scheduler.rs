@@ -33,8 +33,8 @@ pub(super) struct Scheduler {
     pub options: SchedulerOptions,
     pub metrics: Arc<ModelMetrics>,
     pub blocks: BlockManager,
-    pub waiting: VecDeque<Box<Sequence>>, // in order of arrival
-    pub running: Vec<Box<Sequence>>,      // in order of arrival
+    pub waiting: VecDeque<Sequence>, // in order of arrival
+    pub running: Vec<Sequence>,      // in order of arrival
     pub free_slots: VecDeque<u32>,
     pub in_flight: VecDeque<InFlight>,
     max_in_flight: usize,
@@ -79,7 +79,7 @@ impl Scheduler {
     }
 
     /// Puts a sequence at the end of the queue, or refuses it where it could never run.
-    pub fn push(&mut self, mut sequence: Box<Sequence>) {
+    pub fn push(&mut self, mut sequence: Sequence) {
         sequence.id = self.next_id;
         self.next_id += 1;
         let (len, capacity) = (sequence.prompt.len(), self.blocks.num_tokens());
@@ -171,7 +171,7 @@ impl Scheduler {
             let sequence = self.remove_running(index);
             return self.fail(sequence, "the engine gave no token");
         };
-        let sequence = &mut *self.running[index];
+        let sequence = &mut self.running[index];
         sequence.num_pending -= 1;
         if sequence.stop_ids.contains(&token) {
             return self.finish(index, FinishReason::Stop, now);
@@ -190,7 +190,7 @@ impl Scheduler {
     }
 
     fn note_first_token(&mut self, index: usize, now: Instant) {
-        let sequence = &mut *self.running[index];
+        let sequence = &mut self.running[index];
         if sequence.first_token.is_some() {
             return;
         }
@@ -204,7 +204,7 @@ impl Scheduler {
 
     /// Blocks full of the first `num_tokens` tokens become reusable: their K and V are computed.
     fn register_blocks(&mut self, index: usize, num_tokens: usize) {
-        let sequence = &mut *self.running[index];
+        let sequence = &mut self.running[index];
         let num_full = num_tokens / self.blocks.block_size();
         if !self.blocks.caches_prefixes() {
             return;
@@ -236,14 +236,14 @@ impl Scheduler {
     }
 
     /// Takes a sequence out of the running; its blocks and its slot are free.
-    fn remove_running(&mut self, index: usize) -> Box<Sequence> {
+    fn remove_running(&mut self, index: usize) -> Sequence {
         let mut sequence = self.running.remove(index);
         self.release_blocks(&mut sequence);
         self.free_slots.push_back(sequence.slot);
         sequence
     }
 
-    fn fail(&self, sequence: Box<Sequence>, message: &str) {
+    fn fail(&self, sequence: Sequence, message: &str) {
         self.count_end("error");
         sequence.end(Event::Failed(message.to_owned()));
     }

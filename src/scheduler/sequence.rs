@@ -169,8 +169,8 @@ impl Sequence {
     }
 
     /// Tells the client of the end. The sequence is out of the counts before the client can know.
-    pub fn end(self: Box<Self>, last: Event) {
-        let Sequence { events, ticket, .. } = *self;
+    pub fn end(self, last: Event) {
+        let Sequence { events, ticket, .. } = self;
         drop(ticket);
         // The client may have gone; then nobody needs to know.
         let _ = events.send(last);

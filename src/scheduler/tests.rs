@@ -85,7 +85,7 @@ impl Rig {
     fn enqueue(&mut self, new: NewSequence) -> usize {
         let (sender, events) = mpsc::unbounded_channel();
         let ticket = Ticket::take(&self.shared).unwrap();
-        self.scheduler.push(Box::new(Sequence::new(new.clone(), sender, ticket)));
+        self.scheduler.push(Sequence::new(new.clone(), sender, ticket));
         self.clients.push(Client { new, events: Some(events), seen: Seen::default() });
         self.clients.len() - 1
     }

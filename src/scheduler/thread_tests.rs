@@ -193,7 +193,7 @@ fn step_overhead() {
                 .map(|i| {
                     let (sender, receiver) = mpsc::unbounded_channel();
                     let new = sequence(vec![i; prompt], 4000);
-                    scheduler.push(Box::new(Sequence::new(new, sender, Ticket::take(&shared).unwrap())));
+                    scheduler.push(Sequence::new(new, sender, Ticket::take(&shared).unwrap()));
                     receiver
                 })
                 .collect();

@@ -43,13 +43,13 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>) -> Result<(), 
     loop {
         if !scheduler.has_work() {
             match commands.recv() {
-                Ok(Command::Enqueue(sequence)) => scheduler.push(sequence),
+                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
                 Ok(Command::Stop) | Err(_) => return Ok(()),
             }
         }
         loop {
             match commands.try_recv() {
-                Ok(Command::Enqueue(sequence)) => scheduler.push(sequence),
+                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
                 Err(TryRecvError::Empty) => break,
                 Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
             }
