@@ -161,7 +161,11 @@ impl Filters {
         } else {
             total = weigh_all(logits, max, self.temperature).iter().sum();
             // All tokens lighter than this weigh less than (1 - top_p) together (half of it, for rounding): the rest holds the answer.
-            let bound = (0.5 * (1.0 - f64::from(self.top_p)) * total / logits.len() as f64) as f32;
+            let floor = (0.5 * (1.0 - f64::from(self.top_p)) * total / logits.len() as f64) as f32;
+            // Most rows are settled by far fewer: the first power that leaves enough mass, with room for rounding.
+            let enough = f64::from(self.top_p) * total * (1.0 + 1e-4);
+            let powers = [1.0 / 32.0, 1.0 / 1024.0, 1.0 / 32768.0].into_iter();
+            let bound = powers.filter(|&b| b > floor).find(|&b| mass_above(logits, b) >= enough).unwrap_or(floor);
             kept = above(logits, bound).into_iter().map(|id| Candidate { weight: logits[id as usize], id }).collect();
             kept.retain(|c| c.weight > 0.0);
         }
@@ -216,6 +220,20 @@ fn above(values: &[f32], bound: f32) -> Vec<u32> {
         }
     }
     ids
+}
+
+/// The sum of the weights >= `bound`.
+fn mass_above(weights: &[f32], bound: f32) -> f64 {
+    let block_mass = |block: &[f32]| {
+        let mut lanes = [0f32; LANES];
+        for row in block.chunks(LANES) {
+            for (sum, &w) in lanes.iter_mut().zip(row) {
+                *sum += if w >= bound { w } else { 0.0 };
+            }
+        }
+        lanes.iter().map(|&x| f64::from(x)).sum::<f64>()
+    };
+    weights.chunks(BLOCK).map(block_mass).sum()
 }
 
 /// Moves the fewest heaviest candidates whose weights reach `mass` to the front, in descending order; how many they are.
