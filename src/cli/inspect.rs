@@ -50,19 +50,18 @@ struct Share {
     bytes: u64,
 }
 
-/// Types by their bytes, most first, and the sum of all.
+/// Types by their bytes, most first, and the sum of all. The sums cannot wrap: tensors do not overlap inside their files.
 fn shares(file: &GgufFile) -> (Vec<(&'static str, Share)>, Share) {
     let (mut types, mut total) = (BTreeMap::<&str, Share>::new(), Share::default());
     for tensor in file.tensors() {
         for share in [types.entry(tensor.type_name()).or_default(), &mut total] {
             share.tensors += 1;
-            // The sums cannot wrap: tensors do not overlap inside files, and a block holds fewer weights than 32 times its bytes.
-            share.weights = share.weights.saturating_add(tensor.elements());
+            share.weights += tensor.elements();
             share.bytes += tensor.nbytes;
         }
     }
     let mut types: Vec<_> = types.into_iter().collect();
-    types.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes));
+    types.sort_by_key(|(_, share)| std::cmp::Reverse(share.bytes));
     (types, total)
 }
 
@@ -91,8 +90,9 @@ fn write_text(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full
     }
     let (types, total) = shares(file);
     writeln!(out, "\ntypes")?;
+    let whole = total.bytes;
     for (name, share) in types.iter().chain([&("total", total)]) {
-        let part = percent(share.bytes, file.tensors().iter().map(|tensor| tensor.nbytes).sum());
+        let part = percent(share.bytes, whole);
         let Share { tensors, weights, bytes } = share;
         writeln!(out, "  {name:7}  {tensors:>5} tensors  {weights:>14} weights  {bytes:>14} bytes  {part:5.1} %")?;
     }

@@ -112,9 +112,30 @@ fn any_part_opens_the_whole_model() {
 fn bad_splits_are_named() {
     type Edit = fn(usize, &mut GgufBuilder);
     let rows: [(Edit, &str); 6] = [
-        (|no, file| (no == 1).then(|| file.set("split.no", 2u16)).unwrap_or_default(), "split.no is 2, expected 1 for part 2 of 3"),
-        (|no, file| (no == 2).then(|| file.remove("split.no")).unwrap_or_default(), "split.no is missing"),
-        (|no, file| (no == 2).then(|| file.set("split.count", 4u16)).unwrap_or_default(), "split.count is 4, expected 3"),
+        (
+            |no, file| {
+                if no == 1 {
+                    file.set("split.no", 2u16)
+                }
+            },
+            "split.no is 2, expected 1 for part 2 of 3",
+        ),
+        (
+            |no, file| {
+                if no == 2 {
+                    file.remove("split.no")
+                }
+            },
+            "split.no is missing",
+        ),
+        (
+            |no, file| {
+                if no == 2 {
+                    file.set("split.count", 4u16)
+                }
+            },
+            "split.count is 4, expected 3",
+        ),
         (|_, file| file.set("split.count", 65_535u16), "split.count is 65535, but the name says 3 parts"),
         (|_, file| file.set("split.tensors.count", 4i32), "split.tensors.count is 4, the parts hold 3 tensors"),
         (|_, file| file.tensors[0].name = "same".into(), "tensor \"same\" is also in part 1"),

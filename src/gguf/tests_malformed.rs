@@ -179,6 +179,15 @@ fn long_lists_that_end_badly_stay_cheap() {
     let end = strings.len() - 8;
     strings[end..].copy_from_slice(&u64::MAX.to_le_bytes());
     refused(&pair(9, &strings), "is 18446744073709551615 bytes long, 0 are left");
+    for (type_id, len) in [(8u32, (1u64 << 22) + 1), (9, (1 << 16) + 1)] {
+        let mut bytes = pair(9, &[&type_id.to_le_bytes()[..], &len.to_le_bytes()].concat());
+        bytes.resize(bytes.len() + 12 * len as usize, 0);
+        refused(&bytes, "the file's arrays hold more than 4194304 strings");
+    }
+    let mut bytes = small().build();
+    bytes[8..16].copy_from_slice(&((1u64 << 18) + 1).to_le_bytes());
+    bytes.resize(33 << 19, 0);
+    refused(&bytes, "expected at most 262144 of each");
 }
 
 proptest! {
