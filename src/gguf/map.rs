@@ -24,10 +24,15 @@ pub(super) struct Map {
 
 impl Map {
     pub fn open(path: &Path, backing: Backing) -> io::Result<Self> {
+        let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+        // Asked before opening, since to open a pipe waits for its writer, and again of what was opened.
+        if !std::fs::metadata(path)?.is_file() {
+            return Err(irregular());
+        }
         let file = File::open(path)?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            return Err(irregular());
         }
         let len = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         match backing {

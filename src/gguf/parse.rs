@@ -15,6 +15,8 @@ const MAX_KEY_BYTES: usize = 65_535;
 /// The least a key-value pair takes (key length, one byte of key, type, one byte of value) and a tensor's entry.
 const LEAST_KV: u64 = 14;
 const LEAST_TENSOR: u64 = 33;
+/// Far above any real file's; an entry costs more memory than its fewest bytes in the file.
+const MAX_ENTRIES: u64 = 1 << 18;
 
 /// Metadata in file order, with the position of each key.
 #[derive(Default)]
@@ -57,6 +59,10 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Read<Parsed> {
     }
     if num_tensors > reader.left() / LEAST_TENSOR {
         return Reader::fault(8, format!("{num_tensors} tensors do not fit the {} bytes that are left", reader.left()));
+    }
+    if num_pairs.max(num_tensors) > MAX_ENTRIES {
+        let text = format!("{num_tensors} tensors and {num_pairs} metadata pairs, expected at most {MAX_ENTRIES} of each");
+        return Reader::fault(8, text);
     }
     let (metadata, alignment) = read_metadata(&mut reader, num_pairs)?;
     let tensors = read_tensors(&mut reader, num_tensors, alignment, shard)?;

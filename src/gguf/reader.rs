@@ -13,10 +13,16 @@ pub(super) type Read<T> = Result<T, Fault>;
 
 /// Arrays may hold arrays this deep; the format sets no limit, real files hold none.
 const MAX_DEPTH: usize = 8;
+/// Strings inside the arrays of one file. Each costs more memory than the 8 bytes that an empty one takes in the file; the largest
+/// real vocabularies have about a million tokens and merges.
+const MAX_STRINGS: u64 = 1 << 22;
+/// An array inside an array counts as so many strings.
+const NESTED_COST: u64 = 64;
 
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
     pos: usize,
+    strings_left: u64,
 }
 
 macro_rules! integer {
@@ -30,7 +36,7 @@ macro_rules! integer {
 
 impl<'a> Reader<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
-        Reader { bytes, pos: 0 }
+        Reader { bytes, pos: 0, strings_left: MAX_STRINGS }
     }
 
     pub fn pos(&self) -> u64 {
@@ -115,6 +121,15 @@ impl<'a> Reader<'a> {
             let text = format!("key {key:?} is an array of {len} elements of {least} bytes or more, {} bytes are left", self.left());
             return Self::fault(len_at, text);
         }
+        let cost = match type_id {
+            8 => len,
+            9 => len.saturating_mul(NESTED_COST),
+            _ => 0,
+        };
+        self.strings_left = match self.strings_left.checked_sub(cost) {
+            Some(left) => left,
+            None => return Self::fault(len_at, format!("key {key:?}: the file's arrays hold more than {MAX_STRINGS} strings")),
+        };
         Ok(match type_id {
             0 => Array::U8(self.take(len, key)?.to_vec()),
             1 => Array::I8(self.numbers(len, key, i8::from_le_bytes)?),

@@ -96,7 +96,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
     };
     let Some(arch) = Arch::by_name(name) else { return Err(ModelFault::UnknownArchitecture { name: name.clone() }) };
     let keys = Keys { file, arch };
-    for suffix in ["expert_count", "attn_logit_softcapping", "final_logit_softcapping"] {
+    for suffix in ["expert_count", "attn_logit_softcapping", "final_logit_softcapping", "rope.scaling.yarn_log_multiplier"] {
         keys.absent(suffix)?;
     }
     let num_layers = keys.required("block_count", MAX_LAYERS)?;
@@ -201,6 +201,9 @@ fn read_rope_scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling
             if factor < 1.0 {
                 return metadata(keys.key("rope.scaling.factor"), factor.to_string(), "1 or more for yarn");
             }
+            if let Some(ext) = keys.positive("rope.scaling.yarn_ext_factor")?.filter(|&ext| ext != 1.0) {
+                return metadata(keys.key("rope.scaling.yarn_ext_factor"), ext.to_string(), "1 or no such key (not supported)");
+            }
             let file_factor = keys.positive("rope.scaling.attn_factor")?.or(keys.positive("rope.scaling.yarn_attn_factor")?);
             let (fast, slow) = (keys.positive("rope.scaling.yarn_beta_fast")?, keys.positive("rope.scaling.yarn_beta_slow")?);
             Ok(RopeScaling::Yarn {
@@ -221,13 +224,15 @@ fn read_window(keys: &Keys, context_length: usize) -> Fallible<Option<usize>> {
     let window = if every > 0 {
         Some(keys.required("attention.sliding_window", MAX_DIM)?)
     } else {
-        keys.count("attention.sliding_window", MAX_DIM)?
+        // Some converters write 0 for none.
+        let none = keys.value("attention.sliding_window").is_some_and(|value| value.as_int() == Some(0));
+        if none { None } else { keys.count("attention.sliding_window", MAX_DIM)? }
     };
     if every > 0
         && let Some(pattern) = keys.value("attention.sliding_window_pattern")
     {
         let alike = match pattern {
-            Value::Array(Array::Bool(windowed)) => windowed.iter().enumerate().all(|(i, &w)| w == !(i + 1).is_multiple_of(every)),
+            Value::Array(Array::Bool(windowed)) => windowed.iter().enumerate().all(|(i, &w)| w != (i + 1).is_multiple_of(every)),
             other => other.as_int() == Some(every as i128),
         };
         if !alike {
