@@ -117,6 +117,11 @@ impl PreTokenizer {
         let Some((&pattern, rest)) = patterns.split_first() else {
             return emit(piece);
         };
+        if let TrailingSpace = pattern {
+            // once a piece: a search from every place in a run of spaces would take the square of its length
+            let (text, spaces) = piece.split_at(piece.trim_end().len());
+            return [text, spaces].into_iter().filter(|part| !part.is_empty()).for_each(|part| self.cut(rest, part, emit));
+        }
         let scan = Scan { text: piece, classes: self.classes };
         let (mut at, mut gap) = (0, 0);
         while at < piece.len() {
@@ -189,10 +194,7 @@ impl Scan<'_> {
                 let end = self.run(at, max, set);
                 if min > 1 && self.text[at..end].chars().count() < min { at } else { end }
             }
-            TrailingSpace => {
-                let end = self.run(at, MANY, |_, class| class & SPACE != 0);
-                if end == self.text.len() { end } else { at }
-            }
+            TrailingSpace => at,
         }
     }
 
