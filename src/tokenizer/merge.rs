@@ -6,7 +6,7 @@ use std::collections::BinaryHeap;
 /// A stretch of the word that is one symbol so far.
 #[derive(Clone, Copy)]
 pub(super) struct Symbol {
-    /// The token, or `UNKNOWN` for a character that the vocabulary lacks.
+    /// The token; `UNKNOWN` where there is none, or none has been looked up yet.
     pub(super) id: u32,
     pub(super) start: u32,
     pub(super) end: u32,
@@ -56,8 +56,18 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
         let (a, b) = (&symbols[left as usize], &symbols[right as usize]);
         pair(a, b).map(|(key, id)| Reverse((key, left, id, b.start, b.end)))
     };
-    let mut heap: BinaryHeap<_> = (1..count).filter_map(|right| candidate(symbols, right - 1, right)).collect();
-    while let Some(Reverse((_, left, id, middle, end))) = heap.pop() {
+    // the first candidates are sorted once, which is faster than a heap of all of them; those that merges make wait in a heap
+    let mut first: Vec<_> = (1..count).filter_map(|right| candidate(symbols, right - 1, right)).collect();
+    first.sort_unstable();
+    let mut heap: BinaryHeap<Reverse<(u32, u32, u32, u32, u32)>> = BinaryHeap::new();
+    loop {
+        let from_first = match (first.last(), heap.peek()) {
+            (None, None) => break,
+            (Some(a), Some(b)) => a > b,
+            (a, _) => a.is_some(),
+        };
+        let best = if from_first { first.pop() } else { heap.pop() };
+        let Some(Reverse((_, left, id, middle, end))) = best else { break };
         let (l, right) = (left as usize, next[left as usize]);
         // a symbol that was merged into its left neighbour has no length
         let stale = right == END || symbols[l].start == symbols[l].end || symbols[l].end != middle || symbols[right as usize].end != end;

@@ -36,20 +36,28 @@ impl Pieces {
 
 /// Bytes → id by open addressing. Holds ids alone: a map of strings would take several times the vocabulary's own size.
 pub(super) struct Index {
-    slots: Vec<u32>,
+    slots: Vec<Slot>,
     /// The longest piece, in bytes: longer ones need not be looked up.
     longest: usize,
 }
 
+/// Part of the hash stands beside the id, so that most look-ups of what is not there touch this table alone.
+#[derive(Clone, Copy)]
+struct Slot {
+    tag: u32,
+    id: u32,
+}
+
 impl Index {
     pub(super) fn new(pieces: &Pieces, ids: impl Iterator<Item = u32> + Clone) -> Self {
-        let mut index = Self { slots: vec![NONE; (ids.clone().count() * 2).next_power_of_two()], longest: 0 };
+        let empty = Slot { tag: 0, id: NONE };
+        let mut index = Self { slots: vec![empty; (ids.clone().count() * 2).next_power_of_two()], longest: 0 };
         for id in ids {
             let piece = pieces.get(id).unwrap_or_default();
-            let slot = index.slot(pieces, piece);
+            let (at, tag) = index.place(pieces, piece);
             // the first of equal tokens counts
-            if index.slots[slot] == NONE {
-                index.slots[slot] = id;
+            if index.slots[at].id == NONE {
+                index.slots[at] = Slot { tag, id };
                 index.longest = index.longest.max(piece.len());
             }
         }
@@ -60,21 +68,27 @@ impl Index {
         if piece.len() > self.longest {
             return None;
         }
-        let id = self.slots[self.slot(pieces, piece)];
+        let id = self.slots[self.place(pieces, piece).0].id;
         (id != NONE).then_some(id)
     }
 
-    fn slot(&self, pieces: &Pieces, piece: &[u8]) -> usize {
+    /// The piece's slot, or the free one where it would go, and its tag.
+    fn place(&self, pieces: &Pieces, piece: &[u8]) -> (usize, u32) {
         let mut hasher = FxHasher::default();
         hasher.write(piece);
-        let mut at = hasher.finish() as usize & (self.slots.len() - 1);
-        while self.slots[at] != NONE && pieces.get(self.slots[at]) != Some(piece) {
-            at = (at + 1) & (self.slots.len() - 1);
+        let hash = hasher.finish();
+        let (mask, tag) = (self.slots.len() - 1, (hash >> 32) as u32);
+        let mut at = hash as usize & mask;
+        loop {
+            let slot = self.slots[at];
+            if slot.id == NONE || slot.tag == tag && pieces.get(slot.id) == Some(piece) {
+                return (at, tag);
+            }
+            at = (at + 1) & mask;
         }
-        at
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        self.slots.capacity() * 4
+        self.slots.capacity() * size_of::<Slot>()
     }
 }

@@ -7,6 +7,8 @@ pub(super) struct Special {
     index: Index,
     /// The lengths in bytes of the special tokens that start with a byte, longest first.
     lengths: Vec<Vec<u32>>,
+    /// One bit for each two bytes that a special token starts with: most places in a text are passed over by it.
+    starts: Vec<u64>,
     /// By text.
     sorted: Vec<u32>,
 }
@@ -23,8 +25,13 @@ impl Special {
         let ids = (0u32..).zip(types).filter(|(_, t)| matches!(t, TokenType::Control | TokenType::UserDefined)).map(|(id, _)| id);
         let ids = ids.filter(|&id| pieces.get(id).is_some_and(|piece| !piece.is_empty()));
         let mut lengths = vec![Vec::new(); 256];
+        let mut starts = vec![0u64; (1 << 16) / 64];
         for piece in ids.clone().filter_map(|id| pieces.get(id)) {
             lengths[piece[0] as usize].push(piece.len() as u32);
+            let second = piece.get(1).map_or(0..=255, |&byte| byte..=byte);
+            for pair in second.map(|byte| usize::from(piece[0]) << 8 | usize::from(byte)) {
+                starts[pair / 64] |= 1 << (pair % 64);
+            }
         }
         for of_byte in &mut lengths {
             of_byte.sort_unstable_by(|a, b| b.cmp(a));
@@ -32,13 +39,17 @@ impl Special {
         }
         let mut sorted: Vec<u32> = ids.clone().collect();
         sorted.sort_unstable_by_key(|&id| pieces.get(id));
-        Self { index: Index::new(pieces, ids), lengths, sorted }
+        Self { index: Index::new(pieces, ids), lengths, starts, sorted }
     }
 
     /// The first special token from `from` on whose id is `wanted`; the longest of those that start at one place.
     pub(super) fn find(&self, pieces: &Pieces, text: &str, from: usize, wanted: impl Fn(u32) -> bool) -> Option<Found> {
         let bytes = text.as_bytes();
         for start in from..bytes.len() {
+            let pair = usize::from(bytes[start]) << 8 | usize::from(bytes.get(start + 1).copied().unwrap_or(0));
+            if start + 1 < bytes.len() && self.starts[pair / 64] >> (pair % 64) & 1 == 0 {
+                continue;
+            }
             for &len in &self.lengths[bytes[start] as usize] {
                 let Some(candidate) = bytes.get(start..start + len as usize) else { continue };
                 if let Some(id) = self.index.get(pieces, candidate).filter(|&id| wanted(id)) {

@@ -102,19 +102,18 @@ impl Spm {
     fn word(&self, pieces: &Pieces, word: &str, symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
         let bytes = word.as_bytes();
         symbols.clear();
-        symbols.extend(word.char_indices().map(|(at, c)| {
-            let end = at + c.len_utf8();
-            let id = self.index.get(pieces, &bytes[at..end]).unwrap_or(UNKNOWN);
-            Symbol { id, start: at as u32, end: end as u32 }
-        }));
+        // only characters that stay alone need their own id: they are looked up at the end
+        symbols.extend(word.char_indices().map(|(at, c)| Symbol { id: UNKNOWN, start: at as u32, end: (at + c.len_utf8()) as u32 }));
         merge(symbols, |a, b| {
             let id = self.index.get(pieces, &bytes[a.start as usize..b.end as usize])?;
             Some((self.keys[id as usize], id))
         });
         for symbol in symbols.iter() {
-            match symbol.id {
-                UNKNOWN => out.extend(bytes[symbol.start as usize..symbol.end as usize].iter().map(|&b| self.byte_ids[b as usize])),
-                id => out.push(id),
+            let piece = &bytes[symbol.start as usize..symbol.end as usize];
+            let merged = (symbol.id != UNKNOWN).then_some(symbol.id);
+            match merged.or_else(|| self.index.get(pieces, piece)) {
+                Some(id) => out.push(id),
+                None => out.extend(piece.iter().map(|&byte| self.byte_ids[byte as usize])),
             }
         }
     }
