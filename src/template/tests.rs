@@ -1,0 +1,202 @@
+use std::path::PathBuf;
+
+use super::*;
+
+const DATE: &str = "2024-07-26";
+
+fn template(source: &str) -> Result<ChatTemplate, TemplateError> {
+    ChatTemplate::with_clock(source, "<s>", "</s>", Clock::from_date(DATE).unwrap())
+}
+
+fn shared(path: &str) -> Option<PathBuf> {
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data")).join(path);
+    if !path.exists() {
+        eprintln!("skipped: {} is not here", path.display());
+        return None;
+    }
+    Some(path)
+}
+
+fn read(path: &std::path::Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+fn case_input(case: &Value) -> RenderInput {
+    RenderInput {
+        messages: case["messages"].clone(),
+        tools: case.get("tools").cloned(),
+        add_generation_prompt: case.get("add_generation_prompt").is_none_or(|v| v.as_bool().unwrap()),
+        kwargs: Map::new(),
+    }
+}
+
+/// What goes wrong in a template's cases.
+fn failures(dir: &std::path::Path, name: &str) -> (usize, Vec<String>) {
+    let cases = read(&dir.join("cases.json"));
+    let expected = read(&dir.join(format!("{name}.json")));
+    let source = std::fs::read_to_string(dir.join(format!("{name}.jinja"))).unwrap();
+    let template = match template(&source) {
+        Ok(template) => template,
+        Err(e) => return (expected.as_object().unwrap().len(), vec![format!("{name}: {e}")]),
+    };
+    let mut bad = Vec::new();
+    for (case_name, want) in expected.as_object().unwrap() {
+        let case = cases.as_array().unwrap().iter().find(|c| c["name"] == *case_name).unwrap();
+        let got = template.render(&case_input(case));
+        let same = match (&got, want.get("text"), want.get("raises")) {
+            (Ok(text), Some(want), _) => text == want.as_str().unwrap(),
+            (Err(TemplateError::Raised(text)), _, Some(want)) => text == want.as_str().unwrap(),
+            _ => false,
+        };
+        if !same {
+            bad.push(format!("{name} {case_name}:\n  got  {got:?}\n  want {want}"));
+        }
+    }
+    (expected.as_object().unwrap().len(), bad)
+}
+
+#[test]
+fn real_templates_render_as_transformers_does() {
+    let Some(dir) = shared("templates") else { return };
+    let mut names: Vec<String> = std::fs::read_dir(&dir)
+        .unwrap()
+        .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|n| n.strip_suffix(".jinja")).map(String::from))
+        .collect();
+    names.sort();
+    // its text comes from `"…"|safe + text`, which escapes the right side for HTML in Jinja: nobody wants `&#34;` in a prompt
+    names.retain(|name| name != "meetkai-functionary-medium-v3.1");
+    let (mut total, mut bad) = (0, Vec::new());
+    for name in &names {
+        let (cases, failed) = failures(&dir, name);
+        total += cases;
+        bad.extend(failed);
+    }
+    eprintln!("{} of {total} cases of {} templates", total - bad.len(), names.len());
+    assert!(bad.is_empty(), "{}", bad.join("\n"));
+}
+
+fn render(source: &str) -> Result<String, TemplateError> {
+    template(source)?.render(&RenderInput { messages: serde_json::json!([{"role": "user", "content": "hi"}]), ..RenderInput::default() })
+}
+
+fn refusal(source: &str) -> String {
+    match render(source) {
+        Err(TemplateError::Invalid(text)) => text,
+        Err(TemplateError::Raised(text)) => panic!("raised: {text}"),
+        Ok(text) => panic!("rendered {} bytes", text.len()),
+    }
+}
+
+#[test]
+fn malformed_and_deep_sources_are_errors() {
+    assert!(refusal("a\n{% if %}").contains("line 2"));
+    assert!(refusal("{{ x.y.z }}").contains("line 1"));
+    let big = |start: &str, part: &str, end: &str| format!("{start}{}{end}", part.repeat(50_000));
+    for source in [big("{{ 1", "+1", " }}"), big("{{ 1", "|f", " }}"), big("{{ a", ".a", " }}"), big("{{ ", "(", " }}"), big("{% if a %}", "{%elif a%}", "{% endif %}")] {
+        assert!(refusal(&source).contains("bytes, more than"), "{source:.20}");
+    }
+}
+
+/// As much of each as the cap lets through: the process lives, whatever comes of it.
+#[test]
+fn sources_up_to_the_cap_do_not_overflow_the_stack() {
+    let fill = |start: &str, part: &str, end: &str| format!("{start}{}{end}", part.repeat((guard::MAX_SOURCE - start.len() - end.len()) / part.len()));
+    let sources = [
+        fill("{{ 1", "+1", " }}"),
+        fill("{{ 1", "+a", " }}"),
+        fill("{{ 1", "~a", " }}"),
+        fill("{{ a", "|e", " }}"),
+        fill("{{ a", ".a", " }}"),
+        fill("{{ a", "()", " }}"),
+        fill("{{ a", "[a]", " }}"),
+        fill("{% if a %}", "{%elif a%}", "{% endif %}"),
+        fill("{{ ", "not ", "a }}"),
+        fill("{{ ", "-", "1 }}"),
+        fill("{{ ", "(", " }}"),
+        fill("{{ ", "[", " }}"),
+        fill("{{ 1", " if a else 1", " }}"),
+        fill("{{ 1", " and 1", " }}"),
+        fill("{{ 1", "<1", " }}"),
+        fill("", "{%if 1%}", ""),
+        fill("", "{%for a in b%}", ""),
+    ];
+    let quoted = format!("{{{{ '}}}}' {} }}}}", "+a".repeat(5000));
+    assert!(refusal(&quoted).contains("a tag has 10010 bytes"), "{}", refusal(&quoted));
+    for source in sources {
+        let start = std::time::Instant::now();
+        let result = render(&source);
+        eprintln!("{:.24}…: {:?}, {}", source, start.elapsed(), result.err().map_or("rendered".into(), |e| e.to_string()));
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{:.24}", source);
+    }
+}
+
+#[test]
+fn runaway_templates_run_out() {
+    refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
+    refusal("{% for i in range(10**9) %}{% endfor %}");
+    let loops = "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}";
+    let start = std::time::Instant::now();
+    assert!(refusal(loops).contains("steps"));
+    eprintln!("out of fuel after {:?}", start.elapsed());
+    let nested = "{% set ns = namespace(x=[]) %}{% for a in range(99999) %}{% set ns.x = [ns.x] %}{% endfor %}";
+    for end in ["", "{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x == [ns.x] }}"] {
+        let _ = render(&format!("{nested}{end}"));
+    }
+}
+
+#[test]
+fn raise_exception_keeps_its_text() {
+    let raised = render("{{ raise_exception('roles must <alternate>') }}");
+    assert!(matches!(raised, Err(TemplateError::Raised(text)) if text == "roles must <alternate>"));
+}
+
+#[test]
+fn kwargs_may_not_override_what_the_request_says() {
+    let template = template("{{ enable_thinking }} {{ messages | length }} {{ tools is none }}").unwrap();
+    let with = |name: &str| {
+        let mut input = RenderInput { messages: serde_json::json!([]), ..RenderInput::default() };
+        input.kwargs.insert(name.into(), Value::Bool(false));
+        template.render(&input)
+    };
+    assert_eq!(with("enable_thinking").unwrap(), "False 0 True");
+    for name in RESERVED {
+        assert!(matches!(with(name), Err(TemplateError::Invalid(text)) if text.contains(name)), "{name}");
+    }
+}
+
+#[test]
+fn tojson_is_pythons() {
+    let cases = [
+        ("{{ {'a': [1, 2.0, 1e16, 0.00001, none, true], 'b': {}} | tojson }}", r#"{"a": [1, 2.0, 1e+16, 1e-05, null, true], "b": {}}"#),
+        ("{{ {'b': [], 'a': {'c': 1}} | tojson(indent=2) }}", "{\n  \"b\": [],\n  \"a\": {\n    \"c\": 1\n  }\n}"),
+        ("{{ {'b': 1, 'a': 2} | tojson(sort_keys=true, separators=(',', ':')) }}", r#"{"a":2,"b":1}"#),
+        ("{{ '<é&\"\\n\\'>' | tojson }}", r#""<é&\"\n'>""#),
+        ("{{ 'é🦙' | tojson(ensure_ascii=true) }}", r#""\u00e9\ud83e\udd99""#),
+    ];
+    for (source, want) in cases {
+        assert_eq!(render(source).unwrap(), want, "{source}");
+    }
+    assert!(refusal("{{ missing | tojson }}").contains("JSON serializable"));
+}
+
+#[test]
+fn generation_tags_print_nothing() {
+    let source = "a\n  {% generation %}\nb\n{%- generation -%}\n c {% endgeneration %}\n{% endgeneration %}{{ '{% generation' }}";
+    assert_eq!(render(source).unwrap(), "a\nbc {% generation");
+}
+
+/// `cargo test --release --lib template::tests::speed -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    let Some(dir) = shared("templates") else { return };
+    for name in ["smollm2", "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct", "openai-gpt-oss-120b"] {
+        let template = template(&std::fs::read_to_string(dir.join(format!("{name}.jinja"))).unwrap()).unwrap();
+        let input = case_input(&read(&dir.join("cases.json"))[2]);
+        let start = std::time::Instant::now();
+        for _ in 0..1000 {
+            std::hint::black_box(template.render(&input).unwrap());
+        }
+        eprintln!("{name}: {:?} a render", start.elapsed() / 1000);
+    }
+}
