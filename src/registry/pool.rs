@@ -205,7 +205,10 @@ mod tests {
     fn waiters_hear_of_a_failure() {
         let slot = slot();
         let (go, first) = slow_load(&slot);
-        let waiter = { let slot = slot.clone(); std::thread::spawn(move || slot.get(PATIENT, || unreachable!("a second load"))) };
+        let waiter = {
+            let slot = slot.clone();
+            std::thread::spawn(move || slot.get(PATIENT, || unreachable!("a second load")))
+        };
         drop(go);
         assert!(matches!(first.join().unwrap(), Err(Unavailable::Failed(_))));
         assert!(matches!(waiter.join().unwrap(), Err(Unavailable::Failed(_))));

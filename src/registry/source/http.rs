@@ -89,7 +89,9 @@ impl<'a> Client<'a> {
                     return Err(PullError::Network(format!("{}: the file changed", host(&url))));
                 }
                 408 | 429 | 500..=599 => return Err(PullError::Network(format!("{} answers {status}", host(&url)))),
-                401 | 403 => return Err(PullError::Refused(format!("{url} answers {status}: it needs a token (HF_TOKEN), or an accepted licence"))),
+                401 | 403 => {
+                    return Err(PullError::Refused(format!("{url} answers {status}: it needs a token (HF_TOKEN), or an accepted licence")));
+                }
                 _ => return Err(PullError::Refused(format!("{url} answers {status}"))),
             }
         }
@@ -134,7 +136,9 @@ impl<'a> Client<'a> {
         }
         copy(&url, response, partial, progress)?;
         match total.or(partial.size()) {
-            Some(total) if partial.len() < total => Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.len()))),
+            Some(total) if partial.len() < total => {
+                Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.len())))
+            }
             _ => Ok(()),
         }
     }
@@ -166,19 +170,23 @@ fn client_fault(url: &Uri, error: ureq::Error) -> PullError {
     let text = format!("cannot fetch from {}: {error}", host(url));
     match error {
         ureq::Error::Io(error) if error.kind() == ErrorKind::PermissionDenied => PullError::Refused(text),
-        ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
-            PullError::Network(text)
-        }
+        ureq::Error::Io(_)
+        | ureq::Error::Timeout(_)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Protocol(_) => PullError::Network(text),
         _ => PullError::Refused(text),
     }
 }
 
 fn same_origin(a: &Uri, b: &Uri) -> bool {
-    let port = |uri: &Uri| uri.port_u16().or(match uri.scheme_str() {
-        Some("https") => Some(443),
-        Some("http") => Some(80),
-        _ => None,
-    });
+    let port = |uri: &Uri| {
+        uri.port_u16().or(match uri.scheme_str() {
+            Some("https") => Some(443),
+            Some("http") => Some(80),
+            _ => None,
+        })
+    };
     a.scheme() == b.scheme() && a.host().map(str::to_ascii_lowercase) == b.host().map(str::to_ascii_lowercase) && port(a) == port(b)
 }
 
@@ -186,7 +194,11 @@ fn same_origin(a: &Uri, b: &Uri) -> bool {
 fn redirect(start: &Uri, from: &Uri, headers: &HeaderMap) -> Result<Uri, PullError> {
     let location = text(headers, header::LOCATION).ok_or_else(|| PullError::Refused(format!("{from}: a redirect without a location")))?;
     let refused = |why: &str| PullError::Refused(format!("{}: a redirect to {location:?} is refused: {why}", host(from)));
-    let target: Uri = join(from, location).parse().map_err(|_| refused("it is no url"))?;
+    let target = join(from, location);
+    if !target.starts_with("https://") && !target.starts_with("http://") {
+        return Err(refused("it is not https"));
+    }
+    let target: Uri = target.parse().map_err(|_| refused("it is no url"))?;
     if same_origin(start, &target) {
         return Ok(target);
     }

