@@ -202,7 +202,7 @@ impl Merged {
 
     fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, String> {
         let table = self.sections.get(name).cloned().unwrap_or_default();
-        Value::new(None, table).try_deserialize().map_err(|error| validate::plain(error))
+        Value::new(None, table).try_deserialize().map_err(validate::plain)
     }
 
     fn unknown(&self, origin: &str, key: &str) -> ConfigError {

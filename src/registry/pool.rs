@@ -232,7 +232,12 @@ mod tests {
         assert!(fake.stopped.load(SeqCst) && ready.peek().is_none());
         assert_eq!(ready.get(PATIENT, || unreachable!("a load after stop")).err(), Some(stopping()));
         static STOPS: AtomicUsize = AtomicUsize::new(0);
-        let loading = Arc::new(Slot::new(|_: &Fake| true, |_: &Fake| drop(STOPS.fetch_add(1, SeqCst))));
+        let loading = Arc::new(Slot::new(
+            |_: &Fake| true,
+            |_: &Fake| {
+                STOPS.fetch_add(1, SeqCst);
+            },
+        ));
         let (go, thread) = slow_load(&loading);
         loading.stop();
         go.send(()).unwrap();

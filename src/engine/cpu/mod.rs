@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use super::{Engine, EngineError};
 use crate::model::Weights;
 
+
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
     /// 0: one a physical core.

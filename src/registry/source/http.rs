@@ -27,17 +27,17 @@ pub struct Remote {
 pub fn fetch(remote: &Remote, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
     let client = Client::new(remote)?;
     if let Some(size) = partial.size() {
-        if partial.len() == size {
+        if partial.bytes() == size {
             return Ok(());
         }
         partial.check_room(size)?;
     }
     let mut fruitless = 0;
     loop {
-        let before = partial.len();
+        let before = partial.bytes();
         match client.attempt(partial, progress) {
             Err(PullError::Network(fault)) => {
-                fruitless = if partial.len() > before { 1 } else { fruitless + 1 };
+                fruitless = if partial.bytes() > before { 1 } else { fruitless + 1 };
                 if fruitless >= MAX_ATTEMPTS {
                     return Err(PullError::Network(fault));
                 }
@@ -104,8 +104,8 @@ impl<'a> Client<'a> {
         if let Some(token) = self.remote.token.as_ref().filter(|_| at_home) {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        if let (1.., Some(etag)) = (partial.len(), partial.etag()) {
-            request = request.header(header::RANGE, format!("bytes={}-", partial.len())).header(header::IF_RANGE, etag);
+        if let (1.., Some(etag)) = (partial.bytes(), partial.etag()) {
+            request = request.header(header::RANGE, format!("bytes={}-", partial.bytes())).header(header::IF_RANGE, etag);
         }
         request.call().map_err(|error| client_fault(url, error))
     }
@@ -118,13 +118,13 @@ impl<'a> Client<'a> {
         }
         if response.status() == 200 {
             partial.restart()?;
-        } else if !text(headers, header::CONTENT_RANGE).is_some_and(|range| range.starts_with(&format!("bytes {}-", partial.len()))) {
+        } else if !text(headers, header::CONTENT_RANGE).is_some_and(|range| range.starts_with(&format!("bytes {}-", partial.bytes()))) {
             partial.restart()?;
             return Err(PullError::Network(format!("{url} sends another range than was asked for")));
         }
         let strong = text(headers, header::ETAG).filter(|etag| etag.starts_with('"')).map(str::to_owned);
         let rest = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
-        let total = rest.map(|rest| partial.len().saturating_add(rest));
+        let total = rest.map(|rest| partial.bytes().saturating_add(rest));
         if let (Some(expected), Some(found)) = (partial.size(), total.filter(|total| Some(*total) != partial.size())) {
             partial.discard();
             return Err(PullError::Size { expected, found: found.to_string() });
@@ -136,8 +136,8 @@ impl<'a> Client<'a> {
         }
         copy(&url, response, partial, progress)?;
         match total.or(partial.size()) {
-            Some(total) if partial.len() < total => {
-                Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.len())))
+            Some(total) if partial.bytes() < total => {
+                Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.bytes())))
             }
             _ => Ok(()),
         }
@@ -154,7 +154,7 @@ fn copy(url: &str, response: Response<Body>, partial: &mut Partial, progress: &P
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(PullError::Network(format!("{url}: {error}"))),
         }
-        progress.set(partial.len());
+        progress.set(partial.bytes());
     }
 }
 

