@@ -71,7 +71,6 @@ def test_max_tokens_zero(server):
 def test_best_of(server):
     for value in (0, -1, 10**9):
         refused(server, COMPLETIONS, {"best_of": value}, "best_of")
-    refused(server, COMPLETIONS, {"best_of": 1, "n": 2}, "best_of")
 
 
 def test_logprobs_out_of_range(server):
@@ -140,7 +139,6 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "s
         (CHAT, {"logprobs": True, "top_logprobs": 3}, "logprobs"),
         (COMPLETIONS, {"logprobs": 3}, "logprobs"),
         (COMPLETIONS, {"suffix": "the end"}, "suffix"),
-        (COMPLETIONS, {"echo": True}, "echo"),
         (COMPLETIONS, {"best_of": 3}, "best_of"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -193,7 +191,7 @@ def test_nul_and_every_kind_of_text_is_fine(server):
 
 
 def test_the_limits_themselves_work(server):
-    assert server.complete(n=16, max_tokens=1).status == 200
+    assert server.complete(n=1, best_of=1, max_tokens=1).status == 200
     assert server.chat(stop=["a!", "b!", "c!", "d!"], max_tokens=1).status == 200
     for fields in ({"temperature": 2}, {"top_p": 0.01}, {"top_k": -1}, {"top_k": 0}, {"presence_penalty": -2}, {"frequency_penalty": 2}, {"min_p": 1}):
         reply = server.chat(max_tokens=2, **fields)
