@@ -1,0 +1,22 @@
+"""Fixtures for the tests on the wire and with clients."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+from harness import BINARY, MODEL, Server  # noqa: E402
+
+
+def pytest_sessionstart(session):
+    if not session.config.option.collectonly and not BINARY.is_file():
+        pytest.exit(f"{BINARY} is missing: tests/run builds it", returncode=3)
+
+
+@pytest.fixture(scope="session")
+def server():
+    """A server of the default model, shared by every test that changes nothing for others."""
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "8192"}) as running:
+        yield running

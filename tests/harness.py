@@ -1,0 +1,239 @@
+"""Starts and stops the real binary for tests; a small HTTP client that hides nothing. Standard library only."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
+MODEL = "smollm2:135m"
+START_SECONDS = 120
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def environment(overrides: dict[str, str] | None = None) -> dict[str, str]:
+    """This environment, with `{"ENGINE__CONTEXT": "512"}` as PENSTOCK__ENGINE__CONTEXT=512."""
+    env = dict(os.environ)
+    env.update({f"PENSTOCK__{name}": str(value) for name, value in (overrides or {}).items()})
+    return env
+
+
+def cli(*args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None):
+    """Runs one command to its end; output as text."""
+    data = stdin.encode() if isinstance(stdin, str) else stdin
+    done = subprocess.run(
+        [str(BINARY), *map(str, args)], input=data if data is not None else b"", capture_output=True, env=environment(env), timeout=timeout, cwd=cwd or ROOT
+    )
+    done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
+    return done
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+
+    def json(self):
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict:
+        """The error object, once the envelope was checked: exactly `error`, with exactly the four keys, of the right types."""
+        payload = self.json()
+        assert set(payload) == {"error"}, payload
+        error = payload["error"]
+        assert set(error) == {"message", "type", "param", "code"}, error
+        assert isinstance(error["message"], str) and error["message"], error
+        assert isinstance(error["type"], str) and error["type"], error
+        assert error["param"] is None or isinstance(error["param"], str), error
+        assert error["code"] is None or isinstance(error["code"], str), error
+        assert self.headers.get("content-type", "").startswith("application/json"), self.headers.items()
+        return error
+
+
+@dataclass
+class Server:
+    """One `penstock serve`. Use it as a context manager."""
+
+    config: dict[str, str] = field(default_factory=dict)
+    args: tuple[str, ...] = ()
+
+    def __enter__(self) -> "Server":
+        self.port = free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.log = tempfile.NamedTemporaryFile("w+b", prefix="penstock-", suffix=".log", delete=False)
+        command = [str(BINARY), "serve", "--port", str(self.port), *self.args]
+        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.config), cwd=ROOT)
+        try:
+            self.wait_ready()
+        except BaseException:
+            self.process.kill()
+            raise
+        return self
+
+    def __exit__(self, kind, value, trace) -> None:
+        code = self.stop()
+        if kind is None:
+            assert code == 0, f"serve ended with {code} on SIGTERM:\n{self.output()}"
+
+    def wait_ready(self) -> None:
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            assert self.process.poll() is None, f"serve ended with {self.process.returncode} before it was ready:\n{self.output()}"
+            try:
+                if self.get("/ready", timeout=2).status == 200:
+                    return
+            except OSError:
+                pass
+            time.sleep(0.05)
+        raise TimeoutError(f"not ready after {START_SECONDS} s:\n{self.output()}")
+
+    def output(self) -> str:
+        return Path(self.log.name).read_text(errors="replace")[-4000:]
+
+    def stop(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(40)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        return self.process.returncode
+
+    def request(self, method: str, path: str, body=None, headers: dict[str, str] | None = None, timeout: float = 90) -> Reply:
+        """`body`: bytes as they are, anything else as JSON."""
+        sent = dict(headers or {})
+        if body is not None and not isinstance(body, (bytes, bytearray)):
+            body = json.dumps(body).encode()
+        if body is not None:
+            sent.setdefault("content-type", "application/json")
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            connection.request(method, path, body=body, headers=sent)
+            reply = connection.getresponse()
+            return Reply(reply.status, reply.headers, reply.read())
+        finally:
+            connection.close()
+
+    def get(self, path: str, **kwargs) -> Reply:
+        return self.request("GET", path, **kwargs)
+
+    def post(self, path: str, body, **kwargs) -> Reply:
+        return self.request("POST", path, body, **kwargs)
+
+    def chat(self, content: str = "Say hello.", **fields) -> Reply:
+        body = {"model": MODEL, "messages": [{"role": "user", "content": content}], "max_tokens": 8, "temperature": 0, **fields}
+        return self.post("/v1/chat/completions", body)
+
+    def complete(self, prompt="The capital of France is", timeout: float = 90, **fields) -> Reply:
+        return self.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": 8, "temperature": 0, **fields}, timeout=timeout)
+
+    def text(self, prompt="The capital of France is", **fields) -> str:
+        """A completion's text; anything but a 200 fails."""
+        reply = self.complete(prompt, **fields)
+        assert reply.status == 200, reply.body
+        return reply.json()["choices"][0]["text"]
+
+    def metrics(self) -> dict[tuple, float]:
+        """Samples of our own prefix by (name, sorted labels)."""
+        return parse_metrics(self.get("/metrics").body.decode())
+
+    def gauge(self, name: str, model: str = MODEL) -> float:
+        return self.metrics()[(f"penstock_{name}", (("model_name", model),))]
+
+
+def parse_metrics(text: str) -> dict[tuple, float]:
+    """The exposition format, read plainly: good for values without quotes in their labels."""
+    samples = {}
+    for line in text.splitlines():
+        if not line or line.startswith("#"):
+            continue
+        series, value = line.rsplit(" ", 1)
+        name, _, labels = series.partition("{")
+        pairs = [pair.partition("=") for pair in labels.rstrip("}").split('",') if pair]
+        samples[(name, tuple(sorted((key.strip(), quoted.strip('"')) for key, _, quoted in pairs)))] = float(value)
+    return samples
+
+
+def wait_until(condition, seconds: float, what: str) -> float:
+    """Polls `condition`; returns how long it took."""
+    start = time.monotonic()
+    while True:
+        if condition():
+            return time.monotonic() - start
+        assert time.monotonic() - start < seconds, f"not within {seconds} s: {what}"
+        time.sleep(0.01)
+
+
+def sse_events(body: bytes) -> list[str]:
+    """The data of each event of a whole stream; asserts that every line is a `data:` line, a comment or empty."""
+    text = body.decode()
+    assert text.endswith("\n\n"), f"the stream ends within an event: {text[-80:]!r}"
+    events = []
+    for block in text.split("\n\n"):
+        for line in filter(None, block.split("\n")):
+            assert line.startswith("data: ") or line.startswith(":"), f"not a line of ours: {line!r}"
+        data = [line[6:] for line in block.split("\n") if line.startswith("data: ")]
+        assert len(data) <= 1, f"two data lines in one event: {block!r}"
+        events += data
+    return events
+
+
+def chunks_of(reply: Reply) -> list[dict]:
+    """A stream's JSON chunks; checks content type and the closing [DONE]."""
+    assert reply.status == 200, reply.body
+    assert reply.headers["content-type"].startswith("text/event-stream"), reply.headers["content-type"]
+    events = sse_events(reply.body)
+    assert events[-1] == "[DONE]" and events.count("[DONE]") == 1, events[-3:]
+    return [json.loads(event) for event in events[:-1]]
+
+
+def open_stream(server: Server, path: str, body: dict) -> socket.socket:
+    """Sends a request on a raw socket; the caller reads and closes it."""
+    payload = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    stream = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+    stream.sendall(head.encode() + payload)
+    return stream
+
+
+def raw(server: Server, data: bytes, seconds: float = 10) -> bytes:
+    """Sends bytes as they are and reads until the server closes, falls silent for a second after an answer, or `seconds` pass."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
+        got = b""
+        end = time.monotonic() + seconds
+        try:
+            connection.sendall(data)
+        except OSError:
+            pass  # the server may close before it has read all
+        while time.monotonic() < end:
+            connection.settimeout(1.0 if got else max(0.05, end - time.monotonic()))
+            try:
+                piece = connection.recv(65536)
+            except (TimeoutError, ConnectionError):
+                break
+            if not piece:
+                break
+            got += piece
+        return got
+
+
+def status_of(answer: bytes) -> int:
+    assert answer.startswith(b"HTTP/1.1 "), f"no HTTP answer: {answer[:80]!r}"
+    return int(answer[9:12])

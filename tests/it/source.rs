@@ -1,0 +1,313 @@
+//! Just enough reading of Rust source for the house's rules: files, text without comments and strings, functions, imports.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Folders that hold no source of ours.
+const SKIPPED: &[&str] = &["target", "node_modules", "__pycache__", "shared"];
+
+/// A file of the project, with its path relative to the root.
+pub struct Source {
+    pub path: String,
+    pub text: String,
+}
+
+/// A function with a body.
+pub struct Function {
+    pub name: String,
+    /// Of the `fn`, from 1.
+    pub line: usize,
+    pub num_lines: usize,
+    /// `self` not counted.
+    pub num_params: usize,
+}
+
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Every text file below `dir`, sorted by path; build outputs, environments and hidden folders other than `.ci` are left out.
+pub fn files(dir: &str) -> Vec<Source> {
+    let mut paths = Vec::new();
+    walk(&root().join(dir), &mut paths);
+    paths.sort();
+    let read = |path: PathBuf| {
+        let text = fs::read_to_string(&path).ok()?;
+        let path = path.strip_prefix(root()).expect("below the root").to_string_lossy().replace('\\', "/");
+        Some(Source { path, text })
+    };
+    paths.into_iter().filter_map(read).collect()
+}
+
+fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
+    let Ok(entries) = fs::read_dir(dir) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let hidden = name.starts_with('.') && name != ".ci" && !entry.path().is_file();
+        if hidden || SKIPPED.contains(&name.as_str()) {
+            continue;
+        }
+        if entry.path().is_dir() {
+            walk(&entry.path(), out);
+        } else {
+            out.push(entry.path());
+        }
+    }
+}
+
+/// Every Rust file below `dir`.
+pub fn rust_files(dir: &str) -> Vec<Source> {
+    files(dir).into_iter().filter(|file| file.path.ends_with(".rs")).collect()
+}
+
+/// The line, from 1, of a byte offset.
+pub fn line_of(text: &str, offset: usize) -> usize {
+    text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
+}
+
+/// The source with comments, strings and character literals blanked out; every line keeps its place and every byte its offset.
+pub fn code_only(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = bytes.to_vec();
+    let mut at = 0;
+    while at < bytes.len() {
+        let end = match literal_end(bytes, at) {
+            Some(end) => end,
+            None => {
+                at += 1;
+                continue;
+            }
+        };
+        for byte in &mut out[at..end] {
+            if *byte != b'\n' {
+                *byte = b' ';
+            }
+        }
+        at = end;
+    }
+    String::from_utf8(out).expect("only whole literals were blanked")
+}
+
+/// Where a comment, string or character literal that starts at `at` ends; None if none starts there.
+fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
+    let rest = &bytes[at..];
+    if rest.starts_with(b"//") {
+        return Some(at + rest.iter().position(|&b| b == b'\n').unwrap_or(rest.len()));
+    }
+    if rest.starts_with(b"/*") {
+        return Some(block_comment_end(bytes, at));
+    }
+    let in_word = at > 0 && is_word(bytes[at - 1]);
+    if rest[0] == b'r' && !in_word || rest[0] == b'r' && at > 0 && bytes[at - 1] == b'b' {
+        let hashes = rest[1..].iter().take_while(|&&b| b == b'#').count();
+        if rest.get(1 + hashes) == Some(&b'"') {
+            let close = [b"\"".as_slice(), &vec![b'#'; hashes]].concat();
+            let body = at + 2 + hashes;
+            let found = bytes[body..].windows(close.len()).position(|window| window == close);
+            return Some(found.map_or(bytes.len(), |offset| body + offset + close.len()));
+        }
+    }
+    match rest[0] {
+        b'"' => Some(quoted_end(bytes, at, b'"')),
+        // 'x' or '\n' is a character, 'a without a closing quote a lifetime
+        b'\'' if rest.get(1) == Some(&b'\\') => Some(quoted_end(bytes, at, b'\'')),
+        b'\'' => {
+            let width = std::str::from_utf8(&rest[1..rest.len().min(5)]).map_or_else(
+                |error| std::str::from_utf8(&rest[1..1 + error.valid_up_to()]).ok().and_then(|s| s.chars().next()),
+                |s| s.chars().next(),
+            );
+            let width = width?.len_utf8();
+            (rest.get(1 + width) == Some(&b'\'')).then_some(at + 2 + width)
+        }
+        _ => None,
+    }
+}
+
+fn block_comment_end(bytes: &[u8], at: usize) -> usize {
+    let (mut depth, mut i) = (0usize, at);
+    while i < bytes.len() {
+        if bytes[i..].starts_with(b"/*") {
+            depth += 1;
+            i += 2;
+        } else if bytes[i..].starts_with(b"*/") {
+            depth -= 1;
+            i += 2;
+            if depth == 0 {
+                return i;
+            }
+        } else {
+            i += 1;
+        }
+    }
+    bytes.len()
+}
+
+fn quoted_end(bytes: &[u8], at: usize, quote: u8) -> usize {
+    let mut i = at + 1;
+    while i < bytes.len() {
+        match bytes[i] {
+            b'\\' => i += 2,
+            byte if byte == quote => return i + 1,
+            _ => i += 1,
+        }
+    }
+    bytes.len()
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_'
+}
+
+/// Offsets where `word` stands as a whole word.
+pub fn words(code: &str, word: &str) -> Vec<usize> {
+    let bytes = code.as_bytes();
+    let whole = |&(at, _): &(usize, &str)| {
+        let end = at + word.len();
+        !(at > 0 && is_word(bytes[at - 1])) && !(end < bytes.len() && is_word(bytes[end]))
+    };
+    code.match_indices(word).filter(whole).map(|(at, _)| at).collect()
+}
+
+/// Every function with a body in `code` (see [`code_only`]).
+pub fn functions(code: &str) -> Vec<Function> {
+    words(code, "fn").into_iter().filter_map(|at| function(code, at)).collect()
+}
+
+fn function(code: &str, at: usize) -> Option<Function> {
+    let bytes = code.as_bytes();
+    let name: String = code[at + 2..].trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    if name.is_empty() {
+        return None; // a function pointer's type
+    }
+    let open = parameters_open(bytes, at)?;
+    let (num_params, close) = parameters(code, open);
+    let body = close + 1 + bytes[close + 1..].iter().position(|&b| b == b'{')?;
+    // a declaration in a trait ends at its semicolon; one inside [u8; 4] is part of a type
+    let declared = bytes[close + 1..body].iter().scan(0i32, |depth, &b| {
+        *depth += i32::from(b == b'[') - i32::from(b == b']');
+        Some(b == b';' && *depth == 0)
+    });
+    if declared.into_iter().any(|end| end) {
+        return None;
+    }
+    let mut depth = 0;
+    let end = body
+        + bytes[body..].iter().position(|&b| {
+            depth += i32::from(b == b'{') - i32::from(b == b'}');
+            depth == 0
+        })?;
+    let line = line_of(code, at);
+    Some(Function { name, line, num_lines: line_of(code, end) - line + 1, num_params })
+}
+
+/// The parenthesis that opens the parameters, past the generics.
+fn parameters_open(bytes: &[u8], at: usize) -> Option<usize> {
+    let mut angle = 0i32;
+    (at..bytes.len()).find(|&i| {
+        match bytes[i] {
+            b'<' => angle += 1,
+            b'>' if bytes[i - 1] != b'-' => angle -= 1,
+            b'(' => return angle == 0,
+            _ => {}
+        }
+        false
+    })
+}
+
+/// How many parameters stand between the parenthesis at `open` and its partner, and where that is.
+fn parameters(code: &str, open: usize) -> (usize, usize) {
+    let bytes = code.as_bytes();
+    let (mut depth, mut start, mut count) = (0i32, open + 1, 0);
+    for i in open..bytes.len() {
+        match bytes[i] {
+            b'(' | b'[' | b'<' | b'{' => depth += 1,
+            b')' | b']' | b'}' => depth -= 1,
+            b'>' if bytes[i - 1] != b'-' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 || depth == 1 && bytes[i] == b',' {
+            let param = code[start..i].trim();
+            let receiver = param.split(':').next().unwrap_or("").split_whitespace().last();
+            count += usize::from(!param.is_empty() && !matches!(receiver, Some("self" | "&self")));
+            start = i + 1;
+        }
+        if depth == 0 {
+            return (count, i);
+        }
+    }
+    (count, bytes.len() - 1)
+}
+
+/// The crate's top-level modules that `code` names (`crate::a`, `crate::{a, b::c}`), with the offset of each.
+pub fn crate_modules(code: &str) -> Vec<(String, usize)> {
+    let mut found = Vec::new();
+    for (at, matched) in code.match_indices("crate::") {
+        let rest = &code[at + matched.len()..];
+        if let Some(group) = rest.strip_prefix('{') {
+            let mut depth = 1;
+            let mut name = String::new();
+            for c in group.chars() {
+                depth += i32::from(c == '{') - i32::from(c == '}');
+                if depth == 1 && c == ',' || depth == 0 {
+                    found.extend(leading_name(&name).map(|name| (name, at)));
+                    name.clear();
+                } else {
+                    name.push(c);
+                }
+                if depth == 0 {
+                    break;
+                }
+            }
+        } else {
+            found.extend(leading_name(rest).map(|name| (name, at)));
+        }
+    }
+    found
+}
+
+fn leading_name(text: &str) -> Option<String> {
+    let name: String = text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
+    (!name.is_empty()).then_some(name)
+}
+
+/// `code` up to its inline test module: what ships.
+pub fn without_tests(code: &str) -> &str {
+    let tests = code.match_indices("#[cfg(test)]").find(|(at, mark)| {
+        let next = code[at + mark.len()..].trim_start();
+        next.starts_with("mod ") && next.find('{').is_some_and(|brace| !next[..brace].contains(';'))
+    });
+    tests.map_or(code, |(at, _)| &code[..at])
+}
+
+mod tests {
+    use super::*;
+
+    #[test]
+    fn comments_strings_and_characters_are_blanked() {
+        let code = code_only("a('{', \"}\\\"{\", r#\"\"{\"#) // {\n/* { /* } */ { */ fn f<'a>(x: &'a str) { '\\'' }");
+        assert_eq!(code.matches('{').count(), 1);
+        assert_eq!(code.matches('}').count(), 1);
+        assert!(code.contains("fn f<'a>(x: &'a str)"));
+        assert_eq!(code.lines().count(), 2);
+    }
+
+    #[test]
+    fn functions_are_measured() {
+        let code = "trait T { fn declared(&self, a: [u8; 2]) -> [u8; 3]; }\nfn f<F: Fn(u8, u8) -> u8>(\n    &mut self,\n    a: Vec<(u8, u8)>,\n    b: F,\n) -> [u8; 3]\nwhere\n    F: Send,\n{\n    1\n}\n";
+        let found = functions(code);
+        assert_eq!(found.len(), 1);
+        assert_eq!((found[0].name.as_str(), found[0].line, found[0].num_lines, found[0].num_params), ("f", 2, 10, 2));
+    }
+
+    #[test]
+    fn modules_are_found_in_every_form_of_import() {
+        let code = "use crate::{api, engine::{Batch, cpu}, gguf::X};\nlet x = crate::config::Y;";
+        let names: Vec<_> = crate_modules(code).into_iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["api", "engine", "gguf", "config"]);
+    }
+
+    #[test]
+    fn an_inline_test_module_is_cut_off() {
+        assert_eq!(without_tests("a\n#[cfg(test)]\nmod tests;\nb\n#[cfg(test)]\nmod tests { c }"), "a\n#[cfg(test)]\nmod tests;\nb\n");
+    }
+}

@@ -1,0 +1,234 @@
+"""Chat completions on the wire: the whole answer, the stream, usage, stop strings."""
+
+import time
+
+import pytest
+from harness import MODEL, chunks_of, sse_events
+
+USAGE_KEYS = {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
+
+
+def check_usage(usage: dict) -> None:
+    assert USAGE_KEYS <= set(usage), usage
+    assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"], usage
+    assert isinstance(usage["prompt_tokens_details"]["cached_tokens"], int)
+    assert 0 <= usage["prompt_tokens_details"]["cached_tokens"] <= usage["prompt_tokens"]
+    assert usage["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_whole_answer(server):
+    before = int(time.time())
+    reply = server.chat("What is the capital of France?", max_tokens=5)
+    assert reply.status == 200, reply.body
+    answer = reply.json()
+    assert answer["object"] == "chat.completion"
+    assert answer["id"].startswith("chatcmpl-")
+    assert answer["model"] == MODEL
+    assert before - 5 <= answer["created"] <= time.time() + 5
+    (choice,) = answer["choices"]
+    assert choice["index"] == 0
+    assert choice["message"]["role"] == "assistant"
+    assert isinstance(choice["message"]["content"], str) and choice["message"]["content"]
+    assert choice["message"].get("refusal") is None
+    assert not choice["message"].get("tool_calls")
+    assert choice["logprobs"] is None
+    assert choice["finish_reason"] == "length"
+    check_usage(answer["usage"])
+    assert answer["usage"]["completion_tokens"] == 5
+    assert answer["usage"]["prompt_tokens"] == 37, "the template's text as 37 ids, the system message included"
+
+
+def test_the_model_knows_the_capital(server):
+    answer = server.chat("What is the capital of France?", max_tokens=12).json()
+    assert answer["choices"][0]["message"]["content"].startswith("The capital of France is Paris.")
+
+
+def test_finish_reason_stop(server):
+    answer = server.chat("What is the capital of France?", max_tokens=64).json()
+    assert answer["choices"][0]["finish_reason"] == "stop"
+    assert "<|im_end|>" not in answer["choices"][0]["message"]["content"]
+    assert answer["usage"]["completion_tokens"] < 64
+
+
+def test_stream_equals_the_whole_answer(server):
+    whole = server.chat("Name three colours.", max_tokens=24).json()
+    reply = server.chat("Name three colours.", max_tokens=24, stream=True)
+    chunks = chunks_of(reply)
+    assert len({(c["id"], c["created"], c["model"], c["object"]) for c in chunks}) == 1, "id, created and model are the same in every chunk"
+    assert chunks[0]["object"] == "chat.completion.chunk"
+    assert chunks[0]["id"].startswith("chatcmpl-") and chunks[0]["model"] == MODEL
+    first = chunks[0]["choices"][0]
+    assert first["delta"] == {"role": "assistant", "content": ""}, "the first chunk has the role and empty content"
+    assert first["finish_reason"] is None and first["index"] == 0
+    assert sum("role" in c["choices"][0]["delta"] for c in chunks) == 1, "the role comes once"
+    last = chunks[-1]["choices"][0]
+    assert last["delta"] == {} and last["finish_reason"] == whole["choices"][0]["finish_reason"]
+    assert sum(c["choices"][0]["finish_reason"] is not None for c in chunks) == 1
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks)
+    assert text == whole["choices"][0]["message"]["content"]
+    assert len(chunks) > 4, "a token or a few at a time, not all at once"
+    assert all("usage" not in c for c in chunks), "usage comes only when asked for"
+    assert "no-cache" in reply.headers.get("cache-control", "")
+
+
+def test_usage_in_a_stream(server):
+    whole = server.chat("Name three colours.", max_tokens=8).json()
+    chunks = chunks_of(server.chat("Name three colours.", max_tokens=8, stream=True, stream_options={"include_usage": True}))
+    assert all("usage" in c and c["usage"] is None for c in chunks[:-1]), "usage is null in every chunk but the last"
+    assert chunks[-1]["choices"] == []
+    check_usage(chunks[-1]["usage"])
+    same = ("prompt_tokens", "completion_tokens", "total_tokens")
+    assert [chunks[-1]["usage"][k] for k in same] == [whole["usage"][k] for k in same]
+    assert len({c["id"] for c in chunks}) == 1
+
+
+def test_include_usage_false_is_no_usage(server):
+    chunks = chunks_of(server.chat(stream=True, max_tokens=2, stream_options={"include_usage": False}))
+    assert all("usage" not in c for c in chunks)
+
+
+@pytest.mark.parametrize("field", [{"stream_options": {"include_usage": True}}, {"stream": False, "stream_options": {"include_usage": True}}])
+def test_stream_options_need_stream(server, field):
+    reply = server.chat(**field)
+    assert reply.status == 400
+    assert reply.error["param"] == "stream_options" and reply.error["type"] == "invalid_request_error"
+
+
+def test_n_choices_streamed_and_whole(server):
+    fields = {"n": 2, "temperature": 1.0, "seed": 7, "max_tokens": 6}
+    whole = server.chat("Tell me a story.", **fields)
+    if whole.status == 400:  # refused by name as long as it is not built
+        assert whole.error["param"] == "n" and whole.error["code"] == "unsupported_parameter"
+        return
+    assert whole.status == 200, whole.body
+    answer = whole.json()
+    assert [c["index"] for c in answer["choices"]] == [0, 1]
+    assert answer["usage"]["completion_tokens"] <= 12
+    chunks = chunks_of(server.chat("Tell me a story.", stream=True, **fields))
+    for index in (0, 1):
+        of_choice = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
+        assert of_choice[0]["delta"] == {"role": "assistant", "content": ""}
+        assert sum("role" in c["delta"] for c in of_choice) == 1
+        assert [c["finish_reason"] for c in of_choice if c["finish_reason"]] == [answer["choices"][index]["finish_reason"]]
+        assert "".join(c["delta"].get("content", "") for c in of_choice) == answer["choices"][index]["message"]["content"]
+
+
+def test_max_completion_tokens_wins(server):
+    answer = server.chat(max_tokens=9, max_completion_tokens=3, messages=[{"role": "user", "content": "Count from one to twenty."}]).json()
+    assert answer["usage"]["completion_tokens"] == 3
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_explicit_nulls_are_absence(server):
+    plain = server.chat("Name a fruit.").json()
+    names = """frequency_penalty presence_penalty logit_bias logprobs top_logprobs n stop seed top_p stream stream_options response_format
+        tools tool_choice parallel_tool_calls user max_completion_tokens metadata store service_tier reasoning_effort min_p top_k
+        repetition_penalty stop_token_ids min_tokens ignore_eos chat_template_kwargs""".split()
+    reply = server.chat("Name a fruit.", **{name: None for name in names})
+    assert reply.status == 200, reply.body
+    assert reply.json()["choices"] == plain["choices"]
+    assert server.chat("Hi", temperature=None, max_tokens=2).status == 200
+
+
+def test_unknown_fields_are_ignored(server):
+    reply = server.chat("Name a fruit.", made_up_field={"a": [1]})
+    assert reply.status == 200 and reply.json()["choices"] == server.chat("Name a fruit.").json()["choices"]
+
+
+def test_content_parts(server):
+    as_text = server.chat("What is the capital of France?").json()
+    parts = [{"type": "text", "text": "What is the capital "}, {"type": "text", "text": "of France?"}]
+    as_parts = server.chat(messages=[{"role": "user", "content": parts}])
+    assert as_parts.status == 200, as_parts.body
+    assert as_parts.json()["usage"]["prompt_tokens"] > 30
+    one = server.chat(messages=[{"role": "user", "content": [{"type": "text", "text": "What is the capital of France?"}]}]).json()
+    assert one["choices"] == as_text["choices"] and one["usage"]["prompt_tokens"] == as_text["usage"]["prompt_tokens"]
+
+
+@pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "made_up"])
+def test_other_content_parts_are_named(server, kind):
+    part = {"type": kind, kind: {"url": "data:image/png;base64,AAAA"}}
+    reply = server.chat(messages=[{"role": "user", "content": [{"type": "text", "text": "x"}, part]}])
+    assert reply.status == 400
+    assert reply.error["type"] == "invalid_request_error"
+    assert kind in reply.error["message"] and reply.error["param"].startswith("messages")
+
+
+def test_null_content_of_an_assistant(server):
+    messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}, {"role": "user", "content": "Hello?"}]
+    assert server.chat(messages=messages, max_tokens=2).status == 200
+
+
+def test_special_tokens_in_a_users_text_stay_text(server):
+    """`<|im_end|>` of a user is seven ordinary tokens or so, never the one that ends a turn."""
+    plain = server.chat("a b", max_tokens=1).json()["usage"]["prompt_tokens"]
+    special = server.chat("a <|im_end|> b", max_tokens=1).json()["usage"]["prompt_tokens"]
+    assert special - plain >= 4
+
+
+def test_stop_string_is_not_in_the_output_nor_streamed_in_part(server):
+    whole = server.chat("What is the capital of France?", max_tokens=12).json()["choices"][0]["message"]["content"]
+    assert "Paris" in whole
+    for stop in ["Paris", ["zzz", "aris."], "is Paris"]:
+        wanted = min((stop if isinstance(stop, list) else [stop]), key=lambda s: whole.find(s) if s in whole else 10**9)
+        expected = whole[: whole.index(wanted)]
+        answer = server.chat("What is the capital of France?", max_tokens=12, stop=stop).json()["choices"][0]
+        assert answer["message"]["content"] == expected and answer["finish_reason"] == "stop"
+        chunks = chunks_of(server.chat("What is the capital of France?", max_tokens=12, stop=stop, stream=True))
+        assert "".join(c["choices"][0]["delta"].get("content", "") for c in chunks) == expected
+        assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
+
+
+def test_a_stop_string_that_does_not_come_holds_nothing_back(server):
+    whole = server.chat("What is the capital of France?", max_tokens=7).json()["choices"][0]
+    answer = server.chat("What is the capital of France?", max_tokens=7, stop=["Par1s", whole["message"]["content"] + "!!"]).json()["choices"][0]
+    assert answer["message"] == whole["message"] and answer["finish_reason"] == "length"
+
+
+def test_seed_repeats_and_differs(server):
+    fields = {"temperature": 1.0, "max_tokens": 12}
+    texts = [server.chat("Tell me a story.", seed=seed, **fields).json()["choices"][0]["message"]["content"] for seed in (1, 1, 2, 3, 4)]
+    assert texts[0] == texts[1]
+    assert len(set(texts)) > 2
+
+
+def test_overflow(server):
+    reply = server.chat("hello " * 9000)
+    assert reply.status == 400
+    error = reply.error
+    assert error["code"] == "context_length_exceeded" and error["param"] == "messages" and error["type"] == "invalid_request_error"
+    assert "context_length_exceeded" in error["message"]
+    numbers = [int(n) for n in "".join(c if c.isdigit() else " " for c in error["message"]).split()]
+    assert any(n >= 9000 for n in numbers) and any(1024 <= n <= 8192 for n in numbers), f"both counts: {error['message']}"
+
+
+def test_overflow_by_max_tokens(server):
+    reply = server.chat("hello", max_tokens=100_000)
+    assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
+    assert reply.error["param"] in ("messages", "max_tokens")
+
+
+def test_a_refused_stream_is_plain_json(server):
+    reply = server.chat("hello " * 9000, stream=True)
+    assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
+
+
+def test_request_ids(server):
+    own = server.chat(max_tokens=1).headers["x-request-id"]
+    other = server.chat(max_tokens=1).headers["x-request-id"]
+    assert own and other and own != other
+    passed = server.request("GET", "/v1/models", headers={"x-request-id": "trace-me-17"})
+    assert passed.headers["x-request-id"] == "trace-me-17"
+
+
+def test_prefix_is_reused(server):
+    text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 8
+    server.chat(text, max_tokens=1)
+    again = server.chat(text, max_tokens=4).json()
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 32
+    assert again["usage"]["prompt_tokens"] > again["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_sse_lines_are_lf_data_lines(server):
+    events = sse_events(server.chat(stream=True, max_tokens=3).body)
+    assert events[-1] == "[DONE]" and len(events) >= 4

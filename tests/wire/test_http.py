@@ -1,0 +1,187 @@
+"""HTTP itself: sizes, slowness, framing, hosts and origins."""
+
+import gzip
+import json
+import socket
+import time
+
+import pytest
+from harness import MODEL, Server, raw, status_of
+
+pytestmark = pytest.mark.usefixtures("survives")
+
+PAYLOAD = json.dumps({"model": MODEL, "prompt": "Hi", "max_tokens": 1}).encode()
+
+
+def post(server, headers: str, body: bytes, seconds: float = 10, path: str = "/v1/completions") -> bytes:
+    host = "" if "Host:" in headers else f"Host: 127.0.0.1:{server.port}\r\n"
+    return raw(server, f"POST {path} HTTP/1.1\r\n{host}{headers}\r\n".encode() + body, seconds)
+
+
+def json_post(server, extra: str = "", body: bytes = PAYLOAD, **kwargs) -> bytes:
+    return post(server, f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n{extra}", body, **kwargs)
+
+
+def refused(answer: bytes, *statuses: int) -> None:
+    """One of the statuses; closing without a word is no answer."""
+    assert status_of(answer) in statuses, answer[:200]
+
+
+def memory(server) -> int:
+    """Anonymous resident memory in bytes."""
+    for line in open(f"/proc/{server.process.pid}/status"):
+        if line.startswith("RssAnon:"):
+            return int(line.split()[1]) * 1024
+    raise AssertionError("no RssAnon")
+
+
+def test_a_plain_request_over_a_raw_socket(server):
+    assert status_of(json_post(server)) == 200
+
+
+def test_too_many_headers(server):
+    refused(json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200))), 431, 400)
+
+
+def test_a_head_too_long(server):
+    refused(json_post(server, "X-Long: " + "a" * 200_000 + "\r\n"), 431, 400)
+
+
+@pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["silent", "half a head"])
+def test_a_slow_head_is_cut(server, sent):
+    with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
+        connection.sendall(sent)
+        start = time.monotonic()
+        answer = connection.recv(4096)
+        waited = time.monotonic() - start
+    assert 3 <= waited <= 9, waited
+    assert answer == b"" or status_of(answer) == 408, answer
+
+
+def test_a_slow_body_is_cut():
+    with Server({"LIMITS__BODY_TIMEOUT_SECONDS": "3", "SERVER__DEFAULT_MODELS": MODEL}) as server:
+        with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+            connection.sendall(head.encode())
+            start = time.monotonic()
+            connection.settimeout(0.5)
+            answer = None
+            while answer is None and time.monotonic() - start < 10:
+                try:
+                    connection.sendall(b" ")
+                    answer = connection.recv(4096)
+                except TimeoutError:
+                    pass
+        assert answer is not None and status_of(answer) == 408, answer
+        assert time.monotonic() - start < 8
+        assert server.get("/health").status == 200
+
+
+def test_a_declared_body_too_long_is_refused_at_once(server):
+    start = time.monotonic()
+    refused(post(server, "Content-Type: application/json\r\nContent-Length: 9999999999\r\n", b"{", seconds=5), 413)
+    assert time.monotonic() - start < 4
+
+
+def test_a_sent_body_too_long(server):
+    reply = server.post("/v1/completions", b" " * (33 * 1024 * 1024))
+    assert reply.status == 413
+    assert reply.error["type"] == "invalid_request_error"
+
+
+def test_a_compressed_bomb(server):
+    import io
+
+    out = io.BytesIO()
+    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=9) as packer:
+        block = b" " * (1 << 20)
+        for _ in range(1024):
+            packer.write(block)
+    before = memory(server)
+    answer = json_post(server, "Content-Encoding: gzip\r\n", out.getvalue(), seconds=30)
+    refused(answer, 413, 415, 400)
+    assert memory(server) - before < 80 << 20
+
+
+def test_many_small_chunks(server):
+    before = memory(server)
+    chunks = b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n"
+    for _ in range(5):
+        refused(post(server, "Content-Type: application/json\r\nTransfer-Encoding: chunked\r\n", chunks, seconds=20), 400, 413)
+    assert memory(server) - before < 32 << 20
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        f"Content-Length: {len(PAYLOAD)}\r\nTransfer-Encoding: chunked\r\n",
+        f"Content-Length: {len(PAYLOAD)}\r\nContent-Length: {len(PAYLOAD) - 1}\r\n",
+        f"Content-Length: +{len(PAYLOAD)}\r\n",
+        "Content-Length: x\r\n",
+        "Content-Length: -5\r\n",
+        f"Content-Length: {2**64}\r\n",
+    ],
+    ids=["length and chunked", "two lengths", "plus", "no number", "negative", "2^64"],
+)
+def test_framing_that_two_readers_may_read_differently(server, headers):
+    refused(post(server, f"Content-Type: application/json\r\n{headers}", PAYLOAD, seconds=6), 400, 413)
+
+
+def test_no_host(server):
+    refused(raw(server, b"GET /v1/models HTTP/1.1\r\n\r\n", 5), 400)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80"])
+def test_a_foreign_host_on_a_loopback_bind(server, host):
+    refused(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5), 403)
+    refused(json_post(server, f"Host: {host}\r\n"), 403)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:8080", "[::1]:8080"])
+def test_loopback_hosts(server, host):
+    assert status_of(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5)) == 200
+
+
+@pytest.mark.parametrize("origin", ["http://evil.example", "null"])
+def test_no_cors_for_foreign_origins(server, origin):
+    reply = server.post("/v1/completions", {"model": MODEL, "prompt": "Hi", "max_tokens": 1}, headers={"origin": origin})
+    assert "access-control-allow-origin" not in reply.headers
+    reply = server.request("OPTIONS", "/v1/completions", headers={"origin": origin, "access-control-request-method": "POST"})
+    assert "access-control-allow-origin" not in reply.headers
+
+
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
+def test_a_body_that_is_not_declared_json(server, kind):
+    reply = server.post("/v1/completions", PAYLOAD, headers={"content-type": kind})
+    assert reply.status == 415
+    assert reply.error["type"] == "invalid_request_error"
+
+
+def test_json_with_a_charset_is_json(server):
+    assert server.post("/v1/completions", PAYLOAD, headers={"content-type": "application/json; charset=utf-8"}).status == 200
+
+
+def test_control_characters_stay_out_of_the_log(server):
+    mark = "logmark7"
+    server.request("GET", f"/v1/models/{mark}%1b%5b31mred%0d%0aforged%00", headers={"user-agent": f"{mark}-\x1b[31magent"})
+    server.complete(model=f"{mark}\x1b[31m\r\nforged\x00")
+    log = open(server.log.name, "rb").read()
+    assert b"\x00" not in log
+    for line in log.split(b"\n"):
+        assert not line.startswith(b"forged"), line
+        if mark.encode() in line:
+            assert b"\x1b[31mred" not in line and b"\x1b[31magent" not in line and b"\r" not in line, line
+
+
+def test_keep_alive_serves_many_requests(server):
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    for _ in range(5):
+        connection.request("GET", "/v1/models")
+        reply = connection.getresponse()
+        assert reply.status == 200 and reply.read()
+        connection.request("POST", "/v1/completions", b"not json", {"content-type": "application/json"})
+        reply = connection.getresponse()
+        assert reply.status == 400 and json.loads(reply.read())["error"]["message"]
+    connection.close()

@@ -1,0 +1,76 @@
+"""Models, health, version and the documents."""
+
+import json
+
+from harness import MODEL
+
+
+def test_list(server):
+    reply = server.get("/v1/models")
+    assert reply.status == 200
+    listing = reply.json()
+    assert listing["object"] == "list"
+    entry = next(m for m in listing["data"] if m["id"] == MODEL)
+    assert entry["object"] == "model" and isinstance(entry["created"], int) and isinstance(entry["owned_by"], str) and entry["owned_by"]
+
+
+def test_retrieve_plain_and_encoded(server):
+    for path in (f"/v1/models/{MODEL}", "/v1/models/smollm2%3A135m", "/v1/models/smollm2%3a135m"):
+        reply = server.get(path)
+        assert reply.status == 200, (path, reply.body)
+        assert reply.json()["id"] == MODEL and reply.json()["object"] == "model"
+
+
+def test_retrieve_unknown(server):
+    for path in ("nope", "meta-llama%2FLlama-3", "meta-llama/Llama-3", "..%2F..%2Fetc%2Fpasswd", "x" * 10_000, "%00", "%1b%5b31m"):
+        reply = server.get(f"/v1/models/{path}")
+        assert reply.status == 404, (path, reply.body)
+        assert reply.error["code"] == "model_not_found" and reply.error["param"] == "model" and reply.error["type"] == "invalid_request_error"
+
+
+def test_unknown_model_in_a_request(server):
+    for model in ("nope", "../x", "a\u0000b", "m" * 10_240):
+        for reply in (server.chat(model=model), server.complete(model=model)):
+            assert reply.status == 404, (model[:20], reply.body)
+            assert reply.error["code"] == "model_not_found" and reply.error["param"] == "model"
+
+
+def test_health_ready_version(server):
+    assert server.get("/health").status == 200
+    assert server.get("/ready").status == 200
+    version = server.get("/version")
+    assert version.status == 200 and version.json()["version"]
+
+
+def test_unknown_route_and_method(server):
+    reply = server.get("/v1/nothing")
+    assert reply.status == 404 and reply.error["type"] == "invalid_request_error"
+    reply = server.get("/v1/chat/completions")
+    assert reply.status == 405 and reply.error["type"] == "invalid_request_error"
+    assert "POST" in reply.headers["allow"]
+
+
+def test_openapi_is_valid_and_whole(server):
+    from openapi_spec_validator import validate
+
+    document = json.loads(server.get("/openapi.json").body)
+    validate(document)
+    for path, method in [
+        ("/v1/chat/completions", "post"),
+        ("/v1/completions", "post"),
+        ("/v1/models", "get"),
+        ("/v1/models/{model}", "get"),
+        ("/health", "get"),
+        ("/ready", "get"),
+        ("/metrics", "get"),
+    ]:
+        found = [p for p in document["paths"] if p == path or (path.startswith("/v1/models/") and p.startswith("/v1/models/{"))]
+        assert found and method in document["paths"][found[0]], path
+
+
+def test_docs_load_nothing_from_elsewhere(server):
+    reply = server.get("/docs/")
+    assert reply.status == 200, reply.status
+    page = reply.body.decode()
+    assert "swagger" in page.lower()
+    assert "src=\"http" not in page and "href=\"http" not in page

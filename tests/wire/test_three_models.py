@@ -1,0 +1,49 @@
+"""Three models in one process; each continues the reference's prompts as the reference does."""
+
+import pytest
+from harness import Server
+from test_cli import FILES, reference
+
+
+@pytest.fixture(scope="module")
+def three():
+    with Server({"SERVER__DEFAULT_MODELS": ",".join(FILES)}) as running:
+        yield running
+
+
+def test_all_are_listed(three):
+    assert {model["id"] for model in three.get("/v1/models").json()["data"]} >= set(FILES)
+
+
+@pytest.mark.parametrize("model", FILES)
+def test_greedy_continuations(three, model):
+    for prompt in reference(model):
+        sure = prompt["sure"]
+        if sure["num_tokens"] == 0:
+            continue
+        reply = three.complete(prompt["ids"], model=model, max_tokens=sure["num_tokens"] + int(sure["ends"]), timeout=170)
+        assert reply.status == 200, (prompt["name"], reply.body)
+        (choice,) = reply.json()["choices"]
+        # the last token may be part of a character
+        assert choice["text"].rstrip("\ufffd") == sure["text"].rstrip("\ufffd"), prompt["name"]
+        assert choice["finish_reason"] == ("stop" if sure["ends"] else "length"), prompt["name"]
+
+
+def test_a_base_model_without_a_template_says_so(three):
+    """Gemma's base file has no chat template: completions work, chat is refused and says why."""
+    reply = three.chat(model="gemma3:270m")
+    if reply.status != 200:
+        assert reply.status == 400 and "template" in reply.error["message"] and reply.error["param"] == "model"
+
+
+def test_models_do_not_mix(three):
+    """All three at once give what each gives alone."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def text(model: str) -> str:
+        return three.complete("The capital of France is", model=model, max_tokens=6).json()["choices"][0]["text"]
+
+    alone = {model: text(model) for model in FILES}
+    with ThreadPoolExecutor(6) as pool:
+        together = list(pool.map(text, list(FILES) * 2))
+    assert together == [alone[model] for model in FILES] * 2
