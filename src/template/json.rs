@@ -89,13 +89,7 @@ fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> 
 
 type Item = Result<(Option<Value>, Value), Error>;
 
-fn write_items(
-    out: &mut String,
-    brackets: [char; 2],
-    items: impl Iterator<Item = Item>,
-    style: &Style,
-    depth: usize,
-) -> Result<(), Error> {
+fn write_items(out: &mut String, brackets: [char; 2], items: impl Iterator<Item = Item>, style: &Style, depth: usize) -> Result<(), Error> {
     out.push(brackets[0]);
     let mut empty = true;
     for item in items {

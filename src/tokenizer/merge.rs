@@ -47,6 +47,9 @@ fn merge_small(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
     }
 }
 
+/// A candidate in order of worth: key, left symbol's number, token, and where the right symbol starts and ends.
+type Waiting = (u32, u32, u32, u32, u32);
+
 /// O(n log n): a heap of candidates over a linked list; a candidate whose symbols have changed since is thrown away when it comes up.
 fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Candidate) {
     let count = symbols.len() as u32;
@@ -59,7 +62,7 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
     // the first candidates are sorted once, which is faster than a heap of all of them; those that merges make wait in a heap
     let mut first: Vec<_> = (1..count).filter_map(|right| candidate(symbols, right - 1, right)).collect();
     first.sort_unstable();
-    let mut heap: BinaryHeap<Reverse<(u32, u32, u32, u32, u32)>> = BinaryHeap::new();
+    let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
     loop {
         let from_first = match (first.last(), heap.peek()) {
             (None, None) => break,

@@ -95,7 +95,8 @@ impl PreTokenizer {
     pub(super) fn by_name(name: &str) -> Option<Self> {
         let patterns = match name {
             "default" => DEFAULT,
-            "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "roberta-bpe" | "mpt" | "olmo" | "jais" | "trillion" | "exaone4" | "granite-docling" => GPT2,
+            "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "roberta-bpe" | "mpt" | "olmo" | "jais" | "trillion" | "exaone4"
+            | "granite-docling" => GPT2,
             "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" => DIGITS_GPT2,
             "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "lfm2" | "dbrx" | "smaug-bpe" => LLAMA3,
             "qwen2" | "deepseek-r1-qwen" | "stablelm2" | "hunyuan" | "megrez" => QWEN2,

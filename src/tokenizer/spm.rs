@@ -132,7 +132,10 @@ mod tests {
         let scores = [f32::INFINITY, 3.5, 0.0, -0.0, -1.0, -1e9, f32::NEG_INFINITY];
         for two in scores.windows(2) {
             let same = two[0] == two[1];
-            assert_eq!(descending(two[0]).cmp(&descending(two[1])), if same { std::cmp::Ordering::Equal } else { std::cmp::Ordering::Less });
+            assert_eq!(
+                descending(two[0]).cmp(&descending(two[1])),
+                if same { std::cmp::Ordering::Equal } else { std::cmp::Ordering::Less }
+            );
         }
     }
 }

@@ -155,7 +155,8 @@ fn every_character_comes_back() {
         let Some(tokenizer) = vocabulary(name) else { return };
         assert!(tokenizer.decode(&tokenizer.encode(&all, false), false) == all, "{name}");
         for byte in 0..=255u8 {
-            let ids: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.token_bytes(id, false) == Some(&[byte])).collect();
+            let ids: Vec<u32> =
+                (0..tokenizer.vocab_size() as u32).filter(|&id| tokenizer.token_bytes(id, false) == Some(&[byte])).collect();
             assert!(!ids.is_empty(), "{name}: no token for byte {byte}");
         }
     }
