@@ -31,3 +31,9 @@ impl ModelMetrics {
         todo!()
     }
 }
+
+/// The process-wide registry.
+pub fn registry() -> &'static prometheus::Registry {
+    static REGISTRY: std::sync::OnceLock<prometheus::Registry> = std::sync::OnceLock::new();
+    REGISTRY.get_or_init(prometheus::Registry::new)
+}
