@@ -1,9 +1,245 @@
-//! `penstock inspect`
+//! `penstock inspect`: what a GGUF file holds.
+
+use std::collections::BTreeMap;
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::{Map, json};
+
+use crate::gguf::{Array, GgufFile, TensorInfo, Value};
+use crate::model::Weights;
+
+/// Items of an array and characters of a string that are shown without `--full`.
+const JSON_ITEMS: usize = 32;
+const TEXT_ITEMS: usize = 6;
+const TEXT_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// The file (any part of a split model)
+    file: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Do not shorten arrays and strings
+    #[arg(long)]
+    full: bool,
+}
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let _ = args;
-    anyhow::bail!("not built yet")
+    let file = Arc::new(GgufFile::open(&args.file)?);
+    let fault = Weights::load(file.clone()).err().map(|error| error.fault.to_string());
+    let mut out = BufWriter::new(io::stdout().lock());
+    let written = match args.json {
+        true => write_json(&mut out, &file, fault, args.full),
+        false => write_text(&mut out, &file, fault, args.full),
+    };
+    match written.and_then(|()| out.flush()) {
+        // Whoever reads has seen enough.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
+
+/// Tensors and bytes of one type.
+#[derive(Default)]
+struct Share {
+    tensors: usize,
+    weights: u64,
+    bytes: u64,
+}
+
+/// Types by their bytes, most first, and the sum of all.
+fn shares(file: &GgufFile) -> (Vec<(&'static str, Share)>, Share) {
+    let (mut types, mut total) = (BTreeMap::<&str, Share>::new(), Share::default());
+    for tensor in file.tensors() {
+        for share in [types.entry(tensor.type_name()).or_default(), &mut total] {
+            share.tensors += 1;
+            // The sums cannot wrap: tensors do not overlap inside files, and a block holds fewer weights than 32 times its bytes.
+            share.weights = share.weights.saturating_add(tensor.elements());
+            share.bytes += tensor.nbytes;
+        }
+    }
+    let mut types: Vec<_> = types.into_iter().collect();
+    types.sort_by(|a, b| b.1.bytes.cmp(&a.1.bytes));
+    (types, total)
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
+}
+
+fn write_text(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
+    writeln!(out, "{}", file.path().display())?;
+    writeln!(out, "GGUF version {}, {} bytes in {} file(s)", file.version(), file.file_bytes(), file.paths().count())?;
+    match fault {
+        None => writeln!(out, "the engines can run it")?,
+        Some(fault) => writeln!(out, "the engines cannot run it: {fault}")?,
+    }
+    writeln!(out, "\nmetadata ({})", file.metadata().len())?;
+    let width = file.metadata().map(|(key, _)| key.len()).max().unwrap_or_default().min(48);
+    for (key, value) in file.metadata() {
+        writeln!(out, "  {:width$}  {}", key.escape_debug().to_string(), text(value, full))?;
+    }
+    writeln!(out, "\ntensors ({})", file.tensors().len())?;
+    let width = file.tensors().iter().map(|tensor| tensor.name.len()).max().unwrap_or_default().min(48);
+    for tensor in file.tensors() {
+        let TensorInfo { name, dims, nbytes, .. } = tensor;
+        let (name, dims) = (name.escape_debug().to_string(), format!("{dims:?}"));
+        writeln!(out, "  {name:width$}  {:7}  {dims:16}  {nbytes:>12} bytes", tensor.type_name())?;
+    }
+    let (types, total) = shares(file);
+    writeln!(out, "\ntypes")?;
+    for (name, share) in types.iter().chain([&("total", total)]) {
+        let part = percent(share.bytes, file.tensors().iter().map(|tensor| tensor.nbytes).sum());
+        let Share { tensors, weights, bytes } = share;
+        writeln!(out, "  {name:7}  {tensors:>5} tensors  {weights:>14} weights  {bytes:>14} bytes  {part:5.1} %")?;
+    }
+    Ok(())
+}
+
+/// A value in one line, control characters escaped.
+fn text(value: &Value, full: bool) -> String {
+    match value {
+        Value::String(string) => {
+            let count = string.chars().count();
+            if full || count <= TEXT_CHARS {
+                return format!("{string:?}");
+            }
+            let start: String = string.chars().take(TEXT_CHARS).collect();
+            format!("{start:?} … ({count} characters)")
+        }
+        Value::Array(array) => {
+            let items: Vec<String> = array.first(if full { usize::MAX } else { TEXT_ITEMS }).iter().map(|item| text(item, full)).collect();
+            let rest = if items.len() < array.len() { ", …" } else { "" };
+            format!("{}[{}] [{}{rest}]", array.type_name(), array.len(), items.join(", "))
+        }
+        Value::Bool(flag) => flag.to_string(),
+        Value::F32(x) => x.to_string(),
+        Value::F64(x) => x.to_string(),
+        other => other.as_int().map(|n| n.to_string()).unwrap_or_default(),
+    }
+}
+
+fn write_json(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
+    let metadata: Map<_, _> = file
+        .metadata()
+        .map(|(key, value)| {
+            let kind = value.as_array().map_or_else(|| value.type_name().to_owned(), |array| format!("array of {}", array.type_name()));
+            (key.to_owned(), json!({ "type": kind, "value": to_json(value, full) }))
+        })
+        .collect();
+    let tensors: Vec<_> = file
+        .tensors()
+        .iter()
+        .map(|tensor| {
+            let TensorInfo { name, dims, shard, offset, nbytes, .. } = tensor;
+            json!({ "name": name, "type": tensor.type_name(), "shape": dims, "bytes": nbytes, "file": shard, "offset": offset })
+        })
+        .collect();
+    let (types, total) = shares(file);
+    let types: Vec<_> = types
+        .iter()
+        .map(|(name, share)| {
+            let Share { tensors, weights, bytes } = share;
+            json!({ "type": name, "tensors": tensors, "weights": weights, "bytes": bytes, "percent": percent(*bytes, total.bytes) })
+        })
+        .collect();
+    let report = json!({
+        "files": file.paths().map(|path| path.display().to_string()).collect::<Vec<_>>(),
+        "version": file.version(),
+        "bytes": file.file_bytes(),
+        "runnable": fault.is_none(),
+        "fault": fault,
+        "metadata": metadata,
+        "tensors": tensors,
+        "types": types,
+        "total": { "tensors": total.tensors, "weights": total.weights, "bytes": total.bytes },
+    });
+    serde_json::to_writer_pretty(&mut *out, &report)?;
+    writeln!(out)
+}
+
+/// Long arrays give their length and first items. Floats that JSON cannot hold are null.
+fn to_json(value: &Value, full: bool) -> serde_json::Value {
+    match value {
+        Value::String(text) => json!(text),
+        Value::Bool(flag) => json!(flag),
+        // The shortest decimal that gives the float32 back, not the digits of its double.
+        Value::F32(x) => json!(x.to_string().parse::<f64>().unwrap_or(f64::NAN)),
+        Value::F64(x) => json!(x),
+        Value::U64(n) => json!(n),
+        Value::Array(array) => array_to_json(array, full),
+        other => json!(other.as_int().and_then(|n| i64::try_from(n).ok())),
+    }
+}
+
+fn array_to_json(array: &Array, full: bool) -> serde_json::Value {
+    let shortened = !full && array.len() > JSON_ITEMS;
+    let count = if shortened { JSON_ITEMS } else { array.len() };
+    let items: Vec<_> = array.first(count).iter().map(|item| to_json(item, full)).collect();
+    if shortened { json!({ "length": array.len(), "first": items }) } else { json!(items) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::ARCHS;
+    use crate::model::testing::TinyModel;
+
+    fn outputs(full: bool) -> (String, serde_json::Value) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        let tiny = TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) };
+        tiny.build().kv("odd", "a\u{1b}[2Jb").write(&path).unwrap();
+        let file = GgufFile::open(&path).unwrap();
+        let (mut plain, mut json) = (Vec::new(), Vec::new());
+        write_text(&mut plain, &file, None, full).unwrap();
+        write_json(&mut json, &file, None, full).unwrap();
+        (String::from_utf8(plain).unwrap(), serde_json::from_slice(&json).unwrap())
+    }
+
+    #[test]
+    fn long_arrays_are_shortened_unless_full() {
+        let (plain, json) = outputs(false);
+        assert!(plain.contains("string[320] [\"Ā\""), "{plain}");
+        assert!(!plain.contains("<|unused319|>") && plain.contains(", …]"));
+        assert_eq!(json["metadata"]["tokenizer.ggml.tokens"]["value"]["length"], 320);
+        assert_eq!(json["metadata"]["tokenizer.ggml.tokens"]["value"]["first"].as_array().unwrap().len(), JSON_ITEMS);
+        let (plain, json) = outputs(true);
+        assert!(plain.contains("<|unused319|>"));
+        assert_eq!(json["metadata"]["tokenizer.ggml.tokens"]["value"][319], "<|unused319|>");
+    }
+
+    #[test]
+    fn totals_add_up_and_control_characters_are_escaped() {
+        let (plain, json) = outputs(false);
+        assert!(!plain.contains('\u{1b}'));
+        let sum = |key: &str| json["types"].as_array().unwrap().iter().map(|row| row[key].as_u64().unwrap()).sum::<u64>();
+        assert_eq!(json["total"]["bytes"], sum("bytes"));
+        assert_eq!(json["total"]["tensors"], json["tensors"].as_array().unwrap().len());
+        assert_eq!(json["total"]["bytes"], 4 * json["total"]["weights"].as_u64().unwrap());
+        assert!(plain.contains("  total       20 tensors") && plain.contains("100.0 %"), "{plain}");
+        assert_eq!(json["metadata"]["llama.attention.layer_norm_rms_epsilon"]["value"], 1e-5);
+    }
+
+    #[test]
+    fn a_reader_that_leaves_is_an_error_that_run_can_tell() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
+        let file = GgufFile::open(&path).unwrap();
+        assert_eq!(write_text(&mut Gone, &file, None, false).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(write_json(&mut Gone, &file, None, false).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
 }

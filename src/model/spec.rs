@@ -1,4 +1,4 @@
-//! GGUF metadata → [`ModelSpec`]: the hyperparameters that a forward pass needs, validated.
+//! [`ModelSpec`]: the hyperparameters that a forward pass needs. `from_gguf.rs` reads and validates them.
 
 use super::arch::Arch;
 
@@ -9,9 +9,12 @@ pub enum RopeScaling {
     Linear {
         factor: f32,
     },
+    /// YaRN (Peng et al. 2023): dimensions that turn more than `beta_fast` times in the original context keep their
+    /// frequency, those that turn less than `beta_slow` times are divided by the factor, with a ramp between.
     Yarn {
         factor: f32,
         original_context: usize,
+        /// Sine and cosine are multiplied by this, nothing more: 0.1 ln(factor) + 1 is already in it.
         attn_factor: f32,
         beta_fast: f32,
         beta_slow: f32,
@@ -46,7 +49,7 @@ pub struct ModelSpec {
 impl ModelSpec {
     /// Does `layer` attend to the sliding window only?
     pub fn is_windowed(&self, layer: usize) -> bool {
-        self.sliding_window.is_some() && (self.arch.global_every == 0 || (layer + 1) % self.arch.global_every != 0)
+        self.sliding_window.is_some() && (self.arch.global_every == 0 || !(layer + 1).is_multiple_of(self.arch.global_every))
     }
 
     /// RoPE base of `layer`.
@@ -55,5 +58,10 @@ impl ModelSpec {
             Some(theta) if self.is_windowed(layer) => theta,
             _ => self.rope_theta,
         }
+    }
+
+    /// RoPE scaling of `layer`: layers with a base of their own were never stretched.
+    pub fn rope_scaling_of(&self, layer: usize) -> RopeScaling {
+        if self.arch.local_rope_theta.is_some() && self.is_windowed(layer) { RopeScaling::None } else { self.rope_scaling }
     }
 }

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use super::{Engine, EngineError};
 use crate::model::Weights;
 
-pub mod quants;
 
 #[derive(Clone, Debug)]
 pub struct CpuOptions {

@@ -1,1 +1,0 @@
-//! Exact scalar dequantisation, one function a tensor type.

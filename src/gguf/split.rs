@@ -1,0 +1,28 @@
+//! Models split over several files: `NAME-00001-of-0000N.gguf`, with `split.no`, `split.count` and `split.tensors.count`.
+
+use std::path::{Path, PathBuf};
+
+/// A part's place, from its file name. Numbers count from 1.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct PartName {
+    stem: String,
+    pub no: usize,
+    pub count: usize,
+}
+
+impl PartName {
+    /// None: not a part's name.
+    pub fn parse(path: &Path) -> Option<Self> {
+        let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
+        let (rest, count) = name.rsplit_once("-of-")?;
+        let (stem, no) = rest.rsplit_once('-')?;
+        let number = |digits: &str| (digits.len() == 5 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?;
+        let (no, count) = (number(no)?, number(count)?);
+        (no >= 1 && no <= count).then(|| PartName { stem: stem.to_owned(), no, count })
+    }
+
+    /// The path of part `no`, beside `path`.
+    pub fn sibling(&self, path: &Path, no: usize) -> PathBuf {
+        path.with_file_name(format!("{}-{no:05}-of-{:05}.gguf", self.stem, self.count))
+    }
+}

@@ -1,0 +1,39 @@
+//! What keeps a well-formed file from being a model that the engines can run.
+
+use std::path::PathBuf;
+
+use super::arch::ARCHS;
+
+/// Which file and what is wrong with it.
+#[derive(Debug, thiserror::Error)]
+#[error("{path}: {fault}", path = .path.display())]
+pub struct ModelError {
+    pub path: PathBuf,
+    #[source]
+    pub fault: ModelFault,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum ModelFault {
+    #[error("unknown architecture {name:?}, known are {}", known_archs())]
+    UnknownArchitecture { name: String },
+    #[error("{key} is {found}, expected {expected}")]
+    Metadata { key: String, found: String, expected: String },
+    #[error("tensor {tensor} is missing")]
+    MissingTensor { tensor: String },
+    #[error("tensor {tensor} has shape {found:?}, expected {expected:?} (innermost first)")]
+    TensorShape { tensor: String, found: Vec<u64>, expected: Vec<u64> },
+    #[error("tensor {tensor} is of type {found}, expected {expected}")]
+    TensorType { tensor: String, found: String, expected: String },
+    #[error("tensor {tensor} holds {found} at {index}, expected a positive number")]
+    TensorValue { tensor: String, found: f32, index: usize },
+    #[error("tensor {tensor}: architecture {arch} has no place for it")]
+    UnplacedTensor { tensor: String, arch: &'static str },
+    /// The file is no longer what was opened.
+    #[error("{0}")]
+    Changed(String),
+}
+
+fn known_archs() -> String {
+    ARCHS.iter().map(|arch| arch.name).collect::<Vec<_>>().join(", ")
+}

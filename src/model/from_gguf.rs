@@ -1,0 +1,250 @@
+//! GGUF metadata → [`ModelSpec`], each value checked before anything is sized by it.
+
+use super::error::{ModelError, ModelFault};
+use super::{Arch, ModelSpec, RopeScaling, vocab_check};
+use crate::gguf::{Array, GgufFile, Value};
+
+/// No real dimension is near; below it products of two fit 64 bits with room.
+const MAX_DIM: usize = (1 << 31) - 1;
+const MAX_LAYERS: usize = 10_000;
+
+type Fallible<T> = Result<T, ModelFault>;
+
+impl ModelSpec {
+    /// Reads and validates the hyperparameters. A file without tensors has a spec too (its vocabulary gives the size).
+    pub fn from_gguf(file: &GgufFile) -> Result<Self, ModelError> {
+        read(file).map_err(|fault| ModelError { path: file.path().to_owned(), fault })
+    }
+}
+
+/// The keys of one architecture.
+struct Keys<'a> {
+    file: &'a GgufFile,
+    arch: &'static Arch,
+}
+
+fn metadata<T>(key: impl Into<String>, found: impl Into<String>, expected: impl Into<String>) -> Fallible<T> {
+    Err(ModelFault::Metadata { key: key.into(), found: found.into(), expected: expected.into() })
+}
+
+/// A value as error messages show it.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("{:?}", text.chars().take(80).collect::<String>()),
+        Value::Array(array) => format!("an array of {} {}", array.len(), array.type_name()),
+        Value::F32(x) => x.to_string(),
+        Value::F64(x) => x.to_string(),
+        Value::Bool(flag) => flag.to_string(),
+        other => other.as_int().map_or_else(|| other.type_name().to_owned(), |n| n.to_string()),
+    }
+}
+
+impl Keys<'_> {
+    fn key(&self, suffix: &str) -> String {
+        format!("{}.{suffix}", self.arch.name)
+    }
+
+    fn value(&self, suffix: &str) -> Option<&Value> {
+        self.file.get(&self.key(suffix))
+    }
+
+    /// An integer of 1 to `max`, where the file has the key. Where it is an array (one a layer), all must be alike.
+    fn count(&self, suffix: &str, max: usize) -> Fallible<Option<usize>> {
+        let Some(value) = self.value(suffix) else { return Ok(None) };
+        let number = match value {
+            Value::Array(array) => {
+                array.ints().filter(|ints| ints.windows(2).all(|w| w[0] == w[1])).and_then(|ints| Some((*ints.first()?).into()))
+            }
+            other => other.as_int(),
+        };
+        match number.and_then(|n| usize::try_from(n).ok()) {
+            Some(n) if (1..=max).contains(&n) => Ok(Some(n)),
+            _ => metadata(self.key(suffix), shown(value), format!("an integer from 1 to {max}")),
+        }
+    }
+
+    fn required(&self, suffix: &str, max: usize) -> Fallible<usize> {
+        match self.count(suffix, max)? {
+            Some(n) => Ok(n),
+            None => metadata(self.key(suffix), "missing", format!("an integer from 1 to {max}")),
+        }
+    }
+
+    /// A positive finite float.
+    fn positive(&self, suffix: &str) -> Fallible<Option<f32>> {
+        let Some(value) = self.value(suffix) else { return Ok(None) };
+        match value.as_f32() {
+            Some(x) if x.is_finite() && x > 0.0 => Ok(Some(x)),
+            _ => metadata(self.key(suffix), shown(value), "a positive number"),
+        }
+    }
+
+    /// Refuses a feature that no engine computes.
+    fn absent(&self, suffix: &str) -> Fallible<()> {
+        match self.value(suffix) {
+            Some(value) if value.as_int() != Some(0) => metadata(self.key(suffix), shown(value), "0 or no such key (not supported)"),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn read(file: &GgufFile) -> Fallible<ModelSpec> {
+    let name = match file.get("general.architecture") {
+        Some(Value::String(name)) => name,
+        Some(other) => return metadata("general.architecture", shown(other), "a string"),
+        None => return metadata("general.architecture", "missing", "a string"),
+    };
+    let Some(arch) = Arch::by_name(name) else { return Err(ModelFault::UnknownArchitecture { name: name.clone() }) };
+    let keys = Keys { file, arch };
+    for suffix in ["expert_count", "attn_logit_softcapping", "final_logit_softcapping"] {
+        keys.absent(suffix)?;
+    }
+    let num_layers = keys.required("block_count", MAX_LAYERS)?;
+    let hidden_dim = keys.required("embedding_length", MAX_DIM)?;
+    let (num_heads, num_kv_heads, head_dim) = read_heads(&keys, hidden_dim)?;
+    let context_length = keys.required("context_length", MAX_DIM)?;
+    let rope_dim = read_rope_dim(&keys, head_dim)?;
+    let Some(norm_eps) = keys.positive("attention.layer_norm_rms_epsilon")? else {
+        return metadata(keys.key("attention.layer_norm_rms_epsilon"), "missing", "a positive number");
+    };
+    let spec = ModelSpec {
+        arch,
+        name: model_name(file),
+        vocab_size: read_vocab_size(&keys)?,
+        hidden_dim,
+        num_layers,
+        num_heads,
+        num_kv_heads,
+        head_dim,
+        ffn_dim: keys.required("feed_forward_length", MAX_DIM)?,
+        context_length,
+        norm_eps,
+        rope_dim,
+        rope_theta: keys.positive("rope.freq_base")?.unwrap_or(arch.default_rope_theta),
+        rope_scaling: read_rope_scaling(&keys, context_length)?,
+        sliding_window: read_window(&keys, context_length)?,
+        attn_scale: read_attn_scale(&keys, num_layers, hidden_dim / num_heads, head_dim)?,
+    };
+    vocab_check::check(file, Some(spec.vocab_size))?;
+    Ok(spec)
+}
+
+fn model_name(file: &GgufFile) -> String {
+    let stem = || file.path().file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    file.name().map(str::to_owned).unwrap_or_else(stem)
+}
+
+/// Heads, heads of keys and values, elements a head.
+fn read_heads(keys: &Keys, hidden_dim: usize) -> Fallible<(usize, usize, usize)> {
+    let heads = keys.required("attention.head_count", MAX_DIM)?;
+    let kv_heads = keys.count("attention.head_count_kv", MAX_DIM)?.unwrap_or(heads);
+    if !heads.is_multiple_of(kv_heads) {
+        return metadata(keys.key("attention.head_count_kv"), kv_heads.to_string(), format!("a divisor of the {heads} heads"));
+    }
+    let head_dim = match keys.count("attention.key_length", MAX_DIM)? {
+        Some(dim) => dim,
+        None if hidden_dim.is_multiple_of(heads) => hidden_dim / heads,
+        None => {
+            return metadata(
+                keys.key("attention.head_count"),
+                heads.to_string(),
+                format!("a divisor of the embedding length {hidden_dim}"),
+            );
+        }
+    };
+    if !head_dim.is_multiple_of(2) {
+        return metadata(keys.key("attention.key_length"), head_dim.to_string(), "an even number of elements a head");
+    }
+    if let Some(value_dim) = keys.count("attention.value_length", MAX_DIM)?.filter(|&dim| dim != head_dim) {
+        return metadata(keys.key("attention.value_length"), value_dim.to_string(), format!("the key length {head_dim}"));
+    }
+    if heads.checked_mul(head_dim).is_none_or(|width| width > MAX_DIM) {
+        return metadata(
+            keys.key("attention.head_count"),
+            heads.to_string(),
+            format!("heads of {head_dim} with at most {MAX_DIM} elements in all"),
+        );
+    }
+    Ok((heads, kv_heads, head_dim))
+}
+
+fn read_vocab_size(keys: &Keys) -> Fallible<usize> {
+    match keys.file.vocab_size() {
+        Some(size) if (1..=MAX_DIM).contains(&size) => Ok(size),
+        Some(size) => metadata("token_embd.weight", format!("{size} rows"), format!("1 to {MAX_DIM}")),
+        None => Err(ModelFault::MissingTensor { tensor: "token_embd.weight".to_owned() }),
+    }
+}
+
+fn read_rope_dim(keys: &Keys, head_dim: usize) -> Fallible<usize> {
+    let dim = keys.count("rope.dimension_count", MAX_DIM)?.unwrap_or(head_dim);
+    if dim > head_dim || !dim.is_multiple_of(2) {
+        let expected = format!("an even number up to the {head_dim} elements of a head");
+        return metadata(keys.key("rope.dimension_count"), dim.to_string(), expected);
+    }
+    Ok(dim)
+}
+
+fn read_rope_scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling> {
+    // The older key for linear scaling.
+    let factor = keys.positive("rope.scaling.factor")?.or(keys.positive("rope.scale_linear")?).unwrap_or(1.0);
+    let kind = match keys.value("rope.scaling.type") {
+        None => "linear",
+        Some(Value::String(kind)) => kind,
+        Some(other) => return metadata(keys.key("rope.scaling.type"), shown(other), "a string"),
+    };
+    match kind {
+        "none" => Ok(RopeScaling::None),
+        "linear" if factor == 1.0 => Ok(RopeScaling::None),
+        "linear" => Ok(RopeScaling::Linear { factor }),
+        "yarn" => {
+            if factor < 1.0 {
+                return metadata(keys.key("rope.scaling.factor"), factor.to_string(), "1 or more for yarn");
+            }
+            let file_factor = keys.positive("rope.scaling.attn_factor")?.or(keys.positive("rope.scaling.yarn_attn_factor")?);
+            let (fast, slow) = (keys.positive("rope.scaling.yarn_beta_fast")?, keys.positive("rope.scaling.yarn_beta_slow")?);
+            Ok(RopeScaling::Yarn {
+                factor,
+                original_context: keys.count("rope.scaling.original_context_length", MAX_DIM)?.unwrap_or(context_length),
+                attn_factor: file_factor.unwrap_or(1.0) * (0.1 * factor.ln() + 1.0),
+                beta_fast: fast.unwrap_or(32.0),
+                beta_slow: slow.unwrap_or(1.0),
+            })
+        }
+        other => metadata(keys.key("rope.scaling.type"), format!("{other:?}"), "none, linear or yarn"),
+    }
+}
+
+/// The sliding window; None where no layer has one or it never bites.
+fn read_window(keys: &Keys, context_length: usize) -> Fallible<Option<usize>> {
+    let every = keys.arch.global_every;
+    let window = if every > 0 {
+        Some(keys.required("attention.sliding_window", MAX_DIM)?)
+    } else {
+        keys.count("attention.sliding_window", MAX_DIM)?
+    };
+    if every > 0
+        && let Some(pattern) = keys.value("attention.sliding_window_pattern")
+    {
+        let alike = match pattern {
+            Value::Array(Array::Bool(windowed)) => windowed.iter().enumerate().all(|(i, &w)| w == !(i + 1).is_multiple_of(every)),
+            other => other.as_int() == Some(every as i128),
+        };
+        if !alike {
+            let expected = format!("every {every}th layer global");
+            return metadata(keys.key("attention.sliding_window_pattern"), shown(pattern), expected);
+        }
+    }
+    // A windowed layer may still have its own RoPE base, so that only architectures without one may forget the window.
+    Ok(window.filter(|&window| every > 0 || window < context_length))
+}
+
+fn read_attn_scale(keys: &Keys, num_layers: usize, width: usize, head_dim: usize) -> Fallible<f32> {
+    if let Some(scale) = keys.positive("attention.scale")? {
+        return Ok(scale);
+    }
+    // Gemma 3 27B alone divides by its embedding's share of a head (168) instead of the head's elements (128), which its files
+    // do not say; its 62 layers tell it from its siblings.
+    let dim = if keys.arch.name == "gemma3" && num_layers == 62 { width } else { head_dim };
+    Ok(1.0 / (dim as f32).sqrt())
+}

@@ -1,0 +1,206 @@
+//! Tiny models with random weights, for tests of everything that opens a model file.
+
+use super::arch::Arch;
+use super::{ModelSpec, QUANTS, Quant, RopeScaling, TensorSlot};
+use crate::gguf::GgufBuilder;
+
+/// A shape to build; the defaults suit every type in `QUANTS` (rows are whole blocks of 256).
+#[derive(Clone, Debug)]
+pub struct TinyModel {
+    pub arch: &'static Arch,
+    /// Type of the matrices; norms and biases are F32.
+    pub quant: &'static Quant,
+    pub seed: u64,
+    pub num_layers: usize,
+    pub hidden_dim: usize,
+    pub num_heads: usize,
+    pub num_kv_heads: usize,
+    pub head_dim: usize,
+    pub ffn_dim: usize,
+    /// At least 300 where the model has a tokenizer.
+    pub vocab_size: usize,
+    pub context_length: usize,
+    pub sliding_window: Option<usize>,
+    /// Write a byte-level vocabulary, so that the model can be served.
+    pub tokenizer: bool,
+    /// Write the optional tensors too.
+    pub optional: bool,
+}
+
+impl TinyModel {
+    pub fn new(arch: &'static Arch) -> Self {
+        TinyModel {
+            arch,
+            quant: &QUANTS[0],
+            seed: 1,
+            num_layers: if arch.global_every > 0 { arch.global_every + 1 } else { 2 },
+            hidden_dim: 256,
+            num_heads: 4,
+            num_kv_heads: 2,
+            head_dim: 64,
+            ffn_dim: 256,
+            vocab_size: 320,
+            context_length: 512,
+            sliding_window: (arch.global_every > 0).then_some(16),
+            tokenizer: false,
+            optional: false,
+        }
+    }
+
+    fn spec(&self) -> ModelSpec {
+        ModelSpec {
+            arch: self.arch,
+            name: String::new(),
+            vocab_size: self.vocab_size,
+            hidden_dim: self.hidden_dim,
+            num_layers: self.num_layers,
+            num_heads: self.num_heads,
+            num_kv_heads: self.num_kv_heads,
+            head_dim: self.head_dim,
+            ffn_dim: self.ffn_dim,
+            context_length: self.context_length,
+            norm_eps: 1e-5,
+            rope_dim: self.head_dim,
+            rope_theta: self.arch.default_rope_theta,
+            rope_scaling: RopeScaling::None,
+            sliding_window: self.sliding_window,
+            attn_scale: 1.0,
+        }
+    }
+
+    /// The file: metadata, weights and, if wanted, the vocabulary. The same seed gives the same bytes.
+    pub fn build(&self) -> GgufBuilder {
+        let key = |suffix: &str| format!("{}.{suffix}", self.arch.name);
+        let mut file = GgufBuilder::new().kv("general.architecture", self.arch.name).kv("general.name", format!("tiny {}", self.arch.name));
+        for (suffix, value) in [
+            ("block_count", self.num_layers),
+            ("context_length", self.context_length),
+            ("embedding_length", self.hidden_dim),
+            ("feed_forward_length", self.ffn_dim),
+            ("attention.head_count", self.num_heads),
+            ("attention.head_count_kv", self.num_kv_heads),
+            ("attention.key_length", self.head_dim),
+            ("attention.value_length", self.head_dim),
+        ] {
+            file.set(&key(suffix), value as u32);
+        }
+        file.set(&key("attention.layer_norm_rms_epsilon"), 1e-5f32);
+        if let Some(window) = self.sliding_window {
+            file.set(&key("attention.sliding_window"), window as u32);
+        }
+        if self.tokenizer {
+            file = with_byte_vocabulary(file, self.vocab_size);
+        }
+        let (spec, mut random) = (self.spec(), Random(self.seed));
+        let slots = self.arch.required.iter().chain(if self.optional { self.arch.optional } else { &[] });
+        for slot in slots {
+            for layer in 0..if slot.per_layer() { self.num_layers } else { 1 } {
+                file = self.add(file, *slot, layer, &spec, &mut random);
+            }
+        }
+        file
+    }
+
+    fn add(&self, file: GgufBuilder, slot: TensorSlot, layer: usize, spec: &ModelSpec, random: &mut Random) -> GgufBuilder {
+        let (rows, cols) = slot.shape(spec);
+        let name = slot.name(layer);
+        match rows {
+            Some(rows) => file.tensor(&name, &[cols as u64, rows as u64], self.quant.id, random_blocks(self.quant, rows * cols, random)),
+            None => {
+                // Norms and frequency factors lie around 1, biases around 0.
+                let centre = if name.ends_with(".bias") { 0.0 } else { 1.0 };
+                let weights: Vec<f32> = (0..cols).map(|_| centre + 0.2 * random.centred()).collect();
+                file.tensor_f32(&name, &[cols as u64], &weights)
+            }
+        }
+    }
+}
+
+/// SplitMix64 (Steele et al. 2014).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in [-1, 1).
+    pub fn centred(&mut self) -> f32 {
+        (self.next_u64() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
+    }
+}
+
+/// Random whole blocks whose weights have a standard deviation of about 0.05 and a mean near 0.
+pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8> {
+    let mut uniform = || 0.09 * random.centred();
+    match quant.name {
+        "F32" => return (0..count).flat_map(|_| uniform().to_le_bytes()).collect(),
+        "F16" => return (0..count).flat_map(|_| half::f16::from_f32(uniform()).to_le_bytes()).collect(),
+        "BF16" => return (0..count).flat_map(|_| half::bf16::from_f32(uniform()).to_le_bytes()).collect(),
+        _ => {}
+    }
+    // The float16 fields of a block by offset; all other bits are random.
+    let halves: &[(usize, f32)] = match quant.name {
+        "Q4_0" => &[(0, 0.01)],
+        "Q4_1" => &[(0, 0.01), (2, -0.075)],
+        "Q5_0" => &[(0, 0.005)],
+        "Q5_1" => &[(0, 0.005), (2, -0.0775)],
+        "Q8_0" => &[(0, 0.0007)],
+        "Q2_K" => &[(80, 0.004), (82, 0.006)],
+        "Q3_K" => &[(108, 0.0015)],
+        "Q4_K" => &[(0, 0.0003), (2, 0.00225)],
+        "Q5_K" => &[(0, 0.00015), (2, 0.00225)],
+        "Q6_K" => &[(208, 0.00004)],
+        other => unreachable!("{other} has no row here"),
+    };
+    let mut bytes: Vec<u8> = (0..quant.row_bytes(count)).map(|_| random.next_u64() as u8).collect();
+    for block in bytes.chunks_exact_mut(quant.block_bytes) {
+        for &(at, value) in halves {
+            let jitter = 1.0 + 0.3 * random.centred();
+            block[at..at + 2].copy_from_slice(&half::f16::from_f32(value * jitter).to_le_bytes());
+        }
+    }
+    bytes
+}
+
+/// The character that byte-level vocabularies write for a byte (GPT-2's table).
+pub fn byte_char(byte: u8) -> char {
+    let printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
+    if printable(byte) {
+        return char::from(byte);
+    }
+    let before = (0..byte).filter(|&b| !printable(b)).count() as u32;
+    char::from_u32(256 + before).unwrap_or_default()
+}
+
+/// 256 bytes, a few merges, chat markers as control tokens, then unused ids up to the size; a ChatML template.
+fn with_byte_vocabulary(file: GgufBuilder, size: usize) -> GgufBuilder {
+    let mut tokens: Vec<String> = (0..=255).map(|byte| byte_char(byte).to_string()).collect();
+    let merges = ["t h", "h e", "i n", "\u{120} t", "\u{120} a"];
+    tokens.extend(merges.iter().map(|merge| merge.replace(' ', "")));
+    let mut types = vec![1; tokens.len()];
+    let special = tokens.len() as u32;
+    tokens.extend(["<|endoftext|>", "<|im_start|>", "<|im_end|>"].map(str::to_owned));
+    types.resize(tokens.len(), 3);
+    while tokens.len() < size {
+        tokens.push(format!("<|unused{}|>", tokens.len()));
+        types.push(5);
+    }
+    file.kv("tokenizer.ggml.model", "gpt2")
+        .kv("tokenizer.ggml.pre", "gpt-2")
+        .kv("tokenizer.ggml.tokens", tokens)
+        .kv("tokenizer.ggml.token_type", types)
+        .kv("tokenizer.ggml.merges", merges.map(str::to_owned).to_vec())
+        .kv("tokenizer.ggml.bos_token_id", special)
+        .kv("tokenizer.ggml.eos_token_id", special + 2)
+        .kv("tokenizer.ggml.add_bos_token", false)
+        .kv(
+            "tokenizer.chat_template",
+            "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}\
+             {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+        )
+}

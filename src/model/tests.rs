@@ -1,0 +1,241 @@
+//! Golden blocks, tiny models, faults in them, and real files.
+
+use std::sync::Arc as Shared;
+
+use super::testing::TinyModel;
+use super::*;
+use crate::gguf::{GGML_TYPES, GgufBuilder, GgufFile, Value, ggml_type};
+
+#[test]
+fn quants_match_the_gguf_package_on_every_bit() {
+    for quant in QUANTS {
+        let path = format!("{}/tests/golden/quants/{}.bin", env!("CARGO_MANIFEST_DIR"), quant.name);
+        let file = std::fs::read(&path).unwrap_or_else(|e| panic!("{path}: {e}"));
+        let blocks = file.len() / (quant.block_bytes + 4 * quant.block_size);
+        let (src, expected) = file.split_at(blocks * quant.block_bytes);
+        assert!(blocks >= 6 && expected.len() == blocks * quant.block_size * 4, "{path}");
+        let mut weights = vec![f32::NAN; blocks * quant.block_size];
+        (quant.dequantize)(src, &mut weights);
+        for (i, (weight, expected)) in weights.iter().zip(expected.as_chunks::<4>().0).enumerate() {
+            let expected = f32::from_le_bytes(*expected);
+            assert_eq!(weight.to_bits(), expected.to_bits(), "{} weight {i}: {weight} is not {expected}", quant.name);
+        }
+    }
+}
+
+/// `PENSTOCK_TEST_MODELS`: a directory with SmolLM2-135M, Qwen2.5-Coder-0.5B and Gemma-3-270m as smollm2*.gguf, qwen*.gguf, gemma*.gguf.
+#[test]
+fn real_models_load() {
+    let Some(dir) = std::env::var_os("PENSTOCK_TEST_MODELS").map(std::path::PathBuf::from) else {
+        println!("skipped: PENSTOCK_TEST_MODELS is not set");
+        return;
+    };
+    for (name, arch, layers, tensors) in [("smollm2", "llama", 30, 273), ("qwen", "qwen2", 24, 291), ("gemma", "gemma3", 18, 237)] {
+        let is_model = |path: &std::path::Path| {
+            path.extension().is_some_and(|e| e == "gguf") && path.file_name().is_some_and(|f| f.to_string_lossy().starts_with(name))
+        };
+        let mut paths = std::fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().path());
+        let path = paths.find(|path| is_model(path)).unwrap_or_else(|| panic!("no {name}*.gguf in {}", dir.display()));
+        let start = std::time::Instant::now();
+        let file = Shared::new(GgufFile::open(&path).unwrap());
+        let opened = start.elapsed();
+        let weights = Weights::load(file.clone()).unwrap();
+        println!("{name}: opened in {opened:?}, loaded after {:?}: {:?}", start.elapsed(), weights.spec);
+        assert_eq!((weights.spec.arch.name, weights.spec.num_layers), (arch, layers));
+        assert_eq!(weights.by_slot.len(), tensors);
+        let norm = weights.get(TensorSlot::AttnNorm, layers - 1).unwrap();
+        let mut row = vec![0.0; norm.cols];
+        (norm.quant.dequantize)(weights.data(norm), &mut row);
+        assert!(row.iter().all(|x| x.is_finite()) && row.iter().any(|x| *x != 0.0));
+        assert!(opened.as_millis() < 2000, "{opened:?}");
+    }
+}
+
+fn load(file: &GgufBuilder) -> Result<Weights, ModelError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    file.write(&path).unwrap();
+    Weights::load(Shared::new(GgufFile::open(&path).unwrap()))
+}
+
+fn llama() -> GgufBuilder {
+    TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build()
+}
+
+#[test]
+fn quants_agree_with_the_table_of_types() {
+    for quant in QUANTS {
+        let row = ggml_type(quant.id).unwrap();
+        assert_eq!((row.name, row.block_size, row.block_bytes), (quant.name, quant.block_size as u64, quant.block_bytes as u64));
+        assert_eq!(Quant::by_id(quant.id).unwrap().name, quant.name);
+    }
+    assert!(GGML_TYPES.windows(2).all(|pair| pair[0].id < pair[1].id));
+}
+
+#[test]
+fn half_precision_is_exact_for_every_number() {
+    for bits in 0..=u16::MAX {
+        let (ours, theirs) = (dequant::f16_to_f32(bits), half::f16::from_bits(bits).to_f32_const());
+        assert!(ours.to_bits() == theirs.to_bits() || ours.is_nan() && theirs.is_nan(), "{bits:#x}: {ours} is not {theirs}");
+    }
+}
+
+#[test]
+fn every_architecture_loads_with_every_quant() {
+    for arch in ARCHS {
+        for quant in QUANTS {
+            let tiny = TinyModel { quant, optional: true, ..TinyModel::new(arch) };
+            let weights = load(&tiny.build()).unwrap();
+            let spec = &weights.spec;
+            assert_eq!((spec.hidden_dim, spec.num_layers, spec.vocab_size), (256, tiny.num_layers, 320));
+            for slot in arch.slots() {
+                let weight = weights.get(slot, 0).unwrap();
+                let (rows, cols) = slot.shape(spec);
+                assert_eq!((weight.rows, weight.cols), (rows.unwrap_or(1), cols));
+                let mut values = vec![0.0; weight.rows * weight.cols];
+                (weight.quant.dequantize)(weights.data(weight), &mut values);
+                let mean = values.iter().sum::<f32>() / values.len() as f32;
+                let std = (values.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / values.len() as f32).sqrt();
+                assert!(rows.is_none() || mean.abs() < 0.03 && (0.02..0.2).contains(&std), "{} {slot:?}: {mean} {std}", quant.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn tied_embeddings_stand_in_for_the_output() {
+    let weights = load(&llama()).unwrap();
+    let (output, embedding) = (weights.get(TensorSlot::Output, 0).unwrap(), weights.get(TensorSlot::TokenEmbd, 0).unwrap());
+    assert_eq!(output.tensor, embedding.tensor);
+}
+
+#[test]
+fn gemma_alternates_windows_bases_and_scaling() {
+    let file = TinyModel::new(&ARCHS[2]).build().kv("gemma3.rope.scaling.type", "linear").kv("gemma3.rope.scaling.factor", 8.0f32);
+    let spec = load(&file).unwrap().spec;
+    let windowed: Vec<bool> = (0..7).map(|layer| spec.is_windowed(layer)).collect();
+    assert_eq!(windowed, [true, true, true, true, true, false, true]);
+    assert_eq!((spec.rope_theta_of(0), spec.rope_theta_of(5)), (10_000.0, 1_000_000.0));
+    assert_eq!((spec.rope_scaling_of(0), spec.rope_scaling_of(5)), (RopeScaling::None, RopeScaling::Linear { factor: 8.0 }));
+}
+
+#[test]
+fn yarn_is_read_whole() {
+    let file = llama()
+        .kv("llama.rope.scaling.type", "yarn")
+        .kv("llama.rope.scaling.factor", 4.0f32)
+        .kv("llama.rope.scaling.original_context_length", 128u32);
+    let Weights { spec, .. } = load(&file).unwrap();
+    let RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } = spec.rope_scaling else { panic!("{spec:?}") };
+    assert_eq!((factor, original_context, beta_fast, beta_slow), (4.0, 128, 32.0, 1.0));
+    assert!((attn_factor - 1.138_629_4).abs() < 1e-6);
+}
+
+/// One bad value a row, the key that the error must name and a part of what it must say (rows 14 to 16 of the list of faults).
+#[test]
+fn bad_metadata_is_named() {
+    let long = || vec!["x".to_owned(); 319];
+    let rows: Vec<(&str, Value, &str)> = vec![
+        ("general.architecture", "mamba".into(), "unknown architecture \"mamba\", known are llama, qwen2, gemma3"),
+        ("general.architecture", 7u32.into(), "expected a string"),
+        ("llama.attention.head_count", 0u32.into(), "is 0, expected an integer from 1"),
+        ("llama.attention.head_count", (1u32 << 31).into(), "is 2147483648"),
+        ("llama.attention.head_count_kv", 0u32.into(), "is 0"),
+        ("llama.attention.head_count_kv", (1u32 << 31).into(), "is 2147483648"),
+        ("llama.attention.head_count_kv", 3u32.into(), "a divisor of the 4 heads"),
+        ("llama.block_count", 0u32.into(), "is 0"),
+        ("llama.block_count", (1u32 << 31).into(), "expected an integer from 1 to 10000"),
+        ("llama.block_count", (-1i32).into(), "is -1"),
+        ("llama.block_count", "two".into(), "is \"two\""),
+        ("llama.embedding_length", u64::MAX.into(), "is 18446744073709551615"),
+        ("llama.context_length", 0u32.into(), "is 0"),
+        ("llama.attention.key_length", 63u32.into(), "an even number"),
+        ("llama.attention.value_length", 32u32.into(), "the key length 64"),
+        ("llama.attention.layer_norm_rms_epsilon", 0.0f32.into(), "is 0, expected a positive number"),
+        ("llama.attention.layer_norm_rms_epsilon", f32::NAN.into(), "is NaN"),
+        ("llama.rope.freq_base", f32::INFINITY.into(), "is inf"),
+        ("llama.rope.freq_base", (-1.0f32).into(), "is -1"),
+        ("llama.rope.dimension_count", 66u32.into(), "up to the 64"),
+        ("llama.rope.scaling.type", "longrope".into(), "none, linear or yarn"),
+        ("llama.expert_count", 8u32.into(), "not supported"),
+        ("tokenizer.ggml.tokens", long().into(), "320 (the rows of token_embd.weight)"),
+        ("tokenizer.ggml.scores", vec![0.0f32; 319].into(), "an array of 319 f32, expected an array of 320 f32"),
+        ("tokenizer.ggml.scores", vec![0i32; 320].into(), "expected an array of 320 f32"),
+        ("tokenizer.ggml.token_type", vec![1i32; 3].into(), "an array of 3 i32"),
+        ("tokenizer.ggml.token_type", vec![1.0f32; 320].into(), "expected an array of 320 i32"),
+        ("tokenizer.ggml.bos_token_id", 320u32.into(), "is 320, expected an id below the vocabulary's 320"),
+        ("tokenizer.ggml.eos_token_id", u32::MAX.into(), "is 4294967295"),
+        ("tokenizer.ggml.eos_token_id", (-1i32).into(), "is -1"),
+    ];
+    for (key, value, expected) in rows {
+        let error = load(&llama().kv(key, value)).err().unwrap_or_else(|| panic!("{key} {expected}")).to_string();
+        assert!(error.contains(expected) && (error.contains(key) || key == "general.architecture"), "{key}: {error}");
+        assert!(error.contains("model.gguf"), "{error}");
+    }
+    for key in ["general.architecture", "llama.block_count", "llama.attention.layer_norm_rms_epsilon", "llama.feed_forward_length"] {
+        let mut file = llama();
+        file.remove(key);
+        assert!(load(&file).err().unwrap().to_string().contains(&format!("{key} is missing")));
+    }
+}
+
+#[test]
+fn bad_tensors_are_named() {
+    let change = |name: &str, edit: &dyn Fn(&mut crate::gguf::writer::TensorData)| {
+        let mut file = TinyModel { optional: true, ..TinyModel::new(&ARCHS[0]) }.build();
+        edit(file.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap());
+        load(&file).err().unwrap().to_string()
+    };
+    let error = change("blk.1.attn_q.weight", &|tensor| tensor.name = "blk.1.other".to_owned());
+    assert!(error.contains("tensor blk.1.attn_q.weight is missing"), "{error}");
+    let error = change("blk.0.ffn_down.weight", &|tensor| tensor.dims = vec![128, 512]);
+    assert!(error.contains("tensor blk.0.ffn_down.weight has shape [128, 512], expected [256, 256]"), "{error}");
+    let error = change("blk.0.ffn_up.weight", &|tensor| tensor.type_id = 26);
+    assert!(error.contains("tensor blk.0.ffn_up.weight is of type I32, expected one of F32, F16, Q4_0"), "{error}");
+    let error = change("blk.0.attn_norm.weight", &|tensor| (tensor.type_id, tensor.bytes) = (8, vec![0; 272]));
+    assert!(error.contains("tensor blk.0.attn_norm.weight is of type Q8_0, expected F32, F16 or BF16"), "{error}");
+    let error = change("rope_freqs.weight", &|tensor| tensor.bytes[4..8].copy_from_slice(&0f32.to_le_bytes()));
+    assert!(error.contains("tensor rope_freqs.weight holds 0 at 1"), "{error}");
+    let extra = llama().tensor_f32("blk.0.ffn_up.bias", &[256], &[0.0; 256]);
+    assert!(load(&extra).err().unwrap().to_string().contains("blk.0.ffn_up.bias: architecture llama has no place"));
+    assert!(load(&llama().tensor_f32("blk.0.other", &[2], &[0.0; 2])).is_ok());
+}
+
+#[test]
+fn a_file_truncated_after_opening_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("model.gguf");
+    llama().write(&path).unwrap();
+    let file = Shared::new(GgufFile::open(&path).unwrap());
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4096).unwrap();
+    let error = Weights::load(file).err().unwrap().to_string();
+    assert!(error.contains("has 4096 now"), "{error}");
+}
+
+#[test]
+fn real_vocabularies_open() {
+    let dir = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data/vocab"));
+    let Ok(entries) = std::fs::read_dir(dir) else {
+        println!("skipped: {} is not there", dir.display());
+        return;
+    };
+    let out = tempfile::tempdir().unwrap();
+    let mut count = 0;
+    for path in entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some_and(|e| e == "xz")) {
+        let Ok(unpacked) = std::process::Command::new("xz").arg("-dc").arg(&path).output() else {
+            println!("skipped: no xz");
+            return;
+        };
+        let target = out.path().join(path.file_stem().unwrap());
+        std::fs::write(&target, unpacked.stdout).unwrap();
+        let start = std::time::Instant::now();
+        let file = GgufFile::open(&target).unwrap();
+        let elapsed = start.elapsed();
+        vocab_check::check_file(&file).unwrap();
+        let tokens = file.get_strs("tokenizer.ggml.tokens").unwrap().len();
+        println!("{}: {tokens} tokens in {elapsed:?}", target.file_name().unwrap().display());
+        assert!(tokens >= 32_000 && file.tensors().is_empty() && file.vocab_size() == Some(tokens));
+        count += 1;
+    }
+    assert_eq!(count, 8);
+}

@@ -1,0 +1,47 @@
+//! The vocabulary's arrays agree with one another and with the embedding, and its special ids exist.
+
+use super::error::{ModelError, ModelFault};
+use crate::gguf::{Array, GgufFile, Value};
+
+/// Ids that the tokenizer and the scheduler act on.
+const SPECIAL_IDS: &[&str] = &["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id"];
+
+/// Checks a file's vocabulary, if it has one, by itself.
+pub fn check_file(file: &GgufFile) -> Result<(), ModelError> {
+    check(file, None).map_err(|fault| ModelError { path: file.path().to_owned(), fault })
+}
+
+/// `rows`: the embedding's, which the vocabulary must have as many tokens as. Merges are the tokenizer's to check.
+pub(super) fn check(file: &GgufFile, rows: Option<usize>) -> Result<(), ModelFault> {
+    let fault =
+        |name: &str, found: String, expected: String| Err(ModelFault::Metadata { key: format!("tokenizer.ggml.{name}"), found, expected });
+    let array_of = |name: &str| file.get(&format!("tokenizer.ggml.{name}"));
+    let shown = |value: &Value| match value {
+        Value::Array(array) => format!("an array of {} {}", array.len(), array.type_name()),
+        other => format!("of type {}", other.type_name()),
+    };
+    let tokens = match array_of("tokens") {
+        None => return Ok(()),
+        Some(Value::Array(Array::Strings(tokens))) => tokens.len(),
+        Some(other) => return fault("tokens", shown(other), "an array of string".to_owned()),
+    };
+    if rows.is_some_and(|rows| rows != tokens) {
+        let expected = format!("{} (the rows of token_embd.weight)", rows.unwrap_or_default());
+        return fault("tokens", format!("an array of {tokens} string"), expected);
+    }
+    for (name, kind) in [("scores", "f32"), ("token_type", "i32")] {
+        match array_of(name) {
+            None => {}
+            Some(Value::Array(array)) if array.len() == tokens && array.type_name() == kind => {}
+            Some(other) => return fault(name, shown(other), format!("an array of {tokens} {kind}")),
+        }
+    }
+    for name in SPECIAL_IDS {
+        let Some(value) = array_of(name) else { continue };
+        if !value.as_int().is_some_and(|id| (0..tokens as i128).contains(&id)) {
+            let found = value.as_int().map_or_else(|| shown(value), |id| id.to_string());
+            return fault(name, found, format!("an id below the vocabulary's {tokens}"));
+        }
+    }
+    Ok(())
+}

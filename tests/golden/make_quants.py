@@ -1,0 +1,42 @@
+#!/usr/bin/env python3
+"""Writes quants/NAME.bin: random blocks of each tensor type and what the gguf package dequantises them to.
+
+    make_quants.py        (needs numpy and gguf; rewrites the files beside it)
+
+A file is the blocks' bytes, then their weights as little-endian float32. Block counts are in BLOCKS: the Rust test derives
+them from the file's length. Scales (float16) are random bits without NaN and infinity, so that every product is comparable on bits
+while subnormal and huge scales occur.
+"""
+import pathlib
+import numpy as np
+from gguf import GGMLQuantizationType as T, dequantize
+from gguf.constants import GGML_QUANT_SIZES
+
+BLOCKS = {1: 512, 32: 24, 256: 6}
+# Byte offsets of the float16 fields in a block.
+HALVES = {
+    "F32": [], "F16": [0], "BF16": [], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
+    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
+}
+
+rng = np.random.default_rng(20261121)
+out = pathlib.Path(__file__).parent / "quants"
+for name, halves in HALVES.items():
+    block_size, block_bytes = GGML_QUANT_SIZES[T[name]]
+    n = BLOCKS[block_size]
+    blocks = rng.integers(0, 256, (n, block_bytes), dtype=np.uint8)
+    for at in halves:
+        half = rng.integers(0, 0x7C00, n, dtype=np.uint16) | (rng.integers(0, 2, n, dtype=np.uint16) << 15)
+        half[0] = 0x3C00 + at  # about 1
+        half[-1] = at + 1  # subnormal
+        blocks[:, at : at + 2] = half.astype("<u2").view(np.uint8).reshape(n, 2)
+    if name in ("F32", "BF16"):
+        blocks[:, -1] &= 0xBF  # an exponent below 2^1: no NaN
+    if name == "F32":
+        weights = blocks.view("<f4").reshape(-1).copy()
+    elif name == "F16":
+        weights = blocks.view("<f2").reshape(-1).astype(np.float32)
+    else:
+        weights = dequantize(blocks.reshape(-1), T[name]).reshape(-1)
+    assert weights.dtype == np.float32 and weights.size == n * block_size and not np.isnan(weights).any(), name
+    (out / f"{name}.bin").write_bytes(blocks.tobytes() + weights.astype("<f4").tobytes())
