@@ -1,6 +1,25 @@
 //! Prometheus metrics: names, units and buckets in one place.
 
-use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge};
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use prometheus::core::Collector;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+
+/// Every metric's name starts with this.
+const PREFIX: &str = "penstock_";
+
+/// Seconds, for waits and whole requests.
+const WAIT_BUCKETS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+/// Seconds between two tokens.
+const GAP_BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0];
+const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0];
+
+/// The process-wide registry.
+pub fn registry() -> &'static Registry {
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
+    &REGISTRY
+}
 
 /// What one model's engine thread reports; handles of the process-wide registry, labelled `model_name`.
 pub struct ModelMetrics {
@@ -26,9 +45,71 @@ pub struct ModelMetrics {
 
 impl ModelMetrics {
     /// Handles for a model; calling it again for the same name gives the same series.
-    pub fn for_model(model_name: &str) -> std::sync::Arc<Self> {
-        let _ = model_name;
-        todo!()
+    pub fn for_model(model_name: &str) -> Arc<Self> {
+        static MODELS: LazyLock<Mutex<HashMap<String, Arc<ModelMetrics>>>> = LazyLock::new(Default::default);
+        let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+        models.entry(model_name.to_owned()).or_insert_with(|| Arc::new(Self::new(model_name))).clone()
+    }
+
+    fn new(model: &str) -> Self {
+        let opts = |name: &str, help: &str| Opts::new(format!("{PREFIX}{name}"), help).const_label("model_name", model);
+        let gauge = |name, help| registered(IntGauge::with_opts(opts(name, help)));
+        let counter = |name, help| registered(IntCounter::with_opts(opts(name, help)));
+        let histogram =
+            |name, help, buckets: &[f64]| registered(Histogram::with_opts(HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())));
+        let finished = opts("request_success_total", "Requests that ended, by reason");
+        Self {
+            num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),
+            num_requests_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
+            kv_cache_usage_perc: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),
+            prompt_tokens_total: counter("prompt_tokens_total", "Prompt tokens processed, cached ones included"),
+            generation_tokens_total: counter("generation_tokens_total", "Tokens generated"),
+            request_success_total: registered(IntCounterVec::new(finished, &["finished_reason"])),
+            prefix_cache_queries_total: counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache"),
+            prefix_cache_hits_total: counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache"),
+            num_preemptions_total: counter("num_preemptions_total", "Sequences that gave up their KV blocks to be recomputed later"),
+            time_to_first_token_seconds: histogram("time_to_first_token_seconds", "From arrival to the first token", WAIT_BUCKETS),
+            inter_token_latency_seconds: histogram("inter_token_latency_seconds", "Between two tokens of a sequence", GAP_BUCKETS),
+            e2e_request_latency_seconds: histogram("e2e_request_latency_seconds", "From arrival to the end", WAIT_BUCKETS),
+            request_queue_time_seconds: histogram("request_queue_time_seconds", "From arrival to admission", WAIT_BUCKETS),
+            request_prefill_time_seconds: histogram("request_prefill_time_seconds", "From admission to the first token", WAIT_BUCKETS),
+            request_decode_time_seconds: histogram("request_decode_time_seconds", "From the first token to the end", WAIT_BUCKETS),
+            request_prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens of a request", TOKEN_BUCKETS),
+            request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
+        }
+    }
+}
+
+/// Registers a metric of this file. Names and labels are constants and models are made once, so that a failure is a bug here.
+fn registered<C: Collector + Clone + 'static>(metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("metric names and labels are valid");
+    registry().register(Box::new(metric.clone())).expect("every metric of a model is registered once");
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_one_set_of_series_and_every_one_names_it() {
+        let (one, again, two) = (ModelMetrics::for_model("m-one"), ModelMetrics::for_model("m-one"), ModelMetrics::for_model("m-two"));
+        one.prompt_tokens_total.inc_by(5);
+        again.prompt_tokens_total.inc_by(2);
+        two.prompt_tokens_total.inc();
+        one.request_success_total.with_label_values(&["stop"]).inc();
+        let families = registry().gather();
+        let value = |model: &str| {
+            let family = families.iter().find(|f| f.name() == "penstock_prompt_tokens_total").unwrap();
+            let metric = family.get_metric().iter().find(|m| m.get_label().iter().any(|l| l.value() == model)).unwrap();
+            metric.get_counter().get_value()
+        };
+        assert_eq!((value("m-one"), value("m-two")), (7.0, 1.0));
+        for family in &families {
+            let named = |m: &prometheus::proto::Metric| m.get_label().iter().any(|l| l.name() == "model_name");
+            assert!(family.get_metric().iter().all(named), "{}", family.name());
+        }
+        assert!(families.iter().any(|f| f.name() == "penstock_request_success_total"));
     }
 }
 

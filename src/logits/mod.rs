@@ -1,4 +1,17 @@
 //! Sampling from logits: filters, penalties and counter-based random numbers keyed by seed and position.
+//!
+//! The order, which is vLLM's for the part that changes what is drawn: repetition penalty, presence and frequency penalties,
+//! logit bias, suppression of ids before `min_tokens`; then temperature, min-p, top-k, top-p; then the draw.
+
+pub mod filter;
+pub mod rng;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use filter::Filters;
 
 /// How a sequence's tokens are chosen. Neutral values switch a filter off.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,4 +33,98 @@ pub struct SamplingParams {
     /// Ids that may not be sampled before `min_tokens` were generated (the stop ids).
     pub min_tokens: u32,
     pub suppressed: Vec<u32>,
+}
+
+impl SamplingParams {
+    fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+}
+
+/// What a slot must remember between its tokens: how often each id came up, and how many were generated.
+#[derive(Clone, Debug)]
+pub struct SlotState {
+    params: Arc<SamplingParams>,
+    /// Times an id was generated; 0 for those in the prompt only. Empty where no penalty asks.
+    counts: HashMap<u32, u32>,
+    num_generated: u32,
+}
+
+impl SlotState {
+    /// The state of a sequence that has `generated` so far: the same as if those had been sampled here.
+    pub fn new(params: Arc<SamplingParams>, prompt: &[u32], generated: &[u32]) -> Self {
+        let mut counts = HashMap::new();
+        if params.repetition_penalty != 1.0 {
+            counts.extend(prompt.iter().map(|&id| (id, 0)));
+        }
+        let mut state = Self { params, counts, num_generated: 0 };
+        for &id in generated {
+            state.record(id);
+        }
+        state
+    }
+
+    /// Tokens sampled so far, those before a preemption included.
+    pub fn num_generated(&self) -> u32 {
+        self.num_generated
+    }
+
+    /// Chooses and records the next token from one row of logits, which it destroys. None: they hold a NaN or +inf, or nothing
+    /// that is finite is left; nothing is recorded then.
+    pub fn sample(&mut self, logits: &mut [f32]) -> Option<u32> {
+        self.adjust(logits)?;
+        let (best, max) = filter::argmax(logits)?;
+        let params = &*self.params;
+        let id = if params.temperature == 0.0 {
+            best
+        } else {
+            let u = rng::uniform(params.seed, self.num_generated);
+            let filters =
+                Filters { temperature: params.temperature, top_k: params.top_k as usize, top_p: params.top_p, min_p: params.min_p };
+            if filters.is_neutral(logits.len()) {
+                filter::draw_all(logits, max, params.temperature, u)
+            } else {
+                filter::draw(&filters.survivors(logits, max), u)?
+            }
+        };
+        self.record(id);
+        Some(id)
+    }
+
+    fn record(&mut self, id: u32) {
+        self.num_generated += 1;
+        if self.params.has_penalties() {
+            *self.counts.entry(id).or_insert(0) += 1;
+        }
+    }
+
+    /// Penalties, bias, suppression. Each touches an id of its own, so that the map's order does not matter.
+    fn adjust(&self, logits: &mut [f32]) -> Option<()> {
+        let params = &*self.params;
+        for (&id, &count) in &self.counts {
+            let Some(logit) = logits.get_mut(id as usize) else { continue };
+            if params.repetition_penalty != 1.0 {
+                *logit = if *logit > 0.0 { *logit / params.repetition_penalty } else { *logit * params.repetition_penalty };
+            }
+            if count > 0 {
+                *logit -= params.presence_penalty + params.frequency_penalty * count as f32;
+            }
+        }
+        for &(id, bias) in &params.logit_bias {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                *logit += bias;
+            }
+        }
+        if self.num_generated < params.min_tokens {
+            for &id in &params.suppressed {
+                let Some(logit) = logits.get_mut(id as usize) else { continue };
+                // Writing over a NaN would hide that the row is broken.
+                if logit.is_nan() {
+                    return None;
+                }
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+        Some(())
+    }
 }

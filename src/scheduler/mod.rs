@@ -1,10 +1,36 @@
 //! The engine thread: continuous batching over token ids. It never sees text.
+//!
+//! A sequence goes down once, through [`Handle::enqueue`]; its tokens come up through its [`EventStream`]. In between the thread
+//! repeats one step: `policy` picks rows and blocks, `batch` lays them out, the engine runs them, `scheduler` commits the result.
+
+mod batch;
+mod block_manager;
+#[cfg(test)]
+mod fake;
+mod policy;
+mod prefix;
+#[allow(clippy::module_inception)]
+mod scheduler;
+mod sequence;
+#[cfg(test)]
+mod tests;
+#[cfg(test)]
+mod thread_tests;
+mod worker;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crossbeam_channel::Sender;
+use tokio::sync::mpsc;
 
 use crate::engine::Engine;
 use crate::logits::SamplingParams;
 use crate::metrics::ModelMetrics;
+use sequence::{Sequence, Shared, Ticket};
+use worker::Command;
+
+const STOPPED: &str = "the engine has stopped";
 
 #[derive(Clone, Debug)]
 pub struct SchedulerOptions {
@@ -34,7 +60,7 @@ pub struct NewSequence {
 pub enum FinishReason {
     /// A stop id was sampled (`stop`).
     Stop,
-    /// `max_tokens` or the end of the context (`length`).
+    /// `max_tokens` or the end of the KV cache (`length`).
     Length,
 }
 
@@ -45,7 +71,9 @@ pub enum Event {
     Finished {
         reason: FinishReason,
         prompt_tokens: u32,
+        /// Prompt tokens that the prefix cache held.
         cached_tokens: u32,
+        /// Tokens delivered: without the stop id.
         generated_tokens: u32,
     },
     /// The last event of one that did not: the logits were not finite, or the engine failed.
@@ -62,46 +90,86 @@ pub enum EnqueueError {
 
 /// A running engine thread; clones share it. The thread ends, after its running sequences were told so, when `stop` is called or every handle is gone.
 #[derive(Clone)]
-pub struct Handle {}
+pub struct Handle {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+}
 
 impl Handle {
-    /// Starts the engine thread.
+    /// Starts the engine thread. Where the system has no thread left, the handle is dead from the start.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
-        let _ = (engine, options, metrics);
-        todo!()
+        // Unbounded, since tickets bound what it can hold.
+        let (commands, receiver) = crossbeam_channel::unbounded();
+        let shared = Arc::new(Shared::new(options.max_waiting));
+        let handle = Self { shared: shared.clone(), commands };
+        let run = move || worker::run(scheduler::Scheduler::new(engine, options, metrics), receiver, shared);
+        if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
+            tracing::error!("the engine thread did not start: {error}");
+            handle.shared.alive.store(false, Ordering::Release);
+        }
+        handle
     }
 
     /// The one hop down: hands a sequence to the engine thread.
     pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
-        let _ = sequence;
-        todo!()
+        if !self.is_alive() {
+            return Err(EnqueueError::Stopped);
+        }
+        let ticket = Ticket::take(&self.shared)?;
+        // Unbounded, but a sequence sends at most max_tokens + 1 events: a client that does not read costs little, and never waits on the engine.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        let sequence = Box::new(Sequence::new(sequence, sender, ticket));
+        self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
+        Ok(EventStream { receiver, ended: false })
     }
 
     /// False once the engine failed or stopped: readiness.
     pub fn is_alive(&self) -> bool {
-        todo!()
+        self.shared.alive.load(Ordering::Acquire)
     }
 
     /// Sequences waiting and running: for eviction and drains.
     pub fn num_active(&self) -> usize {
-        todo!()
+        self.shared.num_active()
     }
 
+    /// Ends the engine thread after its current step; does not wait for it. Whatever waits or runs gets [`Event::Failed`].
     pub fn stop(&self) {
-        todo!()
+        self.shared.alive.store(false, Ordering::Release);
+        // Nobody listens: it has ended already.
+        let _ = self.commands.send(Command::Stop);
     }
 }
 
 /// A sequence's events. Dropping it cancels the sequence at the next step.
-pub struct EventStream {}
+pub struct EventStream {
+    receiver: mpsc::UnboundedReceiver<Event>,
+    ended: bool,
+}
 
 impl EventStream {
-    /// None once the last event was read.
+    /// None once the last event was read. Cancel-safe.
     pub async fn next(&mut self) -> Option<Event> {
-        todo!()
+        if self.ended {
+            return None;
+        }
+        let event = self.receiver.recv().await;
+        Some(self.note(event))
     }
 
+    /// As [`EventStream::next`], outside of async code.
     pub fn blocking_next(&mut self) -> Option<Event> {
-        todo!()
+        if self.ended {
+            return None;
+        }
+        let event = self.receiver.blocking_recv();
+        Some(self.note(event))
+    }
+
+    /// A channel that closes without a last event: the engine thread went down with the sequence.
+    fn note(&mut self, event: Option<Event>) -> Event {
+        let event = event.unwrap_or_else(|| Event::Failed(STOPPED.to_owned()));
+        self.ended = !matches!(event, Event::Token(_));
+        event
     }
 }

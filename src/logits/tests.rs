@@ -1,0 +1,269 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::filter::{Candidate, argmax, exp};
+use super::*;
+
+fn neutral() -> SamplingParams {
+    SamplingParams {
+        temperature: 1.0,
+        top_k: 0,
+        top_p: 1.0,
+        min_p: 0.0,
+        presence_penalty: 0.0,
+        frequency_penalty: 0.0,
+        repetition_penalty: 1.0,
+        logit_bias: vec![],
+        seed: 1,
+        min_tokens: 0,
+        suppressed: vec![],
+    }
+}
+
+fn greedy() -> SamplingParams {
+    SamplingParams { temperature: 0.0, ..neutral() }
+}
+
+fn state(params: SamplingParams) -> SlotState {
+    SlotState::new(Arc::new(params), &[], &[])
+}
+
+/// A repeatable logit in [-8, 8) for element `i` of row `row`.
+fn noise(row: u32, i: u32) -> f32 {
+    (rng::uniform(u64::from(row), i) * 16.0 - 8.0) as f32
+}
+
+fn row(vocab: u32) -> Vec<f32> {
+    (0..vocab).map(|i| noise(9, i)).collect()
+}
+
+#[test]
+fn greedy_takes_the_largest_and_the_lowest_id_among_equals() {
+    for vocab in [1usize, 15, 16, 17, 255, 256, 257, 5000] {
+        for at in [0, vocab / 2, vocab - 1] {
+            let mut logits = vec![-1.0f32; vocab];
+            logits[at] = 3.0;
+            logits[vocab - 1] = 3.0;
+            assert_eq!(state(greedy()).sample(&mut logits), Some(at as u32), "{vocab} {at}");
+        }
+    }
+    assert_eq!(argmax(&[f32::NEG_INFINITY, -0.0, 0.0]), Some((1, -0.0)));
+}
+
+#[test]
+fn rows_that_are_not_finite_are_refused_and_not_recorded() {
+    let inf = f32::INFINITY;
+    for params in [greedy(), neutral(), SamplingParams { top_p: 0.5, ..neutral() }] {
+        let mut state = state(params);
+        for at in [0, 300, 999] {
+            for poison in [f32::NAN, inf] {
+                let mut logits = row(1000);
+                logits[at] = poison;
+                assert_eq!(state.sample(&mut logits), None);
+            }
+        }
+        assert_eq!(state.sample(&mut [-inf; 40]), None);
+        assert_eq!(state.sample(&mut []), None);
+        assert_eq!(state.num_generated(), 0);
+        assert_eq!(state.sample(&mut [-inf, 0.5, -inf]), Some(1));
+    }
+    let masked = SamplingParams { suppressed: vec![1], min_tokens: 1, ..greedy() };
+    assert_eq!(state(masked).sample(&mut [0.0, f32::NAN]), None, "suppression must not hide a broken row");
+}
+
+#[test]
+fn penalties_see_the_prompt_or_the_output_as_documented() {
+    let mut both = SlotState::new(Arc::new(SamplingParams { repetition_penalty: 2.0, ..greedy() }), &[0, 1], &[2]);
+    let mut logits = [4.0, -4.0, 2.0, 1.5];
+    both.adjust(&mut logits).unwrap();
+    assert_eq!(logits, [2.0, -8.0, 1.0, 1.5]);
+    assert_eq!(both.sample(&mut [4.0, -4.0, 2.0, 2.5]), Some(3));
+
+    let params = SamplingParams { presence_penalty: 0.5, frequency_penalty: 0.25, ..greedy() };
+    let output = SlotState::new(Arc::new(params), &[0, 1, 1], &[2, 2, 3]);
+    let mut logits = [1.0; 5];
+    output.adjust(&mut logits).unwrap();
+    assert_eq!(logits, [1.0, 1.0, 0.0, 0.25, 1.0]);
+}
+
+#[test]
+fn bias_follows_the_penalties_and_suppression_ends_with_min_tokens() {
+    let params = SamplingParams { repetition_penalty: 2.0, logit_bias: vec![(1, 3.0), (99, 1.0)], ..greedy() };
+    let mut logits = [1.0, 4.0];
+    SlotState::new(Arc::new(params), &[1], &[]).adjust(&mut logits).unwrap();
+    assert_eq!(logits, [1.0, 5.0]);
+
+    let params = SamplingParams { min_tokens: 2, suppressed: vec![0, 70], logit_bias: vec![(0, 100.0)], ..greedy() };
+    let mut state = state(params);
+    let tokens: Vec<_> = (0..3).map(|_| state.sample(&mut [5.0, 1.0]).unwrap()).collect();
+    assert_eq!(tokens, [1, 1, 0]);
+}
+
+#[test]
+fn a_resumed_state_continues_token_for_token() {
+    let params = Arc::new(SamplingParams {
+        repetition_penalty: 1.3,
+        presence_penalty: 0.4,
+        frequency_penalty: 0.2,
+        top_p: 0.9,
+        top_k: 40,
+        min_tokens: 3,
+        suppressed: vec![5],
+        ..neutral()
+    });
+    let prompt = [1, 2, 3];
+    let mut whole = SlotState::new(params.clone(), &prompt, &[]);
+    let tokens: Vec<u32> = (0..20).map(|i| whole.sample(&mut (0..500).map(|j| noise(i, j)).collect::<Vec<_>>()).unwrap()).collect();
+    for cut in [0, 1, 7, 19] {
+        let mut resumed = SlotState::new(params.clone(), &prompt, &tokens[..cut]);
+        for i in cut..20 {
+            let mut logits: Vec<f32> = (0..500).map(|j| noise(i as u32, j)).collect();
+            assert_eq!(resumed.sample(&mut logits), Some(tokens[i]));
+        }
+    }
+}
+
+#[test]
+fn exp_is_close_to_the_real_one_and_zero_far_out() {
+    let mut worst = 0f64;
+    for i in 0..200_000 {
+        let x = -(i as f32) * 86.9 / 200_000.0;
+        worst = worst.max((f64::from(exp(x)) / f64::from(x).exp() - 1.0).abs());
+    }
+    assert!(worst < 3e-7, "relative error {worst}");
+    assert_eq!(exp(0.0), 1.0);
+    assert_eq!((exp(-88.0), exp(f32::NEG_INFINITY), exp(-1e30)), (0.0, 0.0, 0.0));
+}
+
+/// Chi-square statistic of draws against the probabilities of `logits` at `params`' temperature, over the ids in `allowed`.
+fn chi_square(params: SamplingParams, logits: &[f32], allowed: &[usize]) -> f64 {
+    const DRAWS: u32 = 40_000;
+    let temperature = f64::from(params.temperature);
+    let mut counts = BTreeMap::new();
+    let mut state = state(params);
+    for _ in 0..DRAWS {
+        *counts.entry(state.sample(&mut logits.to_vec()).unwrap() as usize).or_insert(0u32) += 1;
+    }
+    assert!(counts.keys().all(|id| allowed.contains(id)), "an excluded token was drawn");
+    let weights: Vec<f64> = allowed.iter().map(|&id| (f64::from(logits[id]) / temperature).exp()).collect();
+    let total: f64 = weights.iter().sum();
+    let expected = weights.iter().map(|w| w / total * f64::from(DRAWS));
+    let cells = allowed.iter().map(|id| f64::from(*counts.get(id).unwrap_or(&0)));
+    cells.zip(expected).map(|(seen, due)| (seen - due).powi(2) / due).sum()
+}
+
+#[test]
+fn draws_follow_the_distribution() {
+    // Twelve likely tokens spread over several blocks, the rest impossible.
+    let mut logits = vec![f32::NEG_INFINITY; 1500];
+    let allowed: Vec<usize> = (0..12).map(|i| i * 131 + 3).collect();
+    for (i, &id) in allowed.iter().enumerate() {
+        logits[id] = -(i as f32) * 0.25 + 2.0;
+    }
+    // 11 degrees of freedom: above 37.4 once in 10,000 seeds.
+    for temperature in [0.7, 1.0, 1.6] {
+        let chi2 = chi_square(SamplingParams { temperature, ..neutral() }, &logits, &allowed);
+        assert!(chi2 < 37.4, "chi-square {chi2} at temperature {temperature}");
+    }
+    let chi2 = chi_square(SamplingParams { top_k: 5, ..neutral() }, &logits, &allowed[..5]);
+    assert!(chi2 < 23.6, "chi-square {chi2} with top-k");
+    // exp(-0.25 i) >= 0.3 for i <= 4
+    let chi2 = chi_square(SamplingParams { min_p: 0.3, ..neutral() }, &logits, &allowed[..5]);
+    assert!(chi2 < 23.6, "chi-square {chi2} with min-p");
+    // 1 - exp(-0.25 i) over 1 - exp(-3): i = 3 gives 0.555
+    let chi2 = chi_square(SamplingParams { top_p: 0.55, ..neutral() }, &logits, &allowed[..3]);
+    assert!(chi2 < 18.4, "chi-square {chi2} with top-p");
+}
+
+#[test]
+fn top_p_is_taken_of_what_top_k_left_and_after_the_temperature() {
+    // Weights 8, 4, 2, 1, 1: top-k 2 leaves 8 and 4, of which 8 alone has 2/3.
+    let logits: Vec<f32> = [8.0f32, 4.0, 2.0, 1.0, 1.0].iter().map(|w| w.ln()).collect();
+    let ids = |temperature: f32, top_k: usize, top_p: f32, min_p: f32| {
+        let kept = Filters { temperature, top_k, top_p, min_p }.survivors(&mut logits.clone(), logits[0]);
+        kept.iter().map(|c| c.id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(1.0, 2, 0.6, 0.0), [0]);
+    assert_eq!(ids(1.0, 0, 0.6, 0.0), [0, 1]);
+    assert_eq!(ids(1.0, 4, 1.0, 0.0), [0, 1, 2, 3], "the lower id among equals");
+    // Squared weights at half the temperature: 64 of 86 is above 0.6 already.
+    assert_eq!(ids(0.5, 0, 0.6, 0.0), [0]);
+    assert_eq!(ids(1.0, 0, 1.0, 0.2), [0, 1, 2]);
+    assert_eq!(ids(1.0, 0, 0.9, 0.4), [0, 1]);
+    assert_eq!(ids(1.0, 1, 1e-6, 1.0), [0]);
+}
+
+/// The definitions, by a full sort.
+fn naive(logits: &[f32], filters: Filters) -> (Vec<Candidate>, f64) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let mut order: Vec<u32> = (0..logits.len() as u32).collect();
+    order.sort_by(|&a, &b| logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b)));
+    if filters.top_k > 0 {
+        order.truncate(filters.top_k);
+    }
+    let weigh = |id: u32| Candidate { weight: exp((logits[id as usize] - max) / filters.temperature), id };
+    let mut kept: Vec<Candidate> = order.into_iter().map(weigh).collect();
+    kept.retain(|c| c.weight > 0.0 && c.weight >= filters.min_p);
+    kept.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.id.cmp(&b.id)));
+    let total: f64 = kept.iter().map(|c| f64::from(c.weight)).sum();
+    (kept, f64::from(filters.top_p) * total)
+}
+
+proptest! {
+    #[test]
+    fn filters_equal_a_full_sort(
+        values in prop::collection::vec(prop_oneof![8 => -12f32..12.0, 1 => Just(3.0f32), 1 => Just(f32::NEG_INFINITY)], 1..3000),
+        top_k in prop_oneof![Just(0usize), 1usize..100],
+        top_p in prop_oneof![Just(1.0f32), 0.01f32..1.0],
+        min_p in prop_oneof![Just(0.0f32), 0.0f32..0.5],
+        temperature in 0.1f32..3.0,
+    ) {
+        prop_assume!(values.iter().any(|x| x.is_finite()));
+        let filters = Filters { temperature, top_k, top_p, min_p };
+        prop_assume!(!filters.is_neutral(values.len()));
+        let (sorted, mass) = naive(&values, filters);
+        let max = argmax(&values).unwrap().1;
+        let mut kept = filters.survivors(&mut values.clone(), max);
+        kept.sort_by(|a, b| b.weight.total_cmp(&a.weight).then(a.id.cmp(&b.id)));
+        prop_assert_eq!(&kept[..], &sorted[..kept.len()], "survivors are the heaviest");
+        if top_p >= 1.0 {
+            prop_assert_eq!(kept.len(), sorted.len());
+        } else {
+            let sum = |n: usize| sorted[..n].iter().map(|c| f64::from(c.weight)).sum::<f64>();
+            // The two totals are summed in different orders: a hair's breadth at the bound.
+            let slack = 1e-5 * mass;
+            prop_assert!(sum(kept.len()) >= mass - slack, "too few");
+            prop_assert!(kept.len() == 1 || sum(kept.len() - 1) < mass + slack, "too many");
+        }
+    }
+}
+
+/// `cargo test --release sampling_time -- --ignored --nocapture`
+#[test]
+#[ignore = "prints timings"]
+fn sampling_time() {
+    let base = row(262_144);
+    let peaked: Vec<f32> = base.iter().map(|x| x * x.abs() / 3.0).collect();
+    let settings = [
+        ("greedy", greedy()),
+        ("temperature", neutral()),
+        ("top_k 40", SamplingParams { top_k: 40, ..neutral() }),
+        ("top_p 0.9", SamplingParams { top_p: 0.9, ..neutral() }),
+        ("top_k 40, top_p 0.9, min_p 0.05", SamplingParams { top_k: 40, top_p: 0.9, min_p: 0.05, ..neutral() }),
+    ];
+    for (name, params) in settings {
+        for (shape, logits) in [("flat", &base), ("peaked", &peaked)] {
+            let mut state = state(params.clone());
+            let mut work = logits.clone();
+            let mut best = f64::MAX;
+            for _ in 0..30 {
+                work.copy_from_slice(logits);
+                let start = std::time::Instant::now();
+                assert!(state.sample(&mut work).is_some());
+                best = best.min(start.elapsed().as_secs_f64());
+            }
+            println!("{name}, {shape}: {:.0} us", best * 1e6);
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! One request as the scheduler sees it: token ids, blocks, progress.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::prefix::{ContentId, ROOT};
+use super::{EnqueueError, Event, NewSequence};
+use crate::engine::{Input, SlotInit};
+use crate::logits::SamplingParams;
+
+/// What the handles and the engine thread share beside the command channel.
+#[derive(Debug)]
+pub struct Shared {
+    pub alive: AtomicBool,
+    num_waiting: AtomicUsize,
+    num_active: AtomicUsize,
+    max_waiting: usize,
+}
+
+impl Shared {
+    pub fn new(max_waiting: usize) -> Self {
+        // Every sequence passes through the queue: a bound of 0 would refuse them all.
+        let max_waiting = max_waiting.max(1);
+        Self { alive: AtomicBool::new(true), num_waiting: AtomicUsize::new(0), num_active: AtomicUsize::new(0), max_waiting }
+    }
+
+    pub fn num_active(&self) -> usize {
+        self.num_active.load(Ordering::Acquire)
+    }
+}
+
+/// A sequence's place in the counts: in the queue until it is admitted, active until it is dropped, wherever that happens.
+#[derive(Debug)]
+pub struct Ticket {
+    shared: Arc<Shared>,
+    waiting: bool,
+}
+
+impl Ticket {
+    pub fn take(shared: &Arc<Shared>) -> Result<Self, EnqueueError> {
+        let below_bound = |n: usize| (n < shared.max_waiting).then_some(n + 1);
+        let counter = &shared.num_waiting;
+        counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, below_bound).map_err(|_| EnqueueError::QueueFull)?;
+        shared.num_active.fetch_add(1, Ordering::AcqRel);
+        Ok(Self { shared: shared.clone(), waiting: true })
+    }
+
+    fn leave_queue(&mut self) {
+        if std::mem::take(&mut self.waiting) {
+            self.shared.num_waiting.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.leave_queue();
+        self.shared.num_active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[derive(Debug)]
+pub struct Sequence {
+    /// The order of arrival; set by the engine thread.
+    pub id: u64,
+    pub prompt: Arc<[u32]>,
+    pub params: Arc<SamplingParams>,
+    pub max_tokens: usize,
+    pub stop_ids: Vec<u32>,
+    pub salt: u64,
+    /// Sampled and collected, without the stop id.
+    pub generated: Vec<u32>,
+    pub events: UnboundedSender<Event>,
+    ticket: Ticket,
+
+    /// The engine slot, while it runs.
+    pub slot: u32,
+    /// The slot's state must travel with the next step.
+    pub needs_init: bool,
+    /// Blocks held, for positions 0, block_size, 2 * block_size ...
+    pub block_table: Vec<u32>,
+    /// Tokens whose K and V are in the cache once all submitted steps have run.
+    pub num_computed: usize,
+    /// Tokens sampled by steps that were not collected yet.
+    pub num_pending: usize,
+    /// Leading blocks known to the prefix cache, and the content of the last of them.
+    pub num_registered: usize,
+    pub last_content: ContentId,
+
+    /// Prompt tokens found in the prefix cache at the first admission.
+    pub num_cached: usize,
+    pub arrived: Instant,
+    pub admitted: Option<Instant>,
+    pub first_token: Option<Instant>,
+    pub last_token: Option<Instant>,
+}
+
+impl Sequence {
+    pub fn new(new: NewSequence, events: UnboundedSender<Event>, ticket: Ticket) -> Self {
+        Self {
+            id: 0,
+            prompt: new.prompt.into(),
+            params: Arc::new(new.params),
+            max_tokens: new.max_tokens as usize,
+            stop_ids: new.stop_ids,
+            salt: new.cache_salt,
+            generated: Vec::new(),
+            events,
+            ticket,
+            slot: 0,
+            needs_init: false,
+            block_table: Vec::new(),
+            num_computed: 0,
+            num_pending: 0,
+            num_registered: 0,
+            last_content: ROOT,
+            num_cached: 0,
+            arrived: Instant::now(),
+            admitted: None,
+            first_token: None,
+            last_token: None,
+        }
+    }
+
+    /// Tokens whose ids the host knows: prompt and generated.
+    pub fn num_known(&self) -> usize {
+        self.prompt.len() + self.generated.len()
+    }
+
+    /// Rows that the next step may carry: what is known or pending, and not computed. 0 where the tokens that are pending
+    /// already exhaust `max_tokens` or a pool of `capacity` tokens.
+    pub fn num_remaining(&self, capacity: usize) -> usize {
+        let total = self.num_known() + self.num_pending;
+        let exhausted = self.generated.len() + self.num_pending >= self.max_tokens || total > capacity;
+        if exhausted { 0 } else { total - self.num_computed }
+    }
+
+    /// Where the row at `position` gets its token from.
+    pub fn input(&self, position: usize) -> Input {
+        match position.checked_sub(self.prompt.len()) {
+            None => Input::Token(self.prompt[position]),
+            Some(index) => self.generated.get(index).map_or(Input::Sampled(self.slot), |&id| Input::Token(id)),
+        }
+    }
+
+    /// Copies the known tokens of block `index`, which must be full.
+    pub fn copy_block(&self, index: usize, block_size: usize, out: &mut Vec<u32>) {
+        out.clear();
+        let (start, end, prompt) = (index * block_size, (index + 1) * block_size, self.prompt.len());
+        out.extend_from_slice(&self.prompt[start.min(prompt)..end.min(prompt)]);
+        out.extend_from_slice(&self.generated[start.max(prompt) - prompt..end.max(prompt) - prompt]);
+    }
+
+    pub fn slot_init(&self) -> SlotInit {
+        SlotInit { slot: self.slot, params: self.params.clone(), prompt: self.prompt.clone(), generated: self.generated.clone() }
+    }
+
+    /// Takes its place among the running; it no longer counts against the queue's bound, not even after a preemption.
+    pub fn leave_queue(&mut self) {
+        self.ticket.leave_queue();
+    }
+
+    /// Has the client gone?
+    pub fn is_cancelled(&self) -> bool {
+        self.events.is_closed()
+    }
+
+    /// Tells the client of the end. The sequence is out of the counts before the client can know.
+    pub fn end(self: Box<Self>, last: Event) {
+        let Sequence { events, ticket, .. } = *self;
+        drop(ticket);
+        // The client may have gone; then nobody needs to know.
+        let _ = events.send(last);
+    }
+}

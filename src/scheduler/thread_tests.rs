@@ -1,0 +1,212 @@
+//! The handle and its thread: ends, faults, bounds, and what a step costs the host.
+
+use std::time::{Duration, Instant};
+
+use super::fake::{FakeEngine, solo_run};
+use super::tests::{params, sequence};
+use super::*;
+use crate::engine::{Batch, EngineError, KvCapacity, Sampled, StepId, StepOutput};
+use crate::model::ModelSpec;
+
+const CAPACITY: KvCapacity = KvCapacity { num_blocks: 64, block_size: 4 };
+
+fn options(max_running: usize, max_waiting: usize) -> SchedulerOptions {
+    SchedulerOptions { max_batch_tokens: 32, max_running, max_waiting, prefix_cache: true }
+}
+
+fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
+    let mut tokens = vec![];
+    loop {
+        match stream.blocking_next() {
+            Some(Event::Token(id)) => tokens.push(id),
+            Some(last) => {
+                assert!(stream.blocking_next().is_none(), "nothing after the last event");
+                return (tokens, last);
+            }
+            None => panic!("no last event"),
+        }
+    }
+}
+
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(5), "waited for: {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn clients_on_many_threads_get_their_solo_runs() {
+    for max_in_flight in [1, 2] {
+        let (engine, _) = FakeEngine::new(CAPACITY, 4, max_in_flight);
+        let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("threads"));
+        let clients: Vec<_> = (0..24u32)
+            .map(|i| {
+                let handle = handle.clone();
+                std::thread::spawn(move || {
+                    let new = NewSequence { params: params(u64::from(i)), ..sequence(vec![i % 3; 9], 5 + i) };
+                    let (tokens, last) = read_all(&mut handle.enqueue(new.clone()).unwrap());
+                    assert_eq!(tokens, solo_run(&new, 256).0);
+                    assert!(matches!(last, Event::Finished { .. }));
+                })
+            })
+            .collect();
+        clients.into_iter().for_each(|client| client.join().unwrap());
+        assert_eq!(handle.num_active(), 0);
+        assert!(handle.is_alive());
+    }
+}
+
+#[tokio::test]
+async fn events_are_awaited_too() {
+    let (engine, _) = FakeEngine::new(CAPACITY, 4, 2);
+    let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("async"));
+    let mut stream = handle.enqueue(sequence(vec![1; 9], 5)).unwrap();
+    for id in solo_run(&sequence(vec![1; 9], 5), 256).0 {
+        assert!(matches!(stream.next().await, Some(Event::Token(got)) if got == id));
+    }
+    assert!(matches!(stream.next().await, Some(Event::Finished { .. })));
+    assert!(stream.next().await.is_none());
+}
+
+#[test]
+fn the_queue_is_bounded_and_a_dropped_stream_makes_room() {
+    let (engine, control) = FakeEngine::new(CAPACITY, 1, 1);
+    control.lock().unwrap().step_time = Duration::from_millis(2);
+    let handle = Handle::spawn(Box::new(engine), options(1, 3), ModelMetrics::for_model("bound"));
+    let running = handle.enqueue(sequence(vec![1; 4], 200)).unwrap();
+    until("the first to run", || control.lock().unwrap().num_steps > 1);
+    let waiting: Vec<_> = (0..3).map(|_| handle.enqueue(sequence(vec![2; 4], 2)).unwrap()).collect();
+    assert_eq!(handle.enqueue(sequence(vec![2; 4], 2)).err(), Some(EnqueueError::QueueFull));
+    assert_eq!(handle.num_active(), 4);
+    drop(waiting);
+    until("the queue to empty", || handle.num_active() == 1);
+    let mut next = handle.enqueue(sequence(vec![2; 4], 2)).unwrap();
+    drop(running);
+    assert!(matches!(read_all(&mut next).1, Event::Finished { .. }));
+    until("all to end", || handle.num_active() == 0);
+}
+
+#[test]
+fn stop_and_the_last_handle_end_the_thread_and_tell_the_clients() {
+    for by_stop in [true, false] {
+        let (engine, control) = FakeEngine::new(CAPACITY, 1, 2);
+        control.lock().unwrap().step_time = Duration::from_millis(2);
+        let handle = Handle::spawn(Box::new(engine), options(1, 10), ModelMetrics::for_model("stop"));
+        let mut streams: Vec<_> = (0..3).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
+        assert!(matches!(streams[0].blocking_next(), Some(Event::Token(_))));
+        if by_stop {
+            handle.stop();
+            assert!(!handle.is_alive());
+            assert_eq!(handle.enqueue(sequence(vec![1], 1)).err(), Some(EnqueueError::Stopped));
+            handle.stop();
+        }
+        drop(handle);
+        for stream in &mut streams {
+            assert!(matches!(read_all(stream).1, Event::Failed(message) if message == STOPPED));
+        }
+        // The engine, and with it the other end of `control`, is gone once the thread is.
+        until("the thread to end", || Arc::strong_count(&control) == 1);
+    }
+}
+
+#[test]
+fn a_panic_and_a_lost_device_fail_everyone_within_a_second() {
+    for max_in_flight in [1, 2] {
+        for fault_in_collect in [false, true] {
+            for error in [None, Some(EngineError::Device("bus".into()))] {
+                let (engine, control) = FakeEngine::new(CAPACITY, 2, max_in_flight);
+                let word = if error.is_none() { "panicked" } else { "bus" };
+                {
+                    let mut control = control.lock().unwrap();
+                    control.step_time = Duration::from_millis(1);
+                    control.fault_in_collect = fault_in_collect;
+                    control.fault = Some((20, error));
+                }
+                let handle = Handle::spawn(Box::new(engine), options(2, 10), ModelMetrics::for_model("fault"));
+                let mut streams: Vec<_> = (0..5).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
+                let start = Instant::now();
+                for stream in &mut streams {
+                    let Event::Failed(message) = read_all(stream).1 else { panic!("it finished") };
+                    assert!(message.contains(word), "{message}");
+                }
+                assert!(start.elapsed() < Duration::from_secs(1));
+                assert!(!handle.is_alive());
+                assert_eq!(handle.enqueue(sequence(vec![1], 1)).err(), Some(EnqueueError::Stopped));
+                assert_eq!(handle.num_active(), 0);
+            }
+        }
+    }
+}
+
+/// An engine that costs nothing.
+struct FreeEngine {
+    inner: FakeEngine,
+    capacity: KvCapacity,
+    num_seqs: [usize; 2],
+    step: u64,
+}
+
+impl Engine for FreeEngine {
+    fn spec(&self) -> &ModelSpec {
+        self.inner.spec()
+    }
+
+    fn kv_capacity(&self) -> KvCapacity {
+        self.capacity
+    }
+
+    fn max_slots(&self) -> usize {
+        32
+    }
+
+    fn max_in_flight(&self) -> usize {
+        self.inner.max_in_flight()
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        self.step += 1;
+        self.num_seqs[self.step as usize % 2] = batch.num_seqs();
+        Ok(StepId(self.step))
+    }
+
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        out.sampled.clear();
+        out.sampled.resize(self.num_seqs[step.0 as usize % 2], Sampled::Token(7));
+        Ok(())
+    }
+}
+
+/// `cargo test --release step_overhead -- --ignored --nocapture`
+#[test]
+#[ignore = "prints timings"]
+fn step_overhead() {
+    for max_in_flight in [1, 2] {
+        for prompt in [16, 2000] {
+            let capacity = KvCapacity { num_blocks: 16_000, block_size: 16 };
+            let engine = FreeEngine { inner: FakeEngine::new(CAPACITY, 32, max_in_flight).0, capacity, num_seqs: [0; 2], step: 0 };
+            let options = SchedulerOptions { max_batch_tokens: 512, max_running: 32, max_waiting: 64, prefix_cache: true };
+            let mut scheduler = scheduler::Scheduler::new(Box::new(engine), options, ModelMetrics::for_model("overhead"));
+            let shared = Arc::new(Shared::new(64));
+            let streams: Vec<_> = (0..32)
+                .map(|i| {
+                    let (sender, receiver) = mpsc::unbounded_channel();
+                    let new = sequence(vec![i; prompt], 4000);
+                    scheduler.push(Box::new(Sequence::new(new, sender, Ticket::take(&shared).unwrap())));
+                    receiver
+                })
+                .collect();
+            (0..200).for_each(|_| scheduler.step().unwrap());
+            let start = Instant::now();
+            for _ in 0..2000 {
+                scheduler.reap_cancelled();
+                scheduler.step().unwrap();
+            }
+            let micros = start.elapsed().as_secs_f64() * 1e6 / 2000.0;
+            assert_eq!(scheduler.running.len(), 32);
+            println!("32 sequences, prompts of {prompt}, {max_in_flight} in flight: {micros:.1} us a step");
+            drop(streams);
+        }
+    }
+}
