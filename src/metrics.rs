@@ -112,9 +112,3 @@ mod tests {
         assert!(families.iter().any(|f| f.name() == "penstock_request_success_total"));
     }
 }
-
-/// The process-wide registry.
-pub fn registry() -> &'static prometheus::Registry {
-    static REGISTRY: std::sync::OnceLock<prometheus::Registry> = std::sync::OnceLock::new();
-    REGISTRY.get_or_init(prometheus::Registry::new)
-}

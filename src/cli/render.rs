@@ -1,9 +1,92 @@
 //! `penstock render`
 
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use super::tokenize::write_stdout;
+use crate::gguf::GgufFile;
+use crate::template::{ChatTemplate, Clock, RenderInput};
+use crate::tokenizer::Tokenizer;
+
+/// Writes the prompt that a chat template makes of a conversation, with nothing added.
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+pub struct Args {
+    /// A model, or a Jinja template
+    #[arg(value_name = "FILE.gguf|TEMPLATE.jinja")]
+    file: PathBuf,
+    /// JSON: {"messages", "tools"?, "add_generation_prompt"? (true), "bos_token"?, "eos_token"?, "chat_template_kwargs"?}
+    #[arg(long, value_name = "FILE.json")]
+    input: PathBuf,
+    /// The date that the template's strftime_now gives (the real time, in UTC, unless given)
+    #[arg(long, value_name = "YYYY-MM-DD")]
+    date: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Input {
+    messages: Vec<Value>,
+    tools: Option<Vec<Value>>,
+    #[serde(default = "yes")]
+    add_generation_prompt: bool,
+    bos_token: Option<String>,
+    eos_token: Option<String>,
+    #[serde(default)]
+    chat_template_kwargs: Map<String, Value>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// A template's source and the texts of the model's tokens.
+struct Source {
+    template: String,
+    bos: String,
+    eos: String,
+}
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let _ = args;
-    anyhow::bail!("not built yet")
+    let clock = match args.date.as_deref() {
+        None => Clock::System,
+        Some(date) => Clock::from_date(date).with_context(|| format!("--date: `{date}` is not a date (YYYY-MM-DD)"))?,
+    };
+    let shown = args.input.display();
+    let json = std::fs::read_to_string(&args.input).with_context(|| format!("cannot read {shown}"))?;
+    let input: Input = serde_json::from_str(&json).with_context(|| shown.to_string())?;
+    let source = read_source(&args.file).with_context(|| args.file.display().to_string())?;
+    let bos = input.bos_token.unwrap_or(source.bos);
+    let eos = input.eos_token.unwrap_or(source.eos);
+    let template = ChatTemplate::with_clock(&source.template, &bos, &eos, clock)?;
+    let prompt = template.render(&RenderInput {
+        messages: Value::Array(input.messages),
+        tools: input.tools.map(Value::Array),
+        add_generation_prompt: input.add_generation_prompt,
+        kwargs: input.chat_template_kwargs,
+    })?;
+    write_stdout(&prompt)
+}
+
+fn read_source(path: &Path) -> anyhow::Result<Source> {
+    if !is_gguf(path)? {
+        return Ok(Source { template: std::fs::read_to_string(path)?, bos: String::new(), eos: String::new() });
+    }
+    let file = GgufFile::open(path)?;
+    let Some(template) = file.get_str("tokenizer.chat_template") else {
+        bail!("the model has no chat template (tokenizer.chat_template)");
+    };
+    let tokenizer = Tokenizer::from_gguf(&file)?;
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default().to_string();
+    Ok(Source { template: template.to_string(), bos: text(tokenizer.bos()), eos: text(tokenizer.eos()) })
+}
+
+fn is_gguf(path: &Path) -> anyhow::Result<bool> {
+    let mut magic = Vec::new();
+    File::open(path)?.take(4).read_to_end(&mut magic)?;
+    Ok(magic == *b"GGUF")
 }

@@ -1,75 +1,275 @@
-//! Text ↔ token ids, from a GGUF file's vocabulary.
+//! Text ↔ token ids, from a GGUF file's vocabulary: byte-level BPE and SentencePiece.
+
+use rustc_hash::FxHashMap;
 
 use crate::gguf::GgufFile;
+
+mod bpe;
+mod chars;
+mod merge;
+mod pieces;
+mod pretokenize;
+mod shield;
+mod special;
+mod spm;
+#[cfg(test)]
+mod tests;
+mod vocab;
+
+use merge::UNKNOWN;
+use pieces::Pieces;
+use special::Special;
+use vocab::{Model, TokenType, VocabData};
 
 #[derive(Debug, thiserror::Error)]
 #[error("tokenizer: {0}")]
 pub struct TokenizerError(pub String);
 
-pub struct Tokenizer {}
+/// Texts of tokens that end a turn or a document, whatever the metadata's ids say.
+const END_TEXTS: [&str; 16] = [
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end|>",
+    "<|end_of_text|>",
+    "<|endoftext|>",
+    "<|end_of_turn|>",
+    "<|return|>",
+    "<|call|>",
+    "<end_of_turn>",
+    "<turn|>",
+    "<end_of_utterance>",
+    "<eos>",
+    "</s>",
+    "<EOT>",
+    "<｜end▁of▁sentence｜>",
+];
+
+enum Encoder {
+    Bpe(Box<bpe::Bpe>),
+    Spm(Box<spm::Spm>),
+}
+
+/// A model's vocabulary. Immutable: one may serve many threads.
+pub struct Tokenizer {
+    pieces: Pieces,
+    types: Vec<TokenType>,
+    special: Special,
+    encoder: Encoder,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    unknown: Option<u32>,
+    add_bos: bool,
+    add_eos: bool,
+    end_ids: Vec<u32>,
+}
 
 impl Tokenizer {
+    /// Reads `tokenizer.ggml.*`. An error names the key.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, TokenizerError> {
-        let _ = file;
-        todo!()
+        Self::new(&VocabData::read(file)?)
+    }
+
+    fn new(data: &VocabData) -> Result<Self, TokenizerError> {
+        let (pieces, encoder) = match data.model {
+            Model::Bpe => {
+                let pieces = bpe::pieces(data);
+                let encoder = Encoder::Bpe(Box::new(bpe::Bpe::new(data, &pieces)?));
+                (pieces, encoder)
+            }
+            Model::Spm => {
+                let pieces = spm::pieces(data);
+                let encoder = Encoder::Spm(Box::new(spm::Spm::new(data, &pieces)));
+                (pieces, encoder)
+            }
+        };
+        Ok(Self {
+            special: Special::new(&pieces, &data.types),
+            pieces,
+            types: data.types.clone(),
+            encoder,
+            bos: data.bos,
+            eos: data.eos,
+            unknown: data.unknown,
+            add_bos: data.add_bos,
+            add_eos: data.add_eos,
+            end_ids: end_ids(data),
+        })
     }
 
     /// Text → ids, without BOS or EOS. With `parse_special` a control token's text becomes its id, else it stays plain text.
     pub fn encode(&self, text: &str, parse_special: bool) -> Vec<u32> {
-        let _ = (text, parse_special);
-        todo!()
+        let mut out = Vec::with_capacity(text.len() / 4 + 8);
+        self.encode_into(text, parse_special, true, &mut out);
+        self.settle_unknown(out)
     }
 
     /// As `encode`, with BOS and EOS where the file says that they are added.
     pub fn encode_with_bos_eos(&self, text: &str, parse_special: bool) -> Vec<u32> {
-        let _ = (text, parse_special);
-        todo!()
+        let mut ids = self.encode(text, parse_special);
+        if let Some(bos) = self.bos.filter(|_| self.add_bos) {
+            ids.insert(0, bos);
+        }
+        ids.extend(self.eos.filter(|_| self.add_eos));
+        ids
     }
 
     /// A rendered chat template → ids: control tokens' texts of the template's own become ids, those inside [`Tokenizer::shield`]ed text stay text; BOS is
     /// added where the file says so and the template did not write it.
     pub fn encode_rendered(&self, text: &str) -> Vec<u32> {
-        let _ = text;
-        todo!()
+        let mut out = Vec::with_capacity(text.len() / 4 + 8);
+        let (mut at, mut at_start) = (0, true);
+        while at < text.len() {
+            let found = self.special.find(&self.pieces, text, at, |_| true);
+            let end = found.as_ref().map_or(text.len(), |f| f.start);
+            if at < end {
+                self.encode_into(&shield::unmark(&text[at..end]), false, at_start, &mut out);
+            }
+            at_start = found.is_some();
+            out.extend(found.as_ref().map(|f| f.id));
+            at = found.map_or(text.len(), |f| f.end);
+        }
+        let mut out = self.settle_unknown(out);
+        if let Some(bos) = self.bos.filter(|&bos| self.add_bos && out.first() != Some(&bos)) {
+            out.insert(0, bos);
+        }
+        out
     }
 
-    /// Marks control tokens' texts inside a user's string, so that `encode_rendered` leaves them plain text.
+    /// Marks control tokens' texts inside a user's string, so that `encode_rendered` leaves them plain text. What could become one with the text that
+    /// follows it (a control token's beginning at the end, whether or not a template trims spaces there) is marked too.
     pub fn shield(&self, text: &str) -> String {
-        let _ = text;
-        todo!()
+        let is_control = |id: u32| self.types[id as usize] == TokenType::Control;
+        let behind_first = |at: usize| at + text[at..].chars().next().map_or(0, char::len_utf8);
+        let mut places = Vec::new();
+        let mut at = 0;
+        while let Some(found) = self.special.find(&self.pieces, text, at, is_control) {
+            at = behind_first(found.start);
+            places.push(at);
+        }
+        let open = self.special.open_ends(&self.pieces, text, is_control);
+        places.extend(open.into_iter().map(behind_first));
+        places.sort_unstable();
+        places.dedup();
+        shield::mark(text, &places)
     }
 
     /// The bytes that a token stands for (empty for control tokens unless `special`). None: no such id.
     pub fn token_bytes(&self, id: u32, special: bool) -> Option<&[u8]> {
-        let _ = (id, special);
-        todo!()
+        let hidden = matches!(self.types.get(id as usize)?, TokenType::Control | TokenType::Unknown) && !special;
+        self.pieces.get(id).map(|piece| if hidden { &[] } else { piece })
     }
 
+    /// Ids → text; unknown ids give nothing, bytes that are not UTF-8 become U+FFFD. SentencePiece's leading space stays.
     pub fn decode(&self, ids: &[u32], special: bool) -> String {
-        let _ = (ids, special);
-        todo!()
+        let bytes: Vec<u8> = ids.iter().filter_map(|&id| self.token_bytes(id, special)).flatten().copied().collect();
+        String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
     }
 
     pub fn vocab_size(&self) -> usize {
-        todo!()
+        self.pieces.len()
     }
 
     pub fn bos(&self) -> Option<u32> {
-        todo!()
+        self.bos
     }
 
     pub fn eos(&self) -> Option<u32> {
-        todo!()
+        self.eos
     }
 
-    /// Every id that ends a generation (EOS, EOT, EOM and the control tokens known to end a turn).
+    /// Every id that ends a generation (EOS, EOT, EOM and the control tokens known to end a turn), ascending.
     pub fn end_ids(&self) -> &[u32] {
-        todo!()
+        &self.end_ids
     }
 
-    /// A token's own text (`<|im_end|>`), for templates' bos_token and eos_token.
+    /// A token's own text (`<|im_end|>`), for templates' bos_token and eos_token. None: no such id, or bytes that are not UTF-8.
     pub fn token_text(&self, id: u32) -> Option<&str> {
-        let _ = id;
-        todo!()
+        std::str::from_utf8(self.pieces.get(id)?).ok()
+    }
+
+    /// Bytes held on the heap, about: for budgets and logs.
+    pub fn bytes_held(&self) -> usize {
+        let encoder = match &self.encoder {
+            Encoder::Bpe(bpe) => bpe.bytes_held(),
+            Encoder::Spm(spm) => spm.bytes_held(),
+        };
+        encoder + self.pieces.bytes_held() + self.types.capacity()
+    }
+
+    fn encode_into(&self, text: &str, control: bool, mut at_start: bool, out: &mut Vec<u32>) {
+        let wanted = |id: u32| control || self.types[id as usize] == TokenType::UserDefined;
+        let mut cache = Cache::default();
+        let mut at = 0;
+        while at < text.len() {
+            let found = self.special.find(&self.pieces, text, at, wanted);
+            let end = found.as_ref().map_or(text.len(), |f| f.start);
+            if at < end {
+                self.encode_plain(&text[at..end], at_start, &mut cache, out);
+            }
+            at_start = found.is_some();
+            out.extend(found.as_ref().map(|f| f.id));
+            at = found.map_or(text.len(), |f| f.end);
+        }
+    }
+
+    fn encode_plain<'a>(&self, text: &'a str, at_start: bool, cache: &mut Cache<'a>, out: &mut Vec<u32>) {
+        match &self.encoder {
+            Encoder::Bpe(bpe) => bpe.encode(&self.pieces, text, cache, out),
+            Encoder::Spm(spm) => match spm.normalised(text, at_start) {
+                None => spm.encode(&self.pieces, text, cache, out),
+                Some(text) => spm.encode(&self.pieces, &text, &mut Cache::default(), out),
+            },
+        }
+    }
+
+    /// What the vocabulary has no token for becomes its unknown token, or nothing where it has none.
+    fn settle_unknown(&self, mut ids: Vec<u32>) -> Vec<u32> {
+        match self.unknown {
+            Some(unknown) => ids.iter_mut().filter(|id| **id == UNKNOWN).for_each(|id| *id = unknown),
+            None => ids.retain(|&id| id != UNKNOWN),
+        }
+        ids
+    }
+}
+
+fn end_ids(data: &VocabData) -> Vec<u32> {
+    let mut ids: Vec<u32> = data.eos.into_iter().chain(data.other_ends.iter().copied()).collect();
+    let special = (0u32..).zip(data.tokens.iter().zip(&data.types));
+    let special = special.filter(|(_, (_, kind))| matches!(kind, TokenType::Control | TokenType::UserDefined));
+    // a user-defined `</s>` is a tag of HTML
+    let special = special.filter(|(_, (text, kind))| **kind == TokenType::Control || *text != "</s>");
+    let special: Vec<(u32, &str)> = special.map(|(id, (text, _))| (id, text.as_str())).collect();
+    // a vocabulary with `<|return|>` ends its messages with `<|end|>` and its turns otherwise
+    let harmony = special.iter().any(|(_, text)| *text == "<|return|>");
+    let ends = special.iter().filter(|(_, text)| END_TEXTS.contains(text) && !(harmony && *text == "<|end|>"));
+    ids.extend(ends.map(|(id, _)| id));
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// Words of the text at hand, and where in the output their ids stand.
+#[derive(Default)]
+struct Cache<'a> {
+    words: FxHashMap<&'a str, (u32, u32)>,
+}
+
+impl<'a> Cache<'a> {
+    const MAX_WORDS: usize = 1 << 16;
+    const MAX_LEN: usize = 64;
+
+    fn or_encode(&mut self, word: &'a str, out: &mut Vec<u32>, encode: impl FnOnce(&mut Vec<u32>)) {
+        if word.len() > Self::MAX_LEN {
+            return encode(out);
+        }
+        if let Some(&(start, end)) = self.words.get(word) {
+            return out.extend_from_within(start as usize..end as usize);
+        }
+        let start = out.len() as u32;
+        encode(out);
+        if self.words.len() < Self::MAX_WORDS {
+            self.words.insert(word, (start, out.len() as u32));
+        }
     }
 }

@@ -1,0 +1,49 @@
+//! What is checked and changed in a template's source before minijinja sees it.
+
+/// The longest of 51 real templates has 17 KiB. The parser and the code generator recurse once an operator, a filter, an attribute or an `elif`;
+/// what fits into this many bytes fits their stack too.
+pub(super) const MAX_SOURCE: usize = 64 << 10;
+
+pub(super) fn check_source(source: &str) -> Result<(), String> {
+    if source.len() > MAX_SOURCE {
+        return Err(format!("the source has {} bytes, more than {MAX_SOURCE}", source.len()));
+    }
+    Ok(())
+}
+
+/// Transformers marks the assistant's text for training with `{% generation %}` … `{% endgeneration %}`; they print nothing. An empty `if` keeps the
+/// whitespace control of the tags that they replace.
+pub(super) fn strip_generation_tags(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(start) = rest.find("{%") {
+        out.push_str(&rest[..start]);
+        rest = &rest[start..];
+        let Some(end) = rest.find("%}") else { break };
+        let inner = &rest[2..end];
+        let (left, inner) = split_sign(inner, true);
+        let (right, inner) = split_sign(inner, false);
+        if matches!(inner.trim(), "generation" | "endgeneration") {
+            // an empty `if` is a block tag like the one that it replaces, so `trim_blocks` and `lstrip_blocks` treat it alike
+            out.push_str(&format!("{{%{left} if false %}}{{% endif {right}%}}"));
+            rest = &rest[end + 2..];
+        } else {
+            out.push_str("{%");
+            rest = &rest[2..];
+        }
+    }
+    out.push_str(rest);
+    out
+}
+
+fn split_sign(text: &str, at_start: bool) -> (&str, &str) {
+    let sign = |c: char| c == '-' || c == '+';
+    if at_start && text.starts_with(sign) {
+        text.split_at(1)
+    } else if !at_start && text.ends_with(sign) {
+        let (inner, sign) = text.split_at(text.len() - 1);
+        (sign, inner)
+    } else {
+        ("", text)
+    }
+}
