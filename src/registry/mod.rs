@@ -1,7 +1,25 @@
 //! Models by name: the catalogue, where they come from, what is on disk, what is loaded.
 
+mod catalogue;
+mod load;
+mod pool;
+pub mod source;
+pub mod store;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use anyhow::Context;
+
+pub use catalogue::{describe, resolve};
+pub use load::load_model;
+pub use store::{Presence, Store};
+
+use pool::{Patience, Slot, Unavailable};
+use source::{Progress, Tools};
 
 use crate::config::{Config, ModelEntry};
 use crate::model::ModelSpec;
@@ -45,49 +63,127 @@ pub struct ModelInfo {
 }
 
 /// The models that this process serves; shared by every HTTP worker.
-pub struct Registry {}
+pub struct Registry {
+    config: Config,
+    store: Store,
+    served: Vec<Served>,
+    /// For `created` of what is not on disk yet.
+    started: u64,
+    load: Loader,
+}
+
+/// Opens a model file; tests put another in its place.
+type Loader = Box<dyn Fn(&Config, &ModelEntry, &Path) -> anyhow::Result<LoadedModel> + Send + Sync>;
+
+struct Served {
+    entry: ModelEntry,
+    eager: bool,
+    slot: Slot<LoadedModel>,
+}
+
+const PATIENCE: Patience = Patience { wait: Duration::from_secs(60), failure: Duration::from_secs(10) };
 
 impl Registry {
     /// `serve` names what to serve: catalogue ids or aliases, or paths of GGUF files. Nothing is loaded yet.
+    ///
+    /// The first one counts as eager, whatever its entry says, so that a server is of use once it is ready.
     pub fn new(config: &Config, serve: &[String]) -> anyhow::Result<Arc<Self>> {
-        let _ = (config, serve);
-        todo!()
+        Self::with_loader(config, serve, Box::new(load_model))
+    }
+
+    fn with_loader(config: &Config, serve: &[String], load: Loader) -> anyhow::Result<Arc<Self>> {
+        anyhow::ensure!(!serve.is_empty(), "no model is named: give --model or set server.default_models");
+        let mut served: Vec<Served> = Vec::new();
+        for name in serve {
+            let entry = catalogue::resolve(config, name)?;
+            if let Some(other) = served.iter().find(|other| other.answers_to(&entry.id) || entry.aliases.iter().any(|alias| other.answers_to(alias))) {
+                anyhow::ensure!(other.entry.source == entry.source, "`{name}` and `{}` have the same name", catalogue::describe(&other.entry.source));
+                continue;
+            }
+            let slot = Slot::new(|model: &LoadedModel| model.handle.is_alive(), |model: &LoadedModel| model.handle.stop());
+            served.push(Served { eager: entry.eager || served.is_empty(), entry, slot });
+        }
+        Ok(Arc::new(Self { config: config.clone(), store: Store::new(&config.server.models_dir), served, started: unix_seconds(SystemTime::now()), load }))
     }
 
     /// Fetches what is missing (progress on stderr) and loads the eager models; blocking.
     pub fn load_eager(&self) -> anyhow::Result<()> {
-        todo!()
+        for served in &self.served {
+            if self.store.path(&served.entry).is_none() {
+                let progress = Progress::new(&served.entry.id, served.entry.size);
+                self.store.pull(&served.entry, &Tools::from_env(), &progress).with_context(|| format!("model `{}`", served.entry.id))?;
+            }
+        }
+        for served in self.served.iter().filter(|served| served.eager) {
+            self.open(served)?;
+        }
+        Ok(())
     }
 
     pub fn list(&self) -> Vec<ModelInfo> {
-        todo!()
+        self.served.iter().map(|served| self.info(served)).collect()
     }
 
-    /// A loaded model by id or alias; a lazy one is loaded first (blocking: call it off the event loop).
+    fn info(&self, served: &Served) -> ModelInfo {
+        let id = served.entry.id.clone();
+        match served.slot.peek() {
+            Some(model) => ModelInfo { id, created: model.created, context: Some(model.context), loaded: true },
+            None => {
+                let created = self.store.path(&served.entry).and_then(|path| modified(&path)).unwrap_or(self.started);
+                ModelInfo { id, created, context: served.entry.context, loaded: false }
+            }
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&Served> {
+        self.served.iter().find(|served| served.answers_to(name))
+    }
+
+    /// A loaded model by id or alias; a lazy one is loaded first (blocking: call it off the event loop). One whose engine
+    /// has died is loaded anew.
     pub fn get(&self, id: &str) -> Result<Arc<LoadedModel>, RegistryError> {
-        let _ = id;
-        todo!()
+        self.open(self.find(id).ok_or_else(|| RegistryError::NotFound(id.into()))?)
+    }
+
+    fn open(&self, served: &Served) -> Result<Arc<LoadedModel>, RegistryError> {
+        let entry = &served.entry;
+        let load = || {
+            let path = self.store.path(entry).ok_or_else(|| format!("it is not on disk: `penstock pull {}` fetches it", entry.id))?;
+            (self.load)(&self.config, entry, &path).map_err(|error| format!("{error:#}"))
+        };
+        served.slot.get(PATIENCE, load).map_err(|why| match why {
+            Unavailable::Loading => RegistryError::Loading(entry.id.clone()),
+            Unavailable::Failed(cause) => RegistryError::LoadFailed { id: entry.id.clone(), cause },
+        })
     }
 
     /// A model that is loaded already: the fast path on the event loop.
     pub fn get_loaded(&self, id: &str) -> Option<Arc<LoadedModel>> {
-        let _ = id;
-        todo!()
+        self.find(id)?.slot.peek()
     }
 
     /// Is every eager model loaded and alive?
     pub fn is_ready(&self) -> bool {
-        todo!()
+        self.served.iter().filter(|served| served.eager).all(|served| served.slot.peek().is_some())
     }
 
     /// Stops every engine thread.
     pub fn stop(&self) {
-        todo!()
+        self.served.iter().for_each(|served| served.slot.stop());
     }
 }
 
-/// Opens a model file and starts its engine thread.
-pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<LoadedModel> {
-    let _ = (config, entry, path);
-    todo!()
+impl Served {
+    fn answers_to(&self, name: &str) -> bool {
+        self.entry.id == name || self.entry.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// When a file was last written: Unix seconds.
+fn modified(path: &Path) -> Option<u64> {
+    Some(unix_seconds(path.metadata().ok()?.modified().ok()?))
 }

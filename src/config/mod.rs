@@ -1,7 +1,21 @@
-//! Configuration: defaults < config/*.toml < environment (`PENSTOCK__…`) < flags, validated once into typed parts.
+//! Configuration, validated once into typed parts. Order, each over the one before: built-in defaults and catalogue
+//! < `./config/*.toml` in the order of their names < `--config FILE` < environment (`PENSTOCK__SERVER__PORT`) < flags.
+//!
+//! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read: the first two are built into the binary,
+//! the third is documentation. `[[models]]` are merged by id.
+
+mod layers;
+mod models;
+#[cfg(test)]
+mod tests;
+mod validate;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+pub use layers::Surroundings;
+pub use models::{check_entry, check_url, find_model};
 
 use serde::{Deserialize, Serialize};
 
@@ -15,14 +29,56 @@ pub struct Config {
     pub models: Vec<ModelEntry>,
 }
 
+/// A setting that is wrong: what, where it was set, and why. One line.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error("{origin}: {fault}")]
+    File { origin: String, fault: String },
+    #[error("{origin}: unknown setting `{key}`{hint}")]
+    UnknownKey { origin: String, key: String, hint: String },
+    #[error("{origin}: `{key}`: {fault}")]
+    BadValue { origin: String, key: String, fault: String },
+    #[error("{origin}: model `{id}`: {fault}")]
+    Model { origin: String, id: String, fault: String },
+}
+
+/// What command-line flags set; `None` and an empty list leave a setting alone.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `--host`
+    pub host: Option<IpAddr>,
+    /// `--port`
+    pub port: Option<u16>,
+    /// `--model`, in place of `server.default_models`: catalogue ids, aliases or paths of GGUF files.
+    pub models: Vec<String>,
+    /// `--backend`
+    pub backend: Option<Backend>,
+    /// `--threads`
+    pub threads: Option<usize>,
+    /// `--context`, in tokens
+    pub context: Option<usize>,
+}
+
+impl Config {
+    /// Reads every layer. `file` is `--config`.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
+        layers::load(&Surroundings::of_process(file)?, overrides)
+    }
+
+    /// As [`Config::load`], with the directory, the files and the environment given.
+    pub fn load_from(surroundings: &Surroundings, overrides: &Overrides) -> Result<Self, ConfigError> {
+        layers::load(surroundings, overrides)
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Server {
     pub host: IpAddr,
     pub port: u16,
-    /// HTTP worker threads.
+    /// HTTP worker threads; 0 in a file means one a core and is resolved here.
     pub workers: usize,
-    /// Where downloaded models are kept.
+    /// Where downloaded models are kept; "" in a file means the user's data directory and is resolved here.
     pub models_dir: PathBuf,
     /// Seconds that running requests get to end in after SIGTERM.
     pub drain_seconds: u64,
@@ -39,6 +95,27 @@ pub enum Backend {
     Auto,
     Cpu,
     Cuda,
+}
+
+impl Backend {
+    pub const NAMES: [&'static str; 3] = ["auto", "cpu", "cuda"];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda),
+            _ => Err(format!("`{text}` is none of auto, cpu, cuda")),
+        }
+    }
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

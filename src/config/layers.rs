@@ -1,0 +1,213 @@
+//! The layers: where settings come from, and how one goes over another.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use config::{File, FileFormat, FileSourceString, Map, Source as _, Value, ValueKind};
+use serde::de::DeserializeOwned;
+
+use super::models::Models;
+use super::{Config, ConfigError, Engine, Limits, Overrides, Server, validate};
+
+const DEFAULTS: &str = include_str!("../../config/default.toml");
+const CATALOGUE: &str = include_str!("../../config/catalogue.toml");
+/// Files of `./config` that are not read: two are built in, one is documentation.
+const NOT_READ: [&str; 3] = ["default.toml", "catalogue.toml", "example.toml"];
+const PREFIX: &str = "PENSTOCK__";
+
+/// What a configuration is read from, besides flags.
+#[derive(Clone, Debug, Default)]
+pub struct Surroundings {
+    /// The directory whose `*.toml` are read; it may be missing.
+    pub dir: PathBuf,
+    /// `--config`
+    pub file: Option<PathBuf>,
+    /// Environment variables; those that begin with `PENSTOCK__` are settings.
+    pub env: Vec<(String, String)>,
+}
+
+impl Surroundings {
+    /// `./config` and the process's environment.
+    pub fn of_process(file: Option<&Path>) -> Result<Self, ConfigError> {
+        Ok(Self { dir: PathBuf::from("config"), file: file.map(Path::to_owned), env: utf8_pairs(std::env::vars_os())? })
+    }
+
+    pub(super) fn var(&self, name: &str) -> Option<&str> {
+        self.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    }
+}
+
+/// Variables that are no UTF-8 matter only where they are ours.
+pub(super) fn utf8_pairs(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(String, String)>, ConfigError> {
+    let mut pairs = Vec::new();
+    for (key, value) in vars {
+        let Ok(key) = key.into_string() else { continue };
+        match value.into_string() {
+            Ok(value) => pairs.push((key, value)),
+            Err(_) if key.starts_with(PREFIX) => {
+                return Err(ConfigError::File { origin: env_origin(&key), fault: "the value is not UTF-8".into() });
+            }
+            Err(_) => {}
+        }
+    }
+    Ok(pairs)
+}
+
+type Section = Map<String, Value>;
+
+/// One value and where it was set.
+struct Setting<'a> {
+    origin: &'a str,
+    section: &'a str,
+    key: &'a str,
+    value: Value,
+}
+
+/// The settings so far: at every moment they deserialise and are in range, so that a fault belongs to the value just set.
+struct Merged {
+    sections: Map<String, Section>,
+    models: Models,
+}
+
+pub(super) fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, ConfigError> {
+    let mut merged = Merged::new()?;
+    for path in files(surroundings)? {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(&path).map_err(|error| ConfigError::File { origin: origin.clone(), fault: error.to_string() })?;
+        merged.file(&origin, &text)?;
+    }
+    merged.environment(&surroundings.env)?;
+    merged.flags(overrides)?;
+    let mut config = Config {
+        server: merged.section("server").map_err(|fault| builtin_fault(&fault))?,
+        engine: merged.section("engine").map_err(|fault| builtin_fault(&fault))?,
+        limits: merged.section("limits").map_err(|fault| builtin_fault(&fault))?,
+        models: merged.models.finish()?,
+    };
+    validate::resolve(&mut config, surroundings)?;
+    Ok(config)
+}
+
+fn builtin_fault(fault: &str) -> ConfigError {
+    ConfigError::File { origin: "built-in defaults".into(), fault: fault.into() }
+}
+
+/// The files to read, in order.
+fn files(surroundings: &Surroundings) -> Result<Vec<PathBuf>, ConfigError> {
+    let mut paths = Vec::new();
+    if let Ok(entries) = std::fs::read_dir(&surroundings.dir) {
+        paths.extend(entries.flatten().map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            name.ends_with(".toml") && !name.starts_with('.') && !NOT_READ.contains(&name)
+        }));
+        paths.sort();
+    }
+    paths.extend(surroundings.file.clone());
+    Ok(paths)
+}
+
+fn parse(origin: &str, text: &str) -> Result<Map<String, Value>, ConfigError> {
+    let file: File<FileSourceString, FileFormat> = File::from_str(text, FileFormat::Toml);
+    file.collect().map_err(|error| ConfigError::File { origin: origin.into(), fault: one_line(&error.to_string()) })
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn env_origin(name: &str) -> String {
+    format!("environment variable {name}")
+}
+
+impl Merged {
+    fn new() -> Result<Self, ConfigError> {
+        let sections = parse("built-in defaults", DEFAULTS)?
+            .into_iter()
+            .map(|(name, value)| Ok((name, value.into_table().map_err(|error| builtin_fault(&error.to_string()))?)))
+            .collect::<Result<_, ConfigError>>()?;
+        let mut merged = Self { sections, models: Models::default() };
+        merged.file("built-in catalogue", CATALOGUE)?;
+        Ok(merged)
+    }
+
+    fn file(&mut self, origin: &str, text: &str) -> Result<(), ConfigError> {
+        for (section, value) in parse(origin, text)? {
+            if section == "models" {
+                self.models.add_layer(origin, value)?;
+                continue;
+            }
+            if !self.sections.contains_key(&section) {
+                return Err(self.unknown(origin, &section));
+            }
+            let bad = |fault: String| ConfigError::BadValue { origin: origin.into(), key: section.clone(), fault };
+            for (key, value) in value.into_table().map_err(|_| bad("a table is expected".into()))? {
+                self.set(Setting { origin, section: &section, key: &key, value })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn environment(&mut self, env: &[(String, String)]) -> Result<(), ConfigError> {
+        for (name, text) in env {
+            let Some(path) = name.strip_prefix(PREFIX) else { continue };
+            let (origin, path) = (env_origin(name), path.to_lowercase());
+            let Some((section, key)) = path.split_once("__") else {
+                return Err(self.unknown(&origin, &path.replace("__", ".")));
+            };
+            let is_list = self.sections.get(section).and_then(|section| section.get(key)).is_some_and(|value| matches!(value.kind, ValueKind::Array(_)));
+            let value = if is_list { list(text.split(',').map(str::trim).filter(|item| !item.is_empty())) } else { Value::new(None, text.as_str()) };
+            self.set(Setting { origin: &origin, section, key: &key.replace("__", "."), value })?;
+        }
+        Ok(())
+    }
+
+    fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
+        let Overrides { host, port, models, backend, threads, context } = overrides;
+        let mut flags = Vec::new();
+        let mut flag = |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));
+        flag("--host", "server", "host", host.map(|host| Value::new(None, host.to_string())));
+        flag("--port", "server", "port", port.map(|port| Value::new(None, u64::from(port))));
+        flag("--model", "server", "default_models", (!models.is_empty()).then(|| list(models.iter().map(String::as_str))));
+        flag("--backend", "engine", "backend", backend.map(|backend| Value::new(None, backend.name())));
+        flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
+        flag("--context", "engine", "context", context.map(|context| Value::new(None, context as u64)));
+        flags.into_iter().try_for_each(|setting| self.set(setting))
+    }
+
+    /// Puts a value over the one before, and checks it on the spot.
+    fn set(&mut self, setting: Setting<'_>) -> Result<(), ConfigError> {
+        let Setting { origin, section, key, value } = setting;
+        let path = format!("{section}.{key}");
+        match self.sections.get_mut(section) {
+            Some(known) if known.contains_key(key) => known.insert(key.into(), value),
+            _ => return Err(self.unknown(origin, &path)),
+        };
+        let checked = match section {
+            "server" => self.section::<Server>(section).and_then(|server| validate::server(key, &server)),
+            "engine" => self.section::<Engine>(section).and_then(|engine| validate::engine(key, &engine)),
+            _ => self.section::<Limits>(section).and_then(|limits| validate::limits(key, &limits)),
+        };
+        checked.map_err(|fault| ConfigError::BadValue { origin: origin.into(), key: path, fault })
+    }
+
+    fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, String> {
+        let table = self.sections.get(name).cloned().unwrap_or_default();
+        Value::new(None, table).try_deserialize().map_err(|error| validate::plain(error))
+    }
+
+    fn unknown(&self, origin: &str, key: &str) -> ConfigError {
+        let hint = if key.contains('.') {
+            let (section, _) = key.split_once('.').unwrap_or((key, ""));
+            self.sections.get(section).map(|section| section.keys().cloned().collect::<Vec<_>>())
+        } else {
+            None
+        };
+        let mut known = hint.unwrap_or_else(|| self.sections.keys().cloned().collect());
+        known.sort();
+        ConfigError::UnknownKey { origin: origin.into(), key: key.into(), hint: format!(" (known here: {})", known.join(", ")) }
+    }
+}
+
+fn list<'a>(items: impl Iterator<Item = &'a str>) -> Value {
+    Value::new(None, items.map(|item| Value::new(None, item)).collect::<Vec<_>>())
+}

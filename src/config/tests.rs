@@ -1,0 +1,235 @@
+//! Order of the layers, and errors that name key and source.
+
+use std::path::Path;
+
+use super::*;
+
+struct Scene {
+    dir: tempfile::TempDir,
+    surroundings: Surroundings,
+}
+
+impl Scene {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let surroundings =
+            Surroundings { dir: dir.path().to_owned(), file: None, env: vec![("HOME".into(), "/home/u".into()), ("OTHER".into(), "x".into())] };
+        Self { dir, surroundings }
+    }
+
+    fn file(mut self, name: &str, text: &str) -> Self {
+        std::fs::write(self.dir.path().join(name), text).unwrap();
+        if name == "given" {
+            self.surroundings.file = Some(self.dir.path().join(name));
+        }
+        self
+    }
+
+    fn env(mut self, key: &str, value: &str) -> Self {
+        self.surroundings.env.push((key.into(), value.into()));
+        self
+    }
+
+    fn load(&self) -> Result<Config, ConfigError> {
+        Config::load_from(&self.surroundings, &Overrides::default())
+    }
+
+    fn config(&self) -> Config {
+        self.load().unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn error(&self) -> String {
+        self.load().expect_err("should be refused").to_string()
+    }
+}
+
+/// The error must hold every one of `parts`.
+fn names(error: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+    assert!(!error.contains('\n'), "more than one line: {error:?}");
+}
+
+#[test]
+fn the_defaults_stand_alone() {
+    let config = Scene::new().config();
+    assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("127.0.0.1", 8080));
+    assert_eq!(config.server.models_dir, Path::new("/home/u/.local/share/penstock/models"));
+    assert!(config.server.workers >= 1);
+    assert_eq!((config.server.drain_seconds, config.server.keep_alive_seconds), (30, 15));
+    assert_eq!(config.server.default_models, ["smollm2:135m"]);
+    let engine = &config.engine;
+    assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 512, 32));
+    let limits = &config.limits;
+    assert_eq!((limits.max_queue, limits.max_body_bytes, limits.max_stop_sequences, limits.max_prompts), (512, 32 << 20, 4, 1024));
+    assert_eq!((limits.head_timeout_seconds, limits.body_timeout_seconds), (5, 30));
+    assert_eq!(find_model(&config.models, "smollm2").unwrap().size, Some(98_362_432));
+    assert_eq!(find_model(&config.models, "gemma3").unwrap().id, "gemma3:270m");
+    assert!(config.server.default_models.iter().all(|name| find_model(&config.models, name).is_some()));
+}
+
+#[test]
+fn xdg_data_home_moves_the_store_when_it_is_absolute() {
+    let dir = |value| Scene::new().env("XDG_DATA_HOME", value).config().server.models_dir;
+    assert_eq!(dir("/data"), Path::new("/data/penstock/models"));
+    assert_eq!(dir("relative"), Path::new("/home/u/.local/share/penstock/models"));
+    assert_eq!(Scene::new().env("PENSTOCK__SERVER__MODELS_DIR", "~/m").config().server.models_dir, Path::new("/home/u/m"));
+    let mut homeless = Scene::new();
+    homeless.surroundings.env.clear();
+    names(&homeless.error(), &["server.models_dir", "HOME"]);
+}
+
+#[test]
+fn each_layer_goes_over_the_one_before() {
+    let scene = Scene::new().file("a.toml", "[server]\nport = 1\n[engine]\ncontext = 100\nmax_running = 7");
+    assert_eq!(scene.config().server.port, 1);
+    let scene = scene.file("b.toml", "[server]\nport = 2");
+    assert_eq!(scene.config().server.port, 2);
+    let scene = scene.file("given", "server.port = 3");
+    assert_eq!(scene.config().server.port, 3);
+    let scene = scene.env("PENSTOCK__SERVER__PORT", "4");
+    assert_eq!(scene.config().server.port, 4);
+    let flags = Overrides {
+        host: Some("::1".parse().unwrap()),
+        port: Some(5),
+        models: vec!["x".into()],
+        backend: Some(Backend::Cpu),
+        threads: Some(3),
+        context: Some(64),
+    };
+    let config = Config::load_from(&scene.surroundings, &flags).unwrap();
+    assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("::1", 5));
+    assert_eq!(config.server.default_models, ["x"]);
+    assert_eq!((config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running), (Backend::Cpu, 3, 64, 7));
+}
+
+#[test]
+fn the_environment_sets_every_kind_of_value() {
+    let config = Scene::new()
+        .env("PENSTOCK__SERVER__HOST", "0.0.0.0")
+        .env("PENSTOCK__SERVER__DEFAULT_MODELS", "a, b")
+        .env("PENSTOCK__ENGINE__PREFIX_CACHE", "false")
+        .env("PENSTOCK__ENGINE__BACKEND", "cuda")
+        .env("PENSTOCK_LOG", "a single underscore is no setting")
+        .config();
+    assert_eq!(config.server.host.to_string(), "0.0.0.0");
+    assert_eq!(config.server.default_models, ["a", "b"]);
+    assert!(!config.engine.prefix_cache);
+    assert_eq!(config.engine.backend, Backend::Cuda);
+}
+
+#[test]
+fn unknown_settings_are_refused_by_name_and_source() {
+    names(&Scene::new().file("x.toml", "[server]\nprot = 1").error(), &["x.toml", "server.prot", "port"]);
+    names(&Scene::new().file("x.toml", "[sever]\nport = 1").error(), &["x.toml", "`sever`", "server"]);
+    names(&Scene::new().file("given", "port = 1").error(), &["given", "`port`"]);
+    names(&Scene::new().env("PENSTOCK__SERVER__PROT", "1").error(), &["environment variable PENSTOCK__SERVER__PROT", "server.prot"]);
+    names(&Scene::new().env("PENSTOCK__PORT", "1").error(), &["PENSTOCK__PORT", "`port`"]);
+    names(&Scene::new().env("PENSTOCK__SERVER__PORT__X", "1").error(), &["PENSTOCK__SERVER__PORT__X", "server.port.x"]);
+    names(&Scene::new().env("PENSTOCK__MODELS__X", "1").error(), &["PENSTOCK__MODELS__X"]);
+}
+
+#[test]
+fn bad_values_are_refused_by_name_and_source() {
+    for (text, parts) in [
+        ("[server]\nport = 70000", &["server.port", "70000"][..]),
+        ("[server]\nport = -1", &["server.port"]),
+        ("[server]\nport = \"http\"", &["server.port", "http"]),
+        ("[server]\nhost = \"nowhere\"", &["server.host"]),
+        ("[server]\ndefault_models = [\"\"]", &["server.default_models"]),
+        ("[engine]\nblock_size = 24", &["engine.block_size", "24"]),
+        ("[engine]\nblock_size = 512", &["engine.block_size", "512"]),
+        ("[engine]\nbackend = \"tpu\"", &["engine.backend", "tpu"]),
+        ("[engine]\nmax_running = 0", &["engine.max_running"]),
+        ("[limits]\nmax_queue = 0", &["limits.max_queue"]),
+        ("server = 3", &["`server`", "table"]),
+        ("[server", &["x.toml"]),
+    ] {
+        let error = Scene::new().file("x.toml", text).error();
+        names(&error, parts);
+        names(&error, &["x.toml"]);
+    }
+    names(&Scene::new().env("PENSTOCK__SERVER__PORT", "http").error(), &["environment variable PENSTOCK__SERVER__PORT", "server.port"]);
+    names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not within 8 and 256"]);
+    let flags = Overrides { context: Some(0), ..Default::default() };
+    names(&Config::load_from(&Scene::new().surroundings, &flags).unwrap_err().to_string(), &["--context", "engine.context"]);
+    let mut scene = Scene::new();
+    scene.surroundings.file = Some("/no/such/file".into());
+    names(&scene.error(), &["/no/such/file"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_setting_that_is_no_utf8_is_refused() {
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    let bad = || OsString::from_vec(vec![0xff]);
+    let error = layers::utf8_pairs([("PENSTOCK__SERVER__LOG".into(), bad())].into_iter()).unwrap_err().to_string();
+    names(&error, &["PENSTOCK__SERVER__LOG", "UTF-8"]);
+    assert_eq!(layers::utf8_pairs([("OTHER".into(), bad())].into_iter()).unwrap(), []);
+}
+
+const MINE: &str = "[[models]]\nid = 'mine'\nsource = { type = 'file', path = '~/m.gguf' }\n";
+
+#[test]
+fn models_are_merged_by_id() {
+    let embedded = Scene::new().config().models.len();
+    let config = Scene::new().file("x.toml", MINE).config();
+    assert_eq!(config.models.len(), embedded + 1);
+    assert_eq!(find_model(&config.models, "mine").unwrap().source, Source::File { path: "/home/u/m.gguf".into() });
+    let again = MINE.replace("mine", "smollm2:135m") + "context = 77\n";
+    let config = Scene::new().file("x.toml", MINE).file("given", &again).config();
+    assert_eq!(config.models.len(), embedded + 1);
+    assert_eq!(config.models[0].context, Some(77), "the entry replaces the earlier one, in its place");
+    assert!(find_model(&config.models, "smollm2").is_none(), "the earlier entry's aliases are gone with it");
+}
+
+#[test]
+fn bad_models_are_refused() {
+    let model = |from: &str, to: &str| Scene::new().file("x.toml", &MINE.replace(from, to)).error();
+    names(&Scene::new().file("x.toml", &MINE.repeat(2)).error(), &["x.toml", "`mine`", "twice"]);
+    names(&Scene::new().file("x.toml", &(MINE.to_owned() + "aliases = ['gemma3']")).error(), &["gemma3:270m", "built-in catalogue", "x.toml"]);
+    for id in ["../x", "a/../b", "/a", "a//b", "a b", "", ".hidden", "a\\\\b"] {
+        names(&model("mine", id), &["x.toml", "must begin with"]);
+    }
+    let with = |line: &str| Scene::new().file("x.toml", &(MINE.to_owned() + line)).error();
+    names(&with("sha256 = '../../x'"), &["x.toml", "mine", "64 hex"]);
+    names(&with(&format!("sha256 = '{}'", "g".repeat(64))), &["64 hex"]);
+    names(&with("colour = 'red'"), &["x.toml", "mine", "colour"]);
+    names(&with("size = -5"), &["x.toml", "mine"]);
+    let source = |text: &str| model("{ type = 'file', path = '~/m.gguf' }", text);
+    names(&source("{ type = 'ftp', url = 'x' }"), &["x.toml", "mine", "ftp"]);
+    names(&source("{ type = 'https', url = 'http://example.com/x' }"), &["mine", "plain http"]);
+    names(&source("{ type = 'https', url = 'file:///etc/passwd' }"), &["mine", "not https"]);
+    names(&source("{ type = 'https', url = 'https://u:p@example.com/x' }"), &["mine", "malformed"]);
+    names(&source("{ type = 'hf', repo = 'a/b', file = '../x' }"), &["mine", "file"]);
+    names(&source("{ type = 'hf', repo = 'a/b', file = 'x', revision = 'main/../..' }"), &["mine", "revision"]);
+    names(&source("{ type = 'pypi', packages = [{ name = '--index-url', version = '1', member = 'x' }] }"), &["mine", "--index-url"]);
+    names(&source("{ type = 'pypi', packages = [{ name = 'a', version = '1 -x', member = 'x' }] }"), &["mine", "version"]);
+    names(&source("{ type = 'pypi', packages = [] }"), &["mine", "empty"]);
+}
+
+#[test]
+fn files_with_the_built_in_names_are_not_read() {
+    let junk = "[nonsense]\nx = 1";
+    Scene::new().file("default.toml", junk).file("catalogue.toml", junk).file("example.toml", junk).file(".hidden.toml", junk).file("x.txt", junk).config();
+}
+
+#[test]
+fn the_example_parses_and_names_every_setting_with_its_default() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let mut scene = Scene::new();
+    let defaults = scene.config();
+    scene.surroundings.file = Some(root.join("example.toml"));
+    let example = scene.config();
+    assert_eq!(example.models.len(), defaults.models.len() + 1);
+    let sections = |config: &Config| serde_json::json!([config.server, config.engine, config.limits]);
+    assert_eq!(sections(&example), sections(&defaults));
+    let text = std::fs::read_to_string(root.join("example.toml")).unwrap();
+    for section in sections(&defaults).as_array().unwrap() {
+        for key in section.as_object().unwrap().keys() {
+            assert!(text.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key} is not in the example");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! Ranges of settings, and the values that stand for "find out".
+
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+
+use super::{Config, ConfigError, Engine, Limits, Server, Source, Surroundings};
+
+type Checked = Result<(), String>;
+
+fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>) -> Checked {
+    if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not within {} and {}", range.start(), range.end())) }
+}
+
+/// Checks the key of `[server]` that was just set.
+pub(super) fn server(key: &str, server: &Server) -> Checked {
+    match key {
+        "workers" => within(server.workers, 0..=1024),
+        "drain_seconds" => within(server.drain_seconds, 0..=3600),
+        "keep_alive_seconds" => within(server.keep_alive_seconds, 1..=3600),
+        "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model's name is empty".into()),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the key of `[engine]` that was just set.
+pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
+    match key {
+        "threads" => within(engine.threads, 0..=1024),
+        "context" => within(engine.context, 1..=1 << 24),
+        "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),
+        "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is no power of two", engine.block_size)),
+        "block_size" => within(engine.block_size, 8..=256),
+        "max_batch_tokens" => within(engine.max_batch_tokens, 1..=1 << 16),
+        "max_running" => within(engine.max_running, 1..=4096),
+        _ => Ok(()),
+    }
+}
+
+/// Checks the key of `[limits]` that was just set.
+pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
+    match key {
+        "max_queue" => within(limits.max_queue, 1..=1 << 20),
+        "max_body_bytes" => within(limits.max_body_bytes, 1024..=1 << 30),
+        "max_stop_sequences" => within(limits.max_stop_sequences, 0..=64),
+        "max_prompts" => within(limits.max_prompts, 1..=1 << 16),
+        "head_timeout_seconds" => within(limits.head_timeout_seconds, 1..=3600),
+        "body_timeout_seconds" => within(limits.body_timeout_seconds, 1..=3600),
+        _ => Ok(()),
+    }
+}
+
+/// The fault alone: the caller names key and source.
+pub(super) fn plain(error: config::ConfigError) -> String {
+    match error {
+        config::ConfigError::Type { unexpected, expected, .. } => format!("{unexpected} where {expected} is expected"),
+        config::ConfigError::At { error, .. } => plain(*error),
+        config::ConfigError::Message(text) => text,
+        other => other.to_string(),
+    }
+}
+
+/// Puts real values where a setting stands for "find out".
+pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Result<(), ConfigError> {
+    if config.server.workers == 0 {
+        config.server.workers = std::thread::available_parallelism().map_or(2, usize::from);
+    }
+    config.server.models_dir = if config.server.models_dir.as_os_str().is_empty() {
+        data_dir(surroundings)?.join("penstock").join("models")
+    } else {
+        expand_home(&config.server.models_dir, surroundings)
+    };
+    for entry in &mut config.models {
+        if let Source::File { path } = &mut entry.source {
+            *path = expand_home(path, surroundings);
+        }
+        entry.chat_template = entry.chat_template.as_deref().map(|path| expand_home(path, surroundings));
+    }
+    Ok(())
+}
+
+fn data_dir(surroundings: &Surroundings) -> Result<PathBuf, ConfigError> {
+    // The XDG specification has relative paths ignored.
+    if let Some(dir) = surroundings.var("XDG_DATA_HOME").map(Path::new).filter(|dir| dir.is_absolute()) {
+        return Ok(dir.to_owned());
+    }
+    surroundings.var("HOME").map(|home| Path::new(home).join(".local").join("share")).ok_or_else(|| ConfigError::BadValue {
+        origin: "built-in defaults".into(),
+        key: "server.models_dir".into(),
+        fault: "neither XDG_DATA_HOME nor HOME is set: set PENSTOCK__SERVER__MODELS_DIR".into(),
+    })
+}
+
+fn expand_home(path: &Path, surroundings: &Surroundings) -> PathBuf {
+    match (path.strip_prefix("~"), surroundings.var("HOME")) {
+        (Ok(rest), Some(home)) => Path::new(home).join(rest),
+        _ => path.to_owned(),
+    }
+}

@@ -1,0 +1,222 @@
+//! https downloads that go on where they stopped. Redirects are followed here, not in the client, so that each is judged.
+
+use std::io::{ErrorKind, Read};
+use std::net::IpAddr;
+use std::time::Duration;
+
+use ureq::http::{HeaderMap, Response, Uri, header};
+use ureq::unversioned::transport::DefaultConnector;
+use ureq::{Agent, Body};
+
+use super::net::{PublicOnly, is_public};
+use super::{Partial, Progress, PullError};
+
+const MAX_REDIRECTS: usize = 8;
+/// Attempts in a row that bring nothing.
+const MAX_ATTEMPTS: u32 = 5;
+
+/// What is fetched.
+pub struct Remote {
+    pub url: String,
+    /// Sent to the url's own origin only.
+    pub token: Option<String>,
+    pub backoff: Duration,
+}
+
+/// Fetches a file; tries again after faults that may pass.
+pub fn fetch(remote: &Remote, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
+    let client = Client::new(remote)?;
+    if let Some(size) = partial.size() {
+        if partial.len() == size {
+            return Ok(());
+        }
+        partial.check_room(size)?;
+    }
+    let mut fruitless = 0;
+    loop {
+        let before = partial.len();
+        match client.attempt(partial, progress) {
+            Err(PullError::Network(fault)) => {
+                fruitless = if partial.len() > before { 1 } else { fruitless + 1 };
+                if fruitless >= MAX_ATTEMPTS {
+                    return Err(PullError::Network(fault));
+                }
+                progress.stage(&format!("{fault}: trying again"));
+                std::thread::sleep(remote.backoff * 2u32.pow(fruitless - 1));
+            }
+            done => return done,
+        }
+    }
+}
+
+struct Client<'a> {
+    remote: &'a Remote,
+    start: Uri,
+    /// For the origin that the user named.
+    named: Agent,
+    /// For wherever it redirects to.
+    public: Agent,
+}
+
+impl<'a> Client<'a> {
+    fn new(remote: &'a Remote) -> Result<Self, PullError> {
+        let start = remote.url.parse().map_err(|error| PullError::Refused(format!("url {:?}: {error}", remote.url)))?;
+        let config = Agent::config_builder()
+            .http_status_as_error(false)
+            .max_redirects(0)
+            .max_redirects_will_error(false)
+            .accept_encoding("identity")
+            .user_agent(concat!("penstock/", env!("CARGO_PKG_VERSION")))
+            .timeout_connect(Some(Duration::from_secs(15)))
+            .timeout_recv_response(Some(Duration::from_secs(60)))
+            .timeout_per_read(Some(Duration::from_secs(60)))
+            .build();
+        let public = Agent::with_parts(config.clone(), DefaultConnector::default(), PublicOnly::default());
+        Ok(Self { remote, start, named: config.new_agent(), public })
+    }
+
+    /// One request, with its redirects, and as much of the body as comes.
+    fn attempt(&self, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
+        let mut url = self.start.clone();
+        for _ in 0..=MAX_REDIRECTS {
+            let response = self.request(&url, partial)?;
+            let status = response.status();
+            match status.as_u16() {
+                200 | 206 => return self.body(response, partial, progress),
+                301 | 302 | 303 | 307 | 308 => url = redirect(&self.start, &url, response.headers())?,
+                416 => {
+                    partial.restart()?;
+                    return Err(PullError::Network(format!("{}: the file changed", host(&url))));
+                }
+                408 | 429 | 500..=599 => return Err(PullError::Network(format!("{} answers {status}", host(&url)))),
+                401 | 403 => return Err(PullError::Refused(format!("{url} answers {status}: it needs a token (HF_TOKEN), or an accepted licence"))),
+                _ => return Err(PullError::Refused(format!("{url} answers {status}"))),
+            }
+        }
+        Err(PullError::Refused(format!("{}: more than {MAX_REDIRECTS} redirects", self.remote.url)))
+    }
+
+    fn request(&self, url: &Uri, partial: &Partial) -> Result<Response<Body>, PullError> {
+        let at_home = same_origin(&self.start, url);
+        let mut request = if at_home { self.named.get(url) } else { self.public.get(url) };
+        if let Some(token) = self.remote.token.as_ref().filter(|_| at_home) {
+            request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let (1.., Some(etag)) = (partial.len(), partial.etag()) {
+            request = request.header(header::RANGE, format!("bytes={}-", partial.len())).header(header::IF_RANGE, etag);
+        }
+        request.call().map_err(|error| client_fault(url, error))
+    }
+
+    fn body(&self, response: Response<Body>, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
+        let url = host(&self.start);
+        let headers = response.headers();
+        if text(headers, header::CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(PullError::Refused(format!("{url} sends an encoded body, which was not asked for")));
+        }
+        if response.status() == 200 {
+            partial.restart()?;
+        } else if !text(headers, header::CONTENT_RANGE).is_some_and(|range| range.starts_with(&format!("bytes {}-", partial.len()))) {
+            partial.restart()?;
+            return Err(PullError::Network(format!("{url} sends another range than was asked for")));
+        }
+        let strong = text(headers, header::ETAG).filter(|etag| etag.starts_with('"')).map(str::to_owned);
+        let rest = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
+        let total = rest.map(|rest| partial.len().saturating_add(rest));
+        if let (Some(expected), Some(found)) = (partial.size(), total.filter(|total| Some(*total) != partial.size())) {
+            partial.discard();
+            return Err(PullError::Size { expected, found: found.to_string() });
+        }
+        partial.set_etag(strong)?;
+        if let Some(total) = total {
+            partial.check_room(total)?;
+            progress.set_total(total);
+        }
+        copy(&url, response, partial, progress)?;
+        match total.or(partial.size()) {
+            Some(total) if partial.len() < total => Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.len()))),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn copy(url: &str, response: Response<Body>, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
+    let mut reader = response.into_body().into_reader();
+    let mut buffer = vec![0; 256 << 10];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(()),
+            Ok(n) => partial.write(&buffer[..n])?,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(PullError::Network(format!("{url}: {error}"))),
+        }
+        progress.set(partial.len());
+    }
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {
+    headers.get(name)?.to_str().ok()
+}
+
+fn host(url: &Uri) -> String {
+    url.host().unwrap_or_default().to_owned()
+}
+
+fn client_fault(url: &Uri, error: ureq::Error) -> PullError {
+    let text = format!("cannot fetch from {}: {error}", host(url));
+    match error {
+        ureq::Error::Io(error) if error.kind() == ErrorKind::PermissionDenied => PullError::Refused(text),
+        ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
+            PullError::Network(text)
+        }
+        _ => PullError::Refused(text),
+    }
+}
+
+fn same_origin(a: &Uri, b: &Uri) -> bool {
+    let port = |uri: &Uri| uri.port_u16().or(match uri.scheme_str() {
+        Some("https") => Some(443),
+        Some("http") => Some(80),
+        _ => None,
+    });
+    a.scheme() == b.scheme() && a.host().map(str::to_ascii_lowercase) == b.host().map(str::to_ascii_lowercase) && port(a) == port(b)
+}
+
+/// Where a redirect leads, if it may: the named origin itself, or https to a public host.
+fn redirect(start: &Uri, from: &Uri, headers: &HeaderMap) -> Result<Uri, PullError> {
+    let location = text(headers, header::LOCATION).ok_or_else(|| PullError::Refused(format!("{from}: a redirect without a location")))?;
+    let refused = |why: &str| PullError::Refused(format!("{}: a redirect to {location:?} is refused: {why}", host(from)));
+    let target: Uri = join(from, location).parse().map_err(|_| refused("it is no url"))?;
+    if same_origin(start, &target) {
+        return Ok(target);
+    }
+    if target.scheme_str() != Some("https") {
+        return Err(refused("it is not https"));
+    }
+    let name = target.host().unwrap_or_default();
+    let literal = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    if name.is_empty() || name.eq_ignore_ascii_case("localhost") || literal.is_ok_and(|ip| !is_public(ip)) {
+        return Err(refused("it is no public address"));
+    }
+    Ok(target)
+}
+
+/// Resolves a reference against a URL as far as redirects need it (RFC 3986, 5.2).
+fn join(base: &Uri, reference: &str) -> String {
+    let reference = reference.split('#').next().unwrap_or_default();
+    let scheme = base.scheme_str().unwrap_or_default();
+    let authority = base.authority().map(|authority| authority.as_str()).unwrap_or_default();
+    let name = reference.split([':', '/', '?']).next().unwrap_or_default();
+    if reference[name.len()..].starts_with(':') && name.starts_with(|c: char| c.is_ascii_alphabetic()) {
+        reference.to_owned()
+    } else if reference.starts_with("//") {
+        format!("{scheme}:{reference}")
+    } else if reference.starts_with('/') {
+        format!("{scheme}://{authority}{reference}")
+    } else if reference.starts_with('?') {
+        format!("{scheme}://{authority}{}{reference}", base.path())
+    } else {
+        let folder = base.path().rsplit_once('/').map_or("", |(folder, _)| folder);
+        format!("{scheme}://{authority}{folder}/{reference}")
+    }
+}

@@ -1,0 +1,205 @@
+//! A download that is not whole yet: `model.gguf.partial`, hashed while it is written, and beside it what a later pull
+//! needs to go on.
+
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::{PullError, free_bytes};
+use crate::config::{ModelEntry, Source};
+
+pub const PARTIAL: &str = "model.gguf.partial";
+pub const RESUME: &str = "model.gguf.resume.json";
+/// Left free on disk where a download's length is not known beforehand.
+const SPARE: u64 = 64 << 20;
+
+/// What a later pull needs in order to go on.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Resume {
+    source: Source,
+    sha256: Option<String>,
+    /// A strong ETag: with it any number of bytes can be gone on from (RFC 9110, If-Range).
+    etag: Option<String>,
+    /// Parts that are whole, and the bytes they take.
+    parts: usize,
+    bytes: u64,
+}
+
+pub struct Partial {
+    path: PathBuf,
+    file: File,
+    hasher: Sha256,
+    len: u64,
+    /// The file's exact size, where it is known.
+    size: Option<u64>,
+    /// No more than this is ever written.
+    cap: u64,
+    resume: Resume,
+}
+
+impl Partial {
+    /// Opens what an earlier pull of the same source left in `dir`, or begins anew.
+    pub fn open(dir: &Path, entry: &ModelEntry) -> Result<Self, PullError> {
+        let path = dir.join(PARTIAL);
+        let fresh = Resume { source: entry.source.clone(), sha256: entry.sha256.clone(), etag: None, parts: 0, bytes: 0 };
+        let resume = std::fs::read(dir.join(RESUME))
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Resume>(&text).ok())
+            .filter(|resume| resume.source == fresh.source && resume.sha256 == fresh.sha256)
+            .unwrap_or(fresh);
+        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+        let file = open.map_err(|error| PullError::disk(&path, error))?;
+        let free = free_bytes(dir).map_or(u64::MAX, |free| free.saturating_sub(SPARE));
+        let mut partial = Self { path, file, hasher: Sha256::new(), len: 0, size: entry.size, cap: entry.size.unwrap_or(free), resume };
+        partial.rewind()?;
+        Ok(partial)
+    }
+
+    /// Takes in the bytes that can be gone on from, and drops those that cannot.
+    fn rewind(&mut self) -> Result<(), PullError> {
+        let fault = |error| PullError::disk(&self.path, error);
+        let on_disk = self.file.metadata().map_err(fault)?.len();
+        let keep = if self.resume.etag.is_some() { on_disk } else { self.resume.bytes };
+        if keep > on_disk || keep > self.cap {
+            return self.restart();
+        }
+        if keep < on_disk {
+            self.file.set_len(keep).map_err(fault)?;
+        }
+        let mut buffer = vec![0; 1 << 20];
+        let mut reader = (&self.file).take(keep);
+        loop {
+            match reader.read(&mut buffer).map_err(fault)? {
+                0 => break,
+                n => self.hasher.update(&buffer[..n]),
+            }
+        }
+        self.len = keep;
+        Ok(())
+    }
+
+    /// Drops everything.
+    pub fn restart(&mut self) -> Result<(), PullError> {
+        let fault = |error| PullError::disk(&self.path, error);
+        if self.file.metadata().map_err(fault)?.len() > 0 {
+            self.file.set_len(0).map_err(fault)?;
+        }
+        std::io::Seek::rewind(&mut self.file).map_err(fault)?;
+        self.hasher = Sha256::new();
+        self.len = 0;
+        self.resume = Resume { etag: None, parts: 0, bytes: 0, ..self.resume.clone() };
+        self.save()
+    }
+
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub fn size(&self) -> Option<u64> {
+        self.size
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn etag(&self) -> Option<&str> {
+        self.resume.etag.as_deref()
+    }
+
+    pub fn parts(&self) -> usize {
+        self.resume.parts
+    }
+
+    /// Remembers the ETag that the bytes to come belong to.
+    pub fn set_etag(&mut self, etag: Option<String>) -> Result<(), PullError> {
+        self.resume.etag = etag;
+        self.save()
+    }
+
+    /// What came so far is a whole part: a later pull goes on from here.
+    pub fn end_part(&mut self) -> Result<(), PullError> {
+        self.file.sync_data().map_err(|error| PullError::disk(&self.path, error))?;
+        self.resume.parts += 1;
+        self.resume.bytes = self.len;
+        self.save()
+    }
+
+    fn save(&self) -> Result<(), PullError> {
+        let path = self.path.with_file_name(RESUME);
+        let text = serde_json::to_vec(&self.resume).expect("plain data");
+        std::fs::write(&path, text).map_err(|error| PullError::disk(&path, error))
+    }
+
+    /// Appends bytes; refused, with all bytes dropped, once there are more than the file may have.
+    pub fn write(&mut self, bytes: &[u8]) -> Result<(), PullError> {
+        if self.len + bytes.len() as u64 > self.cap {
+            let (expected, found) = (self.cap, format!("more than {}", self.cap));
+            self.discard();
+            return Err(PullError::Size { expected, found });
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            match self.file.write(rest) {
+                Ok(n) => {
+                    self.hasher.update(&rest[..n]);
+                    self.len += n as u64;
+                    rest = &rest[n..];
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(PullError::disk(&self.path, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Is there room for a file of `total` bytes?
+    pub fn check_room(&self, total: u64) -> Result<(), PullError> {
+        let need = total.saturating_sub(self.len);
+        match self.path.parent().and_then(free_bytes) {
+            Some(free) if free < need => {
+                Err(PullError::Refused(format!("{}: {need} bytes are needed and {free} are free", self.path.display())))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks size and digest and syncs; gives the size and the SHA-256. What fails is deleted.
+    pub fn finish(self, expected: Option<&str>) -> Result<(u64, String), PullError> {
+        if let Some(size) = self.size.filter(|size| *size != self.len) {
+            self.discard();
+            return Err(PullError::Size { expected: size, found: self.len.to_string() });
+        }
+        let found = hex(&self.hasher.clone().finalize());
+        if let Some(expected) = expected.filter(|expected| !expected.eq_ignore_ascii_case(&found)) {
+            self.discard();
+            return Err(PullError::Digest { expected: expected.into(), found });
+        }
+        self.file.sync_all().map_err(|error| PullError::disk(&self.path, error))?;
+        Ok((self.len, found))
+    }
+
+    /// Removes the files; that they are gone already is no fault.
+    pub fn discard(&self) {
+        let _ = std::fs::remove_file(&self.path);
+        let _ = std::fs::remove_file(self.path.with_file_name(RESUME));
+    }
+}
+
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The SHA-256 of a file.
+pub fn sha256_of(path: &Path) -> std::io::Result<String> {
+    let (mut file, mut hasher, mut buffer) = (File::open(path)?, Sha256::new(), vec![0; 1 << 20]);
+    loop {
+        match file.read(&mut buffer)? {
+            0 => return Ok(hex(&hasher.finalize())),
+            n => hasher.update(&buffer[..n]),
+        }
+    }
+}

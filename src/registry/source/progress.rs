@@ -1,0 +1,71 @@
+//! Progress on stderr: a bar on a terminal, a line a stage elsewhere.
+
+use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    lines: bool,
+}
+
+impl Progress {
+    /// `total` in bytes, where it is known.
+    pub fn new(name: &str, total: Option<u64>) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self { bar: None, lines: true };
+        }
+        let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(name.to_owned());
+        let template = match total {
+            Some(_) => "{prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}",
+            None => "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}",
+        };
+        if let Ok(style) = ProgressStyle::with_template(template) {
+            bar.set_style(style);
+        }
+        Self { bar: Some(bar), lines: false }
+    }
+
+    pub fn silent() -> Self {
+        Self { bar: None, lines: false }
+    }
+
+    /// What is being done now.
+    pub fn stage(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        } else if self.lines {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// Says something that stays on the screen.
+    pub fn note(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
+        } else if self.lines {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    pub fn set_total(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_length(bytes);
+        }
+    }
+
+    /// Bytes that are here.
+    pub fn set(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! A tiny HTTP server for the tests: each connection gets the next answer of a script.
+
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+/// What one request gets.
+#[derive(Clone)]
+pub enum Answer {
+    /// Serves the file with this ETag; honours Range and If-Range.
+    File { body: Arc<Vec<u8>>, etag: &'static str },
+    /// As `File` from the start, but the connection closes after so many bytes.
+    Cut { body: Arc<Vec<u8>>, etag: &'static str, after: usize },
+    /// These bytes, and the end.
+    Raw(String),
+    /// A body without a length that never ends.
+    Endless,
+}
+
+/// A request's head, lower-case.
+pub type Heads = Arc<Mutex<Vec<String>>>;
+
+/// Starts the server; gives its address (`http://127.0.0.1:port`) and what it was asked.
+pub fn serve(script: Vec<Answer>) -> (String, Heads) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let heads = Heads::default();
+    let log = heads.clone();
+    std::thread::spawn(move || {
+        for answer in script {
+            let Ok((stream, _)) = listener.accept() else { return };
+            let head = read_head(&stream);
+            log.lock().unwrap().push(head.clone());
+            // The client hangs up in some tests.
+            let _ = reply(stream, &answer, &head);
+        }
+    });
+    (address, heads)
+}
+
+fn read_head(stream: &TcpStream) -> String {
+    let mut head = String::new();
+    let mut reader = BufReader::new(stream);
+    while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).is_ok_and(|n| n > 0) {}
+    head.to_lowercase()
+}
+
+fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
+    head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+}
+
+fn reply(mut stream: TcpStream, answer: &Answer, head: &str) -> std::io::Result<()> {
+    match answer {
+        Answer::Raw(text) => stream.write_all(text.as_bytes()),
+        Answer::File { body, etag } => {
+            let range = header(head, "range").and_then(|range| range.strip_prefix("bytes=")?.strip_suffix('-')?.parse::<usize>().ok());
+            match range.filter(|_| header(head, "if-range") == Some(etag)) {
+                Some(from) => {
+                    let (last, total) = (body.len() - 1, body.len());
+                    write!(stream, "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes {from}-{last}/{total}\r\n")?;
+                    send(&mut stream, &body[from..], body.len() - from, etag)
+                }
+                None => {
+                    write!(stream, "HTTP/1.1 200 OK\r\n")?;
+                    send(&mut stream, body, body.len(), etag)
+                }
+            }
+        }
+        Answer::Cut { body, etag, after } => {
+            write!(stream, "HTTP/1.1 200 OK\r\n")?;
+            send(&mut stream, &body[..*after], body.len(), etag)
+        }
+        Answer::Endless => {
+            write!(stream, "HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n")?;
+            loop {
+                stream.write_all(&[7; 4096])?;
+            }
+        }
+    }
+}
+
+fn send(stream: &mut TcpStream, bytes: &[u8], length: usize, etag: &str) -> std::io::Result<()> {
+    write!(stream, "Content-Length: {length}\r\nETag: {etag}\r\nConnection: close\r\n\r\n")?;
+    stream.write_all(bytes)
+}
+
+pub fn redirect_to(location: &str) -> Answer {
+    Answer::Raw(format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
+}
+
+pub fn status(line: &str) -> Answer {
+    Answer::Raw(format!("HTTP/1.1 {line}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"))
+}

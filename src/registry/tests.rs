@@ -1,0 +1,82 @@
+//! Names: what a registry serves and what it answers to.
+
+use super::*;
+use crate::config::{Overrides, Source, Surroundings};
+
+fn config(dir: &Path) -> Config {
+    let env = vec![("PENSTOCK__SERVER__MODELS_DIR".into(), dir.join("store").display().to_string())];
+    Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap()
+}
+
+/// A registry whose loads all fail with the path that they were given.
+fn registry(dir: &Path, serve: &[&str]) -> anyhow::Result<Arc<Registry>> {
+    let serve: Vec<String> = serve.iter().map(|name| name.to_string()).collect();
+    Registry::with_loader(&config(dir), &serve, Box::new(|_, _, path| anyhow::bail!("no engine for {}", path.display())))
+}
+
+fn error(dir: &Path, serve: &[&str]) -> String {
+    registry(dir, serve).err().expect("should be refused").to_string()
+}
+
+#[test]
+fn names_become_models() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.gguf");
+    std::fs::write(&file, b"GGUF").unwrap();
+    let path = file.display().to_string();
+    let registry = registry(dir.path(), &["smollm2", &path, "smollm2:135m", "qwen3:8b"]).unwrap();
+    let ids: Vec<_> = registry.list().into_iter().map(|info| info.id).collect();
+    assert_eq!(ids, ["smollm2:135m", "mine", "qwen3:8b"], "a model named twice is there once");
+    assert!(registry.list().iter().all(|info| !info.loaded && info.created > 1_600_000_000));
+    assert!(registry.get_loaded("smollm2").is_none() && !registry.is_ready());
+}
+
+#[test]
+fn what_is_not_served_is_not_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(dir.path(), &["smollm2"]).unwrap();
+    for name in ["gemma3:270m", "../x", "a\0b", "", &"x".repeat(10_240)] {
+        assert!(matches!(registry.get(name), Err(RegistryError::NotFound(found)) if found == name));
+        assert!(registry.get_loaded(name).is_none());
+    }
+}
+
+#[test]
+fn failures_say_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("mine.gguf");
+    std::fs::write(&file, b"GGUF").unwrap();
+    let registry = registry(dir.path(), &[&file.display().to_string(), "smollm2"]).unwrap();
+    let text = |name: &str| registry.get(name).err().unwrap().to_string();
+    assert!(text("mine").contains(&format!("no engine for {}", file.display())));
+    assert!(text("smollm2").contains("the model `smollm2:135m` could not be loaded: it is not on disk: `penstock pull"));
+    registry.stop();
+    assert!(text("mine").contains("shutting down"));
+}
+
+#[test]
+fn names_that_mean_nothing_or_two_things_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    assert!(error(dir.path(), &[]).contains("no model is named"));
+    assert!(error(dir.path(), &["nonsense"]).contains("no model `nonsense`"));
+    assert!(error(dir.path(), &["/no/such.gguf"]).contains("no such file"));
+    let paths = ["a", "b"].map(|sub| {
+        std::fs::create_dir(dir.path().join(sub)).unwrap();
+        let path = dir.path().join(sub).join("same.gguf");
+        std::fs::write(&path, b"GGUF").unwrap();
+        path.display().to_string()
+    });
+    assert!(error(dir.path(), &[&paths[0], &paths[1]]).contains("have the same name"));
+}
+
+#[test]
+fn the_hub_can_be_named_directly() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = config(dir.path());
+    let entry = resolve(&config, "hf:owner/repo/sub/m.gguf@v1").unwrap();
+    assert_eq!(entry.source, Source::Hf { repo: "owner/repo".into(), file: "sub/m.gguf".into(), revision: "v1".into() });
+    assert_eq!(describe(&entry.source), "hf owner/repo/sub/m.gguf");
+    for bad in ["hf:owner/repo", "hf:owner/repo/../../x.gguf", "hf:o/r/x.gguf@../y", "hf:o/r/x.gguf@", "hf:/r/x.gguf", "hf:o/r/ x.gguf"] {
+        assert!(resolve(&config, bad).unwrap_err().to_string().contains(bad), "{bad}");
+    }
+}
