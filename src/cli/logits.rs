@@ -1,11 +1,101 @@
-//! `penstock logits`
+//! `penstock logits`: the raw logits at the last position of each prompt.
 
-use std::path::Path;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+
+use crate::config::Backend;
+use crate::engine::{Batch, Engine, Input, SlotInit, StepOutput, cpu};
+use crate::gguf::GgufFile;
+use crate::logits::SamplingParams;
+use crate::model::Weights;
+
+/// Rows of a step while a prompt is prefilled.
+const CHUNK: usize = 256;
 
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(after_help = "Example:\n  echo '[[1,2,3]]' > ids.json && penstock logits model.gguf --ids ids.json --out logits.npy")]
+pub struct Args {
+    /// A GGUF model file
+    file: PathBuf,
+    /// A JSON array of prompts, each an array of token ids
+    #[arg(long, value_name = "FILE.json")]
+    ids: PathBuf,
+    /// Where to write: NumPy, float32 [prompts, vocabulary]
+    #[arg(long, value_name = "FILE.npy")]
+    out: PathBuf,
+    #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
+    backend: String,
+}
 
-pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let _ = (args, config);
-    anyhow::bail!("not built yet")
+pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(&args.ids).with_context(|| format!("cannot read {}", args.ids.display()))?;
+    let prompts: Vec<Vec<u32>> =
+        serde_json::from_str(&text).with_context(|| format!("{} is not an array of arrays of token ids", args.ids.display()))?;
+    ensure!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "{}: a prompt needs at least one id", args.ids.display());
+    let backend = if args.backend == "cuda" { Backend::Cuda } else { Backend::Cpu };
+    let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
+    let mut engine = open(&args.file, backend, longest)?;
+    let vocab = engine.spec().vocab_size;
+    if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
+        bail!("{}: id {id} is outside of the vocabulary of {vocab}", args.ids.display());
+    }
+    let rows = prompts.iter().map(|p| last_logits(&mut *engine, p)).collect::<Result<Vec<_>, _>>()?;
+    write_npy(&args.out, &rows, vocab).with_context(|| format!("cannot write {}", args.out.display()))
+}
+
+fn open(file: &Path, backend: Backend, context: usize) -> anyhow::Result<Box<dyn Engine>> {
+    ensure!(backend != Backend::Cuda, "--backend cuda: this build has no CUDA engine");
+    let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
+    let options =
+        cpu::CpuOptions { threads: 0, num_blocks: context.div_ceil(32), block_size: 32, max_slots: 1, max_batch_tokens: CHUNK };
+    Ok(cpu::open(weights, &options)?)
+}
+
+fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f32>> {
+    let capacity = engine.kv_capacity();
+    let blocks: Vec<u32> = (0..prompt.len().div_ceil(capacity.block_size) as u32).collect();
+    let params = Arc::new(SamplingParams::greedy());
+    let mut out = StepOutput::default();
+    for (i, chunk) in prompt.chunks(CHUNK).enumerate() {
+        let start = i * CHUNK;
+        let context = start + chunk.len();
+        let init = SlotInit { slot: 0, params: params.clone(), prompt: prompt.into(), generated: Vec::new() };
+        let batch = Batch {
+            inputs: chunk.iter().map(|&id| Input::Token(id)).collect(),
+            positions: (start as u32..context as u32).collect(),
+            cu_seqlens_q: vec![0, chunk.len() as u32],
+            context_lens: vec![context as u32],
+            // block i of the table is block i of the pool
+            slot_mapping: (start as u32..context as u32).collect(),
+            block_tables: blocks.clone(),
+            max_blocks: blocks.len(),
+            slots: vec![0],
+            sample: vec![context == prompt.len()],
+            init: if i == 0 { vec![init] } else { Vec::new() },
+            want_logits: true,
+        };
+        let step = engine.submit(&batch)?;
+        engine.collect(step, &mut out)?;
+    }
+    Ok(std::mem::take(&mut out.logits[0]))
+}
+
+/// NumPy's format 1.0: magic, version, header length, a Python literal padded to 64 bytes, then the data.
+fn write_npy(path: &Path, rows: &[Vec<f32>], columns: usize) -> std::io::Result<()> {
+    let mut file = BufWriter::new(std::fs::File::create(path)?);
+    let mut header = format!("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {columns}), }}", rows.len());
+    while (10 + header.len() + 1) % 64 != 0 {
+        header.push(' ');
+    }
+    header.push('\n');
+    file.write_all(b"\x93NUMPY\x01\x00")?;
+    file.write_all(&(header.len() as u16).to_le_bytes())?;
+    file.write_all(header.as_bytes())?;
+    for row in rows {
+        file.write_all(bytemuck::cast_slice(row))?;
+    }
+    file.flush()
 }

@@ -6,9 +6,9 @@
 
 /// IEEE half precision → float32, exact for every finite value and infinity; NaN keeps its payload.
 #[inline(always)]
-pub(crate) fn f16_to_f32(bits: u16) -> f32 {
-    let magnitude = u32::from(bits & 0x7fff) << 13;
-    let sign = u32::from(bits & 0x8000) << 16;
+pub(crate) const fn f16_to_f32(bits: u16) -> f32 {
+    let magnitude = ((bits & 0x7fff) as u32) << 13;
+    let sign = ((bits & 0x8000) as u32) << 16;
     // The half's exponent read as a float's is 127 - 15 = 112 too small; the product with 2^112 is exact, subnormals included.
     let scaled = (f32::from_bits(magnitude) * f32::from_bits(0x7780_0000)).to_bits();
     let finite = magnitude < 0x7c00 << 13;

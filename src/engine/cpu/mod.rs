@@ -1,10 +1,19 @@
-//! The CPU backend: embedded default and oracle.
+//! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
-use std::path::PathBuf;
+pub mod forward;
+pub mod pool;
+pub mod rope;
+pub mod simd;
+pub mod weights;
 
-use super::{Engine, EngineError};
-use crate::model::Weights;
+use std::collections::HashSet;
 
+use super::{Batch, Engine, EngineError, Input, KvCapacity, Sampled, StepId, StepOutput};
+use crate::logits::SlotState;
+use crate::model::{ModelSpec, Weights};
+use forward::Forward;
+use pool::Pool;
+use simd::rows::KvCache;
 
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
@@ -12,14 +21,163 @@ pub struct CpuOptions {
     pub threads: usize,
     /// KV blocks in the pool.
     pub num_blocks: usize,
+    /// Tokens a block: a multiple of 32.
     pub block_size: usize,
     pub max_slots: usize,
     /// The most rows a batch may have.
     pub max_batch_tokens: usize,
 }
 
-/// Opens the CPU engine over a model's mapped weights.
+/// Opens the CPU engine over a model's mapped weights, with the fastest kernels that the processor runs.
 pub fn open(weights: Weights, options: &CpuOptions) -> Result<Box<dyn Engine>, EngineError> {
-    let _ = (weights, options, PathBuf::new());
-    todo!()
+    let kernels = simd::dispatch::available()[0];
+    Ok(Box::new(CpuEngine::new(weights, options, kernels)?))
+}
+
+/// What a slot remembers between steps.
+struct Slot {
+    state: SlotState,
+    last: Option<u32>,
+}
+
+pub struct CpuEngine {
+    forward: Forward,
+    options: CpuOptions,
+    slots: Vec<Option<Slot>>,
+    steps: u64,
+    /// The step that was computed and not collected.
+    ready: Option<(StepId, StepOutput)>,
+}
+
+impl CpuEngine {
+    pub fn new(weights: Weights, options: &CpuOptions, kernels: &'static simd::Kernels) -> Result<Self, EngineError> {
+        if options.block_size == 0 || !options.block_size.is_multiple_of(32) {
+            return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the CPU takes multiples of 32", options.block_size)));
+        }
+        let spec = &weights.spec;
+        let cache = KvCache::new(spec.num_layers, options.num_blocks, options.block_size, spec.num_kv_heads, spec.head_dim);
+        let threads = if options.threads == 0 { physical_cores() } else { options.threads };
+        let tensors = weights::Tensors::load(kernels, weights)?;
+        tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
+        let slots = (0..options.max_slots).map(|_| None).collect();
+        let forward = Forward::new(kernels, tensors, cache, Pool::new(threads));
+        Ok(Self { forward, options: options.clone(), slots, steps: 0, ready: None })
+    }
+
+    /// The checks that keep a wrong batch from reaching the kernels.
+    fn check(&self, batch: &Batch) -> Result<(), EngineError> {
+        let fault = |what: String| Err(EngineError::InvalidBatch(what));
+        let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
+        let per_seq = [batch.slots.len(), batch.sample.len(), batch.cu_seqlens_q.len().wrapping_sub(1)];
+        if [batch.positions.len(), batch.slot_mapping.len()] != [tokens; 2] || per_seq != [seqs; 3] {
+            return fault("its arrays differ in length".into());
+        }
+        if tokens > self.options.max_batch_tokens || batch.block_tables.len() != seqs * batch.max_blocks {
+            return fault(format!("{tokens} rows and {} blocks do not fit", batch.block_tables.len()));
+        }
+        if batch.slots.iter().any(|&s| s as usize >= self.slots.len()) {
+            return fault("it names a slot that does not exist".into());
+        }
+        let kv = self.forward.kv();
+        let num_slots = kv.num_blocks * kv.block_size;
+        let mut written = HashSet::with_capacity(tokens);
+        if !batch.slot_mapping.iter().all(|&s| (s as usize) < num_slots && written.insert(s)) {
+            return fault("its slot mapping names a place twice or outside of the cache".into());
+        }
+        let mut from = 0;
+        for i in 0..seqs {
+            let (to, context) = (batch.cu_seqlens_q[i + 1] as usize, batch.context_lens[i] as usize);
+            if batch.cu_seqlens_q[i] as usize != from || to <= from || to > tokens || context < to - from {
+                return fault(format!("sequence {i} has rows {from}..{to} of {tokens} and a context of {context}"));
+            }
+            if context.div_ceil(kv.block_size) > batch.max_blocks {
+                return fault(format!("sequence {i} has too few blocks for a context of {context}"));
+            }
+            from = to;
+        }
+        if from == tokens { Ok(()) } else { fault("rows belong to no sequence".into()) }
+    }
+
+    fn ids(&self, batch: &Batch) -> Result<Vec<u32>, EngineError> {
+        let vocab = self.forward.spec().vocab_size;
+        let id = |input: &Input| match *input {
+            Input::Token(id) => Some(id),
+            Input::Sampled(slot) => self.slots.get(slot as usize)?.as_ref()?.last,
+        };
+        let ids: Option<Vec<u32>> = batch.inputs.iter().map(|i| id(i).filter(|&id| (id as usize) < vocab)).collect();
+        ids.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown or outside of the vocabulary".into()))
+    }
+}
+
+impl Engine for CpuEngine {
+    fn spec(&self) -> &ModelSpec {
+        self.forward.spec()
+    }
+
+    fn kv_capacity(&self) -> KvCapacity {
+        KvCapacity { num_blocks: self.options.num_blocks, block_size: self.options.block_size }
+    }
+
+    fn max_slots(&self) -> usize {
+        self.options.max_slots
+    }
+
+    fn max_in_flight(&self) -> usize {
+        1
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        if self.ready.is_some() {
+            return Err(EngineError::InvalidBatch("the step before was not collected".into()));
+        }
+        self.check(batch)?;
+        for init in &batch.init {
+            let slot = self.slots.get_mut(init.slot as usize).ok_or_else(|| EngineError::InvalidBatch("a new slot does not exist".into()))?;
+            *slot = Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
+        }
+        let ids = self.ids(batch)?;
+        let mut out = StepOutput { sampled: vec![Sampled::None; batch.num_seqs()], logits: vec![Vec::new(); batch.num_seqs()] };
+        let logits = self.forward.run(batch, &ids);
+        let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
+        for (row, i) in sampling.enumerate() {
+            if batch.want_logits {
+                out.logits[i] = logits.row(row).to_vec();
+            }
+            let slot = self.slots[batch.slots[i] as usize].as_mut();
+            let slot = slot.ok_or_else(|| EngineError::InvalidBatch("a slot was not initialised".into()))?;
+            slot.last = slot.state.sample(logits.row_mut(row));
+            out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
+        }
+        self.steps += 1;
+        let step = StepId(self.steps);
+        self.ready = Some((step, out));
+        Ok(step)
+    }
+
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        match self.ready.take() {
+            Some((id, result)) if id == step => {
+                *out = result;
+                Ok(())
+            }
+            other => {
+                self.ready = other;
+                Err(EngineError::InvalidBatch(format!("step {} is not in flight", step.0)))
+            }
+        }
+    }
+}
+
+/// Cores without their hyper-threads: the second thread of a core adds nothing to kernels that fill its vector units.
+fn physical_cores() -> usize {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut cores = HashSet::new();
+    for cpu in 0..4096 {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        match std::fs::read_to_string(path) {
+            Ok(siblings) => cores.insert(siblings),
+            Err(_) => break,
+        };
+    }
+    if cores.is_empty() { available } else { available.min(cores.len()) }
 }

@@ -1,0 +1,222 @@
+//! The forward pass: one layer loop for every architecture.
+
+use super::pool::Pool;
+use super::rope::Rope;
+use super::simd::Kernels;
+use super::simd::rows::{Attend, KvCache, Rows, Scratch, Sequence};
+use super::weights::{Layer, Tensors, dequantize_row};
+use crate::engine::Batch;
+use crate::model::ModelSpec;
+
+/// A layer's rotation and window.
+struct Place {
+    rope: usize,
+    window: Option<usize>,
+}
+
+/// Activations of a step, [num_tokens, …] each.
+struct Buffers {
+    x: Rows,      // [num_tokens, hidden] residual stream
+    h: Rows,      // [num_tokens, hidden] normalised, or a branch's output
+    q: Rows,      // [num_tokens, num_heads * head_dim]
+    k: Rows,      // [num_tokens, num_kv_heads * head_dim]
+    v: Rows,      // [num_tokens, num_kv_heads * head_dim]
+    attn: Rows,   // [num_tokens, num_heads * head_dim]
+    padded: [Rows; 2], // [num_tokens, num_heads * padded head_dim] q and attention's output where heads are padded
+    gate: Rows,   // [num_tokens, ffn]
+    up: Rows,     // [num_tokens, ffn]
+    turns: Vec<Rows>, // one a rope: [num_tokens, rope_dim] cosines, sines
+    last: Rows,   // [num_sampled, hidden]
+    logits: Rows, // [num_sampled, vocab]
+    scratch: Scratch,
+}
+
+pub struct Forward {
+    kernels: &'static Kernels,
+    tensors: Tensors,
+    ropes: Vec<Rope>,
+    places: Vec<Place>,
+    cache: KvCache,
+    pool: Pool,
+    b: Buffers,
+}
+
+impl Forward {
+    pub fn new(kernels: &'static Kernels, tensors: Tensors, cache: KvCache, pool: Pool) -> Self {
+        let spec = &tensors.weights.spec;
+        let mut ropes: Vec<Rope> = Vec::new();
+        let places = (0..spec.num_layers)
+            .map(|layer| {
+                let rope = Rope::new(spec, layer, tensors.rope_freqs.as_deref());
+                let index = ropes.iter().position(|r| *r == rope).unwrap_or_else(|| {
+                    ropes.push(rope);
+                    ropes.len() - 1
+                });
+                Place { rope: index, window: spec.sliding_window.filter(|_| spec.is_windowed(layer)) }
+            })
+            .collect();
+        let (heads, kv) = (spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim);
+        let padded = || Rows::new(spec.num_heads * cache.dim);
+        let b = Buffers {
+            x: Rows::new(spec.hidden_dim),
+            h: Rows::new(spec.hidden_dim),
+            q: Rows::new(heads),
+            k: Rows::new(kv),
+            v: Rows::new(kv),
+            attn: Rows::new(heads),
+            padded: [padded(), padded()],
+            gate: Rows::new(spec.ffn_dim),
+            up: Rows::new(spec.ffn_dim),
+            turns: ropes.iter().map(|_| Rows::new(spec.rope_dim)).collect(),
+            last: Rows::new(spec.hidden_dim),
+            logits: Rows::new(spec.vocab_size),
+            scratch: Scratch::default(),
+        };
+        Self { kernels, tensors, ropes, places, cache, pool, b }
+    }
+
+    pub fn spec(&self) -> &ModelSpec {
+        &self.tensors.weights.spec
+    }
+
+    pub fn kv(&self) -> &KvCache {
+        &self.cache
+    }
+
+    /// Runs a batch whose rows have the ids `ids`; returns the logits of the sequences that sample, in their order.
+    pub fn run(&mut self, batch: &Batch, ids: &[u32]) -> &mut Rows {
+        let sequences: Vec<Sequence> = (0..batch.num_seqs())
+            .map(|i| {
+                let (from, to) = (batch.cu_seqlens_q[i] as usize, batch.cu_seqlens_q[i + 1] as usize);
+                Sequence {
+                    first_row: from,
+                    num_rows: to - from,
+                    first_position: batch.context_lens[i] as usize - (to - from),
+                    blocks: &batch.block_tables[i * batch.max_blocks..][..batch.max_blocks],
+                }
+            })
+            .collect();
+        self.embed(batch, ids);
+        for layer in 0..self.places.len() {
+            self.attention(layer, batch, &sequences);
+            self.feed_forward(layer);
+        }
+        let last: Vec<usize> = sequences.iter().zip(&batch.sample).filter(|(_, s)| **s).map(|(s, _)| s.first_row + s.num_rows - 1).collect();
+        self.head(&last)
+    }
+
+    fn embed(&mut self, batch: &Batch, ids: &[u32]) {
+        let (b, tensors) = (&mut self.b, &self.tensors);
+        let spec = &tensors.weights.spec;
+        for rows in [&mut b.x, &mut b.h, &mut b.q, &mut b.k, &mut b.v, &mut b.attn, &mut b.gate, &mut b.up] {
+            rows.resize(ids.len());
+        }
+        let scale = spec.arch.scale_embeddings.then(|| (spec.hidden_dim as f32).sqrt());
+        b.x.for_each(&mut self.pool, |i, row| {
+            dequantize_row(&tensors.weights, &tensors.token_embd, ids[i] as usize, row);
+            if let Some(scale) = scale {
+                row.iter_mut().for_each(|x| *x *= scale);
+            }
+        });
+        for (rope, turns) in self.ropes.iter().zip(&mut b.turns) {
+            turns.resize(ids.len());
+            turns.for_each(&mut self.pool, |i, row| rope.turn(batch.positions[i], row));
+        }
+    }
+
+    /// x += attention(norm(x))
+    fn attention(&mut self, index: usize, batch: &Batch, sequences: &[Sequence]) {
+        let Self { kernels, tensors, ropes, places, cache, pool, b } = self;
+        let (layer, place, weights) = (&tensors.layers[index], &places[index], &tensors.weights);
+        let spec = &weights.spec;
+        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.attn_norm, spec.norm_eps));
+        let [q, k, v] = &layer.qkv;
+        let jobs = &mut [(q.matrix(weights), &mut b.q), (k.matrix(weights), &mut b.k), (v.matrix(weights), &mut b.v)];
+        kernels.linear(pool, &mut b.scratch, &b.h, false, jobs);
+        let turns = &b.turns[place.rope];
+        let finish = |rows: &mut Rows, pool: &mut Pool, bias: &Option<Vec<f32>>, norm: &Option<Vec<f32>>, rotate: bool| {
+            if bias.is_none() && norm.is_none() && !rotate {
+                return;
+            }
+            rows.for_each(pool, |i, row| {
+                if let Some(bias) = bias {
+                    kernels.add_to(row, bias);
+                }
+                for head in row.chunks_exact_mut(spec.head_dim) {
+                    if let Some(norm) = norm {
+                        kernels.norm_in_place(head, norm, spec.norm_eps);
+                    }
+                    if rotate {
+                        ropes[place.rope].rotate(head, turns.row(i));
+                    }
+                }
+            });
+        };
+        finish(&mut b.q, pool, &layer.qkv_bias[0], &layer.q_norm, true);
+        finish(&mut b.k, pool, &layer.qkv_bias[1], &layer.k_norm, true);
+        finish(&mut b.v, pool, &layer.qkv_bias[2], &None, false);
+        cache.write(pool, index, &batch.slot_mapping, &b.k, &b.v, spec.head_dim);
+        let a =
+            Attend { cache, layer: index, num_heads: spec.num_heads, scale: spec.attn_scale, window: place.window, sequences };
+        if cache.dim == spec.head_dim {
+            kernels.attend(&b.q, &mut b.attn, pool, &a);
+        } else {
+            let [q, out] = &mut b.padded;
+            q.resize(b.q.num_rows());
+            out.resize(b.q.num_rows());
+            q.for_each(pool, |i, row| spread(b.q.row(i), spec.head_dim, row, cache.dim));
+            kernels.attend(q, out, pool, &a);
+            b.attn.for_each(pool, |i, row| spread(out.row(i), cache.dim, row, spec.head_dim));
+        }
+        let o = layer.attn_output.matrix(weights);
+        branch(kernels, pool, &mut b.scratch, (o, &b.attn), (&mut b.x, &mut b.h), (&layer.post_attn_norm, spec.norm_eps));
+    }
+
+    /// x += down(activation(gate(norm(x))) · up(norm(x)))
+    fn feed_forward(&mut self, index: usize) {
+        let Self { kernels, tensors, pool, b, .. } = self;
+        let (layer, weights): (&Layer, _) = (&tensors.layers[index], &tensors.weights);
+        let spec = &weights.spec;
+        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.ffn_norm, spec.norm_eps));
+        let jobs = &mut [(layer.ffn_gate.matrix(weights), &mut b.gate), (layer.ffn_up.matrix(weights), &mut b.up)];
+        kernels.linear(pool, &mut b.scratch, &b.h, false, jobs);
+        b.gate.for_each(pool, |i, row| kernels.gated(row, b.up.row(i), spec.arch.activation));
+        let down = layer.ffn_down.matrix(weights);
+        branch(kernels, pool, &mut b.scratch, (down, &b.gate), (&mut b.x, &mut b.h), (&layer.post_ffn_norm, spec.norm_eps));
+    }
+
+    fn head(&mut self, rows: &[usize]) -> &mut Rows {
+        let Self { kernels, tensors, pool, b, .. } = self;
+        let weights = &tensors.weights;
+        b.last.resize(rows.len());
+        b.logits.resize(rows.len());
+        b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i]), &tensors.output_norm, weights.spec.norm_eps));
+        kernels.linear(pool, &mut b.scratch, &b.last, false, &mut [(tensors.output.matrix(weights), &mut b.logits)]);
+        &mut b.logits
+    }
+}
+
+/// x += input · Wᵀ, normalised first where the architecture says so.
+fn branch(
+    kernels: &Kernels,
+    pool: &mut Pool,
+    scratch: &mut Scratch,
+    (matrix, input): (super::simd::rows::Matrix, &Rows),
+    (x, h): (&mut Rows, &mut Rows),
+    (norm, eps): (&Option<Vec<f32>>, f32),
+) {
+    let Some(norm) = norm else {
+        return kernels.linear(pool, scratch, input, true, &mut [(matrix, x)]);
+    };
+    kernels.linear(pool, scratch, input, false, &mut [(matrix, h)]);
+    h.for_each(pool, |_, row| kernels.norm_in_place(row, norm, eps));
+    x.for_each(pool, |i, row| kernels.add_to(row, h.row(i)));
+}
+
+/// Copies heads from rows of `from` floats a head to rows of `to`.
+fn spread(src: &[f32], from: usize, dst: &mut [f32], to: usize) {
+    for (src, dst) in src.chunks_exact(from).zip(dst.chunks_exact_mut(to)) {
+        let n = from.min(to);
+        dst[..n].copy_from_slice(&src[..n]);
+    }
+}

@@ -1,0 +1,68 @@
+//! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3).
+
+use crate::model::{ModelSpec, RopePairing, RopeScaling};
+
+/// The rotation of one kind of layer.
+#[derive(Clone, PartialEq)]
+pub struct Rope {
+    /// Radians a position of each pair.
+    frequencies: Vec<f64>,
+    /// Sine and cosine are multiplied by this.
+    scale: f64,
+    pairing: RopePairing,
+}
+
+impl Rope {
+    /// `factors` divide each pair's frequency (`rope_freqs.weight`).
+    pub fn new(spec: &ModelSpec, layer: usize, factors: Option<&[f32]>) -> Self {
+        let (theta, dim) = (f64::from(spec.rope_theta_of(layer)), spec.rope_dim);
+        let plain = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64) / factors.map_or(1.0, |f| f64::from(f[i]));
+        let frequencies = |f: &dyn Fn(usize) -> f64| (0..dim / 2).map(f).collect::<Vec<_>>();
+        let (frequencies, scale) = match spec.rope_scaling_of(layer) {
+            RopeScaling::None => (frequencies(&plain), 1.0),
+            RopeScaling::Linear { factor } => (frequencies(&|i| plain(i) / f64::from(factor)), 1.0),
+            RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } => {
+                // the pair that turns `beta` times within the original context
+                let pair = |beta: f32| {
+                    dim as f64 * (original_context as f64 / (f64::from(beta) * std::f64::consts::TAU)).ln() / (2.0 * theta.ln())
+                };
+                let (low, high) = (pair(beta_fast).floor().max(0.0), pair(beta_slow).ceil().min(dim as f64 - 1.0));
+                let stretched = |i: usize| {
+                    let ramp = ((i as f64 - low) / (high - low).max(0.001)).clamp(0.0, 1.0);
+                    plain(i) * (1.0 - ramp) + plain(i) / f64::from(factor) * ramp
+                };
+                (frequencies(&stretched), f64::from(attn_factor))
+            }
+        };
+        Self { frequencies, scale, pairing: spec.arch.rope }
+    }
+
+    /// Cosines and sines of a position, [pairs] each.
+    pub fn turn(&self, position: u32, out: &mut [f32]) {
+        let (cos, sin) = out.split_at_mut(self.frequencies.len());
+        for ((frequency, cos), sin) in self.frequencies.iter().zip(cos).zip(sin) {
+            let (s, c) = (f64::from(position) * frequency).sin_cos();
+            (*cos, *sin) = ((c * self.scale) as f32, (s * self.scale) as f32);
+        }
+    }
+
+    /// Rotates one head in place by what `turn` gave; elements past the rotated ones stay.
+    pub fn rotate(&self, head: &mut [f32], turn: &[f32]) {
+        let pairs = self.frequencies.len();
+        let (cos, sin) = turn.split_at(pairs);
+        match self.pairing {
+            RopePairing::Adjacent => {
+                for ((pair, c), s) in head[..2 * pairs].as_chunks_mut::<2>().0.iter_mut().zip(cos).zip(sin) {
+                    let [a, b] = *pair;
+                    *pair = [a * c - b * s, a * s + b * c];
+                }
+            }
+            RopePairing::Halves => {
+                let (first, second) = head[..2 * pairs].split_at_mut(pairs);
+                for (((a, b), c), s) in first.iter_mut().zip(second).zip(cos).zip(sin) {
+                    (*a, *b) = (*a * c - *b * s, *a * s + *b * c);
+                }
+            }
+        }
+    }
+}

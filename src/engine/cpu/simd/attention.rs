@@ -1,0 +1,179 @@
+//! Attention over the paged KV cache, a tile of query rows against one KV head.
+//!
+//! A block holds K as [kv_head][head_dim][block_size], so that 16 positions are lanes and a score needs no horizontal sum, and V
+//! as [kv_head][block_size][head_dim]. Blocks are taken in ascending order with an online softmax: a query's arithmetic depends
+//! only on its own position, never on the rows beside it.
+
+use super::{Isa, LANES};
+
+/// Query rows of a tile: they share a KV head and the passes over its blocks.
+pub const TILE: usize = 4;
+/// Positions of a step.
+const STEP: usize = 32;
+
+/// One query row: a head of a token.
+#[derive(Clone, Copy)]
+pub struct Row {
+    pub q: *const f32,
+    pub out: *mut f32,
+    /// The positions it sees: `from..to`.
+    pub from: usize,
+    pub to: usize,
+}
+
+/// What the rows of a tile share.
+#[derive(Clone, Copy)]
+pub struct Head {
+    /// This layer's K and V of block 0 and this KV head; blocks are `block_stride` floats apart.
+    pub k: *const f32,
+    pub v: *const f32,
+    pub block_stride: usize,
+    pub block_table: *const u32,
+    /// A multiple of 16.
+    pub block_size: usize,
+    /// A multiple of 16 unless the tail path is taken.
+    pub head_dim: usize,
+    pub scale: f32,
+}
+
+pub type AttentionFn = unsafe fn(&Head, &[Row]);
+
+struct Softmax {
+    max: f32,
+    sum: [f32; LANES],
+}
+
+/// Scores of up to `TILE` rows for `n` vectors of 16 positions from `k` on.
+#[inline(always)]
+unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Row], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
+    let mut acc = [[I::zero(); 2]; R];
+    for d in 0..h.head_dim {
+        let k = k.add(d * h.block_size);
+        let (k0, k1) = (I::load(k), I::load(k.add(16)));
+        for r in 0..R {
+            let q = I::splat(*rows[r].q.add(d));
+            acc[r] = [I::fma(q, k0, acc[r][0]), I::fma(q, k1, acc[r][1])];
+        }
+    }
+    let scale = I::splat(h.scale);
+    for r in 0..R {
+        I::store(out[r].as_mut_ptr(), I::mul(acc[r][0], scale));
+        I::store(out[r].as_mut_ptr().add(16), I::mul(acc[r][1], scale));
+    }
+}
+
+/// The online softmax's step: scores become weights in place; returns what earlier sums must be multiplied by.
+#[inline(always)]
+unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut Softmax) -> f32 {
+    for (i, s) in s.iter_mut().enumerate() {
+        if i < lo || i >= hi {
+            *s = f32::NEG_INFINITY;
+        }
+    }
+    let (a, b) = (I::load(s.as_ptr()), I::load(s.as_ptr().add(16)));
+    let max = state.max.max(I::reduce_max(I::max(a, b)));
+    let m = I::splat(max);
+    I::store(s.as_mut_ptr(), I::exp(I::sub(a, m)));
+    I::store(s.as_mut_ptr().add(16), I::exp(I::sub(b, m)));
+    // exp does not reach zero: a masked position must
+    for (i, s) in s.iter_mut().enumerate() {
+        if i < lo || i >= hi {
+            *s = 0.0;
+        }
+    }
+    let mut scale = [0f32; LANES];
+    I::store(scale.as_mut_ptr(), I::exp(I::splat(state.max - max)));
+    let rescale = if state.max == f32::NEG_INFINITY { 0.0 } else { scale[0] };
+    let sum = I::fma(I::load(state.sum.as_ptr()), I::splat(rescale), I::load(s.as_ptr()));
+    I::store(state.sum.as_mut_ptr(), I::add(sum, I::load(s.as_ptr().add(16))));
+    state.max = max;
+    rescale
+}
+
+/// out[r] = out[r] · rescale[r] + Σ_i p[r][i] · v[i] over positions lo..hi, D vectors of the head at a time.
+#[inline(always)]
+unsafe fn values<I: Isa, const R: usize, const D: usize>(
+    h: &Head,
+    rows: &[Row],
+    v: *const f32,
+    p: &[[f32; STEP]; TILE],
+    rescale: &[f32; TILE],
+    range: (usize, usize),
+) {
+    let mut d = 0;
+    while d < h.head_dim {
+        let mut acc = [[I::zero(); D]; R];
+        for r in 0..R {
+            for c in 0..D {
+                acc[r][c] = I::mul(I::load(rows[r].out.add(d + 16 * c)), I::splat(rescale[r]));
+            }
+        }
+        for i in range.0..range.1 {
+            let v = v.add(i * h.head_dim + d);
+            for c in 0..D {
+                let v = I::load(v.add(16 * c));
+                for r in 0..R {
+                    acc[r][c] = I::fma(I::splat(p[r][i]), v, acc[r][c]);
+                }
+            }
+        }
+        for r in 0..R {
+            for c in 0..D {
+                I::store(rows[r].out.add(d + 16 * c), acc[r][c]);
+            }
+        }
+        d += 16 * D;
+    }
+}
+
+#[inline(always)]
+unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Row]) {
+    let mut state = [const { Softmax { max: f32::NEG_INFINITY, sum: [0.0; LANES] } }; R];
+    let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
+    let to = rows.iter().map(|r| r.to).max().unwrap_or(0);
+    for row in rows {
+        std::slice::from_raw_parts_mut(row.out, h.head_dim).fill(0.0);
+    }
+    let mut s = [[0f32; STEP]; TILE];
+    for start in (from..to).step_by(STEP) {
+        let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
+        let offset = start % h.block_size;
+        scores::<I, R>(h, rows, h.k.add(block + offset), &mut s);
+        let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
+        for r in 0..R {
+            let lo = rows[r].from.saturating_sub(start).min(STEP);
+            let hi = rows[r].to.saturating_sub(start).min(STEP);
+            if lo < hi {
+                rescale[r] = weigh::<I>(&mut s[r], lo, hi, &mut state[r]);
+                range = (range.0.min(lo), range.1.max(hi));
+            } else {
+                s[r] = [0.0; STEP];
+            }
+        }
+        let v = h.v.add(block + offset * h.head_dim);
+        if h.head_dim % 64 == 0 {
+            values::<I, R, 4>(h, rows, v, &s, &rescale, range);
+        } else {
+            values::<I, R, 1>(h, rows, v, &s, &rescale, range);
+        }
+    }
+    for (row, state) in rows.iter().zip(&state) {
+        let scale = I::splat(1.0 / I::reduce_add(I::load(state.sum.as_ptr())));
+        for d in (0..h.head_dim).step_by(16) {
+            I::store(row.out.add(d), I::mul(I::load(row.out.add(d)), scale));
+        }
+    }
+}
+
+/// # Safety
+/// Rows and head describe live memory; at most `TILE` rows; each row sees at least one position; `head_dim` is a multiple of 16.
+#[inline(always)]
+pub unsafe fn attention<I: Isa>(h: &Head, rows: &[Row]) {
+    match rows.len() {
+        1 => tile::<I, 1>(h, rows),
+        2 => tile::<I, 2>(h, rows),
+        3 => tile::<I, 3>(h, rows),
+        4 => tile::<I, 4>(h, rows),
+        _ => {}
+    }
+}

@@ -1,0 +1,234 @@
+//! Dequantisation in AVX-512 registers. Four-bit codes index a table of 16 finished weights (`vpermps` reads the low four bits
+//! of each lane only), so a weight costs one shuffle, whatever its scale and offset.
+//! Rounding follows the scalar dequantisers step by step: the bits are equal, and `tests` hold them to it.
+
+use std::arch::x86_64::*;
+
+use super::avx512::Avx512;
+use super::{Dequant, Isa};
+
+type V = __m512;
+
+/// Every half as float32. A scale from here is a memory operand, broadcast by the load unit; converting it takes three
+/// operations of the vector units, which are the bottleneck of a decode step.
+#[allow(long_running_const_eval)]
+static HALVES: [f32; 1 << 16] = {
+    let mut table = [0f32; 1 << 16];
+    let mut i = 0;
+    while i < table.len() {
+        table[i] = crate::model::dequant::f16_to_f32(i as u16);
+        i += 1;
+    }
+    table
+};
+
+#[inline(always)]
+unsafe fn f16_at(p: *const u8) -> f32 {
+    *HALVES.as_ptr().add(usize::from(p.cast::<u16>().read_unaligned()))
+}
+
+/// Keeps a block's scales in memory, from where broadcasts are free; the compiler would hold them in a register and shuffle.
+#[inline(always)]
+unsafe fn in_memory<T>(scales: &mut T) {
+    std::arch::asm!("", in("rax") scales, options(nostack, preserves_flags));
+}
+
+#[inline(always)]
+unsafe fn iota() -> V {
+    _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.)
+}
+
+/// 16 bytes, each in a lane.
+#[inline(always)]
+unsafe fn bytes16(p: *const u8) -> __m512i {
+    _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))
+}
+
+#[inline(always)]
+unsafe fn low(table: V, bytes: __m512i) -> V {
+    _mm512_permutexvar_ps(bytes, table)
+}
+
+#[inline(always)]
+unsafe fn high(table: V, bytes: __m512i) -> V {
+    _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(bytes), table)
+}
+
+macro_rules! blocks_of_32 {
+    ($name:ident, $bytes:literal, |$p:ident| $body:expr) => {
+        pub struct $name;
+        // SAFETY: reads within the block's bytes; `dispatch` picks it only where the processor has AVX-512.
+        unsafe impl Dequant<Avx512> for $name {
+            const BLOCK: usize = 32;
+            const BYTES: usize = $bytes;
+            type State = ();
+            #[inline(always)]
+            unsafe fn state(_: *const u8) {}
+            #[inline(always)]
+            unsafe fn w32($p: *const u8, _: &(), _: usize) -> [V; 2] {
+                $body
+            }
+        }
+    };
+}
+
+blocks_of_32!(Q4_0, 18, |p| {
+    let table = Avx512::mul(Avx512::splat(f16_at(p)), Avx512::sub(iota(), Avx512::splat(8.0)));
+    let b = bytes16(p.add(2));
+    [low(table, b), high(table, b)]
+});
+
+blocks_of_32!(Q4_1, 20, |p| {
+    let table = Avx512::add(Avx512::mul(Avx512::splat(f16_at(p)), iota()), Avx512::splat(f16_at(p.add(2))));
+    let b = bytes16(p.add(4));
+    [low(table, b), high(table, b)]
+});
+
+blocks_of_32!(Q5_0, 22, |p| {
+    let d = Avx512::splat(f16_at(p));
+    let below = Avx512::mul(d, Avx512::sub(iota(), Avx512::splat(16.0)));
+    let above = Avx512::mul(d, iota());
+    five_bits(p.add(2).cast::<u32>().read_unaligned(), bytes16(p.add(6)), below, above)
+});
+
+blocks_of_32!(Q5_1, 24, |p| {
+    let (d, m) = (Avx512::splat(f16_at(p)), Avx512::splat(f16_at(p.add(2))));
+    let below = Avx512::add(Avx512::mul(d, iota()), m);
+    let above = Avx512::add(Avx512::mul(d, Avx512::add(iota(), Avx512::splat(16.0))), m);
+    five_bits(p.add(4).cast::<u32>().read_unaligned(), bytes16(p.add(8)), below, above)
+});
+
+blocks_of_32!(Q8_0, 34, |p| {
+    let d = Avx512::splat(f16_at(p));
+    [
+        Avx512::mul(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.add(2).cast())))),
+        Avx512::mul(d, _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.add(18).cast())))),
+    ]
+});
+
+blocks_of_32!(F32, 128, |p| [Avx512::load(p.cast()), Avx512::load(p.add(64).cast())]);
+
+blocks_of_32!(F16, 64, |p| {
+    [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(p.add(32).cast()))]
+});
+
+blocks_of_32!(Bf16, 64, |p| {
+    let wide = |p: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
+    [wide(p), wide(p.add(32))]
+});
+
+/// Codes of four bits and a fifth in `bits`: two tables, chosen by the fifth.
+#[inline(always)]
+unsafe fn five_bits(bits: u32, b: __m512i, below: V, above: V) -> [V; 2] {
+    let (b_low, b_high) = (b, _mm512_srli_epi32::<4>(b));
+    [
+        _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b_low, below), bits as u16, b_low, above),
+        _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b_high, below), (bits >> 16) as u16, b_high, above),
+    ]
+}
+
+/// Scales and minima of the eight sub-blocks of Q4_K and Q5_K, times the block's own.
+pub struct Scales {
+    d: [f32; 8],
+    m: [f32; 8],
+}
+
+#[inline(always)]
+unsafe fn k_scales(p: *const u8) -> Scales {
+    // twelve bytes: six low bits of scales 0-3 and minima 0-3, then four low bits of 4-7, whose two high bits sit atop the first eight
+    let s = p.add(4);
+    let a = s.cast::<u32>().read_unaligned();
+    let b = s.add(4).cast::<u32>().read_unaligned();
+    let c = s.add(8).cast::<u32>().read_unaligned();
+    let scales = u64::from(a & 0x3f3f_3f3f) | u64::from((c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030)) << 32;
+    let mins = u64::from(b & 0x3f3f_3f3f) | u64::from(((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030)) << 32;
+    let wide = |x: u64| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(x as i64)));
+    let mut out = Scales { d: [0.0; 8], m: [0.0; 8] };
+    _mm256_storeu_ps(out.d.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p)), wide(scales)));
+    _mm256_storeu_ps(out.m.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p.add(2))), wide(mins)));
+    in_memory(&mut out);
+    out
+}
+
+pub struct Q4K;
+
+// SAFETY: as for the blocks of 32.
+unsafe impl Dequant<Avx512> for Q4K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 144;
+    type State = Scales;
+    #[inline(always)]
+    unsafe fn state(p: *const u8) -> Scales {
+        k_scales(p)
+    }
+    #[inline(always)]
+    unsafe fn w32(p: *const u8, s: &Scales, j: usize) -> [V; 2] {
+        let table = Avx512::sub(Avx512::mul(Avx512::splat(s.d[j]), iota()), Avx512::splat(s.m[j]));
+        let q = p.add(16 + 32 * (j / 2));
+        let (a, b) = (bytes16(q), bytes16(q.add(16)));
+        if j % 2 == 0 { [low(table, a), low(table, b)] } else { [high(table, a), high(table, b)] }
+    }
+}
+
+pub struct Q5K;
+
+// SAFETY: as for the blocks of 32.
+unsafe impl Dequant<Avx512> for Q5K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 176;
+    type State = Scales;
+    #[inline(always)]
+    unsafe fn state(p: *const u8) -> Scales {
+        k_scales(p)
+    }
+    #[inline(always)]
+    unsafe fn w32(p: *const u8, s: &Scales, j: usize) -> [V; 2] {
+        let (d, m) = (Avx512::splat(s.d[j]), Avx512::splat(s.m[j]));
+        let below = Avx512::sub(Avx512::mul(d, iota()), m);
+        let above = Avx512::sub(Avx512::mul(d, Avx512::add(iota(), Avx512::splat(16.0))), m);
+        let fifth = _mm256_test_epi8_mask(_mm256_loadu_si256(p.add(16).cast()), _mm256_set1_epi8((1u8 << j) as i8));
+        let q = p.add(48 + 32 * (j / 2));
+        let shift = |b: __m512i| if j % 2 == 0 { b } else { _mm512_srli_epi32::<4>(b) };
+        let (a, b) = (shift(bytes16(q)), shift(bytes16(q.add(16))));
+        [
+            _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(a, below), fifth as u16, a, above),
+            _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b, below), (fifth >> 16) as u16, b, above),
+        ]
+    }
+}
+
+pub struct Q6K;
+
+// SAFETY: as for the blocks of 32.
+unsafe impl Dequant<Avx512> for Q6K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 210;
+    /// One scale for each 16 weights.
+    type State = [f32; 16];
+    #[inline(always)]
+    unsafe fn state(p: *const u8) -> [f32; 16] {
+        let mut out = [0.0; 16];
+        let scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.add(192).cast())));
+        Avx512::store(out.as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(208))), scales));
+        in_memory(&mut out);
+        out
+    }
+    #[inline(always)]
+    unsafe fn w32(p: *const u8, s: &[f32; 16], j: usize) -> [V; 2] {
+        let (half, quarter) = (j / 4, j % 4);
+        let ql = _mm256_loadu_si256(p.add(64 * half + 32 * (quarter % 2)).cast());
+        let qh = _mm256_loadu_si256(p.add(128 + 32 * half).cast());
+        let nibble = if quarter < 2 { ql } else { _mm256_srli_epi16::<4>(ql) };
+        // the two high bits move to bits 4 and 5
+        let top = match quarter {
+            0 => _mm256_slli_epi16::<4>(qh),
+            1 => _mm256_slli_epi16::<2>(qh),
+            2 => qh,
+            _ => _mm256_srli_epi16::<2>(qh),
+        };
+        let code = _mm256_or_si256(_mm256_and_si256(nibble, _mm256_set1_epi8(15)), _mm256_and_si256(top, _mm256_set1_epi8(48)));
+        let code = _mm256_sub_epi8(code, _mm256_set1_epi8(32));
+        let wide = |b: __m128i, scale: f32| Avx512::mul(Avx512::splat(scale), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)));
+        [wide(_mm256_castsi256_si128(code), s[2 * j]), wide(_mm256_extracti128_si256::<1>(code), s[2 * j + 1])]
+    }
+}

@@ -1,0 +1,97 @@
+//! Entry points with their target features, and the choice among them at run time.
+
+use super::attention::{self, AttentionFn};
+use super::linear::{self, Args, LinearFn, MAX_TILE, MicroTable, Span};
+use super::{Dequant, Isa, ops, scalar};
+use crate::model::Activation;
+
+/// The kernels of one instruction set.
+pub struct Kernels {
+    pub name: &'static str,
+    pub micro: &'static MicroTable,
+    pub attention: AttentionFn,
+    pub rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
+    pub add: unsafe fn(*mut f32, *const f32, usize),
+    pub glu: unsafe fn(*mut f32, *const f32, usize, Activation),
+    /// The linear layer of a ggml type id.
+    pub linear_of: fn(u32) -> Option<LinearFn>,
+}
+
+/// `[feature]` is what the entry points enable; `fast` has the types with dequantisers of their own, by module.
+macro_rules! kernels {
+    ($module:ident, $isa:ty, $tile:literal, [$($feature:literal)?], $fast:ident: [$($id:literal $type:ident),*], [$($slow_id:literal $slow:ident),*]) => {
+        pub mod $module {
+            use super::*;
+
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn layer<D: Dequant<$isa>>(a: &Args) {
+                linear::linear::<$isa, D>(a)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn micro<const T: usize>(w: *const f32, x: *const f32, a: &Args, span: &Span, partial: *mut f32, out: *mut f32) {
+                linear::micro::<$isa, T>(w, x, a, span, partial, out)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn attend(h: &attention::Head, rows: &[attention::Row]) {
+                attention::attention::<$isa>(h, rows)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn rmsnorm(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
+                ops::rmsnorm::<$isa>(out, x, weight, len, eps)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn add(out: *mut f32, x: *const f32, len: usize) {
+                ops::add::<$isa>(out, x, len)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn glu(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+                ops::glu::<$isa>(gate, up, len, activation)
+            }
+
+            fn by_type(id: u32) -> Option<LinearFn> {
+                Some(match id {
+                    $($id => layer::<super::super::$fast::$type>,)*
+                    $($slow_id => layer::<scalar::$slow>,)*
+                    _ => return None,
+                })
+            }
+
+            static MICRO: MicroTable = MicroTable {
+                by_tokens: [micro::<1>, micro::<2>, micro::<3>, micro::<4>, micro::<5>, micro::<{ MAX_TILE }>],
+                tile: $tile,
+            };
+            pub static KERNELS: Kernels =
+                Kernels { name: <$isa>::NAME, micro: &MICRO, attention: attend, rmsnorm, add, glu, linear_of: by_type };
+        }
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+kernels!(avx512, crate::engine::cpu::simd::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"], dequant512: [
+    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4K, 13 Q5K, 14 Q6K], [10 Q2K, 11 Q3K]);
+#[cfg(target_arch = "x86_64")]
+kernels!(avx2, crate::engine::cpu::simd::avx2::Avx2, 1, ["avx2,fma,f16c"], scalar: [
+    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K], []);
+kernels!(portable, crate::engine::cpu::simd::portable::Portable, 1, [], scalar: [
+    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K], []);
+
+/// Every set of kernels that this processor runs, the fastest first.
+pub fn available() -> Vec<&'static Kernels> {
+    let mut sets: Vec<&'static Kernels> = Vec::new();
+    #[cfg(target_arch = "x86_64")]
+    {
+        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
+        let avx512 = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vl");
+        if avx2 && avx512 {
+            sets.push(&avx512::KERNELS);
+        }
+        if avx2 {
+            sets.push(&avx2::KERNELS);
+        }
+    }
+    sets.push(&portable::KERNELS);
+    sets
+}

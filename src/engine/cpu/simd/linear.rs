@@ -1,0 +1,210 @@
+//! Quantised linear layers: rows of weights against 1 … n tokens.
+//!
+//! Every output is one accumulator of 16 lanes that takes the columns in ascending order, then one fixed tree of additions.
+//! Neither the number of tokens, nor tiles, nor threads change that order: this is what makes logits invariant.
+
+use super::{Dequant, Isa};
+
+/// Columns that are dequantised at a time when many tokens share them: a tile of them and of the tokens stays in L1.
+pub const K_CHUNK: usize = 512;
+/// Rows of a task when many tokens share them.
+pub const ROW_BLOCK: usize = 16;
+/// The most tokens of a micro-tile.
+pub const MAX_TILE: usize = 6;
+/// From this many tokens on, weights go through a buffer.
+pub const GEMM_FROM: usize = 5;
+
+/// A block of rows against all tokens: out[t * ldo + r] = Σ_k w[r, k] · x[t * ldx + k] (+ what is there, with `accumulate`).
+#[derive(Clone, Copy)]
+pub struct Args {
+    pub w: *const u8,
+    pub row_bytes: usize,
+    pub rows: usize,
+    /// A multiple of the type's block and of 32.
+    pub cols: usize,
+    pub x: *const f32,
+    pub ldx: usize,
+    pub tokens: usize,
+    pub out: *mut f32,
+    pub ldo: usize,
+    pub accumulate: bool,
+    /// At least `scratch_len(tokens)` floats of this thread's own.
+    pub scratch: *mut f32,
+    pub micro: &'static MicroTable,
+}
+
+/// 4 rows × 1 … `MAX_TILE` tokens; `tile` is the widest that keeps its accumulators in registers.
+pub struct MicroTable {
+    pub by_tokens: [MicroFn; MAX_TILE],
+    pub tile: usize,
+}
+
+/// Weights, tokens, the arguments, the span of columns, partial sums, outputs.
+pub type MicroFn = unsafe fn(*const f32, *const f32, &Args, &Span, *mut f32, *mut f32);
+
+pub type LinearFn = unsafe fn(&Args);
+
+/// Floats of scratch that a thread needs.
+pub fn scratch_len(tokens: usize) -> usize {
+    ROW_BLOCK * K_CHUNK + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
+}
+
+#[inline(always)]
+unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
+    *out = if accumulate { *out + value } else { value };
+}
+
+/// R rows × T tokens, weights dequantised in registers.
+#[inline(always)]
+unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args, row: usize, token: usize) {
+    let mut acc = [[I::zero(); T]; R];
+    let mut w = [std::ptr::null::<u8>(); R];
+    for (r, w) in w.iter_mut().enumerate() {
+        *w = a.w.add((row + r) * a.row_bytes);
+    }
+    let mut x = [std::ptr::null::<f32>(); T];
+    for (t, x) in x.iter_mut().enumerate() {
+        *x = a.x.add((token + t) * a.ldx);
+    }
+    let mut k = 0;
+    while k < a.cols {
+        for r in 0..R {
+            let state = D::state(w[r]);
+            for j in 0..D::BLOCK / 32 {
+                let [w0, w1] = D::w32(w[r], &state, j);
+                for t in 0..T {
+                    let x = x[t].add(k + 32 * j);
+                    acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+                }
+            }
+            w[r] = w[r].add(D::BYTES);
+        }
+        k += D::BLOCK;
+    }
+    for (r, acc) in acc.into_iter().enumerate() {
+        for (t, acc) in acc.into_iter().enumerate() {
+            put(a.out.add((token + t) * a.ldo + row + r), I::reduce_add(acc), a.accumulate);
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args) {
+    let mut row = 0;
+    while row + R <= a.rows {
+        fused::<I, D, R, T>(a, row, 0);
+        row += R;
+    }
+    while row < a.rows {
+        fused::<I, D, 1, T>(a, row, 0);
+        row += 1;
+    }
+}
+
+/// Where a micro-tile's accumulators begin and end.
+pub struct Span {
+    len: usize,
+    first: bool,
+    last: bool,
+}
+
+/// 4 rows × T tokens over one chunk of columns of dequantised weights.
+///
+/// # Safety
+/// The pointers are good for the tile that `a` and `span` describe.
+#[inline(always)]
+pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Args, span: &Span, partial: *mut f32, out: *mut f32) {
+    let mut acc = [[I::zero(); 4]; T];
+    if !span.first {
+        for t in 0..T {
+            for r in 0..4 {
+                acc[t][r] = I::load(partial.add((4 * t + r) * super::LANES));
+            }
+        }
+    }
+    let mut k = 0;
+    while k < span.len {
+        let w = [I::load(w.add(k)), I::load(w.add(K_CHUNK + k)), I::load(w.add(2 * K_CHUNK + k)), I::load(w.add(3 * K_CHUNK + k))];
+        for t in 0..T {
+            let x = I::load(x.add(t * a.ldx + k));
+            for r in 0..4 {
+                acc[t][r] = I::fma(w[r], x, acc[t][r]);
+            }
+        }
+        k += super::LANES;
+    }
+    for t in 0..T {
+        if span.last {
+            let mut sums = [0f32; 4];
+            I::reduce_add4(acc[t], sums.as_mut_ptr());
+            for (r, sum) in sums.into_iter().enumerate() {
+                put(out.add(t * a.ldo + r), sum, a.accumulate);
+            }
+        } else {
+            for r in 0..4 {
+                I::store(partial.add((4 * t + r) * super::LANES), acc[t][r]);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn dequantise_chunk<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out: *mut f32) {
+    let mut block = 0;
+    while block * D::BLOCK < cols {
+        let p = w.add(block * D::BYTES);
+        let state = D::state(p);
+        for j in 0..D::BLOCK / 32 {
+            let [w0, w1] = D::w32(p, &state, j);
+            let out = out.add(block * D::BLOCK + 32 * j);
+            I::store(out, w0);
+            I::store(out.add(16), w1);
+        }
+        block += 1;
+    }
+}
+
+/// Many tokens: a block of rows is dequantised chunk by chunk and multiplied in tiles of 4 rows × some tokens.
+#[inline(always)]
+unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
+    let rows = a.rows / 4 * 4;
+    let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * K_CHUNK));
+    let mut k = 0;
+    while k < a.cols {
+        let len = K_CHUNK.min(a.cols - k);
+        let span = Span { len, first: k == 0, last: k + len == a.cols };
+        for r in 0..rows {
+            dequantise_chunk::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * K_CHUNK));
+        }
+        let mut t = 0;
+        while t < a.tokens {
+            let tile = a.micro.tile.min(a.tokens - t);
+            let micro = a.micro.by_tokens[tile - 1];
+            for r in (0..rows).step_by(4) {
+                let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
+                micro(weights.add(r * K_CHUNK), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
+            }
+            t += tile;
+        }
+        k += len;
+    }
+    for row in rows..a.rows {
+        for t in 0..a.tokens {
+            fused::<I, D, 1, 1>(a, row, t);
+        }
+    }
+}
+
+/// # Safety
+/// The pointers of `a` hold what its fields say, `a.rows` ≤ `ROW_BLOCK` from `GEMM_FROM` tokens on, and the instruction set is present.
+#[inline(always)]
+pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &Args) {
+    match a.tokens {
+        0 => {}
+        1 => few::<I, D, 4, 1>(a),
+        2 => few::<I, D, 4, 2>(a),
+        3 => few::<I, D, 2, 3>(a),
+        4 => few::<I, D, 2, 4>(a),
+        _ => many::<I, D>(a),
+    }
+}

@@ -1,0 +1,94 @@
+//! Kernels over 16 float32 lanes, written once against [`Isa`] and compiled for each instruction set.
+//!
+//! Every instruction set has 16 lanes here (AVX2 pairs two registers), adds in the same order and dequantises to the same
+//! bits, so AVX2 and AVX-512 agree exactly; the portable one differs only where it has no fused multiply-add.
+//! All generic code is `inline(always)` below entry points that carry the target features.
+
+#![allow(unsafe_op_in_unsafe_fn)]
+
+#[cfg(target_arch = "x86_64")]
+pub mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub mod avx512;
+pub mod attention;
+pub mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod dequant512;
+pub mod linear;
+pub mod ops;
+pub mod portable;
+pub mod rows;
+pub mod scalar;
+
+pub use dispatch::Kernels;
+
+/// Lanes of a vector.
+pub const LANES: usize = 16;
+
+/// 16 lanes of float32 on some instruction set.
+///
+/// # Safety
+/// Its functions may only run where the instruction set is present; pointers must be good for 16 floats.
+pub unsafe trait Isa: Copy + 'static {
+    type V: Copy;
+    const NAME: &'static str;
+
+    unsafe fn splat(x: f32) -> Self::V;
+    unsafe fn load(p: *const f32) -> Self::V;
+    unsafe fn store(p: *mut f32, v: Self::V);
+    unsafe fn add(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
+    unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
+    /// a * b + c
+    unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// 2^n for integral n in [-126, 127].
+    unsafe fn pow2(n: Self::V) -> Self::V;
+    /// To the nearest integer, ties to even.
+    unsafe fn round(v: Self::V) -> Self::V;
+    /// Sums the lanes as the tree (i, i + 8), (i, i + 4), (i, i + 2), (i, i + 1).
+    unsafe fn reduce_add(v: Self::V) -> f32;
+    /// `reduce_add` of four vectors at once, with the same bits.
+    unsafe fn reduce_add4(v: [Self::V; 4], out: *mut f32);
+    unsafe fn reduce_max(v: Self::V) -> f32;
+
+    #[inline(always)]
+    unsafe fn zero() -> Self::V {
+        Self::splat(0.0)
+    }
+
+    /// e^x with a relative error below 2e-7; underflows to about 1e-38 rather than to zero.
+    #[inline(always)]
+    unsafe fn exp(x: Self::V) -> Self::V {
+        let x = Self::min(Self::max(x, Self::splat(-87.0)), Self::splat(88.0));
+        let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
+        // ln 2 in two parts (Cody and Waite), so that the reduced argument keeps its bits
+        let r = Self::fma(n, Self::splat(-0.693_359_4), x);
+        let r = Self::fma(n, Self::splat(2.121_944_4e-4), r);
+        let mut p = Self::splat(1.0 / 5040.0);
+        for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
+            p = Self::fma(p, r, Self::splat(c));
+        }
+        Self::mul(p, Self::pow2(n))
+    }
+}
+
+/// How 32 weights at a time come out of a tensor type's blocks.
+///
+/// # Safety
+/// `p` must be good for `BYTES` bytes and `j` below `BLOCK / 32`.
+pub unsafe trait Dequant<I: Isa> {
+    /// Weights a block.
+    const BLOCK: usize;
+    /// Bytes a block.
+    const BYTES: usize;
+    /// What is computed once a block: scales, or the weights themselves.
+    type State;
+    unsafe fn state(p: *const u8) -> Self::State;
+    unsafe fn w32(p: *const u8, state: &Self::State, j: usize) -> [I::V; 2];
+}
+
+#[cfg(test)]
+pub mod tests;

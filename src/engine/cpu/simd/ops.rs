@@ -1,0 +1,81 @@
+//! Element-wise and row-wise operations.
+
+use super::{Isa, LANES};
+use crate::model::Activation;
+
+/// Lanes `from..to` of a buffer in whole vectors, then a padded rest: `$body` sees the offset and how many lanes count.
+macro_rules! vectors {
+    ($len:expr, |$i:ident| $whole:block, |$j:ident| $rest:block) => {{
+        let len = $len;
+        let mut $i = 0;
+        while $i + LANES <= len {
+            $whole
+            $i += LANES;
+        }
+        for $j in $i..len {
+            $rest
+        }
+    }};
+}
+
+/// out = x / sqrt(mean(x²) + eps) · weight; `out` may be `x`.
+///
+/// # Safety
+/// The three hold `len` floats.
+#[inline(always)]
+pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
+    let mut sum = I::zero();
+    let mut tail = 0.0;
+    vectors!(len, |i| { sum = I::fma(I::load(x.add(i)), I::load(x.add(i)), sum); }, |j| { tail += *x.add(j) * *x.add(j); });
+    let scale = 1.0 / ((I::reduce_add(sum) + tail) / len as f32 + eps).sqrt();
+    let s = I::splat(scale);
+    vectors!(
+        len,
+        |i| { I::store(out.add(i), I::mul(I::mul(I::load(x.add(i)), s), I::load(weight.add(i)))); },
+        |j| { *out.add(j) = *x.add(j) * scale * *weight.add(j); }
+    );
+}
+
+/// out += x
+///
+/// # Safety
+/// Both hold `len` floats.
+#[inline(always)]
+pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
+    vectors!(len, |i| { I::store(out.add(i), I::add(I::load(out.add(i)), I::load(x.add(i)))); }, |j| { *out.add(j) += *x.add(j); });
+}
+
+/// gate = activation(gate) · up
+///
+/// # Safety
+/// Both hold `len` floats.
+#[inline(always)]
+pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+    let apply = |g: *mut f32, u: *const f32| I::store(g, I::mul(activate::<I>(I::load(g), activation), I::load(u)));
+    let mut i = 0;
+    while i + LANES <= len {
+        apply(gate.add(i), up.add(i));
+        i += LANES;
+    }
+    if i < len {
+        let (mut g, mut u) = ([0f32; LANES], [0f32; LANES]);
+        std::ptr::copy_nonoverlapping(gate.add(i), g.as_mut_ptr(), len - i);
+        std::ptr::copy_nonoverlapping(up.add(i), u.as_mut_ptr(), len - i);
+        apply(g.as_mut_ptr(), u.as_ptr());
+        std::ptr::copy_nonoverlapping(g.as_ptr(), gate.add(i), len - i);
+    }
+}
+
+#[inline(always)]
+unsafe fn activate<I: Isa>(x: I::V, activation: Activation) -> I::V {
+    // both are x · sigmoid(z): SiLU with z = x, tanh-GELU with z = 2 sqrt(2/π) (x + 0.044715 x³)
+    let z = match activation {
+        Activation::Silu => x,
+        Activation::Gelu => {
+            let cubic = I::fma(I::mul(x, x), I::mul(x, I::splat(0.044_715)), x);
+            I::mul(cubic, I::splat(1.595_769_1))
+        }
+    };
+    let e = I::exp(I::sub(I::zero(), z));
+    I::div(x, I::add(I::splat(1.0), e))
+}

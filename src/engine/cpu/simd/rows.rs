@@ -1,0 +1,284 @@
+//! Buffers of rows that begin on cache lines, and the parallel drivers over them: the safe face of the kernels.
+
+use super::attention::{Head, Row, TILE};
+use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
+use super::{Kernels, LANES};
+use crate::engine::cpu::pool::{Disjoint, Pool};
+use crate::model::Activation;
+
+#[repr(C, align(64))]
+#[derive(Clone, Copy)]
+struct Line([f32; LANES]);
+
+/// Rows of `width` floats, each on a cache line of its own; what pads a row to whole lines stays zero.
+pub struct Rows {
+    lines: Vec<Line>,
+    width: usize,
+    /// Floats from one row to the next.
+    ld: usize,
+    rows: usize,
+}
+
+impl Rows {
+    pub fn new(width: usize) -> Self {
+        let ld = width.next_multiple_of(32);
+        // rows a multiple of 4 KiB apart would share cache sets
+        let ld = if ld.is_multiple_of(1024) { ld + LANES } else { ld };
+        Self { lines: Vec::new(), width, ld, rows: 0 }
+    }
+
+    /// Makes room for `rows` rows; their contents are whatever was there.
+    pub fn resize(&mut self, rows: usize) {
+        self.rows = rows;
+        let lines = rows * self.ld / LANES;
+        if self.lines.len() < lines {
+            self.lines.resize(lines, Line([0.0; LANES]));
+        }
+    }
+
+    pub fn num_rows(&self) -> usize {
+        self.rows
+    }
+
+    fn floats(&self) -> &[f32] {
+        // SAFETY: a Line is 16 floats without padding.
+        unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.rows * self.ld) }
+    }
+
+    fn floats_mut(&mut self) -> &mut [f32] {
+        // SAFETY: as in `floats`.
+        unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.rows * self.ld) }
+    }
+
+    pub fn row(&self, i: usize) -> &[f32] {
+        &self.floats()[i * self.ld..][..self.width]
+    }
+
+    pub fn row_mut(&mut self, i: usize) -> &mut [f32] {
+        let (start, width) = (i * self.ld, self.width);
+        &mut self.floats_mut()[start..][..width]
+    }
+
+    /// Calls `f(i, row i)` on the pool's threads.
+    pub fn for_each(&mut self, pool: &mut Pool, f: impl Fn(usize, &mut [f32]) + Sync) {
+        let (ld, width, rows) = (self.ld, self.width, self.rows);
+        let all = Disjoint::new(self.floats_mut());
+        // SAFETY: each task has a row of its own.
+        pool.run(rows, &|i, _| f(i, unsafe { all.slice(i * ld, width) }));
+    }
+}
+
+/// A weight matrix as the kernels take it.
+pub struct Matrix<'a> {
+    pub bytes: &'a [u8],
+    pub kernel: LinearFn,
+    pub row_bytes: usize,
+    pub rows: usize,
+    /// Padded to a multiple of 32.
+    pub cols: usize,
+}
+
+/// Scratch space of each thread.
+#[derive(Default)]
+pub struct Scratch(Vec<Rows>);
+
+impl Scratch {
+    fn prepare(&mut self, threads: usize, floats: usize) {
+        self.0.resize_with(threads, || Rows::new(1024));
+        for rows in &mut self.0 {
+            rows.resize(floats.div_ceil(1024));
+        }
+    }
+}
+
+impl Kernels {
+    /// out = x · Wᵀ for matrices that share their input, all in one join; with `accumulate` out += x · Wᵀ.
+    pub fn linear(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &mut [(Matrix, &mut Rows)]) {
+        let tokens = x.rows;
+        if tokens == 0 {
+            return;
+        }
+        scratch.prepare(pool.num_threads(), scratch_len(tokens) + LANES);
+        let total: usize = jobs.iter().map(|(m, _)| m.rows).sum();
+        let step = (total / (pool.num_threads() * 8)).next_multiple_of(ROW_BLOCK).clamp(ROW_BLOCK, 512);
+        let mut tasks = Vec::with_capacity(total / step + jobs.len());
+        let mut outs = Vec::with_capacity(jobs.len());
+        for (i, (matrix, out)) in jobs.iter_mut().enumerate() {
+            assert!(matrix.cols <= x.ld && x.width <= matrix.cols && matrix.rows <= out.ld && out.rows == tokens, "shapes match");
+            assert!(matrix.bytes.len() >= matrix.rows * matrix.row_bytes, "a matrix has all its rows");
+            tasks.extend((0..matrix.rows).step_by(step).map(|row| (i, row, step.min(matrix.rows - row))));
+            outs.push((out.ld, Disjoint::new(out.floats_mut())));
+        }
+        let scratch: Vec<_> = scratch.0.iter_mut().map(|s| Disjoint::new(s.floats_mut())).collect();
+        let jobs = &*jobs;
+        pool.run(tasks.len(), &|task, thread| {
+            let (i, first, count) = tasks[task];
+            let (matrix, (ldo, out)) = (&jobs[i].0, outs[i]);
+            let block = if tokens < GEMM_FROM { count } else { ROW_BLOCK };
+            for row in (first..first + count).step_by(block) {
+                // SAFETY: rows of the matrix lie within its bytes and columns within the rows of x (asserted above); tasks
+                // write different columns of `out`, threads their own scratch; dispatch checked the instruction set.
+                unsafe {
+                    (matrix.kernel)(&Args {
+                        w: matrix.bytes.as_ptr().add(row * matrix.row_bytes),
+                        row_bytes: matrix.row_bytes,
+                        rows: block.min(first + count - row),
+                        cols: matrix.cols,
+                        x: x.floats().as_ptr(),
+                        ldx: x.ld,
+                        tokens,
+                        out: out.at(row),
+                        ldo,
+                        accumulate,
+                        scratch: scratch[thread].at(0),
+                        micro: self.micro,
+                    });
+                }
+            }
+        });
+    }
+
+    /// out = x / rms(x) · weight
+    pub fn norm(&self, out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
+        assert!(out.len() == x.len() && x.len() == weight.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.rmsnorm)(out.as_mut_ptr(), x.as_ptr(), weight.as_ptr(), x.len(), eps) }
+    }
+
+    pub fn norm_in_place(&self, x: &mut [f32], weight: &[f32], eps: f32) {
+        assert!(x.len() == weight.len(), "shapes match");
+        // SAFETY: as in `norm`; the kernel reads each vector before it writes it.
+        unsafe { (self.rmsnorm)(x.as_mut_ptr(), x.as_ptr(), weight.as_ptr(), x.len(), eps) }
+    }
+
+    /// out += x
+    pub fn add_to(&self, out: &mut [f32], x: &[f32]) {
+        assert!(out.len() == x.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.add)(out.as_mut_ptr(), x.as_ptr(), x.len()) }
+    }
+
+    /// gate = activation(gate) · up
+    pub fn gated(&self, gate: &mut [f32], up: &[f32], activation: Activation) {
+        assert!(gate.len() == up.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.glu)(gate.as_mut_ptr(), up.as_ptr(), up.len(), activation) }
+    }
+
+    /// Attention of one sequence's rows, whose first has position `first`, over its cached blocks.
+    pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut Pool, a: &Attend) {
+        let (heads, dim) = (a.num_heads, a.cache.dim);
+        assert!(q.width >= heads * dim && out.width >= heads * dim && q.rows == out.rows, "shapes match");
+        let group = heads / a.cache.num_kv_heads;
+        let rows_of = |s: &Sequence| s.num_rows * group;
+        // a task: some tiles of one sequence and KV head
+        let mut tasks = Vec::new();
+        for (i, s) in a.sequences.iter().enumerate() {
+            assert!(s.first_row + s.num_rows <= q.rows, "a sequence's rows are in the batch");
+            let blocks = (s.first_position + s.num_rows).div_ceil(a.cache.block_size);
+            assert!(s.blocks.len() >= blocks && s.blocks[..blocks].iter().all(|&b| (b as usize) < a.cache.num_blocks), "blocks exist");
+            for kv_head in 0..a.cache.num_kv_heads {
+                tasks.extend((0..rows_of(s)).step_by(8 * TILE).map(|row| (i, kv_head, row)));
+            }
+        }
+        let (ldq, ldo) = (q.ld, out.ld);
+        let out = Disjoint::new(out.floats_mut());
+        pool.run(tasks.len(), &|task, _| {
+            let (i, kv_head, first) = tasks[task];
+            let s = &a.sequences[i];
+            let head = a.cache.head(a.layer, kv_head, s.blocks, a.scale);
+            let end = rows_of(s).min(first + 8 * TILE);
+            for start in (first..end).step_by(TILE) {
+                let mut rows = [Row { q: std::ptr::null(), out: std::ptr::null_mut(), from: 0, to: 0 }; TILE];
+                let count = TILE.min(end - start);
+                for (r, row) in rows[..count].iter_mut().enumerate() {
+                    let (token, h) = ((start + r) / group, kv_head * group + (start + r) % group);
+                    let to = s.first_position + token + 1;
+                    let from = a.window.map_or(0, |w| to.saturating_sub(w));
+                    let at = s.first_row + token;
+                    // SAFETY: rows and heads lie within q and out (asserted above); tasks write different heads or rows.
+                    unsafe { *row = Row { q: q.floats().as_ptr().add(at * ldq + h * dim), out: out.at(at * ldo + h * dim), from, to } };
+                }
+                // SAFETY: the blocks exist (asserted above); each row sees its own position at least.
+                unsafe { (self.attention)(&head, &rows[..count]) };
+            }
+        });
+    }
+}
+
+/// A sequence's rows in a batch.
+pub struct Sequence<'a> {
+    pub first_row: usize,
+    pub num_rows: usize,
+    pub first_position: usize,
+    pub blocks: &'a [u32],
+}
+
+pub struct Attend<'a> {
+    pub cache: &'a KvCache,
+    pub layer: usize,
+    pub num_heads: usize,
+    pub scale: f32,
+    pub window: Option<usize>,
+    pub sequences: &'a [Sequence<'a>],
+}
+
+/// The paged KV cache of all layers, float32.
+pub struct KvCache {
+    k: Vec<f32>, // [layer, block, kv_head, dim, block_size]
+    v: Vec<f32>, // [layer, block, kv_head, block_size, dim]
+    pub num_blocks: usize,
+    /// A multiple of 32.
+    pub block_size: usize,
+    pub num_kv_heads: usize,
+    /// Of a head, padded to a multiple of 16 with zeros.
+    pub dim: usize,
+}
+
+impl KvCache {
+    pub fn new(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Self {
+        let dim = head_dim.next_multiple_of(LANES);
+        let floats = num_layers * num_blocks * num_kv_heads * dim * block_size;
+        // zeroed memory from the system is not resident before it is touched
+        Self { k: vec![0.0; floats], v: vec![0.0; floats], num_blocks, block_size, num_kv_heads, dim }
+    }
+
+    fn block_stride(&self) -> usize {
+        self.num_kv_heads * self.dim * self.block_size
+    }
+
+    fn head(&self, layer: usize, kv_head: usize, blocks: &[u32], scale: f32) -> Head {
+        let start = layer * self.num_blocks * self.block_stride() + kv_head * self.dim * self.block_size;
+        Head {
+            k: self.k[start..].as_ptr(),
+            v: self.v[start..].as_ptr(),
+            block_stride: self.block_stride(),
+            block_table: blocks.as_ptr(),
+            block_size: self.block_size,
+            head_dim: self.dim,
+            scale,
+        }
+    }
+
+    /// Writes each row's K and V ([num_kv_heads, head_dim]) to its slot.
+    pub fn write(&mut self, pool: &mut Pool, layer: usize, slots: &[u32], k: &Rows, v: &Rows, head_dim: usize) {
+        let (stride, size, dim, heads) = (self.block_stride(), self.block_size, self.dim, self.num_kv_heads);
+        assert!(slots.iter().all(|&s| (s as usize) < self.num_blocks * size), "slots exist");
+        let layer = layer * self.num_blocks * stride;
+        let (cache_k, cache_v) = (Disjoint::new(&mut self.k), Disjoint::new(&mut self.v));
+        pool.run(slots.len(), &|t, _| {
+            let (block, offset) = (slots[t] as usize / size, slots[t] as usize % size);
+            for h in 0..heads {
+                let start = layer + block * stride + h * dim * size;
+                let (k, v) = (&k.row(t)[h * head_dim..][..head_dim], &v.row(t)[h * head_dim..][..head_dim]);
+                // SAFETY: rows go to slots of their own, as the scheduler hands each slot out once a step (checked on entry of the step).
+                unsafe {
+                    cache_v.slice(start + offset * dim, head_dim).copy_from_slice(v);
+                    for (d, k) in k.iter().enumerate() {
+                        *cache_k.at(start + d * size + offset) = *k;
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,57 @@
+//! The exact scalar dequantisers as [`Dequant`]: every type on every instruction set, vectorised by the compiler
+//! where the entry point enables it.
+
+use super::{Dequant, Isa};
+use crate::model::dequant;
+
+macro_rules! scalar {
+    ($name:ident, $block:literal, $bytes:literal, $function:path) => {
+        pub struct $name;
+        // SAFETY: reads the block's bytes only.
+        unsafe impl<I: Isa> Dequant<I> for $name {
+            const BLOCK: usize = $block;
+            const BYTES: usize = $bytes;
+            type State = [f32; $block];
+            #[inline(always)]
+            unsafe fn state(p: *const u8) -> [f32; $block] {
+                let mut out = [0.0; $block];
+                $function(&*p.cast::<[u8; $bytes]>(), &mut out);
+                out
+            }
+            #[inline(always)]
+            unsafe fn w32(_: *const u8, state: &[f32; $block], j: usize) -> [I::V; 2] {
+                let p = state.as_ptr().add(32 * j);
+                [I::load(p), I::load(p.add(16))]
+            }
+        }
+    };
+}
+
+macro_rules! thirty_two {
+    ($name:ident, $bytes:literal, $one:expr) => {
+        #[inline(always)]
+        fn $name(block: &[u8; 32 * $bytes], out: &mut [f32; 32]) {
+            for (src, dst) in block.as_chunks::<$bytes>().0.iter().zip(out.as_chunks_mut::<1>().0) {
+                $one(src, dst);
+            }
+        }
+    };
+}
+
+thirty_two!(f32_32, 4, dequant::f32);
+thirty_two!(f16_32, 2, dequant::f16);
+thirty_two!(bf16_32, 2, dequant::bf16);
+
+scalar!(F32, 32, 128, f32_32);
+scalar!(F16, 32, 64, f16_32);
+scalar!(Bf16, 32, 64, bf16_32);
+scalar!(Q4_0, 32, 18, dequant::q4_0);
+scalar!(Q4_1, 32, 20, dequant::q4_1);
+scalar!(Q5_0, 32, 22, dequant::q5_0);
+scalar!(Q5_1, 32, 24, dequant::q5_1);
+scalar!(Q8_0, 32, 34, dequant::q8_0);
+scalar!(Q2K, 256, 84, dequant::q2_k);
+scalar!(Q3K, 256, 110, dequant::q3_k);
+scalar!(Q4K, 256, 144, dequant::q4_k);
+scalar!(Q5K, 256, 176, dequant::q5_k);
+scalar!(Q6K, 256, 210, dequant::q6_k);

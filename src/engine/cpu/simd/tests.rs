@@ -1,0 +1,157 @@
+//! Every instruction set against exact arithmetic, and every number of tokens against one, on bits.
+
+use super::dispatch::available;
+use super::linear::{Args, ROW_BLOCK, scratch_len};
+use super::{Kernels, LANES};
+use crate::model::{QUANTS, Quant};
+
+/// A small deterministic generator (splitmix64).
+pub struct Random(pub u64);
+
+impl Random {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn float(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
+    }
+
+    /// Blocks of random codes under small finite scales.
+    pub fn blocks(&mut self, quant: &Quant, n: usize) -> Vec<u8> {
+        let mut out: Vec<u8> = (0..n * quant.block_bytes).map(|_| self.next() as u8).collect();
+        for block in out.chunks_exact_mut(quant.block_bytes) {
+            let halves: &[usize] = match quant.name {
+                "Q4_0" | "Q5_0" | "Q8_0" => &[0],
+                "Q4_1" | "Q5_1" | "Q4_K" | "Q5_K" => &[0, 2],
+                "Q2_K" => &[80, 82],
+                "Q3_K" => &[108],
+                "Q6_K" => &[208],
+                _ => &[],
+            };
+            for &at in halves {
+                block[at + 1] = block[at + 1] & 0x83 | 0x20;
+            }
+            match quant.name {
+                "F32" => block.copy_from_slice(&self.float().to_le_bytes()),
+                "F16" => block.copy_from_slice(&half::f16::from_f32(self.float()).to_le_bytes()),
+                "BF16" => block.copy_from_slice(&half::bf16::from_f32(self.float()).to_le_bytes()),
+                _ => {}
+            }
+        }
+        out
+    }
+}
+
+struct Case {
+    w: Vec<u8>,
+    x: Vec<f32>,
+    /// Floats to skip, so that the first row of `x` begins a cache line.
+    skip: usize,
+    rows: usize,
+    cols: usize,
+    row_bytes: usize,
+}
+
+impl Case {
+    fn new(quant: &Quant, rows: usize, cols: usize, tokens: usize, seed: u64) -> Self {
+        let mut random = Random(seed);
+        let w = random.blocks(quant, rows * cols / quant.block_size);
+        let x: Vec<f32> = (0..tokens * cols + 16).map(|_| random.float()).collect();
+        let skip = x.as_ptr().align_offset(64);
+        Self { w, x, skip, rows, cols, row_bytes: quant.row_bytes(cols) }
+    }
+
+    /// The product [tokens, rows], `tokens` taken at once.
+    fn run(&self, kernels: &Kernels, quant: &Quant, from: usize, tokens: usize) -> Vec<f32> {
+        let mut out = vec![f32::NAN; tokens * self.rows];
+        let mut scratch = vec![0f32; scratch_len(tokens) + LANES];
+        let linear = (kernels.linear_of)(quant.id).expect("every type has a kernel");
+        for row in (0..self.rows).step_by(ROW_BLOCK) {
+            let args = Args {
+                w: self.w[row * self.row_bytes..].as_ptr(),
+                row_bytes: self.row_bytes,
+                rows: ROW_BLOCK.min(self.rows - row),
+                cols: self.cols,
+                x: self.x[self.skip + from * self.cols..].as_ptr(),
+                ldx: self.cols,
+                tokens,
+                out: out[row..].as_mut_ptr(),
+                ldo: self.rows,
+                accumulate: false,
+                scratch: scratch.as_mut_ptr(),
+                micro: kernels.micro,
+            };
+            // SAFETY: `available` named the instruction set; the buffers have the sizes that the arguments say.
+            unsafe { linear(&args) };
+        }
+        out
+    }
+}
+
+#[test]
+fn linear_is_right_and_invariant() {
+    for quant in QUANTS {
+        for (rows, cols) in [(37, 256), (16, 1280), (5, 768)] {
+            let case = Case::new(quant, rows, cols, 23, 7);
+            let mut w = vec![0f32; rows * cols];
+            (quant.dequantize)(&case.w, &mut w);
+            for kernels in available() {
+                let alone: Vec<f32> = (0..23).flat_map(|t| case.run(kernels, quant, t, 1)).collect();
+                for t in 0..23 {
+                    for r in 0..rows {
+                        let terms = || w[r * cols..][..cols].iter().zip(&case.x[case.skip + t * cols..]).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                        let (exact, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                        let got = f64::from(alone[t * rows + r]);
+                        assert!((got - exact).abs() <= 1e-6 * size, "{} {} {rows}x{cols}: {got} {exact}", kernels.name, quant.name);
+                    }
+                }
+                for (from, tokens) in [(0, 23), (3, 2), (1, 3), (4, 4), (2, 5), (0, 6), (5, 7), (1, 13)] {
+                    let together = case.run(kernels, quant, from, tokens);
+                    let same = together.iter().zip(&alone[from * rows..]).all(|(a, b)| a.to_bits() == b.to_bits());
+                    assert!(same, "{} {}: {tokens} tokens at once differ from one by one", kernels.name, quant.name);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn wide_instruction_sets_agree_on_bits() {
+    let sets: Vec<_> = available().into_iter().filter(|k| k.name != "portable").collect();
+    for quant in QUANTS {
+        let case = Case::new(quant, 16, 512, 9, 3);
+        for pair in sets.windows(2) {
+            let [a, b] = [pair[0], pair[1]].map(|k| case.run(k, quant, 0, 9).iter().map(|x| x.to_bits()).collect::<Vec<_>>());
+            assert_eq!(a, b, "{}", quant.name);
+        }
+    }
+}
+
+/// `cargo test --release -- --ignored --nocapture linear_speed`: one thread's GB/s at 1 token, GFLOP/s at 256.
+#[test]
+#[ignore = "a measurement"]
+fn linear_speed() {
+    for kernels in available() {
+        for quant in QUANTS {
+            let (rows, cols) = (1536, 1536);
+            let case = Case::new(quant, rows, cols, 256, 1);
+            let time = |tokens: usize, reps: usize| {
+                let mut best = f64::MAX;
+                for _ in 0..reps {
+                    let start = std::time::Instant::now();
+                    std::hint::black_box(case.run(kernels, quant, 0, tokens));
+                    best = best.min(start.elapsed().as_secs_f64());
+                }
+                best
+            };
+            let gb = case.w.len() as f64 / time(1, 20) / 1e9;
+            let gflop = |t: usize, n| 2.0 * (rows * cols * t) as f64 / time(t, n) / 1e9;
+            let (g4, g8, g256) = (gflop(4, 8), gflop(8, 8), gflop(256, 4));
+            println!("{:9} {:5} {gb:6.1} GB/s  {g4:6.1} {g8:6.1} {g256:6.1} GFLOP/s at 4, 8, 256", kernels.name, quant.name);
+        }
+    }
+}
