@@ -1,6 +1,5 @@
 //! Prometheus metrics: names, units and buckets in one place.
 
-<<<<<<< HEAD
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
@@ -21,9 +20,6 @@ pub fn registry() -> &'static Registry {
     static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
     &REGISTRY
 }
-=======
-use prometheus::{Gauge, Histogram, IntCounter, IntCounterVec, IntGauge};
->>>>>>> main
 
 /// What one model's engine thread reports; handles of the process-wide registry, labelled `model_name`.
 pub struct ModelMetrics {
@@ -49,7 +45,6 @@ pub struct ModelMetrics {
 
 impl ModelMetrics {
     /// Handles for a model; calling it again for the same name gives the same series.
-<<<<<<< HEAD
     pub fn for_model(model_name: &str) -> Arc<Self> {
         static MODELS: LazyLock<Mutex<HashMap<String, Arc<ModelMetrics>>>> = LazyLock::new(Default::default);
         let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -82,11 +77,6 @@ impl ModelMetrics {
             request_prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens of a request", TOKEN_BUCKETS),
             request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
         }
-=======
-    pub fn for_model(model_name: &str) -> std::sync::Arc<Self> {
-        let _ = model_name;
-        todo!()
->>>>>>> main
     }
 }
 

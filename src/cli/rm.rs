@@ -1,11 +1,65 @@
-//! `penstock rm`
+//! `penstock rm`: removes models from the store.
 
 use std::path::Path;
 
+use super::list::{human, print};
+use crate::config::{Config, ModelEntry, Overrides, Source, find_model};
+use crate::registry::Store;
+
 #[derive(clap::Args, Debug)]
-pub struct Args {}
+#[command(after_help = "Examples:
+  penstock rm smollm2:135m
+
+What an unfinished pull left goes too. A model that is a file of your own is never deleted.")]
+pub struct Args {
+    /// Ids or aliases
+    #[arg(required = true, value_name = "MODEL")]
+    models: Vec<String>,
+}
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let _ = (args, config);
-    anyhow::bail!("not built yet")
+    let config = Config::load(config, &Overrides::default())?;
+    let store = Store::new(&config.server.models_dir);
+    for name in &args.models {
+        let id = stored_id(&store, &config.models, name)?;
+        match store.remove(&id)? {
+            Some(freed) => print(&format!("{id} removed, {} freed\n", human(freed)))?,
+            None => anyhow::bail!("`{id}` is not on disk"),
+        }
+    }
+    Ok(())
+}
+
+/// The id under which the store would have it: of the catalogue, or of a model that the catalogue no longer has.
+fn stored_id(store: &Store, models: &[ModelEntry], name: &str) -> anyhow::Result<String> {
+    match find_model(models, name) {
+        Some(ModelEntry { source: Source::File { path }, .. }) => {
+            anyhow::bail!("`{name}` is a file of your own, not Penstock's to delete: {}", path.display())
+        }
+        Some(entry) => Ok(entry.id.clone()),
+        None => match store.list().into_iter().find(|manifest| manifest.id == name) {
+            Some(manifest) => Ok(manifest.id),
+            None => anyhow::bail!("there is no model `{name}` on disk or in the catalogue (`penstock list`)"),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_the_stores_own_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(dir.path());
+        let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
+        let surroundings = crate::config::Surroundings { env, ..Default::default() };
+        let mut models = Config::load_from(&surroundings, &Overrides::default()).unwrap().models;
+        assert_eq!(stored_id(&store, &models, "smollm2").unwrap(), "smollm2:135m");
+        models[0].source = Source::File { path: "/own.gguf".into() };
+        assert!(stored_id(&store, &models, "smollm2").unwrap_err().to_string().contains("/own.gguf"));
+        for name in ["../..", "", ".locks", "/"] {
+            assert!(stored_id(&store, &models, name).unwrap_err().to_string().contains("no model"));
+        }
+    }
 }

@@ -73,7 +73,8 @@ pub(super) fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result
     let mut merged = Merged::new()?;
     for path in files(surroundings)? {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(&path).map_err(|error| ConfigError::File { origin: origin.clone(), fault: error.to_string() })?;
+        let text =
+            std::fs::read_to_string(&path).map_err(|error| ConfigError::File { origin: origin.clone(), fault: error.to_string() })?;
         merged.file(&origin, &text)?;
     }
     merged.environment(&surroundings.env)?;
@@ -154,8 +155,16 @@ impl Merged {
             let Some((section, key)) = path.split_once("__") else {
                 return Err(self.unknown(&origin, &path.replace("__", ".")));
             };
-            let is_list = self.sections.get(section).and_then(|section| section.get(key)).is_some_and(|value| matches!(value.kind, ValueKind::Array(_)));
-            let value = if is_list { list(text.split(',').map(str::trim).filter(|item| !item.is_empty())) } else { Value::new(None, text.as_str()) };
+            let is_list = self
+                .sections
+                .get(section)
+                .and_then(|section| section.get(key))
+                .is_some_and(|value| matches!(value.kind, ValueKind::Array(_)));
+            let value = if is_list {
+                list(text.split(',').map(str::trim).filter(|item| !item.is_empty()))
+            } else {
+                Value::new(None, text.as_str())
+            };
             self.set(Setting { origin: &origin, section, key: &key.replace("__", "."), value })?;
         }
         Ok(())
@@ -164,7 +173,8 @@ impl Merged {
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
         let Overrides { host, port, models, backend, threads, context } = overrides;
         let mut flags = Vec::new();
-        let mut flag = |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));
+        let mut flag =
+            |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));
         flag("--host", "server", "host", host.map(|host| Value::new(None, host.to_string())));
         flag("--port", "server", "port", port.map(|port| Value::new(None, u64::from(port))));
         flag("--model", "server", "default_models", (!models.is_empty()).then(|| list(models.iter().map(String::as_str))));
@@ -192,7 +202,7 @@ impl Merged {
 
     fn section<T: DeserializeOwned>(&self, name: &str) -> Result<T, String> {
         let table = self.sections.get(name).cloned().unwrap_or_default();
-        Value::new(None, table).try_deserialize().map_err(|error| validate::plain(error))
+        Value::new(None, table).try_deserialize().map_err(validate::plain)
     }
 
     fn unknown(&self, origin: &str, key: &str) -> ConfigError {

@@ -209,21 +209,3 @@ pub struct PypiPackage {
 fn main_revision() -> String {
     "main".into()
 }
-
-/// What flags say.
-#[derive(Clone, Debug, Default)]
-pub struct Overrides {
-    pub host: Option<IpAddr>,
-    pub port: Option<u16>,
-    pub models: Vec<String>,
-    pub backend: Option<Backend>,
-    pub threads: Option<usize>,
-    pub context: Option<usize>,
-}
-
-impl Config {
-    pub fn load(file: Option<&std::path::Path>, overrides: &Overrides) -> anyhow::Result<Self> {
-        let _ = (file, overrides);
-        todo!()
-    }
-}

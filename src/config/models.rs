@@ -103,7 +103,11 @@ fn check_name(name: &str) -> Result<(), String> {
         && name.starts_with(|c: char| c.is_ascii_alphanumeric())
         && name.chars().all(|c| c.is_ascii_alphanumeric() || "._-:/@".contains(c))
         && name.split('/').all(|part| !part.is_empty() && part != "." && part != "..");
-    if shape { Ok(()) } else { Err(format!("the name {name:?} must begin with a letter or digit and hold only letters, digits and . _ - : / @")) }
+    if shape {
+        Ok(())
+    } else {
+        Err(format!("the name {name:?} must begin with a letter or digit and hold only letters, digits and . _ - : / @"))
+    }
 }
 
 fn check_package(package: &PypiPackage) -> Result<(), String> {

@@ -12,8 +12,11 @@ struct Scene {
 impl Scene {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let surroundings =
-            Surroundings { dir: dir.path().to_owned(), file: None, env: vec![("HOME".into(), "/home/u".into()), ("OTHER".into(), "x".into())] };
+        let surroundings = Surroundings {
+            dir: dir.path().to_owned(),
+            file: None,
+            env: vec![("HOME".into(), "/home/u".into()), ("OTHER".into(), "x".into())],
+        };
         Self { dir, surroundings }
     }
 
@@ -189,7 +192,10 @@ fn models_are_merged_by_id() {
 fn bad_models_are_refused() {
     let model = |from: &str, to: &str| Scene::new().file("x.toml", &MINE.replace(from, to)).error();
     names(&Scene::new().file("x.toml", &MINE.repeat(2)).error(), &["x.toml", "`mine`", "twice"]);
-    names(&Scene::new().file("x.toml", &(MINE.to_owned() + "aliases = ['gemma3']")).error(), &["gemma3:270m", "built-in catalogue", "x.toml"]);
+    names(
+        &Scene::new().file("x.toml", &(MINE.to_owned() + "aliases = ['gemma3']")).error(),
+        &["gemma3:270m", "built-in catalogue", "x.toml"],
+    );
     for id in ["../x", "a/../b", "/a", "a//b", "a b", "", ".hidden", "a\\\\b"] {
         names(&model("mine", id), &["x.toml", "must begin with"]);
     }
@@ -213,7 +219,13 @@ fn bad_models_are_refused() {
 #[test]
 fn files_with_the_built_in_names_are_not_read() {
     let junk = "[nonsense]\nx = 1";
-    Scene::new().file("default.toml", junk).file("catalogue.toml", junk).file("example.toml", junk).file(".hidden.toml", junk).file("x.txt", junk).config();
+    Scene::new()
+        .file("default.toml", junk)
+        .file("catalogue.toml", junk)
+        .file("example.toml", junk)
+        .file(".hidden.toml", junk)
+        .file("x.txt", junk)
+        .config();
 }
 
 #[test]

@@ -96,14 +96,26 @@ impl Registry {
         let mut served: Vec<Served> = Vec::new();
         for name in serve {
             let entry = catalogue::resolve(config, name)?;
-            if let Some(other) = served.iter().find(|other| other.answers_to(&entry.id) || entry.aliases.iter().any(|alias| other.answers_to(alias))) {
-                anyhow::ensure!(other.entry.source == entry.source, "`{name}` and `{}` have the same name", catalogue::describe(&other.entry.source));
+            if let Some(other) =
+                served.iter().find(|other| other.answers_to(&entry.id) || entry.aliases.iter().any(|alias| other.answers_to(alias)))
+            {
+                anyhow::ensure!(
+                    other.entry.source == entry.source,
+                    "`{name}` and `{}` have the same name",
+                    catalogue::describe(&other.entry.source)
+                );
                 continue;
             }
             let slot = Slot::new(|model: &LoadedModel| model.handle.is_alive(), |model: &LoadedModel| model.handle.stop());
             served.push(Served { eager: entry.eager || served.is_empty(), entry, slot });
         }
-        Ok(Arc::new(Self { config: config.clone(), store: Store::new(&config.server.models_dir), served, started: unix_seconds(SystemTime::now()), load }))
+        Ok(Arc::new(Self {
+            config: config.clone(),
+            store: Store::new(&config.server.models_dir),
+            served,
+            started: unix_seconds(SystemTime::now()),
+            load,
+        }))
     }
 
     /// Fetches what is missing (progress on stderr) and loads the eager models; blocking.

@@ -205,7 +205,10 @@ mod tests {
     fn waiters_hear_of_a_failure() {
         let slot = slot();
         let (go, first) = slow_load(&slot);
-        let waiter = { let slot = slot.clone(); std::thread::spawn(move || slot.get(PATIENT, || unreachable!("a second load"))) };
+        let waiter = {
+            let slot = slot.clone();
+            std::thread::spawn(move || slot.get(PATIENT, || unreachable!("a second load")))
+        };
         drop(go);
         assert!(matches!(first.join().unwrap(), Err(Unavailable::Failed(_))));
         assert!(matches!(waiter.join().unwrap(), Err(Unavailable::Failed(_))));
@@ -229,7 +232,12 @@ mod tests {
         assert!(fake.stopped.load(SeqCst) && ready.peek().is_none());
         assert_eq!(ready.get(PATIENT, || unreachable!("a load after stop")).err(), Some(stopping()));
         static STOPS: AtomicUsize = AtomicUsize::new(0);
-        let loading = Arc::new(Slot::new(|_: &Fake| true, |_: &Fake| drop(STOPS.fetch_add(1, SeqCst))));
+        let loading = Arc::new(Slot::new(
+            |_: &Fake| true,
+            |_: &Fake| {
+                STOPS.fetch_add(1, SeqCst);
+            },
+        ));
         let (go, thread) = slow_load(&loading);
         loading.stop();
         go.send(()).unwrap();

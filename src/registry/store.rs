@@ -64,9 +64,15 @@ impl Store {
         self.root.join(id.replace(':', "+").replace('/', "="))
     }
 
+    /// Where a model's file is, or would be.
+    pub fn file(&self, id: &str) -> PathBuf {
+        self.dir(id).join(MODEL)
+    }
+
     fn manifest(&self, dir: &Path) -> Option<Manifest> {
         let manifest: Manifest = serde_json::from_slice(&std::fs::read(dir.join(MANIFEST)).ok()?).ok()?;
-        let whole = self.dir(&manifest.id) == dir && std::fs::metadata(dir.join(MODEL)).is_ok_and(|meta| meta.is_file() && meta.len() == manifest.size);
+        let whole = self.dir(&manifest.id) == dir
+            && std::fs::metadata(dir.join(MODEL)).is_ok_and(|meta| meta.is_file() && meta.len() == manifest.size);
         whole.then_some(manifest)
     }
 
@@ -82,7 +88,7 @@ impl Store {
     pub fn path(&self, entry: &ModelEntry) -> Option<PathBuf> {
         match &entry.source {
             Source::File { path } => path.is_file().then(|| path.clone()),
-            _ => self.find(entry).map(|_| self.dir(&entry.id).join(MODEL)),
+            _ => self.find(entry).map(|_| self.file(&entry.id)),
         }
     }
 
@@ -116,7 +122,9 @@ impl Store {
                 progress.stage(&format!("{id} is being fetched by another process: waiting for it"));
                 file.lock().map_err(fault)?;
             }
-            (Err(std::fs::TryLockError::WouldBlock), None) => return Err(PullError::Refused(format!("{id} is being fetched by another process"))),
+            (Err(std::fs::TryLockError::WouldBlock), None) => {
+                return Err(PullError::Refused(format!("{id} is being fetched by another process")));
+            }
             (Err(std::fs::TryLockError::Error(error)), _) => return Err(fault(error)),
         }
         Ok(Lock(file))

@@ -27,17 +27,17 @@ pub struct Remote {
 pub fn fetch(remote: &Remote, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
     let client = Client::new(remote)?;
     if let Some(size) = partial.size() {
-        if partial.len() == size {
+        if partial.bytes() == size {
             return Ok(());
         }
         partial.check_room(size)?;
     }
     let mut fruitless = 0;
     loop {
-        let before = partial.len();
+        let before = partial.bytes();
         match client.attempt(partial, progress) {
             Err(PullError::Network(fault)) => {
-                fruitless = if partial.len() > before { 1 } else { fruitless + 1 };
+                fruitless = if partial.bytes() > before { 1 } else { fruitless + 1 };
                 if fruitless >= MAX_ATTEMPTS {
                     return Err(PullError::Network(fault));
                 }
@@ -89,7 +89,9 @@ impl<'a> Client<'a> {
                     return Err(PullError::Network(format!("{}: the file changed", host(&url))));
                 }
                 408 | 429 | 500..=599 => return Err(PullError::Network(format!("{} answers {status}", host(&url)))),
-                401 | 403 => return Err(PullError::Refused(format!("{url} answers {status}: it needs a token (HF_TOKEN), or an accepted licence"))),
+                401 | 403 => {
+                    return Err(PullError::Refused(format!("{url} answers {status}: it needs a token (HF_TOKEN), or an accepted licence")));
+                }
                 _ => return Err(PullError::Refused(format!("{url} answers {status}"))),
             }
         }
@@ -102,8 +104,8 @@ impl<'a> Client<'a> {
         if let Some(token) = self.remote.token.as_ref().filter(|_| at_home) {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        if let (1.., Some(etag)) = (partial.len(), partial.etag()) {
-            request = request.header(header::RANGE, format!("bytes={}-", partial.len())).header(header::IF_RANGE, etag);
+        if let (1.., Some(etag)) = (partial.bytes(), partial.etag()) {
+            request = request.header(header::RANGE, format!("bytes={}-", partial.bytes())).header(header::IF_RANGE, etag);
         }
         request.call().map_err(|error| client_fault(url, error))
     }
@@ -116,13 +118,13 @@ impl<'a> Client<'a> {
         }
         if response.status() == 200 {
             partial.restart()?;
-        } else if !text(headers, header::CONTENT_RANGE).is_some_and(|range| range.starts_with(&format!("bytes {}-", partial.len()))) {
+        } else if !text(headers, header::CONTENT_RANGE).is_some_and(|range| range.starts_with(&format!("bytes {}-", partial.bytes()))) {
             partial.restart()?;
             return Err(PullError::Network(format!("{url} sends another range than was asked for")));
         }
         let strong = text(headers, header::ETAG).filter(|etag| etag.starts_with('"')).map(str::to_owned);
         let rest = text(headers, header::CONTENT_LENGTH).and_then(|length| length.parse::<u64>().ok());
-        let total = rest.map(|rest| partial.len().saturating_add(rest));
+        let total = rest.map(|rest| partial.bytes().saturating_add(rest));
         if let (Some(expected), Some(found)) = (partial.size(), total.filter(|total| Some(*total) != partial.size())) {
             partial.discard();
             return Err(PullError::Size { expected, found: found.to_string() });
@@ -134,7 +136,9 @@ impl<'a> Client<'a> {
         }
         copy(&url, response, partial, progress)?;
         match total.or(partial.size()) {
-            Some(total) if partial.len() < total => Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.len()))),
+            Some(total) if partial.bytes() < total => {
+                Err(PullError::Network(format!("{url}: the body ends at {} of {total} bytes", partial.bytes())))
+            }
             _ => Ok(()),
         }
     }
@@ -150,7 +154,7 @@ fn copy(url: &str, response: Response<Body>, partial: &mut Partial, progress: &P
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => return Err(PullError::Network(format!("{url}: {error}"))),
         }
-        progress.set(partial.len());
+        progress.set(partial.bytes());
     }
 }
 
@@ -166,19 +170,23 @@ fn client_fault(url: &Uri, error: ureq::Error) -> PullError {
     let text = format!("cannot fetch from {}: {error}", host(url));
     match error {
         ureq::Error::Io(error) if error.kind() == ErrorKind::PermissionDenied => PullError::Refused(text),
-        ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::HostNotFound | ureq::Error::ConnectionFailed | ureq::Error::Protocol(_) => {
-            PullError::Network(text)
-        }
+        ureq::Error::Io(_)
+        | ureq::Error::Timeout(_)
+        | ureq::Error::HostNotFound
+        | ureq::Error::ConnectionFailed
+        | ureq::Error::Protocol(_) => PullError::Network(text),
         _ => PullError::Refused(text),
     }
 }
 
 fn same_origin(a: &Uri, b: &Uri) -> bool {
-    let port = |uri: &Uri| uri.port_u16().or(match uri.scheme_str() {
-        Some("https") => Some(443),
-        Some("http") => Some(80),
-        _ => None,
-    });
+    let port = |uri: &Uri| {
+        uri.port_u16().or(match uri.scheme_str() {
+            Some("https") => Some(443),
+            Some("http") => Some(80),
+            _ => None,
+        })
+    };
     a.scheme() == b.scheme() && a.host().map(str::to_ascii_lowercase) == b.host().map(str::to_ascii_lowercase) && port(a) == port(b)
 }
 
@@ -186,7 +194,11 @@ fn same_origin(a: &Uri, b: &Uri) -> bool {
 fn redirect(start: &Uri, from: &Uri, headers: &HeaderMap) -> Result<Uri, PullError> {
     let location = text(headers, header::LOCATION).ok_or_else(|| PullError::Refused(format!("{from}: a redirect without a location")))?;
     let refused = |why: &str| PullError::Refused(format!("{}: a redirect to {location:?} is refused: {why}", host(from)));
-    let target: Uri = join(from, location).parse().map_err(|_| refused("it is no url"))?;
+    let target = join(from, location);
+    if !target.starts_with("https://") && !target.starts_with("http://") {
+        return Err(refused("it is not https"));
+    }
+    let target: Uri = target.parse().map_err(|_| refused("it is no url"))?;
     if same_origin(start, &target) {
         return Ok(target);
     }

