@@ -1,0 +1,19 @@
+//! What every chunk of a response repeats.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Clone, Debug)]
+pub struct Head {
+    pub id: String,
+    /// Unix seconds.
+    pub created: u64,
+    pub model: String,
+}
+
+impl Head {
+    /// A new response's head; its id begins with `prefix`.
+    pub fn new(prefix: &str, model: &str) -> Self {
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        Self { id: format!("{prefix}-{}", uuid::Uuid::new_v4().simple()), created, model: model.into() }
+    }
+}

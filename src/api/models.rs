@@ -1,0 +1,72 @@
+//! `/v1/models`
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::convert::model_not_found;
+use super::error::ApiError;
+use super::state::AppState;
+use super::types::error::ErrorBody;
+use super::types::models::{Model, ModelList};
+use crate::registry::ModelInfo;
+
+/// Where a model's path begins.
+pub const PREFIX: &str = "/v1/models/";
+
+impl From<ModelInfo> for Model {
+    fn from(info: ModelInfo) -> Self {
+        let owned_by = "penstock".into();
+        Self { id: info.id, object: "model".into(), created: info.created, owned_by, max_model_len: info.context, loaded: info.loaded }
+    }
+}
+
+/// The models that are served
+#[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = ModelList)))]
+pub async fn list(state: web::Data<AppState>) -> HttpResponse {
+    let data = state.registry.list().into_iter().map(Model::from).collect();
+    HttpResponse::Ok().json(ModelList { object: "list".into(), data })
+}
+
+/// One model
+#[utoipa::path(get, path = "/v1/models/{id}", tag = "models", params(("id" = String, Path, description = "a model's id, percent-encoded")),
+    responses((status = 200, body = Model), (status = 404, body = ErrorBody)))]
+pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    // The router leaves %2F encoded, so the path is decoded here.
+    let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
+    let id = percent_decode(raw).ok_or_else(|| model_not_found(raw))?;
+    let info = state.registry.list().into_iter().find(|info| info.id == id);
+    let info = info.or_else(|| {
+        // An alias of a loaded model.
+        let canonical = state.registry.get_loaded(&id)?.id.clone();
+        state.registry.list().into_iter().find(|info| info.id == canonical)
+    });
+    Ok(HttpResponse::Ok().json(Model::from(info.ok_or_else(|| model_not_found(&id))?)))
+}
+
+/// None: not percent-encoded UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        out.push((digit()? * 16 + digit()?) as u8);
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent_decode;
+
+    #[test]
+    fn ids_are_decoded() {
+        assert_eq!(percent_decode("meta-llama%2FLlama%203").as_deref(), Some("meta-llama/Llama 3"));
+        assert_eq!(percent_decode("a/b").as_deref(), Some("a/b"));
+        for bad in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(percent_decode(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The listening socket, the worker threads, and the end.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use actix_web::dev::ServerHandle;
+use actix_web::middleware::from_fn;
+use actix_web::{App, HttpServer, rt, web};
+use anyhow::{Context, anyhow};
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::middleware::around;
+use super::state::AppState;
+use super::{routes, sse};
+use crate::config::Config;
+
+/// Connections that may wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// Bytes that the kernel holds for a client that does not read.
+const SEND_BUFFER: usize = 128 << 10;
+
+/// Opens the socket, so that a taken port is known before anything is downloaded or loaded.
+pub fn listen(host: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
+    let address = SocketAddr::new(host, port);
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok::<_, std::io::Error>(TcpListener::from(socket))
+    };
+    open().map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow!("{address} is in use by another process: stop it, or choose another port with --port"),
+        ErrorKind::PermissionDenied => anyhow!("{address} may not be opened by this user: choose a port from 1024 up with --port"),
+        ErrorKind::AddrNotAvailable => anyhow!("{host} is no address of this machine: choose another with --host"),
+        _ => anyhow!("{address} cannot be opened: {error}"),
+    })
+}
+
+/// Serves until a signal ends it, or `stopped` says that loading failed; blocking.
+pub fn serve(
+    config: &Config,
+    listener: TcpListener,
+    state: AppState,
+    stopped: impl Future<Output = anyhow::Error> + 'static,
+) -> anyhow::Result<()> {
+    let state = web::Data::new(state);
+    let data = state.clone();
+    let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
+    let server = HttpServer::new(move || App::new().app_data(data.clone()).wrap(from_fn(around)).configure(routes))
+        .workers(config.server.workers.max(1))
+        // Otherwise a client that has closed its connection is not noticed.
+        .h1_allow_half_closed(false)
+        .client_request_timeout(Duration::from_secs(limits.head_timeout_seconds))
+        .client_disconnect_timeout(Duration::from_secs(1))
+        .keep_alive(Duration::from_secs(75))
+        .shutdown_timeout(1)
+        .disable_signals()
+        .on_connect(|connection, _| bound_socket(connection));
+    rt::System::new().block_on(async move {
+        let server = server.listen(listener).context("the socket cannot be listened on")?.run();
+        let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        rt::spawn(shutdown(signals, state, server.handle(), drain));
+        tokio::select! {
+            result = server => Ok(result?),
+            error = stopped => Err(error),
+        }
+    })
+}
+
+/// Bounds what the kernel holds for a client, and for how long where the client takes nothing.
+fn bound_socket(connection: &dyn std::any::Any) {
+    if let Some(stream) = connection.downcast_ref::<rt::net::TcpStream>() {
+        let socket = SockRef::from(stream);
+        // Where the system does not know an option, the bounds of the stream itself still hold.
+        let _ = socket.set_send_buffer_size(SEND_BUFFER);
+        let _ = socket.set_tcp_user_timeout(Some(sse::WRITE_TIMEOUT));
+    }
+}
+
+/// First signal: refuse new requests, let the running ones end within `deadline`. Second: exit at once.
+async fn shutdown((mut term, mut int): (Signal, Signal), state: web::Data<AppState>, server: ServerHandle, deadline: Duration) {
+    either(&mut term, &mut int).await;
+    state.drain.start();
+    tracing::info!(active = state.drain.num_active(), seconds = deadline.as_secs(), "shutting down: running requests may end");
+    let end = Instant::now() + deadline;
+    let drained = async {
+        while state.drain.num_active() > 0 && Instant::now() < end {
+            rt::time::sleep(Duration::from_millis(10)).await;
+        }
+        if state.drain.num_active() > 0 {
+            tracing::warn!(active = state.drain.num_active(), "the deadline is over: running requests are cut");
+            state.drain.cut();
+            rt::time::sleep(Duration::from_millis(300)).await;
+        }
+        // Answers that were just completed are on their way to their sockets.
+        rt::time::sleep(Duration::from_millis(50)).await;
+        server.stop(true).await;
+    };
+    tokio::select! {
+        () = drained => {}
+        () = either(&mut term, &mut int) => {
+            tracing::warn!("second signal: exiting at once");
+            std::process::exit(130);
+        }
+    }
+}
+
+async fn either(term: &mut Signal, int: &mut Signal) {
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}

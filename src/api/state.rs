@@ -1,0 +1,133 @@
+//! What every HTTP worker shares.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix_web::web;
+use tokio::sync::watch;
+
+use super::error::{ApiError, Kind};
+use crate::config::{Config, Limits};
+use crate::registry::{LoadedModel, Registry};
+
+pub struct AppState {
+    pub registry: Arc<Registry>,
+    pub limits: Limits,
+    /// Silence after which a stream gets a comment.
+    pub keep_alive: Duration,
+    /// Sequences, waiting and running, beyond which a model's queue is full.
+    pub max_active: usize,
+    /// The address that is listened on: a loopback one gets requests for local names only.
+    pub host: IpAddr,
+    pub drain: Drain,
+}
+
+impl AppState {
+    pub fn new(config: &Config, registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            limits: config.limits.clone(),
+            keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
+            max_active: config.limits.max_queue + config.engine.max_running,
+            host: config.server.host,
+            drain: Drain::default(),
+        }
+    }
+
+    /// The model of a request, loaded if it is not yet.
+    pub async fn model(&self, id: &str) -> Result<Arc<LoadedModel>, ApiError> {
+        let model = match self.registry.get_loaded(id) {
+            Some(model) => model,
+            None => {
+                let (registry, id) = (self.registry.clone(), id.to_owned());
+                off_loop(move || registry.get(&id)).await??
+            }
+        };
+        if !model.handle.is_alive() {
+            return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
+        }
+        // Prompts are encoded before they are queued: a flood must be refused before it costs that.
+        if model.handle.num_active() >= self.max_active {
+            return Err(crate::serving::SubmitError::QueueFull.into());
+        }
+        Ok(model)
+    }
+}
+
+/// Runs `work` on a thread that may block.
+pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    web::block(work).await.map_err(|_| ApiError::new(Kind::Internal, "a worker thread failed"))
+}
+
+/// The end of the process's life: first new requests are refused, then those that are left are cut.
+pub struct Drain {
+    draining: AtomicBool,
+    active: AtomicUsize,
+    cut: watch::Sender<bool>,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { draining: AtomicBool::new(false), active: AtomicUsize::new(0), cut: watch::Sender::new(false) }
+    }
+}
+
+impl Drain {
+    pub fn start(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// Generations that run for a client.
+    pub fn num_active(&self) -> usize {
+        self.active.load(Ordering::SeqCst)
+    }
+
+    /// The deadline is over: every generation ends with an error.
+    pub fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Ends when [`Drain::cut`] is called.
+    pub async fn when_cut(&self) {
+        // The sender lives as long as `self`.
+        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
+    }
+}
+
+/// Counts a generation as active while it lives.
+pub struct Active(web::Data<AppState>);
+
+impl Active {
+    pub fn new(state: web::Data<AppState>) -> Self {
+        state.drain.active.fetch_add(1, Ordering::SeqCst);
+        Self(state)
+    }
+
+    pub fn state(&self) -> &AppState {
+        &self.0
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.drain.active.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[actix_web::test]
+    async fn a_cut_reaches_those_who_wait_and_those_who_come_late() {
+        let drain = Drain::default();
+        let (_, ()) = futures_util::future::join(drain.when_cut(), async { drain.cut() }).await;
+        drain.when_cut().await;
+    }
+}

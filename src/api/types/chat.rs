@@ -1,0 +1,133 @@
+//! `/v1/chat/completions`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::common::Generation;
+use super::usage::Usage;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2-135m", "messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 40}))]
+pub struct ChatRequest {
+    pub model: String,
+    pub messages: Vec<Message>,
+    /// At most this many tokens are generated. Absent: up to the end of the context.
+    #[schema(minimum = 1)]
+    pub max_completion_tokens: Option<u32>,
+    /// As `max_completion_tokens`, which wins.
+    #[schema(minimum = 1)]
+    pub max_tokens: Option<u32>,
+    /// Let the template open the assistant's turn (true unless said otherwise).
+    pub add_generation_prompt: Option<bool>,
+    /// Further variables for the model's chat template.
+    #[schema(value_type = Option<Object>)]
+    pub chat_template_kwargs: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    pub generation: Generation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    System,
+    /// Read as `system`.
+    Developer,
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Message {
+    pub role: Role,
+    pub content: Option<Content>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+}
+
+/// A text, or parts that are joined with line breaks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Part {
+    /// `text`
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatCompletion {
+    #[schema(example = "chatcmpl-6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
+    #[schema(example = "chat.completion")]
+    pub object: String,
+    /// Unix seconds.
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<ChatChoice>,
+    pub usage: Usage,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatChoice {
+    pub index: usize,
+    pub message: AssistantMessage,
+    /// Always null: not supported yet.
+    #[schema(required = true, value_type = Option<Object>)]
+    pub logprobs: Option<Value>,
+    /// `stop` or `length`
+    pub finish_reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AssistantMessage {
+    #[schema(example = "assistant")]
+    pub role: String,
+    #[schema(required = true)]
+    pub content: Option<String>,
+    /// Always null.
+    #[schema(required = true)]
+    pub refusal: Option<String>,
+}
+
+/// One server-sent event of a streamed answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatChunk {
+    pub id: String,
+    #[schema(example = "chat.completion.chunk")]
+    pub object: String,
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<ChatChunkChoice>,
+    /// Only with `stream_options.include_usage`: null but on the last chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Usage>)]
+    pub usage: Option<Option<Usage>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatChunkChoice {
+    pub index: usize,
+    pub delta: Delta,
+    #[schema(required = true, value_type = Option<Object>)]
+    pub logprobs: Option<Value>,
+    #[schema(required = true)]
+    pub finish_reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+}

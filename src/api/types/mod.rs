@@ -1,0 +1,8 @@
+//! OpenAI's JSON as types. Requests are read by [`super::convert`] field by field, so that a wrong one can be named; the types document them.
+
+pub mod chat;
+pub mod common;
+pub mod completions;
+pub mod error;
+pub mod models;
+pub mod usage;

@@ -1,0 +1,182 @@
+//! A validated request is a type: [`ValidRequest`] fits its model's context and vocabulary.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+pub use crate::logits::SamplingParams;
+use crate::registry::LoadedModel;
+use crate::scheduler::NewSequence;
+use crate::template::{ChatTemplate, RenderInput, TemplateError};
+use crate::tokenizer::Tokenizer;
+
+/// How many tokens may be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// What the context has left.
+    Rest,
+    /// At most this many, fewer where the context ends sooner: a default that nobody asked for.
+    Default(u32),
+    /// This many must fit.
+    Explicit(u32),
+}
+
+/// What the model continues.
+#[derive(Clone, Debug)]
+pub enum Prompt {
+    /// Messages for the model's chat template.
+    Chat(RenderInput),
+    /// Text as it is; control tokens' texts in it are control tokens.
+    Text(String),
+    /// Token ids as they are: no BOS is added.
+    Ids(Vec<u32>),
+}
+
+/// How to generate, before it is known whether the model can.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub sampling: SamplingParams,
+    pub budget: Budget,
+    /// Texts that end the generation.
+    pub stop: Vec<String>,
+    pub stop_token_ids: Vec<u32>,
+    /// Do not end at the model's own end tokens.
+    pub ignore_eos: bool,
+}
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum RequestError {
+    #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
+    Context { prompt: usize, wanted: u32, context: usize },
+    #[error("{field} names token {id}, but the vocabulary ends at {}", vocab_size.saturating_sub(1))]
+    Vocabulary { field: &'static str, id: u32, vocab_size: usize },
+    #[error("the prompt has no tokens")]
+    Empty,
+    #[error("the model `{0}` has no chat template: it can continue text, but not chat")]
+    NoTemplate(String),
+    #[error("{0}")]
+    Template(String),
+}
+
+impl From<TemplateError> for RequestError {
+    fn from(error: TemplateError) -> Self {
+        Self::Template(error.to_string())
+    }
+}
+
+/// A sequence that its model can run.
+pub struct ValidRequest {
+    pub model: Arc<LoadedModel>,
+    pub(super) sequence: NewSequence,
+    pub(super) stop: Vec<String>,
+}
+
+impl ValidRequest {
+    /// Renders, encodes and checks. It takes a second a megabyte: call it off the event loop.
+    pub fn new(model: Arc<LoadedModel>, prompt: Prompt, options: &Options) -> Result<Self, RequestError> {
+        let tokenizer = &model.tokenizer;
+        let vocab_size = tokenizer.vocab_size().min(model.spec.vocab_size);
+        let end_ids = if options.ignore_eos { &[] } else { tokenizer.end_ids() };
+        check_ids("stop_token_ids", options.stop_token_ids.iter().copied(), vocab_size)?;
+        check_ids("logit_bias", options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
+        let prompt = match prompt {
+            Prompt::Chat(input) => {
+                let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
+                render(template, tokenizer, input)?
+            }
+            Prompt::Text(text) => tokenizer.encode_with_bos_eos(&text, true),
+            Prompt::Ids(ids) => ids,
+        };
+        check_ids("prompt", prompt.iter().copied(), vocab_size)?;
+        let max_tokens = budget(prompt.len(), model.context, options.budget)?;
+        let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
+        stop_ids.sort_unstable();
+        stop_ids.dedup();
+        let mut params = options.sampling.clone();
+        if params.min_tokens > 0 {
+            params.suppressed.clone_from(&stop_ids);
+        }
+        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0 };
+        Ok(Self { model, sequence, stop: options.stop.clone() })
+    }
+
+    pub fn prompt(&self) -> &[u32] {
+        &self.sequence.prompt
+    }
+}
+
+fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
+    match ids.find(|id| *id as usize >= vocab_size) {
+        Some(id) => Err(RequestError::Vocabulary { field, id, vocab_size }),
+        None => Ok(()),
+    }
+}
+
+/// Messages → ids. Whatever a client wrote is shielded: only the template itself can write control tokens.
+fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput) -> Result<Vec<u32>, RequestError> {
+    if let Some(messages) = input.messages.as_array_mut() {
+        for message in messages {
+            for (name, value) in message.as_object_mut().into_iter().flatten() {
+                if name != "role" {
+                    shield(tokenizer, value);
+                }
+            }
+        }
+    }
+    input.kwargs.values_mut().for_each(|value| shield(tokenizer, value));
+    Ok(tokenizer.encode_rendered(&template.render(&input)?))
+}
+
+fn shield(tokenizer: &Tokenizer, value: &mut Value) {
+    match value {
+        Value::String(text) => *text = tokenizer.shield(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| shield(tokenizer, item)),
+        Value::Object(map) => map.values_mut().for_each(|item| shield(tokenizer, item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// Tokens that may be generated after `prompt` tokens in a context of `context`.
+fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
+    if prompt == 0 {
+        return Err(RequestError::Empty);
+    }
+    let rest = u32::try_from(context.saturating_sub(prompt)).unwrap_or(u32::MAX);
+    let (wanted, max_tokens) = match budget {
+        Budget::Rest => (1, rest),
+        Budget::Default(most) => (1, most.min(rest)),
+        Budget::Explicit(count) => (count, count),
+    };
+    if wanted > rest {
+        return Err(RequestError::Context { prompt, wanted, context });
+    }
+    Ok(max_tokens)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn explicit_budgets_must_fit() {
+        assert_eq!(budget(10, 100, Budget::Explicit(90)), Ok(90));
+        assert_eq!(budget(10, 100, Budget::Explicit(91)), Err(RequestError::Context { prompt: 10, wanted: 91, context: 100 }));
+        assert_eq!(budget(100, 100, Budget::Explicit(0)), Ok(0));
+        assert_eq!(budget(1, 100, Budget::Explicit(u32::MAX)), Err(RequestError::Context { prompt: 1, wanted: u32::MAX, context: 100 }));
+    }
+
+    #[test]
+    fn open_budgets_take_what_is_left() {
+        assert_eq!(budget(10, 100, Budget::Rest), Ok(90));
+        assert_eq!(budget(90, 100, Budget::Default(16)), Ok(10));
+        assert_eq!(budget(99, 100, Budget::Rest), Ok(1));
+        assert!(budget(100, 100, Budget::Rest).is_err() && budget(101, 100, Budget::Default(16)).is_err());
+        assert_eq!(budget(0, 100, Budget::Rest), Err(RequestError::Empty));
+    }
+
+    #[test]
+    fn ids_beyond_the_vocabulary_are_named() {
+        let error = check_ids("prompt", [0, 9, 10].into_iter(), 10).unwrap_err();
+        assert_eq!(error.to_string(), "prompt names token 10, but the vocabulary ends at 9");
+    }
+}
