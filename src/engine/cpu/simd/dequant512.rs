@@ -85,10 +85,13 @@ blocks_of_32!(Q4_1, 20, |p| {
 });
 
 blocks_of_32!(Q5_0, 22, |p| {
+    // d · (q - 16) and 16 d are exact, so adding the fifth bit's share afterwards is too; an addition leaves the shuffle unit free
     let d = Avx512::splat(f16_at(p));
-    let below = Avx512::mul(d, Avx512::sub(iota(), Avx512::splat(16.0)));
-    let above = Avx512::mul(d, iota());
-    five_bits(p.add(2).cast::<u32>().read_unaligned(), bytes16(p.add(6)), below, above)
+    let (table, fifth) = (Avx512::mul(d, Avx512::sub(iota(), Avx512::splat(16.0))), Avx512::mul(d, Avx512::splat(16.0)));
+    let bits = p.add(2).cast::<u32>().read_unaligned();
+    let b = bytes16(p.add(6));
+    let (low, high) = (low(table, b), high(table, b));
+    [_mm512_mask_add_ps(low, bits as u16, low, fifth), _mm512_mask_add_ps(high, (bits >> 16) as u16, high, fifth)]
 });
 
 blocks_of_32!(Q5_1, 24, |p| {

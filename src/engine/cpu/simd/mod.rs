@@ -54,6 +54,14 @@ pub unsafe trait Isa: Copy + 'static {
     unsafe fn reduce_add4(v: [Self::V; 4], out: *mut f32);
     unsafe fn reduce_max(v: Self::V) -> f32;
 
+    /// Asks for the cache line of an address, which need not be valid.
+    #[inline(always)]
+    unsafe fn prefetch(p: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(p.cast());
+        let _ = p;
+    }
+
     #[inline(always)]
     unsafe fn zero() -> Self::V {
         Self::splat(0.0)

@@ -51,19 +51,23 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
 /// Both hold `len` floats.
 #[inline(always)]
 pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
-    let apply = |g: *mut f32, u: *const f32| I::store(g, I::mul(activate::<I>(I::load(g), activation), I::load(u)));
     let mut i = 0;
     while i + LANES <= len {
-        apply(gate.add(i), up.add(i));
+        gate16::<I>(gate.add(i), up.add(i), activation);
         i += LANES;
     }
     if i < len {
         let (mut g, mut u) = ([0f32; LANES], [0f32; LANES]);
         std::ptr::copy_nonoverlapping(gate.add(i), g.as_mut_ptr(), len - i);
         std::ptr::copy_nonoverlapping(up.add(i), u.as_mut_ptr(), len - i);
-        apply(g.as_mut_ptr(), u.as_ptr());
+        gate16::<I>(g.as_mut_ptr(), u.as_ptr(), activation);
         std::ptr::copy_nonoverlapping(g.as_ptr(), gate.add(i), len - i);
     }
+}
+
+#[inline(always)]
+unsafe fn gate16<I: Isa>(gate: *mut f32, up: *const f32, activation: Activation) {
+    I::store(gate, I::mul(activate::<I>(I::load(gate), activation), I::load(up)));
 }
 
 #[inline(always)]
