@@ -49,8 +49,7 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
 fn open(file: &Path, backend: Backend, context: usize) -> anyhow::Result<Box<dyn Engine>> {
     ensure!(backend != Backend::Cuda, "--backend cuda: this build has no CUDA engine");
     let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
-    let options =
-        cpu::CpuOptions { threads: 0, num_blocks: context.div_ceil(32), block_size: 32, max_slots: 1, max_batch_tokens: CHUNK };
+    let options = cpu::CpuOptions { threads: 0, num_blocks: context.div_ceil(32), block_size: 32, max_slots: 1, max_batch_tokens: CHUNK };
     Ok(cpu::open(weights, &options)?)
 }
 

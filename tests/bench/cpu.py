@@ -15,21 +15,30 @@ import time
 
 
 def peer(model, prompt, gen, threads):
-    import llama_cpp
-    llm = llama_cpp.Llama(model, n_ctx=prompt + gen + 8, n_batch=512, n_ubatch=512, n_threads=threads, n_threads_batch=threads, verbose=False)
-    vocab = llm.n_vocab()
-    ids = [(i * 7919 + 17) % vocab for i in range(prompt)]
+    """Prefill and decode through the C API, as the peer's own bench does it: random ids, no sampling."""
+    import ctypes
+    import llama_cpp as l
+    l.llama_backend_init()
+    l.llama_log_set(ctypes.cast(None, l.llama_log_callback), None)
+    handle = l.llama_model_load_from_file(model.encode(), l.llama_model_default_params())
+    params = l.llama_context_default_params()
+    params.n_ctx, params.n_batch, params.n_ubatch = prompt + gen + 8, 512, 512
+    params.n_threads = params.n_threads_batch = threads
+    context = l.llama_init_from_model(handle, params)
+    vocab = l.llama_vocab_n_tokens(l.llama_model_get_vocab(handle))
+    ids = (l.llama_token * prompt)(*[(i * 7919 + 17) % vocab for i in range(prompt)])
     best = []
-    for _ in range(2):  # the first warms the page cache and the graph
-        llm.reset()
+    for _ in range(2):  # the first warms the page cache
+        l.llama_memory_clear(l.llama_get_memory(context), True)
         start = time.perf_counter()
-        llm.eval(ids)
+        assert l.llama_decode(context, l.llama_batch_get_one(ids, prompt)) == 0
+        l.llama_synchronize(context)
         prefill = time.perf_counter() - start
-        token = 17
         start = time.perf_counter()
-        for _ in range(gen):
-            llm.eval([token])
-            token = llm.sample(temp=0.0)
+        for i in range(gen):
+            one = (l.llama_token * 1)((i * 7919 + 17) % vocab)
+            assert l.llama_decode(context, l.llama_batch_get_one(one, 1)) == 0
+            l.llama_synchronize(context)
         best = [prompt / prefill, gen / (time.perf_counter() - start)]
     print(json.dumps(best))
 

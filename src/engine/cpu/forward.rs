@@ -16,18 +16,18 @@ struct Place {
 
 /// Activations of a step, [num_tokens, …] each.
 struct Buffers {
-    x: Rows,      // [num_tokens, hidden] residual stream
-    h: Rows,      // [num_tokens, hidden] normalised, or a branch's output
-    q: Rows,      // [num_tokens, num_heads * head_dim]
-    k: Rows,      // [num_tokens, num_kv_heads * head_dim]
-    v: Rows,      // [num_tokens, num_kv_heads * head_dim]
-    attn: Rows,   // [num_tokens, num_heads * head_dim]
+    x: Rows,           // [num_tokens, hidden] residual stream
+    h: Rows,           // [num_tokens, hidden] normalised, or a branch's output
+    q: Rows,           // [num_tokens, num_heads * head_dim]
+    k: Rows,           // [num_tokens, num_kv_heads * head_dim]
+    v: Rows,           // [num_tokens, num_kv_heads * head_dim]
+    attn: Rows,        // [num_tokens, num_heads * head_dim]
     padded: [Rows; 2], // [num_tokens, num_heads * padded head_dim] q and attention's output where heads are padded
-    gate: Rows,   // [num_tokens, ffn]
-    up: Rows,     // [num_tokens, ffn]
-    turns: Vec<Rows>, // one a rope: [num_tokens, rope_dim] cosines, sines
-    last: Rows,   // [num_sampled, hidden]
-    logits: Rows, // [num_sampled, vocab]
+    gate: Rows,        // [num_tokens, ffn]
+    up: Rows,          // [num_tokens, ffn]
+    turns: Vec<Rows>,  // one a rope: [num_tokens, rope_dim] cosines, sines
+    last: Rows,        // [num_sampled, hidden]
+    logits: Rows,      // [num_sampled, vocab]
     scratch: Scratch,
 }
 
@@ -101,7 +101,8 @@ impl Forward {
             self.attention(layer, batch, &sequences);
             self.feed_forward(layer);
         }
-        let last: Vec<usize> = sequences.iter().zip(&batch.sample).filter(|(_, s)| **s).map(|(s, _)| s.first_row + s.num_rows - 1).collect();
+        let last: Vec<usize> =
+            sequences.iter().zip(&batch.sample).filter(|(_, s)| **s).map(|(s, _)| s.first_row + s.num_rows - 1).collect();
         self.head(&last)
     }
 
@@ -156,8 +157,7 @@ impl Forward {
         finish(&mut b.k, pool, &layer.qkv_bias[1], &layer.k_norm, true);
         finish(&mut b.v, pool, &layer.qkv_bias[2], &None, false);
         cache.write(pool, index, &batch.slot_mapping, &b.k, &b.v, spec.head_dim);
-        let a =
-            Attend { cache, layer: index, num_heads: spec.num_heads, scale: spec.attn_scale, window: place.window, sequences };
+        let a = Attend { cache, layer: index, num_heads: spec.num_heads, scale: spec.attn_scale, window: place.window, sequences };
         if cache.dim == spec.head_dim {
             kernels.attend(&b.q, &mut b.attn, pool, &a);
         } else {

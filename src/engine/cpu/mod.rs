@@ -132,7 +132,8 @@ impl Engine for CpuEngine {
         }
         self.check(batch)?;
         for init in &batch.init {
-            let slot = self.slots.get_mut(init.slot as usize).ok_or_else(|| EngineError::InvalidBatch("a new slot does not exist".into()))?;
+            let slot =
+                self.slots.get_mut(init.slot as usize).ok_or_else(|| EngineError::InvalidBatch("a new slot does not exist".into()))?;
             *slot = Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
         }
         let ids = self.ids(batch)?;

@@ -70,9 +70,7 @@ unsafe impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn pow2(n: V) -> V {
-        let one = |n: __m256| {
-            _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127))))
-        };
+        let one = |n: __m256| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127))));
         (one(n.0), one(n.1))
     }
     #[inline(always)]

@@ -111,9 +111,7 @@ blocks_of_32!(Q8_0, 34, |p| {
 
 blocks_of_32!(F32, 128, |p| [Avx512::load(p.cast()), Avx512::load(p.add(64).cast())]);
 
-blocks_of_32!(F16, 64, |p| {
-    [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(p.add(32).cast()))]
-});
+blocks_of_32!(F16, 64, |p| { [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(p.add(32).cast()))] });
 
 blocks_of_32!(Bf16, 64, |p| {
     let wide = |p: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));

@@ -6,7 +6,7 @@
 use super::{Dequant, Isa};
 
 /// Columns that are dequantised at a time when many tokens share them: a tile of them and of the tokens stays in L1.
-pub const K_CHUNK: usize = 512;
+pub const K_CHUNK: usize = 2048;
 /// Rows of a task when many tokens share them.
 pub const ROW_BLOCK: usize = 16;
 /// How far ahead of a row's blocks memory is asked for, in bytes: past what a processor does by itself, short of leaving L1.

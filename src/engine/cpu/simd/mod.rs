@@ -6,14 +6,14 @@
 
 #![allow(unsafe_op_in_unsafe_fn)]
 
+pub mod attention;
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
-pub mod attention;
-pub mod dispatch;
 #[cfg(target_arch = "x86_64")]
 mod dequant512;
+pub mod dispatch;
 pub mod linear;
 pub mod ops;
 pub mod portable;

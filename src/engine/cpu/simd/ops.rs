@@ -26,13 +26,25 @@ macro_rules! vectors {
 pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
     let mut sum = I::zero();
     let mut tail = 0.0;
-    vectors!(len, |i| { sum = I::fma(I::load(x.add(i)), I::load(x.add(i)), sum); }, |j| { tail += *x.add(j) * *x.add(j); });
+    vectors!(
+        len,
+        |i| {
+            sum = I::fma(I::load(x.add(i)), I::load(x.add(i)), sum);
+        },
+        |j| {
+            tail += *x.add(j) * *x.add(j);
+        }
+    );
     let scale = 1.0 / ((I::reduce_add(sum) + tail) / len as f32 + eps).sqrt();
     let s = I::splat(scale);
     vectors!(
         len,
-        |i| { I::store(out.add(i), I::mul(I::mul(I::load(x.add(i)), s), I::load(weight.add(i)))); },
-        |j| { *out.add(j) = *x.add(j) * scale * *weight.add(j); }
+        |i| {
+            I::store(out.add(i), I::mul(I::mul(I::load(x.add(i)), s), I::load(weight.add(i))));
+        },
+        |j| {
+            *out.add(j) = *x.add(j) * scale * *weight.add(j);
+        }
     );
 }
 
@@ -42,7 +54,15 @@ pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, 
 /// Both hold `len` floats.
 #[inline(always)]
 pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
-    vectors!(len, |i| { I::store(out.add(i), I::add(I::load(out.add(i)), I::load(x.add(i)))); }, |j| { *out.add(j) += *x.add(j); });
+    vectors!(
+        len,
+        |i| {
+            I::store(out.add(i), I::add(I::load(out.add(i)), I::load(x.add(i))));
+        },
+        |j| {
+            *out.add(j) += *x.add(j);
+        }
+    );
 }
 
 /// gate = activation(gate) · up

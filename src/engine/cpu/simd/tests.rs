@@ -104,7 +104,9 @@ fn linear_is_right_and_invariant() {
                 let alone: Vec<f32> = (0..23).flat_map(|t| case.run(kernels, quant, t, 1)).collect();
                 for t in 0..23 {
                     for r in 0..rows {
-                        let terms = || w[r * cols..][..cols].iter().zip(&case.x[case.skip + t * cols..]).map(|(w, x)| f64::from(*w) * f64::from(*x));
+                        let terms = || {
+                            w[r * cols..][..cols].iter().zip(&case.x[case.skip + t * cols..]).map(|(w, x)| f64::from(*w) * f64::from(*x))
+                        };
                         let (exact, size) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
                         let got = f64::from(alone[t * rows + r]);
                         assert!((got - exact).abs() <= 1e-6 * size, "{} {} {rows}x{cols}: {got} {exact}", kernels.name, quant.name);
@@ -154,7 +156,10 @@ fn linear_speed() {
             let near = small.w.len() as f64 / time(&small, 1, 20) / 1e9;
             let gflop = |t: usize, n| 2.0 * (1536 * cols * t) as f64 / time(&small, t, n) / 1e9;
             let (g4, g8, g256) = (gflop(4, 8), gflop(8, 8), gflop(256, 4));
-            println!("{:9} {:5} {gb:6.1} {near:6.1} GB/s from memory, cache  {g4:6.1} {g8:6.1} {g256:6.1} GFLOP/s at 4, 8, 256", kernels.name, quant.name);
+            println!(
+                "{:9} {:5} {gb:6.1} {near:6.1} GB/s from memory, cache  {g4:6.1} {g8:6.1} {g256:6.1} GFLOP/s at 4, 8, 256",
+                kernels.name, quant.name
+            );
         }
     }
 }
