@@ -40,6 +40,7 @@ impl Map {
             Backing::Mapped => {
                 // SAFETY: the map is read-only and shared. Its bytes stay as they are while nobody writes to the file in place or
                 // truncates it, which the module's documentation makes the rule for model files: they are replaced by rename.
+                #[allow(unsafe_code)]
                 let bytes = unsafe { Mmap::map(&file)? };
                 Ok(Map { bytes, file: Some(file) })
             }

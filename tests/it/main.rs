@@ -1,4 +1,5 @@
 //! The one Rust integration binary: a module a concern.
 
+mod engine;
 mod source;
 mod tidy;

@@ -163,7 +163,7 @@ pub fn words(code: &str, word: &str) -> Vec<usize> {
     let bytes = code.as_bytes();
     let whole = |&(at, _): &(usize, &str)| {
         let end = at + word.len();
-        !(at > 0 && is_word(bytes[at - 1])) && !(end < bytes.len() && is_word(bytes[end]))
+        !(at > 0 && is_word(bytes[at - 1]) || end < bytes.len() && is_word(bytes[end]))
     };
     code.match_indices(word).filter(whole).map(|(at, _)| at).collect()
 }

@@ -1,8 +1,8 @@
 //! The forward pass: one layer loop for every architecture.
 
-use super::pool::Pool;
 use super::rope::Rope;
 use super::simd::Kernels;
+use super::simd::pool::Pool;
 use super::simd::rows::{Attend, KvCache, Rows, Scratch, Sequence};
 use super::weights::{Layer, Tensors, dequantize_row};
 use crate::engine::Batch;

@@ -1,10 +1,9 @@
 //! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
-pub mod forward;
-pub mod pool;
-pub mod rope;
+mod forward;
+mod rope;
 pub mod simd;
-pub mod weights;
+mod weights;
 
 use std::collections::HashSet;
 
@@ -12,7 +11,7 @@ use super::{Batch, Engine, EngineError, Input, KvCapacity, Sampled, StepId, Step
 use crate::logits::SlotState;
 use crate::model::{ModelSpec, Weights};
 use forward::Forward;
-use pool::Pool;
+use simd::pool::Pool;
 use simd::rows::KvCache;
 
 #[derive(Clone, Debug)]

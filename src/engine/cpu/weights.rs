@@ -29,10 +29,6 @@ impl Mat {
         Ok(Self { weight: *weight, kernel, padded })
     }
 
-    pub fn rows(&self) -> usize {
-        self.weight.rows
-    }
-
     pub fn matrix<'a>(&'a self, weights: &'a Weights) -> Matrix<'a> {
         let cols = self.weight.cols.next_multiple_of(32);
         let (bytes, row_bytes) = match &self.padded {

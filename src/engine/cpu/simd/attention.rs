@@ -151,7 +151,7 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Row]) {
             }
         }
         let v = h.v.add(block + offset * h.head_dim);
-        if h.head_dim % 64 == 0 {
+        if h.head_dim.is_multiple_of(64) {
             values::<I, R, 4>(h, rows, v, &s, &rescale, range);
         } else {
             values::<I, R, 1>(h, rows, v, &s, &rescale, range);

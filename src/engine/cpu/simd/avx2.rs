@@ -16,6 +16,11 @@ macro_rules! both {
 }
 
 #[inline(always)]
+unsafe fn pow2_half(n: __m256) -> __m256 {
+    _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127))))
+}
+
+#[inline(always)]
 unsafe fn quarter(v: V) -> __m128 {
     // lanes (i, i + 8), then (i, i + 4)
     let s = _mm256_add_ps(v.0, v.1);
@@ -70,8 +75,7 @@ unsafe impl Isa for Avx2 {
     }
     #[inline(always)]
     unsafe fn pow2(n: V) -> V {
-        let one = |n: __m256| _mm256_castsi256_ps(_mm256_slli_epi32::<23>(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127))));
-        (one(n.0), one(n.1))
+        (pow2_half(n.0), pow2_half(n.1))
     }
     #[inline(always)]
     unsafe fn round(v: V) -> V {

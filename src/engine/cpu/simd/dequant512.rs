@@ -111,12 +111,14 @@ blocks_of_32!(Q8_0, 34, |p| {
 
 blocks_of_32!(F32, 128, |p| [Avx512::load(p.cast()), Avx512::load(p.add(64).cast())]);
 
-blocks_of_32!(F16, 64, |p| { [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(p.add(32).cast()))] });
+blocks_of_32!(F16, 64, |p| [_mm512_cvtph_ps(_mm256_loadu_si256(p.cast())), _mm512_cvtph_ps(_mm256_loadu_si256(p.add(32).cast()))]);
 
-blocks_of_32!(Bf16, 64, |p| {
-    let wide = |p: *const u8| _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))));
-    [wide(p), wide(p.add(32))]
-});
+blocks_of_32!(Bf16, 64, |p| [bf16x16(p), bf16x16(p.add(32))]);
+
+#[inline(always)]
+unsafe fn bf16x16(p: *const u8) -> V {
+    _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
+}
 
 /// Codes of four bits and a fifth in `bits`: two tables, chosen by the fifth.
 #[inline(always)]
@@ -135,6 +137,11 @@ pub struct Scales {
 }
 
 #[inline(always)]
+unsafe fn bytes8(x: u64) -> __m256 {
+    _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(x as i64)))
+}
+
+#[inline(always)]
 unsafe fn k_scales(p: *const u8) -> Scales {
     // twelve bytes: six low bits of scales 0-3 and minima 0-3, then four low bits of 4-7, whose two high bits sit atop the first eight
     let s = p.add(4);
@@ -143,10 +150,9 @@ unsafe fn k_scales(p: *const u8) -> Scales {
     let c = s.add(8).cast::<u32>().read_unaligned();
     let scales = u64::from(a & 0x3f3f_3f3f) | u64::from((c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030)) << 32;
     let mins = u64::from(b & 0x3f3f_3f3f) | u64::from(((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030)) << 32;
-    let wide = |x: u64| _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(x as i64)));
     let mut out = Scales { d: [0.0; 8], m: [0.0; 8] };
-    _mm256_storeu_ps(out.d.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p)), wide(scales)));
-    _mm256_storeu_ps(out.m.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p.add(2))), wide(mins)));
+    _mm256_storeu_ps(out.d.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p)), bytes8(scales)));
+    _mm256_storeu_ps(out.m.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p.add(2))), bytes8(mins)));
     in_memory(&mut out);
     out
 }
@@ -167,7 +173,7 @@ unsafe impl Dequant<Avx512> for Q4K {
         let table = Avx512::sub(Avx512::mul(Avx512::splat(s.d[j]), iota()), Avx512::splat(s.m[j]));
         let q = p.add(16 + 32 * (j / 2));
         let (a, b) = (bytes16(q), bytes16(q.add(16)));
-        if j % 2 == 0 { [low(table, a), low(table, b)] } else { [high(table, a), high(table, b)] }
+        if j.is_multiple_of(2) { [low(table, a), low(table, b)] } else { [high(table, a), high(table, b)] }
     }
 }
 
@@ -189,13 +195,20 @@ unsafe impl Dequant<Avx512> for Q5K {
         let above = Avx512::sub(Avx512::mul(d, Avx512::add(iota(), Avx512::splat(16.0))), m);
         let fifth = _mm256_test_epi8_mask(_mm256_loadu_si256(p.add(16).cast()), _mm256_set1_epi8((1u8 << j) as i8));
         let q = p.add(48 + 32 * (j / 2));
-        let shift = |b: __m512i| if j % 2 == 0 { b } else { _mm512_srli_epi32::<4>(b) };
-        let (a, b) = (shift(bytes16(q)), shift(bytes16(q.add(16))));
+        let (mut a, mut b) = (bytes16(q), bytes16(q.add(16)));
+        if !j.is_multiple_of(2) {
+            (a, b) = (_mm512_srli_epi32::<4>(a), _mm512_srli_epi32::<4>(b));
+        }
         [
             _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(a, below), fifth as u16, a, above),
             _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b, below), (fifth >> 16) as u16, b, above),
         ]
     }
+}
+
+#[inline(always)]
+unsafe fn signed16(b: __m128i, scale: f32) -> V {
+    Avx512::mul(Avx512::splat(scale), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)))
 }
 
 pub struct Q6K;
@@ -229,7 +242,6 @@ unsafe impl Dequant<Avx512> for Q6K {
         };
         let code = _mm256_or_si256(_mm256_and_si256(nibble, _mm256_set1_epi8(15)), _mm256_and_si256(top, _mm256_set1_epi8(48)));
         let code = _mm256_sub_epi8(code, _mm256_set1_epi8(32));
-        let wide = |b: __m128i, scale: f32| Avx512::mul(Avx512::splat(scale), _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(b)));
-        [wide(_mm256_castsi256_si128(code), s[2 * j]), wide(_mm256_extracti128_si256::<1>(code), s[2 * j + 1])]
+        [signed16(_mm256_castsi256_si128(code), s[2 * j]), signed16(_mm256_extracti128_si256::<1>(code), s[2 * j + 1])]
     }
 }

@@ -8,19 +8,19 @@ use crate::model::Activation;
 /// The kernels of one instruction set.
 pub struct Kernels {
     pub name: &'static str,
-    pub micro: &'static MicroTable,
-    pub attention: AttentionFn,
-    pub rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
-    pub add: unsafe fn(*mut f32, *const f32, usize),
-    pub glu: unsafe fn(*mut f32, *const f32, usize, Activation),
+    pub(super) micro: &'static MicroTable,
+    pub(super) attention: AttentionFn,
+    pub(super) rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
+    pub(super) add: unsafe fn(*mut f32, *const f32, usize),
+    pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Activation),
     /// The linear layer of a ggml type id.
-    pub linear_of: fn(u32) -> Option<LinearFn>,
+    pub(crate) linear_of: fn(u32) -> Option<LinearFn>,
 }
 
 /// `[feature]` is what the entry points enable; `fast` has the types with dequantisers of their own, by module.
 macro_rules! kernels {
     ($module:ident, $isa:ty, $tile:literal, [$($feature:literal)?], $fast:ident: [$($id:literal $type:ident),*], [$($slow_id:literal $slow:ident),*]) => {
-        pub mod $module {
+        mod $module {
             use super::*;
 
             $(#[target_feature(enable = $feature)])?

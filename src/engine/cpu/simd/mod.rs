@@ -4,32 +4,36 @@
 //! bits, so AVX2 and AVX-512 agree exactly; the portable one differs only where it has no fused multiply-add.
 //! All generic code is `inline(always)` below entry points that carry the target features.
 
+// register tiles are arrays that several loops index alike; an iterator over one of them would hide that
+#![allow(clippy::needless_range_loop)]
+#![allow(unsafe_code)]
 #![allow(unsafe_op_in_unsafe_fn)]
 
-pub mod attention;
+mod attention;
 #[cfg(target_arch = "x86_64")]
-pub mod avx2;
+mod avx2;
 #[cfg(target_arch = "x86_64")]
-pub mod avx512;
+mod avx512;
 #[cfg(target_arch = "x86_64")]
 mod dequant512;
 pub mod dispatch;
-pub mod linear;
-pub mod ops;
-pub mod portable;
-pub mod rows;
-pub mod scalar;
+pub(crate) mod linear;
+mod ops;
+pub(crate) mod pool;
+mod portable;
+pub(crate) mod rows;
+mod scalar;
 
 pub use dispatch::Kernels;
 
 /// Lanes of a vector.
-pub const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// 16 lanes of float32 on some instruction set.
 ///
 /// # Safety
 /// Its functions may only run where the instruction set is present; pointers must be good for 16 floats.
-pub unsafe trait Isa: Copy + 'static {
+pub(crate) unsafe trait Isa: Copy + 'static {
     type V: Copy;
     const NAME: &'static str;
 
@@ -87,7 +91,7 @@ pub unsafe trait Isa: Copy + 'static {
 ///
 /// # Safety
 /// `p` must be good for `BYTES` bytes and `j` below `BLOCK / 32`.
-pub unsafe trait Dequant<I: Isa> {
+pub(crate) unsafe trait Dequant<I: Isa> {
     /// Weights a block.
     const BLOCK: usize;
     /// Bytes a block.
@@ -99,4 +103,4 @@ pub unsafe trait Dequant<I: Isa> {
 }
 
 #[cfg(test)]
-pub mod tests;
+mod tests;

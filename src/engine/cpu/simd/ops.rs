@@ -97,7 +97,7 @@ unsafe fn activate<I: Isa>(x: I::V, activation: Activation) -> I::V {
         Activation::Silu => x,
         Activation::Gelu => {
             let cubic = I::fma(I::mul(x, x), I::mul(x, I::splat(0.044_715)), x);
-            I::mul(cubic, I::splat(1.595_769_1))
+            I::mul(cubic, I::splat(1.595_769))
         }
     };
     let e = I::exp(I::sub(I::zero(), z));

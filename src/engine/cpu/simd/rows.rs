@@ -2,8 +2,8 @@
 
 use super::attention::{Head, Row, TILE};
 use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
+use super::pool::{Disjoint, Pool};
 use super::{Kernels, LANES};
-use crate::engine::cpu::pool::{Disjoint, Pool};
 use crate::model::Activation;
 
 #[repr(C, align(64))]

@@ -3,48 +3,8 @@
 use super::dispatch::available;
 use super::linear::{Args, ROW_BLOCK, scratch_len};
 use super::{Kernels, LANES};
+use crate::model::testing::{Random, random_blocks};
 use crate::model::{QUANTS, Quant};
-
-/// A small deterministic generator (splitmix64).
-pub struct Random(pub u64);
-
-impl Random {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn float(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1 << 23) as f32 - 1.0
-    }
-
-    /// Blocks of random codes under small finite scales.
-    pub fn blocks(&mut self, quant: &Quant, n: usize) -> Vec<u8> {
-        let mut out: Vec<u8> = (0..n * quant.block_bytes).map(|_| self.next() as u8).collect();
-        for block in out.chunks_exact_mut(quant.block_bytes) {
-            let halves: &[usize] = match quant.name {
-                "Q4_0" | "Q5_0" | "Q8_0" => &[0],
-                "Q4_1" | "Q5_1" | "Q4_K" | "Q5_K" => &[0, 2],
-                "Q2_K" => &[80, 82],
-                "Q3_K" => &[108],
-                "Q6_K" => &[208],
-                _ => &[],
-            };
-            for &at in halves {
-                block[at + 1] = block[at + 1] & 0x83 | 0x20;
-            }
-            match quant.name {
-                "F32" => block.copy_from_slice(&self.float().to_le_bytes()),
-                "F16" => block.copy_from_slice(&half::f16::from_f32(self.float()).to_le_bytes()),
-                "BF16" => block.copy_from_slice(&half::bf16::from_f32(self.float()).to_le_bytes()),
-                _ => {}
-            }
-        }
-        out
-    }
-}
 
 struct Case {
     w: Vec<u8>,
@@ -59,8 +19,8 @@ struct Case {
 impl Case {
     fn new(quant: &Quant, rows: usize, cols: usize, tokens: usize, seed: u64) -> Self {
         let mut random = Random(seed);
-        let w = random.blocks(quant, rows * cols / quant.block_size);
-        let x: Vec<f32> = (0..tokens * cols + 16).map(|_| random.float()).collect();
+        let w = random_blocks(quant, rows * cols, &mut random);
+        let x: Vec<f32> = (0..tokens * cols + 16).map(|_| random.centred()).collect();
         let skip = x.as_ptr().align_offset(64);
         Self { w, x, skip, rows, cols, row_bytes: quant.row_bytes(cols) }
     }

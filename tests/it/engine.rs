@@ -1,0 +1,282 @@
+//! The CPU engine as a whole: exact, and the same bits at any load.
+
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use penstock::engine::cpu::{CpuEngine, CpuOptions, simd};
+use penstock::engine::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepId, StepOutput};
+use penstock::gguf::GgufFile;
+use penstock::logits::SamplingParams;
+use penstock::metrics::ModelMetrics;
+use penstock::model::testing::TinyModel;
+use penstock::model::{ARCHS, ModelSpec, QUANTS, Weights};
+use penstock::scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions};
+
+fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
+    let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
+    CpuEngine::new(weights, options, kernels).unwrap()
+}
+
+fn options(num_blocks: usize) -> CpuOptions {
+    CpuOptions { threads: 2, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512 }
+}
+
+/// Logits of every sampled row by (prompt, position), as a hash of their bits. A second sight of a row must have the same.
+#[derive(Default)]
+struct Seen {
+    rows: HashMap<(Arc<[u32]>, u32), u64>,
+    repeats: usize,
+}
+
+/// An engine that notes the logits of every row that samples.
+struct Recorder {
+    engine: CpuEngine,
+    prompts: HashMap<u32, Arc<[u32]>>,
+    seen: Arc<Mutex<Seen>>,
+    batch: Batch,
+}
+
+impl Engine for Recorder {
+    fn spec(&self) -> &ModelSpec {
+        self.engine.spec()
+    }
+    fn kv_capacity(&self) -> KvCapacity {
+        self.engine.kv_capacity()
+    }
+    fn max_slots(&self) -> usize {
+        self.engine.max_slots()
+    }
+    fn max_in_flight(&self) -> usize {
+        self.engine.max_in_flight()
+    }
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        self.batch = Batch { want_logits: true, ..batch.clone() };
+        for init in &batch.init {
+            self.prompts.insert(init.slot, init.prompt.clone());
+        }
+        self.engine.submit(&self.batch)
+    }
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        self.engine.collect(step, out)?;
+        let seen = &mut *self.seen.lock().unwrap();
+        for (i, logits) in out.logits.iter().enumerate().filter(|(_, l)| !l.is_empty()) {
+            let position = self.batch.positions[self.batch.cu_seqlens_q[i + 1] as usize - 1];
+            let mut hasher = DefaultHasher::new();
+            logits.iter().for_each(|x| x.to_bits().hash(&mut hasher));
+            let bits = hasher.finish();
+            match seen.rows.insert((self.prompts[&self.batch.slots[i]].clone(), position), bits) {
+                Some(before) => {
+                    seen.repeats += 1;
+                    assert_eq!(before, bits, "position {position}: logits differ from those seen before");
+                }
+                None => assert!(logits.iter().all(|x| x.is_finite())),
+            }
+        }
+        Ok(())
+    }
+}
+
+struct Load {
+    num_blocks: usize,
+    max_batch_tokens: usize,
+    max_running: usize,
+    prefix_cache: bool,
+}
+
+/// Runs prompts through a scheduler, all at once; returns their texts and the engine thread's metrics.
+fn run(
+    path: &Path,
+    seen: &Arc<Mutex<Seen>>,
+    name: &str,
+    load: &Load,
+    prompts: &[Vec<u32>],
+    tokens: u32,
+) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
+    let engine = open(path, &options(load.num_blocks), simd::dispatch::available()[0]);
+    let recorder = Recorder { engine, prompts: HashMap::new(), seen: seen.clone(), batch: Batch::default() };
+    let scheduling = SchedulerOptions {
+        max_batch_tokens: load.max_batch_tokens,
+        max_running: load.max_running,
+        max_waiting: 512,
+        prefix_cache: load.prefix_cache,
+    };
+    let metrics = ModelMetrics::for_model(name);
+    let handle = Handle::spawn(Box::new(recorder), scheduling, metrics.clone());
+    let sequence = |prompt: &Vec<u32>| NewSequence {
+        prompt: prompt.clone(),
+        params: SamplingParams::greedy(),
+        max_tokens: tokens,
+        stop_ids: Vec::new(),
+        cache_salt: 0,
+    };
+    let streams: Vec<_> = prompts.iter().map(|p| handle.enqueue(sequence(p)).unwrap()).collect();
+    (streams.into_iter().map(drain).collect(), metrics)
+}
+
+fn drain(mut stream: EventStream) -> Vec<u32> {
+    let mut text = Vec::new();
+    while let Some(event) = stream.blocking_next() {
+        match event {
+            Event::Token(id) => text.push(id),
+            Event::Failed(why) => panic!("{why}"),
+            _ => {}
+        }
+    }
+    text
+}
+
+/// Prompts of many lengths; half of them begin alike.
+fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
+    let id = |i: u32, salt: u32| i.wrapping_mul(2_654_435_761).wrapping_add(salt.wrapping_mul(40_503)) / 7 % vocab;
+    (0..count as u32)
+        .map(|n| {
+            let len = 1 + n.wrapping_mul(97) % longest;
+            let shared = if n % 2 == 0 { len * 3 / 4 } else { 0 };
+            let mut prompt: Vec<u32> = (0..len).map(|i| if i < shared { id(i, 1) } else { id(i, 1000 + n) }).collect();
+            prompt.push(n % vocab); // makes it unique
+            prompt
+        })
+        .collect()
+}
+
+/// Alone; then all at once in small chunks, short of blocks, with the prefix cache: every row's logits have the same bits.
+fn bits_do_not_depend_on_load(path: &Path, name: &str, vocab: u32, (count, longest, tokens): (usize, u32, u32)) {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let prompts = prompts(vocab, count, longest);
+    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false };
+    let (texts, _) = run(path, &seen, &format!("{name} alone"), &alone, &prompts, tokens);
+    let rows = seen.lock().unwrap().rows.len();
+    assert_eq!(rows, count * tokens as usize);
+    let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
+    for (what, load) in [
+        ("together", Load { num_blocks: 32 * most, max_batch_tokens: 512, max_running: 32, prefix_cache: false }),
+        ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true }),
+        ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true }),
+    ] {
+        let (again, metrics) = run(path, &seen, &format!("{name} {what}"), &load, &prompts, tokens);
+        assert_eq!(texts, again, "{name}: {what}");
+        assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
+        assert!(what != "preempted" || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
+    }
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.rows.len(), rows, "{name}: no row of another position");
+    assert!(seen.repeats >= 3 * rows);
+}
+
+#[test]
+fn logits_have_the_same_bits_at_any_load() {
+    let dir = tempfile::tempdir().unwrap();
+    for arch in ARCHS {
+        for quant in QUANTS.iter().filter(|q| ["Q4_1", "Q5_0", "Q6_K", "F16"].contains(&q.name)) {
+            let name = format!("{}-{}", arch.name, quant.name);
+            let path = dir.path().join(format!("{name}.gguf"));
+            TinyModel { quant, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+            bits_do_not_depend_on_load(&path, &name, 320, (32, 150, 72));
+        }
+    }
+}
+
+#[test]
+fn real_logits_have_the_same_bits_at_any_load() {
+    let Some((path, _)) = real_models().into_iter().next() else { return };
+    bits_do_not_depend_on_load(&path, "smollm2", 49152, (32, 150, 40));
+}
+
+/// The real models that are here, with their reference.
+fn real_models() -> Vec<(PathBuf, serde_json::Value)> {
+    let Some(dir) = std::env::var_os("PENSTOCK_TEST_MODELS") else {
+        println!("skipped: PENSTOCK_TEST_MODELS is not set");
+        return Vec::new();
+    };
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/reference");
+    ["smollm2-135m-instruct-q4_1", "qwen2.5-coder-0.5b-instruct-q4_k_m", "gemma-3-270m-q4_k_m"]
+        .map(|name| {
+            let reference = std::fs::read_to_string(golden.join(format!("{name}.json"))).unwrap();
+            (Path::new(&dir).join(format!("{name}.gguf")), serde_json::from_str(&reference).unwrap())
+        })
+        .into_iter()
+        .filter(|(path, _)| path.exists())
+        .collect()
+}
+
+/// A greedy continuation, each step's logits handed to `look`.
+fn greedy(engine: &mut CpuEngine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
+    let mut out = StepOutput::default();
+    let (mut text, mut context) = (Vec::new(), 0);
+    for step in 0..steps {
+        let fed: Vec<u32> = if step == 0 { prompt.to_vec() } else { vec![*text.last().unwrap()] };
+        let end = context + fed.len() as u32;
+        let init = SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() };
+        let blocks = end.div_ceil(32);
+        let batch = Batch {
+            cu_seqlens_q: vec![0, fed.len() as u32],
+            inputs: fed.into_iter().map(Input::Token).collect(),
+            positions: (context..end).collect(),
+            context_lens: vec![end],
+            slot_mapping: (context..end).collect(),
+            block_tables: (0..blocks).collect(),
+            max_blocks: blocks as usize,
+            slots: vec![0],
+            sample: vec![true],
+            init: if step == 0 { vec![init] } else { Vec::new() },
+            want_logits: true,
+        };
+        let id = engine.submit(&batch).unwrap();
+        engine.collect(id, &mut out).unwrap();
+        look(step, &out.logits[0]);
+        let best = (0..out.logits[0].len()).rev().max_by(|&a, &b| out.logits[0][a].total_cmp(&out.logits[0][b])).unwrap();
+        text.push(best as u32);
+        context = end;
+    }
+    text
+}
+
+#[test]
+fn real_models_agree_with_the_reference() {
+    for (path, reference) in real_models() {
+        let options = CpuOptions { max_batch_tokens: 1024, ..options(40) };
+        let mut engine = open(&path, &options, simd::dispatch::available()[0]);
+        for case in reference.as_array().unwrap() {
+            let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+            let steps: Vec<(u32, f64, f64)> = serde_json::from_value(case["greedy"].clone()).unwrap();
+            let (std, what) = (case["std"].as_f64().unwrap(), format!("{} {}", path.display(), case["name"]));
+            let text = greedy(&mut engine, &ids, steps.len() as u32, |step, logits| {
+                for (id, exact) in serde_json::from_value::<Vec<(usize, f64)>>(case["top"].clone()).unwrap() {
+                    let off = (f64::from(logits[id]) - exact).abs() / std;
+                    assert!(step > 0 || off < 2e-3, "{what}: logit {id} is off by {off} standard deviations");
+                }
+            });
+            for (i, ((id, _, margin), got)) in steps.iter().zip(&text).enumerate() {
+                if *margin < 0.01 {
+                    break;
+                }
+                assert_eq!(id, got, "{what}: step {i}, margin {margin}");
+            }
+        }
+    }
+}
+
+/// Instruction sets with fused multiply-add agree on bits, the portable one closely.
+#[test]
+fn instruction_sets_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tiny.gguf");
+    for arch in ARCHS {
+        TinyModel { optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+        let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
+        let runs: Vec<(&str, Vec<f32>)> = simd::dispatch::available()
+            .into_iter()
+            .map(|kernels| {
+                let mut last = Vec::new();
+                greedy(&mut open(&path, &options(8), kernels), &prompt, 4, |_, logits| last = logits.to_vec());
+                (kernels.name, last)
+            })
+            .collect();
+        for pair in runs.windows(2) {
+            let close = |(a, b): (&f32, &f32)| if pair[1].0 == "portable" { (a - b).abs() < 1e-3 } else { a.to_bits() == b.to_bits() };
+            assert!(pair[0].1.iter().zip(&pair[1].1).all(close), "{}: {} and {} differ", arch.name, pair[0].0, pair[1].0);
+        }
+    }
+}
