@@ -17,7 +17,7 @@ use super::types::usage::Usage;
 /// Answer a conversation
 ///
 /// With `stream` the answer is a stream of `ChatChunk` events that ends with `data: [DONE]`.
-#[utoipa::path(post, path = "/v1/chat/completions", tag = "generation", request_body = ChatRequest, responses(
+#[utoipa::path(post, path = "/v1/chat/completions", operation_id = "createChatCompletion", tag = "generation", request_body = ChatRequest, responses(
     (status = 200, description = "the answer", content((ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"))),
     (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),

@@ -21,7 +21,7 @@ use crate::serving::Prompt;
 /// Continue a text
 ///
 /// Each prompt is a choice of its own. With `stream` the answer is a stream of `Completion` events that ends with `data: [DONE]`.
-#[utoipa::path(post, path = "/v1/completions", tag = "generation", request_body = CompletionRequest, responses(
+#[utoipa::path(post, path = "/v1/completions", operation_id = "createCompletion", tag = "generation", request_body = CompletionRequest, responses(
     (status = 200, description = "the text", content((Completion = "application/json"), (Completion = "text/event-stream"))),
     (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),

@@ -11,23 +11,22 @@ fn status(ok: bool, text: &str) -> HttpResponse {
     if ok { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().insert_header((header::RETRY_AFTER, "1")).json(body) }
 }
 
-fn engine_stopped(state: &AppState) -> bool {
-    let loaded = state.registry.list().into_iter().filter(|info| info.loaded);
-    loaded.filter_map(|info| state.registry.get_loaded(&info.id)).any(|model| !model.handle.is_alive())
-}
-
 /// Is the process alive, with every engine that it started?
-#[utoipa::path(get, path = "/health", tag = "operations", responses((status = 200, body = Status), (status = 503, body = Status)))]
+#[utoipa::path(get, path = "/health", tag = "operations", responses(
+    (status = 200, description = "it is", body = Status),
+    (status = 503, description = "an engine has stopped", body = Status)))]
 pub async fn health(state: web::Data<AppState>) -> HttpResponse {
-    if engine_stopped(&state) { status(false, "engine stopped") } else { status(true, "ok") }
+    if state.registry.has_dead_engine() { status(false, "engine stopped") } else { status(true, "ok") }
 }
 
 /// May requests be sent here? Not while models load, nor once a shutdown has begun.
-#[utoipa::path(get, path = "/ready", tag = "operations", responses((status = 200, body = Status), (status = 503, body = Status)))]
+#[utoipa::path(get, path = "/ready", tag = "operations", responses(
+    (status = 200, description = "they may", body = Status),
+    (status = 503, description = "a model loads, an engine has stopped, or the server is shutting down", body = Status)))]
 pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
     if state.drain.is_draining() {
         status(false, "draining")
-    } else if engine_stopped(&state) {
+    } else if state.registry.has_dead_engine() {
         status(false, "engine stopped")
     } else if state.registry.is_ready() {
         status(true, "ready")
@@ -37,7 +36,7 @@ pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
 }
 
 /// The version that runs
-#[utoipa::path(get, path = "/version", tag = "operations", responses((status = 200, body = Version)))]
+#[utoipa::path(get, path = "/version", tag = "operations", responses((status = 200, description = "the version", body = Version)))]
 pub async fn version() -> HttpResponse {
     HttpResponse::Ok().json(Version { version: env!("CARGO_PKG_VERSION").into() })
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use actix_web::dev::{Decompress, Payload};
+use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
 use actix_web::http::header;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, web};
@@ -14,6 +14,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visi
 use serde_json::{Map, Number, Value};
 
 use super::error::{ApiError, Kind, quoted};
+use super::inflate::{Encoding, too_large};
 use super::state::{AppState, off_loop};
 
 /// Larger bodies are parsed off the event loop.
@@ -31,44 +32,38 @@ impl FromRequest for JsonBody {
         Box::pin(async move {
             let state = request.app_data::<web::Data<AppState>>().cloned();
             let limits = &state.as_ref().ok_or_else(|| ApiError::new(Kind::Internal, "the server has no state"))?.limits;
-            check_head(&request, limits.max_body_bytes)?;
-            let seconds = limits.body_timeout_seconds;
-            let body = tokio::time::timeout(Duration::from_secs(seconds), read(&request, payload, limits.max_body_bytes)).await;
+            let (limit, seconds) = (limits.max_body_bytes, limits.body_timeout_seconds);
+            let encoding = check_head(&request, limit)?;
+            let body = tokio::time::timeout(Duration::from_secs(seconds), read(payload, limit)).await;
             let body = body.map_err(|_| ApiError::new(Kind::Timeout, format!("the body did not arrive within {seconds} s")))??;
-            let value = if body.len() <= PARSE_INLINE { parse(&body) } else { off_loop(move || parse(&body)).await? };
+            let value = if encoding == Encoding::Identity && body.len() <= PARSE_INLINE {
+                parse(&body)
+            } else {
+                off_loop(move || encoding.unpack(body, limit).and_then(|body| parse(&body))).await?
+            };
             Ok(Self(value?))
         })
     }
 }
 
-fn too_large(limit: usize) -> ApiError {
-    ApiError::new(Kind::TooLarge, format!("the body is larger than {limit} bytes"))
-}
-
-fn check_head(request: &HttpRequest, limit: usize) -> Result<(), ApiError> {
+fn check_head(request: &HttpRequest, limit: usize) -> Result<Encoding, ApiError> {
     let kind = request.content_type().to_ascii_lowercase();
     // Not the types that a page of another origin may send without asking first.
     if kind != "application/json" && !(kind.starts_with("application/") && kind.ends_with("+json")) {
         let got = if kind.is_empty() { "nothing".into() } else { format!("`{}`", quoted(&kind)) };
         return Err(ApiError::new(Kind::MediaType, format!("content-type must be `application/json`, not {got}")));
     }
-    for value in request.headers().get_all(header::CONTENT_ENCODING) {
-        let name = value.to_str().unwrap_or("?").to_ascii_lowercase();
-        if !matches!(name.as_str(), "identity" | "gzip" | "deflate" | "br") {
-            return Err(ApiError::new(Kind::MediaType, format!("content-encoding `{}` is not supported", quoted(&name))));
-        }
-    }
+    let encoding = Encoding::of(request.headers())?;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > limit as u64) {
         return Err(too_large(limit));
     }
-    Ok(())
+    Ok(encoding)
 }
 
-async fn read(request: &HttpRequest, payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
-    let mut stream = Decompress::from_headers(payload, request.headers());
+async fn read(mut payload: Payload, limit: usize) -> Result<Bytes, ApiError> {
     let mut body = BytesMut::new();
-    while let Some(chunk) = stream.next().await {
+    while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| match error {
             PayloadError::Overflow => too_large(limit),
             other => ApiError::new(Kind::MalformedBody, format!("the body could not be read: {other}")),

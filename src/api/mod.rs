@@ -10,6 +10,7 @@ mod fields;
 mod head;
 mod health;
 mod host;
+mod inflate;
 mod json;
 mod metrics;
 mod middleware;

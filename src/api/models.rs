@@ -20,15 +20,17 @@ impl From<ModelInfo> for Model {
 }
 
 /// The models that are served
-#[utoipa::path(get, path = "/v1/models", tag = "models", responses((status = 200, body = ModelList)))]
+#[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", responses((status = 200, description = "every model, loaded or not", body = ModelList)))]
 pub async fn list(state: web::Data<AppState>) -> HttpResponse {
     let data = state.registry.list().into_iter().map(Model::from).collect();
     HttpResponse::Ok().json(ModelList { object: "list".into(), data })
 }
 
 /// One model
-#[utoipa::path(get, path = "/v1/models/{id}", tag = "models", params(("id" = String, Path, description = "a model's id, percent-encoded")),
-    responses((status = 200, body = Model), (status = 404, body = ErrorBody)))]
+#[utoipa::path(get, path = "/v1/models/{id}", operation_id = "retrieveModel", tag = "models", params(("id" = String, Path, description = "a model's id, percent-encoded")),
+    responses(
+        (status = 200, description = "the model", body = Model),
+        (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     // The router leaves %2F encoded, so the path is decoded here.
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();

@@ -1,5 +1,6 @@
 //! The command line: one file a command.
 
+use std::io::ErrorKind;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -72,6 +73,10 @@ pub fn main() -> ExitCode {
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads has read enough: `penstock list | head -1`.
+        Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => {
+            ExitCode::FAILURE
+        }
         Err(error) => {
             eprintln!("penstock: {error:#}");
             ExitCode::FAILURE

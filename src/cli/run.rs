@@ -16,8 +16,8 @@ use crate::telemetry;
 use crate::template::RenderInput;
 
 const EXAMPLES: &str = "Examples:
-  penstock run smollm2-135m                           chat; /help lists the commands
-  penstock run smollm2-135m 'Name three rivers.'      one answer
+  penstock run smollm2:135m                           chat; /help lists the commands
+  penstock run smollm2:135m 'Name three rivers.'      one answer
   penstock run ./some.gguf --temperature 0 < question.txt";
 
 const HELP: &str = "/clear  forget the conversation\n/help   this list\n/bye    leave (also Ctrl-D); Ctrl-C stops an answer";
@@ -68,7 +68,9 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     telemetry::init("warn")?;
     let registry = Registry::new(&config, std::slice::from_ref(&args.model))?;
     registry.load_eager()?;
-    let model = registry.get(&args.model)?;
+    // A file is served under a name of its own.
+    let id = registry.list().into_iter().next().context("no model is served")?.id;
+    let model = registry.get(&id)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat::new(model, &args);
     let result = match prompt(&args)? {
@@ -92,7 +94,9 @@ fn prompt(args: &Args) -> anyhow::Result<Option<String>> {
     if text.trim().is_empty() {
         bail!("the prompt on stdin is empty");
     }
-    Ok(Some(text))
+    // The end of the last line is the shell's, not the prompt's.
+    let text = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+    Ok(Some(text.into()))
 }
 
 fn repl(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {

@@ -15,7 +15,7 @@ use crate::telemetry;
 
 const EXAMPLES: &str = "Examples:
   penstock serve                              serve the default model
-  penstock serve --model smollm2-135m         a model of the catalogue (see `penstock list`)
+  penstock serve --model smollm2:135m         a model of the catalogue (see `penstock list`)
   penstock serve --model ./some.gguf --port 9000
   penstock serve --host 0.0.0.0               answer to other machines too";
 

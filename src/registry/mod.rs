@@ -179,6 +179,11 @@ impl Registry {
         self.served.iter().filter(|served| served.eager).all(|served| served.slot.peek().is_some())
     }
 
+    /// Did an engine stop by itself, and has no request had its model loaded anew?
+    pub fn has_dead_engine(&self) -> bool {
+        self.served.iter().any(|served| served.slot.has_died())
+    }
+
     /// Stops every engine thread.
     pub fn stop(&self) {
         self.served.iter().for_each(|served| served.slot.stop());

@@ -55,6 +55,11 @@ impl<T> Slot<T> {
         }
     }
 
+    /// Is what was loaded dead, and not replaced yet?
+    pub fn has_died(&self) -> bool {
+        matches!(&*self.lock(), State::Ready(value) if !(self.alive)(value))
+    }
+
     /// What is loaded; where nothing is, this thread loads it or waits for the one that does.
     pub fn get(&self, patience: Patience, load: impl FnOnce() -> Result<T, String>) -> Result<Arc<T>, Unavailable> {
         let deadline = Instant::now() + patience.wait;
@@ -217,11 +222,13 @@ mod tests {
     #[test]
     fn the_dead_are_replaced() {
         let slot = slot();
+        assert!(!slot.has_died(), "nothing was loaded");
         let first = slot.get(PATIENT, || Ok(Fake::default())).unwrap();
+        assert!(!slot.has_died());
         first.dead.store(true, SeqCst);
-        assert!(slot.peek().is_none());
+        assert!(slot.peek().is_none() && slot.has_died());
         let second = slot.get(PATIENT, || Ok(Fake::default())).unwrap();
-        assert!(!Arc::ptr_eq(&first, &second));
+        assert!(!Arc::ptr_eq(&first, &second) && !slot.has_died());
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod thread_tests;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
@@ -121,8 +121,9 @@ impl Handle {
         // never waits for one.
         let (sender, receiver) = mpsc::unbounded_channel();
         let sequence = Box::new(Sequence::new(sequence, sender, ticket));
+        let num_cached = sequence.num_cached.clone();
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
-        Ok(EventStream { receiver, ended: false })
+        Ok(EventStream { receiver, num_cached, ended: false })
     }
 
     /// False once the engine failed or stopped: readiness.
@@ -146,6 +147,7 @@ impl Handle {
 /// A sequence's events. Dropping it cancels the sequence at the next step.
 pub struct EventStream {
     receiver: mpsc::UnboundedReceiver<Event>,
+    num_cached: Arc<AtomicU32>,
     ended: bool,
 }
 
@@ -166,6 +168,11 @@ impl EventStream {
         }
         let event = self.receiver.blocking_recv();
         Some(self.note(event))
+    }
+
+    /// Prompt tokens that the prefix cache held: known from the first event on, for those who drop the stream before the last.
+    pub fn cached_tokens(&self) -> u32 {
+        self.num_cached.load(Ordering::Acquire)
     }
 
     /// A channel that closes without a last event: the engine thread went down with the sequence.

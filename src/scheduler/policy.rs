@@ -4,6 +4,7 @@
 //! Invariant: every running sequence arrived before every waiting one. Admission is strictly first come, first served, and a
 //! preempted sequence, the youngest, returns to the queue's head. So the oldest always gets on, and nobody starves.
 
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::batch::{self, Rows};
@@ -87,11 +88,11 @@ impl Scheduler {
         sequence.needs_init = true;
         if sequence.admitted.is_none() {
             sequence.admitted = Some(now);
-            sequence.num_cached = sequence.num_computed;
+            sequence.num_cached.store(sequence.num_computed as u32, Ordering::Release);
             self.metrics.request_queue_time_seconds.observe((now - sequence.arrived).as_secs_f64());
             if self.blocks.caches_prefixes() {
                 self.metrics.prefix_cache_queries_total.inc_by(sequence.prompt.len() as u64);
-                self.metrics.prefix_cache_hits_total.inc_by(sequence.num_cached as u64);
+                self.metrics.prefix_cache_hits_total.inc_by(sequence.num_computed as u64);
             }
         }
         sequence.leave_queue();

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::block_manager::BlockManager;
@@ -231,7 +232,7 @@ impl Scheduler {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",
         });
-        let (prompt_tokens, cached_tokens) = (sequence.prompt.len() as u32, sequence.num_cached as u32);
+        let (prompt_tokens, cached_tokens) = (sequence.prompt.len() as u32, sequence.num_cached.load(Ordering::Relaxed));
         sequence.end(Event::Finished { reason, prompt_tokens, cached_tokens, generated_tokens: num_generated as u32 });
     }
 

@@ -1,7 +1,7 @@
 //! One request as the scheduler sees it: token ids, blocks, progress.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -90,8 +90,8 @@ pub struct Sequence {
     pub num_registered: usize,
     pub last_content: ContentId,
 
-    /// Prompt tokens found in the prefix cache at the first admission.
-    pub num_cached: usize,
+    /// Prompt tokens found in the prefix cache at the first admission; the client reads it too.
+    pub num_cached: Arc<AtomicU32>,
     pub arrived: Instant,
     pub admitted: Option<Instant>,
     pub first_token: Option<Instant>,
@@ -117,7 +117,7 @@ impl Sequence {
             num_pending: 0,
             num_registered: 0,
             last_content: ROOT,
-            num_cached: 0,
+            num_cached: Arc::default(),
             arrived: Instant::now(),
             admitted: None,
             first_token: None,

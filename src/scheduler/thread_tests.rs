@@ -71,6 +71,21 @@ async fn events_are_awaited_too() {
 }
 
 #[test]
+fn a_reused_prefix_is_known_with_the_first_token() {
+    let (engine, _) = FakeEngine::new(CAPACITY, 4, 2);
+    let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("cached"));
+    let cached = |expected: u32| {
+        let mut stream = handle.enqueue(sequence((0..16).collect(), 5)).unwrap();
+        assert!(matches!(stream.blocking_next(), Some(Event::Token(_))));
+        assert_eq!(stream.cached_tokens(), expected);
+        assert!(matches!(read_all(&mut stream).1, Event::Finished { cached_tokens, .. } if cached_tokens == expected));
+    };
+    cached(0);
+    // 16 tokens are four full blocks, but the last token's logits must be computed.
+    cached(12);
+}
+
+#[test]
 fn the_queue_is_bounded_and_a_dropped_stream_makes_room() {
     let (engine, control) = FakeEngine::new(CAPACITY, 1, 1);
     control.lock().unwrap().step_time = Duration::from_millis(2);

@@ -97,7 +97,10 @@ impl Generation {
 
     fn take(&mut self, event: Option<Event>) -> Option<Output> {
         let step = match event {
-            Some(Event::Token(id)) => self.text.token(self.model.tokenizer.token_bytes(id, false).unwrap_or_default()),
+            Some(Event::Token(id)) => {
+                self.text.counts.cached = self.events.as_ref().map_or(0, EventStream::cached_tokens);
+                self.text.token(self.model.tokenizer.token_bytes(id, false).unwrap_or_default())
+            }
             Some(Event::Finished { reason, cached_tokens, .. }) => self.text.finished(reason, cached_tokens),
             Some(Event::Failed(message)) => Step { text: String::new(), last: Some(Output::Failed(message)) },
             None => Step { text: String::new(), last: Some(Output::Failed("the engine has stopped".into())) },

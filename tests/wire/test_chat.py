@@ -185,6 +185,21 @@ def test_a_stop_string_that_does_not_come_holds_nothing_back(server):
     assert answer["message"] == whole["message"] and answer["finish_reason"] == "length"
 
 
+def test_the_beginning_of_a_stop_string_is_held_back_until_it_is_none(server):
+    fields = {"max_tokens": 12, "stop": ["capital of Spain", "zzz"], "stream": True}
+    texts = [c["choices"][0]["delta"].get("content", "") for c in chunks_of(server.chat("What is the capital of France?", **fields))]
+    assert "".join(texts).startswith("The capital of France is Paris.")
+    assert any("capital of France" in text for text in texts), f"what was held back comes in one piece: {texts}"
+
+
+def test_a_reused_prefix_is_counted_after_a_stop_string_too(server):
+    text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 8
+    answer = server.chat(text, max_tokens=8).json()["choices"][0]["message"]["content"]
+    again = server.chat(text, max_tokens=8, stop=answer[2:6]).json()
+    assert again["choices"][0]["message"]["content"] == answer[:2] and again["choices"][0]["finish_reason"] == "stop"
+    assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 32
+
+
 def test_seed_repeats_and_differs(server):
     fields = {"temperature": 1.0, "max_tokens": 12}
     texts = [server.chat("Tell me a story.", seed=seed, **fields).json()["choices"][0]["message"]["content"] for seed in (1, 1, 2, 3, 4)]

@@ -184,6 +184,18 @@ def test_a_second_sigterm_ends_at_once():
         server.process.returncode = 0  # how it ends then is not the point here
 
 
+@pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
+def test_sigterm_while_it_starts(delay):
+    server = Server({"SERVER__DEFAULT_MODELS": MODEL})
+    server.wait_ready = lambda: time.sleep(delay)
+    server.__enter__()
+    start = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    # before its handler is there, the signal itself ends it
+    assert server.process.wait(10) in (0, -signal.SIGTERM), server.output()
+    assert time.monotonic() - start < 3 and "panicked" not in server.output()
+
+
 def test_the_drain_has_a_deadline():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__DRAIN_SECONDS": "1"}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))

@@ -8,7 +8,7 @@ use super::common::Generation;
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"model": "smollm2-135m", "messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 40}))]
+#[schema(example = json!({"model": "smollm2:135m", "messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 40}))]
 pub struct ChatRequest {
     pub model: String,
     pub messages: Vec<Message>,

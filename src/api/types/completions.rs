@@ -8,7 +8,7 @@ use super::common::Generation;
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"model": "smollm2-135m", "prompt": "The longest river of Europe is", "max_tokens": 16, "temperature": 0}))]
+#[schema(example = json!({"model": "smollm2:135m", "prompt": "The longest river of Europe is", "max_tokens": 16, "temperature": 0}))]
 pub struct CompletionRequest {
     pub model: String,
     pub prompt: Prompt,

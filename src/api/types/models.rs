@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 pub struct Model {
-    #[schema(example = "smollm2-135m")]
+    #[schema(example = "smollm2:135m")]
     pub id: String,
     #[schema(example = "model")]
     pub object: String,

@@ -1,0 +1,85 @@
+"""One sequence at a time and a short queue: comments while a stream waits, and refusals once the queue is full."""
+
+import json
+import time
+
+import pytest
+from harness import MODEL, Server, open_stream, wait_until
+
+CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "SERVER__KEEP_ALIVE_SECONDS": "1", "LIMITS__MAX_QUEUE": "2"}
+
+
+@pytest.fixture(scope="module")
+def narrow():
+    with Server(CONFIG) as running:
+        yield running
+
+
+def occupy(server):
+    """A stream that holds the only place."""
+    body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 3000, "temperature": 0, "stream": True, "ignore_eos": True}
+    stream = open_stream(server, "/v1/completions", body)
+    got = b""
+    while b"data: " not in got:  # a gauge may still tell of the request before
+        got += stream.recv(4096)
+    wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+    return stream
+
+
+def waiting(server, number: int, path: str = "/v1/completions", **fields):
+    """A request in the queue, `number` of them in all."""
+    stream = open_stream(server, path, {"model": MODEL, "max_tokens": 2, "temperature": 0, "stream": True, **fields})
+    wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, "it waits")
+    return stream
+
+
+def read_all(stream) -> bytes:
+    got = b""
+    while b"[DONE]" not in got and (piece := stream.recv(65536)):
+        got += piece
+    stream.close()
+    return got
+
+
+def test_silence_is_filled_with_comments(narrow):
+    occupied = occupy(narrow)
+    stream = waiting(narrow, 1, "/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}])
+    start = time.monotonic()
+    got = b""
+    while got.count(b": ping\n\n") < 2:
+        piece = stream.recv(65536)
+        assert piece, got
+        got += piece
+    assert 1.8 <= time.monotonic() - start < 6
+    occupied.close()
+    got += read_all(stream)
+    body = got.split(b"\r\n\r\n", 1)[1]
+    assert body.index(b": ping\n\n") < body.index(b'"finish_reason":"length"') < body.index(b"data: [DONE]\n\n")
+    assert body.index(b'"role":"assistant"') < body.index(b": ping"), "the role comes at once"
+
+
+def test_a_full_queue_refuses_at_once(narrow):
+    occupied = occupy(narrow)
+    queued = [waiting(narrow, number, prompt=f"{number}") for number in (1, 2)]
+    for stream in (False, True):
+        for ask in (narrow.complete, narrow.chat):
+            start = time.monotonic()
+            reply = ask("Hi", stream=stream)
+            assert time.monotonic() - start < 2
+            assert reply.status == 429 and reply.headers["retry-after"] == "1", reply.body
+            assert reply.error["type"] == "rate_limit_error" and reply.error["code"] == "rate_limit_exceeded"
+    occupied.close()
+    for stream in queued:
+        assert b"data: [DONE]\n\n" in read_all(stream)
+    wait_until(lambda: narrow.gauge("num_requests_running") == 0 and narrow.gauge("num_requests_waiting") == 0, 5, "rest")
+    assert narrow.complete("Hi").status == 200
+
+
+def test_several_prompts_are_taken_whole_or_not_at_all(narrow):
+    occupied = occupy(narrow)
+    reply = narrow.complete(["a", "b", "c"])
+    assert reply.status == 429, reply.body
+    wait_until(lambda: narrow.gauge("num_requests_waiting") == 0, 5, "none of the three waits")
+    occupied.close()
+    wait_until(lambda: narrow.gauge("num_requests_running") == 0, 5, "rest")
+    assert json.loads(narrow.complete(["a", "b"]).body)["choices"][1]["index"] == 1
