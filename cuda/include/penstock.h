@@ -1,0 +1,149 @@
+// The C ABI of the CUDA engine: plain C, no CUDA types. Everything that enters or leaves the device passes here.
+//
+// Every fallible call returns a status and leaves its text in pen_last_error(); results leave through out-pointers. No exception
+// crosses and nothing aborts. A model, its KV cache and its steps belong to one thread at a time; pen_model_tensor alone may be
+// called from several threads at once.
+#ifndef PENSTOCK_H
+#define PENSTOCK_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define PEN_ABI_VERSION 1u
+
+typedef enum {
+  PEN_OK = 0,
+  PEN_INVALID_ARG = 1,
+  PEN_UNSUPPORTED = 2,
+  PEN_OUT_OF_MEMORY = 3,
+  PEN_MISSING_TENSOR = 4,
+  PEN_CUDA = 5,  // sticky: the device is lost for this process
+  PEN_INTERNAL = 6,
+} pen_status;
+
+// Where a tensor goes. The order is that of `TensorSlot` in src/model/slots.rs.
+typedef enum {
+  PEN_TOKEN_EMBD,
+  PEN_OUTPUT_NORM,
+  PEN_OUTPUT,
+  PEN_ROPE_FREQS,
+  PEN_ATTN_NORM,
+  PEN_ATTN_Q,
+  PEN_ATTN_K,
+  PEN_ATTN_V,
+  PEN_ATTN_Q_BIAS,
+  PEN_ATTN_K_BIAS,
+  PEN_ATTN_V_BIAS,
+  PEN_ATTN_Q_NORM,
+  PEN_ATTN_K_NORM,
+  PEN_ATTN_OUTPUT,
+  PEN_POST_ATTN_NORM,
+  PEN_FFN_NORM,
+  PEN_FFN_GATE,
+  PEN_FFN_UP,
+  PEN_FFN_DOWN,
+  PEN_POST_FFN_NORM,
+  PEN_NUM_SLOTS,
+} pen_slot;
+
+typedef struct pen_ctx pen_ctx;
+typedef struct pen_model pen_model;
+typedef struct pen_kv pen_kv;
+
+// A layer's features that differ between layers.
+typedef struct {
+  uint32_t window;  // tokens a row sees, itself included; 0: all
+  uint32_t rope;    // index of its rotation table
+} pen_layer_desc;
+
+typedef struct {
+  uint32_t num_layers, vocab_size, hidden_dim, num_heads, num_kv_heads, head_dim, ffn_dim;
+  uint32_t rope_dim;    // rotated elements a head
+  uint32_t rope_pairs;  // 0: adjacent elements, 1: halves of the head
+  uint32_t activation;  // 0: SiLU, 1: GELU (tanh)
+  uint32_t norm;        // 0: RMS
+  float norm_eps, attn_scale, embedding_scale;
+  uint32_t max_positions;      // rows of each rotation table
+  uint32_t num_ropes;
+  const float* rope_tables;    // [num_ropes, max_positions, rope_dim]: cosines of the pairs, then sines
+  const pen_layer_desc* layers;  // [num_layers]
+  uint64_t weight_bytes;       // device memory for all tensors that will come, by pen_quant_info
+  uint32_t has_output;         // 0: the head is the token embedding
+  uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks: of one sequence
+} pen_model_desc;
+
+typedef struct {
+  uint32_t type;       // ggml's id, in
+  uint64_t rows, cols;  // in
+  const char* name;    // of the type
+  uint32_t block_size, block_bytes;  // weights and bytes of a block in the file
+  uint64_t device_bytes;  // of the repacked matrix
+} pen_quant;
+
+// How a slot samples. Neutral values switch a filter off: see `SamplingParams` in src/logits.
+typedef struct {
+  uint32_t slot;
+  float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
+  uint32_t top_k, min_tokens;
+  uint64_t seed;
+  const uint32_t* prompt;  // ids that the repetition penalty sees
+  uint32_t num_prompt;
+  const uint32_t* generated;  // ids generated before (a resumed sequence)
+  uint32_t num_generated;
+  const uint32_t* bias_ids;
+  const float* biases;
+  uint32_t num_biases;
+  const uint32_t* suppressed;  // not sampled before min_tokens
+  uint32_t num_suppressed;
+} pen_slot_init;
+
+// One step: flat arrays as in `Batch` of src/engine/mod.rs.
+typedef struct {
+  uint32_t num_tokens, num_seqs, max_blocks, num_init, want_logits;
+  const int32_t* inputs;          // [num_tokens] an id, or -1 - slot: what that slot sampled in the step before
+  const uint32_t* positions;      // [num_tokens]
+  const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
+  const uint32_t* context_lens;   // [num_seqs]
+  const uint32_t* slot_mapping;   // [num_tokens]
+  const uint32_t* block_tables;   // [num_seqs, max_blocks]
+  const uint32_t* slots;          // [num_seqs]
+  const uint8_t* sample;          // [num_seqs]
+  const pen_slot_init* init;      // [num_init]
+} pen_batch;
+
+#define PEN_SAMPLED_NONE (-1)
+#define PEN_SAMPLED_NOT_FINITE (-2)
+
+typedef struct {
+  uint64_t step;        // in: which step
+  uint32_t num_seqs;    // in: of that step
+  int32_t* sampled;     // [num_seqs] out: an id, or one of the values above
+  float* logits;        // [num_seqs, vocab] out, raw, rows of those that sampled; null unless the step wanted them
+} pen_output;
+
+uint32_t pen_abi_version(void);
+const char* pen_last_error(void);  // of this thread
+pen_status pen_device_count(uint32_t* count);
+pen_status pen_quant_info(pen_quant* info);
+pen_status pen_ctx_create(uint32_t device, pen_ctx** out);
+void pen_ctx_destroy(pen_ctx* ctx);
+// Free and total device memory, what this process holds by the engine's own count, and the device's name (truncated to fit).
+pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size);
+pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out);
+pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uint32_t type, uint64_t rows, uint64_t cols, const void* data,
+                            uint64_t nbytes);
+pen_status pen_model_finish(pen_model* model);  // waits for all copies; every required tensor must be there
+void pen_model_destroy(pen_model* model);
+pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out);
+void pen_kv_destroy(pen_kv* kv);
+pen_status pen_warmup(pen_model* model, pen_kv* kv);  // captures the graphs of decode steps
+pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step);
+pen_status pen_collect(pen_model* model, pen_output* out);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
