@@ -1,0 +1,77 @@
+// From blocks of a GGUF file to records, on the device. Runs once a tensor, at load.
+#pragma once
+
+#include "blocks.cuh"
+
+namespace pen {
+
+// Where rows of a matrix go. A matrix of its own fills whole tiles; gate and up of a gated layer share them: tile t holds rows
+// 8 t … 8 t + 8 of the gate above the same rows of up, so that one lane of the product ends up with both.
+enum class Placement : int { WHOLE, UPPER_HALF, LOWER_HALF };
+
+struct Repack {
+  const uint8_t* blocks;  // rows first_row … of the file's matrix, on the device
+  uint8_t* records;       // the whole matrix, zeroed before
+  int first_row, num_rows;  // of this piece; first_row is a multiple of 16 (WHOLE) or 8
+  int rows, cols;           // of the whole matrix as the file has it
+  Placement placement;
+  int* overflow;  // set where a weight does not fit into float16
+};
+
+// The elements of one record, seen through a decoder.
+template <class Block, int BLOCK_SIZE, int BLOCK_BYTES, int OFFSET>
+struct RecordSource {
+  const Repack& p;
+  int tile, chunk;
+
+  __device__ bool owns(int half) const { return p.placement == Placement::WHOLE || (p.placement == Placement::LOWER_HALF) == (half == 1); }
+  __device__ const uint8_t* block(int row, int column, int& i) const {
+    const int r = p.placement == Placement::WHOLE ? tile * TILE_ROWS + row : tile * 8 + row % 8;
+    const int c = chunk * CHUNK + column;
+    if (r >= p.rows || c >= p.cols) return nullptr;
+    i = c % BLOCK_SIZE;
+    return p.blocks + (size_t(r - p.first_row) * (p.cols / BLOCK_SIZE) + c / BLOCK_SIZE) * BLOCK_BYTES;
+  }
+  __device__ uint32_t code(int row, int column) const {
+    int i = 0;
+    const uint8_t* b = block(row, column, i);
+    return b ? Block::code(b, i) : OFFSET;
+  }
+  __device__ float scale(int row, int column) const {
+    int i = 0;
+    const uint8_t* b = block(row, column, i);
+    return b ? Block::scale(b, i) : 0.0f;
+  }
+  __device__ float min(int row, int column) const {
+    int i = 0;
+    const uint8_t* b = block(row, column, i);
+    return b ? Block::min(b, i) : 0.0f;
+  }
+  __device__ float value(int row, int column) const {
+    int i = 0;
+    const uint8_t* b = block(row, column, i);
+    const float x = b ? Block::value(b, i) : 0.0f;
+    if (fabsf(x) > 65504.0f && isfinite(x)) *p.overflow = 1;
+    return x;
+  }
+};
+
+template <class Block, class Format, int BLOCK_SIZE, int BLOCK_BYTES>
+__global__ void repack_kernel(Repack p) {
+  const int chunks = ceil_div(p.cols, CHUNK);
+  const int tile_rows = p.placement == Placement::WHOLE ? TILE_ROWS : 8;
+  const int first_tile = p.first_row / tile_rows, num_tiles = ceil_div(p.num_rows, tile_rows);
+  const int lane = threadIdx.x % WARP;
+  const size_t warps = size_t(gridDim.x) * blockDim.x / WARP;
+  for (size_t w = (size_t(blockIdx.x) * blockDim.x + threadIdx.x) / WARP; w < size_t(num_tiles) * chunks; w += warps) {
+    const int tile = first_tile + int(w / chunks), chunk = int(w % chunks);
+    uint8_t* record = p.records + (size_t(tile) * chunks + chunk) * Format::record_bytes;
+    if constexpr (Format::id == FORMAT_H16) {
+      Format::pack(record, lane, RecordSource<Block, BLOCK_SIZE, BLOCK_BYTES, 0>{p, tile, chunk});
+    } else {
+      Format::pack(record, lane, RecordSource<Block, BLOCK_SIZE, BLOCK_BYTES, Format::offset>{p, tile, chunk});
+    }
+  }
+}
+
+}  // namespace pen

@@ -1,0 +1,37 @@
+// Host side of repacking, and the table of types.
+#include "linear.h"
+
+namespace pen {
+
+namespace {
+
+template <class Block, class Format, int BLOCK_SIZE, int BLOCK_BYTES>
+void run(const Launch& launch, const Repack& args) {
+  launch(repack_kernel<Block, Format, BLOCK_SIZE, BLOCK_BYTES>, dim3(1024), dim3(256), 0, args);
+}
+
+const QuantRow ROWS[] = {
+#define QUANT(id, name, block_size, block_bytes, block, format) {id, name, block_size, block_bytes, format::id, format::record_bytes},
+#include "../quant/types.inc"
+#undef QUANT
+};
+
+}  // namespace
+
+const QuantRow* quant_row(uint32_t id) {
+  for (const QuantRow& row : ROWS) {
+    if (row.id == id) return &row;
+  }
+  return nullptr;
+}
+
+void repack(const Launch& launch, uint32_t type, const Repack& args) {
+  switch (type) {
+#define QUANT(id, name, block_size, block_bytes, block, format) \
+  case id: return run<block, format, block_size, block_bytes>(launch, args);
+#include "../quant/types.inc"
+#undef QUANT
+  }
+}
+
+}  // namespace pen
