@@ -135,6 +135,8 @@ pub struct Engine {
     /// Sequences that run at once.
     pub max_running: usize,
     pub prefix_cache: bool,
+    /// Map model files; false copies them into memory, for files that others may write to in place.
+    pub mmap: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -8,8 +8,8 @@
 //! not give the page back. So model files are never written in place: a new version is written beside the old one and renamed over
 //! it, and deletion unlinks. Both leave an open model its own inode, whole, until it is dropped. What does not keep to this rule
 //! (a foreign tool that truncates a file in place) is met twice: [`GgufFile::verify_unchanged`] compares each file's length with the
-//! length at open, and is asked before weights are read; and [`Backing::Private`] copies the file at open, for directories whose
-//! writers are not trusted, after which nothing that happens to the file matters.
+//! length at open, and is asked before weights are read; and [`Backing::Private`] (`mmap = false` in the configuration) copies the
+//! file at open, for directories whose writers are not trusted, after which nothing that happens to the file matters.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

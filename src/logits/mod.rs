@@ -120,8 +120,10 @@ impl SlotState {
         let params = &*self.params;
         for (&id, &count) in &self.counts {
             let Some(logit) = logits.get_mut(id as usize) else { continue };
-            if params.repetition_penalty != 1.0 {
-                *logit = if *logit > 0.0 { *logit / params.repetition_penalty } else { *logit * params.repetition_penalty };
+            if params.repetition_penalty != 1.0 && logit.is_finite() {
+                let penalised = if *logit > 0.0 { *logit / params.repetition_penalty } else { *logit * params.repetition_penalty };
+                // A tiny penalty overflows: that is a very likely token, not a broken row.
+                *logit = penalised.clamp(f32::MIN, f32::MAX);
             }
             if count > 0 {
                 *logit -= params.presence_penalty + params.frequency_penalty * count as f32;

@@ -88,6 +88,19 @@ fn penalties_see_the_prompt_or_the_output_as_documented() {
 }
 
 #[test]
+fn a_tiny_repetition_penalty_is_no_broken_row() {
+    // The least float and what is rounded to 0 on its way here; with the smallest temperature, too.
+    for repetition_penalty in [f32::from_bits(1), 0.0] {
+        for temperature in [0.0, f32::from_bits(1), 2.0] {
+            let params = Arc::new(SamplingParams { repetition_penalty, temperature, ..neutral() });
+            let mut state = SlotState::new(params.clone(), &[1], &[]);
+            assert_eq!(state.sample(&mut [30.0, 20.0, 0.0]), Some(1), "{repetition_penalty} {temperature}");
+            assert_eq!(SlotState::new(params, &[1], &[]).sample(&mut [30.0, f32::INFINITY]), None, "a broken row stays one");
+        }
+    }
+}
+
+#[test]
 fn bias_follows_the_penalties_and_suppression_ends_with_min_tokens() {
     let params = SamplingParams { repetition_penalty: 2.0, logit_bias: vec![(1, 3.0), (99, 1.0)], ..greedy() };
     let mut logits = [1.0, 4.0];

@@ -12,12 +12,6 @@ pub enum RopePairing {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Norm {
-    Rms,
-    Layer,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
     Silu,
     /// tanh approximation
@@ -30,7 +24,6 @@ pub struct Arch {
     /// `general.architecture`
     pub name: &'static str,
     pub rope: RopePairing,
-    pub norm: Norm,
     pub activation: Activation,
     /// Embeddings are multiplied by sqrt(hidden).
     pub scale_embeddings: bool,
@@ -62,7 +55,6 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "llama",
         rope: RopePairing::Adjacent,
-        norm: Norm::Rms,
         activation: Activation::Silu,
         scale_embeddings: false,
         global_every: 0,
@@ -75,7 +67,6 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "qwen2",
         rope: RopePairing::Halves,
-        norm: Norm::Rms,
         activation: Activation::Silu,
         scale_embeddings: false,
         global_every: 0,
@@ -91,7 +82,6 @@ pub const ARCHS: &[Arch] = &[
     Arch {
         name: "gemma3",
         rope: RopePairing::Halves,
-        norm: Norm::Rms,
         activation: Activation::Gelu,
         scale_embeddings: true,
         global_every: 6,

@@ -15,7 +15,7 @@ pub mod vocab_check;
 #[cfg(test)]
 mod tests;
 
-pub use arch::{ARCHS, Activation, Arch, Norm, RopePairing};
+pub use arch::{ARCHS, Activation, Arch, RopePairing};
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::{TensorSlot, Weight, Weights};

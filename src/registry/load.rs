@@ -9,7 +9,7 @@ use anyhow::{Context, bail, ensure};
 use super::{LoadedModel, modified, unix_seconds};
 use crate::config::{Backend, Config, Engine as EngineConfig, ModelEntry};
 use crate::engine::cpu::{self, CpuOptions};
-use crate::gguf::{GgufFile, Value};
+use crate::gguf::{Backing, GgufFile, Value};
 use crate::metrics::ModelMetrics;
 use crate::model::Weights;
 use crate::scheduler::{Handle, SchedulerOptions};
@@ -20,7 +20,7 @@ use crate::tokenizer::Tokenizer;
 pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<LoadedModel> {
     let engine = &config.engine;
     let backend = choose_backend(engine.backend)?;
-    let file = Arc::new(GgufFile::open(path)?);
+    let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
     let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
     let template = chat_template(entry, &file, &tokenizer)?;
     let weights = Weights::load(file)?;
@@ -77,6 +77,30 @@ fn chat_template(entry: &ModelEntry, file: &GgufFile, tokenizer: &Tokenizer) -> 
 mod tests {
     use super::*;
     use crate::config::{Overrides, Surroundings};
+    use crate::logits::SamplingParams;
+    use crate::model::ARCHS;
+    use crate::model::testing::TinyModel;
+    use crate::scheduler::{Event, NewSequence};
+
+    /// Row 13: a model that was copied outlives a writer that cuts its file; a mapped one would take the process with it.
+    #[test]
+    fn a_copied_model_does_not_need_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+        let env = vec![("HOME".into(), "/home/u".into()), ("PENSTOCK__ENGINE__MMAP".into(), "false".into())];
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let model = load_model(&config, &config.models[0], &path).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let (params, stop_ids) = (SamplingParams::greedy(), Vec::new());
+        let mut stream =
+            model.handle.enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0 }).unwrap();
+        let mut last = None;
+        while let Some(event) = stream.blocking_next() {
+            last = Some(event);
+        }
+        assert!(matches!(last, Some(Event::Finished { generated_tokens: 4, .. })), "{last:?}");
+    }
 
     #[test]
     fn the_pool_holds_one_context_or_what_is_asked() {

@@ -84,7 +84,7 @@ impl ValidRequest {
                 let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
                 render(template, tokenizer, input)?
             }
-            Prompt::Text(text) => tokenizer.encode_with_bos_eos(&text, true),
+            Prompt::Text(text) => tokenizer.encode_prompt(&text),
             Prompt::Ids(ids) => ids,
         };
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;

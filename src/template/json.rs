@@ -9,6 +9,8 @@ use super::MAX_OUTPUT;
 
 /// Deeper values are refused, as the serialiser recurses.
 const MAX_DEPTH: usize = 200;
+/// It is written once a level for each item: a long one would outrun the cap on the output.
+const MAX_INDENT: usize = 64;
 
 struct Style {
     indent: Option<String>,
@@ -24,9 +26,9 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
         None => None,
         Some(v) if v.is_none() => None,
         Some(v) => match (v.as_str(), v.as_i64()) {
-            (Some(text), _) => Some(text.to_string()),
-            (None, Some(n)) if n <= 64 => Some(" ".repeat(usize::try_from(n).unwrap_or(0))),
-            _ => return Err(failure("indent must be a string or a number up to 64")),
+            (Some(text), _) if text.len() <= MAX_INDENT => Some(text.to_string()),
+            (None, Some(n)) if n <= MAX_INDENT as i64 => Some(" ".repeat(usize::try_from(n).unwrap_or(0))),
+            _ => return Err(failure("indent must be a number up to 64 or a string of at most so many bytes")),
         },
     };
     let separators = kwargs.get::<Option<Vec<String>>>("separators")?;

@@ -1,7 +1,10 @@
 //! Chat templates: a model's own Jinja source, rendered in a sandbox.
 //!
 //! A template comes with a model file, so it is not trusted: its source is capped, it is compiled and rendered on a thread of its own with a large
-//! stack (minijinja recurses over the syntax tree), and a render has a fuel, an output and a memory limit.
+//! stack (minijinja recurses over the syntax tree), and what a render takes in steps and gives in bytes is limited.
+//!
+//! Not limited is the memory of values inside a render: minijinja has no hook for it, and a template that doubles a text with `~` some forty times
+//! takes what there is in a few hundred steps. Only a process of its own could bound that; who opens a model file trusts it so far.
 
 use std::error::Error as _;
 use std::io::Write;

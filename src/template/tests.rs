@@ -185,6 +185,7 @@ fn tojson_is_pythons() {
         assert_eq!(render(source).unwrap(), want, "{source}");
     }
     assert!(refusal("{{ missing | tojson }}").contains("JSON serializable"));
+    assert!(refusal("{{ [[1]] | tojson(indent='a' * 65) }}").contains("indent must be"));
 }
 
 #[test]

@@ -60,6 +60,7 @@ pub struct Tokenizer {
     eos: Option<u32>,
     unknown: Option<u32>,
     add_bos: bool,
+    starts_with_bos: bool,
     add_eos: bool,
     end_ids: Vec<u32>,
 }
@@ -92,6 +93,7 @@ impl Tokenizer {
             eos: data.eos,
             unknown: data.unknown,
             add_bos: data.add_bos,
+            starts_with_bos: data.starts_with_bos,
             add_eos: data.add_eos,
             end_ids: end_ids(data),
         })
@@ -106,8 +108,17 @@ impl Tokenizer {
 
     /// As `encode`, with BOS and EOS where the file says that they are added.
     pub fn encode_with_bos_eos(&self, text: &str, parse_special: bool) -> Vec<u32> {
-        let mut ids = self.encode(text, parse_special);
-        if let Some(bos) = self.bos.filter(|_| self.add_bos) {
+        self.with_bos_eos(self.encode(text, parse_special), self.add_bos)
+    }
+
+    /// A text that a model continues → ids, control tokens' texts included. It begins as the model's training texts did: a file of Llama 3 that is
+    /// silent about BOS gets one, too.
+    pub fn encode_prompt(&self, text: &str) -> Vec<u32> {
+        self.with_bos_eos(self.encode(text, true), self.starts_with_bos)
+    }
+
+    fn with_bos_eos(&self, mut ids: Vec<u32>, add_bos: bool) -> Vec<u32> {
+        if let Some(bos) = self.bos.filter(|_| add_bos) {
             ids.insert(0, bos);
         }
         ids.extend(self.eos.filter(|_| self.add_eos));
@@ -115,7 +126,7 @@ impl Tokenizer {
     }
 
     /// A rendered chat template → ids: control tokens' texts of the template's own become ids, those inside [`Tokenizer::shield`]ed text stay text; BOS is
-    /// added where the file says so and the template did not write it.
+    /// added as in [`Tokenizer::encode_prompt`], unless the template wrote it.
     pub fn encode_rendered(&self, text: &str) -> Vec<u32> {
         let mut out = Vec::with_capacity(text.len() / 4 + 8);
         let (mut at, mut at_start) = (0, true);
@@ -130,7 +141,7 @@ impl Tokenizer {
             at = found.map_or(text.len(), |f| f.end);
         }
         let mut out = self.settle_unknown(out);
-        if let Some(bos) = self.bos.filter(|&bos| self.add_bos && out.first() != Some(&bos)) {
+        if let Some(bos) = self.bos.filter(|&bos| self.starts_with_bos && out.first() != Some(&bos)) {
             out.insert(0, bos);
         }
         out

@@ -82,6 +82,11 @@ const FALCON: &[Pattern] = &[run(punctuation_sign_or_grave), Gpt2, exactly(ascii
 const DEEPSEEK_LLM: &[Pattern] = &[exactly(line_break, 1), led(cased), led(deepseek_sign), TrailingSpace, run(cjk), run(number)];
 const DEEPSEEK_CODER: &[Pattern] = &[exactly(line_break, 1), led(letter), led(punctuation), run(cjk), exactly(number, 1)];
 
+/// Llama 3 and those that took over its tokenizer: whole words before merges, and a BOS before a text, though its older files do not say that.
+pub(super) fn is_llama3(name: &str) -> bool {
+    matches!(name, "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "lfm2")
+}
+
 /// A pre-tokenizer by its GGUF name.
 pub(super) struct PreTokenizer {
     patterns: &'static [Pattern],
@@ -105,8 +110,7 @@ impl PreTokenizer {
             "deepseek-coder" => DEEPSEEK_CODER,
             _ => return None,
         };
-        let ignore_merges = matches!(name, "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "lfm2");
-        Some(Self { patterns, ignore_merges, classes: classes() })
+        Some(Self { patterns, ignore_merges: is_llama3(name), classes: classes() })
     }
 
     /// Gives each word of `text` in order; together they are the text.

@@ -254,6 +254,10 @@ fn small_vocabularies_work() {
     assert_eq!(bpe.encode("abba<s>", false), [3, 2, 1], "bytes without a token are left out");
     assert_eq!(bpe.encode("ab<s>", true), [3, 0]);
     assert_eq!(bpe.encode_with_bos_eos("ab", false), [3], "BPE adds no BOS unless the file says so");
+    let llama3 = small("gpt2").kv("tokenizer.ggml.pre", "llama-bpe");
+    assert_eq!(load(&llama3).unwrap().encode_prompt("ab"), [0, 3], "the model was trained with it, whether or not its file says so");
+    assert_eq!(load(&llama3.kv("tokenizer.ggml.add_bos_token", false)).unwrap().encode_prompt("ab"), [3], "this one says no");
+    assert_eq!(bpe.encode_prompt("ab<s>"), [3, 0]);
     let added = load(&small("gpt2").kv("tokenizer.ggml.add_bos_token", true)).unwrap();
     assert_eq!(added.encode_rendered("ab"), [0, 3]);
     assert_eq!(added.encode_rendered("<s>ab"), [0, 3], "the template's own BOS is not doubled");

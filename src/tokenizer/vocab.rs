@@ -3,6 +3,7 @@
 use crate::gguf::GgufFile;
 
 use super::TokenizerError;
+use super::pretokenize::is_llama3;
 
 /// `tokenizer.ggml.token_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub(super) struct VocabData<'a> {
     /// EOT, EOM and the like
     pub(super) other_ends: Vec<u32>,
     pub(super) add_bos: bool,
+    /// As `add_bos`; where the file is silent, what its kind of tokenizer does.
+    pub(super) starts_with_bos: bool,
     pub(super) add_eos: bool,
     pub(super) add_space_prefix: bool,
 }
@@ -72,9 +75,10 @@ impl<'a> VocabData<'a> {
             other_ends.extend(id(name)?);
         }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
+        let pre = reader.text("tokenizer.ggml.pre")?.unwrap_or("default");
         Ok(Self {
             model,
-            pre: reader.text("tokenizer.ggml.pre")?.unwrap_or("default"),
+            pre,
             tokens,
             types,
             merges,
@@ -84,6 +88,7 @@ impl<'a> VocabData<'a> {
             unknown: id("unknown")?,
             other_ends,
             add_bos: flag("add_bos_token", model == Model::Spm)?,
+            starts_with_bos: flag("add_bos_token", model == Model::Spm || is_llama3(pre))?,
             add_eos: flag("add_eos_token", false)?,
             add_space_prefix: flag("add_space_prefix", model == Model::Spm)?,
         })

@@ -258,6 +258,20 @@ fn real_models_agree_with_the_reference() {
     }
 }
 
+/// `vec!` would end the process, and with it every other model.
+#[test]
+fn a_cache_beyond_all_memory_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
+    // more than any address space, more than a product can hold, more than a vector may
+    for num_blocks in [1 << 40, 1 << 62, usize::MAX / 100_000] {
+        let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
+        let error = CpuEngine::new(weights, &options(num_blocks), simd::dispatch::available()[0]).err().expect("it opened");
+        assert!(matches!(&error, EngineError::OutOfMemory(what) if what.contains(&format!("{num_blocks} blocks"))), "{error}");
+    }
+}
+
 /// Instruction sets with fused multiply-add agree on bits, the portable one closely.
 #[test]
 fn instruction_sets_agree() {

@@ -55,11 +55,16 @@ impl CpuEngine {
         }
         let spec = &weights.spec;
         let cache = KvCache::new(spec.num_layers, options.num_blocks, options.block_size, spec.num_kv_heads, spec.head_dim);
+        let cache = cache.ok_or_else(|| {
+            let (blocks, size) = (options.num_blocks, options.block_size);
+            EngineError::OutOfMemory(format!("a KV cache of {blocks} blocks of {size} tokens: ask for less context or a smaller cache"))
+        })?;
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let tensors = weights::Tensors::load(kernels, weights)?;
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
-        let forward = Forward::new(kernels, tensors, cache, Pool::new(threads));
+        let pool = Pool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
+        let forward = Forward::new(kernels, tensors, cache, pool);
         Ok(Self { forward, options: options.clone(), slots, steps: 0, ready: None })
     }
 

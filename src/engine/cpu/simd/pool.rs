@@ -5,6 +5,7 @@
 //! worker has begun, never for a worker to turn up.
 
 use std::any::Any;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
 use std::sync::{Arc, Mutex};
@@ -103,7 +104,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    pub fn new(num_threads: usize) -> Self {
+    /// Fails where the system has no thread left.
+    pub fn new(num_threads: usize) -> io::Result<Self> {
         let num_workers = num_threads.max(1) - 1;
         let shared = Arc::new(Shared {
             ticket: AtomicU64::new(0),
@@ -113,13 +115,13 @@ impl Pool {
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        let workers = (0..num_workers)
-            .map(|i| {
-                let shared = shared.clone();
-                thread::Builder::new().name(format!("engine-{}", i + 1)).spawn(move || shared.work(i)).expect("a worker thread starts")
-            })
-            .collect();
-        Self { shared, workers, job: 0 }
+        // Filled one by one: dropping it ends those that did start.
+        let mut pool = Self { shared, workers: Vec::with_capacity(num_workers), job: 0 };
+        for i in 0..num_workers {
+            let shared = pool.shared.clone();
+            pool.workers.push(thread::Builder::new().name(format!("engine-{}", i + 1)).spawn(move || shared.work(i))?);
+        }
+        Ok(pool)
     }
 
     /// Threads that run tasks, the caller's included.
@@ -215,7 +217,7 @@ mod tests {
 
     #[test]
     fn every_task_runs_once_and_panics_come_back() {
-        let mut pool = Pool::new(3);
+        let mut pool = Pool::new(3).unwrap();
         for n in [0, 1, 2, 7, 1000] {
             let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
             pool.run(n, &|i, _| {

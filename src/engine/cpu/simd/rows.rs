@@ -1,5 +1,7 @@
 //! Buffers of rows that begin on cache lines, and the parallel drivers over them: the safe face of the kernels.
 
+use std::alloc::{Layout, alloc_zeroed};
+
 use super::attention::{Head, Row, TILE};
 use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
 use super::pool::{Disjoint, Pool};
@@ -223,6 +225,19 @@ pub struct Attend<'a> {
     pub sequences: &'a [Sequence<'a>],
 }
 
+/// Zeroed memory, which the system does not make resident before it is touched. None where it has none: `vec!` would end the process.
+fn zeroed(floats: usize) -> Option<Vec<f32>> {
+    let layout = Layout::array::<f32>(floats).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the layout's size is not 0.
+    let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
+    // SAFETY: where there is memory, it comes from the allocator that the vector gives it back to, with the layout of this many floats,
+    // and zero bytes are a float.
+    (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, floats, floats) })
+}
+
 /// The paged KV cache of all layers, float32.
 pub struct KvCache {
     k: Vec<f32>, // [layer, block, kv_head, dim, block_size]
@@ -236,11 +251,11 @@ pub struct KvCache {
 }
 
 impl KvCache {
-    pub fn new(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Self {
+    /// None: the system has not so much memory, or addresses.
+    pub fn new(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<Self> {
         let dim = head_dim.next_multiple_of(LANES);
-        let floats = num_layers * num_blocks * num_kv_heads * dim * block_size;
-        // zeroed memory from the system is not resident before it is touched
-        Self { k: vec![0.0; floats], v: vec![0.0; floats], num_blocks, block_size, num_kv_heads, dim }
+        let floats = [num_blocks, num_kv_heads, dim, block_size].into_iter().try_fold(num_layers, usize::checked_mul)?;
+        Some(Self { k: zeroed(floats)?, v: zeroed(floats)?, num_blocks, block_size, num_kv_heads, dim })
     }
 
     fn block_stride(&self) -> usize {
