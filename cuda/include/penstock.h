@@ -57,6 +57,7 @@ typedef struct pen_kv pen_kv;
 typedef struct {
   uint32_t window;  // tokens a row sees, itself included; 0: all
   uint32_t rope;    // index of its rotation table
+  uint32_t fused_glu;  // gate and up are of one type: their rows share tiles
 } pen_layer_desc;
 
 typedef struct {

@@ -1,0 +1,200 @@
+// The only extern "C": every exception ends here as a status and a text.
+#include <cstring>
+
+#include "model.h"
+
+using namespace pen;
+
+namespace {
+
+thread_local std::string last_error;
+
+template <class F>
+pen_status guard(F&& body) noexcept {
+  try {
+    body();
+    return PEN_OK;
+  } catch (const StatusError& error) {
+    last_error = error.what();
+    return error.status;
+  } catch (const CudaError& error) {
+    last_error = error.what();
+    if (error.code == cudaErrorMemoryAllocation) {
+      cudaGetLastError();  // not sticky: the next call is told of it otherwise
+      return PEN_OUT_OF_MEMORY;
+    }
+    return PEN_CUDA;
+  } catch (const std::bad_alloc&) {
+    last_error = "out of host memory";
+    return PEN_OUT_OF_MEMORY;
+  } catch (const std::exception& error) {
+    last_error = error.what();
+    return PEN_INTERNAL;
+  } catch (...) {
+    last_error = "unknown exception";
+    return PEN_INTERNAL;
+  }
+}
+
+void use(const pen_ctx& ctx) { check(cudaSetDevice(ctx.device), "selecting the device"); }
+
+void require(bool there) {
+  if (!there) throw StatusError(PEN_INVALID_ARG, "a null pointer");
+}
+
+}  // namespace
+
+extern "C" {
+
+uint32_t pen_abi_version(void) { return PEN_ABI_VERSION; }
+
+const char* pen_last_error(void) { return last_error.c_str(); }
+
+pen_status pen_device_count(uint32_t* count) {
+  return guard([&] {
+    require(count);
+    *count = 0;
+    int devices = 0;
+    check(cudaGetDeviceCount(&devices), "counting devices");
+    *count = uint32_t(devices);
+  });
+}
+
+pen_status pen_quant_info(pen_quant* info) {
+  return guard([&] {
+    require(info);
+    const QuantRow* row = quant_row(info->type);
+    if (!row) throw StatusError(PEN_UNSUPPORTED, "type " + std::to_string(info->type));
+    info->name = row->name;
+    info->block_size = uint32_t(row->block_size);
+    info->block_bytes = uint32_t(row->block_bytes);
+    const Matrix matrix{nullptr, int(info->rows), int(info->cols), row->format, row->record_bytes};
+    // A vector becomes float32.
+    info->device_bytes = round_up(info->rows == 1 ? info->cols * 4 : matrix.bytes(), 256);
+  });
+}
+
+pen_status pen_ctx_create(uint32_t device, pen_ctx** out) {
+  return guard([&] {
+    require(out);
+    check(cudaSetDevice(int(device)), "selecting the device");
+    cudaDeviceProp properties{};
+    check(cudaGetDeviceProperties(&properties, int(device)), "device properties");
+    if (properties.major * 10 + properties.minor < 75) {
+      throw StatusError(PEN_UNSUPPORTED, std::string(properties.name) + " has no float16 tensor cores (compute capability 7.5 or later)");
+    }
+    auto ctx = std::make_unique<pen_ctx>();
+    ctx->device = int(device);
+    ctx->name = properties.name;
+    ctx->total_bytes = properties.totalGlobalMem;
+    check(cudaFree(nullptr), "creating the context");
+    *out = ctx.release();
+  });
+}
+
+void pen_ctx_destroy(pen_ctx* ctx) { delete ctx; }
+
+pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size) {
+  return guard([&] {
+    require(ctx && free_bytes && total_bytes && held_bytes);
+    use(*ctx);
+    size_t free = 0, total = 0;
+    check(cudaMemGetInfo(&free, &total), "device memory");
+    *free_bytes = free;
+    *total_bytes = total;
+    *held_bytes = ctx->held_bytes;
+    if (name && name_size > 0) {
+      std::strncpy(name, ctx->name.c_str(), name_size - 1);
+      name[name_size - 1] = 0;
+    }
+  });
+}
+
+pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out) {
+  return guard([&] {
+    require(ctx && desc && out && desc->layers && desc->rope_tables);
+    use(*ctx);
+    if (desc->head_dim > 256 || desc->head_dim % 8 != 0) throw StatusError(PEN_UNSUPPORTED, "heads of " + std::to_string(desc->head_dim) + " elements");
+    *out = new pen_model(*ctx, *desc);
+  });
+}
+
+pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uint32_t type, uint64_t rows, uint64_t cols, const void* data,
+                            uint64_t nbytes) {
+  return guard([&] {
+    require(model && data && model->staging);
+    use(model->ctx);
+    model->add_tensor(slot, layer, type, rows, cols, static_cast<const uint8_t*>(data), nbytes);
+  });
+}
+
+pen_status pen_model_finish(pen_model* model) {
+  return guard([&] {
+    require(model && model->staging);
+    use(model->ctx);
+    model->finish();
+  });
+}
+
+void pen_model_destroy(pen_model* model) {
+  guard([&] {
+    if (!model) return;
+    use(model->ctx);
+    cudaDeviceSynchronize();
+    delete model;
+  });
+}
+
+pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out) {
+  return guard([&] {
+    require(model && out);
+    use(model->ctx);
+    if (num_blocks == 0 || block_size == 0 || block_size % 32 != 0) throw StatusError(PEN_INVALID_ARG, "KV blocks hold a multiple of 32 tokens");
+    const pen_model_desc& d = model->desc;
+    const size_t bytes = size_t(num_blocks) * block_size * d.num_layers * d.num_kv_heads * d.head_dim * 2;
+    // Zeroed: what no row has written yet may be read, and must not be a NaN.
+    auto kv = std::make_unique<pen_kv>();
+    kv->model = model;
+    kv->k = Buffer(model->ctx, bytes, true);
+    kv->v = Buffer(model->ctx, bytes, true);
+    kv->num_blocks = int(num_blocks);
+    kv->block_size = int(block_size);
+    check(cudaDeviceSynchronize(), "preparing the KV cache");
+    *out = kv.release();
+  });
+}
+
+void pen_kv_destroy(pen_kv* kv) {
+  guard([&] {
+    if (!kv) return;
+    use(kv->model->ctx);
+    cudaDeviceSynchronize();
+    delete kv;
+  });
+}
+
+pen_status pen_warmup(pen_model* model, pen_kv* kv) {
+  return guard([&] {
+    require(model && kv);
+    use(model->ctx);
+    warmup(*model, *kv);
+  });
+}
+
+pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step) {
+  return guard([&] {
+    require(model && kv && batch && step);
+    use(model->ctx);
+    *step = submit(*model, *kv, *batch);
+  });
+}
+
+pen_status pen_collect(pen_model* model, pen_output* out) {
+  return guard([&] {
+    require(model && out && out->sampled);
+    use(model->ctx);
+    collect(*model, *out);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,132 @@
+// The forward pass: one layer loop for every architecture.
+#include "../ops/rowwise.cuh"
+#include "model.h"
+
+namespace pen {
+
+namespace {
+
+struct Pass {
+  pen_model& m;
+  const pen_kv& kv;
+  const Step& step;
+  Launch launch;
+  int tokens;
+
+  void norm(const float* branch_weight, const float* weight, __half* h, const int32_t* gather, int rows) const {
+    const Scratch& s = m.scratch;
+    const Norm args{s.x.as<float>(), branch_weight ? s.branch.as<float>() : nullptr, branch_weight, weight, h, gather, rows,
+                    int(m.desc.hidden_dim), s.ld_hidden, m.desc.norm_eps};
+    launch(norm_kernel, dim3(rows), dim3(ROW_THREADS), 0, args);
+  }
+
+  Linear product(const Matrix& w, const __half* x, int ldx, Epilogue epilogue, float* out, int ldo) const {
+    Linear args{};
+    args.w[0] = w;
+    args.num_segments = 1;
+    args.x = x;
+    args.ldx = ldx;
+    args.num_tokens = tokens;
+    args.out = out;
+    args.ldo = ldo;
+    args.epilogue = epilogue;
+    return args;
+  }
+
+  void attention(int index, const Layer& l) const {
+    const Scratch& s = m.scratch;
+    const pen_model_desc& d = m.desc;
+    const int heads = d.num_heads * d.head_dim, kv_dim = d.num_kv_heads * d.head_dim;
+    Linear qkv = product(l.q, s.h.as<__half>(), s.ld_hidden, Epilogue::STORE, s.qkv.as<float>(), heads + 2 * kv_dim);
+    qkv.w[1] = l.k;
+    qkv.w[2] = l.v;
+    qkv.out_offset[1] = heads;
+    qkv.out_offset[2] = heads + kv_dim;
+    qkv.num_segments = 3;
+    linear(launch, qkv);
+    const float* rope = m.ropes.as<float>() + size_t(l.rope) * d.max_positions * d.rope_dim;
+    const KvView pages = kv.layer(index);
+    qkv_finish(launch,
+               QkvFinish{s.qkv.as<float>(), l.q_bias, l.k_bias, l.v_bias, l.q_norm, l.k_norm, d.norm_eps, rope, int(d.rope_dim),
+                         d.rope_pairs == 1, int(d.num_heads), s.q.as<__half>(), pages},
+               step.view);
+    const Attention args{s.q.as<__half>(),  pages,    s.attn.as<__half>(),        s.ld_attn,         int(d.num_heads),
+                         d.attn_scale,      l.window, s.attention.as<float>(),    s.attention.size()};
+    // Partial results of long contexts share one workspace: as many sequences at a time as it holds.
+    const size_t each = attention_workspace(1, d.num_heads, d.num_kv_heads, d.head_dim, step.view.max_context);
+    const int group = each == 0 ? step.view.num_seqs : int(std::max<size_t>(1, std::min<size_t>(step.view.num_seqs, s.attention.size() / each)));
+    for (int first = 0; first < step.view.num_seqs; first += group) {
+      StepView part = step.view;
+      part.num_seqs = std::min(group, step.view.num_seqs - first);
+      part.cu_seqlens_q += first;
+      part.context_lens += first;
+      part.block_tables += size_t(first) * part.max_blocks;
+      attention_decode(launch, args, part);
+    }
+    if (step.has_prefill) attention_prefill(launch, args, step.view);
+    branch(l.attn_output, s.attn.as<__half>(), s.ld_attn, l.post_attn_norm);
+  }
+
+  // x += W · in, or the branch alone where it is normalised before it is added.
+  void branch(const Matrix& w, const __half* in, int ld, const float* post_norm) const {
+    float* out = post_norm ? m.scratch.branch.as<float>() : m.scratch.x.as<float>();
+    linear(launch, product(w, in, ld, post_norm ? Epilogue::STORE : Epilogue::ADD, out, m.desc.hidden_dim));
+  }
+
+  void feed_forward(const Layer& l) const {
+    const Scratch& s = m.scratch;
+    const int ffn = m.desc.ffn_dim;
+    const Epilogue gate = m.desc.activation == 0 ? Epilogue::SILU_MUL : Epilogue::GELU_MUL;
+    if (l.fused_glu) {
+      Linear args = product(l.gate_up, s.h.as<__half>(), s.ld_hidden, gate, nullptr, s.ld_ffn);
+      args.out16 = s.ffn.as<__half>();
+      linear(launch, args);
+    } else {
+      Linear args = product(l.gate, s.h.as<__half>(), s.ld_hidden, Epilogue::STORE, s.gate_up.as<float>(), 2 * ffn);
+      args.w[1] = l.up;
+      args.out_offset[1] = ffn;
+      args.num_segments = 2;
+      linear(launch, args);
+      launch(glu_kernel, dim3(ceil_div(ffn, ROW_THREADS), tokens), dim3(ROW_THREADS), 0, s.gate_up.as<float>(), s.ffn.as<__half>(), ffn,
+             s.ld_ffn, gate);
+    }
+    branch(l.down, s.ffn.as<__half>(), s.ld_ffn, l.post_ffn_norm);
+  }
+};
+
+}  // namespace
+
+void forward(pen_model& m, const pen_kv& kv, const Step& step) {
+  const Scratch& s = m.scratch;
+  const Pass pass{m, kv, step, Launch{m.stream.handle, m.overlap}, step.view.num_tokens};
+  const Embed embed{m.token_embd, step.inputs, m.sampler.last, s.x.as<float>(), pass.tokens, m.desc.embedding_scale};
+  pass.launch(embed_kernel, dim3(ceil_div(m.token_embd.chunks() * 4, ROW_THREADS), pass.tokens), dim3(ROW_THREADS), 0, embed);
+  const float* pending = nullptr;  // the norm of a branch that x has not received yet
+  for (size_t i = 0; i < m.layers.size(); i++) {
+    const Layer& l = m.layers[i];
+    pass.norm(pending, l.attn_norm, s.h.as<__half>(), nullptr, pass.tokens);
+    pass.attention(int(i), l);
+    pass.norm(l.post_attn_norm, l.ffn_norm, s.h.as<__half>(), nullptr, pass.tokens);
+    pass.feed_forward(l);
+    pending = l.post_ffn_norm;
+  }
+  if (step.num_rows == 0) return;
+  pass.norm(pending, m.output_norm, s.last.as<__half>(), step.gather, step.num_rows);
+  Linear head = pass.product(m.output, s.last.as<__half>(), s.ld_hidden, Epilogue::STORE, s.logits.as<float>(), m.desc.vocab_size);
+  head.num_tokens = step.num_rows;
+  linear(pass.launch, head);
+}
+
+void sample_step(pen_model& m, const Step& step) {
+  if (step.num_rows == 0) return;
+  Sample args{};
+  args.logits = m.scratch.logits.as<float>();
+  args.num_rows = step.num_rows;
+  args.slots = step.slots;
+  args.sampled = m.sampled.as<int32_t>();
+  args.workspace = m.scratch.sampler.as<void>();
+  args.workspace_bytes = m.scratch.sampler.size();
+  sample(Launch{m.stream.handle, m.overlap}, m.sampler, args);
+}
+
+}  // namespace pen

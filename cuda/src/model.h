@@ -1,0 +1,129 @@
+// A model on the device: weights, scratch, the state of its slots, its steps in flight.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "context.h"
+#include "linear.h"
+#include "ops.h"
+
+namespace pen {
+
+struct Layer {
+  Matrix q, k, v, attn_output, gate_up, gate, up, down;  // gate_up, or gate and up
+  const float *attn_norm = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr;
+  const float *post_attn_norm = nullptr, *ffn_norm = nullptr, *post_ffn_norm = nullptr;
+  uint32_t window = 0, rope = 0;
+  bool fused_glu = false;
+};
+
+// Activations of the largest step. Columns of float16 rows past a matrix's own stay zero.
+struct Scratch {
+  Buffer x, branch, qkv, gate_up;           // float32
+  Buffer h, q, attn, ffn, last;             // float16
+  Buffer logits, attention, sampler;
+  int ld_hidden = 0, ld_attn = 0, ld_ffn = 0;
+};
+
+// Places in a step's metadata, which travels as one copy.
+struct MetaLayout {
+  int num_tokens, num_seqs, num_rows, max_blocks;
+  size_t inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, block_tables, size;
+  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
+};
+
+// A step whose results have not been collected.
+struct InFlight {
+  uint64_t step = 0;
+  std::vector<int32_t> row_of;  // [num_seqs] its row among the sampled ones, or -1
+  std::vector<float> logits;    // [rows, vocab] where wanted
+  Pinned meta, sampled;
+  Event done;
+  bool pending = false;
+};
+
+struct Graph {
+  cudaGraphExec_t exec = nullptr;
+  ~Graph() {
+    if (exec) cudaGraphExecDestroy(exec);
+  }
+};
+
+// Loading: pinned and device buffers that tensors pass through, one piece at a time.
+struct Staging {
+  struct Slot {
+    Pinned pinned;
+    Buffer device;
+    Stream stream;
+    Event done;
+    bool used = false;
+  };
+  std::vector<std::unique_ptr<Slot>> slots;
+  std::vector<Slot*> free;
+  std::mutex mutex;
+  std::condition_variable available;
+};
+
+}  // namespace pen
+
+struct pen_kv {
+  pen_model* model;
+  pen::Buffer k, v;  // [num_layers, num_blocks, num_kv_heads, block_size, head_dim]
+  int num_blocks, block_size;
+  pen::KvView layer(int index) const;
+};
+
+struct pen_model {
+  pen_ctx& ctx;
+  pen_model_desc desc;
+  std::vector<pen::Layer> layers;
+  pen::Matrix token_embd, output;
+  const float* output_norm = nullptr;
+  pen::Buffer arena, ropes, overflow;
+  size_t arena_used = 0;
+  std::mutex arena_mutex;
+  std::unique_ptr<pen::Staging> staging;
+
+  pen::Scratch scratch;
+  pen::SamplerState sampler{};
+  std::vector<pen::Buffer> sampler_buffers;
+  pen::Buffer init_lists;  // prompts, biases … of a slot on their way into the sampler's state
+  pen::Buffer meta, sampled;
+  pen::Stream stream;
+  pen::InFlight ring[3];
+  uint64_t steps = 0;
+  std::map<std::pair<int, int>, pen::Graph> graphs;  // by sequences and blocks a sequence, both rounded up
+  bool overlap = false;  // programmatic dependent launch
+
+  pen_model(pen_ctx& ctx, const pen_model_desc& desc);
+  void add_tensor(uint32_t slot, uint32_t layer, uint32_t type, uint64_t rows, uint64_t cols, const uint8_t* data, uint64_t nbytes);
+  void finish();
+};
+
+namespace pen {
+
+// forward.cu: queues a step whose metadata is on the device; logits of `num_rows` rows end up in scratch.logits.
+struct Step {
+  StepView view;
+  const int32_t* inputs;  // [num_tokens]
+  const int32_t* slots;   // [num_rows]
+  const int32_t* gather;  // [num_rows] or null: every row samples
+  int num_rows;
+  bool has_prefill;
+};
+void forward(pen_model& model, const pen_kv& kv, const Step& step);
+void sample_step(pen_model& model, const Step& step);
+
+// step.cu
+uint64_t submit(pen_model& model, pen_kv& kv, const pen_batch& batch);
+void collect(pen_model& model, pen_output& out);
+void warmup(pen_model& model, pen_kv& kv);
+size_t scratch_bytes(const pen_model_desc& desc);
+void make_scratch(pen_model& model);
+
+}  // namespace pen
