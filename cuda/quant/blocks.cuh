@@ -11,14 +11,21 @@ namespace pen {
 __host__ __device__ __forceinline__ float half_at(const uint8_t* p) { return __half2float(__ushort_as_half(uint16_t(p[0] | p[1] << 8))); }
 __host__ __device__ __forceinline__ uint32_t bits_of(uint32_t x, int from, int count) { return (x >> from) & ((1u << count) - 1); }
 
+// The float of these bits, on the host as well.
+__host__ __device__ __forceinline__ float float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, 4);
+  return x;
+}
+
 struct BlockF32 {
-  __host__ __device__ static float value(const uint8_t* b, int) { return __uint_as_float(b[0] | b[1] << 8 | b[2] << 16 | uint32_t(b[3]) << 24); }
+  __host__ __device__ static float value(const uint8_t* b, int) { return float_of(b[0] | b[1] << 8 | b[2] << 16 | uint32_t(b[3]) << 24); }
 };
 struct BlockF16 {
   __host__ __device__ static float value(const uint8_t* b, int) { return half_at(b); }
 };
 struct BlockBF16 {
-  __host__ __device__ static float value(const uint8_t* b, int) { return __uint_as_float(uint32_t(b[0] | b[1] << 8) << 16); }
+  __host__ __device__ static float value(const uint8_t* b, int) { return float_of(uint32_t(b[0] | b[1] << 8) << 16); }
 };
 
 // 32 nibbles: the low ones are weights 0..16.

@@ -11,7 +11,7 @@ void run(const Launch& launch, const Repack& args) {
 }
 
 const QuantRow ROWS[] = {
-#define QUANT(id, name, block_size, block_bytes, block, format) {id, name, block_size, block_bytes, format::id, format::record_bytes},
+#define QUANT(type, name, size, bytes, block, layout) {type, name, size, bytes, layout::id, layout::record_bytes},
 #include "../quant/types.inc"
 #undef QUANT
 };
@@ -27,8 +27,8 @@ const QuantRow* quant_row(uint32_t id) {
 
 void repack(const Launch& launch, uint32_t type, const Repack& args) {
   switch (type) {
-#define QUANT(id, name, block_size, block_bytes, block, format) \
-  case id: return run<block, format, block_size, block_bytes>(launch, args);
+#define QUANT(type, name, size, bytes, block, layout) \
+  case type: return run<block, layout, size, bytes>(launch, args);
 #include "../quant/types.inc"
 #undef QUANT
   }
