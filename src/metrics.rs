@@ -4,10 +4,32 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
 
 /// Every metric's name starts with this.
 const PREFIX: &str = "penstock_";
+
+/// Metrics that vLLM has too, with the same names, types and units.
+const SHARED_WITH_VLLM: [&str; 17] = [
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "request_success_total",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "num_preemptions_total",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+];
 
 /// Seconds, for waits and whole requests.
 const WAIT_BUCKETS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
@@ -19,6 +41,22 @@ const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.
 pub fn registry() -> &'static Registry {
     static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
     &REGISTRY
+}
+
+/// Every metric's samples; `vllm` adds those that vLLM has too a second time, as `vllm:…`, for dashboards and autoscalers written for it.
+pub fn gather(vllm: bool) -> Vec<MetricFamily> {
+    let mut families = registry().gather();
+    if vllm {
+        let twin = |family: &MetricFamily| {
+            let name = family.name().strip_prefix(PREFIX).filter(|name| SHARED_WITH_VLLM.contains(name))?;
+            let mut twin = family.clone();
+            twin.set_name(format!("vllm:{name}"));
+            Some(twin)
+        };
+        let twins: Vec<_> = families.iter().filter_map(twin).collect();
+        families.extend(twins);
+    }
+    families
 }
 
 /// What one model's engine thread reports; handles of the process-wide registry, labelled `model_name`.
@@ -41,6 +79,9 @@ pub struct ModelMetrics {
     pub request_decode_time_seconds: Histogram,
     pub request_prompt_tokens: Histogram,
     pub request_generation_tokens: Histogram,
+    /// Its count is the number of loads.
+    pub model_load_seconds: Histogram,
+    pub model_load_failures_total: IntCounter,
 }
 
 impl ModelMetrics {
@@ -76,6 +117,8 @@ impl ModelMetrics {
             request_decode_time_seconds: histogram("request_decode_time_seconds", "From the first token to the end", WAIT_BUCKETS),
             request_prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens of a request", TOKEN_BUCKETS),
             request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
+            model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
+            model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
         }
     }
 }
@@ -105,10 +148,26 @@ mod tests {
             metric.get_counter().get_value()
         };
         assert_eq!((value("m-one"), value("m-two")), (7.0, 1.0));
-        for family in &families {
+        let of_models = |name: &str| name.strip_prefix(PREFIX).is_some_and(|name| SHARED_WITH_VLLM.contains(&name));
+        for family in families.iter().filter(|family| of_models(family.name())) {
             let named = |m: &prometheus::proto::Metric| m.get_label().iter().any(|l| l.name() == "model_name");
             assert!(family.get_metric().iter().all(named), "{}", family.name());
         }
         assert!(families.iter().any(|f| f.name() == "penstock_request_success_total"));
+    }
+
+    #[test]
+    fn vllms_names_come_beside_our_own_where_they_are_asked_for() {
+        let model = ModelMetrics::for_model("m-vllm");
+        model.request_success_total.with_label_values(&["stop"]).inc();
+        model.request_queue_time_seconds.observe(0.5);
+        assert!(gather(false).iter().all(|family| !family.name().starts_with("vllm:")));
+        let families = gather(true);
+        let find = |name: &str| families.iter().find(|family| family.name() == name);
+        for name in SHARED_WITH_VLLM {
+            let (own, twin) = (find(&format!("{PREFIX}{name}")).unwrap(), find(&format!("vllm:{name}")).unwrap());
+            assert_eq!((own.get_field_type(), own.get_metric().len()), (twin.get_field_type(), twin.get_metric().len()), "{name}");
+        }
+        assert!(find("vllm:model_load_seconds").is_none());
     }
 }

@@ -6,6 +6,7 @@ use actix_web::{HttpResponse, web};
 use prometheus::{Encoder, IntCounter, IntCounterVec, Opts, TextEncoder};
 
 use super::error::{ApiError, Kind};
+use super::state::AppState;
 
 pub struct HttpMetrics {
     /// by `route`, `model_name` (empty where none is known), `status`
@@ -43,10 +44,10 @@ pub fn http() -> &'static HttpMetrics {
 
 /// Prometheus' text format
 #[utoipa::path(get, path = "/metrics", tag = "operations", responses((status = 200, description = "metrics", content_type = "text/plain", body = String)))]
-pub async fn exposition() -> Result<HttpResponse, ApiError> {
-    let text = web::block(|| {
+pub async fn exposition(state: web::Data<AppState>) -> Result<HttpResponse, ApiError> {
+    let text = web::block(move || {
         let mut text = Vec::new();
-        TextEncoder::new().encode(&crate::metrics::registry().gather(), &mut text).map(|()| text)
+        TextEncoder::new().encode(&crate::metrics::gather(state.vllm_metrics), &mut text).map(|()| text)
     });
     match text.await {
         Ok(Ok(text)) => Ok(HttpResponse::Ok().content_type(prometheus::TEXT_FORMAT).body(text)),

@@ -120,3 +120,33 @@ fn count(route: &str, model: &str, status: u16, kind: Option<Kind>) {
         metrics.rejections.with_label_values(&[kind.row().2]).inc();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use actix_web::http::StatusCode;
+    use actix_web::middleware::from_fn;
+    use actix_web::{App, HttpResponse, body, test};
+
+    use super::*;
+    use crate::config::{Config, Overrides, Surroundings};
+    use crate::registry::Registry;
+
+    async fn boom() -> HttpResponse {
+        panic!("a bug in a handler")
+    }
+
+    #[actix_web::test]
+    async fn a_handlers_panic_is_an_error_and_not_a_closed_connection() {
+        let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let state = web::Data::new(AppState::new(&config, Registry::new(&config, &["smollm2".to_owned()]).unwrap()));
+        let app = test::init_service(App::new().app_data(state).wrap(from_fn(around)).route("/x", web::get().to(boom))).await;
+        let request = test::TestRequest::get().uri("/x").insert_header(("host", "localhost")).insert_header((REQUEST_ID, "mine"));
+        let response = test::try_call_service(&app, request.to_request()).await.unwrap_err().error_response();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert_eq!(response.headers().get(REQUEST_ID).unwrap(), "mine");
+        let body: serde_json::Value = serde_json::from_slice(&body::to_bytes(response.into_body()).await.unwrap()).unwrap();
+        assert_eq!(body["error"]["code"], "internal_error");
+        assert!(!body.to_string().contains("a bug"), "what went wrong inside is for the log");
+    }
+}

@@ -20,8 +20,8 @@ mod sse;
 mod state;
 pub mod types;
 
-use actix_web::http::{Method, header};
-use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError, Route, web};
+use actix_web::http::header;
+use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
 
 pub use docs::openapi_json;
 pub use server::{listen, serve};
@@ -32,30 +32,32 @@ use error::{ApiError, Kind, quoted};
 /// Every route.
 fn routes(config: &mut web::ServiceConfig) {
     config
-        .service(resource("/v1/chat/completions", Method::POST, web::post().to(chat::create)))
-        .service(resource("/v1/completions", Method::POST, web::post().to(completions::create)))
-        .service(resource("/v1/models", Method::GET, web::get().to(models::list)))
-        .service(resource("/v1/models/{id:.+}", Method::GET, web::get().to(models::retrieve)))
-        .service(resource("/health", Method::GET, web::get().to(health::health)))
-        .service(resource("/ready", Method::GET, web::get().to(health::ready)))
-        .service(resource("/version", Method::GET, web::get().to(health::version)))
-        .service(resource("/metrics", Method::GET, web::get().to(metrics::exposition)))
-        .service(resource("/openapi.json", Method::GET, web::get().to(docs::openapi)))
-        .service(resource("/docs", Method::GET, web::get().to(docs::redirect)))
+        .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
+        .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
+        .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
+        .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)))
+        .service(resource("/health", "GET, HEAD", get().to(health::health)))
+        .service(resource("/ready", "GET, HEAD", get().to(health::ready)))
+        .service(resource("/version", "GET, HEAD", get().to(health::version)))
+        .service(resource("/metrics", "GET, HEAD", get().to(metrics::exposition)))
+        .service(resource("/openapi.json", "GET, HEAD", get().to(docs::openapi)))
+        .service(resource("/docs", "GET, HEAD", get().to(docs::redirect)))
         .service(docs::page())
         .default_service(web::to(not_found));
 }
 
-/// One method on a path; the others get a 405 that says which.
-fn resource(path: &str, method: Method, route: Route) -> Resource {
-    web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| {
-        let allowed = method.to_string();
-        async move {
-            let message = format!("{} is not allowed on {}: use {allowed}", quoted(request.method().as_str()), quoted(request.path()));
-            let mut response = ApiError::new(Kind::MethodNotAllowed, message).error_response();
-            response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_str(&allowed).expect("a method is a header value"));
-            response
-        }
+/// GET, and HEAD as probes send it: the server leaves the body out.
+fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}
+
+/// A route on a path; other methods than the `allowed` ones get a 405 that says which.
+fn resource(path: &str, allowed: &'static str, route: Route) -> Resource {
+    web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| async move {
+        let message = format!("{} is not allowed on {}: use {allowed}", quoted(request.method().as_str()), quoted(request.path()));
+        let mut response = ApiError::new(Kind::MethodNotAllowed, message).error_response();
+        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allowed));
+        response
     }))
 }
 

@@ -35,13 +35,8 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     // The router leaves %2F encoded, so the path is decoded here.
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
     let id = percent_decode(raw).ok_or_else(|| model_not_found(raw))?;
-    let info = state.registry.list().into_iter().find(|info| info.id == id);
-    let info = info.or_else(|| {
-        // An alias of a loaded model.
-        let canonical = state.registry.get_loaded(&id)?.id.clone();
-        state.registry.list().into_iter().find(|info| info.id == canonical)
-    });
-    Ok(HttpResponse::Ok().json(Model::from(info.ok_or_else(|| model_not_found(&id))?)))
+    let info = state.registry.info(&id).ok_or_else(|| model_not_found(&id))?;
+    Ok(HttpResponse::Ok().json(Model::from(info)))
 }
 
 /// None: not percent-encoded UTF-8.

@@ -6,11 +6,15 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix_web::web;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use super::error::{ApiError, Kind};
 use crate::config::{Config, Limits};
-use crate::registry::{LoadedModel, Registry};
+use crate::registry::{LoadedModel, Registry, RegistryError};
+
+/// Requests that may wait for a load, each on a thread: the next ones are told to come again, so that threads are left for
+/// models that are loaded and for `/metrics`.
+const MAX_WAITING_FOR_LOAD: usize = 64;
 
 pub struct AppState {
     pub registry: Arc<Registry>,
@@ -22,6 +26,9 @@ pub struct AppState {
     /// The address that is listened on: a loopback one gets requests for local names only.
     pub host: IpAddr,
     pub drain: Drain,
+    /// `/metrics` with vLLM's names too.
+    pub vllm_metrics: bool,
+    waiting_for_load: Arc<Semaphore>,
 }
 
 impl AppState {
@@ -33,6 +40,8 @@ impl AppState {
             max_active: config.limits.max_queue + config.engine.max_running,
             host: config.server.host,
             drain: Drain::default(),
+            vllm_metrics: config.server.vllm_metrics,
+            waiting_for_load: Arc::new(Semaphore::new(MAX_WAITING_FOR_LOAD)),
         }
     }
 
@@ -40,10 +49,7 @@ impl AppState {
     pub async fn model(&self, id: &str) -> Result<Arc<LoadedModel>, ApiError> {
         let model = match self.registry.get_loaded(id) {
             Some(model) => model,
-            None => {
-                let (registry, id) = (self.registry.clone(), id.to_owned());
-                off_loop(move || registry.get(&id)).await??
-            }
+            None => self.load(id).await?,
         };
         if !model.handle.is_alive() {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
@@ -53,6 +59,20 @@ impl AppState {
             return Err(crate::serving::SubmitError::QueueFull.into());
         }
         Ok(model)
+    }
+
+    async fn load(&self, id: &str) -> Result<Arc<LoadedModel>, ApiError> {
+        if self.registry.info(id).is_none() {
+            return Err(RegistryError::NotFound(id.into()).into());
+        }
+        let place = self.waiting_for_load.clone().try_acquire_owned().map_err(|_| RegistryError::Loading(id.into()))?;
+        let (registry, id) = (self.registry.clone(), id.to_owned());
+        let loaded = off_loop(move || {
+            // Held as long as the thread is, even where the client has gone.
+            let _place = place;
+            registry.get(&id)
+        });
+        Ok(loaded.await??)
     }
 }
 
@@ -122,7 +142,42 @@ impl Drop for Active {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use futures_util::future::{join, join_all};
+
     use super::*;
+    use crate::config::{Overrides, Surroundings};
+
+    #[actix_web::test]
+    async fn some_wait_for_a_load_and_the_rest_are_told_to_come_again() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("slow.gguf");
+        std::fs::write(&path, b"GGUF").unwrap();
+        let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let load = Box::new(move |_: &Config, _: &_, _: &_| {
+            let _ = wait.lock().unwrap().recv();
+            anyhow::bail!("a broken file")
+        });
+        let state = AppState::new(&config, Registry::with_loader(&config, &[path.display().to_string()], load).unwrap());
+        let waiting = join_all((0..MAX_WAITING_FOR_LOAD).map(|_| state.load("slow")));
+        let late = async {
+            while state.waiting_for_load.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let kinds = ["slow", "nope"].map(|id| state.load(id));
+            let kinds: Vec<_> = join_all(kinds).await.into_iter().map(|result| result.err().unwrap().kind).collect();
+            drop(go);
+            kinds
+        };
+        let (waited, late) = join(waiting, late).await;
+        assert_eq!(late, [Kind::ModelLoading, Kind::ModelNotFound]);
+        assert!(waited.into_iter().all(|result| result.err().unwrap().kind == Kind::ModelFailed));
+        assert_eq!(state.waiting_for_load.available_permits(), MAX_WAITING_FOR_LOAD);
+    }
 
     #[actix_web::test]
     async fn a_cut_reaches_those_who_wait_and_those_who_come_late() {

@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::ensure;
-
 use crate::engine::{Batch, Engine, Input, SlotInit, StepOutput, cpu};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::Weights;
+
+/// Of a prompt and of an answer: past it block numbers would wrap.
+const MOST_TOKENS: i64 = 1 << 20;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  penstock bench --model model.gguf --prompt 256 --gen 128 --batch 1,8")]
@@ -18,13 +19,13 @@ pub struct Args {
     #[arg(long, value_name = "FILE.gguf")]
     model: PathBuf,
     /// Tokens of each prompt
-    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
     prompt: u32,
     /// Tokens to decode after it
-    #[arg(long = "gen", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long = "gen", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
     generate: u32,
     /// Sequences that decode at once: one measurement each
-    #[arg(long, default_value = "1", value_delimiter = ',')]
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
     /// Runs of each measurement, after one that is not counted; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
@@ -47,7 +48,6 @@ struct Measurement {
 }
 
 pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
-    ensure!(args.batch.iter().all(|&b| b > 0), "--batch: a batch has at least one sequence");
     let most = args.batch.iter().copied().max().unwrap_or(1) as usize;
     let weights = Weights::load(Arc::new(GgufFile::open(&args.model)?))?;
     let blocks = (args.prompt + args.generate).div_ceil(BLOCK) as usize;

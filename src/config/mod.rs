@@ -86,7 +86,10 @@ pub struct Server {
     pub keep_alive_seconds: u64,
     /// The model(s) to serve when none is named by `--model`: catalogue ids.
     pub default_models: Vec<String>,
+    /// A level or a filter of `tracing`'s.
     pub log: String,
+    /// `/metrics` gives what vLLM has too a second time, under vLLM's names.
+    pub vllm_metrics: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,6 +150,7 @@ pub struct Limits {
     /// Bytes of a request body, decompressed.
     pub max_body_bytes: usize,
     pub max_stop_sequences: usize,
+    /// Prompts in one completions request; never more than `max_queue`.
     pub max_prompts: usize,
     /// Seconds to receive a request's head and its body in.
     pub head_timeout_seconds: u64,

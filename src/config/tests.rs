@@ -141,6 +141,8 @@ fn bad_values_are_refused_by_name_and_source() {
         ("[server]\nport = \"http\"", &["server.port", "http"]),
         ("[server]\nhost = \"nowhere\"", &["server.host"]),
         ("[server]\ndefault_models = [\"\"]", &["server.default_models"]),
+        ("[server]\nlog = \"penstock=loud\"", &["server.log", "penstock=loud"]),
+        ("[server]\nvllm_metrics = \"maybe\"", &["server.vllm_metrics"]),
         ("[engine]\nblock_size = 24", &["engine.block_size", "24"]),
         ("[engine]\nblock_size = 512", &["engine.block_size", "512"]),
         ("[engine]\nbackend = \"tpu\"", &["engine.backend", "tpu"]),

@@ -10,7 +10,7 @@ mod tests;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 
@@ -22,6 +22,7 @@ use pool::{Patience, Slot, Unavailable};
 use source::{Progress, Tools};
 
 use crate::config::{Config, ModelEntry};
+use crate::metrics::ModelMetrics;
 use crate::model::ModelSpec;
 use crate::scheduler::Handle;
 use crate::template::ChatTemplate;
@@ -73,7 +74,7 @@ pub struct Registry {
 }
 
 /// Opens a model file; tests put another in its place.
-type Loader = Box<dyn Fn(&Config, &ModelEntry, &Path) -> anyhow::Result<LoadedModel> + Send + Sync>;
+pub(crate) type Loader = Box<dyn Fn(&Config, &ModelEntry, &Path) -> anyhow::Result<LoadedModel> + Send + Sync>;
 
 struct Served {
     entry: ModelEntry,
@@ -91,7 +92,7 @@ impl Registry {
         Self::with_loader(config, serve, Box::new(load_model))
     }
 
-    fn with_loader(config: &Config, serve: &[String], load: Loader) -> anyhow::Result<Arc<Self>> {
+    pub(crate) fn with_loader(config: &Config, serve: &[String], load: Loader) -> anyhow::Result<Arc<Self>> {
         anyhow::ensure!(!serve.is_empty(), "no model is named: give --model or set server.default_models");
         let mut served: Vec<Served> = Vec::new();
         for name in serve {
@@ -133,10 +134,15 @@ impl Registry {
     }
 
     pub fn list(&self) -> Vec<ModelInfo> {
-        self.served.iter().map(|served| self.info(served)).collect()
+        self.served.iter().map(|served| self.info_of(served)).collect()
     }
 
-    fn info(&self, served: &Served) -> ModelInfo {
+    /// A served model by id or alias, loaded or not.
+    pub fn info(&self, name: &str) -> Option<ModelInfo> {
+        self.find(name).map(|served| self.info_of(served))
+    }
+
+    fn info_of(&self, served: &Served) -> ModelInfo {
         let id = served.entry.id.clone();
         match served.slot.peek() {
             Some(model) => ModelInfo { id, created: model.created, context: Some(model.context), loaded: true },
@@ -161,7 +167,13 @@ impl Registry {
         let entry = &served.entry;
         let load = || {
             let path = self.store.path(entry).ok_or_else(|| format!("it is not on disk: `penstock pull {}` fetches it", entry.id))?;
-            (self.load)(&self.config, entry, &path).map_err(|error| format!("{error:#}"))
+            let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
+            let loaded = (self.load)(&self.config, entry, &path);
+            match &loaded {
+                Ok(_) => metrics.model_load_seconds.observe(start.elapsed().as_secs_f64()),
+                Err(_) => metrics.model_load_failures_total.inc(),
+            }
+            loaded.map_err(|error| format!("{error:#}"))
         };
         served.slot.get(PATIENCE, load).map_err(|why| match why {
             Unavailable::Loading => RegistryError::Loading(entry.id.clone()),

@@ -29,6 +29,8 @@ fn names_become_models() {
     assert_eq!(ids, ["smollm2:135m", "mine", "qwen3:8b"], "a model named twice is there once");
     assert!(registry.list().iter().all(|info| !info.loaded && info.created > 1_600_000_000));
     assert!(registry.get_loaded("smollm2").is_none() && !registry.is_ready());
+    assert_eq!(registry.info("smollm2").unwrap().id, "smollm2:135m", "an alias, loaded or not");
+    assert!(registry.info("gemma3").is_none(), "in the catalogue, but not served");
 }
 
 #[test]

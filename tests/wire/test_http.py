@@ -2,12 +2,13 @@
 
 import gzip
 import json
+import resource
 import socket
 import time
 import zlib
 
 import pytest
-from harness import MODEL, Server, raw, status_of
+from harness import MODEL, Server, raw, status_of, wait_until
 
 pytestmark = pytest.mark.usefixtures("survives")
 
@@ -41,11 +42,11 @@ def test_a_plain_request_over_a_raw_socket(server):
 
 
 def test_too_many_headers(server):
-    refused(json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200))), 431, 400)
+    refused(json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200))), 431)
 
 
 def test_a_head_too_long(server):
-    refused(json_post(server, "X-Long: " + "a" * 200_000 + "\r\n"), 431, 400)
+    refused(json_post(server, "X-Long: " + "a" * 200_000 + "\r\n"), 431)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["silent", "half a head"])
@@ -56,7 +57,7 @@ def test_a_slow_head_is_cut(server, sent):
         answer = connection.recv(4096)
         waited = time.monotonic() - start
     assert 3 <= waited <= 9, waited
-    assert answer == b"" or status_of(answer) == 408, answer
+    assert status_of(answer) == 408, answer
 
 
 def test_a_slow_body_is_cut():
@@ -178,14 +179,35 @@ def test_json_with_a_charset_is_json(server):
 
 def test_control_characters_stay_out_of_the_log(server):
     mark = "logmark7"
-    server.request("GET", f"/v1/models/{mark}%1b%5b31mred%0d%0aforged%00", headers={"user-agent": f"{mark}-\x1b[31magent"})
+    assert server.get(f"/v1/models/{mark}%1b%5b31mred%0d%0aforged%00").status == 404
+    server.get("/v1/models", headers={"user-agent": f"{mark}-\x1b[31magent"})
     server.complete(model=f"{mark}\x1b[31m\r\nforged\x00")
     log = open(server.log.name, "rb").read()
+    assert mark.encode() in log, "the requests were logged"
     assert b"\x00" not in log
     for line in log.split(b"\n"):
         assert not line.startswith(b"forged"), line
         if mark.encode() in line:
             assert b"\x1b[31mred" not in line and b"\x1b[31magent" not in line and b"\r" not in line, line
+
+
+def test_more_connections_than_files_may_be_open():
+    with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
+        resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (128, 128))
+        connections = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(400)]
+        time.sleep(1)
+        assert server.process.poll() is None
+        for connection in connections:
+            connection.close()
+        wait_until(lambda: answers(server), 20, "it serves again")
+        assert server.complete(max_tokens=1).status == 200
+
+
+def answers(server) -> bool:
+    try:
+        return server.get("/health", timeout=2).status == 200
+    except OSError:
+        return False
 
 
 def test_keep_alive_serves_many_requests(server):

@@ -207,7 +207,25 @@ def test_the_drain_has_a_deadline():
         server.process.wait(10)
         assert time.monotonic() - start < 6
         events = [line for line in got.decode().split("\n") if line.startswith("data: ")]
-        assert events and "[DONE]" not in events[-1], "a cut stream does not look like a whole one"
+        error = json.loads(events[-1].removeprefix("data: "))["error"]
+        assert set(error) == {"message", "type", "param", "code"} and error["code"] == "shutting_down"
+        assert b"[DONE]" not in got, "a cut stream does not look like a whole one"
+        assert got.endswith(b"\r\n0\r\n\r\n"), "what there is arrived whole"
+
+
+def test_a_client_that_never_reads_is_cut_off():
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "8192"}) as server:
+        with socket.socket() as stream:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            stream.connect(("127.0.0.1", server.port))
+            payload = json.dumps(long_stream(max_tokens=5000)).encode()
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+            stream.sendall(head.encode() + payload)
+            wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
+            names = ("penstock_http_stalled_streams_total", "penstock_http_disconnects_total")
+            wait_until(lambda: sum(server.metrics().get((name, ()), 0) for name in names) == 1, 75, "it is cut off")
+            wait_until(lambda: at_rest(server), 2, "its place is free")
+        assert server.complete(max_tokens=1).status == 200
 
 
 def test_streams_are_whole_under_load(server):

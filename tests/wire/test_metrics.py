@@ -10,7 +10,7 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from harness import MODEL, free_port, wait_until
+from harness import MODEL, Server, free_port, wait_until
 from prometheus_client.parser import text_string_to_metric_families
 
 GAUGES = ["num_requests_running", "num_requests_waiting", "kv_cache_usage_perc"]
@@ -34,6 +34,22 @@ def test_names_types_and_labels(server):
             assert family is not None and family.type == kind, (name, family)
             assert family.documentation, name
             assert family.samples and all(sample.labels.get("model_name") == MODEL for sample in family.samples), family.samples[:2]
+
+
+def test_vllms_names_come_with_a_switch(server):
+    assert not any(name.startswith("vllm:") for name in families(server))
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__VLLM_METRICS": "true"}) as switched:
+        switched.complete(max_tokens=2)
+        found = families(switched)
+        for name in GAUGES + COUNTERS + HISTOGRAMS:
+            own, twin = found[f"penstock_{name}"], found[f"vllm:{name}"]
+            assert (own.type, len(own.samples)) == (twin.type, len(twin.samples)), name
+        assert not any(name.startswith("vllm:http") for name in found)
+
+
+def test_loads_are_timed(server):
+    assert value(server, "model_load_seconds_count", model_name=MODEL) == 1 and value(server, "model_load_seconds_sum", model_name=MODEL) > 0
+    assert value(server, "model_load_failures_total", model_name=MODEL) == 0
 
 
 def value(server, name: str, **labels) -> float:

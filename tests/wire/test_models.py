@@ -47,7 +47,15 @@ def test_unknown_route_and_method(server):
     assert reply.status == 404 and reply.error["type"] == "invalid_request_error"
     reply = server.get("/v1/chat/completions")
     assert reply.status == 405 and reply.error["type"] == "invalid_request_error"
-    assert "POST" in reply.headers["allow"]
+    assert reply.headers["allow"] == "POST"
+    reply = server.request("DELETE", "/health")
+    assert reply.status == 405 and reply.headers["allow"] == "GET, HEAD"
+
+
+def test_probes_may_send_head(server):
+    for path in ("/health", "/ready", "/v1/models"):
+        reply = server.request("HEAD", path)
+        assert reply.status == 200 and reply.body == b"", (path, reply.body)
 
 
 def test_openapi_is_valid_and_whole(server):

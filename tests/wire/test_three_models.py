@@ -15,6 +15,12 @@ def test_all_are_listed(three):
     assert {model["id"] for model in three.get("/v1/models").json()["data"]} >= set(FILES)
 
 
+def test_an_alias_is_a_name_whether_the_model_is_loaded_or_not(three):
+    for alias, model in (("smollm2", "smollm2:135m"), ("gemma3", "gemma3:270m")):
+        reply = three.get(f"/v1/models/{alias}")
+        assert reply.status == 200 and reply.json()["id"] == model, reply.body
+
+
 @pytest.mark.parametrize("model", FILES)
 def test_greedy_continuations(three, model):
     for prompt in reference(model):

@@ -30,7 +30,8 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
         return Err(fields.invalid("max_tokens", "may be 0 only with `echo`"));
     }
     let options = generation::options(&fields, limits, budget)?;
-    let prompts = prompts(&fields, limits.max_prompts)?;
+    // More than the queue holds could never be taken.
+    let prompts = prompts(&fields, limits.max_prompts.min(limits.max_queue))?;
     Ok(Completions { model, prompts, echo, options, stream: generation::stream(&fields)? })
 }
 

@@ -4,6 +4,9 @@ use std::io::{IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
+const BAR: &str = "{prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
+const NO_TOTAL: &str = "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}";
+
 pub struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
@@ -16,13 +19,7 @@ impl Progress {
             return Self { bar: None, lines: true };
         }
         let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(name.to_owned());
-        let template = match total {
-            Some(_) => "{prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}",
-            None => "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}",
-        };
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
+        set_style(&bar, if total.is_some() { BAR } else { NO_TOTAL });
         Self { bar: Some(bar), lines: false }
     }
 
@@ -50,6 +47,7 @@ impl Progress {
 
     pub fn set_total(&self, bytes: u64) {
         if let Some(bar) = &self.bar {
+            set_style(bar, BAR);
             bar.set_length(bytes);
         }
     }
@@ -59,6 +57,12 @@ impl Progress {
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
         }
+    }
+}
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
     }
 }
 
