@@ -1,0 +1,394 @@
+// Linear layers: every type against float64 on the host, the same bits from every kernel and at every number of tokens, timings.
+//   linear [--quick] [--time]
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <vector>
+
+#include "../ops/linear_hopper.cuh"
+#include "../src/linear.h"
+
+using namespace pen;
+
+namespace pen {
+void linear_prefill(const Launch& launch, const Linear& args);
+void linear_prefill_any(const Launch& launch, const Linear& args);
+}  // namespace pen
+
+namespace {
+
+std::mt19937 random_bits(7);
+float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
+int failures = 0;
+
+uint16_t half_bits(float x) { return __half_as_ushort(__float2half_rn(x)); }
+void put_half(std::vector<uint8_t>& blocks, size_t at, float x) {
+  const uint16_t h = half_bits(x);
+  std::memcpy(&blocks[at], &h, 2);
+}
+
+// Random blocks whose scales are of the size that real files have.
+std::vector<uint8_t> random_blocks(const QuantRow& q, size_t rows, size_t cols) {
+  std::vector<uint8_t> blocks(rows * cols / q.block_size * q.block_bytes);
+  for (auto& byte : blocks) byte = uint8_t(random_bits());
+  for (size_t at = 0; at < blocks.size(); at += q.block_bytes) {
+    const auto put = [&](int offset, float x) { put_half(blocks, at + offset, x); };
+    switch (q.id) {
+      case 0: { const float x = uniform(-0.1f, 0.1f); std::memcpy(&blocks[at], &x, 4); break; }
+      case 1: put(0, uniform(-0.1f, 0.1f)); break;
+      case 30: { const float x = uniform(-0.1f, 0.1f); std::memcpy(&blocks[at], reinterpret_cast<const char*>(&x) + 2, 2); break; }
+      case 2: case 6: case 8: put(0, uniform(0.0005f, 0.01f)); break;
+      case 3: case 7: put(0, uniform(0.0005f, 0.01f)); put(2, uniform(-0.1f, 0.0f)); break;
+      case 10: put(80, uniform(0.0005f, 0.005f)); put(82, uniform(0.0005f, 0.005f)); break;
+      case 11: put(108, uniform(0.0001f, 0.001f)); break;
+      case 12: case 13: put(0, uniform(0.0001f, 0.0005f)); put(2, uniform(0.0001f, 0.0005f)); break;
+      case 14: put(208, uniform(0.00001f, 0.0001f)); break;
+    }
+  }
+  return blocks;
+}
+
+// A weight as the file means it, in float32.
+template <class Block, class Format>
+float weight_of(const uint8_t* block, int i) {
+  if constexpr (Format::id == FORMAT_H16) {
+    return Block::value(block, i);
+  } else {
+    return (float(Block::code(block, i)) - Format::offset) * Block::scale(block, i) + Block::min(block, i);
+  }
+}
+float weight_at(uint32_t id, const uint8_t* block, int i) {
+  switch (id) {
+#define QUANT(type, name, size, bytes, block_type, layout) \
+  case type: return weight_of<block_type, layout>(block, i);
+#include "../quant/types.inc"
+#undef QUANT
+  }
+  return NAN;
+}
+
+template <typename T>
+struct Device {
+  T* data = nullptr;
+  size_t size;
+  explicit Device(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
+  explicit Device(const std::vector<T>& from) : Device(from.size()) { put(from); }
+  ~Device() { cudaFree(data); }
+  void put(const std::vector<T>& from) { check(cudaMemcpy(data, from.data(), size * sizeof(T), cudaMemcpyHostToDevice), "copy"); }
+  std::vector<T> get() const {
+    std::vector<T> to(size);
+    check(cudaMemcpy(to.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost), "copy");
+    return to;
+  }
+};
+
+Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, int cols, Device<uint8_t>& records, bool shared = false,
+              const std::vector<uint8_t>* second = nullptr) {
+  Matrix m{records.data, shared ? 2 * rows : rows, cols, q.format, q.record_bytes};
+  Device<int> overflow(std::vector<int>{0});
+  check(cudaMemset(records.data, 0, records.size), "memset");
+  const size_t row_bytes = size_t(cols) / q.block_size * q.block_bytes;
+  const int piece = shared ? 24 : 48;  // in pieces, as the loader does
+  for (int half = 0; half < (shared ? 2 : 1); half++) {
+    const auto& from = half ? *second : blocks;
+    for (int first = 0; first < rows; first += piece) {
+      const int count = std::min(piece, rows - first);
+      Device<uint8_t> part(std::vector<uint8_t>(from.begin() + first * row_bytes, from.begin() + (first + count) * row_bytes));
+      repack(Launch{}, q.id, Repack{part.data, records.data, first, count, rows, cols,
+                                    !shared ? Placement::WHOLE : half ? Placement::LOWER_HALF : Placement::UPPER_HALF, overflow.data});
+      check(cudaDeviceSynchronize(), "repack");
+    }
+  }
+  return m;
+}
+
+using Kernel = void (*)(const Launch&, const Linear&);
+
+std::vector<float> product(Kernel kernel, const Linear& args, int rows) {
+  Linear a = args;
+  std::vector<uint32_t> poison(size_t(a.num_tokens) * rows + 64, 0x7fc01234u);
+  Device<float> out(poison.size());
+  check(cudaMemcpy(out.data, poison.data(), poison.size() * 4, cudaMemcpyHostToDevice), "copy");
+  a.out = out.data;
+  a.ldo = rows;
+  kernel(Launch{}, a);
+  check(cudaDeviceSynchronize(), "product");
+  std::vector<float> y = out.get();
+  for (size_t i = size_t(a.num_tokens) * rows; i < y.size(); i++) {
+    if (std::memcmp(&y[i], &poison[i], 4) != 0) { printf("  wrote past the end at +%zu\n", i - size_t(a.num_tokens) * rows); failures++; break; }
+  }
+  y.resize(size_t(a.num_tokens) * rows);
+  return y;
+}
+
+void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
+  const auto blocks = random_blocks(q, rows, cols);
+  const size_t row_bytes = size_t(cols) / q.block_size * q.block_bytes;
+  Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
+  Device<uint8_t> records(shape.bytes());
+  const Matrix w = upload(q, blocks, rows, cols, records);
+  const int ldx = int(round_up(cols, CHUNK));
+  std::vector<__half> x(size_t(most) * ldx, __float2half(0.0f));
+  for (int n = 0; n < most; n++) {
+    for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
+  }
+  Device<__half> dx(x);
+  Linear args{};
+  args.w[0] = w;
+  args.num_segments = 1;
+  args.x = dx.data;
+  args.ldx = ldx;
+  args.num_tokens = most;
+  const std::vector<float> whole = product(linear_prefill_any, args, rows);
+  double error = 0, norm = 0;
+  for (int r = 0; r < rows; r++) {
+    std::vector<double> row(cols);
+    for (int k = 0; k < cols; k++) row[k] = weight_at(q.id, &blocks[r * row_bytes + k / q.block_size * q.block_bytes], k % q.block_size);
+    for (int n = 0; n < std::min(most, 9); n++) {
+      double y = 0;
+      for (int k = 0; k < cols; k++) y += row[k] * double(__half2float(x[size_t(n) * ldx + k]));
+      const double d = whole[size_t(n) * rows + r] - y;
+      error += d * d;
+      norm += y * y;
+    }
+  }
+  const double nmse = error / norm;
+  if (!(nmse <= 1e-7)) { printf("FAIL %s %dx%d: error %.3g\n", q.name, rows, cols, nmse); failures++; }
+  const auto same = [&](const std::vector<float>& y, int first, int tokens, const char* what) {
+    const float* expected = &whole[size_t(first) * rows];
+    if (std::memcmp(y.data(), expected, size_t(tokens) * rows * 4) == 0) return;
+    size_t bad = 0, at = 0;
+    double worst = 0;
+    for (size_t i = 0; i < size_t(tokens) * rows; i++) {
+      if (std::memcmp(&y[i], &expected[i], 4) != 0) {
+        if (!bad++) at = i;
+        worst = std::max(worst, double(std::fabs(y[i] - expected[i])));
+      }
+    }
+    printf("FAIL %s %dx%d: %s: %zu of %d bits differ, first token %zu row %zu: %g and %g, worst %g\n", q.name, rows, cols, what, bad,
+           tokens * rows, at / rows, at % rows, y[at], expected[at], worst);
+    failures++;
+  };
+  if (hopper) same(product(linear_prefill, args, rows), 0, most, "wgmma");
+  for (int tokens : {1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65}) {
+    if (tokens > most) continue;
+    Linear part = args;
+    const int first = most - tokens;
+    part.x = dx.data + size_t(first) * ldx;
+    part.num_tokens = tokens;
+    char what[64];
+    snprintf(what, sizeof what, "%d tokens", tokens);
+    same(product(linear, part, rows), first, tokens, what);
+  }
+}
+
+// Gate and up in shared tiles: the epilogue on the sums that separate matrices give.
+void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
+  const int most = 70, ldx = int(round_up(cols, CHUNK)), ldo = int(round_up(ffn, CHUNK));
+  const auto gate = random_blocks(q, ffn, cols), up = random_blocks(q, ffn, cols);
+  Matrix one{nullptr, ffn, cols, q.format, q.record_bytes}, both{nullptr, 2 * ffn, cols, q.format, q.record_bytes};
+  Device<uint8_t> r1(one.bytes()), r2(one.bytes()), r3(both.bytes());
+  std::vector<__half> x(size_t(most) * ldx, __float2half(0.0f));
+  for (int n = 0; n < most; n++) {
+    for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
+  }
+  Device<__half> dx(x);
+  Linear args{};
+  args.num_segments = 1;
+  args.x = dx.data;
+  args.ldx = ldx;
+  args.num_tokens = most;
+  args.w[0] = upload(q, gate, ffn, cols, r1);
+  const auto g = product(linear, args, ffn);
+  args.w[0] = upload(q, up, ffn, cols, r2);
+  const auto u = product(linear, args, ffn);
+  args.w[0] = upload(q, gate, ffn, cols, r3, true, &up);
+  args.epilogue = epilogue;
+  args.ldo = ldo;
+  std::vector<__half> first;
+  for (int tokens : {1, 9, 40, 64, 70}) {
+    Device<__half> out(std::vector<__half>(size_t(most) * ldo, __float2half(7.0f)));
+    args.out16 = out.data;
+    args.num_tokens = tokens;
+    linear(Launch{}, args);
+    check(cudaDeviceSynchronize(), "glu");
+    const auto y = out.get();
+    double error = 0, norm = 0;
+    bool same = true, outside = false;
+    for (int n = 0; n < most; n++) {
+      for (int i = 0; i < ldo; i++) {
+        const float got = __half2float(y[size_t(n) * ldo + i]);
+        if (n >= tokens || i >= ffn) { outside |= got != 7.0f; continue; }
+        const double a = g[size_t(n) * ffn + i];
+        const double activated = epilogue == Epilogue::SILU_MUL ? a / (1 + std::exp(-a)) : 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)));
+        const double want = activated * u[size_t(n) * ffn + i];
+        error += (got - want) * (got - want);
+        norm += want * want;
+        if (!first.empty() && n == 0) same &= std::memcmp(&first[i], &y[i], 2) == 0;
+      }
+    }
+    if (first.empty()) first = y;
+    if (!(error / norm <= 1e-6) || !same || outside) {
+      printf("FAIL glu %s %d tokens: error %.3g, same bits %d, wrote outside %d\n", q.name, tokens, error / norm, same, outside);
+      failures++;
+    }
+  }
+}
+
+// Three segments of different types in one launch equal three launches.
+void test_segments() {
+  const int cols = 1024, most = 40;
+  const uint32_t ids[3] = {12, 8, 14};
+  const int rows[3] = {256, 40, 64}, ldo = 360;
+  std::vector<__half> x(size_t(most) * cols);
+  for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
+  Device<__half> dx(x);
+  Linear args{};
+  args.x = dx.data;
+  args.ldx = cols;
+  args.num_segments = 1;
+  std::vector<std::unique_ptr<Device<uint8_t>>> keep;
+  Linear all = args;
+  all.num_segments = 3;
+  for (int tokens : {1, 20, 40, 70}) {
+    if (tokens > most) continue;
+    std::vector<std::vector<float>> each;
+    int offset = 0;
+    for (int i = 0; i < 3; i++) {
+      const QuantRow& q = *quant_row(ids[i]);
+      Matrix shape{nullptr, rows[i], cols, q.format, q.record_bytes};
+      keep.push_back(std::make_unique<Device<uint8_t>>(shape.bytes()));
+      all.w[i] = args.w[0] = upload(q, random_blocks(q, rows[i], cols), rows[i], cols, *keep.back());
+      all.out_offset[i] = offset;
+      offset += rows[i];
+      args.num_tokens = tokens;
+      each.push_back(product(linear, args, rows[i]));
+    }
+    all.num_tokens = tokens;
+    Device<float> out(size_t(tokens) * ldo);
+    all.out = out.data;
+    all.ldo = ldo;
+    linear(Launch{}, all);
+    check(cudaDeviceSynchronize(), "segments");
+    const auto y = out.get();
+    for (int n = 0; n < tokens; n++) {
+      for (int i = 0; i < 3; i++) {
+        if (std::memcmp(&y[size_t(n) * ldo + all.out_offset[i]], &each[i][size_t(n) * rows[i]], rows[i] * 4) != 0) {
+          printf("FAIL segments: %d tokens, token %d, segment %d\n", tokens, n, i);
+          failures++;
+          return;
+        }
+      }
+    }
+  }
+}
+
+void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
+  Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
+  const int copies = int(std::max<size_t>(1, std::min<size_t>(16, (size_t(200) << 20) / shape.bytes())));
+  std::vector<std::unique_ptr<Device<uint8_t>>> records;
+  for (int i = 0; i < copies; i++) {
+    records.push_back(std::make_unique<Device<uint8_t>>(shape.bytes()));
+    std::vector<uint8_t> noise(shape.bytes());
+    for (size_t j = 0; j < noise.size(); j += 4) { const uint32_t r = random_bits() & 0x23ff23ff; std::memcpy(&noise[j], &r, 4); }
+    records.back()->put(noise);
+  }
+  printf("%-5s %6d x %5d ", q.name, rows, cols);
+  for (int tokens : {1, 8, 16, 32, 64, 128, 256, 512, 2048}) {
+    std::vector<__half> x(size_t(tokens) * cols);
+    for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
+    Device<__half> dx(x);
+    Device<float> out(size_t(tokens) * rows);
+    Linear args{};
+    args.num_segments = 1;
+    args.x = dx.data;
+    args.ldx = cols;
+    args.num_tokens = tokens;
+    args.out = out.data;
+    args.ldo = rows;
+    const auto measure = [&](Kernel kernel) {
+      cudaStream_t stream;
+      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      const int rounds = tokens <= 256 ? 32 : 4;
+      cudaGraph_t graph;
+      cudaGraphExec_t exec;
+      check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capture");
+      for (int i = 0; i < rounds; i++) {
+        args.w[0] = Matrix{records[i % copies]->data, rows, cols, q.format, q.record_bytes};
+        kernel(Launch{stream, true}, args);
+      }
+      check(cudaStreamEndCapture(stream, &graph), "capture");
+      check(cudaGraphInstantiate(&exec, graph, 0), "graph");
+      cudaEvent_t a, b;
+      cudaEventCreate(&a);
+      cudaEventCreate(&b);
+      std::vector<float> times;
+      for (int i = 0; i < 7; i++) {
+        cudaEventRecord(a, stream);
+        check(cudaGraphLaunch(exec, stream), "launch");
+        cudaEventRecord(b, stream);
+        check(cudaEventSynchronize(b), "sync");
+        float ms;
+        cudaEventElapsedTime(&ms, a, b);
+        times.push_back(ms * 1e3f / rounds);
+      }
+      std::sort(times.begin(), times.end());
+      cudaGraphExecDestroy(exec);
+      cudaGraphDestroy(graph);
+      cudaStreamDestroy(stream);
+      return times[times.size() / 2];
+    };
+    const float us = measure(linear);
+    if (tokens <= 64) printf("| %d: %.2f us %.2f TB/s ", tokens, us, shape.bytes() / us * 1e-6);
+    else printf("| %d: %.0f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
+    if (tokens == 2048 && hopper) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);
+  }
+  printf("\n");
+  fflush(stdout);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  bool quick = false, timing = false;
+  for (int i = 1; i < argc; i++) {
+    quick |= !std::strcmp(argv[i], "--quick");
+    timing |= !std::strcmp(argv[i], "--time");
+  }
+  cudaDeviceProp properties{};
+  check(cudaGetDeviceProperties(&properties, 0), "device");
+  const bool hopper = properties.major == 9;
+  const uint32_t ids[] = {0, 1, 30, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14};
+  for (uint32_t id : ids) {
+    const QuantRow& q = *quant_row(id);
+    test_type(q, 48, 256, 130, hopper);
+    if (q.block_size <= 32) test_type(q, 33, 96, 66, hopper);
+    if (q.block_size == 1) test_type(q, 7, 40, 20, hopper);
+    if (!quick) {
+      test_type(q, 1000, q.block_size == 256 ? 1536 : 576, 200, hopper);
+      test_type(q, 272, 14336, 140, hopper);
+    }
+    test_glu(q, 40, 256, id % 2 ? Epilogue::SILU_MUL : Epilogue::GELU_MUL);
+    if (!quick) test_glu(q, 1540, 512, Epilogue::SILU_MUL);
+    printf("%s done, %d failures\n", q.name, failures);
+    fflush(stdout);
+  }
+  test_segments();
+  printf("linear: %d failures\n", failures);
+  if (timing) {
+    for (uint32_t id : {12u, 14u, 8u, 1u}) {
+      time_shape(*quant_row(id), 4096, 4096, hopper);
+      time_shape(*quant_row(id), 28672, 4096, hopper);
+      time_shape(*quant_row(id), 4096, 14336, hopper);
+    }
+    time_shape(*quant_row(3), 576, 576, hopper);
+    time_shape(*quant_row(3), 3072, 576, hopper);
+    time_shape(*quant_row(6), 9728, 896, hopper);
+    time_shape(*quant_row(1), 2048, 2048, hopper);
+    time_shape(*quant_row(1), 16384, 2048, hopper);
+  }
+  return failures != 0;
+}
