@@ -114,7 +114,8 @@ struct TimedStep {
             workspace.get(), bytes};
   }
   QkvFinish finish(int i) const {
-    return {qkv.get(), nullptr, nullptr, nullptr, nullptr, nullptr, 1e-6f, rope.get(), shape.head_dim, true, shape.num_heads, q.get(), kv(i)};
+    return {qkv.get(), nullptr, nullptr, nullptr, nullptr, nullptr, 1e-6f, rope.get(), shape.head_dim, true, shape.num_heads, q.get(),
+            kv(i)};
   }
 };
 
@@ -125,8 +126,8 @@ inline void time_all() {
   const Launch launch{test_stream(), overlap};
   const Shape smol{"SmolLM2-135M", 9, 3, 64, 32, 0}, qwen{"Qwen2.5-0.5B", 14, 2, 64, 32, 0}, gemma{"Gemma-3-270m", 4, 1, 256, 32, 512},
       llama1{"Llama-3.2-1B", 32, 8, 64, 32, 0}, llama8{"Llama-3.1-8B", 32, 8, 128, 32, 0};
-  printf("\n%s, programmatic launches: %d\n%-14s %6s %8s %12s %12s %10s\n", device.name, overlap, "decode", "batch", "context", "attention us",
-         "+ finish us", "GB/s");
+  printf("\n%s, programmatic launches: %d\n%-14s %6s %8s %12s %12s %10s\n", device.name, overlap, "decode", "batch", "context",
+         "attention us", "+ finish us", "GB/s");
   for (const Shape& s : {smol, qwen, gemma, llama1, llama8}) {
     for (const auto& [batch, context] : std::vector<std::pair<int, int>>{
              {1, 1}, {1, 128}, {1, 512}, {1, 1500}, {1, 8192}, {8, 512}, {64, 128}, {64, 512}, {64, 1024}, {256, 256}, {256, 512}}) {
@@ -152,7 +153,8 @@ inline void time_all() {
       });
       double pairs = 0.0;
       for (int pos = context - rows; pos < context; ++pos) pairs += s.window != 0 ? std::min<int>(pos + 1, s.window) : pos + 1;
-      printf("%-14s %6d %8d %12.2f %12.2f %10.1f\n", s.name, rows, context, alone, both, 4.0 * pairs * s.num_heads * s.head_dim / alone * 1e-6);
+      const double flops = 4.0 * pairs * s.num_heads * s.head_dim;
+      printf("%-14s %6d %8d %12.2f %12.2f %10.1f\n", s.name, rows, context, alone, both, flops / alone * 1e-6);
     }
   }
 }

@@ -181,8 +181,8 @@ __device__ __forceinline__ Span visible(int position, uint32_t window) {
 
 // Masks the scores of the lane's two rows (g, g + 8), and turns them into probabilities as fragments of P [16, KEYS] and the rows'
 // maxima (all four lanes of a row get the same; -inf: the row sees nothing of this tile).
-__device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float (&maximum)[2], float (&s)[KEYS / 8][4], const Span (&span)[2],
-                                             int tile, float c, int lane) {
+__device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float (&maximum)[2], float (&s)[KEYS / 8][4],
+                                             const Span (&span)[2], int tile, float c, int lane) {
   const int base = tile * KEYS;
   bool cut = false;
 #pragma unroll

@@ -14,7 +14,7 @@ struct DecodePlan {
   int direct_tiles;  // up to so many, one block takes all of a sequence and writes the output
   int split_tiles;   // else each block takes so many and leaves partial results in the workspace
   int max_tiles;     // of a sequence
-  int rows;          // of a block: heads of the group, at most ROWS
+  int rows;          // of a block: heads of the group, at most ROWS; larger groups take several blocks
 };
 
 // Shared memory of a block: rings, each warp's partial O, the merged O, (maximum, sum) of the warps' and of the merged rows.
@@ -87,14 +87,14 @@ __device__ __forceinline__ void merge_round(const Attention& p, char* shared, co
   }
 }
 
-// grid [splits, num_kv_heads * row blocks, num_seqs], block [32 * up to DECODE_WARPS]
+// grid [splits, num_kv_heads * ceil(group / plan.rows), num_seqs], block [32 * up to DECODE_WARPS]
 template <int D>
 __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(Attention p, StepView step, DecodePlan plan) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  const int seq = blockIdx.z, group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, ROWS);
+  const int seq = blockIdx.z, group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, plan.rows);
   const int kv_head = blockIdx.y / row_blocks, row_block = blockIdx.y % row_blocks;
-  const int head = kv_head * group + row_block * ROWS, rows = min(group - row_block * ROWS, ROWS);
+  const int head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
   const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
 
   // The step's metadata is the host's copy, and what earlier steps put into the pages lies behind the kernel that writes this
@@ -237,8 +237,8 @@ __global__ void __launch_bounds__(128) attention_merge_kernel(Attention p, StepV
       out.y = merged(out.y, tile_o[i].y, keep, add);
     }
   }
-  __half2* dst = reinterpret_cast<__half2*>(p.out + static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * p.kv.head_dim + dim);
-  *dst = finished(out.x, out.y, inverse_sum(running.sum));
+  __half* dst = p.out + static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * p.kv.head_dim + dim;
+  *reinterpret_cast<__half2*>(dst) = finished(out.x, out.y, inverse_sum(running.sum));
 }
 
 }  // namespace pen

@@ -61,7 +61,8 @@ struct PrefillQuery {
 // grid [row tiles of the longest sequence, num_kv_heads, num_seqs], block [32 * up to PREFILL_WARPS]. The longest rows come first:
 // they take the most time.
 template <int D>
-__global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1) attention_prefill_kernel(Attention p, StepView step, PrefillPlan plan) {
+__global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
+    attention_prefill_kernel(Attention p, StepView step, PrefillPlan plan) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
   const int seq = blockIdx.z, kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;

@@ -43,7 +43,7 @@ void allow_shared(const Device& device) {
   const uint64_t bit = 1ull << device.id;
   if (done.load(std::memory_order_acquire) & bit) return;
   check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_block), "shared memory of attention");
-  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout of attention");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
   done.fetch_or(bit, std::memory_order_release);
 }
 
@@ -77,8 +77,9 @@ int unsplit_blocks(int num_seqs, int num_heads, int num_kv_heads) {
 constexpr size_t MAX_WORKSPACE = 256u << 20;
 
 void check_shape(const Attention& args) {
+  const int page = args.kv.block_size;
   if (args.kv.num_kv_heads < 1 || args.num_heads % args.kv.num_kv_heads != 0) throw CudaError(cudaErrorInvalidValue, "attention: heads");
-  if (args.kv.block_size < PAGE_UNIT || args.kv.block_size % PAGE_UNIT != 0) throw CudaError(cudaErrorInvalidValue, "attention: block size");
+  if (page < PAGE_UNIT || page % PAGE_UNIT != 0) throw CudaError(cudaErrorInvalidValue, "attention: block size");
   if (!(args.scale > 0.0f)) throw CudaError(cudaErrorInvalidValue, "attention: scale");
   if (args.out_stride % 2 != 0) throw CudaError(cudaErrorInvalidValue, "attention: stride of the output");
 }
@@ -87,10 +88,12 @@ template <int D>
 void decode(const Launch& launch, const Attention& args, const StepView& step) {
   using Shared = DecodeShared<D>;
   const Device& device = current_device();
-  const int group = args.num_heads / args.kv.num_kv_heads, row_blocks = ceil_div(group, ROWS);
-  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads);
+  const int group = args.num_heads / args.kv.num_kv_heads;
   DecodePlan plan{};
   plan.rows = std::min(group, ROWS);
+  // Heads of 256 in 64 KB of shared memory: fewer rows a block.
+  if (Shared::fixed(plan.rows) + Shared::per_warp(1, plan.rows) > static_cast<size_t>(device.shared_block)) plan.rows = ROWS / 2;
+  const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
   plan.max_tiles = most_tiles(step.max_context, args.window);
   const size_t fixed = Shared::fixed(plan.rows), limit = device.shared_block;
   plan.buffers = fixed + Shared::per_warp(2, plan.rows) <= limit ? 2 : 1;
@@ -110,11 +113,11 @@ void decode(const Launch& launch, const Attention& args, const StepView& step) {
     splits = ceil_div(plan.max_tiles, plan.split_tiles);
   }
   allow_shared<attention_decode_kernel<D>>(device);
-  launch(attention_decode_kernel<D>, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * warps, fixed + warps * each, args,
-         step, plan);
+  launch(attention_decode_kernel<D>, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * warps, fixed + warps * each,
+         args, step, plan);
   if (plan.max_tiles > plan.direct_tiles) {
-    launch(attention_merge_kernel, dim3(step.num_seqs, args.num_heads), static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)), 0, args,
-           step, plan);
+    const dim3 threads(static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)));
+    launch(attention_merge_kernel, dim3(step.num_seqs, args.num_heads), threads, 0, args, step, plan);
   }
 }
 
@@ -138,7 +141,8 @@ void prefill(const Launch& launch, const Attention& args, const StepView& step) 
 
 void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step) {
   if (step.num_tokens == 0) return;
-  if (args.kv.head_dim % 2 != 0 || args.kv.head_dim > 2 * WARP * QKV_PAIRS || args.rope_dim % 2 != 0 || args.rope_dim > args.kv.head_dim) {
+  const int head_dim = args.kv.head_dim;
+  if (head_dim % 2 != 0 || head_dim > 2 * WARP * QKV_PAIRS || args.rope_dim % 2 != 0 || args.rope_dim > head_dim) {
     throw CudaError(cudaErrorInvalidValue, "qkv_finish: head size");
   }
   const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
