@@ -85,7 +85,7 @@ inline bool poisoned(__half x) { return bits(x) == 0xffff; }
 inline __half poison_half() {
   const uint16_t b = 0xffff;
   __half x;
-  memcpy(&x, &b, 2);
+  memcpy(static_cast<void*>(&x), &b, 2);
   return x;
 }
 
