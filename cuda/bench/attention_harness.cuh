@@ -1,0 +1,108 @@
+// What the checks and timings of attention share.
+#pragma once
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../src/ops.h"
+
+namespace pen::bench {
+
+inline int failures = 0, checks = 0;
+inline double worst_attention = 0.0, worst_qkv = 0.0;
+
+inline void report(bool ok, const std::string& what) {
+  ++checks;
+  if (ok) return;
+  ++failures;
+  printf("FAIL %s\n", what.c_str());
+}
+
+template <class... Args>
+std::string text(const char* format, Args... args) {
+  char line[512];
+  snprintf(line, sizeof line, format, args...);
+  return line;
+}
+
+struct Random {
+  uint64_t state;
+  uint64_t next() {
+    state += 0x9e3779b97f4a7c15ull;
+    uint64_t z = state;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  int below(int n) { return static_cast<int>(next() % static_cast<uint64_t>(n)); }
+  float uniform() { return static_cast<float>(next() >> 40) * (2.0f / (1 << 24)) - 1.0f; }          // [-1, 1)
+  float normal() { return (uniform() + uniform() + uniform() + uniform()) * 0.8660254f; }  // variance 1, near enough
+};
+
+// Device memory with guard zones; everything starts as 0xff bytes: NaN as float16 and as float32.
+template <class T>
+struct Buffer {
+  static constexpr size_t GUARD = 4096;
+  char* base = nullptr;
+  size_t n;
+  explicit Buffer(size_t n) : n(n) {
+    check(cudaMalloc(&base, n * sizeof(T) + 2 * GUARD), "cudaMalloc");
+    poison();
+  }
+  explicit Buffer(const std::vector<T>& host) : Buffer(host.size()) { write(host); }
+  Buffer(const Buffer&) = delete;
+  ~Buffer() { cudaFree(base); }
+  T* get() const { return reinterpret_cast<T*>(base + GUARD); }
+  void poison() { check(cudaMemset(base, 0xff, n * sizeof(T) + 2 * GUARD), "cudaMemset"); }
+  void write(const std::vector<T>& host) {
+    if (!host.empty()) check(cudaMemcpy(get(), host.data(), host.size() * sizeof(T), cudaMemcpyHostToDevice), "write");
+  }
+  std::vector<T> read() const {
+    std::vector<T> host(n);
+    if (n) check(cudaMemcpy(host.data(), get(), n * sizeof(T), cudaMemcpyDeviceToHost), "read");
+    return host;
+  }
+  bool guards_intact() const {
+    std::vector<unsigned char> a(GUARD), b(GUARD);
+    check(cudaMemcpy(a.data(), base, GUARD, cudaMemcpyDeviceToHost), "guard");
+    check(cudaMemcpy(b.data(), base + GUARD + n * sizeof(T), GUARD, cudaMemcpyDeviceToHost), "guard");
+    const auto whole = [](unsigned char x) { return x == 0xff; };
+    return std::all_of(a.begin(), a.end(), whole) && std::all_of(b.begin(), b.end(), whole);
+  }
+};
+
+inline uint16_t bits(__half x) {
+  uint16_t b;
+  memcpy(&b, &x, 2);
+  return b;
+}
+inline bool poisoned(__half x) { return bits(x) == 0xffff; }
+inline __half poison_half() {
+  const uint16_t b = 0xffff;
+  __half x;
+  memcpy(static_cast<void*>(&x), &b, 2);
+  return x;
+}
+
+struct Shape {
+  const char* name;
+  int num_heads, num_kv_heads, head_dim, block_size;
+  uint32_t window;
+};
+
+// A stream of its own: programmatic launches are not for the default one. Ordered with the copies, which use that.
+inline cudaStream_t test_stream() {
+  static cudaStream_t stream = [] {
+    cudaStream_t s;
+    check(cudaStreamCreate(&s), "cudaStreamCreate");
+    return s;
+  }();
+  return stream;
+}
+
+}  // namespace pen::bench

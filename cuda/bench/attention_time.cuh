@@ -1,0 +1,162 @@
+// Timings of attention on real shapes: chains of calls in a captured graph, each on another layer's pages, median of several runs.
+#pragma once
+
+#include "attention_harness.cuh"
+
+namespace pen::bench {
+
+constexpr int TIMED_RUNS = 9;
+
+// Microseconds a call of `call(i)`, i = 0 .. calls - 1, when they follow one another in a graph.
+template <class Call>
+double time_chain(int calls, Call call) {
+  const cudaStream_t stream = test_stream();
+  cudaGraph_t graph;
+  cudaGraphExec_t executable;
+  call(0);  // settles the kernels' attributes
+  check(cudaStreamSynchronize(stream), "first call");
+  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
+  for (int i = 0; i < calls; ++i) call(i);
+  check(cudaStreamEndCapture(stream, &graph), "end capture");
+  check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
+  cudaEvent_t begin, end;
+  check(cudaEventCreate(&begin), "event");
+  check(cudaEventCreate(&end), "event");
+  std::vector<float> times;
+  for (int run = 0; run < TIMED_RUNS + 2; ++run) {
+    check(cudaEventRecord(begin, stream), "record");
+    check(cudaGraphLaunch(executable, stream), "launch");
+    check(cudaEventRecord(end, stream), "record");
+    check(cudaEventSynchronize(end), "timed run");
+    float ms = 0.0f;
+    check(cudaEventElapsedTime(&ms, begin, end), "elapsed");
+    if (run >= 2) times.push_back(ms);
+  }
+  cudaEventDestroy(begin);
+  cudaEventDestroy(end);
+  cudaGraphExecDestroy(executable);
+  cudaGraphDestroy(graph);
+  std::sort(times.begin(), times.end());
+  return times[times.size() / 2] * 1e3 / calls;
+}
+
+// Sequences of the same context and number of rows, with `layers` layers' pages.
+struct TimedStep {
+  Shape shape;
+  int num_seqs, context, rows, layers, max_blocks, stride;
+  size_t layer_elements, bytes;
+  Buffer<__half> k, v, q, out;
+  Buffer<uint32_t> cu, contexts, tables, positions, slots;
+  Buffer<float> workspace, qkv, rope;
+
+  static int layers_for(const Shape& s, int num_seqs, int context) {
+    const double bytes = 4.0 * num_seqs * context * s.num_kv_heads * s.head_dim;
+    return std::max(2, std::min(32, static_cast<int>(256e6 / bytes) + 1));
+  }
+  TimedStep(const Shape& s, int num_seqs, int context, int rows)
+      : shape(s),
+        num_seqs(num_seqs),
+        context(context),
+        rows(rows),
+        layers(layers_for(s, num_seqs, context)),
+        max_blocks(ceil_div(context, s.block_size)),
+        stride(static_cast<int>(round_up(s.num_heads * s.head_dim, 64))),
+        layer_elements(static_cast<size_t>(num_seqs) * max_blocks * s.num_kv_heads * s.block_size * s.head_dim),
+        bytes(attention_workspace(num_seqs, s.num_heads, s.num_kv_heads, s.head_dim, context)),
+        k(layer_elements * layers),
+        v(layer_elements * layers),
+        q(static_cast<size_t>(num_seqs) * rows * s.num_heads * s.head_dim),
+        out(static_cast<size_t>(num_seqs) * rows * stride),
+        cu(num_seqs + 1),
+        contexts(num_seqs),
+        tables(static_cast<size_t>(num_seqs) * max_blocks),
+        positions(num_seqs * rows),
+        slots(num_seqs * rows),
+        workspace(bytes / sizeof(float)),
+        qkv(static_cast<size_t>(num_seqs) * rows * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim),
+        rope(static_cast<size_t>(context) * s.head_dim) {
+    Random random{7};
+    std::vector<__half> some(layer_elements);
+    for (__half& x : some) x = __float2half(random.uniform());
+    for (int layer = 0; layer < layers; ++layer) {
+      check(cudaMemcpy(k.get() + layer * layer_elements, some.data(), layer_elements * 2, cudaMemcpyHostToDevice), "fill");
+      check(cudaMemcpy(v.get() + layer * layer_elements, some.data(), layer_elements * 2, cudaMemcpyHostToDevice), "fill");
+    }
+    std::vector<__half> queries(q.n);
+    for (__half& x : queries) x = __float2half(random.uniform());
+    q.write(queries);
+    std::vector<float> fresh(qkv.n), angles(rope.n);
+    for (float& x : fresh) x = random.uniform();
+    for (float& x : angles) x = random.uniform();
+    qkv.write(fresh);
+    rope.write(angles);
+    std::vector<uint32_t> starts, lengths(num_seqs, context), blocks(tables.n), places, where;
+    for (int i = 0; i <= num_seqs; ++i) starts.push_back(i * rows);
+    for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint32_t>(i);
+    for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[random.below(static_cast<int>(i))]);
+    for (int s_ = 0; s_ < num_seqs; ++s_) {
+      for (int pos = context - rows; pos < context; ++pos) {
+        where.push_back(pos);
+        places.push_back(blocks[s_ * max_blocks + pos / s.block_size] * s.block_size + pos % s.block_size);
+      }
+    }
+    cu.write(starts), contexts.write(lengths), tables.write(blocks), positions.write(where), slots.write(places);
+  }
+  KvView kv(int i) const {
+    const size_t at = i % layers * layer_elements;
+    return {k.get() + at, v.get() + at, num_seqs * max_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
+  }
+  StepView step() const {
+    return {positions.get(), slots.get(), cu.get(), contexts.get(), tables.get(), num_seqs * rows, num_seqs, max_blocks, rows, context};
+  }
+  Attention attention(int i) const {
+    return {q.get(), kv(i), out.get(), stride, shape.num_heads, 1.0f / sqrtf(static_cast<float>(shape.head_dim)), shape.window,
+            workspace.get(), bytes};
+  }
+  QkvFinish finish(int i) const {
+    return {qkv.get(), nullptr, nullptr, nullptr, nullptr, nullptr, 1e-6f, rope.get(), shape.head_dim, true, shape.num_heads, q.get(),
+            kv(i)};
+  }
+};
+
+inline void time_all() {
+  cudaDeviceProp device;
+  check(cudaGetDeviceProperties(&device, 0), "properties");
+  const bool overlap = device.major >= 9;
+  const Launch launch{test_stream(), overlap};
+  const Shape smol{"SmolLM2-135M", 9, 3, 64, 32, 0}, qwen{"Qwen2.5-0.5B", 14, 2, 64, 32, 0}, gemma{"Gemma-3-270m", 4, 1, 256, 32, 512},
+      llama1{"Llama-3.2-1B", 32, 8, 64, 32, 0}, llama8{"Llama-3.1-8B", 32, 8, 128, 32, 0};
+  printf("\n%s, programmatic launches: %d\n%-14s %6s %8s %12s %12s %10s\n", device.name, overlap, "decode", "batch", "context",
+         "attention us", "+ finish us", "GB/s");
+  for (const Shape& s : {smol, qwen, gemma, llama1, llama8}) {
+    for (const auto& [batch, context] : std::vector<std::pair<int, int>>{
+             {1, 1}, {1, 128}, {1, 512}, {1, 1500}, {1, 8192}, {8, 512}, {64, 128}, {64, 512}, {64, 1024}, {256, 256}, {256, 512}}) {
+      const TimedStep t(s, batch, context, 1);
+      const double alone = time_chain(32, [&](int i) { attention_decode(launch, t.attention(i), t.step()); });
+      const double both = time_chain(32, [&](int i) {
+        qkv_finish(launch, t.finish(i), t.step());
+        attention_decode(launch, t.attention(i), t.step());
+      });
+      const int seen = s.window != 0 ? std::min<int>(context, s.window) : context;
+      printf("%-14s %6d %8d %12.2f %12.2f %10.0f\n", s.name, batch, context, alone, both,
+             4.0 * batch * seen * s.num_kv_heads * s.head_dim / alone * 1e-3);
+    }
+  }
+  printf("\n%-14s %6s %8s %12s %12s %10s\n", "prefill", "rows", "context", "attention us", "+ finish us", "TFLOP/s");
+  for (const Shape& s : {smol, gemma, llama1, llama8}) {
+    for (const auto& [rows, context] : std::vector<std::pair<int, int>>{{32, 32}, {512, 512}, {512, 2048}, {2048, 2048}, {4096, 4096}}) {
+      const TimedStep t(s, 1, context, rows);
+      const double alone = time_chain(8, [&](int i) { attention_prefill(launch, t.attention(i), t.step()); });
+      const double both = time_chain(8, [&](int i) {
+        qkv_finish(launch, t.finish(i), t.step());
+        attention_prefill(launch, t.attention(i), t.step());
+      });
+      double pairs = 0.0;
+      for (int pos = context - rows; pos < context; ++pos) pairs += s.window != 0 ? std::min<int>(pos + 1, s.window) : pos + 1;
+      const double flops = 4.0 * pairs * s.num_heads * s.head_dim;
+      printf("%-14s %6d %8d %12.2f %12.2f %10.1f\n", s.name, rows, context, alone, both, flops / alone * 1e-6);
+    }
+  }
+}
+
+}  // namespace pen::bench

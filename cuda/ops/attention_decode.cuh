@@ -1,0 +1,244 @@
+// Decode attention: sequences with one row. The heads that share a K/V head are the rows of the products, and a block's warps take
+// tiles of their own, each through its own ring of shared memory; nobody waits for a neighbour until the partial results meet.
+#pragma once
+
+#include "attention.cuh"
+
+namespace pen {
+
+constexpr int DECODE_WARPS = 8;  // at most
+
+// How the host spreads a step. Free of numeric meaning.
+struct DecodePlan {
+  int buffers;       // tiles of K or V that a warp holds: 1 or 2
+  int direct_tiles;  // up to so many, one block takes all of a sequence and writes the output
+  int split_tiles;   // else each block takes so many and leaves partial results in the workspace
+  int max_tiles;     // of a sequence
+  int rows;          // of a block: heads of the group, at most ROWS; larger groups take several blocks
+};
+
+// Shared memory of a block: rings, each warp's partial O, the merged O, (maximum, sum) of the warps' and of the merged rows.
+template <int D>
+struct DecodeShared {
+  static constexpr int ROW = D + 8;  // floats: eight rows fall into different banks
+  __host__ __device__ static constexpr size_t partial(int rows) { return sizeof(float) * static_cast<size_t>(rows) * ROW; }
+  __host__ __device__ static constexpr size_t per_warp(int buffers, int rows) {
+    return static_cast<size_t>(buffers) * Tile<D>::BYTES + partial(rows) + sizeof(float2) * ROWS;
+  }
+  __host__ __device__ static constexpr size_t fixed(int rows) { return partial(rows) + 2 * sizeof(float2) * ROWS; }
+};
+
+// Partial results in the workspace, tiles counted from the first that a sequence's row sees.
+struct Partials {
+  float* o;     // [num_seqs, num_heads, max_tiles, head_dim]
+  float2* row;  // [num_seqs, num_heads, max_tiles] maximum and sum
+  __device__ Partials(const Attention& p, int num_seqs, int max_tiles)
+      : o(p.workspace),
+        row(reinterpret_cast<float2*>(p.workspace + static_cast<size_t>(num_seqs) * p.num_heads * max_tiles * p.kv.head_dim)) {}
+};
+
+// The tiles that the one row of a sequence sees: [first, first + count), none for padding and for sequences with more rows.
+struct DecodeRange {
+  int context, first, count;
+  __device__ DecodeRange(const StepView& step, int seq, uint32_t window) : context(step.context_lens[seq]), first(0), count(0) {
+    if (context == 0 || step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq] != 1) return;
+    first = visible(context - 1, window).begin / KEYS;
+    count = ceil_div(context, KEYS) - first;
+  }
+};
+
+// Merges `tiles` partial results of shared memory into the block's state, in order; the last time the output is written.
+template <int D>
+__device__ __forceinline__ void merge_round(const Attention& p, char* shared, const DecodePlan& plan, int tiles, int rows, int round,
+                                            bool last, __half* out) {
+  using Shared = DecodeShared<D>;
+  const int warps = blockDim.x / WARP, row_floats = plan.rows * Shared::ROW;
+  const float* partial = reinterpret_cast<const float*>(shared + static_cast<size_t>(warps) * plan.buffers * Tile<D>::BYTES);
+  float* state = const_cast<float*>(partial) + warps * row_floats;
+  const float2* partial_rows = reinterpret_cast<const float2*>(state + row_floats);
+  float2* state_rows = const_cast<float2*>(partial_rows) + warps * ROWS;  // two sets: read one, write the other
+  for (int i = threadIdx.x; i < rows * (D / 4); i += blockDim.x) {
+    const int row = i / (D / 4), dim = i % (D / 4) * 4;
+    if (dim >= p.kv.head_dim) continue;
+    Running running;
+    float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (round > 0) {
+      const float2 before = state_rows[(round % 2) * ROWS + row];
+      running.maximum = before.x, running.sum = before.y;
+      o = *reinterpret_cast<const float4*>(state + row * Shared::ROW + dim);
+    }
+    for (int t = 0; t < tiles; ++t) {
+      const float2 tile_row = partial_rows[t * ROWS + row];
+      const float4 tile_o = *reinterpret_cast<const float4*>(partial + t * row_floats + row * Shared::ROW + dim);
+      float keep, add;
+      merge(running, tile_row.x, tile_row.y, keep, add);
+      o = make_float4(merged(o.x, tile_o.x, keep, add), merged(o.y, tile_o.y, keep, add), merged(o.z, tile_o.z, keep, add),
+                      merged(o.w, tile_o.w, keep, add));
+    }
+    if (last) {
+      const float inverse = inverse_sum(running.sum);
+      __half2* dst = reinterpret_cast<__half2*>(out + row * p.kv.head_dim + dim);
+      dst[0] = finished(o.x, o.y, inverse);
+      dst[1] = finished(o.z, o.w, inverse);
+    } else {
+      *reinterpret_cast<float4*>(state + row * Shared::ROW + dim) = o;
+      if (dim == 0) state_rows[((round + 1) % 2) * ROWS + row] = make_float2(running.maximum, running.sum);
+    }
+  }
+}
+
+// grid [splits, num_kv_heads * ceil(group / plan.rows), num_seqs], block [32 * up to DECODE_WARPS]
+template <int D>
+__global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(Attention p, StepView step, DecodePlan plan) {
+  extern __shared__ __align__(128) char shared[];
+  let_next_start();
+  const int seq = blockIdx.z, group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, plan.rows);
+  const int kv_head = blockIdx.y / row_blocks, row_block = blockIdx.y % row_blocks;
+  const int head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
+  const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+
+  // The step's metadata is the host's copy, and what earlier steps put into the pages lies behind the kernel that writes this
+  // step's rows (which lets this one start only after its own wait): so a warp fetches its first tile before the wait, unless
+  // the fresh row is in it.
+  const DecodeRange range(step, seq, p.window);
+  const bool direct = range.count <= plan.direct_tiles;
+  const int begin = direct ? 0 : min(static_cast<int>(blockIdx.x) * plan.split_tiles, range.count);
+  const int end = direct ? (blockIdx.x == 0 ? range.count : 0) : min(begin + plan.split_tiles, range.count);
+  const int num_tiles = max(end - begin, 0);  // of this block
+  const int mine = warp < num_tiles ? ceil_div(num_tiles - warp, warps) : 0;
+  const int my_first = range.first + begin + warp;
+  const bool early = (my_first + 1) * KEYS < range.context;
+
+  const uint32_t ring = shared_address(shared) + warp * plan.buffers * Tile<D>::BYTES;
+  const Pages pages(p.kv, step, seq, range.context, kv_head);
+  TilePlace place;
+  // Item 2 t is K of this warp's tile t, item 2 t + 1 its V. Every call commits a group, so that the count of groups tells.
+  auto fetch = [&](int item) {
+    if (item < 2 * mine) {
+      if (item % 2 == 0) place.find(pages, my_first + item / 2 * warps);
+      copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, lane, WARP);
+    }
+    copies_commit();
+  };
+  if (early) {
+    for (int i = 0; i < plan.buffers; ++i) fetch(i);
+  }
+  wait_for_previous();
+  if (num_tiles == 0) return;
+  if (!early) {
+    for (int i = 0; i < plan.buffers; ++i) fetch(i);
+  }
+
+  const int token = step.cu_seqlens_q[seq];
+  const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
+  const int row0 = lane / 4, row1 = row0 + 8;
+  uint32_t q[D / 16][4];
+  if (mine > 0) {
+    load_query<D>(q, row0 < rows ? query_rows + row0 * p.kv.head_dim : nullptr, row1 < rows ? query_rows + row1 * p.kv.head_dim : nullptr,
+                  p.kv.head_dim, lane);
+  }
+  // Absent rows get the row's span too: their zero queries do no harm, and their results are not stored.
+  const Span seen = visible(range.context - 1, p.window);
+  const Span span[2] = {seen, seen};
+  const float c = __fmul_rn(p.scale, 1.4426950408889634f);
+
+  const Partials partials(p, gridDim.z, plan.max_tiles);
+  float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(warps) * plan.buffers * Tile<D>::BYTES);
+  float2* partial_rows = reinterpret_cast<float2*>(partial + (warps + 1) * plan.rows * DecodeShared<D>::ROW);
+  const int rounds = ceil_div(num_tiles, warps);
+  for (int round = 0; round < rounds; ++round) {
+    if (round < mine) {
+      const int tile = my_first + round * warps;
+      copies_wait(plan.buffers - 1);
+      __syncwarp();
+      float s[KEYS / 8][4];
+      tile_scores<D>(
+          s,
+          [&](int k, uint32_t(&a)[4]) {
+#pragma unroll
+            for (int i = 0; i < 4; ++i) a[i] = q[k][i];
+          },
+          ring + 2 * round % plan.buffers * Tile<D>::BYTES, lane);
+      __syncwarp();
+      // With one buffer this is V of the same tile.
+      fetch(2 * round + plan.buffers);
+      uint32_t probabilities[KEYS / 16][4];
+      float maximum[2], sum[2];
+      tile_softmax(probabilities, maximum, s, span, tile, c, lane);
+      tile_sums(sum, probabilities);
+      copies_wait(plan.buffers - 1);
+      __syncwarp();
+
+      float* o[2];
+      float2* row_out[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const int row = row0 + 8 * h;
+        if (direct) {
+          o[h] = partial + (warp * plan.rows + row) * DecodeShared<D>::ROW;
+          row_out[h] = partial_rows + warp * ROWS + row;
+        } else {
+          const size_t at = (static_cast<size_t>(seq) * p.num_heads + head + row) * plan.max_tiles + (tile - range.first);
+          o[h] = partials.o + at * p.kv.head_dim;
+          row_out[h] = partials.row + at;
+        }
+        if (row < rows && lane % 4 == 0) *row_out[h] = make_float2(maximum[h], sum[h]);
+      }
+      tile_values<D>(probabilities, ring + (2 * round + 1) % plan.buffers * Tile<D>::BYTES, lane, [&](int n, const float(&acc)[4]) {
+        const int dim = n * 8 + lane % 4 * 2;
+        if (dim >= p.kv.head_dim) return;
+        if (row0 < rows) *reinterpret_cast<float2*>(o[0] + dim) = make_float2(acc[0], acc[1]);
+        if (row1 < rows) *reinterpret_cast<float2*>(o[1] + dim) = make_float2(acc[2], acc[3]);
+      });
+      __syncwarp();
+      fetch(2 * round + 1 + plan.buffers);
+    }
+    if (direct) {
+      __syncthreads();
+      const bool last = round + 1 == rounds;
+      merge_round<D>(p, shared, plan, min(warps, num_tiles - round * warps), rows, round, last,
+                     p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
+      if (!last) __syncthreads();
+    }
+  }
+  copies_wait(0);
+}
+
+constexpr int MERGE_BATCH = 16;  // tiles whose partial results are requested together
+
+// The outputs of sequences that were split: merges their tiles in order. grid [num_seqs, num_heads], block [128]: two elements a
+// thread.
+__global__ void __launch_bounds__(128) attention_merge_kernel(Attention p, StepView step, DecodePlan plan) {
+  let_next_start();
+  const int seq = blockIdx.x, head = blockIdx.y, dim = threadIdx.x * 2;
+  const DecodeRange range(step, seq, p.window);
+  wait_for_previous();
+  if (range.count <= plan.direct_tiles || dim >= p.kv.head_dim) return;
+  const Partials partials(p, gridDim.x, plan.max_tiles);
+  const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_tiles;
+  const float* o = partials.o + at * p.kv.head_dim + dim;
+  const float2* rows = partials.row + at;
+  Running running;
+  float2 out = make_float2(0.0f, 0.0f);
+  for (int first = 0; first < range.count; first += MERGE_BATCH) {
+    float2 row[MERGE_BATCH], tile_o[MERGE_BATCH];
+#pragma unroll
+    for (int i = 0; i < MERGE_BATCH; ++i) {
+      const int tile = min(first + i, range.count - 1);
+      row[i] = rows[tile];
+      tile_o[i] = *reinterpret_cast<const float2*>(o + static_cast<size_t>(tile) * p.kv.head_dim);
+    }
+#pragma unroll
+    for (int i = 0; i < MERGE_BATCH; ++i) {
+      if (first + i >= range.count) break;
+      float keep, add;
+      merge(running, row[i].x, row[i].y, keep, add);
+      out.x = merged(out.x, tile_o[i].x, keep, add);
+      out.y = merged(out.y, tile_o[i].y, keep, add);
+    }
+  }
+  __half* dst = p.out + static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * p.kv.head_dim + dim;
+  *reinterpret_cast<__half2*>(dst) = finished(out.x, out.y, inverse_sum(running.sum));
+}
+
+}  // namespace pen

@@ -1,0 +1,94 @@
+// Finishes a step's fresh Q, K and V: bias, RMS norm of each head (Qwen3, Gemma 3), rotation (RoFormer, Su et al. 2021), rounding to
+// float16; K and V go into their page slots. One warp a (token, head), float32 inside. The work of a row depends on that row only.
+#pragma once
+
+#include "../src/ops.h"
+
+namespace pen {
+
+constexpr int QKV_WARPS = 4;
+constexpr int QKV_PAIRS = 4;  // pairs of elements a lane: head_dim up to 256
+
+// What does not fit must not become infinite: an infinite V would turn its masked product into a NaN. A NaN stays one.
+__device__ __forceinline__ __half to_half(float x) {
+  return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f));
+}
+
+// grid [ceil(num_tokens * (num_heads + 2 num_kv_heads) / QKV_WARPS)], block [32 QKV_WARPS]
+//
+// Positions and slots are the host's copies and the tables are static, so they are read before the wait. The next kernel is let go
+// only after it: attention may then fetch, ahead of its own wait, whatever earlier kernels wrote, the fresh rows aside.
+__global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p, StepView step) {
+  const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads;
+  const int heads = p.num_heads + 2 * kv_heads;
+  const int lane = threadIdx.x % WARP;
+  const long long item = static_cast<long long>(blockIdx.x) * QKV_WARPS + threadIdx.x / WARP;
+  const bool real = item < static_cast<long long>(step.num_tokens) * heads;
+  const int token = real ? static_cast<int>(item / heads) : 0, head = real ? static_cast<int>(item % heads) : 0;
+  const uint32_t slot = real ? step.slot_mapping[token] : NO_SLOT;
+
+  const bool is_q = head < p.num_heads, is_v = head >= p.num_heads + kv_heads;
+  const int kv_head = is_q ? 0 : (head - p.num_heads) % kv_heads;
+  const float* bias = is_q ? p.q_bias : is_v ? p.v_bias : p.k_bias;
+  if (bias != nullptr) bias += (is_q ? head : kv_head) * head_dim;
+  const float* norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
+  const int rotated = is_v ? 0 : p.rope_dim / 2, pairs = head_dim / 2;
+
+  // Where pair i lies: rotated pairs first, then what is left, two by two.
+  int first[QKV_PAIRS], second[QKV_PAIRS];
+  float cosine[QKV_PAIRS], sine[QKV_PAIRS], a[QKV_PAIRS], b[QKV_PAIRS], bias_a[QKV_PAIRS], bias_b[QKV_PAIRS];
+  const float* table = p.rope;
+  if (slot != NO_SLOT && rotated > 0) table += static_cast<size_t>(step.positions[token]) * p.rope_dim;
+#pragma unroll
+  for (int j = 0; j < QKV_PAIRS; ++j) {
+    const int i = lane + WARP * j;
+    const bool turned = i < rotated, halves = turned && p.rope_halves;
+    first[j] = halves ? i : 2 * i;
+    second[j] = halves ? i + rotated : 2 * i + 1;
+    cosine[j] = 1.0f, sine[j] = 0.0f, bias_a[j] = 0.0f, bias_b[j] = 0.0f;
+    if (slot == NO_SLOT || i >= pairs) continue;
+    if (turned) cosine[j] = table[i], sine[j] = table[rotated + i];
+    if (bias != nullptr) bias_a[j] = bias[first[j]], bias_b[j] = bias[second[j]];
+  }
+
+  wait_for_previous();
+  let_next_start();
+  if (slot == NO_SLOT) return;
+
+  const float* x = p.qkv + (static_cast<size_t>(token) * heads + head) * head_dim;
+  float squares = 0.0f;
+#pragma unroll
+  for (int j = 0; j < QKV_PAIRS; ++j) {
+    a[j] = 0.0f, b[j] = 0.0f;
+    if (lane + WARP * j >= pairs) continue;
+    a[j] = x[first[j]] + bias_a[j];
+    b[j] = x[second[j]] + bias_b[j];
+    squares += a[j] * a[j] + b[j] * b[j];
+  }
+  if (norm != nullptr) {
+    const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(head_dim) + p.norm_eps);
+#pragma unroll
+    for (int j = 0; j < QKV_PAIRS; ++j) {
+      if (lane + WARP * j >= pairs) continue;
+      a[j] *= inverse * norm[first[j]];
+      b[j] *= inverse * norm[second[j]];
+    }
+  }
+
+  __half* out;
+  if (is_q) {
+    out = p.q + (static_cast<size_t>(token) * p.num_heads + head) * head_dim;
+  } else {
+    const size_t row = (static_cast<size_t>(slot / p.kv.block_size) * kv_heads + kv_head) * p.kv.block_size + slot % p.kv.block_size;
+    out = (is_v ? p.kv.v : p.kv.k) + row * head_dim;
+  }
+#pragma unroll
+  for (int j = 0; j < QKV_PAIRS; ++j) {
+    if (lane + WARP * j >= pairs) continue;
+    const bool turned = lane + WARP * j < rotated;
+    out[first[j]] = to_half(turned ? a[j] * cosine[j] - b[j] * sine[j] : a[j]);
+    out[second[j]] = to_half(turned ? a[j] * sine[j] + b[j] * cosine[j] : b[j]);
+  }
+}
+
+}  // namespace pen

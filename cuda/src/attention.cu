@@ -1,0 +1,174 @@
+// The host side of attention and of what precedes it: how a step is spread over blocks. Nothing decided here changes a bit.
+#include <algorithm>
+#include <atomic>
+#include <type_traits>
+
+#include "../ops/attention_decode.cuh"
+#include "../ops/attention_prefill.cuh"
+#include "../ops/qkv_finish.cuh"
+
+namespace pen {
+namespace {
+
+struct Device {
+  int num_sms, shared_block, shared_sm, reserved;  // bytes: the most of a block, of a multiprocessor, the runtime's own a block
+  int id;
+};
+
+const Device& current_device() {
+  constexpr int MAX_DEVICES = 64;
+  static Device devices[MAX_DEVICES];
+  static std::atomic<bool> known[MAX_DEVICES];
+  int id = 0;
+  check(cudaGetDevice(&id), "cudaGetDevice");
+  if (id >= MAX_DEVICES) throw CudaError(cudaErrorInvalidDevice, "device number over 63");
+  if (!known[id].load(std::memory_order_acquire)) {
+    // Two threads may both ask: they write the same.
+    Device d{};
+    d.id = id;
+    check(cudaDeviceGetAttribute(&d.num_sms, cudaDevAttrMultiProcessorCount, id), "multiprocessor count");
+    check(cudaDeviceGetAttribute(&d.shared_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, id), "shared memory of a block");
+    check(cudaDeviceGetAttribute(&d.shared_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, id), "shared memory of a multiprocessor");
+    check(cudaDeviceGetAttribute(&d.reserved, cudaDevAttrReservedSharedMemoryPerBlock, id), "reserved shared memory");
+    devices[id] = d;
+    known[id].store(true, std::memory_order_release);
+  }
+  return devices[id];
+}
+
+// Lets a kernel have all the shared memory that the device gives; once a device.
+template <auto kernel>
+void allow_shared(const Device& device) {
+  static std::atomic<uint64_t> done{0};
+  const uint64_t bit = 1ull << device.id;
+  if (done.load(std::memory_order_acquire) & bit) return;
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, device.shared_block), "shared memory of attention");
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
+  done.fetch_or(bit, std::memory_order_release);
+}
+
+// Calls f(std::integral_constant<int, D>) with the padded head size.
+template <class F>
+void with_head_dim(int head_dim, F f) {
+  if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) throw CudaError(cudaErrorInvalidValue, "attention: head size");
+  if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
+  if (head_dim <= 80) return f(std::integral_constant<int, 80>{});
+  if (head_dim <= 96) return f(std::integral_constant<int, 96>{});
+  if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
+  return f(std::integral_constant<int, 256>{});
+}
+
+// Tiles that one row can see.
+int most_tiles(int max_context, uint32_t window) {
+  const int all = ceil_div(std::max(max_context, 1), KEYS);
+  if (window == 0 || window >= static_cast<uint32_t>(max_context)) return all;
+  return std::min(all, ceil_div(static_cast<int>(window) - 1, KEYS) + 1);
+}
+
+size_t partial_bytes(int num_seqs, int num_heads, int head_dim, int tiles) {
+  return static_cast<size_t>(num_seqs) * num_heads * tiles * (head_dim + 2) * sizeof(float);
+}
+
+// Blocks that a step has without splitting a sequence.
+int unsplit_blocks(int num_seqs, int num_heads, int num_kv_heads) {
+  return num_seqs * num_kv_heads * ceil_div(num_heads / num_kv_heads, ROWS);
+}
+
+constexpr size_t MAX_WORKSPACE = 256u << 20;
+
+void check_shape(const Attention& args) {
+  const int page = args.kv.block_size;
+  if (args.kv.num_kv_heads < 1 || args.num_heads % args.kv.num_kv_heads != 0) throw CudaError(cudaErrorInvalidValue, "attention: heads");
+  if (page < PAGE_UNIT || page % PAGE_UNIT != 0) throw CudaError(cudaErrorInvalidValue, "attention: block size");
+  if (!(args.scale > 0.0f)) throw CudaError(cudaErrorInvalidValue, "attention: scale");
+  if (args.out_stride % 2 != 0) throw CudaError(cudaErrorInvalidValue, "attention: stride of the output");
+}
+
+template <int D>
+void decode(const Launch& launch, const Attention& args, const StepView& step) {
+  using Shared = DecodeShared<D>;
+  const Device& device = current_device();
+  const int group = args.num_heads / args.kv.num_kv_heads;
+  DecodePlan plan{};
+  plan.rows = std::min(group, ROWS);
+  // Heads of 256 in 64 KB of shared memory: fewer rows a block.
+  if (Shared::fixed(plan.rows) + Shared::per_warp(1, plan.rows) > static_cast<size_t>(device.shared_block)) plan.rows = ROWS / 2;
+  const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
+  plan.max_tiles = most_tiles(step.max_context, args.window);
+  const size_t fixed = Shared::fixed(plan.rows), limit = device.shared_block;
+  plan.buffers = fixed + Shared::per_warp(2, plan.rows) <= limit ? 2 : 1;
+  const size_t each = Shared::per_warp(plan.buffers, plan.rows);
+  int warps = std::min<int>({DECODE_WARPS, static_cast<int>((limit - fixed) / each), plan.max_tiles});
+  // Many blocks: two on a multiprocessor hide each other's ends.
+  const size_t half = device.shared_sm / 2 - device.reserved;
+  if (blocks >= 2 * device.num_sms && half >= fixed + 2 * each) warps = std::min<int>(warps, static_cast<int>((half - fixed) / each));
+
+  plan.direct_tiles = plan.split_tiles = plan.max_tiles;
+  int splits = 1;
+  if (blocks < device.num_sms && plan.max_tiles > 2 * warps &&
+      partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_tiles) <= args.workspace_bytes) {
+    const int wanted = ceil_div(device.num_sms, blocks);
+    plan.split_tiles = ceil_div(ceil_div(plan.max_tiles, wanted), warps) * warps;
+    plan.direct_tiles = std::max(2 * warps, plan.split_tiles);
+    splits = ceil_div(plan.max_tiles, plan.split_tiles);
+  }
+  allow_shared<attention_decode_kernel<D>>(device);
+  launch(attention_decode_kernel<D>, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * warps, fixed + warps * each,
+         args, step, plan);
+  if (plan.max_tiles > plan.direct_tiles) {
+    const dim3 threads(static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)));
+    launch(attention_merge_kernel, dim3(step.num_seqs, args.num_heads), threads, 0, args, step, plan);
+  }
+}
+
+template <int D>
+void prefill(const Launch& launch, const Attention& args, const StepView& step) {
+  using Shared = PrefillShared<D>;
+  const Device& device = current_device();
+  const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), limit = device.shared_block;
+  // Few rows: smaller blocks, so that more multiprocessors have one.
+  int warps = PREFILL_WARPS;
+  while (warps > 2 && ceil_div(rows, ROWS * warps) * args.kv.num_kv_heads * step.num_seqs < device.num_sms) warps /= 2;
+  while (warps > 1 && Shared::bytes(warps, 2) > static_cast<size_t>(limit)) warps /= 2;
+  PrefillPlan plan{PREFILL_BUFFERS};
+  while (plan.buffers > 1 && Shared::bytes(warps, plan.buffers) > static_cast<size_t>(limit)) --plan.buffers;
+  allow_shared<attention_prefill_kernel<D>>(device);
+  launch(attention_prefill_kernel<D>, dim3(ceil_div(rows, ROWS * warps), args.kv.num_kv_heads, step.num_seqs), WARP * warps,
+         Shared::bytes(warps, plan.buffers), args, step, plan);
+}
+
+}  // namespace
+
+void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step) {
+  if (step.num_tokens == 0) return;
+  const int head_dim = args.kv.head_dim;
+  if (head_dim % 2 != 0 || head_dim > 2 * WARP * QKV_PAIRS || args.rope_dim % 2 != 0 || args.rope_dim > head_dim) {
+    throw CudaError(cudaErrorInvalidValue, "qkv_finish: head size");
+  }
+  const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
+  launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step);
+}
+
+size_t attention_workspace(int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context) {
+  // Never less for fewer sequences: larger steps have blocks enough without splitting.
+  const int num_sms = current_device().num_sms;
+  int seqs = num_seqs;
+  while (seqs > 1 && unsplit_blocks(seqs, num_heads, num_kv_heads) >= num_sms) --seqs;
+  if (unsplit_blocks(seqs, num_heads, num_kv_heads) >= num_sms) return 0;
+  const int tiles = most_tiles(max_context, 0);
+  return tiles <= 2 ? 0 : std::min(partial_bytes(seqs, num_heads, head_dim, tiles), MAX_WORKSPACE);
+}
+
+void attention_decode(const Launch& launch, const Attention& args, const StepView& step) {
+  if (step.num_seqs == 0) return;
+  check_shape(args);
+  with_head_dim(args.kv.head_dim, [&](auto d) { decode<decltype(d)::value>(launch, args, step); });
+}
+
+void attention_prefill(const Launch& launch, const Attention& args, const StepView& step) {
+  if (step.num_seqs == 0 || step.max_query <= 1) return;
+  check_shape(args);
+  with_head_dim(args.kv.head_dim, [&](auto d) { prefill<decltype(d)::value>(launch, args, step); });
+}
+
+}  // namespace pen
