@@ -292,21 +292,20 @@ __device__ int draw_filtered(const SlotParams& p, const Filters& filters, const 
   }
   weights.narrow(__float_as_uint(fmaxf(weights.min_p, weights.floor)), __float_as_uint(1.0f));
   // The buckets that can hold a survivor, and how many candidates they have.
+  if (threadIdx.x < EXPONENTS) {
+    s.select.exponent_counts[threadIdx.x] = scratch.counts[row * EXPONENTS + threadIdx.x];
+    s.select.exponent_masses[threadIdx.x] = double(scratch.masses[row * EXPONENTS + threadIdx.x]) * mantissa_unit(threadIdx.x);
+  }
+  __syncthreads();
   if (threadIdx.x == 0) {
-    const uint32_t* counts = scratch.counts + row * EXPONENTS;
-    const uint64_t* masses = scratch.masses + row * EXPONENTS;
     const double enough = top_p * total * (1.0 + 1e-9);
     double mass = 0.0;
     uint32_t count = 0;
     int bucket = 0;
     for (; bucket < NOTHING; bucket++) {
-      count += counts[bucket];
-      if (filters.top_k) {
-        if (count >= p.top_k) break;
-      } else if (filters.top_p) {
-        mass += double(masses[bucket]) * mantissa_unit(bucket);
-        if (mass >= enough) break;
-      }
+      count += s.select.exponent_counts[bucket];
+      mass += s.select.exponent_masses[bucket];
+      if (filters.top_k ? count >= p.top_k : filters.top_p && mass >= enough) break;
     }
     s.select.first = min(bucket, NOTHING - 1);
     s.select.found_count = count;
