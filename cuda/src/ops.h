@@ -73,8 +73,8 @@ struct SlotParams {
 // Device arrays that live as long as the model.
 struct SamplerState {
   SlotParams* params;      // [max_slots]
-  uint32_t* counts;        // [max_slots, vocab] times generated; bit 31: it is in the prompt
-  uint32_t* bias_ids;      // [max_slots, MAX_BIASES]
+  uint32_t* counts;        // [max_slots, vocab] times generated; bit 31: it is in the prompt, 30: it has a bias, 29: it is suppressed
+  uint32_t* bias_ids;      // [max_slots, MAX_BIASES] ascending
   float* biases;           // [max_slots, MAX_BIASES]
   uint32_t* suppressed;    // [max_slots, MAX_SUPPRESSED]
   int32_t* last;           // [max_slots] what the slot sampled last: an id, or -2 (not finite)
