@@ -67,8 +67,10 @@ fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Res
     let work = || {
         while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
             let mut build = cc::Build::new();
-            build.cuda(true).cudart("none").compiler(nvcc).cargo_metadata(false).warnings(false).debug(false).opt_level(3).pic(false);
-            build.include(root.join("cuda/include")).flag("-std=c++17").flag("-Xcompiler=-fPIC").file(file);
+            // cc's own flags are for gcc: nvcc does not know all of them
+            build.cuda(true).cudart("none").compiler(nvcc).no_default_flags(true).warnings(false).cargo_metadata(false);
+            build.include(root.join("cuda/include")).file(file);
+            build.flag("-std=c++17").flag("-O3").flag("-Xcompiler=-fPIC");
             for flag in flags {
                 build.flag(flag);
             }

@@ -1,5 +1,7 @@
 //! The CUDA backend: kernels and device memory behind the C interface of `cuda/include/penstock.h`. Two steps are in flight.
 
+#![allow(unsafe_code)]
+
 mod batch;
 mod load;
 mod raii;
