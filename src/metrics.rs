@@ -5,7 +5,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
-use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, Opts, Registry};
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// Every metric's name starts with this.
 const PREFIX: &str = "penstock_";
@@ -64,6 +64,8 @@ pub struct ModelMetrics {
     pub num_requests_running: IntGauge,
     pub num_requests_waiting: IntGauge,
     pub kv_cache_usage_perc: Gauge,
+    /// by `kind`: free, total, held (by the engine's own count); none where the engine has no device
+    pub device_memory_bytes: IntGaugeVec,
     pub prompt_tokens_total: IntCounter,
     pub generation_tokens_total: IntCounter,
     /// by `finished_reason`: stop, length, abort, error
@@ -99,7 +101,9 @@ impl ModelMetrics {
         let histogram =
             |name, help, buckets: &[f64]| registered(Histogram::with_opts(HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())));
         let finished = opts("request_success_total", "Requests that ended, by reason");
+        let memory = opts("device_memory_bytes", "Memory of the device that the model runs on; held: by the engine's own count");
         Self {
+            device_memory_bytes: registered(IntGaugeVec::new(memory, &["kind"])),
             num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),
             num_requests_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
             kv_cache_usage_perc: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),

@@ -8,7 +8,6 @@
 #include <random>
 #include <vector>
 
-#include "../ops/linear_hopper.cuh"
 #include "../src/linear.h"
 
 using namespace pen;

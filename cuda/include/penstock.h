@@ -65,7 +65,6 @@ typedef struct {
   uint32_t rope_dim;    // rotated elements a head
   uint32_t rope_pairs;  // 0: adjacent elements, 1: halves of the head
   uint32_t activation;  // 0: SiLU, 1: GELU (tanh)
-  uint32_t norm;        // 0: RMS
   float norm_eps, attn_scale, embedding_scale;
   uint32_t max_positions;      // rows of each rotation table
   uint32_t num_ropes;
@@ -101,7 +100,7 @@ typedef struct {
   uint32_t num_suppressed;
 } pen_slot_init;
 
-// One step: flat arrays as in `Batch` of src/engine/mod.rs.
+// One step: flat arrays as in `Batch` of src/engine/mod.rs. All that it points to is copied before pen_submit returns.
 typedef struct {
   uint32_t num_tokens, num_seqs, max_blocks, num_init, want_logits;
   const int32_t* inputs;          // [num_tokens] an id, or -1 - slot: what that slot sampled in the step before
@@ -122,7 +121,7 @@ typedef struct {
   uint64_t step;        // in: which step
   uint32_t num_seqs;    // in: of that step
   int32_t* sampled;     // [num_seqs] out: an id, or one of the values above
-  float* logits;        // [num_seqs, vocab] out, raw, rows of those that sampled; null unless the step wanted them
+  float* logits;        // [num_seqs, vocab] out, raw; rows of those that did not sample stay as they are; null: not asked
 } pen_output;
 
 uint32_t pen_abi_version(void);
@@ -131,9 +130,14 @@ pen_status pen_device_count(uint32_t* count);
 pen_status pen_quant_info(pen_quant* info);
 pen_status pen_ctx_create(uint32_t device, pen_ctx** out);
 void pen_ctx_destroy(pen_ctx* ctx);
-// Free and total device memory, what this process holds by the engine's own count, and the device's name (truncated to fit).
-pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size);
+// Free and total device memory, what this process holds by the engine's own count, the device's name (truncated to fit; name_size 0:
+// not asked), and what a copy within the device's memory reads and writes a second, measured now (null: not asked; not with steps in
+// flight).
+pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size,
+                        double* copy_bytes_per_second);
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out);
+// A matrix in the file's blocks, or a vector as one row of float32. The rotation tables hold what PEN_ROPE_FREQS says: it never comes,
+// nor does PEN_OUTPUT where the head is the embedding. The data may be dropped once this returns.
 pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uint32_t type, uint64_t rows, uint64_t cols, const void* data,
                             uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every required tensor must be there

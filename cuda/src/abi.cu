@@ -1,4 +1,5 @@
 // The only extern "C": every exception ends here as a status and a text.
+#include <algorithm>
 #include <cstring>
 
 #include "model.h"
@@ -40,6 +41,28 @@ void use(const pen_ctx& ctx) { check(cudaSetDevice(ctx.device), "selecting the d
 
 void require(bool there) {
   if (!there) throw StatusError(PEN_INVALID_ARG, "a null pointer");
+}
+
+// Bytes read and written a second by copies within the device's memory: the best of ten.
+double copy_bandwidth(pen_ctx& ctx, size_t free_bytes) {
+  const size_t size = std::min<size_t>(size_t(1) << 30, free_bytes / 4);
+  const Buffer from(ctx, size, true), to(ctx, size, true);
+  cudaEvent_t start, end;
+  check(cudaEventCreate(&start), "event");
+  check(cudaEventCreate(&end), "event");
+  float best = 0;
+  for (int i = 0; i < 10; i++) {
+    check(cudaEventRecord(start), "event");
+    check(cudaMemcpyAsync(to.as<uint8_t>(), from.as<uint8_t>(), size, cudaMemcpyDeviceToDevice), "copy");
+    check(cudaEventRecord(end), "event");
+    check(cudaEventSynchronize(end), "copy");
+    float milliseconds = 0;
+    check(cudaEventElapsedTime(&milliseconds, start, end), "event");
+    if (i == 0 || milliseconds < best) best = milliseconds;
+  }
+  cudaEventDestroy(start);
+  cudaEventDestroy(end);
+  return 2.0 * double(size) / (best * 1e-3);
 }
 
 }  // namespace
@@ -94,7 +117,8 @@ pen_status pen_ctx_create(uint32_t device, pen_ctx** out) {
 
 void pen_ctx_destroy(pen_ctx* ctx) { delete ctx; }
 
-pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size) {
+pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size,
+                        double* copy_bytes_per_second) {
   return guard([&] {
     require(ctx && free_bytes && total_bytes && held_bytes);
     use(*ctx);
@@ -107,6 +131,7 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
       std::strncpy(name, ctx->name.c_str(), name_size - 1);
       name[name_size - 1] = 0;
     }
+    if (copy_bytes_per_second) *copy_bytes_per_second = copy_bandwidth(*ctx, free);
   });
 }
 

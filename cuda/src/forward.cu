@@ -52,17 +52,7 @@ struct Pass {
                step.view);
     const Attention args{s.q.as<__half>(),  pages,    s.attn.as<__half>(),        s.ld_attn,         int(d.num_heads),
                          d.attn_scale,      l.window, s.attention.as<float>(),    s.attention.size()};
-    // Partial results of long contexts share one workspace: as many sequences at a time as it holds.
-    const size_t each = attention_workspace(1, d.num_heads, d.num_kv_heads, d.head_dim, step.view.max_context);
-    const int group = each == 0 ? step.view.num_seqs : int(std::max<size_t>(1, std::min<size_t>(step.view.num_seqs, s.attention.size() / each)));
-    for (int first = 0; first < step.view.num_seqs; first += group) {
-      StepView part = step.view;
-      part.num_seqs = std::min(group, step.view.num_seqs - first);
-      part.cu_seqlens_q += first;
-      part.context_lens += first;
-      part.block_tables += size_t(first) * part.max_blocks;
-      attention_decode(launch, args, part);
-    }
+    attention_decode(launch, args, step.view);
     if (step.has_prefill) attention_prefill(launch, args, step.view);
     branch(l.attn_output, s.attn.as<__half>(), s.ld_attn, l.post_attn_norm);
   }

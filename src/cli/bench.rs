@@ -1,23 +1,34 @@
 //! `penstock bench`: an engine's speed without a server around it.
 
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::engine::{Batch, Engine, Input, SlotInit, StepOutput, cpu};
+use anyhow::Context;
+
+use super::serve::parse_backend;
+use crate::config;
+use crate::engine::{self, Backend, Batch, Engine, EngineInfo, EngineOptions, Input, SlotInit, StepId, StepOutput};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
-use crate::model::Weights;
+use crate::model::{ModelSpec, Weights};
 
 /// Of a prompt and of an answer: past it block numbers would wrap.
 const MOST_TOKENS: i64 = 1 << 20;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Example:\n  penstock bench --model model.gguf --prompt 256 --gen 128 --batch 1,8")]
+#[command(after_help = "Example:\n  penstock bench --model model.gguf --prompt 256 --gen 128 --batch 1,8,64")]
 pub struct Args {
     /// A GGUF model file
     #[arg(long, value_name = "FILE.gguf")]
     model: PathBuf,
+    /// Where to compute: auto, cpu or cuda
+    #[arg(long, default_value = "auto", value_parser = parse_backend)]
+    backend: config::Backend,
+    /// Index of the GPU
+    #[arg(long, default_value_t = 0)]
+    device: u32,
     /// Tokens of each prompt
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
     prompt: u32,
@@ -27,6 +38,9 @@ pub struct Args {
     /// Sequences that decode at once: one measurement each
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
+    /// Rows of a prefill step (default: 512 on the CPU, 2048 on a GPU)
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    prefill_chunk: Option<u32>,
     /// Runs of each measurement, after one that is not counted; medians are shown
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
@@ -38,6 +52,28 @@ pub struct Args {
     json: bool,
 }
 
+const BLOCK: u32 = 32;
+const CPU_CHUNK: u32 = 512;
+const GPU_CHUNK: u32 = 2048;
+
+/// What was measured on what.
+#[derive(serde::Serialize)]
+struct Report {
+    model: String,
+    backend: &'static str,
+    device: String,
+    prompt: u32,
+    generated: u32,
+    prefill_chunk: u32,
+    /// Of all weights, where they are computed with.
+    weight_bytes: u64,
+    /// Of the file, while it was copied to the device.
+    load_gigabytes_per_second: Option<f64>,
+    /// A copy within the device's memory: bytes read and written.
+    copy_gigabytes_per_second: Option<f64>,
+    rows: Vec<Measurement>,
+}
+
 /// One row of the result: medians.
 #[derive(serde::Serialize)]
 struct Measurement {
@@ -45,84 +81,163 @@ struct Measurement {
     prefill_tokens_per_second: f64,
     decode_step_milliseconds: f64,
     decode_tokens_per_second: f64,
+    /// Weights and KV cache that a step reads, over its time; GPUs only.
+    decode_gigabytes_per_second: Option<f64>,
+    /// The same as a share of the copy's.
+    decode_bandwidth_share: Option<f64>,
 }
 
 pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
-    let most = args.batch.iter().copied().max().unwrap_or(1) as usize;
-    let weights = Weights::load(Arc::new(GgufFile::open(&args.model)?))?;
-    let blocks = (args.prompt + args.generate).div_ceil(BLOCK) as usize;
-    let options = cpu::CpuOptions {
-        threads: args.threads,
-        num_blocks: blocks * most,
-        block_size: BLOCK as usize,
-        max_slots: most,
-        max_batch_tokens: CHUNK.max(most),
-    };
-    let mut engine = cpu::open(weights, &options)?;
+    let mut engine = open(&args)?;
+    let info = engine.info();
+    let chunk = args.prefill_chunk.unwrap_or(if info.backend == "cpu" { CPU_CHUNK } else { GPU_CHUNK });
+    let copy = engine.copy_bandwidth();
     let mut rows = Vec::new();
     for &batch in &args.batch {
-        let mut runs = (0..=args.repeat).map(|_| measure(&mut *engine, &args, batch)).collect::<anyhow::Result<Vec<_>>>()?;
-        runs.remove(0);
+        let runs = (0..=args.repeat).map(|_| measure(&mut *engine, &args, chunk, batch)).collect::<anyhow::Result<Vec<_>>>()?;
         let median = |f: &dyn Fn(&(f64, f64)) -> f64| {
-            let mut values: Vec<f64> = runs.iter().map(f).collect();
+            let mut values: Vec<f64> = runs[1..].iter().map(f).collect();
             values.sort_by(f64::total_cmp);
             values[values.len() / 2]
         };
         let (prefill, step) = (median(&|r| r.0), median(&|r| r.1));
+        let read = (info.backend != "cpu").then(|| step_bytes(engine.spec(), &info, &args, batch) / step);
         rows.push(Measurement {
             batch,
             prefill_tokens_per_second: f64::from(args.prompt) / prefill,
             decode_step_milliseconds: step * 1e3,
             decode_tokens_per_second: f64::from(batch) / step,
+            decode_gigabytes_per_second: read.map(|read| read / 1e9),
+            decode_bandwidth_share: read.zip(copy).map(|(read, copy)| read / copy),
         });
     }
+    let report = Report {
+        model: engine.spec().name.clone(),
+        backend: info.backend,
+        device: info.device,
+        prompt: args.prompt,
+        generated: args.generate,
+        prefill_chunk: chunk,
+        weight_bytes: info.weight_bytes,
+        load_gigabytes_per_second: info.load_bandwidth.map(|bytes| bytes / 1e9),
+        copy_gigabytes_per_second: copy.map(|bytes| bytes / 1e9),
+        rows,
+    };
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&rows)?);
-        return Ok(());
-    }
-    println!("{:>6} {:>14} {:>14} {:>14}", "batch", "prefill tok/s", "decode ms", "decode tok/s");
-    for r in rows {
-        let (p, ms, d) = (r.prefill_tokens_per_second, r.decode_step_milliseconds, r.decode_tokens_per_second);
-        println!("{:>6} {p:>14.1} {ms:>14.3} {d:>14.1}", r.batch);
+        println!("{}", serde_json::to_string_pretty(&report)?)
+    } else {
+        print(&report)
     }
     Ok(())
 }
 
-const BLOCK: u32 = 32;
-/// Rows of a prefill step.
-const CHUNK: usize = 512;
+fn open(args: &Args) -> anyhow::Result<Box<dyn Engine>> {
+    let most = args.batch.iter().copied().max().unwrap_or(1);
+    let blocks = (args.prompt + args.generate).div_ceil(BLOCK);
+    let weights = Weights::load(Arc::new(GgufFile::open(&args.model)?))?;
+    let options = EngineOptions {
+        threads: args.threads,
+        device: args.device,
+        context: (blocks * BLOCK) as usize,
+        kv_tokens: (blocks * BLOCK * most) as usize,
+        gpu_memory_fraction: 1.0,
+        block_size: BLOCK as usize,
+        max_slots: most as usize,
+        max_batch_tokens: args.prefill_chunk.unwrap_or(GPU_CHUNK).max(most) as usize,
+    };
+    let backend = match args.backend {
+        config::Backend::Auto => Backend::Auto,
+        config::Backend::Cpu => Backend::Cpu,
+        config::Backend::Cuda => Backend::Cuda,
+    };
+    engine::open(weights, &options, backend).with_context(|| format!("--backend {}", args.backend.name()))
+}
 
-/// Seconds to prefill one prompt, and seconds of a decode step with `batch` sequences (the mean over all steps).
-fn measure(engine: &mut dyn Engine, args: &Args, batch: u32) -> anyhow::Result<(f64, f64)> {
+fn print(report: &Report) {
+    let Report { model, backend, device, weight_bytes, .. } = report;
+    println!("{model}, {backend} backend on {device}, {:.1} MB of weights", *weight_bytes as f64 / 1e6);
+    println!("prompts of {} tokens in chunks of {}, then {} decode steps", report.prompt, report.prefill_chunk, report.generated);
+    if let Some(load) = report.load_gigabytes_per_second {
+        println!("loaded at {load:.1} GB/s");
+    }
+    if let Some(copy) = report.copy_gigabytes_per_second {
+        println!("a copy within the device's memory: {copy:.0} GB/s");
+    }
+    println!("{:>6} {:>14} {:>14} {:>14} {:>14} {:>8}", "batch", "prefill tok/s", "decode ms", "decode tok/s", "decode GB/s", "of copy");
+    let dash = || "-".to_owned();
+    for r in &report.rows {
+        let (p, ms, d) = (r.prefill_tokens_per_second, r.decode_step_milliseconds, r.decode_tokens_per_second);
+        let read = r.decode_gigabytes_per_second.map_or_else(dash, |read| format!("{read:.0}"));
+        let share = r.decode_bandwidth_share.map_or_else(dash, |share| format!("{:.1} %", share * 100.0));
+        println!("{:>6} {p:>14.1} {ms:>14.4} {d:>14.1} {read:>14} {share:>8}", r.batch);
+    }
+}
+
+/// Bytes that a decode step reads halfway through: weights, and float16 keys and values as far as each layer looks back.
+fn step_bytes(spec: &ModelSpec, info: &EngineInfo, args: &Args, batch: u32) -> f64 {
+    let context = (args.prompt + args.generate / 2) as usize;
+    let seen = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer)).map_or(context, |window| window.min(context));
+    let tokens: usize = (0..spec.num_layers).map(seen).sum();
+    info.step_bytes as f64 + (tokens * 2 * 2 * spec.num_kv_heads * spec.head_dim) as f64 * f64::from(batch)
+}
+
+/// Steps in flight, as many as the engine takes: the next is submitted before the one before is collected.
+#[derive(Default)]
+struct Pipeline {
+    in_flight: VecDeque<StepId>,
+    out: StepOutput,
+}
+
+impl Pipeline {
+    fn submit(&mut self, engine: &mut dyn Engine, batch: &Batch) -> anyhow::Result<()> {
+        self.in_flight.push_back(engine.submit(batch)?);
+        let left = engine.max_in_flight().saturating_sub(1);
+        self.collect(engine, left)
+    }
+
+    /// Collects all but `left` steps.
+    fn collect(&mut self, engine: &mut dyn Engine, left: usize) -> anyhow::Result<()> {
+        while self.in_flight.len() > left {
+            let Some(step) = self.in_flight.pop_front() else { break };
+            engine.collect(step, &mut self.out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Seconds to prefill one prompt (the median over the batch), and seconds of a decode step with `batch` sequences (the mean over
+/// all steps).
+fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyhow::Result<(f64, f64)> {
     let vocab = engine.spec().vocab_size as u32;
     let blocks = (args.prompt + args.generate).div_ceil(BLOCK);
-    let mut out = StepOutput::default();
+    let mut pipeline = Pipeline::default();
     let params = Arc::new(SamplingParams::greedy());
     let mut prefill = Vec::new();
     for sequence in 0..batch {
         let ids: Vec<u32> = (0..args.prompt).map(|i| (i * 7919 + sequence * 104_729 + 17) % vocab).collect();
         let start = Instant::now();
-        for first in (0..args.prompt).step_by(CHUNK) {
-            let end = args.prompt.min(first + CHUNK as u32);
+        for first in (0..args.prompt).step_by(chunk as usize) {
+            let end = args.prompt.min(first + chunk);
             let mut step = rows(&[sequence], first..end, blocks);
             step.inputs = ids[first as usize..end as usize].iter().map(|&id| Input::Token(id)).collect();
             step.sample = vec![end == args.prompt];
             if first == 0 {
                 step.init = vec![SlotInit { slot: sequence, params: params.clone(), prompt: [].into(), generated: Vec::new() }];
             }
-            let id = engine.submit(&step)?;
-            engine.collect(id, &mut out)?;
+            pipeline.submit(engine, &step)?;
         }
+        pipeline.collect(engine, 0)?;
         prefill.push(start.elapsed().as_secs_f64());
     }
     let sequences: Vec<u32> = (0..batch).collect();
     let start = Instant::now();
     for position in args.prompt..args.prompt + args.generate {
-        let id = engine.submit(&rows(&sequences, position..position + 1, blocks))?;
-        engine.collect(id, &mut out)?;
+        pipeline.submit(engine, &rows(&sequences, position..position + 1, blocks))?;
     }
+    pipeline.collect(engine, 0)?;
+    let decode = start.elapsed().as_secs_f64() / f64::from(args.generate);
     prefill.sort_by(f64::total_cmp);
-    Ok((prefill[prefill.len() / 2], start.elapsed().as_secs_f64() / f64::from(args.generate)))
+    Ok((prefill[prefill.len() / 2], decode))
 }
 
 /// The same positions of some sequences, each fed by what its slot sampled.

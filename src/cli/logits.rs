@@ -6,8 +6,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
 
-use crate::config::Backend;
-use crate::engine::{Batch, Engine, Input, SlotInit, StepOutput, cpu};
+use crate::engine::{self, Backend, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::Weights;
@@ -26,8 +25,12 @@ pub struct Args {
     /// Where to write: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
+    /// Where to compute: cpu or cuda
     #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
     backend: String,
+    /// Index of the GPU
+    #[arg(long, default_value_t = 0)]
+    device: u32,
 }
 
 pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
@@ -37,7 +40,7 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     ensure!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "{}: a prompt needs at least one id", args.ids.display());
     let backend = if args.backend == "cuda" { Backend::Cuda } else { Backend::Cpu };
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut engine = open(&args.file, backend, longest)?;
+    let mut engine = open(&args, backend, longest)?;
     let vocab = engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is outside of the vocabulary of {vocab}", args.ids.display());
@@ -46,11 +49,19 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     write_npy(&args.out, &rows, vocab).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
-fn open(file: &Path, backend: Backend, context: usize) -> anyhow::Result<Box<dyn Engine>> {
-    ensure!(backend != Backend::Cuda, "--backend cuda: this build has no CUDA engine");
-    let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
-    let options = cpu::CpuOptions { threads: 0, num_blocks: context.div_ceil(32), block_size: 32, max_slots: 1, max_batch_tokens: CHUNK };
-    Ok(cpu::open(weights, &options)?)
+fn open(args: &Args, backend: Backend, context: usize) -> anyhow::Result<Box<dyn Engine>> {
+    let weights = Weights::load(Arc::new(GgufFile::open(&args.file)?))?;
+    let options = EngineOptions {
+        threads: 0,
+        device: args.device,
+        context,
+        kv_tokens: context,
+        gpu_memory_fraction: 1.0,
+        block_size: 32,
+        max_slots: 1,
+        max_batch_tokens: CHUNK,
+    };
+    engine::open(weights, &options, backend).with_context(|| format!("--backend {}", args.backend))
 }
 
 fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f32>> {

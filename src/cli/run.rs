@@ -44,6 +44,9 @@ pub struct Args {
     /// Where to compute: auto, cpu or cuda
     #[arg(long, value_parser = parse_backend)]
     backend: Option<Backend>,
+    /// Index of the GPU
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
     /// CPU threads; 0: one a physical core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -61,6 +64,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
         models: vec![args.model.clone()],
         backend: args.backend,
         threads: args.threads,
+        device: args.device,
         context: args.context,
         ..Overrides::default()
     };

@@ -34,6 +34,9 @@ pub struct Args {
     /// Where to compute: auto, cpu or cuda
     #[arg(long, value_parser = parse_backend)]
     backend: Option<Backend>,
+    /// Index of the GPU
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
     /// CPU threads; 0: one a physical core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
@@ -53,8 +56,8 @@ pub fn parse_backend(text: &str) -> Result<Backend, String> {
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Args { host, port, models, backend, threads, context } = args;
-    let overrides = Overrides { host, port, models: models.clone(), backend, threads, context };
+    let Args { host, port, models, backend, device, threads, context } = args;
+    let overrides = Overrides { host, port, models: models.clone(), backend, threads, device, context };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&config.server.log)?;
     let listener = api::listen(config.server.host, config.server.port)?;

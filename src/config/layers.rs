@@ -171,7 +171,7 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, backend, threads, context } = overrides;
+        let Overrides { host, port, models, backend, threads, device, context } = overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));
@@ -180,6 +180,7 @@ impl Merged {
         flag("--model", "server", "default_models", (!models.is_empty()).then(|| list(models.iter().map(String::as_str))));
         flag("--backend", "engine", "backend", backend.map(|backend| Value::new(None, backend.name())));
         flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
+        flag("--device", "engine", "device", device.map(|device| Value::new(None, u64::from(device))));
         flag("--context", "engine", "context", context.map(|context| Value::new(None, context as u64)));
         flags.into_iter().try_for_each(|setting| self.set(setting))
     }

@@ -55,6 +55,8 @@ pub struct Overrides {
     pub backend: Option<Backend>,
     /// `--threads`
     pub threads: Option<usize>,
+    /// `--device`
+    pub device: Option<u32>,
     /// `--context`, in tokens
     pub context: Option<usize>,
 }
@@ -125,11 +127,17 @@ impl FromStr for Backend {
 #[serde(deny_unknown_fields)]
 pub struct Engine {
     pub backend: Backend,
+    /// Index of the GPU.
+    pub device: u32,
+    /// Of the GPU's memory: what may be in use once the KV pool is there, where `kv_tokens` is 0.
+    pub gpu_memory_fraction: f64,
+    /// Seconds after which a step on the GPU counts as stuck and ends the process.
+    pub step_timeout_seconds: u64,
     /// CPU threads; 0: one a physical core.
     pub threads: usize,
     /// The longest context offered, in tokens, where the model's entry says nothing (the model's own limit still holds).
     pub context: usize,
-    /// Tokens in the KV pool; 0: one context.
+    /// Tokens in the KV pool; 0: one context on the CPU, what `gpu_memory_fraction` leaves on a GPU.
     pub kv_tokens: usize,
     /// Tokens a KV block.
     pub block_size: usize,

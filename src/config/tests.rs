@@ -99,12 +99,14 @@ fn each_layer_goes_over_the_one_before() {
         models: vec!["x".into()],
         backend: Some(Backend::Cpu),
         threads: Some(3),
+        device: Some(2),
         context: Some(64),
     };
     let config = Config::load_from(&scene.surroundings, &flags).unwrap();
     assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("::1", 5));
     assert_eq!(config.server.default_models, ["x"]);
     assert_eq!((config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running), (Backend::Cpu, 3, 64, 7));
+    assert_eq!(config.engine.device, 2);
 }
 
 #[test]
@@ -146,6 +148,8 @@ fn bad_values_are_refused_by_name_and_source() {
         ("[engine]\nblock_size = 24", &["engine.block_size", "24"]),
         ("[engine]\nblock_size = 512", &["engine.block_size", "512"]),
         ("[engine]\nbackend = \"tpu\"", &["engine.backend", "tpu"]),
+        ("[engine]\ngpu_memory_fraction = 1.5", &["engine.gpu_memory_fraction", "1.5"]),
+        ("[engine]\nstep_timeout_seconds = 0", &["engine.step_timeout_seconds", "0"]),
         ("[engine]\nmax_running = 0", &["engine.max_running"]),
         ("[limits]\nmax_queue = 0", &["limits.max_queue"]),
         ("server = 3", &["`server`", "table"]),

@@ -1,11 +1,19 @@
 //! The seam between the scheduler and a backend: one flat [`Batch`] down a step, one [`StepOutput`] up.
 
+mod check;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+#[cfg(not(feature = "cuda"))]
+#[path = "without_cuda.rs"]
+mod cuda;
+mod rope;
 
 use std::sync::Arc;
 
 use crate::logits::SamplingParams;
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, TensorSlot, Weight, Weights};
+pub use cuda::end_process;
 
 /// Where a row's token comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +87,106 @@ pub struct KvCapacity {
     pub block_size: usize,
 }
 
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Backend {
+    /// On the GPU where there is one, else on the CPU.
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+#[derive(Clone, Debug)]
+pub struct EngineOptions {
+    /// CPU threads; 0: one a physical core.
+    pub threads: usize,
+    /// Index of the GPU.
+    pub device: u32,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// Tokens in the KV pool, at least one context. 0: one context on the CPU; on a GPU what its memory holds.
+    pub kv_tokens: usize,
+    /// Of the GPU's whole memory: what may be in use once the KV pool is there.
+    pub gpu_memory_fraction: f64,
+    /// Tokens a KV block: a multiple of 32.
+    pub block_size: usize,
+    pub max_slots: usize,
+    /// The most rows a batch may have.
+    pub max_batch_tokens: usize,
+}
+
+impl EngineOptions {
+    fn for_cpu(&self) -> cpu::CpuOptions {
+        let tokens = if self.kv_tokens == 0 { self.context } else { self.kv_tokens };
+        cpu::CpuOptions {
+            threads: self.threads,
+            num_blocks: tokens.div_ceil(self.block_size.max(1)),
+            block_size: self.block_size,
+            max_slots: self.max_slots,
+            max_batch_tokens: self.max_batch_tokens,
+        }
+    }
+}
+
+/// Opens an engine over a model's mapped weights.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] where the GPU was asked for and there is none. With [`Backend::Auto`] the CPU takes its place; a model that
+/// does not fit on a GPU that is there is an error all the same.
+pub fn open(weights: Weights, options: &EngineOptions, backend: Backend) -> Result<Box<dyn Engine>, EngineError> {
+    if backend != Backend::Cpu {
+        match cuda::Device::open(options.device) {
+            Ok(device) => return device.engine(weights, options),
+            Err(EngineError::NoDevice(why)) if backend == Backend::Auto => tracing::info!("{why}: computing on the CPU"),
+            Err(error) => return Err(error),
+        }
+    }
+    cpu::open(weights, &options.for_cpu())
+}
+
+/// What an engine is and holds, for those who measure it.
+#[derive(Clone, Debug, Default)]
+pub struct EngineInfo {
+    /// "cpu" or "cuda"
+    pub backend: &'static str,
+    pub device: String,
+    /// Bytes of all weights where they are computed with.
+    pub weight_bytes: u64,
+    /// Of these, what a decode step reads.
+    pub step_bytes: u64,
+    /// Bytes of the file a second while the weights were copied to the device; None: they were not copied.
+    pub load_bandwidth: Option<f64>,
+}
+
+/// Bytes of a device's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeviceMemory {
+    pub free: u64,
+    pub total: u64,
+    /// What the engine holds, by its own count.
+    pub held: u64,
+}
+
+/// Bytes of all weights, and of those that every decode step reads: a token embedding beside a head of its own gives a row only.
+fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> (u64, u64) {
+    let embedding = weights.get(TensorSlot::TokenEmbd, 0).map_or(0, &size);
+    let tied = has_tied_head(weights);
+    let in_file: u64 = weights.by_slot.values().map(size).sum();
+    // a tied head stands in the table twice
+    if tied { (in_file - embedding, in_file - embedding) } else { (in_file, in_file - embedding) }
+}
+
+/// Is the token embedding the head, too?
+fn has_tied_head(weights: &Weights) -> bool {
+    let tensor = |slot| weights.get(slot, 0).map(|weight| weight.tensor);
+    tensor(TensorSlot::Output) == tensor(TensorSlot::TokenEmbd)
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
+    /// There is no GPU to compute on: no device, no driver, or not in this build.
+    #[error("{0}")]
+    NoDevice(String),
     #[error("invalid batch: {0}")]
     InvalidBatch(String),
     #[error("unsupported: {0}")]
@@ -103,6 +209,18 @@ pub trait Engine: Send {
     fn max_slots(&self) -> usize;
     /// Steps that may be in flight: 2 where the device runs beside the host, 1 where `submit` itself computes.
     fn max_in_flight(&self) -> usize;
+    /// What it is and holds.
+    fn info(&self) -> EngineInfo {
+        EngineInfo::default()
+    }
+    /// A device's memory now; None: the engine has none of its own.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
+    /// Bytes a second that a copy within the device's memory reads and writes, measured now; None: it cannot tell.
+    fn copy_bandwidth(&mut self) -> Option<f64> {
+        None
+    }
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError>;
     /// Waits for a step; steps are collected in the order of their submission.
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError>;

@@ -2,62 +2,70 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
-use super::{LoadedModel, modified, unix_seconds};
+use super::{LoadedModel, fault, modified, unix_seconds};
 use crate::config::{Backend, Config, Engine as EngineConfig, ModelEntry};
-use crate::engine::cpu::{self, CpuOptions};
+use crate::engine::{self, EngineOptions};
 use crate::gguf::{Backing, GgufFile, Value};
 use crate::metrics::ModelMetrics;
 use crate::model::Weights;
-use crate::scheduler::{Handle, SchedulerOptions};
+use crate::scheduler::{Guard, Handle, SchedulerOptions};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
 /// Opens a model file and starts its engine thread.
 pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<LoadedModel> {
     let engine = &config.engine;
-    let backend = choose_backend(engine.backend)?;
     let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
     let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
     let template = chat_template(entry, &file, &tokenizer)?;
     let weights = Weights::load(file)?;
     let spec = weights.spec.clone();
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
-    let options = CpuOptions {
-        threads: engine.threads,
-        num_blocks: num_blocks(engine, context)?,
-        block_size: engine.block_size,
-        max_slots: engine.max_running,
-        max_batch_tokens: engine.max_batch_tokens,
-    };
-    let opened = cpu::open(weights, &options)?;
+    let opened = open_engine(engine, weights, context)?;
+    let backend = opened.info().backend;
     let options = SchedulerOptions {
         max_batch_tokens: engine.max_batch_tokens,
         max_running: engine.max_running,
         max_waiting: config.limits.max_queue,
         prefix_cache: engine.prefix_cache,
     };
-    let handle = Handle::spawn(opened, options, ModelMetrics::for_model(&entry.id));
+    let guard = Guard { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: fault::end_process };
+    // A device's faults outlive its engine; those of the CPU do not.
+    let guard = (backend != "cpu").then_some(guard);
+    let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
     Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, template, handle, backend })
 }
 
-fn choose_backend(wanted: Backend) -> anyhow::Result<&'static str> {
-    match wanted {
-        Backend::Auto | Backend::Cpu => Ok("cpu"),
-        Backend::Cuda => bail!("this build has no CUDA: set engine.backend (--backend) to cpu or auto"),
-    }
+fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {
+    let options = options(engine, context)?;
+    let backend = match engine.backend {
+        Backend::Auto => engine::Backend::Auto,
+        Backend::Cpu => engine::Backend::Cpu,
+        Backend::Cuda => engine::Backend::Cuda,
+    };
+    let opened = engine::open(weights, &options, backend);
+    opened.with_context(|| format!("engine.backend (--backend) is {}", engine.backend.name()))
 }
 
-/// KV blocks of the pool: what `kv_tokens` asks for, or one context.
-fn num_blocks(engine: &EngineConfig, context: usize) -> anyhow::Result<usize> {
-    let tokens = if engine.kv_tokens == 0 { context } else { engine.kv_tokens };
-    let (blocks, kv) = (tokens.div_ceil(engine.block_size), engine.kv_tokens);
-    ensure!(blocks * engine.block_size >= context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
-    Ok(blocks)
+fn options(engine: &EngineConfig, context: usize) -> anyhow::Result<EngineOptions> {
+    let kv = engine.kv_tokens;
+    let tokens = kv.next_multiple_of(engine.block_size);
+    ensure!(kv == 0 || tokens >= context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
+    Ok(EngineOptions {
+        threads: engine.threads,
+        device: engine.device,
+        context,
+        kv_tokens: kv,
+        gpu_memory_fraction: engine.gpu_memory_fraction,
+        block_size: engine.block_size,
+        max_slots: engine.max_running,
+        max_batch_tokens: engine.max_batch_tokens,
+    })
 }
 
 /// The entry's template, or the file's own.
@@ -103,15 +111,14 @@ mod tests {
     }
 
     #[test]
-    fn the_pool_holds_one_context_or_what_is_asked() {
+    fn the_pool_holds_at_least_one_context() {
         let env = vec![("HOME".into(), "/home/u".into())];
         let mut engine = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap().engine;
         engine.block_size = 16;
-        assert_eq!(num_blocks(&engine, 100).unwrap(), 7);
-        engine.kv_tokens = 1000;
-        assert_eq!(num_blocks(&engine, 100).unwrap(), 63);
+        assert_eq!(options(&engine, 100).unwrap().kv_tokens, 0);
+        engine.kv_tokens = 97;
+        assert_eq!(options(&engine, 100).unwrap().kv_tokens, 97);
         engine.kv_tokens = 90;
-        assert!(num_blocks(&engine, 100).unwrap_err().to_string().contains("engine.kv_tokens is 90"));
-        assert!(choose_backend(Backend::Cuda).unwrap_err().to_string().contains("no CUDA"));
+        assert!(options(&engine, 100).unwrap_err().to_string().contains("engine.kv_tokens is 90"));
     }
 }

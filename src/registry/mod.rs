@@ -1,6 +1,7 @@
 //! Models by name: the catalogue, where they come from, what is on disk, what is loaded.
 
 mod catalogue;
+mod fault;
 mod load;
 mod pool;
 pub mod source;
@@ -165,6 +166,10 @@ impl Registry {
 
     fn open(&self, served: &Served) -> Result<Arc<LoadedModel>, RegistryError> {
         let entry = &served.entry;
+        if served.slot.died().is_some_and(|model| model.handle.is_lost()) {
+            let cause = "its device is lost: the process must be started again".into();
+            return Err(RegistryError::LoadFailed { id: entry.id.clone(), cause });
+        }
         let load = || {
             let path = self.store.path(entry).ok_or_else(|| format!("it is not on disk: `penstock pull {}` fetches it", entry.id))?;
             let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
@@ -193,7 +198,7 @@ impl Registry {
 
     /// Did an engine stop by itself, and has no request had its model loaded anew?
     pub fn has_dead_engine(&self) -> bool {
-        self.served.iter().any(|served| served.slot.has_died())
+        self.served.iter().any(|served| served.slot.died().is_some())
     }
 
     /// Stops every engine thread.

@@ -55,9 +55,12 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Is what was loaded dead, and not replaced yet?
-    pub fn has_died(&self) -> bool {
-        matches!(&*self.lock(), State::Ready(value) if !(self.alive)(value))
+    /// What was loaded, where it has died and was not replaced yet.
+    pub fn died(&self) -> Option<Arc<T>> {
+        match &*self.lock() {
+            State::Ready(value) if !(self.alive)(value) => Some(value.clone()),
+            _ => None,
+        }
     }
 
     /// What is loaded; where nothing is, this thread loads it or waits for the one that does.
@@ -222,13 +225,13 @@ mod tests {
     #[test]
     fn the_dead_are_replaced() {
         let slot = slot();
-        assert!(!slot.has_died(), "nothing was loaded");
+        assert!(slot.died().is_none(), "nothing was loaded");
         let first = slot.get(PATIENT, || Ok(Fake::default())).unwrap();
-        assert!(!slot.has_died());
+        assert!(slot.died().is_none());
         first.dead.store(true, SeqCst);
-        assert!(slot.peek().is_none() && slot.has_died());
+        assert!(slot.peek().is_none() && slot.died().is_some());
         let second = slot.get(PATIENT, || Ok(Fake::default())).unwrap();
-        assert!(!Arc::ptr_eq(&first, &second) && !slot.has_died());
+        assert!(!Arc::ptr_eq(&first, &second) && slot.died().is_none());
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod batch;
 mod block_manager;
 #[cfg(test)]
 mod fake;
+mod guard;
 mod policy;
 mod prefix;
 #[allow(clippy::module_inception)]
@@ -27,6 +28,7 @@ use tokio::sync::mpsc;
 use crate::engine::Engine;
 use crate::logits::SamplingParams;
 use crate::metrics::ModelMetrics;
+pub use guard::{Fault, Guard};
 use sequence::{Sequence, Shared, Ticket};
 use worker::Command;
 
@@ -94,16 +96,23 @@ pub enum EnqueueError {
 pub struct Handle {
     shared: Arc<Shared>,
     commands: Sender<Command>,
+    /// Does a watchdog need to know the clients?
+    guarded: bool,
 }
 
 impl Handle {
     /// Starts the engine thread. Where the system has no thread left, the handle is dead from the start.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
+        Self::spawn_guarded(engine, options, metrics, None)
+    }
+
+    /// As [`Handle::spawn`], with a watchdog for an engine that may get stuck, and a last call where its device is lost.
+    pub fn spawn_guarded(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>, guard: Option<Guard>) -> Self {
         // Unbounded, since tickets bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared::new(options.max_waiting));
-        let handle = Self { shared: shared.clone(), commands };
-        let run = move || worker::run(scheduler::Scheduler::new(engine, options, metrics), receiver, shared);
+        let handle = Self { shared: shared.clone(), commands, guarded: guard.is_some() };
+        let run = move || worker::run(scheduler::Scheduler::new(engine, options, metrics), receiver, shared, guard);
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
             tracing::error!("the engine thread did not start: {error}");
             handle.shared.alive.store(false, Ordering::Release);
@@ -120,6 +129,9 @@ impl Handle {
         // Unbounded, but a sequence sends at most max_tokens + 1 events: a client that does not read costs little, and the engine
         // never waits for one.
         let (sender, receiver) = mpsc::unbounded_channel();
+        if self.guarded {
+            self.shared.add_client(&sender);
+        }
         let sequence = Box::new(Sequence::new(sequence, sender, ticket));
         let num_cached = sequence.num_cached.clone();
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
@@ -129,6 +141,11 @@ impl Handle {
     /// False once the engine failed or stopped: readiness.
     pub fn is_alive(&self) -> bool {
         self.shared.alive.load(Ordering::Acquire)
+    }
+
+    /// Is the device lost or stuck? Then nothing but a new process helps, and loading the model anew would not.
+    pub fn is_lost(&self) -> bool {
+        self.shared.is_lost()
     }
 
     /// Sequences waiting and running: for eviction and drains.

@@ -75,6 +75,15 @@ impl Scheduler {
         }
     }
 
+    /// Shows what a device's memory holds, where the engine has one.
+    pub fn note_memory(&self) {
+        if let Some(memory) = self.engine.memory() {
+            for (kind, bytes) in [("free", memory.free), ("total", memory.total), ("held", memory.held)] {
+                self.metrics.device_memory_bytes.with_label_values(&[kind]).set(bytes as i64);
+            }
+        }
+    }
+
     pub fn has_work(&self) -> bool {
         !(self.waiting.is_empty() && self.running.is_empty() && self.in_flight.is_empty())
     }

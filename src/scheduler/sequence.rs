@@ -1,10 +1,10 @@
 //! One request as the scheduler sees it: token ids, blocks, progress.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
 use super::prefix::{ContentId, ROOT};
 use super::{EnqueueError, Event, NewSequence};
@@ -15,6 +15,10 @@ use crate::logits::SamplingParams;
 #[derive(Debug)]
 pub struct Shared {
     pub alive: AtomicBool,
+    /// Nothing but a new process helps.
+    lost: AtomicBool,
+    /// Those to tell when the engine thread cannot; kept where a guard watches.
+    clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
     num_waiting: AtomicUsize,
     num_active: AtomicUsize,
     max_waiting: usize,
@@ -24,11 +28,48 @@ impl Shared {
     pub fn new(max_waiting: usize) -> Self {
         // Every sequence passes through the queue: a bound of 0 would refuse them all.
         let max_waiting = max_waiting.max(1);
-        Self { alive: AtomicBool::new(true), num_waiting: AtomicUsize::new(0), num_active: AtomicUsize::new(0), max_waiting }
+        Self {
+            alive: AtomicBool::new(true),
+            lost: AtomicBool::new(false),
+            clients: Mutex::default(),
+            num_waiting: AtomicUsize::new(0),
+            num_active: AtomicUsize::new(0),
+            max_waiting,
+        }
     }
 
     pub fn num_active(&self) -> usize {
         self.num_active.load(Ordering::Acquire)
+    }
+
+    pub fn lose(&self) {
+        self.lost.store(true, Ordering::Release);
+        self.alive.store(false, Ordering::Release);
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
+    /// Notes whom to tell. The list holds the active ones and at most as many again that have ended.
+    pub fn add_client(&self, events: &UnboundedSender<Event>) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        if clients.len() >= 2 * self.num_active() + 16 {
+            clients.retain(|client| client.strong_count() > 0);
+        }
+        clients.push(events.downgrade());
+    }
+
+    #[cfg(test)]
+    pub fn num_clients(&self) -> usize {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    /// Sends everyone's last event from outside of the engine thread.
+    pub fn tell_all(&self, last: &Event) {
+        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
+        // one that has gone needs not know
+        clients.iter().filter_map(WeakUnboundedSender::upgrade).for_each(|client| drop(client.send(last.clone())));
     }
 }
 

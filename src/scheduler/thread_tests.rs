@@ -155,6 +155,57 @@ fn a_panic_and_a_lost_device_fail_everyone_within_a_second() {
     }
 }
 
+/// Faults that the guards of these tests were called with, by the thread that noticed.
+static FAULTS: std::sync::Mutex<Vec<Fault>> = std::sync::Mutex::new(Vec::new());
+
+#[test]
+fn a_guard_hears_of_a_stuck_step_and_of_a_lost_device() {
+    let guard = Guard { step_timeout: Duration::from_millis(300), on_fault: |fault| FAULTS.lock().unwrap().push(fault) };
+    let spawn = |step_time, fault: Option<EngineError>| {
+        let (engine, control) = FakeEngine::new(CAPACITY, 2, 2);
+        control.lock().unwrap().step_time = step_time;
+        control.lock().unwrap().fault = fault.map(|fault| (20, Some(fault)));
+        Handle::spawn_guarded(Box::new(engine), options(2, 10), ModelMetrics::for_model("guard"), Some(guard))
+    };
+    // Steps that take their time, and an error that a new load may cure: the guard is not called.
+    let healthy = spawn(Duration::from_millis(5), Some(EngineError::OutOfMemory("a pool".into())));
+    assert!(matches!(read_all(&mut healthy.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Failed(_)));
+    assert!(matches!(read_all(&mut healthy.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Finished { .. }));
+    assert!(healthy.is_alive() && !healthy.is_lost() && FAULTS.lock().unwrap().is_empty());
+    let faults = [(Duration::from_secs(4), None), (Duration::from_millis(1), Some(EngineError::Device("bus".into())))];
+    for ((step_time, error), (word, fault)) in faults.into_iter().zip([("a step did not return", Fault::Stuck), ("bus", Fault::DeviceLost)])
+    {
+        let handle = spawn(step_time, error);
+        let mut streams: Vec<_> = (0..5).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
+        let start = Instant::now();
+        for stream in &mut streams {
+            let Event::Failed(message) = read_all(stream).1 else { panic!("it finished") };
+            assert!(message.contains(word), "{message}");
+        }
+        assert!(start.elapsed() < Duration::from_millis(1300), "{fault:?} took {:?}", start.elapsed());
+        until("the guard to be called", || FAULTS.lock().unwrap().last() == Some(&fault));
+        assert!(!handle.is_alive() && handle.is_lost());
+        assert_eq!(handle.enqueue(sequence(vec![1], 1)).err(), Some(EnqueueError::Stopped));
+    }
+    assert_eq!(*FAULTS.lock().unwrap(), [Fault::Stuck, Fault::DeviceLost], "each once");
+}
+
+#[test]
+fn the_list_of_clients_does_not_grow() {
+    let shared = Arc::new(Shared::new(10));
+    let mut alive = Vec::new();
+    for i in 0..1000 {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        shared.add_client(&sender);
+        if i % 100 == 0 {
+            alive.push((sender, receiver));
+        }
+    }
+    assert!(shared.num_clients() <= 16 + alive.len(), "{}", shared.num_clients());
+    shared.tell_all(&Event::Failed("the end".into()));
+    assert!(alive.iter_mut().all(|(_, receiver)| matches!(receiver.try_recv(), Ok(Event::Failed(_)))));
+}
+
 /// An engine that costs nothing.
 struct FreeEngine {
     inner: FakeEngine,

@@ -63,7 +63,7 @@ def main():
     for model in a.models:
         ours, theirs = [], []
         for _ in range(a.rounds):
-            row = run([a.penstock, "bench", "--model", model, "--repeat", "1", "--json", *sizes])[0]
+            row = run([a.penstock, "bench", "--backend", "cpu", "--model", model, "--repeat", "1", "--json", *sizes])["rows"][0]
             ours.append((row["prefill_tokens_per_second"], row["decode_tokens_per_second"]))
             theirs.append(run([sys.executable, __file__, model, "--peer", *sizes]))
         for i, what in enumerate(("prefill", "decode")):

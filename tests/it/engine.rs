@@ -1,12 +1,12 @@
-//! The CPU engine as a whole: exact, and the same bits at any load.
+//! The engines as a whole: exact, and the same bits at any load.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use penstock::engine::cpu::{CpuEngine, CpuOptions, simd};
-use penstock::engine::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepId, StepOutput};
+use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, SlotInit, StepId, StepOutput};
 use penstock::gguf::GgufFile;
 use penstock::logits::SamplingParams;
 use penstock::metrics::ModelMetrics;
@@ -30,12 +30,54 @@ struct Seen {
     repeats: usize,
 }
 
+/// Opens an engine with a pool of so many blocks.
+type Factory<'a> = &'a dyn Fn(&Path, usize) -> Box<dyn Engine>;
+
+fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+    Box::new(open(path, &options(num_blocks), simd::dispatch::available()[0]))
+}
+
+fn open_on_gpu(path: &Path, num_blocks: usize) -> Result<Box<dyn Engine>, EngineError> {
+    let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
+    let kv_tokens = num_blocks * 32;
+    let options = EngineOptions {
+        threads: 0,
+        device: 0,
+        context: kv_tokens.min(1024),
+        kv_tokens,
+        gpu_memory_fraction: 0.9,
+        block_size: 32,
+        max_slots: 32,
+        max_batch_tokens: 512,
+    };
+    engine::open(weights, &options, Backend::Cuda)
+}
+
+fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+    open_on_gpu(path, num_blocks).unwrap()
+}
+
+/// False, with a word about it: there is no GPU, or the build is without CUDA.
+fn has_gpu(dir: &Path) -> bool {
+    let path = dir.join("probe.gguf");
+    TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
+    match open_on_gpu(&path, 8) {
+        Ok(_) => true,
+        Err(EngineError::NoDevice(why)) => {
+            println!("skipped: {why}");
+            false
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
 /// An engine that notes the logits of every row that samples.
 struct Recorder {
-    engine: CpuEngine,
+    engine: Box<dyn Engine>,
     prompts: HashMap<u32, Arc<[u32]>>,
     seen: Arc<Mutex<Seen>>,
-    batch: Batch,
+    /// Those in flight.
+    batches: VecDeque<Batch>,
 }
 
 impl Engine for Recorder {
@@ -52,21 +94,24 @@ impl Engine for Recorder {
         self.engine.max_in_flight()
     }
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
-        self.batch = Batch { want_logits: true, ..batch.clone() };
+        let batch = Batch { want_logits: true, ..batch.clone() };
+        let step = self.engine.submit(&batch)?;
+        self.batches.push_back(batch);
+        Ok(step)
+    }
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        let batch = self.batches.pop_front().expect("a step in flight");
         for init in &batch.init {
             self.prompts.insert(init.slot, init.prompt.clone());
         }
-        self.engine.submit(&self.batch)
-    }
-    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
         self.engine.collect(step, out)?;
         let seen = &mut *self.seen.lock().unwrap();
         for (i, logits) in out.logits.iter().enumerate().filter(|(_, l)| !l.is_empty()) {
-            let position = self.batch.positions[self.batch.cu_seqlens_q[i + 1] as usize - 1];
+            let position = batch.positions[batch.cu_seqlens_q[i + 1] as usize - 1];
             let mut hasher = DefaultHasher::new();
             logits.iter().for_each(|x| x.to_bits().hash(&mut hasher));
             let bits = hasher.finish();
-            match seen.rows.insert((self.prompts[&self.batch.slots[i]].clone(), position), bits) {
+            match seen.rows.insert((self.prompts[&batch.slots[i]].clone(), position), bits) {
                 Some(before) => {
                     seen.repeats += 1;
                     assert_eq!(before, bits, "position {position}: logits differ from those seen before");
@@ -87,15 +132,14 @@ struct Load {
 
 /// Runs prompts through a scheduler, all at once; returns their texts and the engine thread's metrics.
 fn run(
-    path: &Path,
+    engine: Box<dyn Engine>,
     seen: &Arc<Mutex<Seen>>,
     name: &str,
     load: &Load,
     prompts: &[Vec<u32>],
     tokens: u32,
 ) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
-    let engine = open(path, &options(load.num_blocks), simd::dispatch::available()[0]);
-    let recorder = Recorder { engine, prompts: HashMap::new(), seen: seen.clone(), batch: Batch::default() };
+    let recorder = Recorder { engine, prompts: HashMap::new(), seen: seen.clone(), batches: VecDeque::new() };
     let scheduling = SchedulerOptions {
         max_batch_tokens: load.max_batch_tokens,
         max_running: load.max_running,
@@ -142,11 +186,11 @@ fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
 }
 
 /// Alone; then all at once in small chunks, short of blocks, with the prefix cache: every row's logits have the same bits.
-fn bits_do_not_depend_on_load(path: &Path, name: &str, vocab: u32, (count, longest, tokens): (usize, u32, u32)) {
+fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, vocab: u32, (count, longest, tokens): (usize, u32, u32)) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let prompts = prompts(vocab, count, longest);
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false };
-    let (texts, _) = run(path, &seen, &format!("{name} alone"), &alone, &prompts, tokens);
+    let (texts, _) = run(open(path, alone.num_blocks), &seen, &format!("{name} alone"), &alone, &prompts, tokens);
     let rows = seen.lock().unwrap().rows.len();
     assert_eq!(rows, count * tokens as usize);
     let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
@@ -155,7 +199,7 @@ fn bits_do_not_depend_on_load(path: &Path, name: &str, vocab: u32, (count, longe
         ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true }),
         ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true }),
     ] {
-        let (again, metrics) = run(path, &seen, &format!("{name} {what}"), &load, &prompts, tokens);
+        let (again, metrics) = run(open(path, load.num_blocks), &seen, &format!("{name} {what}"), &load, &prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");
         assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
         assert!(what != "preempted" || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
@@ -165,15 +209,52 @@ fn bits_do_not_depend_on_load(path: &Path, name: &str, vocab: u32, (count, longe
     assert!(seen.repeats >= 3 * rows);
 }
 
+fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str]) {
+    for arch in ARCHS {
+        for quant in QUANTS.iter().filter(|q| quants.contains(&q.name)) {
+            let name = format!("{backend}-{}-{}", arch.name, quant.name);
+            let path = dir.join(format!("{name}.gguf"));
+            TinyModel { quant, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+            bits_do_not_depend_on_load(open, &path, &name, 320, (32, 150, 72));
+        }
+    }
+}
+
 #[test]
 fn logits_have_the_same_bits_at_any_load() {
     let dir = tempfile::tempdir().unwrap();
+    tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16"]);
+}
+
+#[test]
+fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    if has_gpu(dir.path()) {
+        let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
+        tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants);
+    }
+}
+
+/// The two backends round differently and are otherwise the same model.
+#[test]
+fn the_gpu_agrees_with_the_cpu() {
+    let dir = tempfile::tempdir().unwrap();
+    if !has_gpu(dir.path()) {
+        return;
+    }
+    let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
     for arch in ARCHS {
-        for quant in QUANTS.iter().filter(|q| ["Q4_1", "Q5_0", "Q6_K", "F16"].contains(&q.name)) {
-            let name = format!("{}-{}", arch.name, quant.name);
-            let path = dir.path().join(format!("{name}.gguf"));
+        for quant in QUANTS {
+            let path = dir.path().join(format!("{}-{}.gguf", arch.name, quant.name));
             TinyModel { quant, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
-            bits_do_not_depend_on_load(&path, &name, 320, (32, 150, 72));
+            let [exact, got] = [on_cpu(&path, 8), on_gpu(&path, 8)].map(|mut engine| {
+                let mut first = Vec::new();
+                greedy(&mut *engine, &prompt, 1, |_, logits| first = logits.to_vec());
+                first
+            });
+            let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
+            let error = square(&mut exact.iter().zip(&got).map(|(a, b)| a - b)) / square(&mut exact.iter().copied());
+            assert!(error < 1e-4, "{} {}: normalised error {error:.1e}", arch.name, quant.name);
         }
     }
 }
@@ -181,7 +262,18 @@ fn logits_have_the_same_bits_at_any_load() {
 #[test]
 fn real_logits_have_the_same_bits_at_any_load() {
     let Some((path, _)) = real_models().into_iter().next() else { return };
-    bits_do_not_depend_on_load(&path, "smollm2", 49152, (32, 150, 40));
+    bits_do_not_depend_on_load(&on_cpu, &path, "smollm2", 49152, (32, 150, 40));
+}
+
+#[test]
+fn real_logits_have_the_same_bits_at_any_load_on_the_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    for (path, _) in real_models() {
+        if has_gpu(dir.path()) {
+            let name = format!("cuda {}", path.display());
+            bits_do_not_depend_on_load(&on_gpu, &path, &name, 49152, (64, 150, 40));
+        }
+    }
 }
 
 /// The real models that are here, with their reference.
@@ -202,7 +294,7 @@ fn real_models() -> Vec<(PathBuf, serde_json::Value)> {
 }
 
 /// A greedy continuation, each step's logits handed to `look`.
-fn greedy(engine: &mut CpuEngine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
+fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
     let mut out = StepOutput::default();
     let (mut text, mut context) = (Vec::new(), 0);
     for step in 0..steps {

@@ -1,5 +1,7 @@
 //! The one Rust integration binary: a module a concern.
 
 mod engine;
+mod header;
+mod nvcc;
 mod source;
 mod tidy;

@@ -1,11 +1,11 @@
 //! The forward pass: one layer loop for every architecture.
 
-use super::rope::Rope;
 use super::simd::Kernels;
 use super::simd::pool::Pool;
 use super::simd::rows::{Attend, KvCache, Rows, Scratch, Sequence};
 use super::weights::{Layer, Tensors, dequantize_row};
 use crate::engine::Batch;
+use crate::engine::rope::{Rope, ropes};
 use crate::model::ModelSpec;
 
 /// A layer's rotation and window.
@@ -44,17 +44,9 @@ pub struct Forward {
 impl Forward {
     pub fn new(kernels: &'static Kernels, tensors: Tensors, cache: KvCache, pool: Pool) -> Self {
         let spec = &tensors.weights.spec;
-        let mut ropes: Vec<Rope> = Vec::new();
-        let places = (0..spec.num_layers)
-            .map(|layer| {
-                let rope = Rope::new(spec, layer, tensors.rope_freqs.as_deref());
-                let index = ropes.iter().position(|r| *r == rope).unwrap_or_else(|| {
-                    ropes.push(rope);
-                    ropes.len() - 1
-                });
-                Place { rope: index, window: spec.sliding_window.filter(|_| spec.is_windowed(layer)) }
-            })
-            .collect();
+        let (ropes, rope_of) = ropes(spec, tensors.rope_freqs.as_deref());
+        let window = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer));
+        let places = rope_of.into_iter().enumerate().map(|(layer, rope)| Place { rope, window: window(layer) }).collect();
         let (heads, kv) = (spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim);
         let padded = || Rows::new(spec.num_heads * cache.dim);
         let b = Buffers {
@@ -77,10 +69,6 @@ impl Forward {
 
     pub fn spec(&self) -> &ModelSpec {
         &self.tensors.weights.spec
-    }
-
-    pub fn kv(&self) -> &KvCache {
-        &self.cache
     }
 
     /// Runs a batch whose rows have the ids `ids`; returns the logits of the sequences that sample, in their order.

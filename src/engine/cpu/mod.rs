@@ -1,13 +1,13 @@
 //! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
 mod forward;
-mod rope;
 pub mod simd;
 mod weights;
 
 use std::collections::HashSet;
 
-use super::{Batch, Engine, EngineError, Input, KvCapacity, Sampled, StepId, StepOutput};
+use super::check::Limits;
+use super::{Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Sampled, StepId, StepOutput, weight_bytes};
 use crate::logits::SlotState;
 use crate::model::{ModelSpec, Weights};
 use forward::Forward;
@@ -41,7 +41,8 @@ struct Slot {
 
 pub struct CpuEngine {
     forward: Forward,
-    options: CpuOptions,
+    limits: Limits,
+    info: EngineInfo,
     slots: Vec<Option<Slot>>,
     steps: u64,
     /// The step that was computed and not collected.
@@ -54,6 +55,15 @@ impl CpuEngine {
             return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the CPU takes multiples of 32", options.block_size)));
         }
         let spec = &weights.spec;
+        let limits = Limits {
+            kv: KvCapacity { num_blocks: options.num_blocks, block_size: options.block_size },
+            vocab_size: spec.vocab_size,
+            max_slots: options.max_slots,
+            max_batch_tokens: options.max_batch_tokens,
+            max_context: options.num_blocks * options.block_size,
+        };
+        let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
+        let info = EngineInfo { backend: "cpu", device: format!("CPU ({})", kernels.name), weight_bytes, step_bytes, load_bandwidth: None };
         let cache = KvCache::new(spec.num_layers, options.num_blocks, options.block_size, spec.num_kv_heads, spec.head_dim);
         let cache = cache.ok_or_else(|| {
             let (blocks, size) = (options.num_blocks, options.block_size);
@@ -65,51 +75,16 @@ impl CpuEngine {
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = Pool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let forward = Forward::new(kernels, tensors, cache, pool);
-        Ok(Self { forward, options: options.clone(), slots, steps: 0, ready: None })
-    }
-
-    /// The checks that keep a wrong batch from reaching the kernels.
-    fn check(&self, batch: &Batch) -> Result<(), EngineError> {
-        let fault = |what: String| Err(EngineError::InvalidBatch(what));
-        let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
-        let per_seq = [batch.slots.len(), batch.sample.len(), batch.cu_seqlens_q.len().wrapping_sub(1)];
-        if [batch.positions.len(), batch.slot_mapping.len()] != [tokens; 2] || per_seq != [seqs; 3] {
-            return fault("its arrays differ in length".into());
-        }
-        if tokens > self.options.max_batch_tokens || batch.block_tables.len() != seqs * batch.max_blocks {
-            return fault(format!("{tokens} rows and {} blocks do not fit", batch.block_tables.len()));
-        }
-        if batch.slots.iter().any(|&s| s as usize >= self.slots.len()) {
-            return fault("it names a slot that does not exist".into());
-        }
-        let kv = self.forward.kv();
-        let num_slots = kv.num_blocks * kv.block_size;
-        let mut written = HashSet::with_capacity(tokens);
-        if !batch.slot_mapping.iter().all(|&s| (s as usize) < num_slots && written.insert(s)) {
-            return fault("its slot mapping names a place twice or outside of the cache".into());
-        }
-        let mut from = 0;
-        for i in 0..seqs {
-            let (to, context) = (batch.cu_seqlens_q[i + 1] as usize, batch.context_lens[i] as usize);
-            if batch.cu_seqlens_q[i] as usize != from || to <= from || to > tokens || context < to - from {
-                return fault(format!("sequence {i} has rows {from}..{to} of {tokens} and a context of {context}"));
-            }
-            if context.div_ceil(kv.block_size) > batch.max_blocks {
-                return fault(format!("sequence {i} has too few blocks for a context of {context}"));
-            }
-            from = to;
-        }
-        if from == tokens { Ok(()) } else { fault("rows belong to no sequence".into()) }
+        Ok(Self { forward, limits, info, slots, steps: 0, ready: None })
     }
 
     fn ids(&self, batch: &Batch) -> Result<Vec<u32>, EngineError> {
-        let vocab = self.forward.spec().vocab_size;
         let id = |input: &Input| match *input {
             Input::Token(id) => Some(id),
             Input::Sampled(slot) => self.slots.get(slot as usize)?.as_ref()?.last,
         };
-        let ids: Option<Vec<u32>> = batch.inputs.iter().map(|i| id(i).filter(|&id| (id as usize) < vocab)).collect();
-        ids.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown or outside of the vocabulary".into()))
+        let ids: Option<Vec<u32>> = batch.inputs.iter().map(id).collect();
+        ids.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its slot has not sampled".into()))
     }
 }
 
@@ -119,26 +94,29 @@ impl Engine for CpuEngine {
     }
 
     fn kv_capacity(&self) -> KvCapacity {
-        KvCapacity { num_blocks: self.options.num_blocks, block_size: self.options.block_size }
+        self.limits.kv
     }
 
     fn max_slots(&self) -> usize {
-        self.options.max_slots
+        self.limits.max_slots
     }
 
     fn max_in_flight(&self) -> usize {
         1
     }
 
+    fn info(&self) -> EngineInfo {
+        self.info.clone()
+    }
+
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
         if self.ready.is_some() {
             return Err(EngineError::InvalidBatch("the step before was not collected".into()));
         }
-        self.check(batch)?;
+        self.limits.check(batch)?;
         for init in &batch.init {
-            let slot =
-                self.slots.get_mut(init.slot as usize).ok_or_else(|| EngineError::InvalidBatch("a new slot does not exist".into()))?;
-            *slot = Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
+            self.slots[init.slot as usize] =
+                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
         }
         let ids = self.ids(batch)?;
         let mut out = StepOutput { sampled: vec![Sampled::None; batch.num_seqs()], logits: vec![Vec::new(); batch.num_seqs()] };

@@ -66,3 +66,17 @@ impl Rope {
         }
     }
 }
+
+/// The kinds of rotation in a model, and the index of each layer's. `factors`: see [`Rope::new`].
+pub fn ropes(spec: &ModelSpec, factors: Option<&[f32]>) -> (Vec<Rope>, Vec<usize>) {
+    let mut kinds: Vec<Rope> = Vec::new();
+    let of_layer = (0..spec.num_layers).map(|layer| {
+        let rope = Rope::new(spec, layer, factors);
+        kinds.iter().position(|kind| *kind == rope).unwrap_or_else(|| {
+            kinds.push(rope);
+            kinds.len() - 1
+        })
+    });
+    let of_layer = of_layer.collect();
+    (kinds, of_layer)
+}

@@ -1,0 +1,89 @@
+//! Compiles `cuda/` where the feature `cuda` is on.
+
+#[path = "build/nvcc.rs"]
+mod nvcc;
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+const DEFAULT_ARCHS: &str = "80;86;89;90a;90+ptx";
+
+fn main() {
+    println!("cargo::rerun-if-changed=build.rs");
+    println!("cargo::rerun-if-changed=build/nvcc.rs");
+    if !cfg!(feature = "cuda") {
+        return;
+    }
+    if let Err(error) = build_cuda() {
+        println!("cargo::error={error}");
+        std::process::exit(1);
+    }
+}
+
+fn build_cuda() -> Result<(), String> {
+    println!("cargo::rerun-if-changed=cuda");
+    for name in ["NVCC", "CUDA_HOME", "CUDA_PATH", "PENSTOCK_CUDA_ARCHS"] {
+        println!("cargo::rerun-if-env-changed={name}");
+    }
+    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo sets CARGO_MANIFEST_DIR")?);
+    let nvcc = nvcc::Places::from_env(&root).find()?;
+    let runtime = nvcc::runtime_dir(&nvcc)?;
+    let archs = std::env::var("PENSTOCK_CUDA_ARCHS").ok().filter(|archs| !archs.trim().is_empty());
+    let flags = nvcc::code_flags(archs.as_deref().unwrap_or(DEFAULT_ARCHS))?;
+    let mut files = Vec::new();
+    collect(&root.join("cuda"), &mut files)?;
+    files.sort();
+    let objects = compile(&files, &root, &nvcc, &flags)?;
+    // cc names the archive and the C++ library to the linker; what these need comes after them
+    cc::Build::new().cpp(true).objects(objects).try_compile("penstock_cuda").map_err(|error| error.to_string())?;
+    println!("cargo::rustc-link-search=native={}", runtime.display());
+    println!("cargo::rustc-link-lib=static=cudart_static");
+    for library in ["dl", "rt", "pthread"] {
+        println!("cargo::rustc-link-lib=dylib={library}");
+    }
+    Ok(())
+}
+
+/// Every `.cu` below `dir` but the bench programs, which have a `main` each.
+fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
+    let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() {
+            if path.file_name().is_none_or(|name| name != "bench") {
+                collect(&path, files)?;
+            }
+        } else if path.extension().is_some_and(|extension| extension == "cu") {
+            files.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Compiles each file by itself, as many at once as cargo allows.
+fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Result<Vec<PathBuf>, String> {
+    let threads = std::env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1usize).clamp(1, files.len().max(1));
+    let (next, outcome) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Vec::new())));
+    let work = || {
+        while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let mut build = cc::Build::new();
+            // cc's own flags are for gcc: nvcc does not know all of them
+            build.cuda(true).cudart("none").compiler(nvcc).no_default_flags(true).warnings(false).cargo_metadata(false);
+            build.include(root.join("cuda/include")).file(file);
+            build.flag("-std=c++17").flag("-O3").flag("-Xcompiler=-fPIC");
+            for flag in flags {
+                build.flag(flag);
+            }
+            let result = build.try_compile_intermediates();
+            let mut outcome = outcome.lock().expect("no thread panicked");
+            match result {
+                Ok(objects) => outcome.0.extend(objects),
+                Err(error) => outcome.1.push(format!("{}: {}", file.display(), error.to_string().replace('\n', " "))),
+            }
+        }
+    };
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(work))));
+    let (mut objects, errors) = outcome.into_inner().expect("no thread panicked");
+    objects.sort();
+    if errors.is_empty() { Ok(objects) } else { Err(errors.join("; ")) }
+}

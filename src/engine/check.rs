@@ -1,0 +1,133 @@
+//! The checks that keep a wrong batch from reaching a backend's kernels.
+
+use std::collections::HashSet;
+
+use super::{Batch, EngineError, Input, KvCapacity};
+
+/// What a backend was opened for.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub kv: KvCapacity,
+    pub vocab_size: usize,
+    pub max_slots: usize,
+    /// Rows a batch.
+    pub max_batch_tokens: usize,
+    /// Tokens of a sequence.
+    pub max_context: usize,
+}
+
+impl Limits {
+    /// Everything that can be told without knowing what the slots hold.
+    pub fn check(&self, batch: &Batch) -> Result<(), EngineError> {
+        let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
+        let per_seq = [batch.slots.len(), batch.sample.len(), batch.cu_seqlens_q.len().wrapping_sub(1)];
+        if [batch.positions.len(), batch.slot_mapping.len()] != [tokens; 2] || per_seq != [seqs; 3] {
+            return fault("its arrays differ in length");
+        }
+        if tokens > self.max_batch_tokens || batch.block_tables.len() != seqs * batch.max_blocks {
+            return fault(format!("{tokens} rows and {} blocks do not fit", batch.block_tables.len()));
+        }
+        let is_slot = |&slot: &u32| (slot as usize) < self.max_slots;
+        if !batch.slots.iter().all(is_slot) || !batch.init.iter().all(|init| is_slot(&init.slot)) {
+            return fault("it names a slot that does not exist");
+        }
+        let known = |input: &Input| match input {
+            Input::Token(id) => (*id as usize) < self.vocab_size,
+            Input::Sampled(slot) => is_slot(slot),
+        };
+        if !batch.inputs.iter().all(known) {
+            return fault("a row's token is unknown or outside of the vocabulary");
+        }
+        let num_slots = self.kv.num_blocks * self.kv.block_size;
+        let mut written = HashSet::with_capacity(tokens);
+        if !batch.slot_mapping.iter().all(|&s| (s as usize) < num_slots && written.insert(s)) {
+            return fault("its slot mapping names a place twice or outside of the cache");
+        }
+        if !batch.block_tables.iter().all(|&block| (block as usize) < self.kv.num_blocks) {
+            return fault("a block table names a block outside of the cache");
+        }
+        self.check_sequences(batch)
+    }
+
+    fn check_sequences(&self, batch: &Batch) -> Result<(), EngineError> {
+        let (tokens, mut from) = (batch.num_tokens(), 0);
+        for (i, &context) in batch.context_lens.iter().enumerate() {
+            let (to, context) = (batch.cu_seqlens_q[i + 1] as usize, context as usize);
+            if batch.cu_seqlens_q[i] as usize != from || to <= from || to > tokens || context < to - from {
+                return fault(format!("sequence {i} has rows {from}..{to} of {tokens} and a context of {context}"));
+            }
+            if context > self.max_context {
+                return fault(format!("sequence {i} has a context of {context}, {} is the most", self.max_context));
+            }
+            if context.div_ceil(self.kv.block_size) > batch.max_blocks {
+                return fault(format!("sequence {i} has too few blocks for a context of {context}"));
+            }
+            if batch.positions[from..to].iter().any(|&position| position as usize >= context) {
+                return fault(format!("sequence {i} has a position outside of its context of {context}"));
+            }
+            from = to;
+        }
+        if from == tokens { Ok(()) } else { fault("rows belong to no sequence") }
+    }
+}
+
+fn fault(what: impl Into<String>) -> Result<(), EngineError> {
+    Err(EngineError::InvalidBatch(what.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sequences: three rows of a prompt, and one that continues slot 1 at position 4.
+    fn batch() -> Batch {
+        Batch {
+            inputs: vec![Input::Token(0), Input::Token(9), Input::Token(3), Input::Sampled(1)],
+            positions: vec![0, 1, 2, 4],
+            cu_seqlens_q: vec![0, 3, 4],
+            context_lens: vec![3, 5],
+            slot_mapping: vec![8, 9, 10, 4],
+            block_tables: vec![2, 0, 0, 1],
+            max_blocks: 2,
+            slots: vec![0, 1],
+            sample: vec![false, true],
+            ..Batch::default()
+        }
+    }
+
+    #[test]
+    fn a_fault_is_named() {
+        let kv = KvCapacity { num_blocks: 3, block_size: 4 };
+        let limits = Limits { kv, vocab_size: 10, max_slots: 2, max_batch_tokens: 4, max_context: 6 };
+        limits.check(&batch()).unwrap();
+        type Spoil = fn(&mut Batch);
+        let cases: [(&str, Spoil); 12] = [
+            ("length", |b| b.sample.truncate(1)),
+            ("length", |b| b.cu_seqlens_q.clear()),
+            ("do not fit", |b| b.max_blocks = 1),
+            ("slot that does not exist", |b| b.slots[0] = 2),
+            ("vocabulary", |b| b.inputs[1] = Input::Token(10)),
+            ("unknown", |b| b.inputs[1] = Input::Sampled(2)),
+            ("twice or outside", |b| b.slot_mapping[0] = 9),
+            ("twice or outside", |b| b.slot_mapping[0] = 12),
+            ("names a block", |b| b.block_tables[3] = 3),
+            ("rows 0..2", |b| b.context_lens[0] = 1),
+            ("6 is the most", |b| b.context_lens[1] = 7),
+            ("a position", |b| b.positions[3] = 5),
+        ];
+        for (what, spoil) in cases {
+            let mut spoilt = batch();
+            spoil(&mut spoilt);
+            if what == "rows 0..2" {
+                spoilt.cu_seqlens_q[1] = 2;
+            }
+            let error = limits.check(&spoilt).unwrap_err().to_string();
+            assert!(error.contains(what), "{what}: {error}");
+        }
+        let mut wide = batch();
+        wide.inputs.push(Input::Token(1));
+        wide.positions.push(5);
+        wide.slot_mapping.push(5);
+        assert!(limits.check(&wide).unwrap_err().to_string().contains("5 rows"));
+    }
+}

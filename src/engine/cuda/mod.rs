@@ -1,0 +1,279 @@
+//! The CUDA backend: kernels and device memory behind the C interface of `cuda/include/penstock.h`. Two steps are in flight.
+
+#![allow(unsafe_code)]
+
+mod batch;
+mod load;
+mod raii;
+mod sys;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::check::Limits;
+use super::rope::ropes;
+use super::{
+    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Sampled, StepId, StepOutput, has_tied_head,
+};
+use crate::model::{Activation, ModelSpec, RopePairing, TensorSlot, Weights};
+use batch::Flat;
+use load::{Need, Plan};
+use raii::{Context, Model, Runner};
+
+const MAX_IN_FLIGHT: usize = 2;
+
+/// A GPU that this program can use.
+pub struct Device {
+    context: Arc<Context>,
+}
+
+impl Device {
+    /// # Errors
+    /// [`EngineError::NoDevice`] without a driver or a device.
+    pub fn open(index: u32) -> Result<Self, EngineError> {
+        let count = raii::device_count()?;
+        if index >= count {
+            return Err(EngineError::Unsupported(format!("CUDA device {index}: the last one is {}", count - 1)));
+        }
+        raii::verify()?;
+        Ok(Self { context: Arc::new(Context::create(index)?) })
+    }
+
+    /// Copies a model's weights to the device, whose map may go afterwards. What does not fit is refused before anything is allocated.
+    pub fn engine(self, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
+        Ok(Box::new(CudaEngine::new(self.context, weights, options)?))
+    }
+}
+
+/// Ends the process at once. The usual way out runs the driver's exit handlers, which wait for a device that no longer answers.
+pub fn end_process(code: i32) -> ! {
+    // SAFETY: takes a number and does not return.
+    unsafe { libc::_exit(code) }
+}
+
+/// What the batches so far did with a slot.
+#[derive(Clone, Copy, PartialEq)]
+enum Slot {
+    Unused,
+    Ready,
+    Sampled,
+}
+
+struct InFlight {
+    step: u64,
+    num_seqs: usize,
+    want_logits: bool,
+}
+
+struct CudaEngine {
+    // dropped in this order: what runs before its context
+    runner: Runner,
+    context: Arc<Context>,
+    spec: ModelSpec,
+    limits: Limits,
+    info: EngineInfo,
+    slots: Vec<Slot>,
+    in_flight: VecDeque<InFlight>,
+    // Buffers, kept from step to step.
+    flat: Flat,
+    sampled: Vec<i32>, // [num_seqs]
+    logits: Vec<f32>,  // [num_seqs, vocab] where wanted
+}
+
+impl CudaEngine {
+    fn new(context: Arc<Context>, weights: Weights, options: &EngineOptions) -> Result<Self, EngineError> {
+        if options.block_size == 0 || !options.block_size.is_multiple_of(32) {
+            return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the GPU takes multiples of 32", options.block_size)));
+        }
+        let spec = weights.spec.clone();
+        let plan = Plan::new(&weights)?;
+        let (memory, device) = context.memory()?;
+        let num_blocks = Need::new(&spec, options, plan.weight_bytes).kv_blocks(memory, options)?;
+        let mut model = begin(&context, &weights, options, plan.weight_bytes)?;
+        let load_bandwidth = Some(plan.copy(&model, &weights)?);
+        model.finish()?;
+        let runner = Runner::new(model, num_blocks, options.block_size)?;
+        tracing::info!(device, kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
+        let (weight_bytes, step_bytes) = (plan.weight_bytes, plan.step_bytes);
+        let limits = Limits {
+            kv: KvCapacity { num_blocks, block_size: options.block_size },
+            vocab_size: spec.vocab_size,
+            max_slots: options.max_slots,
+            max_batch_tokens: options.max_batch_tokens,
+            max_context: options.context.div_ceil(options.block_size) * options.block_size,
+        };
+        Ok(Self {
+            runner,
+            context,
+            spec,
+            limits,
+            info: EngineInfo { backend: "cuda", device, weight_bytes, step_bytes, load_bandwidth },
+            slots: vec![Slot::Unused; options.max_slots],
+            in_flight: VecDeque::new(),
+            flat: Flat::default(),
+            sampled: Vec::new(),
+            logits: Vec::new(),
+        })
+    }
+
+    /// Follows a batch through its slots: what reads a slot's last id must come after a row that sampled it.
+    fn follow(&mut self, batch: &Batch) -> Result<(), EngineError> {
+        for init in &batch.init {
+            self.slots[init.slot as usize] = Slot::Ready;
+        }
+        let from_nothing = |input: &Input| matches!(*input, Input::Sampled(slot) if self.slots[slot as usize] != Slot::Sampled);
+        if batch.inputs.iter().any(from_nothing) {
+            return Err(EngineError::InvalidBatch("a row's token is unknown: its slot has not sampled".into()));
+        }
+        for (&slot, _) in batch.slots.iter().zip(&batch.sample).filter(|(_, sample)| **sample) {
+            match &mut self.slots[slot as usize] {
+                Slot::Unused => return Err(EngineError::InvalidBatch("a slot was not initialised".into())),
+                state => *state = Slot::Sampled,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Describes a model to the device and reserves memory for its weights.
+fn begin(context: &Arc<Context>, weights: &Weights, options: &EngineOptions, weight_bytes: u64) -> Result<Model, EngineError> {
+    let (spec, arch) = (&weights.spec, weights.spec.arch);
+    let factors = weights.get(TensorSlot::RopeFreqs, 0).map(|weight| {
+        let mut factors = vec![0f32; weight.rows * weight.cols];
+        (weight.quant.dequantize)(weights.data(weight), &mut factors);
+        factors
+    });
+    let (kinds, rope_of) = ropes(spec, factors.as_deref());
+    let max_blocks = options.context.div_ceil(options.block_size);
+    let max_positions = max_blocks * options.block_size;
+    let mut tables = vec![0f32; kinds.len() * max_positions * spec.rope_dim]; // [num_ropes, max_positions, rope_dim]
+    for (rope, table) in kinds.iter().zip(tables.chunks_exact_mut((max_positions * spec.rope_dim).max(1))) {
+        table.chunks_exact_mut(spec.rope_dim).enumerate().for_each(|(position, row)| rope.turn(position as u32, row));
+    }
+    let window = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer)).unwrap_or(0) as u32;
+    let id = |slot, layer| weights.get(slot, layer).map(|weight| weight.quant.id);
+    let layer_desc = |(layer, &rope): (usize, &usize)| sys::pen_layer_desc {
+        window: window(layer),
+        rope: rope as u32,
+        fused_glu: u32::from(id(TensorSlot::FfnGate, layer) == id(TensorSlot::FfnUp, layer)),
+    };
+    let layers: Vec<sys::pen_layer_desc> = rope_of.iter().enumerate().map(layer_desc).collect();
+    let desc = sys::pen_model_desc {
+        num_layers: spec.num_layers as u32,
+        vocab_size: spec.vocab_size as u32,
+        hidden_dim: spec.hidden_dim as u32,
+        num_heads: spec.num_heads as u32,
+        num_kv_heads: spec.num_kv_heads as u32,
+        head_dim: spec.head_dim as u32,
+        ffn_dim: spec.ffn_dim as u32,
+        rope_dim: spec.rope_dim as u32,
+        rope_pairs: u32::from(arch.rope == RopePairing::Halves),
+        activation: u32::from(arch.activation == Activation::Gelu),
+        norm_eps: spec.norm_eps,
+        attn_scale: spec.attn_scale,
+        embedding_scale: if arch.scale_embeddings { (spec.hidden_dim as f32).sqrt() } else { 1.0 },
+        max_positions: max_positions as u32,
+        num_ropes: kinds.len() as u32,
+        rope_tables: tables.as_ptr(),
+        layers: layers.as_ptr(),
+        weight_bytes,
+        has_output: u32::from(!has_tied_head(weights)),
+        max_batch_tokens: options.max_batch_tokens as u32,
+        max_slots: options.max_slots as u32,
+        max_blocks: max_blocks as u32,
+    };
+    Model::begin(context, &desc)
+}
+
+/// What a sequence got, from its number.
+fn sampled(code: i32, vocab: usize) -> Result<Sampled, EngineError> {
+    match code {
+        sys::PEN_SAMPLED_NONE => Ok(Sampled::None),
+        sys::PEN_SAMPLED_NOT_FINITE => Ok(Sampled::NotFinite),
+        id if (0..vocab as i64).contains(&i64::from(id)) => Ok(Sampled::Token(id as u32)),
+        _ => Err(EngineError::Device(format!("it sampled {code} from a vocabulary of {vocab}"))),
+    }
+}
+
+impl Engine for CudaEngine {
+    fn spec(&self) -> &ModelSpec {
+        &self.spec
+    }
+
+    fn kv_capacity(&self) -> KvCapacity {
+        self.limits.kv
+    }
+
+    fn max_slots(&self) -> usize {
+        self.limits.max_slots
+    }
+
+    fn max_in_flight(&self) -> usize {
+        MAX_IN_FLIGHT
+    }
+
+    fn info(&self) -> EngineInfo {
+        self.info.clone()
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        self.context.memory().ok().map(|(memory, _)| memory)
+    }
+
+    fn copy_bandwidth(&mut self) -> Option<f64> {
+        self.context.copy_bandwidth().ok().filter(|bandwidth| self.in_flight.is_empty() && *bandwidth > 0.0)
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        if self.in_flight.len() >= MAX_IN_FLIGHT {
+            return Err(EngineError::InvalidBatch(format!("{MAX_IN_FLIGHT} steps are in flight")));
+        }
+        self.limits.check(batch)?;
+        self.follow(batch)?;
+        let runner = &mut self.runner;
+        let step = self.flat.lend(batch, self.spec.vocab_size, |lent| runner.submit(lent))??;
+        self.in_flight.push_back(InFlight { step, num_seqs: batch.num_seqs(), want_logits: batch.want_logits });
+        Ok(StepId(step))
+    }
+
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        let vocab = self.spec.vocab_size;
+        let Some(flight) = self.in_flight.pop_front_if(|flight| flight.step == step.0) else {
+            return Err(EngineError::InvalidBatch(format!("step {} is not the next in flight", step.0)));
+        };
+        self.sampled.clear();
+        self.sampled.resize(flight.num_seqs, sys::PEN_SAMPLED_NONE);
+        self.logits.clear();
+        self.logits.resize(if flight.want_logits { flight.num_seqs * vocab } else { 0 }, 0.0);
+        self.runner.collect(step.0, &mut self.sampled, &mut self.logits)?;
+        out.sampled.clear();
+        for &code in &self.sampled {
+            out.sampled.push(sampled(code, vocab)?);
+        }
+        let rows = self.logits.chunks_exact(vocab).zip(&out.sampled);
+        out.logits.clear();
+        out.logits.extend(rows.map(|(row, sampled)| if *sampled == Sampled::None { Vec::new() } else { row.to_vec() }));
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_an_id_or_says_why_not() {
+        assert_eq!(sampled(0, 10).unwrap(), Sampled::Token(0));
+        assert_eq!(sampled(9, 10).unwrap(), Sampled::Token(9));
+        assert_eq!(sampled(-1, 10).unwrap(), Sampled::None);
+        assert_eq!(sampled(-2, 10).unwrap(), Sampled::NotFinite);
+        for code in [10, -3, i32::MIN] {
+            assert!(matches!(sampled(code, 10), Err(EngineError::Device(_))));
+        }
+    }
+
+    #[test]
+    fn slots_have_the_numbers_of_the_header() {
+        assert_eq!([TensorSlot::TokenEmbd, TensorSlot::AttnQ, TensorSlot::PostFfnNorm].map(|slot| slot as u32), [0, 5, 19]);
+    }
+}

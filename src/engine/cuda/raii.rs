@@ -1,0 +1,246 @@
+//! The C side's objects as Rust's: freed in `Drop`, every status a `Result`.
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+use std::sync::Arc;
+
+use super::sys;
+use crate::engine::{DeviceMemory, EngineError};
+use crate::model::QUANTS;
+
+/// What this thread's latest failed call said.
+fn last_error() -> String {
+    // SAFETY: takes nothing; the text belongs to this thread and stays until its next call.
+    let text = unsafe { sys::pen_last_error() };
+    if text.is_null() {
+        return "no reason was given".into();
+    }
+    // SAFETY: a NUL-terminated string, see above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// A status as a result; `what` says what was tried.
+pub fn check(status: sys::pen_status, what: &str) -> Result<(), EngineError> {
+    if status == sys::PEN_OK { Ok(()) } else { Err(error_of(status, format!("{what}: {}", last_error()))) }
+}
+
+fn error_of(status: sys::pen_status, text: String) -> EngineError {
+    match status {
+        sys::PEN_INVALID_ARG => EngineError::InvalidBatch(text),
+        sys::PEN_UNSUPPORTED => EngineError::Unsupported(text),
+        sys::PEN_OUT_OF_MEMORY => EngineError::OutOfMemory(text),
+        sys::PEN_MISSING_TENSOR => EngineError::Tensor(text),
+        sys::PEN_CUDA => EngineError::Device(text),
+        // an error of the engine's own code: what it holds is not to be trusted
+        sys::PEN_INTERNAL => EngineError::Device(format!("internal error: {text}")),
+        other => EngineError::Device(format!("unknown status {other}: {text}")),
+    }
+}
+
+/// Refuses a C side of another version, or one whose tensor types are not those of `QUANTS`.
+pub fn verify() -> Result<(), EngineError> {
+    // SAFETY: takes and returns nothing but a number.
+    let version = unsafe { sys::pen_abi_version() };
+    if version != sys::PEN_ABI_VERSION {
+        let text = format!("the CUDA side has interface version {version}, this program {}", sys::PEN_ABI_VERSION);
+        return Err(EngineError::Unsupported(text));
+    }
+    for quant in QUANTS {
+        let info = quant_info(quant.id, 1, quant.block_size)?;
+        // SAFETY: the name is a static string of the C side.
+        let name = if info.name.is_null() { "".into() } else { unsafe { CStr::from_ptr(info.name) }.to_string_lossy() };
+        if (&*name, info.block_size as usize, info.block_bytes as usize) != (quant.name, quant.block_size, quant.block_bytes) {
+            let [want, got] =
+                [(quant.name, quant.block_size, quant.block_bytes), (&*name, info.block_size as usize, info.block_bytes as usize)]
+                    .map(|(name, size, bytes)| format!("{name} with {bytes} bytes for {size} weights"));
+            return Err(EngineError::Unsupported(format!("type {}: the CUDA side has {got}, this program {want}", quant.id)));
+        }
+    }
+    Ok(())
+}
+
+fn quant_info(id: u32, rows: usize, cols: usize) -> Result<sys::pen_quant, EngineError> {
+    let (rows, cols) = (rows as u64, cols as u64);
+    let mut info = sys::pen_quant { r#type: id, rows, cols, name: ptr::null(), block_size: 0, block_bytes: 0, device_bytes: 0 };
+    // SAFETY: `info` is valid for reads and writes.
+    check(unsafe { sys::pen_quant_info(&mut info) }, &format!("type {id}"))?;
+    Ok(info)
+}
+
+/// Bytes on the device of a matrix of a ggml type.
+pub fn device_bytes(id: u32, rows: usize, cols: usize) -> Result<u64, EngineError> {
+    quant_info(id, rows, cols).map(|info| info.device_bytes)
+}
+
+/// Devices that the driver offers: at least one, else [`EngineError::NoDevice`].
+pub fn device_count() -> Result<u32, EngineError> {
+    let mut count = 0;
+    // SAFETY: `count` is valid for a write.
+    match unsafe { sys::pen_device_count(&mut count) } {
+        sys::PEN_OK if count > 0 => Ok(count),
+        sys::PEN_OK => Err(EngineError::NoDevice("no CUDA device was found".into())),
+        _ => Err(EngineError::NoDevice(format!("no CUDA device was found ({})", last_error()))),
+    }
+}
+
+/// A device's context.
+pub struct Context(*mut sys::pen_ctx);
+
+// SAFETY: the C side's objects belong to one thread at a time, not to the one that made them.
+unsafe impl Send for Context {}
+// SAFETY: an engine and its model share the context, and both live on the same thread.
+unsafe impl Sync for Context {}
+
+impl Context {
+    pub fn create(device: u32) -> Result<Self, EngineError> {
+        let mut ctx = ptr::null_mut();
+        // SAFETY: `ctx` is valid for a write.
+        check(unsafe { sys::pen_ctx_create(device, &mut ctx) }, &format!("device {device}"))?;
+        Ok(Self(ctx))
+    }
+
+    /// The device's memory and its name.
+    pub fn memory(&self) -> Result<(DeviceMemory, String), EngineError> {
+        let mut name = [0 as c_char; 256];
+        let memory = self.mem_info(&mut name, ptr::null_mut())?;
+        let name: Vec<u8> = name.iter().take_while(|&&c| c != 0).map(|&c| c as u8).collect();
+        Ok((memory, String::from_utf8_lossy(&name).into_owned()))
+    }
+
+    /// Bytes a second that a copy within the device's memory reads and writes. No step may be in flight.
+    pub fn copy_bandwidth(&self) -> Result<f64, EngineError> {
+        let mut bandwidth = 0.0;
+        self.mem_info(&mut [], &mut bandwidth)?;
+        Ok(bandwidth)
+    }
+
+    fn mem_info(&self, name: &mut [c_char], bandwidth: *mut f64) -> Result<DeviceMemory, EngineError> {
+        let mut m = DeviceMemory { free: 0, total: 0, held: 0 };
+        let (text, size) = if name.is_empty() { (ptr::null_mut(), 0) } else { (name.as_mut_ptr(), name.len() as u32) };
+        // SAFETY: the context is alive; the figures, `name` (of `size` bytes) and `bandwidth` are valid for writes or null.
+        let status = unsafe { sys::pen_mem_info(self.0, &mut m.free, &mut m.total, &mut m.held, text, size, bandwidth) };
+        check(status, "device memory")?;
+        Ok(m)
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once, after its models.
+        unsafe { sys::pen_ctx_destroy(self.0) }
+    }
+}
+
+/// A model on its device: being loaded, then finished.
+pub struct Model {
+    raw: *mut sys::pen_model,
+    /// Freed after the model.
+    _context: Arc<Context>,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Model {}
+// SAFETY: sharing gives out `tensor` alone, which the header allows to several threads at once.
+unsafe impl Sync for Model {}
+
+impl Model {
+    pub fn begin(context: &Arc<Context>, desc: &sys::pen_model_desc) -> Result<Self, EngineError> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the context is alive; `desc` and what it points to are valid for reads during the call.
+        check(unsafe { sys::pen_model_begin(context.0, desc, &mut raw) }, "the model")?;
+        Ok(Self { raw, _context: context.clone() })
+    }
+
+    /// Copies a tensor to the device; callable from several threads. `place` is (slot, layer, type), `shape` rows and columns.
+    pub fn tensor(&self, (slot, layer, id): (u32, u32, u32), shape: [usize; 2], data: &[u8]) -> Result<(), EngineError> {
+        let [rows, cols] = shape.map(|n| n as u64);
+        // SAFETY: the model is alive and not finished (`finish` takes it by `&mut`); `data` is valid for reads during the call.
+        let status = unsafe { sys::pen_model_tensor(self.raw, slot, layer, id, rows, cols, data.as_ptr().cast(), data.len() as u64) };
+        check(status, "a tensor")
+    }
+
+    pub fn finish(&mut self) -> Result<(), EngineError> {
+        // SAFETY: the model is alive and not shared.
+        check(unsafe { sys::pen_model_finish(self.raw) }, "the model")
+    }
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once, before its context.
+        unsafe { sys::pen_model_destroy(self.raw) }
+    }
+}
+
+/// A model with its KV cache: what computes.
+pub struct Runner {
+    // dropped by hand before the model
+    kv: *mut sys::pen_kv,
+    model: Model,
+}
+
+// SAFETY: as for `Context`.
+unsafe impl Send for Runner {}
+
+impl Runner {
+    /// Allocates the KV pool of a finished model and captures its graphs.
+    pub fn new(model: Model, num_blocks: usize, block_size: usize) -> Result<Self, EngineError> {
+        let mut kv = ptr::null_mut();
+        // SAFETY: the model is alive; `kv` is valid for a write.
+        check(unsafe { sys::pen_kv_create(model.raw, num_blocks as u32, block_size as u32, &mut kv) }, "the KV cache")?;
+        let runner = Self { kv, model };
+        // SAFETY: both are alive and not shared.
+        check(unsafe { sys::pen_warmup(runner.model.raw, runner.kv) }, "warm-up")?;
+        Ok(runner)
+    }
+
+    pub fn submit(&mut self, batch: &sys::pen_batch) -> Result<u64, EngineError> {
+        let mut step = 0;
+        // SAFETY: both are alive; the arrays of `batch` have the lengths that it gives and live through the call.
+        check(unsafe { sys::pen_submit(self.model.raw, self.kv, batch, &mut step) }, "a step")?;
+        Ok(step)
+    }
+
+    /// Waits for a step. `sampled` is [num_seqs]; `logits`, where the step wanted them, [num_seqs, vocab], else empty.
+    pub fn collect(&mut self, step: u64, sampled: &mut [i32], logits: &mut [f32]) -> Result<(), EngineError> {
+        let rows = if logits.is_empty() { ptr::null_mut() } else { logits.as_mut_ptr() };
+        let mut out = sys::pen_output { step, num_seqs: sampled.len() as u32, sampled: sampled.as_mut_ptr(), logits: rows };
+        // SAFETY: the model is alive; the arrays of `out` have the lengths of the step and live through the call.
+        check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")
+    }
+}
+
+impl Drop for Runner {
+    fn drop(&mut self) {
+        // SAFETY: created once, destroyed once, before its model.
+        unsafe { sys::pen_kv_destroy(self.kv) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_an_error_of_its_kind() {
+        let of = |status| error_of(status, "why".into());
+        assert!(matches!(of(sys::PEN_INVALID_ARG), EngineError::InvalidBatch(text) if text == "why"));
+        assert!(matches!(of(sys::PEN_UNSUPPORTED), EngineError::Unsupported(_)));
+        assert!(matches!(of(sys::PEN_OUT_OF_MEMORY), EngineError::OutOfMemory(_)));
+        assert!(matches!(of(sys::PEN_MISSING_TENSOR), EngineError::Tensor(_)));
+        for lost in [sys::PEN_CUDA, sys::PEN_INTERNAL, 77] {
+            assert!(matches!(of(lost), EngineError::Device(text) if text.contains("why")));
+        }
+    }
+
+    #[test]
+    fn both_sides_know_the_same_types() {
+        verify().unwrap();
+        for quant in QUANTS {
+            let weights = 64 * 256;
+            let bytes = device_bytes(quant.id, 64, 256).unwrap();
+            assert!(bytes >= (quant.row_bytes(weights) / 2) as u64, "{}: {bytes} bytes", quant.name);
+        }
+        assert!(device_bytes(9999, 1, 1).is_err());
+    }
+}

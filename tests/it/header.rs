@@ -1,0 +1,150 @@
+//! `src/engine/cuda/sys.rs` says what `cuda/include/penstock.h` says: names, order and types of every field and parameter.
+
+use std::collections::BTreeMap;
+
+use crate::source::{code_only, root};
+
+type Lists = BTreeMap<String, Vec<(String, String)>>;
+
+fn text(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// C's spelling of a type in Rust's.
+fn rust_type(c: &str) -> String {
+    let c = c.trim();
+    if let Some(inner) = c.strip_suffix('*') {
+        let inner = inner.trim();
+        return match inner.strip_prefix("const ") {
+            Some(inner) => format!("*const {}", rust_type(inner)),
+            None => format!("*mut {}", rust_type(inner)),
+        };
+    }
+    match c {
+        "uint32_t" => "u32",
+        "uint64_t" => "u64",
+        "int32_t" => "i32",
+        "uint8_t" => "u8",
+        "float" => "f32",
+        "double" => "f64",
+        "char" => "c_char",
+        "void" => "c_void",
+        other => other,
+    }
+    .to_owned()
+}
+
+/// `const float *a` and `float a, b` as names and types.
+fn declared(text: &str) -> Vec<(String, String)> {
+    let mut fields = Vec::new();
+    let mut names = text.split(',').map(str::trim);
+    let first = names.next().unwrap();
+    let at = first.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).unwrap() + 1;
+    let c_type = first[..at].trim();
+    for name in std::iter::once(&first[at..]).chain(names) {
+        fields.push((name.to_owned(), rust_type(c_type)));
+    }
+    fields
+}
+
+fn header() -> (Lists, Lists) {
+    let code: String =
+        text("cuda/include/penstock.h").lines().map(|line| line.split("//").next().unwrap_or("").to_owned() + "\n").collect();
+    let (mut structs, mut functions) = (Lists::new(), Lists::new());
+    for part in code.split("typedef struct {").skip(1) {
+        let (body, rest) = part.split_once('}').unwrap();
+        let name = rest.split(';').next().unwrap().trim().to_owned();
+        structs.insert(name, body.split(';').filter(|field| !field.trim().is_empty()).flat_map(declared).collect());
+    }
+    let body = &code[code.rfind("} pen_output;").unwrap() + "} pen_output;".len()..];
+    for statement in body.split(';').filter(|statement| statement.contains('(')) {
+        let (head, rest) = statement.split_once('(').unwrap();
+        let (name, returns) = declared(&head.split_whitespace().collect::<Vec<_>>().join(" ")).remove(0);
+        let params = rest.rsplit_once(')').unwrap().0;
+        let mut list: Vec<_> = params.split(',').filter(|param| param.trim() != "void").flat_map(declared).collect();
+        list.push(("->".into(), if returns == "c_void" { "()".into() } else { returns }));
+        functions.insert(name, list);
+    }
+    (structs, functions)
+}
+
+fn pairs(list: &str) -> Vec<(String, String)> {
+    let parts = list.split(',').map(str::trim).filter(|part| !part.is_empty());
+    parts
+        .map(|part| {
+            let (name, kind) = part.trim_start_matches("pub ").split_once(':').unwrap();
+            (name.trim().trim_start_matches("r#").to_owned(), kind.trim().to_owned())
+        })
+        .collect()
+}
+
+fn sys() -> (Lists, Lists) {
+    let code = code_only(&text("src/engine/cuda/sys.rs"));
+    let (mut structs, mut functions) = (Lists::new(), Lists::new());
+    for part in code.split("pub struct ").skip(1) {
+        let (name, rest) = part.split_once('{').unwrap();
+        let fields = rest.split('}').next().unwrap();
+        if !fields.contains("_opaque") {
+            structs.insert(name.trim().to_owned(), pairs(fields));
+        }
+    }
+    for part in code.split("pub fn ").skip(1) {
+        let (name, rest) = part.split_once('(').unwrap();
+        let (params, rest) = rest.split_once(')').unwrap();
+        let mut list = pairs(params);
+        let returns = rest.split(';').next().unwrap().trim().trim_start_matches("->").trim();
+        list.push(("->".into(), if returns.is_empty() { "()".into() } else { returns.to_owned() }));
+        functions.insert(name.to_owned(), list);
+    }
+    (structs, functions)
+}
+
+#[test]
+fn structs_and_functions_are_the_same_on_both_sides() {
+    let ((c_structs, c_functions), (structs, functions)) = (header(), sys());
+    assert!(c_structs.len() >= 6 && (10..=16).contains(&c_functions.len()), "{} structs, {} functions", c_structs.len(), c_functions.len());
+    for (c, rust) in [(c_structs, structs), (c_functions, functions)] {
+        assert_eq!(c.keys().collect::<Vec<_>>(), rust.keys().collect::<Vec<_>>());
+        for (name, fields) in &c {
+            assert_eq!(fields, &rust[name], "{name}: the header's, then sys.rs's");
+        }
+    }
+}
+
+/// `#define NAME value` and `NAME = value,` as in the constants of `sys.rs`.
+#[test]
+fn constants_have_the_same_values() {
+    let (c, rust) = (text("cuda/include/penstock.h"), text("src/engine/cuda/sys.rs"));
+    let constants: Vec<(&str, &str)> = rust
+        .lines()
+        .filter_map(|line| line.strip_prefix("pub const ")?.split_once(':'))
+        .map(|(name, rest)| (name, rest.split_once('=').unwrap().1.trim().trim_end_matches(';')))
+        .collect();
+    assert!(constants.len() >= 10);
+    for (name, value) in constants {
+        let spellings = [format!("#define {name} {value}\n"), format!("#define {name} {value}u\n"), format!("#define {name} ({value})\n")];
+        let in_enum = format!("{name} = {value},");
+        assert!(spellings.iter().any(|spelling| c.contains(spelling)) || c.contains(&in_enum), "{name} is {value} in sys.rs");
+    }
+}
+
+/// Tensors go by number: the header's slots are `TensorSlot`'s, in its order.
+#[test]
+fn slots_have_the_same_order() {
+    let (c, rust) = (text("cuda/include/penstock.h"), text("src/model/slots.rs"));
+    let items = |text: &str, from: &str| -> Vec<String> {
+        let body = text.split_once(from).unwrap().1;
+        body[..body.find('}').unwrap()].split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
+    };
+    let enums: Vec<&str> = c.split("typedef enum {").collect();
+    let slots = enums.iter().find(|part| part.contains("PEN_NUM_SLOTS")).unwrap();
+    let mut of_c = items(&format!("{{{slots}"), "{");
+    assert_eq!(of_c.pop().as_deref(), Some("PEN_NUM_SLOTS"));
+    let screaming = |name: &String| {
+        let spaced: String =
+            name.chars().flat_map(|c| if c.is_uppercase() { vec!['_', c] } else { vec![c.to_ascii_uppercase()] }).collect();
+        format!("PEN{spaced}")
+    };
+    let of_rust: Vec<String> = items(&rust, "pub enum TensorSlot {").iter().map(screaming).collect();
+    assert_eq!(of_c, of_rust);
+}

@@ -1,0 +1,77 @@
+//! The build script's search for the CUDA compiler.
+
+use std::path::{Path, PathBuf};
+
+#[path = "../../build/nvcc.rs"]
+mod search;
+use search::{Places, code_flags, runtime_dir};
+
+fn touch(root: &Path, name: &str) -> PathBuf {
+    let path = root.join(name);
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(&path, "").unwrap();
+    path
+}
+
+#[test]
+fn the_first_place_that_has_a_compiler_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path();
+    let mut places = Places { root: root.join("project"), usual: root.join("usual"), ..Places::default() };
+    places.path = Some(std::env::join_paths([root.join("empty"), root.join("path")]).unwrap());
+    let error = places.find().unwrap_err();
+    assert!(error.contains("pip install") && error.contains("CUDA_HOME") && error.contains("NVCC"), "{error}");
+    // from the last place to the first
+    for (name, set) in [
+        ("usual/bin/nvcc", None),
+        ("project/.venv/lib/python3.11/site-packages/nvidia/cu12/bin/nvcc", None),
+        ("project/.venv/lib/python3.11/site-packages/nvidia/cu13/bin/nvcc", None),
+        ("path/nvcc", None),
+        ("home/bin/nvcc", Some("home")),
+        ("own/nvcc-13", Some("nvcc")),
+    ] {
+        let file = touch(root, name);
+        match set {
+            Some("home") => places.home = Some(root.join("home").into()),
+            Some(_) => places.nvcc = Some(file.clone().into()),
+            None => {}
+        }
+        assert_eq!(places.find().unwrap(), file);
+    }
+    places.nvcc = Some(root.join("gone").into());
+    assert!(places.find().unwrap_err().contains("gone"));
+    (places.nvcc, places.home) = (None, Some(root.join("nowhere").into()));
+    assert!(places.find().unwrap_err().contains("CUDA_HOME"));
+}
+
+#[test]
+fn the_runtime_is_found_beside_the_compiler() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().canonicalize().unwrap();
+    let compiler = touch(&root, "cuda/bin/nvcc");
+    assert!(runtime_dir(&compiler).unwrap_err().contains("nvidia-cuda-runtime"));
+    for lib in ["targets/x86_64-linux/lib", "lib64", "lib"] {
+        touch(&root, &format!("cuda/{lib}/libcudart_static.a"));
+        assert_eq!(runtime_dir(&compiler).unwrap(), root.join("cuda").join(lib));
+    }
+    // a link on PATH leads to it
+    std::os::unix::fs::symlink(&compiler, root.join("nvcc")).unwrap();
+    assert_eq!(runtime_dir(&root.join("nvcc")).unwrap(), root.join("cuda/lib"));
+}
+
+#[test]
+fn architectures_become_flags() {
+    let flags = code_flags("80; 90a,90+ptx").unwrap();
+    let want = ["-gencode=arch=compute_80,code=sm_80", "-gencode=arch=compute_90a,code=sm_90a", "-gencode=arch=compute_90,code=compute_90"];
+    assert_eq!(flags, want);
+    for wrong in ["", " ;", "sm_80", "8", "80+pt"] {
+        assert!(code_flags(wrong).unwrap_err().contains("PENSTOCK_CUDA_ARCHS"), "{wrong}");
+    }
+}
+
+#[test]
+fn the_environment_names_the_places() {
+    let places = Places::from_env(Path::new("/project"));
+    assert_eq!(places.root, Path::new("/project"));
+    assert_eq!(places.path.is_some(), std::env::var_os("PATH").is_some());
+}
