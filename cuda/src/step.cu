@@ -28,7 +28,7 @@ int round_blocks(int blocks, int block_size) {
 
 template <typename T>
 void put(uint8_t* base, size_t offset, const T* from, size_t count) {
-  std::memcpy(base + offset, from, count * sizeof(T));
+  if (count > 0) std::memcpy(base + offset, from, count * sizeof(T));
 }
 
 template <typename T>
@@ -306,7 +306,9 @@ void warmup(pen_model& m, pen_kv& kv) {
     Graph& graph = m.graphs[{seqs, stride}];
     if (graph.exec) continue;
     const MetaLayout layout(seqs, seqs, seqs, stride);
-    const pen_batch nothing{};
+    const uint32_t none = 0;
+    pen_batch nothing{};
+    nothing.cu_seqlens_q = &none;
     uint8_t* base = m.ring[0].meta.as<uint8_t>();
     fill_meta(base, layout, nothing, {});
     check(cudaMemcpyAsync(m.meta.as<uint8_t>(), base, layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
