@@ -1,5 +1,5 @@
 // Linear layers: every type against float64 on the host, the same bits from every kernel and at every number of tokens, timings.
-//   linear [--quick] [--time]
+//   linear [--quick] [--time | --few]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -19,6 +19,7 @@ void linear_prefill_any(const Launch& launch, const Linear& args);
 
 namespace {
 
+bool few = false;  // time one and eight tokens only
 std::mt19937 random_bits(7);
 float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
 int failures = 0;
@@ -295,8 +296,9 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     for (size_t j = 0; j < noise.size(); j += 4) { const uint32_t r = random_bits() & 0x23ff23ff; std::memcpy(&noise[j], &r, 4); }
     records.back()->put(noise);
   }
+  const std::vector<int> sizes = few ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
   printf("%-5s %6d x %5d ", q.name, rows, cols);
-  for (int tokens : {1, 8, 16, 32, 64, 128, 256, 512, 2048}) {
+  for (int tokens : sizes) {
     std::vector<__half> x(size_t(tokens) * cols);
     for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
     Device<__half> dx(x);
@@ -355,7 +357,8 @@ int main(int argc, char** argv) {
   bool quick = false, timing = false;
   for (int i = 1; i < argc; i++) {
     quick |= !std::strcmp(argv[i], "--quick");
-    timing |= !std::strcmp(argv[i], "--time");
+    timing |= !std::strcmp(argv[i], "--time") || !std::strcmp(argv[i], "--few");
+    few |= !std::strcmp(argv[i], "--few");
   }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "device");

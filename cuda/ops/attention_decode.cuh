@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attention.cuh"
+#include "qkv_finish.cuh"
 
 namespace pen {
 
@@ -17,7 +18,7 @@ struct DecodePlan {
   int rows;          // of a block: heads of the group, at most ROWS; larger groups take several blocks
 };
 
-// Shared memory of a block: rings, each warp's partial O, the merged O, (maximum, sum) of the warps' and of the merged rows.
+// Shared memory of a block: rings, each warp's partial O, the merged O, (maximum, sum) of the warps' and of the merged rows, fresh Q, K and V.
 template <int D>
 struct DecodeShared {
   static constexpr int ROW = D + 8;  // floats: eight rows fall into different banks
@@ -25,7 +26,8 @@ struct DecodeShared {
   __host__ __device__ static constexpr size_t per_warp(int buffers, int rows) {
     return static_cast<size_t>(buffers) * Tile<D>::BYTES + partial(rows) + sizeof(float2) * ROWS;
   }
-  __host__ __device__ static constexpr size_t fixed(int rows) { return partial(rows) + 2 * sizeof(float2) * ROWS; }
+  __host__ __device__ static constexpr size_t queries(int rows) { return sizeof(__half) * static_cast<size_t>(rows + 2) * ROW; }
+  __host__ __device__ static constexpr size_t fixed(int rows) { return partial(rows) + 2 * sizeof(float2) * ROWS + queries(rows); }
 };
 
 // Partial results in the workspace, tiles counted from the first that a sequence's row sees.
@@ -89,7 +91,9 @@ __device__ __forceinline__ void merge_round(const Attention& p, char* shared, co
 
 // grid [splits, num_kv_heads * ceil(group / plan.rows), num_seqs], block [32 * up to DECODE_WARPS]
 template <int D>
-__global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(Attention p, StepView step, DecodePlan plan) {
+__global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
+                                                                                  const __grid_constant__ DecodePlan plan,
+                                                                                  const __grid_constant__ QkvFinish fresh) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
   const int seq = blockIdx.z, group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, plan.rows);
@@ -97,9 +101,9 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(A
   const int head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
   const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
 
-  // The step's metadata is the host's copy, and what earlier steps put into the pages lies behind the kernel that writes this
-  // step's rows (which lets this one start only after its own wait): so a warp fetches its first tile before the wait, unless
-  // the fresh row is in it.
+  // The step's metadata is the host's copy, and what earlier steps put into the pages was there before this step began: so a warp
+  // fetches its first tile before the wait. Where the fresh row is in it, that row is put over it afterwards (or, where qkv_finish is
+  // a kernel of its own, the tile waits).
   const DecodeRange range(step, seq, p.window);
   const bool direct = range.count <= plan.direct_tiles;
   const int begin = direct ? 0 : min(static_cast<int>(blockIdx.x) * plan.split_tiles, range.count);
@@ -107,7 +111,7 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(A
   const int num_tiles = max(end - begin, 0);  // of this block
   const int mine = warp < num_tiles ? ceil_div(num_tiles - warp, warps) : 0;
   const int my_first = range.first + begin + warp;
-  const bool early = (my_first + 1) * KEYS < range.context;
+  const bool early = fresh.qkv != nullptr || (my_first + 1) * KEYS < range.context;
 
   const uint32_t ring = shared_address(shared) + warp * plan.buffers * Tile<D>::BYTES;
   const Pages pages(p.kv, step, seq, range.context, kv_head);
@@ -123,18 +127,54 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(A
   if (early) {
     for (int i = 0; i < plan.buffers; ++i) fetch(i);
   }
-  wait_for_previous();
-  if (num_tiles == 0) return;
+  const int token = num_tiles == 0 ? 0 : step.cu_seqlens_q[seq];
+  const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
+  int query_stride = p.kv.head_dim;
+  if (fresh.qkv == nullptr) {
+    wait_for_previous();
+    if (num_tiles == 0) return;
+  } else {
+    // This block's heads, and K and V where the fresh row lies in its tiles.
+    __half* queries = reinterpret_cast<__half*>(shared + static_cast<size_t>(warps) * DecodeShared<D>::per_warp(plan.buffers, plan.rows) +
+                                                DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
+    query_rows = queries, query_stride = DecodeShared<D>::ROW;
+    const int heads = p.num_heads + 2 * p.kv.num_kv_heads, items = row_block == 0 && end == range.count ? rows + 2 : rows;
+    const uint32_t slot = num_tiles == 0 ? NO_SLOT : step.slot_mapping[token];
+    FreshHead item_head;
+    const auto head_of = [&](int item) { return item < rows ? head + item : p.num_heads + (item - rows) * p.kv.num_kv_heads + kv_head; };
+    item_head.prepare(fresh, head_of(min(warp, items - 1)), range.context - 1, num_tiles > 0 && warp < items, lane);
+    wait_for_previous();
+    if (num_tiles == 0) return;
+    for (int item = warp; item < items; item += warps) {
+      if (item != warp) item_head.prepare(fresh, head_of(item), range.context - 1, true, lane);
+      __half* to = queries + item * query_stride;
+      item_head.finish(fresh, fresh.qkv + (static_cast<size_t>(token) * heads + head_of(item)) * p.kv.head_dim, to, lane);
+      if (item < rows) continue;
+      __syncwarp();
+      __half* page = page_row(p.kv, item == rows ? p.kv.k : p.kv.v, slot, kv_head);
+      for (int i = lane * 8; i < p.kv.head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
+    }
+    __syncthreads();
+    if (items > rows && warp == num_tiles - 1) {  // the fresh row's tile is this warp's first
+      copies_wait(0);
+      __syncwarp();
+      const int row = (range.context - 1) % KEYS;
+      for (int i = lane; i < p.kv.head_dim / 8 * plan.buffers; i += WARP) {
+        const int which = i / (p.kv.head_dim / 8), chunk = i % (p.kv.head_dim / 8);  // K, then V where it is there already
+        *reinterpret_cast<uint4*>(shared + (static_cast<size_t>(warp) * plan.buffers + which) * Tile<D>::BYTES + Tile<D>::at(row, chunk)) =
+            *reinterpret_cast<const uint4*>(queries + (rows + which) * query_stride + chunk * 8);
+      }
+      __syncwarp();
+    }
+  }
   if (!early) {
     for (int i = 0; i < plan.buffers; ++i) fetch(i);
   }
 
-  const int token = step.cu_seqlens_q[seq];
-  const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
   const int row0 = lane / 4, row1 = row0 + 8;
   uint32_t q[D / 16][4];
   if (mine > 0) {
-    load_query<D>(q, row0 < rows ? query_rows + row0 * p.kv.head_dim : nullptr, row1 < rows ? query_rows + row1 * p.kv.head_dim : nullptr,
+    load_query<D>(q, row0 < rows ? query_rows + row0 * query_stride : nullptr, row1 < rows ? query_rows + row1 * query_stride : nullptr,
                   p.kv.head_dim, lane);
   }
   // Absent rows get the row's span too: their zero queries do no harm, and their results are not stored.

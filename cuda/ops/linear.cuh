@@ -24,6 +24,18 @@ enum class Epilogue : int {
   GELU_MUL,
 };
 
+// h = norm(x) · weight in float16, the input of a linear layer. With `branch`: x is first moved on by norm(branch) · branch_weight
+// (architectures that normalise a branch's output), and x_out receives it.
+struct Norm {
+  const float* x;       // [rows, hidden], hidden a multiple of 4
+  const float* branch;  // [rows, hidden] or null
+  const float* branch_weight;
+  float* x_out;         // [rows, hidden], not x; null: x + branch is not needed any more
+  const float* weight;  // [hidden]
+  int hidden;
+  float eps;
+};
+
 constexpr int MAX_SEGMENTS = 3;
 struct Linear {
   // Matrices that read the same x, one after another in the output's columns.
@@ -32,11 +44,66 @@ struct Linear {
   int num_segments;
   const __half* x;  // [num_tokens, ldx], columns past the matrix's are zero up to a multiple of 64
   int ldx, num_tokens;
+  // Where norm.x is not null, x is norm's output instead, computed by every block for itself: only where takes_norm() says so.
+  Norm norm;
   float* out;      // [num_tokens, ldo]
   __half* out16;   // [num_tokens, ldo]
   int ldo;
   Epilogue epilogue;
 };
+
+constexpr int NORM_THREADS = SLICES * WARP;
+
+// The same sum on every thread of the block: lanes, then warps, each in one order.
+__device__ __forceinline__ float block_sum(float x, float* shared) {
+  x = warp_sum(x);
+  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float total = 0;
+#pragma unroll
+  for (int w = 0; w < NORM_THREADS / WARP; w++) total = __fadd_rn(total, shared[w]);
+  __syncthreads();
+  return total;
+}
+
+__device__ __forceinline__ float4 moved(const Norm& p, size_t row, int i, float scale) {
+  float4 x = *reinterpret_cast<const float4*>(p.x + row + i);
+  if (!p.branch) return x;
+  const float4 b = *reinterpret_cast<const float4*>(p.branch + row + i), w = *reinterpret_cast<const float4*>(p.branch_weight + i);
+  x.x = __fadd_rn(x.x, __fmul_rn(__fmul_rn(b.x, scale), w.x));
+  x.y = __fadd_rn(x.y, __fmul_rn(__fmul_rn(b.y, scale), w.y));
+  x.z = __fadd_rn(x.z, __fmul_rn(__fmul_rn(b.z, scale), w.z));
+  x.w = __fadd_rn(x.w, __fmul_rn(__fmul_rn(b.w, scale), w.w));
+  return x;
+}
+
+__device__ __forceinline__ float add_squares(float4 x, float sum) {
+  return __fmaf_rn(x.w, x.w, __fmaf_rn(x.z, x.z, __fmaf_rn(x.y, x.y, __fmaf_rn(x.x, x.x, sum))));
+}
+
+// One row by a whole block of NORM_THREADS. Its bits do not depend on which kernel calls it.
+__device__ __forceinline__ void norm_row(const Norm& p, int index, __half* h, float* x_out, float* shared) {
+  const size_t row = size_t(index) * p.hidden;
+  float scale = 0;
+  if (p.branch) {
+    float sum = 0;
+#pragma unroll 4
+    for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) sum = add_squares(*reinterpret_cast<const float4*>(p.branch + row + i), sum);
+    scale = rsqrtf(block_sum(sum, shared) / float(p.hidden) + p.eps);
+  }
+  float sum = 0;
+#pragma unroll 4
+  for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) sum = add_squares(moved(p, row, i, scale), sum);
+  const float inverse = rsqrtf(block_sum(sum, shared) / float(p.hidden) + p.eps);
+#pragma unroll 4
+  for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) {
+    const float4 x = moved(p, row, i, scale), w = *reinterpret_cast<const float4*>(p.weight + i);
+    const __half2 low = __floats2half2_rn(__fmul_rn(__fmul_rn(x.x, inverse), w.x), __fmul_rn(__fmul_rn(x.y, inverse), w.y));
+    const __half2 high = __floats2half2_rn(__fmul_rn(__fmul_rn(x.z, inverse), w.z), __fmul_rn(__fmul_rn(x.w, inverse), w.w));
+    *reinterpret_cast<uint2*>(h + i) = make_uint2(half2_bits(low), half2_bits(high));
+    if (x_out) *reinterpret_cast<float4*>(x_out + row + i) = x;
+  }
+}
 
 __device__ __forceinline__ float silu(float x) { return __fdividef(x, 1.0f + __expf(-x)); }
 // tanh approximation (Hendrycks and Gimpel 2016)
@@ -50,17 +117,37 @@ __device__ __forceinline__ __half gated(float gate, float up, Epilogue epilogue)
   return __float2half_rn(fminf(fmaxf(y, -65504.0f), 65504.0f));
 }
 
-// Records of a row tile that a lane holds ahead: about 32 registers, and two where that leaves room for the accumulators.
+#ifndef PEN_AHEAD
+#define PEN_AHEAD 1
+#endif
+#ifndef PEN_BLOCKS
+#define PEN_BLOCKS 3
+#endif
+#ifndef PEN_DEPTH
+#define PEN_DEPTH 4
+#endif
+// Records of a row tile that a lane holds ahead of its products.
 __host__ __device__ constexpr int prefetch_depth(int words, int mt) {
-  return words * mt <= 8 ? 4 : words * mt <= 12 ? 3 : words * mt <= 32 ? 2 : 1;
+  return words * mt <= 8 ? PEN_DEPTH : words * mt <= 12 ? PEN_DEPTH - 1 : words * mt <= 32 ? (PEN_DEPTH > 4 ? 3 : 2) : 1;
 }
 
+// Shared memory of a block, in this order; rows of normalised input follow.
+template <int MT, int NT>
+struct LinearShared {
+  // A column's stride of 20 floats keeps the fragments' stores free of bank conflicts.
+  static constexpr int STRIDE = TILE_ROWS + 4;
+  static constexpr size_t partial = size_t(SLICES) * NT * 8 * STRIDE * 4;
+  static constexpr size_t fixed = partial + 64;
+};
+
+// Halves of a row of normalised input in shared memory: eight rows fall into different banks.
+__host__ __device__ constexpr int norm_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
+
 // One slice of MT row tiles times NT column tiles.
-template <class Format, int MT, int NT>
-__device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Matrix& w, int tile, int begin, int end, const Linear& p,
-                                               int first_token, int lane) {
+template <class Format, int MT, int NT, class Ready>
+__device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Matrix& w, int tile, int warp, int lane, Ready ready) {
   constexpr int DEPTH = prefetch_depth(Format::words, MT);
-  const int chunks = w.chunks(), tiles = w.tiles();
+  const int chunks = w.chunks(), tiles = w.tiles(), begin = slice_begin(warp, chunks), end = slice_begin(warp + 1, chunks);
   const uint8_t* rows[MT];
 #pragma unroll
   for (int m = 0; m < MT; m++) rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * chunks * Format::record_bytes;
@@ -72,12 +159,22 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
       for (int m = 0; m < MT; m++) raw[d][m].load(rows[m] + size_t(begin + d) * Format::record_bytes, lane);
     }
   }
-  wait_for_previous();
+  // Waits for the kernels before this one and gives the lane's columns of x: null where there is no token.
   const __half* x[NT];
+  ready(x);
+  uint32_t b[STEPS][NT][2];
+  const auto load_step = [&](int chunk, int s) {
 #pragma unroll
-  for (int n = 0; n < NT; n++) {
-    const int token = first_token + 8 * n + lane / 4;
-    x[n] = token < p.num_tokens ? p.x + size_t(token) * p.ldx + 2 * (lane % 4) : nullptr;
+    for (int n = 0; n < NT; n++) {
+      const __half* at = x[n] + chunk * CHUNK + 16 * s;
+      b[s][n][0] = x[n] ? *reinterpret_cast<const uint32_t*>(at) : 0;
+      b[s][n][1] = x[n] ? *reinterpret_cast<const uint32_t*>(at + 8) : 0;
+    }
+  };
+  constexpr bool AHEAD = NT == 1 && PEN_AHEAD;  // registers to spare for the next chunk's columns
+  if (AHEAD && begin < end) {
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) load_step(begin, s);
   }
   for (int base = begin; base < end; base += DEPTH) {
 #pragma unroll
@@ -86,20 +183,15 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
       if (chunk >= end) break;
 #pragma unroll
       for (int s = 0; s < STEPS; s++) {
-        uint32_t b[NT][2];
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-          const __half* at = x[n] + chunk * CHUNK + 16 * s;
-          b[n][0] = x[n] ? *reinterpret_cast<const uint32_t*>(at) : 0;
-          b[n][1] = x[n] ? *reinterpret_cast<const uint32_t*>(at + 8) : 0;
-        }
+        if (!AHEAD) load_step(chunk, s);
 #pragma unroll
         for (int m = 0; m < MT; m++) {
           uint32_t a[4];
           raw[d][m].fragment(s, a);
 #pragma unroll
-          for (int n = 0; n < NT; n++) mma(acc[m][n], a, b[n]);
+          for (int n = 0; n < NT; n++) mma(acc[m][n], a, b[s][n]);
         }
+        if (AHEAD && chunk + 1 < end) load_step(chunk + 1, s);
       }
       if (chunk + DEPTH < end) {
 #pragma unroll
@@ -109,22 +201,73 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
   }
 }
 
-// Grid: (groups of MT row tiles of all segments, groups of NT · 8 tokens).
-template <int MT, int NT>
-__global__ void __launch_bounds__(SLICES* WARP) linear_kernel(const __grid_constant__ Linear p) {
-  // A column's stride of 20 floats keeps the fragments' stores free of bank conflicts.
-  constexpr int STRIDE = TILE_ROWS + 4;
-  __shared__ float partial[SLICES][NT * 8][STRIDE];
+// Keeps a parameter in registers from here on: what a kernel reads from the constant bank after its wait costs a miss.
+template <typename T>
+__device__ __forceinline__ T held(T x) {
+  if constexpr (sizeof(T) == 8) {
+    asm volatile("" : "+l"(x));
+  } else {
+    asm volatile("" : "+r"(x));
+  }
+  return x;
+}
+
+// All rows of a layer's input, by a whole block.
+__device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
+  const int stride = norm_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
+  for (int n = 0; n < num_tokens; n++) {
+    norm_row(p, n, normed + n * stride, writes ? p.x_out : nullptr, sums);
+    for (int k = p.hidden + threadIdx.x; k < columns; k += NORM_THREADS) normed[n * stride + k] = __ushort_as_half(0);
+  }
+  __syncthreads();
+}
+
+// Grid: (groups of MT row tiles of all segments, groups of NT · 8 tokens). NORM: the input is p.norm's output.
+template <int MT, int NT, bool NORM>
+__global__ void __launch_bounds__(SLICES* WARP, NORM ? 2 : MT* NT == 1 ? PEN_BLOCKS : MT* NT == 2 ? 2 : 1) linear_kernel(const __grid_constant__ Linear p) {
+  using Shared = LinearShared<MT, NT>;
+  extern __shared__ __align__(128) uint8_t shared[];
+  auto* partial = reinterpret_cast<float(*)[NT * 8][Shared::STRIDE]>(shared);
+  auto* sums = reinterpret_cast<float*>(shared + Shared::partial);
+  auto* normed = reinterpret_cast<__half*>(shared + Shared::fixed);
   let_next_start();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int group = blockIdx.x, segment = 0;
   while (segment + 1 < p.num_segments && group >= ceil_div(p.w[segment].tiles(), MT)) group -= ceil_div(p.w[segment++].tiles(), MT);
   const Matrix& w = p.w[segment];
-  const int tile = group * MT, chunks = w.chunks(), first_token = blockIdx.y * NT * 8;
+  const int tile = group * MT, first_token = blockIdx.y * NT * 8, num_tokens = held(p.num_tokens), ldo = held(p.ldo);
+  const int rows = held(w.rows), offset = held(p.out_offset[segment]);
+  float* const out = held(p.out);
+  __half* const out16 = held(p.out16);
+  const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
+  const bool glu = epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL;
+  // What the sum is added to, requested before the products: the thread's own element of the epilogue where there is but one.
+  constexpr bool KEEPS = MT == 1 && NT == 1;
+  float kept = 0;
+  const __half* const given = held(p.x);
+  const int ldx = held(p.ldx);
+  const auto ready = [&](const __half* (&x)[NT]) {
+    const int token = threadIdx.x / TILE_ROWS, column = tile * TILE_ROWS + threadIdx.x % TILE_ROWS;
+    const bool keeps = KEEPS && epilogue == Epilogue::ADD && token < 8 && first_token + token < num_tokens && column < rows;
+    const float* keep_at = out + size_t(first_token + token) * ldo + offset + column;
+    const __half* source = given;
+    int stride = ldx;
+    wait_for_previous();
+    if (keeps) kept = *keep_at;
+    if constexpr (NORM) {
+      source = normed;
+      stride = norm_stride(w.cols);
+      norm_rows(p.norm, num_tokens, normed, blockIdx.x == 0, sums);
+    }
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      const int token = first_token + 8 * n + lane / 4;
+      x[n] = token < num_tokens ? source + size_t(token) * stride + 2 * (lane % 4) : nullptr;
+    }
+  };
   float acc[MT][NT][4] = {};
-  with_format(w.format, [&](auto format) {
-    multiply_slice<decltype(format), MT, NT>(acc, w, tile, slice_begin(warp, chunks), slice_begin(warp + 1, chunks), p, first_token, lane);
-  });
+  with_format(w.format, [&](auto format) { multiply_slice<decltype(format), MT, NT>(acc, w, tile, warp, lane, ready); });
+  const int log_rows = glu ? 3 : 4;  // of a tile's outputs
 #pragma unroll
   for (int m = 0; m < MT; m++) {
     if (m > 0) __syncthreads();
@@ -137,26 +280,24 @@ __global__ void __launch_bounds__(SLICES* WARP) linear_kernel(const __grid_const
       partial[warp][token + 1][row + 8] = acc[m][n][3];
     }
     __syncthreads();
-    const bool glu = p.epilogue == Epilogue::SILU_MUL || p.epilogue == Epilogue::GELU_MUL;
-    const int per_token = glu ? 8 : TILE_ROWS;
-    for (int i = threadIdx.x; i < NT * 8 * per_token; i += SLICES * WARP) {
-      const int token = i / per_token, row = i % per_token;
-      if (first_token + token >= p.num_tokens) continue;
+    for (int i = threadIdx.x; i < NT * 8 << log_rows; i += SLICES * WARP) {
+      const int token = i >> log_rows, row = i & ((1 << log_rows) - 1);
+      if (first_token + token >= num_tokens) continue;
       const auto sum = [&](int r) {
         float total = 0;
 #pragma unroll
         for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][token][r]);
         return total;
       };
-      const size_t out = size_t(first_token + token) * p.ldo + p.out_offset[segment];
+      const size_t at = size_t(first_token + token) * ldo + offset;
       if (glu) {
         const int column = (tile + m) * 8 + row;
-        if (2 * column < w.rows) p.out16[out + column] = gated(sum(row), sum(row + 8), p.epilogue);
+        if (2 * column < rows) out16[at + column] = gated(sum(row), sum(row + 8), epilogue);
       } else {
         const int column = (tile + m) * TILE_ROWS + row;
-        if (column >= w.rows) continue;
-        float& y = p.out[out + column];
-        y = p.epilogue == Epilogue::ADD ? __fadd_rn(y, sum(row)) : sum(row);
+        if (column >= rows) continue;
+        float& y = out[at + column];
+        y = epilogue == Epilogue::ADD ? __fadd_rn(KEEPS ? kept : y, sum(row)) : sum(row);
       }
     }
   }

@@ -25,9 +25,6 @@ template <int PENDING>
 __device__ __forceinline__ void warpgroup_wait() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(PENDING) : "memory");
 }
-// Shared-memory writes of ordinary instructions become visible to the tensor cores' reads.
-__device__ __forceinline__ void fence_async_proxy() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
-
 // Descriptor of a [tokens][64] tile of halves, K-major, 128-byte swizzle: eight rows are 1024 bytes apart.
 __device__ __forceinline__ uint64_t tile_descriptor(const void* shared) {
   const uint64_t address = __cvta_generic_to_shared(shared);
@@ -56,21 +53,6 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[16][4], const uint32
 #pragma unroll
   for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], b + 2 * s, fresh && s == 0);
   warpgroup_commit();
-}
-
-// Barriers in shared memory whose phase flips when all have arrived.
-__device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
-  asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(uint32_t(__cvta_generic_to_shared(barrier))), "r"(arrivals) : "memory");
-}
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(uint32_t(__cvta_generic_to_shared(barrier))) : "memory");
-}
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
-  asm volatile(
-      "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra end;\nbra wait;\nend:\n}\n" ::"r"(
-          uint32_t(__cvta_generic_to_shared(barrier))),
-      "r"(phase)
-      : "memory");
 }
 
 struct Ring {

@@ -47,54 +47,13 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_kernel(const __grid_constan
   });
 }
 
-// The same sum on every thread of the block: lanes, then warps, each in one order.
-__device__ __forceinline__ float block_sum(float x, float* shared) {
-  x = warp_sum(x);
-  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
-  __syncthreads();
-  float total = 0;
-#pragma unroll
-  for (int w = 0; w < ROW_THREADS / WARP; w++) total = __fadd_rn(total, shared[w]);
-  __syncthreads();
-  return total;
-}
-
-// h = norm(x) · weight, in float16 for a linear layer. With `branch`: x += norm(branch) · branch_weight first (architectures that
-// normalise a branch's output).
-struct Norm {
-  float* x;             // [rows, hidden]
-  const float* branch;  // [rows, hidden] or null
-  const float* branch_weight;
-  const float* weight;  // [hidden]; null: no second norm, h is not written
-  __half* h;            // [num_rows, ldh]
-  const int32_t* gather;  // [num_rows] which row of x; null: all in order; negative: none
-  int num_rows, hidden, ldh;
-  float eps;
-};
-
-__device__ __forceinline__ float inverse_rms(const float* row, int hidden, float eps, float* shared) {
-  float sum = 0;
-  for (int i = threadIdx.x; i < hidden; i += ROW_THREADS) sum = __fmaf_rn(row[i], row[i], sum);
-  return rsqrtf(block_sum(sum, shared) / float(hidden) + eps);
-}
-
-__global__ void __launch_bounds__(ROW_THREADS) norm_kernel(const __grid_constant__ Norm p) {
-  __shared__ float shared[ROW_THREADS / WARP];
+// Rows of `norm`, one a block; `gather` names the row of each block (negative: none), or is null.
+__global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constant__ Norm p, const int32_t* gather, __half* h, int ldh) {
+  __shared__ float shared[NORM_THREADS / WARP];
   let_next_start();
   wait_for_previous();
-  const int row = p.gather ? p.gather[blockIdx.x] : int(blockIdx.x);
-  if (row < 0) return;
-  float* x = p.x + size_t(row) * p.hidden;
-  if (p.branch) {
-    const float* branch = p.branch + size_t(row) * p.hidden;
-    const float scale = inverse_rms(branch, p.hidden, p.eps, shared);
-    for (int i = threadIdx.x; i < p.hidden; i += ROW_THREADS) x[i] = __fadd_rn(x[i], __fmul_rn(__fmul_rn(branch[i], scale), p.branch_weight[i]));
-  }
-  if (!p.weight) return;
-  // each thread reads back only what it wrote itself
-  const float scale = inverse_rms(x, p.hidden, p.eps, shared);
-  __half* h = p.h + size_t(blockIdx.x) * p.ldh;
-  for (int i = threadIdx.x; i < p.hidden; i += ROW_THREADS) h[i] = __float2half_rn(__fmul_rn(__fmul_rn(x[i], scale), p.weight[i]));
+  const int row = gather ? gather[blockIdx.x] : int(blockIdx.x);
+  if (row >= 0) norm_row(p, row, h + size_t(blockIdx.x) * ldh, p.x_out, shared);
 }
 
 // h = activation(gate) · up where the two are separate matrices: gate_up [num_tokens, 2 ffn].

@@ -38,7 +38,6 @@ __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {
     }
   }
 }
-
 // Bit fields of one register of codes: its two codes sit at bits `shift` and `shift + 16` of a word.
 __device__ __forceinline__ uint32_t shift_by(uint32_t x, int shift) { return shift >= 0 ? x >> shift : x << -shift; }
 
@@ -151,7 +150,9 @@ struct FormatH16 {
 
   struct Raw {
     uint32_t w[16];
-    __device__ __forceinline__ void load(const uint8_t* record, int lane) { load_words(w, record + lane * 16); }
+    __device__ __forceinline__ void load(const uint8_t* record, int lane) {
+      load_words(w, record + lane * 16);
+    }
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
 #pragma unroll
       for (int i = 0; i < 4; i++) a[i] = w[4 * s + i];

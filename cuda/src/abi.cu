@@ -140,6 +140,7 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
     require(ctx && desc && out && desc->layers && desc->rope_tables);
     use(*ctx);
     if (desc->head_dim > 256 || desc->head_dim % 8 != 0) throw StatusError(PEN_UNSUPPORTED, "heads of " + std::to_string(desc->head_dim) + " elements");
+    if (desc->hidden_dim % 4 != 0) throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(desc->hidden_dim));
     *out = new pen_model(*ctx, *desc);
   });
 }

@@ -84,8 +84,15 @@ void check_shape(const Attention& args) {
   if (args.out_stride % 2 != 0) throw CudaError(cudaErrorInvalidValue, "attention: stride of the output");
 }
 
+void check_heads(const QkvFinish& args) {
+  const int head_dim = args.kv.head_dim;
+  if (head_dim % 2 != 0 || head_dim > 2 * WARP * QKV_PAIRS || args.rope_dim % 2 != 0 || args.rope_dim > head_dim) {
+    throw CudaError(cudaErrorInvalidValue, "qkv_finish: head size");
+  }
+}
+
 template <int D>
-void decode(const Launch& launch, const Attention& args, const StepView& step) {
+void decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = DecodeShared<D>;
   const Device& device = current_device();
   const int group = args.num_heads / args.kv.num_kv_heads;
@@ -114,7 +121,7 @@ void decode(const Launch& launch, const Attention& args, const StepView& step) {
   }
   allow_shared<attention_decode_kernel<D>>(device);
   launch(attention_decode_kernel<D>, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * warps, fixed + warps * each,
-         args, step, plan);
+         args, step, plan, fresh ? *fresh : QkvFinish{});
   if (plan.max_tiles > plan.direct_tiles) {
     const dim3 threads(static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)));
     launch(attention_merge_kernel, dim3(step.num_seqs, args.num_heads), threads, 0, args, step, plan);
@@ -141,10 +148,7 @@ void prefill(const Launch& launch, const Attention& args, const StepView& step) 
 
 void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step) {
   if (step.num_tokens == 0) return;
-  const int head_dim = args.kv.head_dim;
-  if (head_dim % 2 != 0 || head_dim > 2 * WARP * QKV_PAIRS || args.rope_dim % 2 != 0 || args.rope_dim > head_dim) {
-    throw CudaError(cudaErrorInvalidValue, "qkv_finish: head size");
-  }
+  check_heads(args);
   const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
   launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step);
 }
@@ -159,10 +163,11 @@ size_t attention_workspace(int num_seqs, int num_heads, int num_kv_heads, int he
   return tiles <= 2 ? 0 : std::min(partial_bytes(seqs, num_heads, head_dim, tiles), MAX_WORKSPACE);
 }
 
-void attention_decode(const Launch& launch, const Attention& args, const StepView& step) {
+void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   if (step.num_seqs == 0) return;
   check_shape(args);
-  with_head_dim(args.kv.head_dim, [&](auto d) { decode<decltype(d)::value>(launch, args, step); });
+  if (fresh) check_heads(*fresh);
+  with_head_dim(args.kv.head_dim, [&](auto d) { decode<decltype(d)::value>(launch, args, step, fresh); });
 }
 
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step) {

@@ -12,12 +12,26 @@ struct Pass {
   const Step& step;
   Launch launch;
   int tokens;
+  float* x;  // the residual stream
 
-  void norm(const float* branch_weight, const float* weight, __half* h, const int32_t* gather, int rows) const {
+  // The residual stream after this norm: where a branch is added to it, the other of its two buffers.
+  Norm norm(const float* branch_weight, const float* weight) {
     const Scratch& s = m.scratch;
-    const Norm args{s.x.as<float>(), branch_weight ? s.branch.as<float>() : nullptr, branch_weight, weight, h, gather, rows,
-                    int(m.desc.hidden_dim), s.ld_hidden, m.desc.norm_eps};
-    launch(norm_kernel, dim3(rows), dim3(ROW_THREADS), 0, args);
+    Norm args{x, branch_weight ? s.branch.as<float>() : nullptr, branch_weight, nullptr, weight, int(m.desc.hidden_dim), m.desc.norm_eps};
+    if (branch_weight) {
+      x = x == s.x.as<float>() ? s.x_other.as<float>() : s.x.as<float>();
+      args.x_out = x;
+    }
+    return args;
+  }
+
+  // The input of a linear layer: computed by the layer itself for few rows, else by a kernel in front of it.
+  void normalise(Linear& args, const Norm& norm) const {
+    if (takes_norm(args.num_tokens, norm.hidden)) {
+      args.norm = norm;
+    } else {
+      launch(norm_kernel, dim3(args.num_tokens), dim3(NORM_THREADS), 0, norm, nullptr, m.scratch.h.as<__half>(), m.scratch.ld_hidden);
+    }
   }
 
   Linear product(const Matrix& w, const __half* x, int ldx, Epilogue epilogue, float* out, int ldo) const {
@@ -33,7 +47,7 @@ struct Pass {
     return args;
   }
 
-  void attention(int index, const Layer& l) const {
+  void attention(int index, const Layer& l, const Norm& norm) {
     const Scratch& s = m.scratch;
     const pen_model_desc& d = m.desc;
     const int heads = d.num_heads * d.head_dim, kv_dim = d.num_kv_heads * d.head_dim;
@@ -43,39 +57,41 @@ struct Pass {
     qkv.out_offset[1] = heads;
     qkv.out_offset[2] = heads + kv_dim;
     qkv.num_segments = 3;
+    normalise(qkv, norm);
     linear(launch, qkv);
     const float* rope = m.ropes.as<float>() + size_t(l.rope) * d.max_positions * d.rope_dim;
     const KvView pages = kv.layer(index);
-    qkv_finish(launch,
-               QkvFinish{s.qkv.as<float>(), l.q_bias, l.k_bias, l.v_bias, l.q_norm, l.k_norm, d.norm_eps, rope, int(d.rope_dim),
-                         d.rope_pairs == 1, int(d.num_heads), s.q.as<__half>(), pages},
-               step.view);
+    const QkvFinish fresh{s.qkv.as<float>(), l.q_bias, l.k_bias, l.v_bias, l.q_norm, l.k_norm, d.norm_eps, rope, int(d.rope_dim),
+                          d.rope_pairs == 1, int(d.num_heads), s.q.as<__half>(), pages};
+    if (step.has_prefill) qkv_finish(launch, fresh, step.view);
     const Attention args{s.q.as<__half>(),  pages,    s.attn.as<__half>(),        s.ld_attn,         int(d.num_heads),
                          d.attn_scale,      l.window, s.attention.as<float>(),    s.attention.size()};
-    attention_decode(launch, args, step.view);
+    attention_decode(launch, args, step.view, step.has_prefill ? nullptr : &fresh);
     if (step.has_prefill) attention_prefill(launch, args, step.view);
     branch(l.attn_output, s.attn.as<__half>(), s.ld_attn, l.post_attn_norm);
   }
 
   // x += W · in, or the branch alone where it is normalised before it is added.
   void branch(const Matrix& w, const __half* in, int ld, const float* post_norm) const {
-    float* out = post_norm ? m.scratch.branch.as<float>() : m.scratch.x.as<float>();
+    float* out = post_norm ? m.scratch.branch.as<float>() : x;
     linear(launch, product(w, in, ld, post_norm ? Epilogue::STORE : Epilogue::ADD, out, m.desc.hidden_dim));
   }
 
-  void feed_forward(const Layer& l) const {
+  void feed_forward(const Layer& l, const Norm& norm) {
     const Scratch& s = m.scratch;
     const int ffn = m.desc.ffn_dim;
     const Epilogue gate = m.desc.activation == 0 ? Epilogue::SILU_MUL : Epilogue::GELU_MUL;
     if (l.fused_glu) {
       Linear args = product(l.gate_up, s.h.as<__half>(), s.ld_hidden, gate, nullptr, s.ld_ffn);
       args.out16 = s.ffn.as<__half>();
+      normalise(args, norm);
       linear(launch, args);
     } else {
       Linear args = product(l.gate, s.h.as<__half>(), s.ld_hidden, Epilogue::STORE, s.gate_up.as<float>(), 2 * ffn);
       args.w[1] = l.up;
       args.out_offset[1] = ffn;
       args.num_segments = 2;
+      normalise(args, norm);
       linear(launch, args);
       launch(glu_kernel, dim3(ceil_div(ffn, ROW_THREADS), tokens), dim3(ROW_THREADS), 0, s.gate_up.as<float>(), s.ffn.as<__half>(), ffn,
              s.ld_ffn, gate);
@@ -88,22 +104,26 @@ struct Pass {
 
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   const Scratch& s = m.scratch;
-  const Pass pass{m, kv, step, Launch{m.stream.handle, m.overlap}, step.view.num_tokens};
-  const Embed embed{m.token_embd, step.inputs, m.sampler.last, s.x.as<float>(), pass.tokens, m.desc.embedding_scale};
+  Pass pass{m, kv, step, Launch{m.stream.handle, m.overlap}, step.view.num_tokens, s.x.as<float>()};
+  const Embed embed{m.token_embd, step.inputs, m.sampler.last, pass.x, pass.tokens, m.desc.embedding_scale};
   pass.launch(embed_kernel, dim3(ceil_div(m.token_embd.chunks() * 4, ROW_THREADS), pass.tokens), dim3(ROW_THREADS), 0, embed);
   const float* pending = nullptr;  // the norm of a branch that x has not received yet
   for (size_t i = 0; i < m.layers.size(); i++) {
     const Layer& l = m.layers[i];
-    pass.norm(pending, l.attn_norm, s.h.as<__half>(), nullptr, pass.tokens);
-    pass.attention(int(i), l);
-    pass.norm(l.post_attn_norm, l.ffn_norm, s.h.as<__half>(), nullptr, pass.tokens);
-    pass.feed_forward(l);
+    pass.attention(int(i), l, pass.norm(pending, l.attn_norm));
+    pass.feed_forward(l, pass.norm(l.post_attn_norm, l.ffn_norm));
     pending = l.post_ffn_norm;
   }
   if (step.num_rows == 0) return;
-  pass.norm(pending, m.output_norm, s.last.as<__half>(), step.gather, step.num_rows);
   Linear head = pass.product(m.output, s.last.as<__half>(), s.ld_hidden, Epilogue::STORE, s.logits.as<float>(), m.desc.vocab_size);
   head.num_tokens = step.num_rows;
+  Norm last = pass.norm(pending, m.output_norm);
+  last.x_out = nullptr;
+  if (!step.gather && takes_norm(step.num_rows, last.hidden)) {
+    head.norm = last;
+  } else {
+    pass.launch(norm_kernel, dim3(step.num_rows), dim3(NORM_THREADS), 0, last, step.gather, s.last.as<__half>(), s.ld_hidden);
+  }
   linear(pass.launch, head);
 }
 

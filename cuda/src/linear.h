@@ -16,6 +16,8 @@ struct QuantRow {
 const QuantRow* quant_row(uint32_t id);
 
 void repack(const Launch& launch, uint32_t type, const Repack& args);
+// May `norm` be computed within linear()? Where few rows make that cheaper than a kernel of its own.
+bool takes_norm(int num_tokens, int cols);
 // `num_tokens` may be anything; the kernel is chosen by it, the bits of a row are not.
 void linear(const Launch& launch, const Linear& args);
 

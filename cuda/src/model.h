@@ -24,7 +24,7 @@ struct Layer {
 
 // Activations of the largest step. Columns of float16 rows past a matrix's own stay zero.
 struct Scratch {
-  Buffer x, branch, qkv, gate_up;           // float32
+  Buffer x, x_other, branch, qkv, gate_up;  // float32
   Buffer h, q, attn, ffn, last;             // float16
   Buffer logits, attention, sampler;
   int ld_hidden = 0, ld_attn = 0, ld_ffn = 0;

@@ -55,8 +55,9 @@ struct Attention {
 };
 // Bytes that a step with these bounds needs.
 size_t attention_workspace(int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);
-// Sequences with one row, parallel over the context.
-void attention_decode(const Launch& launch, const Attention& args, const StepView& step);
+// Sequences with one row, parallel over the context. `fresh`: the rows' Q, K and V are not finished yet, and are finished on the way
+// (null: qkv_finish has run).
+void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh = nullptr);
 // Sequences with more than one row. Both give a row the same bits.
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step);
 

@@ -191,7 +191,7 @@ size_t scratch_bytes(const pen_model_desc& d) {
   const Sizes z(d);
   bool separate = false;
   for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu;
-  return z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
+  return 2 * z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
          z.lists + z.counts + ATTENTION_WORKSPACE;
 }
 
@@ -201,6 +201,7 @@ void make_scratch(pen_model& m) {
   Scratch& s = m.scratch;
   const bool separate = std::any_of(m.layers.begin(), m.layers.end(), [](const Layer& l) { return !l.fused_glu; });
   s.x = Buffer(m.ctx, z.x, true);
+  s.x_other = Buffer(m.ctx, z.x, true);
   s.branch = Buffer(m.ctx, z.branch, true);
   s.qkv = Buffer(m.ctx, z.qkv, true);
   s.gate_up = Buffer(m.ctx, separate ? z.gate_up : 0, true);
