@@ -1,5 +1,6 @@
 // Steps: metadata up, kernels (as a captured graph for decode steps), sampled ids down. Up to two are in flight: each has its own
-// pinned buffers, and the device's are safe because the stream runs in order.
+// pinned buffers, and the device's are safe because the stream runs in order. Masks are part of every graph, since a row without one
+// costs nothing; log-probabilities are a kernel of their own behind the graph, so that steps without them do not pay.
 #include <algorithm>
 #include <cstring>
 
