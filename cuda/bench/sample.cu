@@ -212,6 +212,14 @@ std::vector<Settings> all_settings(int vocab, std::mt19937& rng) {
     s.p.min_tokens = uint32_t(s.generated.size()) + 2;  // ends within the test
     all.push_back(s);
   }
+  // Logits that overflow: the likeliest there can be, but no broken row.
+  for (int base : {0, 1}) {
+    Settings s = all[base];
+    s.name += " + tiny repetition penalty";
+    s.p.repetition_penalty = 1e-37f;
+    for (int i = 0; i < 20; i++) s.prompt.push_back(any_id());
+    all.push_back(s);
+  }
   return all;
 }
 
@@ -240,6 +248,9 @@ void fill(float* x, int vocab, int shape, std::mt19937& rng) {
 
 // --- checks ---
 
+// The same bits; any NaN is as good as another.
+bool same_bits(float a, float b) { return float_to_bits(a) == float_to_bits(b) || (std::isnan(a) && std::isnan(b)); }
+
 void check_logprobs(const float* x, int vocab, int asked, int sampled, const float* out, const int32_t* ids, const std::string& what) {
   if (asked < 0) {
     bool untouched = true;
@@ -250,7 +261,10 @@ void check_logprobs(const float* x, int vocab, int asked, int sampled, const flo
   if (sampled < 0) return;
   double max = -INFINITY, sum = 0.0;
   for (int i = 0; i < vocab; i++) max = std::max(max, double(x[i]));
-  if (!std::isfinite(max)) return;  // a +inf that was forbidden: there is no distribution
+  if (!std::isfinite(max)) {  // a +inf that was forbidden: there is no distribution
+    EXPECT(std::isnan(out[0]), "%s: logprob of the sampled id %d: %g where there is none", what.c_str(), sampled, out[0]);
+    return;
+  }
   for (int i = 0; i < vocab; i++) sum += exp(double(x[i]) - max);
   const double norm = max + log(sum);
   const auto near = [&](float got, double due) {
@@ -366,9 +380,9 @@ void compare(int vocab, bool quick) {
       memcpy(&reversed.logits[size_t(i) * vocab], &rows.logits[size_t(n - 1 - i) * vocab], size_t(vocab) * 4);
     }
     const auto same = [&](const Results& got, int at, int i, const char* how) {
+      const float* logprobs = &got.logprobs[size_t(at) * (1 + MAX_LOGPROBS)];
       EXPECT(got.sampled[at] == first.sampled[i] &&
-                 memcmp(&got.logprobs[size_t(at) * (1 + MAX_LOGPROBS)], &first.logprobs[size_t(i) * (1 + MAX_LOGPROBS)],
-                        4 + 4 * MAX_LOGPROBS) == 0 &&
+                 std::equal(logprobs, logprobs + 1 + MAX_LOGPROBS, &first.logprobs[size_t(i) * (1 + MAX_LOGPROBS)], same_bits) &&
                  memcmp(&got.ids[size_t(at) * MAX_LOGPROBS], &first.ids[size_t(i) * MAX_LOGPROBS], 4 * MAX_LOGPROBS) == 0,
              "%s: not the same %s: %d and %d", names[i].c_str(), how, got.sampled[at], first.sampled[i]);
     };

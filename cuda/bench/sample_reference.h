@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -80,7 +81,10 @@ struct Reference {
     const uint32_t vocab = uint32_t(x.size());
     for (const auto& [id, count] : counts) {
       if (id >= vocab) continue;
-      if (p.repetition_penalty != 1.0f) x[id] = x[id] > 0.0f ? x[id] / p.repetition_penalty : x[id] * p.repetition_penalty;
+      if (p.repetition_penalty != 1.0f && std::isfinite(x[id])) {
+        const float penalised = x[id] > 0.0f ? x[id] / p.repetition_penalty : x[id] * p.repetition_penalty;
+        x[id] = std::min(std::max(penalised, -FLT_MAX), FLT_MAX);
+      }
       if (count > 0) {
         const float scaled = p.frequency_penalty * float(count);
         x[id] -= p.presence_penalty + scaled;
@@ -124,8 +128,7 @@ struct Reference {
     for (uint32_t id = 0; id < vocab; id++) order[id] = id;
     if (top_k) {
       std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
-        const bool na = std::signbit(x[a]), nb = std::signbit(x[b]);  // a total order: -0 below +0
-        return x[a] != x[b] ? x[a] > x[b] : na != nb ? nb : a < b;
+        return x[a] != x[b] ? x[a] > x[b] : a < b;  // -0 equals +0
       });
       order.resize(p.top_k);
       std::sort(order.begin(), order.end());

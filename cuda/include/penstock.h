@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 1u
+#define PEN_ABI_VERSION 2u
 
 typedef enum {
   PEN_OK = 0,
@@ -112,8 +112,13 @@ typedef struct {
   const uint32_t* slots;          // [num_seqs]
   const uint8_t* sample;          // [num_seqs]
   const pen_slot_init* init;      // [num_init]
+  uint32_t num_masks;             // at most max_slots
+  const uint32_t* masks;          // [num_masks, ceil(vocab / 32)] a bit an id, from the lowest of each word: 0 forbids it
+  const int32_t* mask_of;         // [num_seqs] row of masks, or -1; null: nothing is forbidden
+  const int32_t* num_logprobs;    // [num_seqs] likeliest ids to tell of beside the sampled one, or -1: no log-probabilities; null: none
 } pen_batch;
 
+#define PEN_MAX_LOGPROBS 20
 #define PEN_SAMPLED_NONE (-1)
 #define PEN_SAMPLED_NOT_FINITE (-2)
 
@@ -122,6 +127,9 @@ typedef struct {
   uint32_t num_seqs;    // in: of that step
   int32_t* sampled;     // [num_seqs] out: an id, or one of the values above
   float* logits;        // [num_seqs, vocab] out, raw; rows of those that did not sample stay as they are; null: not asked
+  float* logprobs;      // [num_seqs, 1 + PEN_MAX_LOGPROBS] out, of the raw logits: the sampled id's, then the likeliest in descending
+                        // order; rows of those that did not ask stay as they are, NaN where there is no distribution; null: not asked
+  int32_t* logprob_ids;  // [num_seqs, PEN_MAX_LOGPROBS] out: ids of the likeliest, -1 past the vocabulary; null with logprobs
 } pen_output;
 
 uint32_t pen_abi_version(void);

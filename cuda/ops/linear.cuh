@@ -117,18 +117,9 @@ __device__ __forceinline__ __half gated(float gate, float up, Epilogue epilogue)
   return __float2half_rn(fminf(fmaxf(y, -65504.0f), 65504.0f));
 }
 
-#ifndef PEN_AHEAD
-#define PEN_AHEAD 1
-#endif
-#ifndef PEN_BLOCKS
-#define PEN_BLOCKS 3
-#endif
-#ifndef PEN_DEPTH
-#define PEN_DEPTH 4
-#endif
 // Records of a row tile that a lane holds ahead of its products.
 __host__ __device__ constexpr int prefetch_depth(int words, int mt) {
-  return words * mt <= 8 ? PEN_DEPTH : words * mt <= 12 ? PEN_DEPTH - 1 : words * mt <= 32 ? (PEN_DEPTH > 4 ? 3 : 2) : 1;
+  return words * mt <= 8 ? 4 : words * mt <= 12 ? 3 : words * mt <= 32 ? 2 : 1;
 }
 
 // Shared memory of a block, in this order; rows of normalised input follow.
@@ -162,20 +153,6 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
   // Waits for the kernels before this one and gives the lane's columns of x: null where there is no token.
   const __half* x[NT];
   ready(x);
-  uint32_t b[STEPS][NT][2];
-  const auto load_step = [&](int chunk, int s) {
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-      const __half* at = x[n] + chunk * CHUNK + 16 * s;
-      b[s][n][0] = x[n] ? *reinterpret_cast<const uint32_t*>(at) : 0;
-      b[s][n][1] = x[n] ? *reinterpret_cast<const uint32_t*>(at + 8) : 0;
-    }
-  };
-  constexpr bool AHEAD = NT == 1 && PEN_AHEAD;  // registers to spare for the next chunk's columns
-  if (AHEAD && begin < end) {
-#pragma unroll
-    for (int s = 0; s < STEPS; s++) load_step(begin, s);
-  }
   for (int base = begin; base < end; base += DEPTH) {
 #pragma unroll
     for (int d = 0; d < DEPTH; d++) {
@@ -183,15 +160,20 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
       if (chunk >= end) break;
 #pragma unroll
       for (int s = 0; s < STEPS; s++) {
-        if (!AHEAD) load_step(chunk, s);
+        uint32_t b[NT][2];
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+          const __half* at = x[n] + chunk * CHUNK + 16 * s;
+          b[n][0] = x[n] ? *reinterpret_cast<const uint32_t*>(at) : 0;
+          b[n][1] = x[n] ? *reinterpret_cast<const uint32_t*>(at + 8) : 0;
+        }
 #pragma unroll
         for (int m = 0; m < MT; m++) {
           uint32_t a[4];
           raw[d][m].fragment(s, a);
 #pragma unroll
-          for (int n = 0; n < NT; n++) mma(acc[m][n], a, b[s][n]);
+          for (int n = 0; n < NT; n++) mma(acc[m][n], a, b[n]);
         }
-        if (AHEAD && chunk + 1 < end) load_step(chunk + 1, s);
       }
       if (chunk + DEPTH < end) {
 #pragma unroll
@@ -224,7 +206,7 @@ __device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half*
 
 // Grid: (groups of MT row tiles of all segments, groups of NT · 8 tokens). NORM: the input is p.norm's output.
 template <int MT, int NT, bool NORM>
-__global__ void __launch_bounds__(SLICES* WARP, NORM ? 2 : MT* NT == 1 ? PEN_BLOCKS : MT* NT == 2 ? 2 : 1) linear_kernel(const __grid_constant__ Linear p) {
+__global__ void __launch_bounds__(SLICES* WARP, NORM || MT * NT == 2 ? 2 : MT* NT == 1 ? 3 : 1) linear_kernel(const __grid_constant__ Linear p) {
   using Shared = LinearShared<MT, NT>;
   extern __shared__ __align__(128) uint8_t shared[];
   auto* partial = reinterpret_cast<float(*)[NT * 8][Shared::STRIDE]>(shared);

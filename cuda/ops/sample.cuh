@@ -4,6 +4,8 @@
 // then the grammar's mask. A NaN stays a NaN whatever forbids its id: the row is broken.
 #pragma once
 
+#include <cfloat>
+
 #include "../src/ops.h"
 #include "philox.cuh"
 #include "select.cuh"
@@ -51,8 +53,10 @@ struct Row {
                                                    const float* biases, bool suppressing) {
     const uint32_t count = word & COUNT_BITS;
     const float repetition = p->repetition_penalty;
-    if (repetition != 1.0f && (word & (SEEN_IN_PROMPT | COUNT_BITS)) != 0) {
+    if (repetition != 1.0f && (word & (SEEN_IN_PROMPT | COUNT_BITS)) != 0 && fabsf(x) < INFINITY) {
       x = x > 0.0f ? __fdiv_rn(x, repetition) : __fmul_rn(x, repetition);
+      // A tiny penalty overflows: that is a very likely id, not a broken row.
+      x = fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
     }
     if (count > 0) x = __fsub_rn(x, __fadd_rn(p->presence_penalty, __fmul_rn(p->frequency_penalty, __uint2float_rn(count))));
     if (word & BIASED) {
@@ -83,9 +87,9 @@ __device__ __forceinline__ Row make_row(const SamplerState& state, const Sample&
   return r;
 }
 
-// A logit and its id as one number: the largest is the largest logit with the lowest id. -0 equals +0.
+// A logit and its id as one number: the largest is the largest logit with the lowest id.
 __device__ __forceinline__ uint64_t best_key(float x, int id) {
-  return uint64_t(order_key(__fadd_rn(x, 0.0f))) << 32 | uint32_t(~uint32_t(id));
+  return uint64_t(order_key(x)) << 32 | uint32_t(~uint32_t(id));
 }
 __device__ __forceinline__ int best_id(uint64_t key) { return int(~uint32_t(key)); }
 __device__ __forceinline__ float best_value(uint64_t key) { return key_value(uint32_t(key >> 32)); }

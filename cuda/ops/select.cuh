@@ -33,9 +33,9 @@ struct SelectShared {
 
 // --- keys ---
 
-// Unsigned integers in the order of floats (-0 below +0).
+// Unsigned integers in the order of floats. -0 equals +0: adding +0 makes the one of the other.
 __device__ __forceinline__ uint32_t order_key(float x) {
-  const uint32_t bits = __float_as_uint(x);
+  const uint32_t bits = __float_as_uint(__fadd_rn(x, 0.0f));
   return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 __device__ __forceinline__ float key_value(uint32_t key) {

@@ -127,16 +127,34 @@ void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   linear(pass.launch, head);
 }
 
-void sample_step(pen_model& m, const Step& step) {
-  if (step.num_rows == 0) return;
+namespace {
+
+Sample sampling(pen_model& m, const Step& step) {
   Sample args{};
   args.logits = m.scratch.logits.as<float>();
   args.num_rows = step.num_rows;
   args.slots = step.slots;
+  args.masks = m.masks.as<uint32_t>();
+  args.mask_of = step.mask_of;
   args.sampled = m.sampled.as<int32_t>();
   args.workspace = m.scratch.sampler.as<void>();
   args.workspace_bytes = m.scratch.sampler.size();
-  sample(Launch{m.stream.handle, m.overlap}, m.sampler, args);
+  return args;
+}
+
+}  // namespace
+
+void sample_step(pen_model& m, const Step& step) {
+  if (step.num_rows > 0) sample(Launch{m.stream.handle, m.overlap}, m.sampler, sampling(m, step));
+}
+
+void logprobs_step(pen_model& m, const Step& step) {
+  Sample args = sampling(m, step);
+  args.num_logprobs = step.num_logprobs;
+  args.logprobs = m.logprobs.as<float>();
+  args.logprob_ids = m.logprob_ids.as<int32_t>();
+  // It may follow a graph: not a programmatic dependent of it.
+  sample_logprobs(Launch{m.stream.handle}, m.sampler, args);
 }
 
 }  // namespace pen

@@ -33,7 +33,7 @@ struct Scratch {
 // Places in a step's metadata, which travels as one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks;
-  size_t inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, block_tables, size;
+  size_t inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
 };
 
@@ -42,7 +42,9 @@ struct InFlight {
   uint64_t step = 0;
   std::vector<int32_t> row_of;  // [num_seqs] its row among the sampled ones, or -1
   std::vector<float> logits;    // [rows, vocab] where wanted
+  std::vector<int32_t> num_logprobs;  // [num_seqs] as asked; empty: nobody asked
   Pinned meta, sampled;
+  Pinned masks, logprobs, logprob_ids;
   Event done;
   bool pending = false;
 };
@@ -94,6 +96,7 @@ struct pen_model {
   std::vector<pen::Buffer> sampler_buffers;
   pen::Buffer init_lists;  // prompts, biases … of a slot on their way into the sampler's state
   pen::Buffer meta, sampled;
+  pen::Buffer masks, logprobs, logprob_ids;
   pen::Stream stream;
   pen::InFlight ring[3];
   uint64_t steps = 0;
@@ -113,11 +116,14 @@ struct Step {
   const int32_t* inputs;  // [num_tokens]
   const int32_t* slots;   // [num_rows]
   const int32_t* gather;  // [num_rows] or null: every row samples
+  const int32_t* mask_of;  // [num_rows]
+  const int32_t* num_logprobs;  // [num_rows]
   int num_rows;
   bool has_prefill;
 };
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
 void sample_step(pen_model& model, const Step& step);
+void logprobs_step(pen_model& model, const Step& step);  // after sample_step
 
 // step.cu
 uint64_t submit(pen_model& model, pen_kv& kv, const pen_batch& batch);

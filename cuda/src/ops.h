@@ -87,7 +87,7 @@ void sampler_reset(const Launch& launch, const SamplerState& state, uint32_t slo
                    uint32_t num_prompt, const uint32_t* generated, uint32_t num_generated, const uint32_t* bias_ids, const float* biases,
                    const uint32_t* suppressed);
 struct Sample {
-  float* logits;  // [num_rows, vocab]; destroyed
+  const float* logits;  // [num_rows, vocab]
   int num_rows;
   const int32_t* slots;    // [num_rows] device; -1: no row here (padding)
   const uint32_t* masks;   // null, or [num_masks, ceil(vocab / 32)]: bit 0 forbids the id
@@ -101,5 +101,7 @@ struct Sample {
 };
 size_t sampler_workspace(int num_rows, int vocab);
 void sample(const Launch& launch, const SamplerState& state, const Sample& args);
+// The log-probabilities alone, of the same rows after `sample`, which computes them by itself where `num_logprobs` is there.
+void sample_logprobs(const Launch& launch, const SamplerState& state, const Sample& args);
 
 }  // namespace pen

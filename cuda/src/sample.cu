@@ -419,8 +419,7 @@ __global__ void __launch_bounds__(SELECT_THREADS) logprobs_kernel(SamplerState s
   const auto logprob = [&](float x) { return float(double(x) - double(max) - norm); };
   if (tid == 0) out[0] = logprob(logits[sampled]);
   if (n > 0) {
-    // -0 equals +0 here, as for the arg max.
-    const auto keys = [&](int i) { return order_key(__fadd_rn(logits[i], 0.0f)); };
+    const auto keys = [&](int i) { return order_key(logits[i]); };
     const KeyCut cut = select_largest(vocab, uint32_t(n), keys, s);
     const int cut_id = cut.all ? vocab : nth_equal(vocab, cut.key, cut.ties, keys, s);
     if (tid == 0) s.found = 0;
@@ -577,7 +576,11 @@ void sample(const Launch& launch, const SamplerState& state, const Sample& args)
   launch(largest_kernel, all, dim3(PASS_THREADS), 0, state, args, scratch);
   launch(weigh_kernel, all, dim3(PASS_THREADS), 0, state, args, scratch);
   launch(draw_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args, scratch);
-  if (args.num_logprobs != nullptr) launch(logprobs_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args);
+  if (args.num_logprobs != nullptr) sample_logprobs(launch, state, args);
+}
+
+void sample_logprobs(const Launch& launch, const SamplerState& state, const Sample& args) {
+  if (args.num_rows > 0) launch(logprobs_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args);
 }
 
 }  // namespace pen

@@ -1,5 +1,6 @@
 // Steps: metadata up, kernels (as a captured graph for decode steps), sampled ids down. Up to two are in flight: each has its own
-// pinned buffers, and the device's are safe because the stream runs in order.
+// pinned buffers, and the device's are safe because the stream runs in order. Masks are part of every graph, since a row without one
+// costs nothing; log-probabilities are a kernel of their own behind the graph, so that steps without them do not pay.
 #include <algorithm>
 #include <cstring>
 
@@ -11,6 +12,7 @@ namespace {
 
 constexpr size_t ATTENTION_WORKSPACE = size_t(128) << 20;
 constexpr int MAX_GRAPH_SEQS = 256;
+static_assert(MAX_LOGPROBS == PEN_MAX_LOGPROBS, "the header's rows are the kernel's");
 
 // Sequences of a graph: few sizes, so that few graphs serve every batch.
 int round_seqs(int n) {
@@ -45,6 +47,8 @@ Step device_step(pen_model& m, const MetaLayout& l, int max_query, int max_conte
   step.inputs = at<int32_t>(base, l.inputs);
   step.slots = at<int32_t>(base, l.slots);
   step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
+  step.mask_of = at<int32_t>(base, l.mask_of);
+  step.num_logprobs = at<int32_t>(base, l.num_logprobs);
   step.num_rows = l.num_rows;
   step.has_prefill = max_query > 1;
   return step;
@@ -61,10 +65,14 @@ void fill_meta(uint8_t* base, const MetaLayout& l, const pen_batch& b, const std
   for (int i = int(b.num_seqs); i < l.num_seqs; i++) at<uint32_t>(base, l.cu_seqlens)[i + 1] = uint32_t(i + 1);
   put(base, l.context_lens, b.context_lens, b.num_seqs);
   int32_t* slots = at<int32_t>(base, l.slots);
-  std::fill(slots, slots + l.num_rows, -1);
+  int32_t* mask_of = at<int32_t>(base, l.mask_of);
+  int32_t* num_logprobs = at<int32_t>(base, l.num_logprobs);
+  for (int32_t* array : {slots, mask_of, num_logprobs}) std::fill(array, array + l.num_rows, -1);
   for (uint32_t i = 0; i < b.num_seqs; i++) {
     if (row_of[i] < 0) continue;
     slots[row_of[i]] = int32_t(b.slots[i]);
+    if (b.mask_of) mask_of[row_of[i]] = b.mask_of[i];
+    if (b.num_logprobs) num_logprobs[row_of[i]] = b.num_logprobs[i];
     at<int32_t>(base, l.gather)[row_of[i]] = int32_t(b.cu_seqlens_q[i + 1]) - 1;
   }
   for (uint32_t i = 0; i < b.num_seqs; i++) {
@@ -129,12 +137,28 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
       throw StatusError(PEN_INVALID_ARG, "sequence " + std::to_string(i) + " of the batch is out of bounds");
     }
   }
+  bool extras = b.num_masks <= d.max_slots && (b.num_masks == 0 || b.masks);
+  for (uint32_t i = 0; i < b.num_seqs; i++) {
+    extras = extras && (!b.mask_of || (b.mask_of[i] >= -1 && b.mask_of[i] < int32_t(b.num_masks)));
+    extras = extras && (!b.num_logprobs || (b.num_logprobs[i] >= -1 && b.num_logprobs[i] <= MAX_LOGPROBS));
+  }
+  if (!extras) throw StatusError(PEN_INVALID_ARG, "the masks or log-probabilities of the batch are out of bounds");
   for (uint32_t i = 0; i < b.num_tokens; i++) {
     const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
     if (!input || b.positions[i] >= d.max_positions || b.slot_mapping[i] >= uint32_t(kv.num_blocks) * kv.block_size) {
       throw StatusError(PEN_INVALID_ARG, "row " + std::to_string(i) + " of the batch is out of bounds");
     }
   }
+}
+
+// Sampling leaves the logits as they are, so that this may follow a graph which knows nothing of it.
+void copy_logprobs(pen_model& m, const Step& step, InFlight& f) {
+  logprobs_step(m, step);
+  const size_t rows = size_t(step.num_rows);
+  check(cudaMemcpyAsync(f.logprobs.as<float>(), m.logprobs.as<float>(), rows * (1 + MAX_LOGPROBS) * 4, cudaMemcpyDeviceToHost,
+                        m.stream.handle), "copying log-probabilities");
+  check(cudaMemcpyAsync(f.logprob_ids.as<int32_t>(), m.logprob_ids.as<int32_t>(), rows * MAX_LOGPROBS * 4, cudaMemcpyDeviceToHost,
+                        m.stream.handle), "copying log-probabilities");
 }
 
 }  // namespace
@@ -154,6 +178,8 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
   context_lens = take(seqs);
   slots = take(rows);
   gather = take(rows);
+  mask_of = take(rows);
+  num_logprobs = take(rows);
   block_tables = take(size_t(seqs) * blocks);
   size = next;
 }
@@ -161,7 +187,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
 namespace {
 
 struct Sizes {
-  size_t x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts;
+  size_t x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts, masks, logprobs, logprob_ids;
   int ld_hidden, ld_attn, ld_ffn;
   explicit Sizes(const pen_model_desc& d) {
     const size_t t = d.max_batch_tokens, s = d.max_slots, heads = size_t(d.num_heads) * d.head_dim, kv = size_t(d.num_kv_heads) * d.head_dim;
@@ -182,6 +208,9 @@ struct Sizes {
     meta = MetaLayout(int(t), round_seqs(int(s)), round_seqs(int(s)), 2 * int(d.max_blocks) + 256).size;
     lists = (2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4;
     counts = s * (size_t(d.vocab_size) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4 + s * sizeof(SlotParams);
+    masks = s * ceil_div(int(d.vocab_size), 32) * 4;
+    logprobs = size_t(round_seqs(int(s))) * (1 + MAX_LOGPROBS) * 4;
+    logprob_ids = size_t(round_seqs(int(s))) * MAX_LOGPROBS * 4;
   }
 };
 
@@ -192,7 +221,7 @@ size_t scratch_bytes(const pen_model_desc& d) {
   bool separate = false;
   for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu;
   return 2 * z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
-         z.lists + z.counts + ATTENTION_WORKSPACE;
+         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + ATTENTION_WORKSPACE;
 }
 
 void make_scratch(pen_model& m) {
@@ -232,9 +261,15 @@ void make_scratch(pen_model& m) {
   m.init_lists = Buffer(m.ctx, z.lists);
   m.meta = Buffer(m.ctx, z.meta, true);
   m.sampled = Buffer(m.ctx, round_seqs(int(slots)) * 4, true);
+  m.masks = Buffer(m.ctx, z.masks, true);
+  m.logprobs = Buffer(m.ctx, z.logprobs, true);
+  m.logprob_ids = Buffer(m.ctx, z.logprob_ids, true);
   for (InFlight& f : m.ring) {
     f.meta = Pinned(z.meta);
     f.sampled = Pinned(round_seqs(int(slots)) * 4);
+    f.masks = Pinned(z.masks);
+    f.logprobs = Pinned(z.logprobs);
+    f.logprob_ids = Pinned(z.logprob_ids);
   }
 }
 
@@ -259,6 +294,11 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
   fill_meta(f.meta.as<uint8_t>(), layout, b, f.row_of);
   check(cudaMemcpyAsync(m.meta.as<uint8_t>(), f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  if (b.num_masks) {
+    const size_t words = size_t(b.num_masks) * ceil_div(int(m.desc.vocab_size), 32);
+    put(f.masks.as<uint8_t>(), 0, b.masks, words);
+    check(cudaMemcpyAsync(m.masks.as<uint32_t>(), f.masks.as<uint32_t>(), words * 4, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
+  }
   const Step step = device_step(m, layout, max_query, stride * kv.block_size);
   f.logits.clear();
   if (b.want_logits) {
@@ -280,6 +320,9 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (rows) {
     check(cudaMemcpyAsync(f.sampled.as<int32_t>(), m.sampled.as<int32_t>(), rows * 4, cudaMemcpyDeviceToHost, m.stream.handle), "copying ids");
   }
+  f.num_logprobs.clear();
+  if (b.num_logprobs) f.num_logprobs.assign(b.num_logprobs, b.num_logprobs + b.num_seqs);
+  if (rows && b.num_logprobs) copy_logprobs(m, step, f);
   check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
   f.step = ++m.steps;
   f.pending = true;
@@ -297,6 +340,10 @@ void collect(pen_model& m, pen_output& out) {
     const int row = f.row_of[i];
     out.sampled[i] = row < 0 ? PEN_SAMPLED_NONE : f.sampled.as<int32_t>()[row];
     if (row >= 0 && out.logits && !f.logits.empty()) std::memcpy(out.logits + i * vocab, f.logits.data() + size_t(row) * vocab, vocab * 4);
+    if (row < 0 || !out.logprobs || !out.logprob_ids || f.num_logprobs.empty() || f.num_logprobs[i] < 0) continue;
+    constexpr size_t N = MAX_LOGPROBS;
+    std::memcpy(out.logprobs + i * (1 + N), f.logprobs.as<float>() + size_t(row) * (1 + N), (1 + N) * 4);
+    std::memcpy(out.logprob_ids + i * N, f.logprob_ids.as<int32_t>() + size_t(row) * N, N * 4);
   }
 }
 

@@ -255,6 +255,6 @@ fn rows(sequences: &[u32], positions: std::ops::Range<u32>, blocks: u32) -> Batc
         slots: sequences.to_vec(),
         sample: vec![true; num],
         init: Vec::new(),
-        want_logits: false,
+        ..Batch::default()
     }
 }

@@ -86,6 +86,7 @@ fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f3
             sample: vec![context == prompt.len()],
             init: if i == 0 { vec![init] } else { Vec::new() },
             want_logits: true,
+            ..Batch::default()
         };
         let step = engine.submit(&batch)?;
         engine.collect(step, &mut out)?;

@@ -11,7 +11,7 @@ mod rope;
 
 use std::sync::Arc;
 
-use crate::logits::SamplingParams;
+use crate::logits::{Logprobs, MAX_LOGPROBS, SamplingParams, mask_words};
 use crate::model::{ModelSpec, TensorSlot, Weight, Weights};
 pub use cuda::end_process;
 
@@ -48,7 +48,11 @@ pub struct Batch {
     pub slots: Vec<u32>,     // [num_seqs] engine slot of each sequence
     pub sample: Vec<bool>,   // [num_seqs] sample from the last row? false inside a prompt
     pub init: Vec<SlotInit>, // slots to (re)initialise first
-    pub want_logits: bool,   // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
+    /// [num_seqs] Some(n): the log-probabilities of the sampled id and of the n likeliest, n <= 20. Empty: nobody asks.
+    pub num_logprobs: Vec<Option<u8>>,
+    pub masks: Vec<u32>,           // [num_masks, ceil(vocab / 32)] a bit an id: 0 forbids it
+    pub mask_of: Vec<Option<u32>>, // [num_seqs] a sequence's row of `masks`; empty: all is allowed
+    pub want_logits: bool,         // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
 }
 
 impl Batch {
@@ -58,6 +62,17 @@ impl Batch {
 
     pub fn num_seqs(&self) -> usize {
         self.context_lens.len()
+    }
+
+    /// How many log-probabilities sequence `i` asks for, beside that of what it samples.
+    fn num_logprobs(&self, i: usize) -> Option<usize> {
+        self.num_logprobs.get(i)?.map(usize::from)
+    }
+
+    /// What sequence `i` may sample.
+    fn mask(&self, i: usize, vocab: usize) -> Option<&[u32]> {
+        let index = (*self.mask_of.get(i)?)? as usize;
+        Some(&self.masks[index * mask_words(vocab)..][..mask_words(vocab)])
     }
 }
 
@@ -78,6 +93,9 @@ pub enum Sampled {
 pub struct StepOutput {
     pub sampled: Vec<Sampled>, // [num_seqs]
     pub logits: Vec<Vec<f32>>, // [num_seqs][vocab] where wanted and sampled, else empty
+    /// [num_seqs] of the raw logits, where a sequence asked and got a token; None also where the raw row is no distribution, since a
+    /// mask hid a +inf. Empty: nobody asked.
+    pub logprobs: Vec<Option<Logprobs>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

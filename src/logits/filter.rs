@@ -151,7 +151,9 @@ impl Filters {
         let mut kept;
         let total: f64;
         if self.top_k > 0 && self.top_k < logits.len() {
-            kept = self.weighed(largest(logits, self.top_k), logits, max);
+            let mut ids = largest(logits, self.top_k);
+            ids.sort_unstable();
+            kept = self.weighed(ids, logits, max);
             total = kept.iter().map(|c| f64::from(c.weight)).sum();
         } else if self.min_p > 0.0 {
             // A little below the exact bound: `weighed` decides.
@@ -182,9 +184,25 @@ impl Filters {
     }
 }
 
-/// Ids of the `k` largest logits, the lower ids among equals, in ascending order.
-fn largest(logits: &[f32], k: usize) -> Vec<u32> {
-    let order = |a: &u32, b: &u32| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b));
+/// ln Σ exp(logit - max).
+pub fn log_mass(logits: &[f32], max: f32) -> f64 {
+    let block_mass = |block: &[f32]| {
+        let mut lanes = [0f32; LANES];
+        for row in block.chunks(LANES) {
+            for (sum, &logit) in lanes.iter_mut().zip(row) {
+                *sum += exp(logit - max);
+            }
+        }
+        lanes.iter().map(|&x| f64::from(x)).sum::<f64>()
+    };
+    logits.chunks(BLOCK).map(block_mass).sum::<f64>().ln()
+}
+
+/// Ids of the `k` largest logits (k > 0), the largest first, among equals the lower id.
+pub fn largest(logits: &[f32], k: usize) -> Vec<u32> {
+    // Adding +0 makes +0 of -0: a total order tells them apart, and they are equal everywhere else.
+    let key = |id: u32| logits[id as usize] + 0.0;
+    let order = |a: &u32, b: &u32| key(*b).total_cmp(&key(*a)).then(a.cmp(b));
     let capacity = 2 * k + BLOCK;
     let mut ids: Vec<u32> = Vec::with_capacity(capacity.min(logits.len()));
     // Once k are known, a later token must be larger than the smallest of them.
@@ -206,7 +224,7 @@ fn largest(logits: &[f32], k: usize) -> Vec<u32> {
         ids.select_nth_unstable_by(k - 1, order);
         ids.truncate(k);
     }
-    ids.sort_unstable();
+    ids.sort_unstable_by(order);
     ids
 }
 

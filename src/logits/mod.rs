@@ -1,9 +1,10 @@
 //! Sampling from logits: filters, penalties and counter-based random numbers keyed by seed and position.
 //!
 //! The order, which is vLLM's for the part that changes what is drawn: repetition penalty, presence and frequency penalties,
-//! logit bias, suppression of ids before `min_tokens`; then temperature, min-p, top-k, top-p; then the draw.
+//! logit bias, suppression of ids before `min_tokens`, a grammar's mask; then temperature, min-p, top-k, top-p; then the draw.
 
 pub mod filter;
+mod logprobs;
 pub mod rng;
 #[cfg(test)]
 mod tests;
@@ -12,6 +13,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use filter::Filters;
+pub use logprobs::{Logprobs, MAX_LOGPROBS};
 
 /// How a sequence's tokens are chosen. Neutral values switch a filter off.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,6 +60,22 @@ impl SamplingParams {
     }
 }
 
+/// Words of a mask: bit `id % 32` of word `id / 32` says whether the id is allowed.
+pub fn mask_words(vocab: usize) -> usize {
+    vocab.div_ceil(32)
+}
+
+/// Takes what a mask forbids out of the running. A NaN stays: writing over it would hide that the row is broken.
+fn forbid(logits: &mut [f32], mask: &[u32]) {
+    for (&word, ids) in mask.iter().zip(logits.chunks_mut(32)) {
+        for (bit, logit) in ids.iter_mut().enumerate() {
+            if word >> bit & 1 == 0 && !logit.is_nan() {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+}
+
 /// What a slot must remember between its tokens: how often each id came up, and how many were generated.
 #[derive(Clone, Debug)]
 pub struct SlotState {
@@ -86,10 +104,13 @@ impl SlotState {
         self.num_generated
     }
 
-    /// Chooses and records the next token from one row of logits, which it destroys. None: they hold a NaN or +inf, or nothing
-    /// that is finite is left; nothing is recorded then.
-    pub fn sample(&mut self, logits: &mut [f32]) -> Option<u32> {
+    /// Chooses and records the next token from one row of logits, which it destroys, among those that `mask` ([`mask_words`] long)
+    /// allows. None: they hold a NaN or +inf, or nothing that is finite is left; nothing is recorded then.
+    pub fn sample(&mut self, logits: &mut [f32], mask: Option<&[u32]>) -> Option<u32> {
         self.adjust(logits)?;
+        if let Some(mask) = mask {
+            forbid(logits, mask);
+        }
         let (best, max) = filter::argmax(logits)?;
         let params = &*self.params;
         let id = if params.temperature == 0.0 {

@@ -2,7 +2,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 
-use super::filter::{Candidate, argmax, exp};
+use super::filter::{Candidate, argmax, exp, largest};
 use super::*;
 
 fn neutral() -> SamplingParams {
@@ -45,7 +45,7 @@ fn greedy_takes_the_largest_and_the_lowest_id_among_equals() {
             let mut logits = vec![-1.0f32; vocab];
             logits[at] = 3.0;
             logits[vocab - 1] = 3.0;
-            assert_eq!(state(greedy()).sample(&mut logits), Some(at as u32), "{vocab} {at}");
+            assert_eq!(state(greedy()).sample(&mut logits, None), Some(at as u32), "{vocab} {at}");
         }
     }
     assert_eq!(argmax(&[f32::NEG_INFINITY, -0.0, 0.0]), Some((1, -0.0)));
@@ -60,16 +60,16 @@ fn rows_that_are_not_finite_are_refused_and_not_recorded() {
             for poison in [f32::NAN, inf] {
                 let mut logits = row(1000);
                 logits[at] = poison;
-                assert_eq!(state.sample(&mut logits), None);
+                assert_eq!(state.sample(&mut logits, None), None);
             }
         }
-        assert_eq!(state.sample(&mut [-inf; 40]), None);
-        assert_eq!(state.sample(&mut []), None);
+        assert_eq!(state.sample(&mut [-inf; 40], None), None);
+        assert_eq!(state.sample(&mut [], None), None);
         assert_eq!(state.num_generated(), 0);
-        assert_eq!(state.sample(&mut [-inf, 0.5, -inf]), Some(1));
+        assert_eq!(state.sample(&mut [-inf, 0.5, -inf], None), Some(1));
     }
     let masked = SamplingParams { suppressed: vec![1], min_tokens: 1, ..greedy() };
-    assert_eq!(state(masked).sample(&mut [0.0, f32::NAN]), None, "suppression must not hide a broken row");
+    assert_eq!(state(masked).sample(&mut [0.0, f32::NAN], None), None, "suppression must not hide a broken row");
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn penalties_see_the_prompt_or_the_output_as_documented() {
     let mut logits = [4.0, -4.0, 2.0, 1.5];
     both.adjust(&mut logits).unwrap();
     assert_eq!(logits, [2.0, -8.0, 1.0, 1.5]);
-    assert_eq!(both.sample(&mut [4.0, -4.0, 2.0, 2.5]), Some(3));
+    assert_eq!(both.sample(&mut [4.0, -4.0, 2.0, 2.5], None), Some(3));
 
     let params = SamplingParams { presence_penalty: 0.5, frequency_penalty: 0.25, ..greedy() };
     let output = SlotState::new(Arc::new(params), &[0, 1, 1], &[2, 2, 3]);
@@ -94,8 +94,8 @@ fn a_tiny_repetition_penalty_is_no_broken_row() {
         for temperature in [0.0, f32::from_bits(1), 2.0] {
             let params = Arc::new(SamplingParams { repetition_penalty, temperature, ..neutral() });
             let mut state = SlotState::new(params.clone(), &[1], &[]);
-            assert_eq!(state.sample(&mut [30.0, 20.0, 0.0]), Some(1), "{repetition_penalty} {temperature}");
-            assert_eq!(SlotState::new(params, &[1], &[]).sample(&mut [30.0, f32::INFINITY]), None, "a broken row stays one");
+            assert_eq!(state.sample(&mut [30.0, 20.0, 0.0], None), Some(1), "{repetition_penalty} {temperature}");
+            assert_eq!(SlotState::new(params, &[1], &[]).sample(&mut [30.0, f32::INFINITY], None), None, "a broken row stays one");
         }
     }
 }
@@ -109,7 +109,7 @@ fn bias_follows_the_penalties_and_suppression_ends_with_min_tokens() {
 
     let params = SamplingParams { min_tokens: 2, suppressed: vec![0, 70], logit_bias: vec![(0, 100.0)], ..greedy() };
     let mut state = state(params);
-    let tokens: Vec<_> = (0..3).map(|_| state.sample(&mut [5.0, 1.0]).unwrap()).collect();
+    let tokens: Vec<_> = (0..3).map(|_| state.sample(&mut [5.0, 1.0], None).unwrap()).collect();
     assert_eq!(tokens, [1, 1, 0]);
 }
 
@@ -127,12 +127,12 @@ fn a_resumed_state_continues_token_for_token() {
     });
     let prompt = [1, 2, 3];
     let mut whole = SlotState::new(params.clone(), &prompt, &[]);
-    let tokens: Vec<u32> = (0..20).map(|i| whole.sample(&mut (0..500).map(|j| noise(i, j)).collect::<Vec<_>>()).unwrap()).collect();
+    let tokens: Vec<u32> = (0..20).map(|i| whole.sample(&mut (0..500).map(|j| noise(i, j)).collect::<Vec<_>>(), None).unwrap()).collect();
     for cut in [0, 1, 7, 19] {
         let mut resumed = SlotState::new(params.clone(), &prompt, &tokens[..cut]);
         for (i, &token) in tokens.iter().enumerate().skip(cut) {
             let mut logits: Vec<f32> = (0..500).map(|j| noise(i as u32, j)).collect();
-            assert_eq!(resumed.sample(&mut logits), Some(token));
+            assert_eq!(resumed.sample(&mut logits, None), Some(token));
         }
     }
 }
@@ -156,7 +156,7 @@ fn chi_square(params: SamplingParams, logits: &[f32], allowed: &[usize]) -> f64 
     let mut counts = BTreeMap::new();
     let mut state = state(params);
     for _ in 0..DRAWS {
-        *counts.entry(state.sample(&mut logits.to_vec()).unwrap() as usize).or_insert(0u32) += 1;
+        *counts.entry(state.sample(&mut logits.to_vec(), None).unwrap() as usize).or_insert(0u32) += 1;
     }
     assert!(counts.keys().all(|id| allowed.contains(id)), "an excluded token was drawn");
     let weights: Vec<f64> = allowed.iter().map(|&id| (f64::from(logits[id]) / temperature).exp()).collect();
@@ -274,10 +274,80 @@ fn sampling_time() {
             for _ in 0..30 {
                 work.copy_from_slice(logits);
                 let start = std::time::Instant::now();
-                assert!(state.sample(&mut work).is_some());
+                assert!(state.sample(&mut work, None).is_some());
                 best = best.min(start.elapsed().as_secs_f64());
             }
             println!("{name}, {shape}: {:.0} us", best * 1e6);
         }
+    }
+}
+
+#[test]
+fn signed_zeros_are_equal_and_the_lower_id_wins() {
+    // a late +0 after a bound of -0, and the other way round
+    for (early, late) in [(-0.0f32, 0.0f32), (0.0, -0.0)] {
+        for vocab in [7usize, 2000] {
+            let mut logits = vec![-1.0f32; vocab];
+            logits[vocab / 3] = early;
+            (vocab / 3 + 1..vocab).for_each(|id| logits[id] = late);
+            for k in [1u32, 2, 3] {
+                let first = vocab as u32 / 3;
+                assert_eq!(largest(&logits, k as usize), (first..first + k).collect::<Vec<_>>(), "{vocab} {k}");
+                let kept = Filters { temperature: 1.0, top_k: k as usize, top_p: 1.0, min_p: 0.0 }.survivors(&mut logits.clone(), early);
+                assert_eq!(kept.iter().map(|c| c.id).collect::<Vec<_>>(), (first..first + k).collect::<Vec<_>>(), "{vocab} {k}");
+            }
+            assert_eq!(state(SamplingParams { top_k: 1, ..neutral() }).sample(&mut logits.clone(), None), Some(vocab as u32 / 3));
+            assert_eq!(state(greedy()).sample(&mut logits, None), Some(vocab as u32 / 3));
+        }
+    }
+}
+
+#[test]
+fn a_mask_forbids_last_of_all() {
+    for vocab in [1u32, 31, 32, 33, 320, 1000] {
+        let mut mask = vec![0u32; mask_words(vocab as usize)];
+        let allowed = [0, vocab / 2, vocab - 1];
+        allowed.iter().for_each(|&id| mask[id as usize / 32] |= 1 << (id % 32));
+        let bias = (0..vocab).filter(|id| !allowed.contains(id)).map(|id| (id, 100.0)).collect();
+        for params in [greedy(), neutral(), SamplingParams { top_k: 5, logit_bias: bias, ..neutral() }] {
+            let mut state = state(params);
+            for _ in 0..20 {
+                assert!(allowed.contains(&state.sample(&mut row(vocab), Some(&mask)).unwrap()), "{vocab}");
+            }
+        }
+        assert_eq!(state(greedy()).sample(&mut row(vocab), Some(&vec![0; mask.len()])), None, "nothing is allowed");
+        let everything = vec![u32::MAX; mask.len()];
+        assert_eq!(state(neutral()).sample(&mut row(vocab), Some(&everything)), state(neutral()).sample(&mut row(vocab), None));
+        if vocab > 3 {
+            let mut broken = row(vocab);
+            broken[1] = f32::NAN;
+            assert_eq!(state(greedy()).sample(&mut broken, Some(&mask)), None, "a mask must not hide a broken row");
+            broken[1] = f32::INFINITY;
+            assert!(allowed.contains(&state(greedy()).sample(&mut broken.clone(), Some(&mask)).unwrap()));
+            assert_eq!(Logprobs::new(&broken, 0, 3), None, "a row with +inf is no distribution");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn logprobs_are_a_log_softmax(seed in 0u32..1000, vocab in 1u32..3000, n in 0usize..=MAX_LOGPROBS, coarse in any::<bool>()) {
+        // coarse: ties, signed zeros and impossible ids
+        let coarsen = |x: f32| if x < -6.0 { f32::NEG_INFINITY } else { (x / 2.0).round() };
+        let mut logits: Vec<f32> = (0..vocab).map(|i| noise(seed, i)).map(|x| if coarse { coarsen(x) } else { x }).collect();
+        logits[seed as usize % vocab as usize] = 7.0;
+        let norm = logits.iter().map(|&x| f64::from(x).exp()).sum::<f64>().ln();
+        let close = |got: f32, id: u32| {
+            let due = f64::from(logits[id as usize]) - norm;
+            f64::from(got) == due || (f64::from(got) - due).abs() < 2e-6 + 1e-6 * due.abs()
+        };
+        let chosen = seed % vocab;
+        let got = Logprobs::new(&logits, chosen, n).unwrap();
+        prop_assert!(close(got.chosen, chosen));
+        let mut order: Vec<u32> = (0..vocab).collect();
+        order.sort_by(|&a, &b| logits[b as usize].partial_cmp(&logits[a as usize]).unwrap().then(a.cmp(&b)));
+        order.truncate(n);
+        prop_assert_eq!(got.top.iter().map(|&(id, _)| id).collect::<Vec<_>>(), order);
+        prop_assert!(got.top.iter().all(|&(id, logprob)| close(logprob, id)));
     }
 }

@@ -101,8 +101,10 @@ mod tests {
         let model = load_model(&config, &config.models[0], &path).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
         let (params, stop_ids) = (SamplingParams::greedy(), Vec::new());
-        let mut stream =
-            model.handle.enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0 }).unwrap();
+        let mut stream = model
+            .handle
+            .enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0, num_logprobs: None })
+            .unwrap();
         let mut last = None;
         while let Some(event) = stream.blocking_next() {
             last = Some(event);

@@ -11,6 +11,8 @@ pub struct Rows<'a> {
     pub block_table: &'a [u32],
     /// Sample from the last row?
     pub sample: bool,
+    /// Log-probabilities that the sequence asks for.
+    pub num_logprobs: Option<u8>,
 }
 
 /// Empties the batch and keeps its buffers.
@@ -25,6 +27,7 @@ pub fn clear(batch: &mut Batch) {
     batch.max_blocks = 0;
     batch.slots.clear();
     batch.sample.clear();
+    batch.num_logprobs.clear();
     batch.init.clear();
 }
 
@@ -41,6 +44,7 @@ pub fn push(batch: &mut Batch, rows: Rows<'_>, inputs: impl Iterator<Item = Inpu
     batch.context_lens.push(end as u32);
     batch.slots.push(rows.slot);
     batch.sample.push(rows.sample);
+    batch.num_logprobs.push(rows.num_logprobs);
     batch.max_blocks = batch.max_blocks.max(end.div_ceil(block_size));
 }
 
@@ -64,9 +68,9 @@ mod tests {
         let (long, short) = ([5, 3, 9], [7]);
         for _ in 0..2 {
             clear(&mut batch);
-            let rows = Rows { slot: 4, start: 3, block_table: &long, sample: true };
+            let rows = Rows { slot: 4, start: 3, block_table: &long, sample: true, num_logprobs: Some(3) };
             push(&mut batch, rows, [Input::Token(11), Input::Token(12)].into_iter(), 2);
-            let rows = Rows { slot: 1, start: 1, block_table: &short, sample: false };
+            let rows = Rows { slot: 1, start: 1, block_table: &short, sample: false, num_logprobs: None };
             push(&mut batch, rows, [Input::Sampled(1)].into_iter(), 2);
             set_block_tables(&mut batch, [&long[..], &short].into_iter());
         }
@@ -77,5 +81,6 @@ mod tests {
         assert_eq!(batch.slot_mapping, [7, 18, 15]);
         assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0][..]));
         assert_eq!((batch.slots, batch.sample), (vec![4, 1], vec![true, false]));
+        assert_eq!(batch.num_logprobs, [Some(3), None]);
     }
 }

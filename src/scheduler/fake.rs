@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use crate::engine::{Batch, Engine, EngineError, Input, KvCapacity, Sampled, SlotInit, StepId, StepOutput};
-use crate::logits::SamplingParams;
+use crate::logits::{Logprobs, SamplingParams};
 use crate::model::ModelSpec;
 
 use super::NewSequence;
@@ -46,7 +46,7 @@ pub struct FakeEngine {
     max_in_flight: usize,
     kv: Vec<u32>, // [num_blocks * block_size] token ids
     slots: HashMap<u32, Slot>,
-    done: VecDeque<(StepId, Vec<Sampled>)>,
+    done: VecDeque<(StepId, StepOutput)>,
     control: Arc<Mutex<Control>>,
 }
 
@@ -54,6 +54,12 @@ pub struct FakeEngine {
 pub fn next_token(context: &[u32], params: &SamplingParams) -> u32 {
     let mix = |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     (context.iter().fold(params.seed, mix) >> 7) as u32 % VOCAB
+}
+
+/// "Log-probabilities" that tell of which token they are, and how many were asked for.
+fn logprobs(sampled: Sampled, asked: Option<u8>) -> Option<Logprobs> {
+    let Sampled::Token(id) = sampled else { return None };
+    asked.map(|n| Logprobs { chosen: -(id as f32), top: (0..u32::from(n)).map(|i| (i, -(i as f32))).collect() })
 }
 
 /// What a sequence must give when it runs alone: its tokens, and whether it met a stop id.
@@ -182,16 +188,17 @@ impl Engine for FakeEngine {
             assert!((init.slot as usize) < self.max_slots);
             self.slots.insert(init.slot, Slot { init: init.clone(), sampled: None, broken: false });
         }
-        let sampled = (0..batch.num_seqs()).map(|i| self.run(batch, i, step)).collect();
-        self.done.push_back((StepId(step), sampled));
+        let sampled: Vec<Sampled> = (0..batch.num_seqs()).map(|i| self.run(batch, i, step)).collect();
+        let logprobs = sampled.iter().zip(&batch.num_logprobs).map(|(sampled, asked)| logprobs(*sampled, *asked)).collect();
+        self.done.push_back((StepId(step), StepOutput { sampled, logprobs, ..StepOutput::default() }));
         Ok(StepId(step))
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
-        let (id, sampled) = self.done.pop_front().expect("a step in flight");
+        let (id, result) = self.done.pop_front().expect("a step in flight");
         assert_eq!(id, step, "collected in order");
         self.fault(step.0, true)?;
-        out.sampled = sampled;
+        *out = result;
         Ok(())
     }
 }

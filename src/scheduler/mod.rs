@@ -26,7 +26,7 @@ use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
 
 use crate::engine::Engine;
-use crate::logits::SamplingParams;
+use crate::logits::{Logprobs, SamplingParams};
 use crate::metrics::ModelMetrics;
 pub use guard::{Fault, Guard};
 use sequence::{Sequence, Shared, Ticket};
@@ -56,6 +56,10 @@ pub struct NewSequence {
     pub stop_ids: Vec<u32>,
     /// Prefix-cache blocks are shared only between sequences of the same salt.
     pub cache_salt: u64,
+    /// Some(n): each token comes with its log-probability and those of the n likeliest, n <= [`MAX_LOGPROBS`].
+    ///
+    /// [`MAX_LOGPROBS`]: crate::logits::MAX_LOGPROBS
+    pub num_logprobs: Option<u8>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,7 +72,11 @@ pub enum FinishReason {
 
 #[derive(Clone, Debug)]
 pub enum Event {
-    Token(u32),
+    Token {
+        id: u32,
+        /// Where the sequence asked; boxed, since few do.
+        logprobs: Option<Box<Logprobs>>,
+    },
     /// The last event of a sequence that ended well.
     Finished {
         reason: FinishReason,
@@ -195,7 +203,7 @@ impl EventStream {
     /// A channel that closes without a last event: the engine thread went down with the sequence.
     fn note(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or_else(|| Event::Failed(STOPPED.to_owned()));
-        self.ended = !matches!(event, Event::Token(_));
+        self.ended = !matches!(event, Event::Token { .. });
         event
     }
 }

@@ -64,7 +64,7 @@ impl Scheduler {
         if std::mem::take(&mut sequence.needs_init) {
             self.batch.init.push(sequence.slot_init());
         }
-        let rows = Rows { slot: sequence.slot, start, block_table: &sequence.block_table, sample };
+        let rows = Rows { slot: sequence.slot, start, block_table: &sequence.block_table, sample, num_logprobs: sequence.num_logprobs };
         batch::push(&mut self.batch, rows, (start..end).map(|position| sequence.input(position)), self.blocks.block_size());
         sequence.num_computed = end;
         sequence.num_pending += usize::from(sample);

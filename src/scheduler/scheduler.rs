@@ -9,6 +9,7 @@ use super::block_manager::BlockManager;
 use super::sequence::Sequence;
 use super::{Event, FinishReason, SchedulerOptions};
 use crate::engine::{Batch, Engine, EngineError, Sampled, StepId, StepOutput};
+use crate::logits::Logprobs;
 use crate::metrics::ModelMetrics;
 
 /// One sequence's part of a submitted step.
@@ -159,14 +160,15 @@ impl Scheduler {
         }
         let now = Instant::now();
         for (index, row) in rows.iter().enumerate() {
-            self.commit(*row, self.output.sampled[index], now);
+            let logprobs = self.output.logprobs.get_mut(index).and_then(Option::take);
+            self.commit(*row, self.output.sampled[index], logprobs, now);
         }
         self.spare_rows.push(rows);
         Ok(())
     }
 
     /// What one sequence got from a step: full blocks go to the prefix cache, the token to the client.
-    fn commit(&mut self, row: Row, sampled: Sampled, now: Instant) {
+    fn commit(&mut self, row: Row, sampled: Sampled, logprobs: Option<Logprobs>, now: Instant) {
         // Gone: it ended or was cancelled after this step was submitted, and this token is surplus.
         let Ok(index) = self.running.binary_search_by_key(&row.id, |sequence| sequence.id) else { return };
         if sampled == Sampled::NotFinite {
@@ -187,7 +189,7 @@ impl Scheduler {
             return self.finish(index, FinishReason::Stop, now);
         }
         sequence.generated.push(token);
-        let _ = sequence.events.send(Event::Token(token));
+        let _ = sequence.events.send(Event::Token { id: token, logprobs: logprobs.map(Box::new) });
         self.metrics.generation_tokens_total.inc();
         match sequence.last_token.replace(now) {
             Some(last) => self.metrics.inter_token_latency_seconds.observe((now - last).as_secs_f64()),

@@ -112,6 +112,7 @@ pub struct Sequence {
     pub max_tokens: usize,
     pub stop_ids: Vec<u32>,
     pub salt: u64,
+    pub num_logprobs: Option<u8>,
     /// Sampled and collected, without the stop id.
     pub generated: Vec<u32>,
     pub events: UnboundedSender<Event>,
@@ -148,6 +149,7 @@ impl Sequence {
             max_tokens: new.max_tokens as usize,
             stop_ids: new.stop_ids,
             salt: new.cache_salt,
+            num_logprobs: new.num_logprobs,
             generated: Vec::new(),
             events,
             ticket,

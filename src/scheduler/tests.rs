@@ -28,7 +28,7 @@ pub fn params(seed: u64) -> SamplingParams {
 }
 
 pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
-    NewSequence { prompt, params: params(1), max_tokens, stop_ids: vec![], cache_salt: 0 }
+    NewSequence { prompt, params: params(1), max_tokens, stop_ids: vec![], cache_salt: 0, num_logprobs: None }
 }
 
 fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
@@ -59,7 +59,11 @@ impl Client {
         while let Some(Ok(event)) = self.events.as_mut().map(UnboundedReceiver::try_recv) {
             assert!(self.seen.last.is_none(), "an event after the last");
             match event {
-                Event::Token(id) => self.seen.tokens.push(id),
+                Event::Token { id, logprobs } => {
+                    let due = self.new.num_logprobs.map(|n| (-(id as f32), usize::from(n)));
+                    assert_eq!(logprobs.map(|l| (l.chosen, l.top.len())), due, "of this token, and as many as asked");
+                    self.seen.tokens.push(id);
+                }
                 last => self.seen.last = Some(last),
             }
         }
@@ -170,6 +174,7 @@ fn random_trace(seed: u64) -> [u64; 4] {
             new.params = params(u64::from(random.below(3)));
             new.stop_ids = (0..random.below(3)).collect();
             new.cache_salt = u64::from(random.below(5) / 4);
+            new.num_logprobs = (random.below(4) == 0).then(|| random.below(21) as u8);
             rig.enqueue(new);
             queued += 1;
         }

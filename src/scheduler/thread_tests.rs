@@ -18,7 +18,7 @@ fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
     let mut tokens = vec![];
     loop {
         match stream.blocking_next() {
-            Some(Event::Token(id)) => tokens.push(id),
+            Some(Event::Token { id, .. }) => tokens.push(id),
             Some(last) => {
                 assert!(stream.blocking_next().is_none(), "nothing after the last event");
                 return (tokens, last);
@@ -64,7 +64,7 @@ async fn events_are_awaited_too() {
     let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("async"));
     let mut stream = handle.enqueue(sequence(vec![1; 9], 5)).unwrap();
     for id in solo_run(&sequence(vec![1; 9], 5), 256).0 {
-        assert!(matches!(stream.next().await, Some(Event::Token(got)) if got == id));
+        assert!(matches!(stream.next().await, Some(Event::Token { id: got, .. }) if got == id));
     }
     assert!(matches!(stream.next().await, Some(Event::Finished { .. })));
     assert!(stream.next().await.is_none());
@@ -76,7 +76,7 @@ fn a_reused_prefix_is_known_with_the_first_token() {
     let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("cached"));
     let cached = |expected: u32| {
         let mut stream = handle.enqueue(sequence((0..16).collect(), 5)).unwrap();
-        assert!(matches!(stream.blocking_next(), Some(Event::Token(_))));
+        assert!(matches!(stream.blocking_next(), Some(Event::Token { .. })));
         assert_eq!(stream.cached_tokens(), expected);
         assert!(matches!(read_all(&mut stream).1, Event::Finished { cached_tokens, .. } if cached_tokens == expected));
     };
@@ -110,7 +110,7 @@ fn stop_and_the_last_handle_end_the_thread_and_tell_the_clients() {
         control.lock().unwrap().step_time = Duration::from_millis(2);
         let handle = Handle::spawn(Box::new(engine), options(1, 10), ModelMetrics::for_model("stop"));
         let mut streams: Vec<_> = (0..3).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
-        assert!(matches!(streams[0].blocking_next(), Some(Event::Token(_))));
+        assert!(matches!(streams[0].blocking_next(), Some(Event::Token { .. })));
         if by_stop {
             handle.stop();
             assert!(!handle.is_alive());

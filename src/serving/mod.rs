@@ -97,7 +97,7 @@ impl Generation {
 
     fn take(&mut self, event: Option<Event>) -> Option<Output> {
         let step = match event {
-            Some(Event::Token(id)) => {
+            Some(Event::Token { id, .. }) => {
                 self.text.counts.cached = self.events.as_ref().map_or(0, EventStream::cached_tokens);
                 self.text.token(self.model.tokenizer.token_bytes(id, false).unwrap_or_default())
             }

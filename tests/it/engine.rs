@@ -31,9 +31,9 @@ struct Seen {
 }
 
 /// Opens an engine with a pool of so many blocks.
-type Factory<'a> = &'a dyn Fn(&Path, usize) -> Box<dyn Engine>;
+pub type Factory<'a> = &'a dyn Fn(&Path, usize) -> Box<dyn Engine>;
 
-fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+pub fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     Box::new(open(path, &options(num_blocks), simd::dispatch::available()[0]))
 }
 
@@ -53,12 +53,12 @@ fn open_on_gpu(path: &Path, num_blocks: usize) -> Result<Box<dyn Engine>, Engine
     engine::open(weights, &options, Backend::Cuda)
 }
 
-fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     open_on_gpu(path, num_blocks).unwrap()
 }
 
 /// False, with a word about it: there is no GPU, or the build is without CUDA.
-fn has_gpu(dir: &Path) -> bool {
+pub fn has_gpu(dir: &Path) -> bool {
     let path = dir.join("probe.gguf");
     TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
     match open_on_gpu(&path, 8) {
@@ -154,6 +154,7 @@ fn run(
         max_tokens: tokens,
         stop_ids: Vec::new(),
         cache_salt: 0,
+        num_logprobs: None,
     };
     let streams: Vec<_> = prompts.iter().map(|p| handle.enqueue(sequence(p)).unwrap()).collect();
     (streams.into_iter().map(drain).collect(), metrics)
@@ -163,7 +164,7 @@ fn drain(mut stream: EventStream) -> Vec<u32> {
     let mut text = Vec::new();
     while let Some(event) = stream.blocking_next() {
         match event {
-            Event::Token(id) => text.push(id),
+            Event::Token { id, .. } => text.push(id),
             Event::Failed(why) => panic!("{why}"),
             _ => {}
         }
@@ -314,6 +315,7 @@ fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl Fn
             sample: vec![true],
             init: if step == 0 { vec![init] } else { Vec::new() },
             want_logits: true,
+            ..Batch::default()
         };
         let id = engine.submit(&batch).unwrap();
         engine.collect(id, &mut out).unwrap();

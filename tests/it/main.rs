@@ -3,5 +3,6 @@
 mod engine;
 mod header;
 mod nvcc;
+mod sampling;
 mod source;
 mod tidy;

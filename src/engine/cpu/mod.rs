@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use super::check::Limits;
 use super::{Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Sampled, StepId, StepOutput, weight_bytes};
-use crate::logits::SlotState;
+use crate::logits::{Logprobs, SlotState};
 use crate::model::{ModelSpec, Weights};
 use forward::Forward;
 use simd::pool::Pool;
@@ -119,7 +119,11 @@ impl Engine for CpuEngine {
                 Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
         }
         let ids = self.ids(batch)?;
-        let mut out = StepOutput { sampled: vec![Sampled::None; batch.num_seqs()], logits: vec![Vec::new(); batch.num_seqs()] };
+        let mut out = StepOutput {
+            sampled: vec![Sampled::None; batch.num_seqs()],
+            logits: vec![Vec::new(); batch.num_seqs()],
+            logprobs: vec![None; batch.num_logprobs.len()],
+        };
         let logits = self.forward.run(batch, &ids);
         let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
         for (row, i) in sampling.enumerate() {
@@ -128,7 +132,12 @@ impl Engine for CpuEngine {
             }
             let slot = self.slots[batch.slots[i] as usize].as_mut();
             let slot = slot.ok_or_else(|| EngineError::InvalidBatch("a slot was not initialised".into()))?;
-            slot.last = slot.state.sample(logits.row_mut(row));
+            // Sampling destroys its row.
+            let raw = batch.num_logprobs(i).map(|n| (n, logits.row(row).to_vec()));
+            slot.last = slot.state.sample(logits.row_mut(row), batch.mask(i, self.limits.vocab_size));
+            if let (Some((n, raw)), Some(id)) = (raw, slot.last) {
+                out.logprobs[i] = Logprobs::new(&raw, id, n);
+            }
             out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
         }
         self.steps += 1;

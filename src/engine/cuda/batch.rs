@@ -4,6 +4,7 @@ use std::ptr;
 
 use super::sys;
 use crate::engine::{Batch, EngineError, Input, SlotInit};
+use crate::logits::mask_words;
 
 /// What a batch's arrays cannot be lent as.
 #[derive(Default)]
@@ -14,6 +15,8 @@ pub struct Flat {
     biases: Vec<Vec<f32>>,
     suppressed: Vec<Vec<u32>>,
     init: Vec<sys::pen_slot_init>,
+    mask_of: Vec<i32>,      // [num_seqs] or empty: no sequence has one
+    num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
 }
 
 // SAFETY: the pointers in `init` lead into this struct's other buffers and into batches; they are followed only while
@@ -28,6 +31,14 @@ fn encode(input: Input) -> i32 {
     }
 }
 
+/// Fills `numbers` with `items`, -1 where there is none; leaves it empty where there is none at all.
+fn encode_some<T: Copy>(items: &[Option<T>], numbers: &mut Vec<i32>, number: impl Fn(T) -> i32) {
+    numbers.clear();
+    if items.iter().any(Option::is_some) {
+        numbers.extend(items.iter().map(|item| item.map_or(-1, &number)));
+    }
+}
+
 fn pointer<T>(items: &[T]) -> *const T {
     if items.is_empty() { ptr::null() } else { items.as_ptr() }
 }
@@ -39,6 +50,9 @@ impl Flat {
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.sample.clear();
         self.sample.extend(batch.sample.iter().map(|&sample| u8::from(sample)));
+        // checked before: there are no more masks than slots
+        encode_some(&batch.mask_of, &mut self.mask_of, |mask| mask as i32);
+        encode_some(&batch.num_logprobs, &mut self.num_logprobs, i32::from);
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -69,6 +83,10 @@ impl Flat {
             slots: pointer(&batch.slots),
             sample: pointer(&self.sample),
             init: pointer(&self.init),
+            num_masks: (batch.masks.len() / mask_words(vocab)) as u32,
+            masks: pointer(&batch.masks),
+            mask_of: pointer(&self.mask_of),
+            num_logprobs: pointer(&self.num_logprobs),
         }))
     }
 }
@@ -133,6 +151,9 @@ mod tests {
             slots: vec![1, 0, 6],
             sample: vec![true, false, true],
             init: vec![init(1, &[]), init(2, &[9])],
+            num_logprobs: vec![None, Some(0), Some(7)],
+            masks: vec![5, 6],
+            mask_of: vec![Some(1), None, Some(0)],
             want_logits: true,
         };
         let mut flat = Flat::default();
@@ -147,6 +168,8 @@ mod tests {
                 assert_eq!(read(lent.block_tables, 3), [0, 1, 2]);
                 assert_eq!(read(lent.slots, 3), [1, 0, 6]);
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
+                assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
+                assert_eq!((read(lent.mask_of, 3), read(lent.num_logprobs, 3)), (vec![1, -1, 0], vec![-1, 0, 7]));
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));
@@ -160,6 +183,9 @@ mod tests {
             };
             flat.lend(&batch, 20, check).unwrap();
         }
+        (batch.num_logprobs, batch.masks, batch.mask_of) = (vec![None; 3], Vec::new(), vec![None; 3]);
+        let nobody = |lent: &sys::pen_batch| (lent.num_masks, lent.masks, lent.mask_of, lent.num_logprobs);
+        assert_eq!(flat.lend(&batch, 20, nobody).unwrap(), (0, ptr::null(), ptr::null(), ptr::null()));
         batch.init[1].generated[0] = 20;
         let error = flat.lend(&batch, 20, |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");

@@ -5,6 +5,7 @@
 mod batch;
 mod load;
 mod raii;
+mod results;
 mod sys;
 
 use std::collections::VecDeque;
@@ -12,13 +13,12 @@ use std::sync::Arc;
 
 use super::check::Limits;
 use super::rope::ropes;
-use super::{
-    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Sampled, StepId, StepOutput, has_tied_head,
-};
+use super::{Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, StepId, StepOutput, has_tied_head};
 use crate::model::{Activation, ModelSpec, RopePairing, TensorSlot, Weights};
 use batch::Flat;
 use load::{Need, Plan};
 use raii::{Context, Model, Runner};
+use results::{Asked, Results};
 
 const MAX_IN_FLIGHT: usize = 2;
 
@@ -61,8 +61,7 @@ enum Slot {
 
 struct InFlight {
     step: u64,
-    num_seqs: usize,
-    want_logits: bool,
+    asked: Asked,
 }
 
 struct CudaEngine {
@@ -76,8 +75,7 @@ struct CudaEngine {
     in_flight: VecDeque<InFlight>,
     // Buffers, kept from step to step.
     flat: Flat,
-    sampled: Vec<i32>, // [num_seqs]
-    logits: Vec<f32>,  // [num_seqs, vocab] where wanted
+    results: Results,
 }
 
 impl CudaEngine {
@@ -111,8 +109,7 @@ impl CudaEngine {
             slots: vec![Slot::Unused; options.max_slots],
             in_flight: VecDeque::new(),
             flat: Flat::default(),
-            sampled: Vec::new(),
-            logits: Vec::new(),
+            results: Results::default(),
         })
     }
 
@@ -185,16 +182,6 @@ fn begin(context: &Arc<Context>, weights: &Weights, options: &EngineOptions, wei
     Model::begin(context, &desc)
 }
 
-/// What a sequence got, from its number.
-fn sampled(code: i32, vocab: usize) -> Result<Sampled, EngineError> {
-    match code {
-        sys::PEN_SAMPLED_NONE => Ok(Sampled::None),
-        sys::PEN_SAMPLED_NOT_FINITE => Ok(Sampled::NotFinite),
-        id if (0..vocab as i64).contains(&i64::from(id)) => Ok(Sampled::Token(id as u32)),
-        _ => Err(EngineError::Device(format!("it sampled {code} from a vocabulary of {vocab}"))),
-    }
-}
-
 impl Engine for CudaEngine {
     fn spec(&self) -> &ModelSpec {
         &self.spec
@@ -232,7 +219,7 @@ impl Engine for CudaEngine {
         self.follow(batch)?;
         let runner = &mut self.runner;
         let step = self.flat.lend(batch, self.spec.vocab_size, |lent| runner.submit(lent))??;
-        self.in_flight.push_back(InFlight { step, num_seqs: batch.num_seqs(), want_logits: batch.want_logits });
+        self.in_flight.push_back(InFlight { step, asked: Asked::by(batch) });
         Ok(StepId(step))
     }
 
@@ -241,36 +228,15 @@ impl Engine for CudaEngine {
         let Some(flight) = self.in_flight.pop_front_if(|flight| flight.step == step.0) else {
             return Err(EngineError::InvalidBatch(format!("step {} is not the next in flight", step.0)));
         };
-        self.sampled.clear();
-        self.sampled.resize(flight.num_seqs, sys::PEN_SAMPLED_NONE);
-        self.logits.clear();
-        self.logits.resize(if flight.want_logits { flight.num_seqs * vocab } else { 0 }, 0.0);
-        self.runner.collect(step.0, &mut self.sampled, &mut self.logits)?;
-        out.sampled.clear();
-        for &code in &self.sampled {
-            out.sampled.push(sampled(code, vocab)?);
-        }
-        let rows = self.logits.chunks_exact(vocab).zip(&out.sampled);
-        out.logits.clear();
-        out.logits.extend(rows.map(|(row, sampled)| if *sampled == Sampled::None { Vec::new() } else { row.to_vec() }));
-        Ok(())
+        self.results.resize(&flight.asked, vocab);
+        self.runner.collect(step.0, &mut self.results)?;
+        self.results.read(&flight.asked, vocab, out)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_code_is_an_id_or_says_why_not() {
-        assert_eq!(sampled(0, 10).unwrap(), Sampled::Token(0));
-        assert_eq!(sampled(9, 10).unwrap(), Sampled::Token(9));
-        assert_eq!(sampled(-1, 10).unwrap(), Sampled::None);
-        assert_eq!(sampled(-2, 10).unwrap(), Sampled::NotFinite);
-        for code in [10, -3, i32::MIN] {
-            assert!(matches!(sampled(code, 10), Err(EngineError::Device(_))));
-        }
-    }
 
     #[test]
     fn slots_have_the_numbers_of_the_header() {

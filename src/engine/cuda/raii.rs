@@ -4,6 +4,7 @@ use std::ffi::{CStr, c_char};
 use std::ptr;
 use std::sync::Arc;
 
+use super::results::Results;
 use super::sys;
 use crate::engine::{DeviceMemory, EngineError};
 use crate::model::QUANTS;
@@ -201,10 +202,19 @@ impl Runner {
         Ok(step)
     }
 
-    /// Waits for a step. `sampled` is [num_seqs]; `logits`, where the step wanted them, [num_seqs, vocab], else empty.
-    pub fn collect(&mut self, step: u64, sampled: &mut [i32], logits: &mut [f32]) -> Result<(), EngineError> {
-        let rows = if logits.is_empty() { ptr::null_mut() } else { logits.as_mut_ptr() };
-        let mut out = sys::pen_output { step, num_seqs: sampled.len() as u32, sampled: sampled.as_mut_ptr(), logits: rows };
+    /// Waits for a step; `results` was sized for it.
+    pub fn collect(&mut self, step: u64, results: &mut Results) -> Result<(), EngineError> {
+        fn pointer<T>(items: &mut [T]) -> *mut T {
+            if items.is_empty() { ptr::null_mut() } else { items.as_mut_ptr() }
+        }
+        let mut out = sys::pen_output {
+            step,
+            num_seqs: results.sampled.len() as u32,
+            sampled: pointer(&mut results.sampled),
+            logits: pointer(&mut results.logits),
+            logprobs: pointer(&mut results.logprobs),
+            logprob_ids: pointer(&mut results.logprob_ids),
+        };
         // SAFETY: the model is alive; the arrays of `out` have the lengths of the step and live through the call.
         check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")
     }

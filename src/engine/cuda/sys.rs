@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 1;
+pub const PEN_ABI_VERSION: u32 = 2;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -15,6 +15,7 @@ pub const PEN_MISSING_TENSOR: pen_status = 4;
 pub const PEN_CUDA: pen_status = 5;
 pub const PEN_INTERNAL: pen_status = 6;
 
+pub const PEN_MAX_LOGPROBS: usize = 20;
 pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
 
@@ -116,6 +117,10 @@ pub struct pen_batch {
     pub slots: *const u32,
     pub sample: *const u8,
     pub init: *const pen_slot_init,
+    pub num_masks: u32,
+    pub masks: *const u32,
+    pub mask_of: *const i32,
+    pub num_logprobs: *const i32,
 }
 
 #[repr(C)]
@@ -124,6 +129,8 @@ pub struct pen_output {
     pub num_seqs: u32,
     pub sampled: *mut i32,
     pub logits: *mut f32,
+    pub logprobs: *mut f32,
+    pub logprob_ids: *mut i32,
 }
 
 unsafe extern "C" {
