@@ -181,7 +181,7 @@ struct Sizes {
     sampler = sampler_workspace(int(s), int(d.vocab_size));
     meta = MetaLayout(int(t), round_seqs(int(s)), round_seqs(int(s)), 2 * int(d.max_blocks) + 256).size;
     lists = (2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4;
-    counts = s * (size_t(d.vocab_size) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4 + s * sizeof(SlotParams);
+    counts = s * (size_t(d.vocab_size) + 2 * MAX_BIASES) * 4 + s * sizeof(SlotParams);
   }
 };
 
@@ -224,7 +224,6 @@ void make_scratch(pen_model& m) {
   m.sampler.counts = static_cast<uint32_t*>(state(slots * d.vocab_size * 4));
   m.sampler.bias_ids = static_cast<uint32_t*>(state(slots * MAX_BIASES * 4));
   m.sampler.biases = static_cast<float*>(state(slots * MAX_BIASES * 4));
-  m.sampler.suppressed = static_cast<uint32_t*>(state(slots * MAX_SUPPRESSED * 4));
   m.sampler.last = static_cast<int32_t*>(state(slots * 4));
   m.sampler.max_slots = int(slots);
   m.sampler.vocab = int(d.vocab_size);
