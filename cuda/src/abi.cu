@@ -91,8 +91,15 @@ pen_status pen_device_count(uint32_t* count) {
   return guard(nullptr, [&] {
     require(count);
     *count = 0;
-    int devices = 0;
-    check(cudaGetDeviceCount(&devices), "counting devices");
+    int devices = 0, driver = 0, runtime = 0;
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    if (code == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
+      const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+      // Nothing is said of a driver that is not there but its version.
+      if (driver == 0) throw StatusError(PEN_UNSUPPORTED, "no NVIDIA driver is installed");
+      throw StatusError(PEN_UNSUPPORTED, "the driver is one for CUDA " + version(driver) + ", this build needs " + version(runtime));
+    }
+    check(code, "counting devices");
     *count = uint32_t(devices);
   });
 }

@@ -119,10 +119,15 @@ void capture(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   check(made, "graph instantiation");
 }
 
-// The kernels one by one.
+// The kernels one by one. Pages can be written twice, but slots that half a sampling has moved on cannot be taken back: its errors
+// count as the loss of the device, those of the forward pass as what they are.
 void run(pen_model& m, const pen_kv& kv, const Step& step) {
   forward(m, kv, step);
-  sample_step(m, step);
+  try {
+    sample_step(m, step);
+  } catch (const CudaError& error) {
+    throw StatusError(PEN_CUDA, error.what());
+  }
 }
 
 // Graphs are all that a step allocates, beside kernels that warm-up did not load. Where there is no memory for one the step does without it, as do all of its shape.
