@@ -155,6 +155,14 @@ pub fn open(weights: Weights, options: &EngineOptions, backend: Backend) -> Resu
     cpu::open(weights, &options.filled(CPU_LOAD).for_cpu())
 }
 
+/// A GPU's memory now, whoever holds it.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] where there is none, or the build is without CUDA.
+pub fn device_memory(device: u32) -> Result<DeviceMemory, EngineError> {
+    cuda::Device::open(device)?.memory()
+}
+
 /// What an engine is and holds, for those who measure it.
 #[derive(Clone, Debug, Default)]
 pub struct EngineInfo {

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use penstock::engine::cpu::{CpuEngine, CpuOptions, simd};
 use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, SlotInit, StepId, StepOutput};
@@ -67,8 +67,7 @@ pub fn gpu(dir: &Path) -> Option<RwLockReadGuard<'static, ()>> {
 }
 
 /// As [`gpu`], while no other test uses it.
-#[cfg(feature = "cuda")]
-pub fn gpu_alone(dir: &Path) -> Option<std::sync::RwLockWriteGuard<'static, ()>> {
+pub fn gpu_alone(dir: &Path) -> Option<RwLockWriteGuard<'static, ()>> {
     let guard = GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner());
     has_gpu(dir).then_some(guard)
 }

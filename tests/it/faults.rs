@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock::engine::Engine;
+use penstock::engine::{Engine, device_memory};
 use penstock::gguf::GgufFile;
 use penstock::logits::SamplingParams;
 use penstock::metrics::ModelMetrics;
@@ -10,9 +10,7 @@ use penstock::model::testing::TinyModel;
 use penstock::model::{ARCHS, QUANTS};
 use penstock::scheduler::{Event, Handle, NewSequence, SchedulerOptions};
 
-#[cfg(feature = "cuda")]
-use crate::engine::gpu_alone;
-use crate::engine::{Factory, gpu, on_cpu, on_gpu};
+use crate::engine::{Factory, gpu, gpu_alone, on_cpu, on_gpu};
 
 /// The id whose embedding is broken.
 const BROKEN: u32 = 7;
@@ -140,7 +138,6 @@ fn the_longest_lists_of_a_request_are_taken_on_the_gpu() {
 }
 
 /// Within 2 %, once the driver holds what it holds for the process as a whole: its context, the kernels.
-#[cfg(feature = "cuda")]
 #[test]
 fn the_ledger_of_device_memory_agrees_with_the_driver() {
     let dir = tempfile::tempdir().unwrap();
@@ -150,7 +147,7 @@ fn the_ledger_of_device_memory_agrees_with_the_driver() {
         TinyModel { hidden_dim, ffn_dim: 4 * hidden_dim, vocab_size: 5000, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
         // loads the kernels of this shape
         drop(on_gpu(&path, num_blocks));
-        let free_without = penstock::engine::cuda::Device::open(0).unwrap().memory().unwrap().free;
+        let free_without = device_memory(0).unwrap().free;
         let engine = on_gpu(&path, num_blocks);
         let memory = engine.memory().unwrap();
         let taken = free_without - memory.free;
