@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
+CUDA_BINARY = ROOT / "target" / "release" / "penstock-cuda"
 MODEL = "smollm2:135m"
 START_SECONDS = 120
 
@@ -32,11 +33,11 @@ def environment(overrides: dict[str, str] | None = None) -> dict[str, str]:
     return env
 
 
-def cli(*args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None):
+def cli(*args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None, binary: Path = BINARY):
     """Runs one command to its end; output as text."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
-        [str(BINARY), *map(str, args)], input=data if data is not None else b"", capture_output=True, env=environment(env), timeout=timeout, cwd=cwd or ROOT
+        [str(binary), *map(str, args)], input=data if data is not None else b"", capture_output=True, env=environment(env), timeout=timeout, cwd=cwd or ROOT
     )
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
@@ -72,12 +73,13 @@ class Server:
 
     config: dict[str, str] = field(default_factory=dict)
     args: tuple[str, ...] = ()
+    binary: Path = BINARY
 
     def __enter__(self) -> "Server":
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.NamedTemporaryFile("w+b", prefix="penstock-", suffix=".log", delete=False)
-        command = [str(BINARY), "serve", "--port", str(self.port), *self.args]
+        command = [str(self.binary), "serve", "--port", str(self.port), *self.args]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.config), cwd=ROOT)
         try:
             self.wait_ready()

@@ -83,17 +83,15 @@ struct Device {
   Guarded<SlotParams> params;
   Guarded<uint32_t> counts, bias_ids;
   Guarded<float> biases;
-  Guarded<uint32_t> suppressed;
   Guarded<int32_t> last;
   Guarded<uint32_t> masks;
   SamplerState state;
 
   Device(int vocab, int slots, const std::vector<uint32_t>& mask_words)
       : vocab(vocab), slots(slots), params(slots), counts(size_t(slots) * vocab), bias_ids(size_t(slots) * MAX_BIASES),
-        biases(size_t(slots) * MAX_BIASES), suppressed(size_t(slots) * MAX_SUPPRESSED), last(slots),
-        masks(std::max<size_t>(mask_words.size(), 1)) {
+        biases(size_t(slots) * MAX_BIASES), last(slots), masks(std::max<size_t>(mask_words.size(), 1)) {
     masks.put(mask_words);
-    state = SamplerState{params.get(), counts.get(), bias_ids.get(), biases.get(), suppressed.get(), last.get(), slots, vocab};
+    state = SamplerState{params.get(), counts.get(), bias_ids.get(), biases.get(), last.get(), slots, vocab};
   }
 
   void reset(int slot, const Settings& s) {
@@ -137,7 +135,7 @@ struct Device {
   }
 
   void check_guards(const char* what) {
-    EXPECT(params.intact() && counts.intact() && bias_ids.intact() && biases.intact() && suppressed.intact() && last.intact(),
+    EXPECT(params.intact() && counts.intact() && bias_ids.intact() && biases.intact() && last.intact(),
            "%s: a guard zone of the state was written", what);
   }
 };
@@ -208,7 +206,7 @@ std::vector<Settings> all_settings(int vocab, std::mt19937& rng) {
       s.biases.push_back(float(int(rng() % 2001) - 1000) * 0.007f);
     }
     s.bias_ids.back() = uint32_t(vocab) + 1;
-    for (int i = 0; i < (vocab > 100 ? MAX_SUPPRESSED : 2); i++) s.suppressed.push_back(any_id());
+    for (int i = 0; i < std::min(MAX_SUPPRESSED, std::max(vocab / 4, 2)); i++) s.suppressed.push_back(any_id());
     s.p.min_tokens = uint32_t(s.generated.size()) + 2;  // ends within the test
     all.push_back(s);
   }

@@ -10,34 +10,48 @@ namespace {
 
 thread_local std::string last_error;
 
+// `ctx`: where a lost device is noted, null: nowhere. A kernel's fault stays with the process: whatever comes after would fail, too,
+// or wait for a device that no longer answers.
 template <class F>
-pen_status guard(F&& body) noexcept {
+pen_status guard(pen_ctx* ctx, F&& body) noexcept {
+  pen_status status = PEN_INTERNAL;
   try {
     body();
     return PEN_OK;
   } catch (const StatusError& error) {
     last_error = error.what();
-    return error.status;
+    status = error.status;
   } catch (const CudaError& error) {
     last_error = error.what();
+    status = PEN_CUDA;
     if (error.code == cudaErrorMemoryAllocation) {
       cudaGetLastError();  // not sticky: the next call is told of it otherwise
-      return PEN_OUT_OF_MEMORY;
+      status = PEN_OUT_OF_MEMORY;
     }
-    return PEN_CUDA;
   } catch (const std::bad_alloc&) {
     last_error = "out of host memory";
-    return PEN_OUT_OF_MEMORY;
+    status = PEN_OUT_OF_MEMORY;
   } catch (const std::exception& error) {
     last_error = error.what();
-    return PEN_INTERNAL;
   } catch (...) {
     last_error = "unknown exception";
-    return PEN_INTERNAL;
   }
+  if (status == PEN_CUDA && ctx) ctx->lost = true;
+  return status;
 }
 
-void use(const pen_ctx& ctx) { check(cudaSetDevice(ctx.device), "selecting the device"); }
+void use(const pen_ctx& ctx) {
+  if (ctx.lost) throw StatusError(PEN_CUDA, "the device was lost before");
+  check(cudaSetDevice(ctx.device), "selecting the device");
+}
+
+// Before what belongs to a device is freed: nothing uses it any more. Of a lost device nothing can be waited for.
+void settle(const pen_ctx& ctx) {
+  cudaSetDevice(ctx.device);
+  if (!ctx.lost) cudaDeviceSynchronize();
+}
+
+pen_ctx* context(pen_model* model) { return model ? &model->ctx : nullptr; }
 
 void require(bool there) {
   if (!there) throw StatusError(PEN_INVALID_ARG, "a null pointer");
@@ -74,17 +88,24 @@ uint32_t pen_abi_version(void) { return PEN_ABI_VERSION; }
 const char* pen_last_error(void) { return last_error.c_str(); }
 
 pen_status pen_device_count(uint32_t* count) {
-  return guard([&] {
+  return guard(nullptr, [&] {
     require(count);
     *count = 0;
-    int devices = 0;
-    check(cudaGetDeviceCount(&devices), "counting devices");
+    int devices = 0, driver = 0, runtime = 0;
+    const cudaError_t code = cudaGetDeviceCount(&devices);
+    if (code == cudaErrorInsufficientDriver && cudaDriverGetVersion(&driver) == cudaSuccess && cudaRuntimeGetVersion(&runtime) == cudaSuccess) {
+      const auto version = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+      // Nothing is said of a driver that is not there but its version.
+      if (driver == 0) throw StatusError(PEN_UNSUPPORTED, "no NVIDIA driver is installed");
+      throw StatusError(PEN_UNSUPPORTED, "the driver is one for CUDA " + version(driver) + ", this build needs " + version(runtime));
+    }
+    check(code, "counting devices");
     *count = uint32_t(devices);
   });
 }
 
 pen_status pen_quant_info(pen_quant* info) {
-  return guard([&] {
+  return guard(nullptr, [&] {
     require(info);
     const QuantRow* row = quant_row(info->type);
     if (!row) throw StatusError(PEN_UNSUPPORTED, "type " + std::to_string(info->type));
@@ -98,7 +119,7 @@ pen_status pen_quant_info(pen_quant* info) {
 }
 
 pen_status pen_ctx_create(uint32_t device, pen_ctx** out) {
-  return guard([&] {
+  return guard(nullptr, [&] {
     require(out);
     check(cudaSetDevice(int(device)), "selecting the device");
     cudaDeviceProp properties{};
@@ -119,7 +140,7 @@ void pen_ctx_destroy(pen_ctx* ctx) { delete ctx; }
 
 pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size,
                         double* copy_bytes_per_second) {
-  return guard([&] {
+  return guard(ctx, [&] {
     require(ctx && free_bytes && total_bytes && held_bytes);
     use(*ctx);
     size_t free = 0, total = 0;
@@ -136,7 +157,7 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
 }
 
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out) {
-  return guard([&] {
+  return guard(ctx, [&] {
     require(ctx && desc && out && desc->layers && desc->rope_tables);
     use(*ctx);
     if (desc->head_dim > 256 || desc->head_dim % 8 != 0) throw StatusError(PEN_UNSUPPORTED, "heads of " + std::to_string(desc->head_dim) + " elements");
@@ -147,7 +168,7 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
 
 pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uint32_t type, uint64_t rows, uint64_t cols, const void* data,
                             uint64_t nbytes) {
-  return guard([&] {
+  return guard(context(model), [&] {
     require(model && data && model->staging);
     use(model->ctx);
     model->add_tensor(slot, layer, type, rows, cols, static_cast<const uint8_t*>(data), nbytes);
@@ -155,7 +176,7 @@ pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uin
 }
 
 pen_status pen_model_finish(pen_model* model) {
-  return guard([&] {
+  return guard(context(model), [&] {
     require(model && model->staging);
     use(model->ctx);
     model->finish();
@@ -163,16 +184,15 @@ pen_status pen_model_finish(pen_model* model) {
 }
 
 void pen_model_destroy(pen_model* model) {
-  guard([&] {
+  guard(nullptr, [&] {
     if (!model) return;
-    use(model->ctx);
-    cudaDeviceSynchronize();
+    settle(model->ctx);
     delete model;
   });
 }
 
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out) {
-  return guard([&] {
+  return guard(context(model), [&] {
     require(model && out);
     use(model->ctx);
     if (num_blocks == 0 || block_size == 0 || block_size % 32 != 0) throw StatusError(PEN_INVALID_ARG, "KV blocks hold a multiple of 32 tokens");
@@ -191,16 +211,15 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_s
 }
 
 void pen_kv_destroy(pen_kv* kv) {
-  guard([&] {
+  guard(nullptr, [&] {
     if (!kv) return;
-    use(kv->model->ctx);
-    cudaDeviceSynchronize();
+    settle(kv->model->ctx);
     delete kv;
   });
 }
 
 pen_status pen_warmup(pen_model* model, pen_kv* kv) {
-  return guard([&] {
+  return guard(context(model), [&] {
     require(model && kv);
     use(model->ctx);
     warmup(*model, *kv);
@@ -208,7 +227,7 @@ pen_status pen_warmup(pen_model* model, pen_kv* kv) {
 }
 
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step) {
-  return guard([&] {
+  return guard(context(model), [&] {
     require(model && kv && batch && step);
     use(model->ctx);
     *step = submit(*model, *kv, *batch);
@@ -216,7 +235,7 @@ pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint
 }
 
 pen_status pen_collect(pen_model* model, pen_output* out) {
-  return guard([&] {
+  return guard(context(model), [&] {
     require(model && out && out->sampled);
     use(model->ctx);
     collect(*model, *out);

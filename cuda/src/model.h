@@ -51,8 +51,12 @@ struct InFlight {
 
 struct Graph {
   cudaGraphExec_t exec = nullptr;
-  ~Graph() {
+  bool refused = false;  // there was no memory for it
+  ~Graph() { drop(); }
+  void drop() {
     if (exec) cudaGraphExecDestroy(exec);
+    exec = nullptr;
+    refused = true;
   }
 };
 

@@ -63,8 +63,9 @@ void attention_prefill(const Launch& launch, const Attention& args, const StepVi
 
 // --- sampling ---
 
-constexpr int MAX_BIASES = 2048;      // of a slot: logit biases
-constexpr int MAX_SUPPRESSED = 64;    // of a slot
+// Of a slot; not less than what the API lets through, or one request could fail a whole step.
+constexpr int MAX_BIASES = 4096;      // logit biases
+constexpr int MAX_SUPPRESSED = 2048;  // stop ids that min_tokens forbids: the request's and the vocabulary's own
 constexpr int MAX_LOGPROBS = 20;
 struct SlotParams {
   float temperature, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty;
@@ -77,7 +78,6 @@ struct SamplerState {
   uint32_t* counts;        // [max_slots, vocab] times generated; bit 31: it is in the prompt, 30: it has a bias, 29: it is suppressed
   uint32_t* bias_ids;      // [max_slots, MAX_BIASES] ascending
   float* biases;           // [max_slots, MAX_BIASES]
-  uint32_t* suppressed;    // [max_slots, MAX_SUPPRESSED]
   int32_t* last;           // [max_slots] what the slot sampled last: an id, or -2 (not finite)
   int max_slots, vocab;
 };

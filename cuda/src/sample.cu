@@ -507,10 +507,8 @@ __global__ void __launch_bounds__(RESET_THREADS) mark_kernel(SamplerState state,
     }
   }
   if (blockIdx.x != 0) return;
-  if (threadIdx.x < p.num_suppressed) {
-    const uint32_t id = lists.suppressed[threadIdx.x];
-    state.suppressed[size_t(slot) * MAX_SUPPRESSED + threadIdx.x] = id;
-    if (id < vocab) atomicOr(&counts[id], SUPPRESSED);
+  for (uint32_t i = threadIdx.x; i < p.num_suppressed; i += RESET_THREADS) {
+    if (lists.suppressed[i] < vocab) atomicOr(&counts[lists.suppressed[i]], SUPPRESSED);
   }
   if (p.num_biases == 0) return;
   // Biases by id; those of the same id stay in their order, since sums of floats depend on it. A bitonic sort of (id, place).

@@ -123,7 +123,38 @@ void capture(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   check(cudaStreamEndCapture(m.stream.handle, &captured), "graph capture");
   const cudaError_t made = cudaGraphInstantiate(&graph.exec, captured, 0);
   cudaGraphDestroy(captured);
+  if (made != cudaSuccess) graph.exec = nullptr;
   check(made, "graph instantiation");
+}
+
+// The kernels one by one. Pages can be written twice, but slots that half a sampling has moved on cannot be taken back: its errors
+// count as the loss of the device, those of the forward pass as what they are.
+void run(pen_model& m, const pen_kv& kv, const Step& step) {
+  forward(m, kv, step);
+  try {
+    sample_step(m, step);
+  } catch (const CudaError& error) {
+    throw StatusError(PEN_CUDA, error.what());
+  }
+}
+
+// Graphs are all that a step allocates, beside kernels that warm-up did not load. Where there is no memory for one the step does without it, as do all of its shape.
+void run_graph(pen_model& m, const pen_kv& kv, const Step& step) {
+  Graph& graph = m.graphs[{step.view.num_seqs, step.view.max_blocks}];
+  cudaError_t failed = cudaSuccess;
+  if (!graph.exec && !graph.refused) {
+    try {
+      capture(m, kv, step, graph);
+    } catch (const CudaError& error) {
+      failed = error.code;
+    }
+  }
+  if (graph.exec) failed = cudaGraphLaunch(graph.exec, m.stream.handle);
+  if (failed == cudaSuccess && graph.exec) return;
+  if (failed != cudaErrorMemoryAllocation) check(failed, "graph");
+  cudaGetLastError();
+  graph.drop();
+  run(m, kv, step);
 }
 
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
@@ -190,7 +221,9 @@ struct Sizes {
   size_t x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts, masks, logprobs, logprob_ids;
   int ld_hidden, ld_attn, ld_ffn;
   explicit Sizes(const pen_model_desc& d) {
-    const size_t t = d.max_batch_tokens, s = d.max_slots, heads = size_t(d.num_heads) * d.head_dim, kv = size_t(d.num_kv_heads) * d.head_dim;
+    // A graph's rows are rounded up, and padding is computed, too.
+    const size_t s = round_seqs(int(d.max_slots)), t = std::max<size_t>(d.max_batch_tokens, s);
+    const size_t heads = size_t(d.num_heads) * d.head_dim, kv = size_t(d.num_kv_heads) * d.head_dim;
     ld_hidden = int(round_up(d.hidden_dim, CHUNK));
     ld_attn = int(round_up(heads, CHUNK));
     ld_ffn = int(round_up(d.ffn_dim, CHUNK));
@@ -205,12 +238,12 @@ struct Sizes {
     last = s * ld_hidden * 2;
     logits = s * d.vocab_size * 4;
     sampler = sampler_workspace(int(s), int(d.vocab_size));
-    meta = MetaLayout(int(t), round_seqs(int(s)), round_seqs(int(s)), 2 * int(d.max_blocks) + 256).size;
+    meta = MetaLayout(int(t), int(s), int(s), 2 * int(d.max_blocks) + 256).size;
     lists = (2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4;
-    counts = s * (size_t(d.vocab_size) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4 + s * sizeof(SlotParams);
+    counts = s * (size_t(d.vocab_size) + 2 * MAX_BIASES) * 4 + s * sizeof(SlotParams);
     masks = s * ceil_div(int(d.vocab_size), 32) * 4;
-    logprobs = size_t(round_seqs(int(s))) * (1 + MAX_LOGPROBS) * 4;
-    logprob_ids = size_t(round_seqs(int(s))) * MAX_LOGPROBS * 4;
+    logprobs = s * (1 + MAX_LOGPROBS) * 4;
+    logprob_ids = s * MAX_LOGPROBS * 4;
   }
 };
 
@@ -254,7 +287,6 @@ void make_scratch(pen_model& m) {
   m.sampler.counts = static_cast<uint32_t*>(state(slots * d.vocab_size * 4));
   m.sampler.bias_ids = static_cast<uint32_t*>(state(slots * MAX_BIASES * 4));
   m.sampler.biases = static_cast<float*>(state(slots * MAX_BIASES * 4));
-  m.sampler.suppressed = static_cast<uint32_t*>(state(slots * MAX_SUPPRESSED * 4));
   m.sampler.last = static_cast<int32_t*>(state(slots * 4));
   m.sampler.max_slots = int(slots);
   m.sampler.vocab = int(d.vocab_size);
@@ -310,12 +342,9 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
     }
     sample_step(m, step);
   } else if (decode) {
-    Graph& graph = m.graphs[{seqs, stride}];
-    if (!graph.exec) capture(m, kv, step, graph);
-    check(cudaGraphLaunch(graph.exec, m.stream.handle), "graph launch");
+    run_graph(m, kv, step);
   } else {
-    forward(m, kv, step);
-    sample_step(m, step);
+    run(m, kv, step);
   }
   if (rows) {
     check(cudaMemcpyAsync(f.sampled.as<int32_t>(), m.sampled.as<int32_t>(), rows * 4, cudaMemcpyDeviceToHost, m.stream.handle), "copying ids");
@@ -349,21 +378,30 @@ void collect(pen_model& m, pen_output& out) {
 
 void warmup(pen_model& m, pen_kv& kv) {
   const int stride = round_blocks(1, kv.block_size);
+  pen_batch nothing{};
+  const uint32_t none = 0;
+  nothing.cu_seqlens_q = &none;
+  uint8_t* base = m.ring[0].meta.as<uint8_t>();
+  const auto upload = [&](const MetaLayout& layout) {
+    fill_meta(base, layout, nothing, {});
+    check(cudaMemcpyAsync(m.meta.as<uint8_t>(), base, layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  };
+  // Kernels are loaded when they are first used: the first prompt must not wait for that, nor find no memory for it.
+  for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
+    const MetaLayout layout(tokens, 1, 1, stride);
+    upload(layout);
+    run(m, kv, device_step(m, layout, tokens, stride * kv.block_size));
+    check(cudaStreamSynchronize(m.stream.handle), "warming up");
+  }
   for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_SEQS); n++) {
     const int seqs = round_seqs(n);
     Graph& graph = m.graphs[{seqs, stride}];
     if (graph.exec) continue;
     const MetaLayout layout(seqs, seqs, seqs, stride);
-    const uint32_t none = 0;
-    pen_batch nothing{};
-    nothing.cu_seqlens_q = &none;
-    uint8_t* base = m.ring[0].meta.as<uint8_t>();
-    fill_meta(base, layout, nothing, {});
-    check(cudaMemcpyAsync(m.meta.as<uint8_t>(), base, layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+    upload(layout);
     const Step step = device_step(m, layout, 1, stride * kv.block_size);
     // Once by hand, so that every kernel is loaded before it is captured.
-    forward(m, kv, step);
-    sample_step(m, step);
+    run(m, kv, step);
     check(cudaStreamSynchronize(m.stream.handle), "warming up");
     capture(m, kv, step, graph);
   }

@@ -21,8 +21,6 @@ pub struct AppState {
     pub limits: Limits,
     /// Silence after which a stream gets a comment.
     pub keep_alive: Duration,
-    /// Sequences, waiting and running, beyond which a model's queue is full.
-    pub max_active: usize,
     /// The address that is listened on: a loopback one gets requests for local names only.
     pub host: IpAddr,
     pub drain: Drain,
@@ -37,7 +35,6 @@ impl AppState {
             registry,
             limits: config.limits.clone(),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
-            max_active: config.limits.max_queue + config.engine.max_running,
             host: config.server.host,
             drain: Drain::default(),
             vllm_metrics: config.server.vllm_metrics,
@@ -55,7 +52,7 @@ impl AppState {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
         // Prompts are encoded before they are queued: a flood must be refused before it costs that.
-        if model.handle.num_active() >= self.max_active {
+        if model.handle.num_active() >= self.limits.max_queue + model.max_running {
             return Err(crate::serving::SubmitError::QueueFull.into());
         }
         Ok(model)

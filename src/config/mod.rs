@@ -141,9 +141,9 @@ pub struct Engine {
     pub kv_tokens: usize,
     /// Tokens a KV block.
     pub block_size: usize,
-    /// Rows a step.
+    /// Rows a step; 0: 512 on the CPU, 2048 on a GPU.
     pub max_batch_tokens: usize,
-    /// Sequences that run at once.
+    /// Sequences that run at once; 0: 32 on the CPU, 256 on a GPU.
     pub max_running: usize,
     pub prefix_cache: bool,
     /// Map model files; false copies them into memory, for files that others may write to in place.

@@ -63,7 +63,7 @@ fn the_defaults_stand_alone() {
     assert_eq!((config.server.drain_seconds, config.server.keep_alive_seconds), (30, 15));
     assert_eq!(config.server.default_models, ["smollm2:135m"]);
     let engine = &config.engine;
-    assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 512, 32));
+    assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 0, 0));
     let limits = &config.limits;
     assert_eq!((limits.max_queue, limits.max_body_bytes, limits.max_stop_sequences, limits.max_prompts), (512, 32 << 20, 4, 1024));
     assert_eq!((limits.head_timeout_seconds, limits.body_timeout_seconds), (5, 30));
@@ -150,7 +150,7 @@ fn bad_values_are_refused_by_name_and_source() {
         ("[engine]\nbackend = \"tpu\"", &["engine.backend", "tpu"]),
         ("[engine]\ngpu_memory_fraction = 1.5", &["engine.gpu_memory_fraction", "1.5"]),
         ("[engine]\nstep_timeout_seconds = 0", &["engine.step_timeout_seconds", "0"]),
-        ("[engine]\nmax_running = 0", &["engine.max_running"]),
+        ("[engine]\nmax_running = 5000", &["engine.max_running"]),
         ("[limits]\nmax_queue = 0", &["limits.max_queue"]),
         ("server = 3", &["`server`", "table"]),
         ("[server", &["x.toml"]),

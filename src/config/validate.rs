@@ -34,8 +34,8 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),
         "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is no power of two", engine.block_size)),
         "block_size" => within(engine.block_size, 8..=256),
-        "max_batch_tokens" => within(engine.max_batch_tokens, 1..=1 << 16),
-        "max_running" => within(engine.max_running, 1..=4096),
+        "max_batch_tokens" => within(engine.max_batch_tokens, 0..=1 << 16),
+        "max_running" => within(engine.max_running, 0..=4096),
         _ => Ok(()),
     }
 }

@@ -128,12 +128,23 @@ pub struct EngineOptions {
     pub gpu_memory_fraction: f64,
     /// Tokens a KV block: a multiple of 32.
     pub block_size: usize,
+    /// The most sequences a batch may have. 0: 32 on the CPU, 256 on a GPU.
     pub max_slots: usize,
-    /// The most rows a batch may have.
+    /// The most rows a batch may have. 0: 512 on the CPU, 2048 on a GPU, and one for each slot at least.
     pub max_batch_tokens: usize,
 }
 
+/// Slots and rows for an engine's own choice: on the CPU more of them gain nothing, a GPU is idle with fewer.
+const CPU_LOAD: [usize; 2] = [32, 512];
+const GPU_LOAD: [usize; 2] = [256, 2048];
+
 impl EngineOptions {
+    fn filled(&self, [slots, rows]: [usize; 2]) -> Self {
+        let max_slots = if self.max_slots == 0 { slots } else { self.max_slots };
+        let max_batch_tokens = if self.max_batch_tokens == 0 { rows.max(max_slots) } else { self.max_batch_tokens };
+        Self { max_slots, max_batch_tokens, ..self.clone() }
+    }
+
     fn for_cpu(&self) -> cpu::CpuOptions {
         let tokens = if self.kv_tokens == 0 { self.context } else { self.kv_tokens };
         cpu::CpuOptions {
@@ -154,12 +165,20 @@ impl EngineOptions {
 pub fn open(weights: Weights, options: &EngineOptions, backend: Backend) -> Result<Box<dyn Engine>, EngineError> {
     if backend != Backend::Cpu {
         match cuda::Device::open(options.device) {
-            Ok(device) => return device.engine(weights, options),
+            Ok(device) => return device.engine(weights, &options.filled(GPU_LOAD)),
             Err(EngineError::NoDevice(why)) if backend == Backend::Auto => tracing::info!("{why}: computing on the CPU"),
             Err(error) => return Err(error),
         }
     }
-    cpu::open(weights, &options.for_cpu())
+    cpu::open(weights, &options.filled(CPU_LOAD).for_cpu())
+}
+
+/// A GPU's memory now, whoever holds it.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] where there is none, or the build is without CUDA.
+pub fn device_memory(device: u32) -> Result<DeviceMemory, EngineError> {
+    cuda::Device::open(device)?.memory()
 }
 
 /// What an engine is and holds, for those who measure it.
@@ -174,6 +193,8 @@ pub struct EngineInfo {
     pub step_bytes: u64,
     /// Bytes of the file a second while the weights were copied to the device; None: they were not copied.
     pub load_bandwidth: Option<f64>,
+    /// The most rows a batch may have.
+    pub max_batch_tokens: usize,
 }
 
 /// Bytes of a device's memory.
@@ -242,4 +263,32 @@ pub trait Engine: Send {
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError>;
     /// Waits for a step; steps are collected in the order of their submission.
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_is_the_backends_own_choice() {
+        let options = |max_slots, max_batch_tokens| EngineOptions {
+            threads: 0,
+            device: 0,
+            context: 64,
+            kv_tokens: 0,
+            gpu_memory_fraction: 0.9,
+            block_size: 32,
+            max_slots,
+            max_batch_tokens,
+        };
+        let filled = |slots, rows, load| {
+            let options = options(slots, rows).filled(load);
+            (options.max_slots, options.max_batch_tokens)
+        };
+        assert_eq!(filled(0, 0, CPU_LOAD), (32, 512));
+        assert_eq!(filled(0, 0, GPU_LOAD), (256, 2048));
+        assert_eq!(filled(7, 9, GPU_LOAD), (7, 9));
+        assert_eq!(filled(0, 100, GPU_LOAD), (256, 100));
+        assert_eq!(filled(1000, 0, CPU_LOAD), (1000, 1000), "every sequence finds room for a row");
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{Engine, EngineError, EngineOptions};
+use super::{DeviceMemory, Engine, EngineError, EngineOptions};
 use crate::model::Weights;
 
 /// There is none.
@@ -11,6 +11,10 @@ pub struct Device(Infallible);
 impl Device {
     pub fn open(_index: u32) -> Result<Self, EngineError> {
         Err(EngineError::NoDevice("this build is without CUDA".into()))
+    }
+
+    pub fn memory(&self) -> Result<DeviceMemory, EngineError> {
+        match self.0 {}
     }
 
     pub fn engine(self, _weights: Weights, _options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {

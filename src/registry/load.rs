@@ -26,10 +26,11 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let spec = weights.spec.clone();
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
     let opened = open_engine(engine, weights, context)?;
-    let backend = opened.info().backend;
+    let (info, max_running) = (opened.info(), opened.max_slots());
+    let backend = info.backend;
     let options = SchedulerOptions {
-        max_batch_tokens: engine.max_batch_tokens,
-        max_running: engine.max_running,
+        max_batch_tokens: info.max_batch_tokens,
+        max_running,
         max_waiting: config.limits.max_queue,
         prefix_cache: engine.prefix_cache,
     };
@@ -38,7 +39,7 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let guard = (backend != "cpu").then_some(guard);
     let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
-    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, template, handle, backend })
+    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, template, handle, backend, max_running })
 }
 
 fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {
@@ -110,6 +111,7 @@ mod tests {
             last = Some(event);
         }
         assert!(matches!(last, Some(Event::Finished { generated_tokens: 4, .. })), "{last:?}");
+        assert_eq!((model.backend, model.max_running), ("cpu", 32), "where nothing is set");
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct LoadedModel {
     pub handle: Handle,
     /// "cpu" or "cuda"
     pub backend: &'static str,
+    /// Sequences that run at once.
+    pub max_running: usize,
 }
 
 #[derive(Debug, thiserror::Error)]

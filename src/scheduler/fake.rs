@@ -23,6 +23,8 @@ pub struct Control {
     pub fault: Option<(u64, Option<EngineError>)>,
     /// Fail in `collect` rather than in `submit`.
     pub fault_in_collect: bool,
+    /// The most sequences that a step has memory for; 0: any number.
+    pub max_seqs: usize,
     /// Time a step takes.
     pub step_time: std::time::Duration,
     pub num_steps: u64,
@@ -180,6 +182,9 @@ impl Engine for FakeEngine {
             control.max_rows = control.max_rows.max(batch.num_tokens());
             control.last_rows = batch.cu_seqlens_q.windows(2).map(|w| w[1] - w[0]).collect();
             std::thread::sleep(control.step_time);
+            if control.max_seqs > 0 && batch.num_seqs() > control.max_seqs {
+                return Err(EngineError::OutOfMemory(format!("{} sequences", batch.num_seqs())));
+            }
             control.num_steps
         };
         self.fault(step, false)?;

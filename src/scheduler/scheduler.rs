@@ -119,33 +119,63 @@ impl Scheduler {
         }
     }
 
-    /// Submits one step if there is anything to do, and collects what the engine must have back first. After an error the
-    /// sequences that ran are told; the engine may be used on unless the device is lost.
+    /// Submits one step if there is anything to do, and collects what the engine must have back first. A step that the engine refused
+    /// costs its youngest sequence; after any other error all that ran are told. The engine may be used on unless the device is lost.
     pub fn step(&mut self) -> Result<(), EngineError> {
-        let result = self.try_step();
-        if let Err(error) = &result {
-            self.abandon_steps();
-            self.fail_running(&format!("the engine failed: {error}"));
-        }
+        let result = match self.try_step() {
+            Ok(refused) => refused.map_or(Ok(()), Err),
+            Err(error) => {
+                self.abandon_steps();
+                self.fail_running(&format!("the engine failed: {error}"));
+                Err(error)
+            }
+        };
         self.metrics.num_requests_running.set(self.running.len() as i64);
         self.metrics.num_requests_waiting.set(self.waiting.len() as i64);
         self.metrics.kv_cache_usage_perc.set(self.blocks.usage());
         result
     }
 
-    fn try_step(&mut self) -> Result<(), EngineError> {
+    /// The error of a step that was refused and has cost one sequence.
+    fn try_step(&mut self) -> Result<Option<EngineError>, EngineError> {
         let now = Instant::now();
         while !self.schedule(now) {
             self.collect()?;
         }
         if self.rows.is_empty() {
-            return self.collect();
+            return self.collect().map(|()| None);
         }
-        let step = self.engine.submit(&self.batch)?;
+        let step = match self.engine.submit(&self.batch) {
+            Ok(step) => step,
+            Err(error @ EngineError::Device(_)) => return Err(error),
+            Err(error) => return self.do_without_youngest(&error).map(|()| Some(error)),
+        };
         let next = self.spare_rows.pop().unwrap_or_default();
         self.in_flight.push_back(InFlight { step, rows: std::mem::replace(&mut self.rows, next) });
         while self.in_flight.len() >= self.max_in_flight {
             self.collect()?;
+        }
+        Ok(None)
+    }
+
+    /// The engine refused the step, say for want of memory: nothing of it has run. The youngest sequence in it is failed and the others
+    /// get on, in a smaller step; were it only preempted, the same step would come again.
+    fn do_without_youngest(&mut self, error: &EngineError) -> Result<(), EngineError> {
+        let youngest = self.rows.iter().map(|row| row.id).max();
+        for (row, bounds) in self.rows.iter().zip(self.batch.cu_seqlens_q.windows(2)) {
+            let sequence = &mut self.running[row.index];
+            sequence.num_computed -= (bounds[1] - bounds[0]) as usize;
+            sequence.num_pending -= usize::from(row.sample);
+            sequence.needs_init |= self.batch.init.iter().any(|init| init.slot == sequence.slot);
+        }
+        // What the step before sampled is not "the step before" of the next one any more: its ids must be known.
+        while !self.in_flight.is_empty() {
+            self.collect()?;
+        }
+        // It may have ended just now; then the next step is another one already.
+        if let Ok(index) = self.running.binary_search_by_key(&youngest, |sequence| Some(sequence.id)) {
+            let sequence = self.remove_running(index);
+            self.fail(sequence, &format!("the engine failed: {error}"));
         }
         Ok(())
     }

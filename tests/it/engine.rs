@@ -3,7 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use penstock::engine::cpu::{CpuEngine, CpuOptions, simd};
 use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, SlotInit, StepId, StepOutput};
@@ -57,8 +57,22 @@ pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     open_on_gpu(path, num_blocks).unwrap()
 }
 
-/// False, with a word about it: there is no GPU, or the build is without CUDA.
-pub fn has_gpu(dir: &Path) -> bool {
+/// Tests share the GPU but those that look at its memory.
+static GPU: RwLock<()> = RwLock::new(());
+
+/// Leave to use the GPU. None, with a word about it: there is none, or the build is without CUDA.
+pub fn gpu(dir: &Path) -> Option<RwLockReadGuard<'static, ()>> {
+    let guard = GPU.read().unwrap_or_else(|poisoned| poisoned.into_inner());
+    has_gpu(dir).then_some(guard)
+}
+
+/// As [`gpu`], while no other test uses it.
+pub fn gpu_alone(dir: &Path) -> Option<RwLockWriteGuard<'static, ()>> {
+    let guard = GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner());
+    has_gpu(dir).then_some(guard)
+}
+
+fn has_gpu(dir: &Path) -> bool {
     let path = dir.join("probe.gguf");
     TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
     match open_on_gpu(&path, 8) {
@@ -230,7 +244,7 @@ fn logits_have_the_same_bits_at_any_load() {
 #[test]
 fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
     let dir = tempfile::tempdir().unwrap();
-    if has_gpu(dir.path()) {
+    if let Some(_gpu) = gpu(dir.path()) {
         let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
         tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants);
     }
@@ -240,9 +254,7 @@ fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
 #[test]
 fn the_gpu_agrees_with_the_cpu() {
     let dir = tempfile::tempdir().unwrap();
-    if !has_gpu(dir.path()) {
-        return;
-    }
+    let Some(_gpu) = gpu(dir.path()) else { return };
     let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
     for arch in ARCHS {
         for quant in QUANTS {
@@ -270,7 +282,7 @@ fn real_logits_have_the_same_bits_at_any_load() {
 fn real_logits_have_the_same_bits_at_any_load_on_the_gpu() {
     let dir = tempfile::tempdir().unwrap();
     for (path, _) in real_models() {
-        if has_gpu(dir.path()) {
+        if let Some(_gpu) = gpu(dir.path()) {
             let name = format!("cuda {}", path.display());
             bits_do_not_depend_on_load(&on_gpu, &path, &name, 49152, (64, 150, 40));
         }

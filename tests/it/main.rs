@@ -1,6 +1,7 @@
 //! The one Rust integration binary: a module a concern.
 
 mod engine;
+mod faults;
 mod header;
 mod nvcc;
 mod sampling;

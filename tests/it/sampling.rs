@@ -9,7 +9,7 @@ use penstock::logits::{MAX_LOGPROBS, SamplingParams, mask_words};
 use penstock::model::ARCHS;
 use penstock::model::testing::TinyModel;
 
-use crate::engine::{Factory, has_gpu, on_cpu, on_gpu};
+use crate::engine::{Factory, gpu, on_cpu, on_gpu};
 
 /// Not a multiple of 32: a mask's last word is a part of one.
 const VOCAB: u32 = 331;
@@ -182,7 +182,7 @@ fn logprobs_and_masks_hold() {
 #[test]
 fn logprobs_and_masks_hold_on_the_gpu() {
     let dir = tempfile::tempdir().unwrap();
-    if has_gpu(dir.path()) {
+    if let Some(_gpu) = gpu(dir.path()) {
         each_model(&on_gpu, dir.path(), text_rules_hold);
     }
 }

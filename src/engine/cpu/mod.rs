@@ -63,7 +63,8 @@ impl CpuEngine {
             max_context: options.num_blocks * options.block_size,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
-        let info = EngineInfo { backend: "cpu", device: format!("CPU ({})", kernels.name), weight_bytes, step_bytes, load_bandwidth: None };
+        let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
+        let info = EngineInfo { backend: "cpu", device, weight_bytes, step_bytes, load_bandwidth: None, max_batch_tokens };
         let cache = KvCache::new(spec.num_layers, options.num_blocks, options.block_size, spec.num_kv_heads, spec.head_dim);
         let cache = cache.ok_or_else(|| {
             let (blocks, size) = (options.num_blocks, options.block_size);

@@ -39,6 +39,11 @@ impl Device {
         Ok(Self { context: Arc::new(Context::create(index)?) })
     }
 
+    /// Its memory now, whoever holds it; `held` is 0, since no engine is open here.
+    pub fn memory(&self) -> Result<DeviceMemory, EngineError> {
+        self.context.memory().map(|(memory, _)| memory)
+    }
+
     /// Copies a model's weights to the device, whose map may go afterwards. What does not fit is refused before anything is allocated.
     pub fn engine(self, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
         Ok(Box::new(CudaEngine::new(self.context, weights, options)?))
@@ -105,7 +110,14 @@ impl CudaEngine {
             context,
             spec,
             limits,
-            info: EngineInfo { backend: "cuda", device, weight_bytes, step_bytes, load_bandwidth },
+            info: EngineInfo {
+                backend: "cuda",
+                device,
+                weight_bytes,
+                step_bytes,
+                load_bandwidth,
+                max_batch_tokens: options.max_batch_tokens,
+            },
             slots: vec![Slot::Unused; options.max_slots],
             in_flight: VecDeque::new(),
             flat: Flat::default(),

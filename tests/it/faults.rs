@@ -1,0 +1,173 @@
+//! What goes wrong in the midst of a run stays with the request that it concerns; and the ledger of a device's memory.
+
+use std::path::Path;
+
+use penstock::engine::{Engine, device_memory};
+use penstock::gguf::GgufFile;
+use penstock::logits::SamplingParams;
+use penstock::metrics::ModelMetrics;
+use penstock::model::testing::TinyModel;
+use penstock::model::{ARCHS, QUANTS};
+use penstock::scheduler::{Event, Handle, NewSequence, SchedulerOptions};
+
+use crate::engine::{Factory, gpu, gpu_alone, on_cpu, on_gpu};
+
+/// The id whose embedding is broken.
+const BROKEN: u32 = 7;
+
+/// A model with a head of its own, whose embedding of one id holds `value`.
+fn write_broken(path: &Path, value: half::f16) {
+    let Some(quant) = QUANTS.iter().find(|quant| quant.name == "F16") else { unreachable!("F16 has a row") };
+    TinyModel { quant, optional: true, ..TinyModel::new(&ARCHS[0]) }.build().write(path).unwrap();
+    let file = GgufFile::open(path).unwrap();
+    assert!(file.tensor("output.weight").is_some(), "else every row of logits had a broken one");
+    let embedding = file.tensor("token_embd.weight").unwrap();
+    let at = embedding.offset as usize + (BROKEN as usize * embedding.dims[0] as usize + 3) * 2;
+    drop(file);
+    let mut bytes = std::fs::read(path).unwrap();
+    bytes[at..at + 2].copy_from_slice(&value.to_le_bytes());
+    std::fs::write(path, bytes).unwrap();
+}
+
+fn spawn(engine: Box<dyn Engine>) -> Handle {
+    let options = SchedulerOptions { max_batch_tokens: 48, max_running: 8, max_waiting: 64, prefix_cache: true };
+    Handle::spawn(engine, options, ModelMetrics::for_model("faults"))
+}
+
+/// The texts of prompts that run at once, or why there is none.
+fn texts(handle: &Handle, prompts: &[Vec<u32>]) -> Vec<Result<Vec<u32>, String>> {
+    // the broken id may be read, but must not be sampled
+    let params = SamplingParams { logit_bias: vec![(BROKEN, -100.0)], ..SamplingParams::greedy() };
+    let sequence = |prompt: &Vec<u32>| NewSequence {
+        prompt: prompt.clone(),
+        params: params.clone(),
+        max_tokens: 40,
+        stop_ids: Vec::new(),
+        cache_salt: 0,
+        num_logprobs: None,
+    };
+    let streams: Vec<_> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
+    let text = |mut stream: penstock::scheduler::EventStream| {
+        let mut text = Vec::new();
+        loop {
+            match stream.blocking_next() {
+                Some(Event::Token { id, .. }) => text.push(id),
+                Some(Event::Failed(why)) => return Err(why),
+                _ => return Ok(text),
+            }
+        }
+    };
+    streams.into_iter().map(text).collect()
+}
+
+/// Beside and after a request whose logits are not finite, others get what they get without it: also in the pages that it left.
+fn broken_logits_fail_alone(open: Factory, dir: &Path) {
+    for value in [half::f16::NAN, half::f16::INFINITY, half::f16::NEG_INFINITY] {
+        let path = dir.join("broken.gguf");
+        write_broken(&path, value);
+        let good: Vec<Vec<u32>> = (0..6u32).map(|n| (0..20 + 9 * n).map(|i| 8 + (i * 31 + n * 57) % 300).collect()).collect();
+        let mut bad = good.clone();
+        bad.iter_mut().enumerate().for_each(|(n, prompt)| prompt[3 * n] = BROKEN);
+        // six prompts of at most 65 tokens and 40 more: the pool has to reuse its blocks
+        let handle = spawn(open(&path, 24));
+        let alone = texts(&handle, &good);
+        assert!(alone.iter().all(|text| text.as_ref().is_ok_and(|ids| ids.len() == 40)), "{alone:?}");
+        for round in 0..3 {
+            let mixed: Vec<Vec<u32>> = bad.iter().zip(&good).flat_map(|(bad, good)| [bad.clone(), good.clone()]).collect();
+            let got = texts(&handle, &mixed);
+            for (n, pair) in got.chunks(2).enumerate() {
+                assert!(pair[0].as_ref().is_err_and(|why| why.contains("not finite")), "{value}, round {round}: {:?}", pair[0]);
+                assert_eq!(pair[1], alone[n], "{value}, round {round}");
+            }
+            assert_eq!(texts(&handle, &bad).iter().filter(|text| text.is_err()).count(), bad.len());
+            assert_eq!(texts(&handle, &good), alone, "{value}, after round {round}");
+        }
+        assert!(handle.is_alive());
+    }
+}
+
+#[test]
+fn logits_that_are_not_finite_fail_their_request_alone() {
+    broken_logits_fail_alone(&on_cpu, tempfile::tempdir().unwrap().path());
+}
+
+#[test]
+fn logits_that_are_not_finite_fail_their_request_alone_on_the_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(_gpu) = gpu(dir.path()) {
+        broken_logits_fail_alone(&on_gpu, dir.path());
+    }
+}
+
+/// The device's limits are those of the API, or one request could fail its neighbours' step. Every list at its longest.
+fn long_lists_are_taken(open: Factory, dir: &Path) {
+    let path = dir.join("lists.gguf");
+    TinyModel { vocab_size: 6000, context_length: 1024, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+    let handle = spawn(open(&path, 32));
+    let (first, allowed) = (200, 5999);
+    let params = SamplingParams {
+        repetition_penalty: 1.1,
+        logit_bias: (0..4096).map(|i| (i, -1000.0)).collect(),
+        min_tokens: 40,
+        suppressed: (4096..allowed).collect(),
+        ..SamplingParams::greedy()
+    };
+    let (prompt, stop_ids) = ((first..first + 500).collect(), params.suppressed.clone());
+    let mut stream = handle.enqueue(NewSequence { prompt, params: params.clone(), max_tokens: 40, stop_ids, cache_salt: 0, num_logprobs: None }).unwrap();
+    let mut text = Vec::new();
+    loop {
+        match stream.blocking_next() {
+            Some(Event::Token { id, .. }) => text.push(id),
+            Some(Event::Failed(why)) => panic!("{why}"),
+            _ => break,
+        }
+    }
+    assert_eq!(text, [allowed; 40], "the one id that nothing speaks against");
+}
+
+#[test]
+fn the_longest_lists_of_a_request_are_taken() {
+    long_lists_are_taken(&on_cpu, tempfile::tempdir().unwrap().path());
+}
+
+#[test]
+fn the_longest_lists_of_a_request_are_taken_on_the_gpu() {
+    let dir = tempfile::tempdir().unwrap();
+    if let Some(_gpu) = gpu(dir.path()) {
+        long_lists_are_taken(&on_gpu, dir.path());
+    }
+}
+
+/// Within 2 %, once the driver holds what it holds for the process as a whole: its context, the kernels.
+#[test]
+fn the_ledger_of_device_memory_agrees_with_the_driver() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(_gpu) = gpu_alone(dir.path()) else { return };
+    for (hidden_dim, num_blocks) in [(256, 16384), (1024, 512)] {
+        let path = dir.path().join("ledger.gguf");
+        TinyModel { hidden_dim, ffn_dim: 4 * hidden_dim, vocab_size: 5000, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+        // loads the kernels of this shape
+        drop(on_gpu(&path, num_blocks));
+        let free_without = device_memory(0).unwrap().free;
+        let engine = on_gpu(&path, num_blocks);
+        let memory = engine.memory().unwrap();
+        let taken = free_without - memory.free;
+        let off = (memory.held as f64 - taken as f64).abs() / taken as f64;
+        println!("held {} of {taken} bytes taken: {:.2} % off", memory.held, 100.0 * off);
+        assert!(off < 0.02, "the ledger says {}, the driver {taken}", memory.held);
+    }
+}
+
+/// The words that the API's bounds and the device's have in common.
+#[test]
+fn the_device_takes_what_the_api_lets_through() {
+    let constant = |path: &str, name: &str| -> u64 {
+        let text = std::fs::read_to_string(crate::source::root().join(path)).unwrap();
+        let line = text.lines().find(|line| line.contains(name) && line.contains('=')).unwrap_or_else(|| panic!("{path} has no {name}"));
+        line.split('=').nth(1).unwrap().split(';').next().unwrap().trim().parse().unwrap()
+    };
+    let (api, device) = ("src/api/convert/generation.rs", "cuda/src/ops.h");
+    assert!(constant(device, "MAX_BIASES") >= constant(api, "MAX_BIAS"));
+    // the vocabulary's own ends come on top
+    assert!(constant(device, "MAX_SUPPRESSED") >= constant(api, "MAX_STOP_IDS") + 64);
+}

@@ -1,0 +1,43 @@
+"""The binary with the CUDA engine, on a machine that has no GPU: it starts, says so, and serves on the CPU."""
+
+import json
+from pathlib import Path
+
+import pytest
+from harness import CUDA_BINARY, MODEL, Server, cli, free_port
+
+pytestmark = [
+    pytest.mark.skipif(not CUDA_BINARY.is_file(), reason=f"{CUDA_BINARY.name} is missing: tests/run builds it"),
+    pytest.mark.skipif(Path("/dev/nvidiactl").exists(), reason="this machine has a GPU"),
+]
+NO_GPU = "no cuda device was found"
+
+
+def lines_with(text: str, words: str) -> list[str]:
+    return [line for line in text.splitlines() if words in line.lower()]
+
+
+def failed(done) -> None:
+    assert done.returncode == 1, (done.returncode, done.stderr)
+    assert len(lines_with(done.stderr, NO_GPU)) == 1 and "cuda" in done.stderr and "panicked" not in done.stderr, done.stderr
+
+
+def test_bench_on_the_gpu_is_an_error():
+    path = json.loads(cli("show", MODEL, "--json").stdout)["path"]
+    done = cli("bench", "--model", path, "--backend", "cuda", "--prompt", "8", "--gen", "2", binary=CUDA_BINARY)
+    failed(done)
+    assert done.stdout == ""
+
+
+def test_serving_on_the_gpu_is_an_error():
+    failed(cli("serve", "--port", free_port(), "--model", MODEL, "--backend", "cuda", binary=CUDA_BINARY, timeout=30))
+
+
+def test_auto_serves_on_the_cpu_and_says_so_in_a_line():
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__LOG": "info", "ENGINE__BACKEND": "auto"}, binary=CUDA_BINARY) as server:
+        with_gpu = server.text("The capital of France is")
+        said = lines_with(server.output(), NO_GPU)
+        assert len(said) == 1 and "cpu" in said[0].lower(), server.output()
+        assert "cpu backend" in server.output()
+    with Server({"SERVER__DEFAULT_MODELS": MODEL}) as plain:
+        assert plain.text("The capital of France is") == with_gpu
