@@ -113,7 +113,9 @@ fn long_lists_are_taken(open: Factory, dir: &Path) {
         ..SamplingParams::greedy()
     };
     let (prompt, stop_ids) = ((first..first + 500).collect(), params.suppressed.clone());
-    let mut stream = handle.enqueue(NewSequence { prompt, params: params.clone(), max_tokens: 40, stop_ids, cache_salt: 0, num_logprobs: None }).unwrap();
+    let mut stream = handle
+        .enqueue(NewSequence { prompt, params: params.clone(), max_tokens: 40, stop_ids, cache_salt: 0, num_logprobs: None })
+        .unwrap();
     let mut text = Vec::new();
     loop {
         match stream.blocking_next() {
