@@ -146,11 +146,11 @@ __device__ __forceinline__ void load_query(uint32_t (&q)[D / 16][4], const __hal
   }
 }
 
-// s = q Kᵀ for a tile. `query(k, a)` gives the fragment of elements [16 k, 16 k + 16).
-template <int D, class Query>
-__device__ __forceinline__ void tile_scores(float (&s)[KEYS / 8][4], Query query, uint32_t keys, int lane) {
+// s = q Kᵀ for 8 N keys of a tile, from key 8 `first` on. `query(k, a)` gives the fragment of elements [16 k, 16 k + 16).
+template <int D, int N, class Query>
+__device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint32_t keys, int lane, int first = 0) {
 #pragma unroll
-  for (int n = 0; n < KEYS / 8; ++n) {
+  for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) s[n][i] = 0.0f;
   }
@@ -160,9 +160,9 @@ __device__ __forceinline__ void tile_scores(float (&s)[KEYS / 8][4], Query query
     uint32_t a[4];
     query(k, a);
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; n += 2) {
+    for (int n = 0; n < N; n += 2) {
       uint32_t r[4];
-      load_matrices(r, keys + Tile<D>::at(n * 8 + row, 2 * k + chunk));
+      load_matrices(r, keys + Tile<D>::at((first + n) * 8 + row, 2 * k + chunk));
       const uint32_t low[2] = {r[0], r[1]}, high[2] = {r[2], r[3]};
       mma(s[n], a, low);
       mma(s[n + 1], a, high);
@@ -179,17 +179,16 @@ __device__ __forceinline__ Span visible(int position, uint32_t window) {
   return {window != 0 && static_cast<uint32_t>(end) > window ? end - static_cast<int>(window) : 0, end};
 }
 
-// Masks the scores of the lane's two rows (g, g + 8), and turns them into probabilities as fragments of P [16, KEYS] and the rows'
-// maxima (all four lanes of a row get the same; -inf: the row sees nothing of this tile).
-__device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float (&maximum)[2], float (&s)[KEYS / 8][4],
-                                             const Span (&span)[2], int tile, float c, int lane) {
-  const int base = tile * KEYS;
+// Masks the scores of the lane's two rows (g, g + 8), keys from position `base` on, and gives the rows' largest (all four lanes of a
+// row get the same; -inf: the row sees none of these keys).
+template <int N>
+__device__ __forceinline__ void mask_scores(float (&largest)[2], float (&s)[N][4], const Span (&span)[2], int base, int lane) {
   bool cut = false;
 #pragma unroll
-  for (int h = 0; h < 2; ++h) cut |= span[h].begin > base || span[h].end < base + KEYS;
+  for (int h = 0; h < 2; ++h) cut |= span[h].begin > base || span[h].end < base + 8 * N;
   if (__any_sync(0xffffffffu, cut)) {
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; ++n) {
+    for (int n = 0; n < N; ++n) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int key = base + n * 8 + (lane % 4) * 2 + i % 2;
@@ -197,20 +196,29 @@ __device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float 
       }
     }
   }
-  float minus[2];
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float x = MASKED;
 #pragma unroll
-    for (int n = 0; n < KEYS / 8; ++n) x = fmaxf(x, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+    for (int n = 0; n < N; ++n) x = fmaxf(x, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
     x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
-    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
-    maximum[h] = __fmul_rn(x, c);
+    largest[h] = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+  }
+}
+
+// Scores to probabilities as fragments of P, by the tile's largest score of each row; and m_i.
+template <int N>
+__device__ __forceinline__ void score_probabilities(uint32_t (&p)[N / 2][4], float (&maximum)[2], const float (&largest)[2],
+                                                    const float (&s)[N][4], float c) {
+  float minus[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    maximum[h] = __fmul_rn(largest[h], c);
     // -inf minus -inf is no number: a row without keys subtracts 0 and gets zeros.
     minus[h] = maximum[h] == MASKED ? 0.0f : -maximum[h];
   }
 #pragma unroll
-  for (int n = 0; n < KEYS / 8; ++n) {
+  for (int n = 0; n < N; ++n) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const float x = exp2_fast(__fmaf_rn(s[n][2 * h], c, minus[h])), y = exp2_fast(__fmaf_rn(s[n][2 * h + 1], c, minus[h]));
@@ -218,6 +226,14 @@ __device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float 
       p[n / 2][(n % 2) * 2 + h] = *reinterpret_cast<const uint32_t*>(&pair);
     }
   }
+}
+
+// Both, for a tile that one warp holds whole.
+__device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float (&maximum)[2], float (&s)[KEYS / 8][4],
+                                             const Span (&span)[2], int tile, float c, int lane) {
+  float largest[2];
+  mask_scores(largest, s, span, tile * KEYS, lane);
+  score_probabilities(p, maximum, largest, s, c);
 }
 
 // The rows' sums of probabilities: a product with ones, so that the sum has the accumulators' order and precision.
@@ -229,12 +245,13 @@ __device__ __forceinline__ void tile_sums(float (&sum)[2], const uint32_t (&p)[K
   sum[0] = acc[0], sum[1] = acc[2];
 }
 
-// O_i = P V, eight elements of the head at a time: `take(n, acc)` gets those of [8 n, 8 n + 8).
-template <int D, class Take>
-__device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], uint32_t values, int lane, Take take) {
+// O_i = P V for 8 N elements of the head from 8 `first` on, eight at a time: `take(n, acc)` gets those of [8 n, 8 n + 8).
+template <int D, int N = D / 8, class Take>
+__device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], uint32_t values, int lane, Take take, int first = 0) {
   const int row = lane % 16, chunk = lane / 16;
 #pragma unroll
-  for (int n = 0; n < D / 8; n += 2) {
+  for (int i = 0; i < N; i += 2) {
+    const int n = first + i;
     float low[4] = {0.0f, 0.0f, 0.0f, 0.0f}, high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) {

@@ -1,5 +1,7 @@
-// Decode attention: sequences with one row. The heads that share a K/V head are the rows of the products, and a block's warps take
-// tiles of their own, each through its own ring of shared memory; nobody waits for a neighbour until the partial results meet.
+// Decode attention: sequences with one row. The heads that share a K/V head are the rows of the products, and a block's teams of warps
+// take tiles of their own, each through its own ring of shared memory; no team waits for another until the partial results meet. A
+// team is one warp where there are blocks enough to fill the device, and four where a tile's latency counts: then each scores a
+// quarter of the keys and sums a quarter of the head's elements, which changes the order of nothing.
 #pragma once
 
 #include "attention.cuh"
@@ -7,11 +9,16 @@
 
 namespace pen {
 
-constexpr int DECODE_WARPS = 8;  // at most
+constexpr int DECODE_WARPS = 8;   // teams of one, at most
+constexpr int DECODE_TEAMS = 4;   // teams of four, at most
+template <int TEAM>
+constexpr int decode_threads() {
+  return WARP * (TEAM == 1 ? DECODE_WARPS : TEAM * DECODE_TEAMS);
+}
 
 // How the host spreads a step. Free of numeric meaning.
 struct DecodePlan {
-  int buffers;       // tiles of K or V that a warp holds: 1 or 2
+  int buffers;       // tiles of K or V that a team holds: 1 or 2
   int direct_tiles;  // up to so many, one block takes all of a sequence and writes the output
   int split_tiles;   // else each block takes so many and leaves partial results in the workspace
   int max_tiles;     // of a sequence
@@ -23,9 +30,11 @@ template <int D>
 struct DecodeShared {
   static constexpr int ROW = D + 8;  // floats: eight rows fall into different banks
   __host__ __device__ static constexpr size_t partial(int rows) { return sizeof(float) * static_cast<size_t>(rows) * ROW; }
-  __host__ __device__ static constexpr size_t per_warp(int buffers, int rows) {
+  __host__ __device__ static constexpr size_t per_team(int buffers, int rows) {
     return static_cast<size_t>(buffers) * Tile<D>::BYTES + partial(rows) + sizeof(float2) * ROWS;
   }
+  // What the warps of a team of four tell each other: fragments of P, and the rows' largest scores.
+  static constexpr size_t exchange = KEYS / 16 * WARP * 16 + KEYS / 16 * ROWS * 4;
   __host__ __device__ static constexpr size_t queries(int rows) { return sizeof(__half) * static_cast<size_t>(rows + 2) * ROW; }
   __host__ __device__ static constexpr size_t fixed(int rows) { return partial(rows) + 2 * sizeof(float2) * ROWS + queries(rows); }
 };
@@ -51,14 +60,14 @@ struct DecodeRange {
 
 // Merges `tiles` partial results of shared memory into the block's state, in order; the last time the output is written.
 template <int D>
-__device__ __forceinline__ void merge_round(const Attention& p, char* shared, const DecodePlan& plan, int tiles, int rows, int round,
-                                            bool last, __half* out) {
+__device__ __forceinline__ void merge_round(const Attention& p, char* shared, const DecodePlan& plan, int teams, int tiles, int rows,
+                                            int round, bool last, __half* out) {
   using Shared = DecodeShared<D>;
-  const int warps = blockDim.x / WARP, row_floats = plan.rows * Shared::ROW;
-  const float* partial = reinterpret_cast<const float*>(shared + static_cast<size_t>(warps) * plan.buffers * Tile<D>::BYTES);
-  float* state = const_cast<float*>(partial) + warps * row_floats;
+  const int row_floats = plan.rows * Shared::ROW;
+  const float* partial = reinterpret_cast<const float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
+  float* state = const_cast<float*>(partial) + teams * row_floats;
   const float2* partial_rows = reinterpret_cast<const float2*>(state + row_floats);
-  float2* state_rows = const_cast<float2*>(partial_rows) + warps * ROWS;  // two sets: read one, write the other
+  float2* state_rows = const_cast<float2*>(partial_rows) + teams * ROWS;  // two sets: read one, write the other
   for (int i = threadIdx.x; i < rows * (D / 4); i += blockDim.x) {
     const int row = i / (D / 4), dim = i % (D / 4) * 4;
     if (dim >= p.kv.head_dim) continue;
@@ -89,9 +98,9 @@ __device__ __forceinline__ void merge_round(const Attention& p, char* shared, co
   }
 }
 
-// grid [splits, num_kv_heads * ceil(group / plan.rows), num_seqs], block [32 * up to DECODE_WARPS]
-template <int D>
-__global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
+// grid [splits, num_kv_heads * ceil(group / plan.rows), num_seqs], block [32 TEAM * teams]
+template <int D, int TEAM>
+__global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                                                                                   const __grid_constant__ DecodePlan plan,
                                                                                   const __grid_constant__ QkvFinish fresh) {
   extern __shared__ __align__(128) char shared[];
@@ -100,8 +109,16 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(c
   const int kv_head = blockIdx.y / row_blocks, row_block = blockIdx.y % row_blocks;
   const int head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
   const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+  const int team = warp / TEAM, member = warp % TEAM, teams = warps / TEAM;
+  const auto team_sync = [&] {
+    if constexpr (TEAM == 1) {
+      __syncwarp();
+    } else {
+      asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(TEAM * WARP) : "memory");
+    }
+  };
 
-  // The step's metadata is the host's copy, and what earlier steps put into the pages was there before this step began: so a warp
+  // The step's metadata is the host's copy, and what earlier steps put into the pages was there before this step began: so a team
   // fetches its first tile before the wait. Where the fresh row is in it, that row is put over it afterwards (or, where qkv_finish is
   // a kernel of its own, the tile waits).
   const DecodeRange range(step, seq, p.window);
@@ -109,18 +126,18 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(c
   const int begin = direct ? 0 : min(static_cast<int>(blockIdx.x) * plan.split_tiles, range.count);
   const int end = direct ? (blockIdx.x == 0 ? range.count : 0) : min(begin + plan.split_tiles, range.count);
   const int num_tiles = max(end - begin, 0);  // of this block
-  const int mine = warp < num_tiles ? ceil_div(num_tiles - warp, warps) : 0;
-  const int my_first = range.first + begin + warp;
+  const int mine = team < num_tiles ? ceil_div(num_tiles - team, teams) : 0;
+  const int my_first = range.first + begin + team;
   const bool early = fresh.qkv != nullptr || (my_first + 1) * KEYS < range.context;
 
-  const uint32_t ring = shared_address(shared) + warp * plan.buffers * Tile<D>::BYTES;
+  const uint32_t ring = shared_address(shared) + team * plan.buffers * Tile<D>::BYTES;
   const Pages pages(p.kv, step, seq, range.context, kv_head);
   TilePlace place;
-  // Item 2 t is K of this warp's tile t, item 2 t + 1 its V. Every call commits a group, so that the count of groups tells.
+  // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that the count of groups tells.
   auto fetch = [&](int item) {
     if (item < 2 * mine) {
-      if (item % 2 == 0) place.find(pages, my_first + item / 2 * warps);
-      copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, lane, WARP);
+      if (item % 2 == 0) place.find(pages, my_first + item / 2 * teams);
+      copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, member * WARP + lane, TEAM * WARP);
     }
     copies_commit();
   };
@@ -135,7 +152,7 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(c
     if (num_tiles == 0) return;
   } else {
     // This block's heads, and K and V where the fresh row lies in its tiles.
-    __half* queries = reinterpret_cast<__half*>(shared + static_cast<size_t>(warps) * DecodeShared<D>::per_warp(plan.buffers, plan.rows) +
+    __half* queries = reinterpret_cast<__half*>(shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
                                                 DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
     query_rows = queries, query_stride = DecodeShared<D>::ROW;
     const int heads = p.num_heads + 2 * p.kv.num_kv_heads, items = row_block == 0 && end == range.count ? rows + 2 : rows;
@@ -155,16 +172,16 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(c
       for (int i = lane * 8; i < p.kv.head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
     }
     __syncthreads();
-    if (items > rows && warp == num_tiles - 1) {  // the fresh row's tile is this warp's first
+    if (items > rows && team == num_tiles - 1) {  // the fresh row's tile is this team's first
       copies_wait(0);
-      __syncwarp();
+      team_sync();
       const int row = (range.context - 1) % KEYS;
-      for (int i = lane; i < p.kv.head_dim / 8 * plan.buffers; i += WARP) {
+      for (int i = member * WARP + lane; i < p.kv.head_dim / 8 * plan.buffers; i += TEAM * WARP) {
         const int which = i / (p.kv.head_dim / 8), chunk = i % (p.kv.head_dim / 8);  // K, then V where it is there already
-        *reinterpret_cast<uint4*>(shared + (static_cast<size_t>(warp) * plan.buffers + which) * Tile<D>::BYTES + Tile<D>::at(row, chunk)) =
+        *reinterpret_cast<uint4*>(shared + (static_cast<size_t>(team) * plan.buffers + which) * Tile<D>::BYTES + Tile<D>::at(row, chunk)) =
             *reinterpret_cast<const uint4*>(queries + (rows + which) * query_stride + chunk * 8);
       }
-      __syncwarp();
+      team_sync();
     }
   }
   if (!early) {
@@ -183,31 +200,58 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(c
   const float c = __fmul_rn(p.scale, 1.4426950408889634f);
 
   const Partials partials(p, gridDim.z, plan.max_tiles);
-  float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(warps) * plan.buffers * Tile<D>::BYTES);
-  float2* partial_rows = reinterpret_cast<float2*>(partial + (warps + 1) * plan.rows * DecodeShared<D>::ROW);
-  const int rounds = ceil_div(num_tiles, warps);
+  float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
+  float2* partial_rows = reinterpret_cast<float2*>(partial + (teams + 1) * plan.rows * DecodeShared<D>::ROW);
+  char* exchange = shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
+                   DecodeShared<D>::fixed(plan.rows) + team * DecodeShared<D>::exchange;
+  const int rounds = ceil_div(num_tiles, teams);
   for (int round = 0; round < rounds; ++round) {
     if (round < mine) {
-      const int tile = my_first + round * warps;
+      const int tile = my_first + round * teams;
       copies_wait(plan.buffers - 1);
-      __syncwarp();
-      float s[KEYS / 8][4];
+      team_sync();
+      constexpr int N = KEYS / 8 / TEAM;
+      float s[N][4];
       tile_scores<D>(
           s,
           [&](int k, uint32_t(&a)[4]) {
 #pragma unroll
             for (int i = 0; i < 4; ++i) a[i] = q[k][i];
           },
-          ring + 2 * round % plan.buffers * Tile<D>::BYTES, lane);
-      __syncwarp();
+          ring + 2 * round % plan.buffers * Tile<D>::BYTES, lane, member * N);
+      team_sync();
       // With one buffer this is V of the same tile.
       fetch(2 * round + plan.buffers);
       uint32_t probabilities[KEYS / 16][4];
       float maximum[2], sum[2];
-      tile_softmax(probabilities, maximum, s, span, tile, c, lane);
+      if constexpr (TEAM == 1) {
+        tile_softmax(probabilities, maximum, s, span, tile, c, lane);
+      } else {
+        float largest[2];
+        mask_scores(largest, s, span, tile * KEYS + member * N * 8, lane);
+        float* maxima = reinterpret_cast<float*>(exchange + KEYS / 16 * WARP * 16);  // [TEAM, ROWS]
+        if (lane % 4 == 0) maxima[member * ROWS + row0] = largest[0], maxima[member * ROWS + row1] = largest[1];
+        team_sync();
+#pragma unroll
+        for (int w = 0; w < TEAM; ++w) {
+          largest[0] = fmaxf(largest[0], maxima[w * ROWS + row0]);
+          largest[1] = fmaxf(largest[1], maxima[w * ROWS + row1]);
+        }
+        uint32_t own[N / 2][4];
+        score_probabilities(own, maximum, largest, s, c);
+        uint4* fragments = reinterpret_cast<uint4*>(exchange);  // [KEYS / 16, WARP]
+#pragma unroll
+        for (int i = 0; i < N / 2; ++i) fragments[(member * (N / 2) + i) * WARP + lane] = make_uint4(own[i][0], own[i][1], own[i][2], own[i][3]);
+        team_sync();
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; ++k) {
+          const uint4 f = fragments[k * WARP + lane];
+          probabilities[k][0] = f.x, probabilities[k][1] = f.y, probabilities[k][2] = f.z, probabilities[k][3] = f.w;
+        }
+      }
       tile_sums(sum, probabilities);
       copies_wait(plan.buffers - 1);
-      __syncwarp();
+      team_sync();
 
       float* o[2];
       float2* row_out[2];
@@ -215,28 +259,29 @@ __global__ void __launch_bounds__(WARP * DECODE_WARPS) attention_decode_kernel(c
       for (int h = 0; h < 2; ++h) {
         const int row = row0 + 8 * h;
         if (direct) {
-          o[h] = partial + (warp * plan.rows + row) * DecodeShared<D>::ROW;
-          row_out[h] = partial_rows + warp * ROWS + row;
+          o[h] = partial + (team * plan.rows + row) * DecodeShared<D>::ROW;
+          row_out[h] = partial_rows + team * ROWS + row;
         } else {
           const size_t at = (static_cast<size_t>(seq) * p.num_heads + head + row) * plan.max_tiles + (tile - range.first);
           o[h] = partials.o + at * p.kv.head_dim;
           row_out[h] = partials.row + at;
         }
-        if (row < rows && lane % 4 == 0) *row_out[h] = make_float2(maximum[h], sum[h]);
+        if (row < rows && lane % 4 == 0 && member == 0) *row_out[h] = make_float2(maximum[h], sum[h]);
       }
-      tile_values<D>(probabilities, ring + (2 * round + 1) % plan.buffers * Tile<D>::BYTES, lane, [&](int n, const float(&acc)[4]) {
+      constexpr int ELEMENTS = D / 8 / TEAM;
+      tile_values<D, ELEMENTS>(probabilities, ring + (2 * round + 1) % plan.buffers * Tile<D>::BYTES, lane, [&](int n, const float(&acc)[4]) {
         const int dim = n * 8 + lane % 4 * 2;
         if (dim >= p.kv.head_dim) return;
         if (row0 < rows) *reinterpret_cast<float2*>(o[0] + dim) = make_float2(acc[0], acc[1]);
         if (row1 < rows) *reinterpret_cast<float2*>(o[1] + dim) = make_float2(acc[2], acc[3]);
-      });
-      __syncwarp();
+      }, member * ELEMENTS);
+      team_sync();
       fetch(2 * round + 1 + plan.buffers);
     }
     if (direct) {
       __syncthreads();
       const bool last = round + 1 == rounds;
-      merge_round<D>(p, shared, plan, min(warps, num_tiles - round * warps), rows, round, last,
+      merge_round<D>(p, shared, plan, teams, min(teams, num_tiles - round * teams), rows, round, last,
                      p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
       if (!last) __syncthreads();
     }

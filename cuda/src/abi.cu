@@ -120,6 +120,7 @@ pen_status pen_quant_info(pen_quant* info) {
 
 pen_status pen_ctx_create(uint32_t device, pen_ctx** out) {
   return guard(nullptr, [&] {
+    const std::lock_guard alone(device_wide());
     require(out);
     check(cudaSetDevice(int(device)), "selecting the device");
     cudaDeviceProp properties{};
@@ -141,6 +142,7 @@ void pen_ctx_destroy(pen_ctx* ctx) { delete ctx; }
 pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size,
                         double* copy_bytes_per_second) {
   return guard(ctx, [&] {
+    const std::lock_guard alone(device_wide());
     require(ctx && free_bytes && total_bytes && held_bytes);
     use(*ctx);
     size_t free = 0, total = 0;
@@ -158,6 +160,7 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
 
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out) {
   return guard(ctx, [&] {
+    const std::lock_guard alone(device_wide());
     require(ctx && desc && out && desc->layers && desc->rope_tables);
     use(*ctx);
     if (desc->head_dim > 256 || desc->head_dim % 8 != 0) throw StatusError(PEN_UNSUPPORTED, "heads of " + std::to_string(desc->head_dim) + " elements");
@@ -177,6 +180,7 @@ pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uin
 
 pen_status pen_model_finish(pen_model* model) {
   return guard(context(model), [&] {
+    const std::lock_guard alone(device_wide());
     require(model && model->staging);
     use(model->ctx);
     model->finish();
@@ -185,6 +189,7 @@ pen_status pen_model_finish(pen_model* model) {
 
 void pen_model_destroy(pen_model* model) {
   guard(nullptr, [&] {
+    const std::lock_guard alone(device_wide());
     if (!model) return;
     settle(model->ctx);
     delete model;
@@ -193,6 +198,7 @@ void pen_model_destroy(pen_model* model) {
 
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out) {
   return guard(context(model), [&] {
+    const std::lock_guard alone(device_wide());
     require(model && out);
     use(model->ctx);
     if (num_blocks == 0 || block_size == 0 || block_size % 32 != 0) throw StatusError(PEN_INVALID_ARG, "KV blocks hold a multiple of 32 tokens");
@@ -212,6 +218,7 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_s
 
 void pen_kv_destroy(pen_kv* kv) {
   guard(nullptr, [&] {
+    const std::lock_guard alone(device_wide());
     if (!kv) return;
     settle(kv->model->ctx);
     delete kv;
@@ -220,6 +227,7 @@ void pen_kv_destroy(pen_kv* kv) {
 
 pen_status pen_warmup(pen_model* model, pen_kv* kv) {
   return guard(context(model), [&] {
+    const std::lock_guard alone(device_wide());
     require(model && kv);
     use(model->ctx);
     warmup(*model, *kv);

@@ -91,7 +91,7 @@ void check_heads(const QkvFinish& args) {
   }
 }
 
-template <int D>
+template <int D, int TEAM>
 void decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = DecodeShared<D>;
   const Device& device = current_device();
@@ -99,28 +99,28 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   DecodePlan plan{};
   plan.rows = std::min(group, ROWS);
   // Heads of 256 in 64 KB of shared memory: fewer rows a block.
-  if (Shared::fixed(plan.rows) + Shared::per_warp(1, plan.rows) > static_cast<size_t>(device.shared_block)) plan.rows = ROWS / 2;
+  if (Shared::fixed(plan.rows) + Shared::per_team(1, plan.rows) > static_cast<size_t>(device.shared_block)) plan.rows = ROWS / 2;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
   plan.max_tiles = most_tiles(step.max_context, args.window);
-  const size_t fixed = Shared::fixed(plan.rows), limit = device.shared_block;
-  plan.buffers = fixed + Shared::per_warp(2, plan.rows) <= limit ? 2 : 1;
-  const size_t each = Shared::per_warp(plan.buffers, plan.rows);
-  int warps = std::min<int>({DECODE_WARPS, static_cast<int>((limit - fixed) / each), plan.max_tiles});
+  const size_t fixed = Shared::fixed(plan.rows), limit = device.shared_block, exchange = TEAM > 1 ? Shared::exchange : 0;
+  plan.buffers = fixed + Shared::per_team(2, plan.rows) + exchange <= limit ? 2 : 1;
+  const size_t each = Shared::per_team(plan.buffers, plan.rows) + exchange;
+  int teams = std::min<int>({TEAM == 1 ? DECODE_WARPS : DECODE_TEAMS, static_cast<int>((limit - fixed) / each), plan.max_tiles});
   // Many blocks: two on a multiprocessor hide each other's ends.
   const size_t half = device.shared_sm / 2 - device.reserved;
-  if (blocks >= 2 * device.num_sms && half >= fixed + 2 * each) warps = std::min<int>(warps, static_cast<int>((half - fixed) / each));
+  if (blocks >= 2 * device.num_sms && half >= fixed + 2 * each) teams = std::min<int>(teams, static_cast<int>((half - fixed) / each));
 
   plan.direct_tiles = plan.split_tiles = plan.max_tiles;
   int splits = 1;
-  if (blocks < device.num_sms && plan.max_tiles > 2 * warps &&
+  if (blocks < device.num_sms && plan.max_tiles > 2 * teams &&
       partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_tiles) <= args.workspace_bytes) {
     const int wanted = ceil_div(device.num_sms, blocks);
-    plan.split_tiles = ceil_div(ceil_div(plan.max_tiles, wanted), warps) * warps;
-    plan.direct_tiles = std::max(2 * warps, plan.split_tiles);
+    plan.split_tiles = ceil_div(ceil_div(plan.max_tiles, wanted), teams) * teams;
+    plan.direct_tiles = std::max(2 * teams, plan.split_tiles);
     splits = ceil_div(plan.max_tiles, plan.split_tiles);
   }
-  allow_shared<attention_decode_kernel<D>>(device);
-  launch(attention_decode_kernel<D>, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * warps, fixed + warps * each,
+  allow_shared<attention_decode_kernel<D, TEAM>>(device);
+  launch(attention_decode_kernel<D, TEAM>, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * TEAM * teams, fixed + teams * each,
          args, step, plan, fresh ? *fresh : QkvFinish{});
   if (plan.max_tiles > plan.direct_tiles) {
     const dim3 threads(static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)));
@@ -167,7 +167,16 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
   if (step.num_seqs == 0) return;
   check_shape(args);
   if (fresh) check_heads(*fresh);
-  with_head_dim(args.kv.head_dim, [&](auto d) { decode<decltype(d)::value>(launch, args, step, fresh); });
+  with_head_dim(args.kv.head_dim, [&](auto d) {
+    constexpr int D = decltype(d)::value;
+    if constexpr (D % 64 == 0) {
+      // Few blocks: four warps a tile shorten it; many: one warp a tile has nobody to wait for.
+      if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= current_device().num_sms) {
+        return decode<D, 4>(launch, args, step, fresh);
+      }
+    }
+    decode<D, 1>(launch, args, step, fresh);
+  });
 }
 
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step) {

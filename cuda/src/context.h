@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +38,13 @@ struct pen_ctx {
 };
 
 namespace pen {
+
+// Held by whoever waits for the whole device, allocates or copies outside of a stream, and by whoever captures a graph: the first would
+// break the second, even from another model's thread.
+inline std::recursive_mutex& device_wide() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
 
 // An error with a status of its own.
 struct StatusError : std::runtime_error {

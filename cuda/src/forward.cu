@@ -119,11 +119,8 @@ void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   head.num_tokens = step.num_rows;
   Norm last = pass.norm(pending, m.output_norm);
   last.x_out = nullptr;
-  if (!step.gather && takes_norm(step.num_rows, last.hidden)) {
-    head.norm = last;
-  } else {
-    pass.launch(norm_kernel, dim3(step.num_rows), dim3(NORM_THREADS), 0, last, step.gather, s.last.as<__half>(), s.ld_hidden);
-  }
+  // Not within the head, whose blocks are too many to do it each for itself.
+  pass.launch(norm_kernel, dim3(step.num_rows), dim3(NORM_THREADS), 0, last, step.gather, s.last.as<__half>(), s.ld_hidden);
   linear(pass.launch, head);
 }
 

@@ -98,6 +98,7 @@ void add_vector(pen_model& model, const float** vector, uint32_t type, uint64_t 
     }
   }
   auto* place = reinterpret_cast<float*>(allocate(model, cols * sizeof(float)));
+  const std::lock_guard alone(device_wide());
   check(cudaMemcpy(place, values.data(), cols * sizeof(float), cudaMemcpyHostToDevice), "copying a vector");
   *vector = place;
 }

@@ -111,6 +111,7 @@ void init_slot(pen_model& m, const pen_slot_init& init) {
 
 void capture(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   cudaGraph_t captured = nullptr;
+  const std::lock_guard alone(device_wide());
   check(cudaStreamBeginCapture(m.stream.handle, cudaStreamCaptureModeRelaxed), "graph capture");
   try {
     forward(m, kv, step);
