@@ -7,7 +7,8 @@ use std::arch::x86_64::*;
 use super::avx512::Avx512;
 use super::{Dequant, Isa};
 
-type V = __m512;
+pub(super) type V = __m512;
+pub use super::codebook512::*;
 
 /// Every half as float32. A scale from here is a memory operand, broadcast by the load unit; converting it takes three
 /// operations of the vector units, which are the bottleneck of a decode step.
@@ -23,13 +24,13 @@ static HALVES: [f32; 1 << 16] = {
 };
 
 #[inline(always)]
-unsafe fn f16_at(p: *const u8) -> f32 {
+pub(super) unsafe fn f16_at(p: *const u8) -> f32 {
     *HALVES.as_ptr().add(usize::from(p.cast::<u16>().read_unaligned()))
 }
 
 /// Keeps a block's scales in memory, from where broadcasts are free; the compiler would hold them in a register and shuffle.
 #[inline(always)]
-unsafe fn in_memory<T>(scales: &mut T) {
+pub(super) unsafe fn in_memory<T>(scales: &mut T) {
     std::arch::asm!("", in("rax") scales, options(nostack, preserves_flags));
 }
 
@@ -40,17 +41,17 @@ unsafe fn iota() -> V {
 
 /// 16 bytes, each in a lane.
 #[inline(always)]
-unsafe fn bytes16(p: *const u8) -> __m512i {
+pub(super) unsafe fn bytes16(p: *const u8) -> __m512i {
     _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))
 }
 
 #[inline(always)]
-unsafe fn low(table: V, bytes: __m512i) -> V {
+pub(super) unsafe fn low(table: V, bytes: __m512i) -> V {
     _mm512_permutexvar_ps(bytes, table)
 }
 
 #[inline(always)]
-unsafe fn high(table: V, bytes: __m512i) -> V {
+pub(super) unsafe fn high(table: V, bytes: __m512i) -> V {
     _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(bytes), table)
 }
 
@@ -71,6 +72,8 @@ macro_rules! blocks_of_32 {
         }
     };
 }
+
+pub(super) use blocks_of_32;
 
 blocks_of_32!(Q4_0, 18, |p| {
     let table = Avx512::mul(Avx512::splat(f16_at(p)), Avx512::sub(iota(), Avx512::splat(8.0)));
