@@ -249,7 +249,7 @@ pub(crate) fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
         let mut power = 1u8;
         for n in 0..count {
             for j in 0..bytes {
-                let digit = (u16::from(block[from + j].wrapping_mul(power)) * 3 >> 8) as i8;
+                let digit = ((u16::from(block[from + j].wrapping_mul(power)) * 3) >> 8) as i8;
                 out[at + n * bytes + j] = d * f32::from(digit - 1);
             }
             power = power.wrapping_mul(3);

@@ -219,6 +219,6 @@ blocks_of_256!(Iq1M, 56, f32, |p| crate::model::dequant::f16_to_f32(codebook::iq
     let scale = d * (2 * scale + 1) as f32;
     let lanes =
         two_bits(entry(&codebook::IQ1, byte_at(e) | (tops & 7) << 8), entry(&codebook::IQ1, byte_at(e.add(1)) | (tops >> 4 & 7) << 8));
-    let downs = (tops >> 3 & 1) * 0xff | (tops >> 7 & 1) * 0xff00;
+    let downs = ((tops >> 3 & 1) * 0xff) | ((tops >> 7 & 1) * 0xff00);
     _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(lanes, iq1_levels(scale, 0)), downs as u16, lanes, iq1_levels(scale, 1))
 });
