@@ -202,7 +202,7 @@ struct Lookup4Format {
   static constexpr FormatId id = ID;
   static constexpr int code_bytes = 512, groups = CHUNK / 32;
   static constexpr int record_bytes = code_bytes + 8 * groups * 4;
-  static constexpr int words = 4 + groups;
+  static constexpr int words = 4 + groups + 4;  // with the table's
   static constexpr int offset = 0;
   static constexpr bool has_min = false;
   static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
@@ -253,7 +253,7 @@ struct Lookup3Format {
   static constexpr FormatId id = ID;
   static constexpr int low_bytes = 256, high_bytes = 128;
   static constexpr int record_bytes = low_bytes + high_bytes + 8 * 2 * 4;
-  static constexpr int words = 5;
+  static constexpr int words = 5 + 4;  // with the table's and its masks
   static constexpr int offset = 0;
   static constexpr bool has_min = false;
   static float level(uint32_t code) { return LEVELS[code] / 128.0f; }

@@ -87,12 +87,22 @@ fn word_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
+/// The sign bits of eight floats by byte: a load, where shifts by lane would take as long as the weights themselves.
+static SIGN_BITS: [[u32; 8]; 256] = {
+    let (mut out, mut i) = ([[0; 8]; 256], 0);
+    while i < 256 * 8 {
+        out[i / 8][i % 8] = ((i as u32 / 8) >> (i % 8) & 1) << 31;
+        i += 1;
+    }
+    out
+};
+
 /// `scale` times the levels, with the signs of `signs`' lowest bits.
 #[inline(always)]
 fn signed<const E: usize>(out: &mut [f32], scale: f32, levels: &[u8; E], signs: u8) {
+    let (out, bits) = (&mut out[..E], &SIGN_BITS[usize::from(signs)]);
     for j in 0..E {
-        let weight = scale * f32::from(levels[j]);
-        out[j] = f32::from_bits(weight.to_bits() ^ (u32::from(signs) >> j & 1) << 31);
+        out[j] = f32::from_bits((scale * f32::from(levels[j])).to_bits() ^ bits[j]);
     }
 }
 
@@ -148,20 +158,24 @@ pub(crate) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
     }
 }
 
-/// Scale `half` (of 16 weights each) of IQ2_XS and IQ2_S: 4 bits from byte `at` on.
+/// The two scales, of 16 weights each, in a byte of IQ2_XS and IQ2_S.
 #[inline(always)]
-fn iq2_scale(block: &[u8], at: usize, half: usize) -> f32 {
-    (0.5 + f32::from(block[at + half / 2] >> (half % 2 * 4) & 15)) * 0.25
+fn iq2_scales(d: f32, byte: u8) -> [f32; 2] {
+    [byte & 15, byte >> 4].map(|s| d * (0.5 + f32::from(s)) * 0.25)
 }
 
 /// scale f16, 32 words of entry (9 bits) and seven signs, 16 scales in 4 bits: weight = d · (s + ½) / 4 · level.
 #[inline(always)]
 pub(crate) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
-    for k in 0..32 {
-        let word = u16::from_le_bytes([block[2 + 2 * k], block[3 + 2 * k]]);
-        let (scale, signs) = (d * iq2_scale(block, 66, k / 2), EVEN_SIGNS[usize::from(word >> 9)]);
-        signed(&mut out[8 * k..], scale, &IQ2_XS_BOOK[usize::from(word & 511)], signs);
+    for group in 0..8 {
+        let scales = iq2_scales(d, block[66 + group]);
+        for k in 0..4 {
+            let at = 2 + 8 * group + 2 * k;
+            let word = u16::from_le_bytes([block[at], block[at + 1]]);
+            let signs = EVEN_SIGNS[usize::from(word >> 9)];
+            signed(&mut out[32 * group + 8 * k..], scales[k / 2], &IQ2_XS_BOOK[usize::from(word & 511)], signs);
+        }
     }
 }
 
@@ -169,9 +183,12 @@ pub(crate) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
 #[inline(always)]
 pub(crate) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
-    for k in 0..32 {
-        let entry = usize::from(block[2 + k]) | usize::from(block[66 + k / 4] >> (k % 4 * 2) & 3) << 8;
-        signed(&mut out[8 * k..], d * iq2_scale(block, 74, k / 2), &IQ2_S_BOOK[entry], block[34 + k]);
+    for group in 0..8 {
+        let (scales, tops) = (iq2_scales(d, block[74 + group]), block[66 + group]);
+        for k in 0..4 {
+            let entry = usize::from(block[2 + 4 * group + k]) | usize::from(tops >> (2 * k) & 3) << 8;
+            signed(&mut out[32 * group + 8 * k..], scales[k / 2], &IQ2_S_BOOK[entry], block[34 + 4 * group + k]);
+        }
     }
 }
 
@@ -193,15 +210,19 @@ pub(crate) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
 #[inline(always)]
 pub(crate) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
-    for k in 0..64 {
-        let (group, entry) = (k / 8, usize::from(block[2 + k]) | usize::from(block[66 + k / 8] >> (k % 8) & 1) << 8);
-        let scale = d * f32::from(1 + 2 * (block[106 + group / 2] >> (group % 2 * 4) & 15));
-        signed(&mut out[4 * k..], scale, &IQ3_S_BOOK[entry], block[74 + k / 2] >> (k % 2 * 4));
+    for group in 0..8 {
+        let (tops, s) = (block[66 + group], block[106 + group / 2] >> (group % 2 * 4) & 15);
+        let scale = d * f32::from(1 + 2 * s);
+        for k in 0..8 {
+            let entry = usize::from(block[2 + 8 * group + k]) | usize::from(tops >> k & 1) << 8;
+            signed(&mut out[32 * group + 4 * k..], scale, &IQ3_S_BOOK[entry], block[74 + 4 * group + k / 2] >> (k % 2 * 4));
+        }
     }
 }
 
 #[inline(always)]
 fn shifted(out: &mut [f32], scale: f32, digits: &[u8; 8], delta: f32) {
+    let out = &mut out[..8];
     for j in 0..8 {
         out[j] = scale * (f32::from(digits[j] as i8 - 1) + delta);
     }
@@ -212,11 +233,14 @@ fn shifted(out: &mut [f32], scale: f32, digits: &[u8; 8], delta: f32) {
 #[inline(always)]
 pub(crate) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
-    for k in 0..32 {
-        let word = u16::from_le_bytes([block[34 + k / 4 * 2], block[35 + k / 4 * 2]]);
-        let entry = usize::from(block[2 + k]) | usize::from(word >> (k % 4 * 3) & 7) << 8;
+    for group in 0..8 {
+        let word = u16::from_le_bytes([block[34 + 2 * group], block[35 + 2 * group]]);
         let delta = if word & 0x8000 == 0 { IQ1_DELTA } else { -IQ1_DELTA };
-        shifted(&mut out[8 * k..], d * f32::from(2 * (word >> 12 & 7) + 1), &IQ1_BOOK[entry], delta);
+        let scale = d * f32::from(2 * (word >> 12 & 7) + 1);
+        for k in 0..4 {
+            let entry = usize::from(block[2 + 4 * group + k]) | usize::from(word >> (3 * k) & 7) << 8;
+            shifted(&mut out[32 * group + 8 * k..], scale, &IQ1_BOOK[entry], delta);
+        }
     }
 }
 
@@ -231,12 +255,15 @@ pub(crate) fn iq1_m_half(block: &[u8; 56]) -> u16 {
 #[inline(always)]
 pub(crate) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
     let d = super::dequant::f16_to_f32(iq1_m_half(block));
-    for k in 0..32 {
-        let high = block[32 + k / 2] >> (k % 2 * 4);
-        let entry = usize::from(block[k]) | usize::from(high & 7) << 8;
-        let delta = if high & 8 == 0 { IQ1_DELTA } else { -IQ1_DELTA };
-        let scales = u16::from_le_bytes([block[48 + k / 8 * 2], block[49 + k / 8 * 2]]);
-        shifted(&mut out[8 * k..], d * f32::from(2 * (scales >> (k / 2 % 4 * 3) & 7) + 1), &IQ1_BOOK[entry], delta);
+    for group in 0..16 {
+        let scales = u16::from_le_bytes([block[48 + group / 4 * 2], block[49 + group / 4 * 2]]);
+        let scale = d * f32::from(2 * (scales >> (group % 4 * 3) & 7) + 1);
+        for k in 0..2 {
+            let high = block[32 + group] >> (4 * k);
+            let entry = usize::from(block[2 * group + k]) | usize::from(high & 7) << 8;
+            let delta = if high & 8 == 0 { IQ1_DELTA } else { -IQ1_DELTA };
+            shifted(&mut out[16 * group + 8 * k..], scale, &IQ1_BOOK[entry], delta);
+        }
     }
 }
 

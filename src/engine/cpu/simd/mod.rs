@@ -15,6 +15,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod codebook256;
+#[cfg(target_arch = "x86_64")]
 mod codebook512;
 #[cfg(target_arch = "x86_64")]
 mod dequant512;
