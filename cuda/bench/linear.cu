@@ -1,5 +1,6 @@
-// Linear layers: every type's decoder against the gguf package, products against float64 on the host, the same bits from every kernel and at every number of tokens, timings.
-//   linear [--quick] [--time | --few]
+// Linear layers: every type's decoder against the gguf package and its products against float64, both on the host; the same bits from
+// every kernel and at every number of tokens; timings.
+//   linear [--quick] [--time | --few]      where the sources are: it reads tests/golden/quants
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
