@@ -256,9 +256,13 @@ struct Lookup4Format {
       load_words(codes, record + lane * 16);
       load_words(scale, record + code_bytes + (lane / 4) * groups * 4);
     }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(codes, record + lane * 16);
+      load_words_shared(scale, record + code_bytes + (lane / 4) * groups * 4);
+    }
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
       constexpr uint32_t t0 = level_word(LEVELS), t1 = level_word(LEVELS + 4), t2 = level_word(LEVELS + 8), t3 = level_word(LEVELS + 12);
-      const uint32_t low = codes[s] & 0x77777777u, top = (codes[s] & 0x88888888u) >> 1 | 0x32103210u;
+      const uint32_t low = codes[s] & 0x77777777u, top = and_or(codes[s] >> 1, 0x44444444u, 0x32103210u);
 #pragma unroll
       for (int i = 0; i < 4; i += 2) {
         const uint32_t select = low >> (8 * i);
@@ -309,11 +313,16 @@ struct Lookup3Format {
       load_words(hi, record + low_bytes + lane * 4);
       load_words(scale, record + low_bytes + high_bytes + (lane / 4) * 8);
     }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(lo, record + lane * 8);
+      load_words_shared(hi, record + low_bytes + lane * 4);
+      load_words_shared(scale, record + low_bytes + high_bytes + (lane / 4) * 8);
+    }
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
       constexpr uint32_t t0 = level_word(LEVELS), t1 = level_word(LEVELS + 4);
-      const uint32_t select = (lo[s / 2] >> (2 * (s % 2)) & 0x33333333u) | (shift_by(hi[0], s - 2) & 0x44444444u);
+      const uint32_t select = and_or(shift_by(hi[0], s - 2), 0x44444444u, lo[s / 2] >> (2 * (s % 2)) & 0x33333333u);
       // 0x6401 | 2 step is 1025 + 2 step in float16
-      const uint32_t odd = (shift_by(scale[1], 4 * s - 1) & 0x001e001eu) | 0x64016401u;
+      const uint32_t odd = and_or(shift_by(scale[1], 4 * s - 1), 0x001e001eu, 0x64016401u);
       const __half2 scales = __hmul2(__hsub2(bits_half2(odd), __half2half2(__ushort_as_half(0x6400))), bits_half2(scale[0]));
 #pragma unroll
       for (int i = 0; i < 4; i += 2) scaled_levels(__byte_perm(t0, t1, select >> (8 * i)), scales, a[i], a[i + 1]);
