@@ -106,4 +106,18 @@ pub const ARCHS: &[Arch] = &[
         ],
         optional: &[Output],
     },
+    // Qwen 3, dense
+    Arch {
+        name: "qwen3",
+        rope: RopePairing::Halves,
+        activation: Activation::Silu,
+        scale_embeddings: false,
+        global_every: 0,
+        default_rope_theta: 10_000.0,
+        local_rope_theta: None,
+        required: &[
+            TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnQNorm, AttnKNorm, AttnOutput, FfnNorm, FfnGate, FfnUp, FfnDown,
+        ],
+        optional: &[Output],
+    },
 ];
