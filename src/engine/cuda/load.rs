@@ -45,7 +45,7 @@ impl Plan {
             if slot == TensorSlot::RopeFreqs || (slot == TensorSlot::Output && tied) {
                 continue;
             }
-            let is_vector = slot.shape(&weights.spec).0.is_none();
+            let is_vector = slot.is_vector(&weights.spec);
             let bytes = device_bytes(if is_vector { F32 } else { weight.quant.id }, weight.rows, weight.cols)?;
             plan.weight_bytes += bytes;
             if slot != TensorSlot::TokenEmbd || tied {

@@ -147,12 +147,7 @@ impl CudaEngine {
 /// Describes a model to the device and reserves memory for its weights.
 fn begin(context: &Arc<Context>, weights: &Weights, options: &EngineOptions, weight_bytes: u64) -> Result<Model, EngineError> {
     let (spec, arch) = (&weights.spec, weights.spec.arch);
-    let factors = weights.get(TensorSlot::RopeFreqs, 0).map(|weight| {
-        let mut factors = vec![0f32; weight.rows * weight.cols];
-        (weight.quant.dequantize)(weights.data(weight), &mut factors);
-        factors
-    });
-    let (kinds, rope_of) = ropes(spec, factors.as_deref());
+    let (kinds, rope_of) = ropes(weights, options.context);
     let max_blocks = options.context.div_ceil(options.block_size);
     let max_positions = max_blocks * options.block_size;
     let mut tables = vec![0f32; kinds.len() * max_positions * spec.rope_dim]; // [num_ropes, max_positions, rope_dim]
