@@ -30,7 +30,7 @@ MODELS = {
     "qwen3 in F16": lambda: Tiny("qwen3", kind=F16),
     "gemma2": lambda: Tiny("gemma2", **{"attention.sliding_window": 19, "attn_logit_softcapping": 5.0, "final_logit_softcapping": 3.0}),
     "gemma2 of an early file": lambda: Tiny("gemma2"),
-    "gemma3": lambda: Tiny("gemma3", **{"attention.sliding_window": 19, "block_count": 7}),
+    "gemma3": lambda: Tiny("gemma3", **{"attention.sliding_window": 19, "block_count": 7, "rope.freq_base": 1e6}),
     "phi3": lambda: Tiny("phi3"),
     "phi3 with longrope and a window": lambda: Tiny("phi3", extra=["longrope", "untied"], **LONG, **{"attention.sliding_window": 33, "rope.dimension_count": 16}),
     "gpt2": lambda: Tiny("gpt2", kv_heads=6, norm_key="attention.layer_norm_epsilon"),
