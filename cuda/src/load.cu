@@ -12,10 +12,13 @@ constexpr size_t STAGE_BYTES = 8 << 20;
 constexpr int NUM_STAGES = 16;
 
 const char* SLOT_NAMES[PEN_NUM_SLOTS] = {
-    "token_embd.weight",   "output_norm.weight", "output.weight",      "rope_freqs.weight",  "attn_norm.weight",
-    "attn_q.weight",       "attn_k.weight",      "attn_v.weight",      "attn_q.bias",        "attn_k.bias",
-    "attn_v.bias",         "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight", "post_attention_norm.weight",
-    "ffn_norm.weight",     "ffn_gate.weight",    "ffn_up.weight",      "ffn_down.weight",    "post_ffw_norm.weight",
+    "token_embd.weight", "position_embd.weight", "output_norm.weight", "output_norm.bias", "output.weight", "rope_freqs.weight",
+    "rope_factors_long.weight", "rope_factors_short.weight", "attn_norm.weight", "attn_norm.bias", "attn_q.weight", "attn_k.weight",
+    "attn_v.weight", "attn_q.bias", "attn_k.bias", "attn_v.bias", "attn_q_norm.weight", "attn_k_norm.weight", "attn_output.weight",
+    "attn_output.bias", "post_attention_norm.weight", "ffn_norm.weight", "ffn_norm.bias", "ffn_gate.weight", "ffn_up.weight",
+    "ffn_down.weight", "ffn_gate.bias", "ffn_up.bias", "ffn_down.bias", "ffn_gate_inp.weight", "ffn_gate_exps.weight",
+    "ffn_up_exps.weight", "ffn_down_exps.weight", "ffn_gate_inp_shexp.weight", "ffn_gate_shexp.weight", "ffn_up_shexp.weight",
+    "ffn_down_shexp.weight", "post_ffw_norm.weight",
 };
 
 // A staging slot for the time of one piece.

@@ -97,8 +97,8 @@ pub struct Routed {
 }
 
 pub enum FeedForward {
-    Dense(Dense),
-    Routed(Routed),
+    Dense(Box<Dense>),
+    Routed(Box<Routed>),
 }
 
 /// All tensors of a model.
@@ -163,7 +163,7 @@ impl Loader<'_> {
         let (Some(experts), Some(router)) = (self.weights.spec.experts, matrix(FfnRouter)?) else {
             let [gate_bias, up_bias, down_bias] = [FfnGateBias, FfnUpBias, FfnDownBias].map(|slot| self.optional(slot, i));
             let (gate, up, down) = (matrix(FfnGate)?, self.mat(FfnUp, i)?, self.mat(FfnDown, i)?);
-            return Ok(FeedForward::Dense(Dense { gate, up, down, gate_bias, up_bias, down_bias }));
+            return Ok(FeedForward::Dense(Box::new(Dense { gate, up, down, gate_bias, up_bias, down_bias })));
         };
         let shared = match matrix(SharedRouter)? {
             None => None,
@@ -173,7 +173,7 @@ impl Loader<'_> {
             }
         };
         let [gate, up, down] = [FfnGateExps, FfnUpExps, FfnDownExps].map(|slot| self.mat(slot, i));
-        Ok(FeedForward::Routed(Routed { experts, router, gate: gate?, up: up?, down: down?, shared }))
+        Ok(FeedForward::Routed(Box::new(Routed { experts, router, gate: gate?, up: up?, down: down?, shared })))
     }
 }
 

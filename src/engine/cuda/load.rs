@@ -42,7 +42,8 @@ impl Plan {
         let mut plan = Self { items: Vec::new(), weight_bytes: 0, step_bytes: 0, file_bytes: 0 };
         for (&(slot, layer), &weight) in &weights.by_slot {
             // the factors are in the rotation tables, a tied head is the embedding
-            if slot == TensorSlot::RopeFreqs || (slot == TensorSlot::Output && tied) {
+            let in_tables = matches!(slot, TensorSlot::RopeFreqs | TensorSlot::RopeFactorsLong | TensorSlot::RopeFactorsShort);
+            if in_tables || (slot == TensorSlot::Output && tied) {
                 continue;
             }
             let is_vector = slot.is_vector(&weights.spec);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::check::Limits;
 use super::rope::ropes;
 use super::{Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, StepId, StepOutput, has_tied_head};
-use crate::model::{Activation, ModelSpec, RopePairing, TensorSlot, Weights};
+use crate::model::{Activation, ModelSpec, NormKind, RopePairing, TensorSlot, Weights};
 use batch::Flat;
 use load::{Need, Plan};
 use raii::{Context, Model, Runner};
@@ -89,6 +89,7 @@ impl CudaEngine {
             return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the GPU takes multiples of 32", options.block_size)));
         }
         let spec = weights.spec.clone();
+        supported(&weights)?;
         let plan = Plan::new(&weights)?;
         let (memory, device) = context.memory()?;
         let num_blocks = Need::new(&spec, options, plan.weight_bytes).kv_blocks(memory, options)?;
@@ -141,6 +142,25 @@ impl CudaEngine {
             }
         }
         Ok(())
+    }
+}
+
+/// # Errors
+/// [`EngineError::Unsupported`] with the feature that the kernels lack.
+fn supported(weights: &Weights) -> Result<(), EngineError> {
+    use TensorSlot::*;
+    let (spec, arch) = (&weights.spec, weights.spec.arch);
+    let biased = [AttnOutputBias, FfnGateBias, FfnUpBias, FfnDownBias].iter().any(|&slot| weights.get(slot, 0).is_some());
+    let lacking = [
+        (spec.experts.is_some(), "experts"),
+        (arch.learned_positions, "learned positions"),
+        (arch.norm == NormKind::Layer, "LayerNorm"),
+        (spec.attn_soft_cap.is_some() || spec.final_soft_cap.is_some(), "soft caps"),
+        (biased, "biases past Q, K and V"),
+    ];
+    match lacking.iter().find(|(used, _)| *used) {
+        Some((_, what)) => Err(EngineError::Unsupported(format!("architecture {} on the GPU: {what}", arch.name))),
+        None => Ok(()),
     }
 }
 
@@ -247,6 +267,6 @@ mod tests {
 
     #[test]
     fn slots_have_the_numbers_of_the_header() {
-        assert_eq!([TensorSlot::TokenEmbd, TensorSlot::AttnQ, TensorSlot::PostFfnNorm].map(|slot| slot as u32), [0, 5, 19]);
+        assert_eq!([TensorSlot::TokenEmbd, TensorSlot::AttnQ, TensorSlot::PostFfnNorm].map(|slot| slot as u32), [0, 10, 37]);
     }
 }

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 2;
+pub const PEN_ABI_VERSION: u32 = 3;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
