@@ -4,6 +4,7 @@
 // are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
 //   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; keys the row may not see: -inf
 //   m_i = max(s) · c with c = scale · log2(e);  p = exp2(s · c - m_i) rounded to float16
+//         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
 //   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
 // and the tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as
 // attention: Dao 2023). Nothing else enters, so a row's bits depend neither on the batch nor on who computed it: how tiles are
@@ -167,6 +168,23 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
       mma(s[n], a, low);
       mma(s[n + 1], a, high);
     }
+  }
+}
+
+// c of the definition.
+__device__ __forceinline__ float score_factor(const Attention& p) {
+  return __fmul_rn(p.soft_cap > 0.0f ? p.soft_cap : p.scale, 1.4426950408889634f);
+}
+
+// tanh(s · scale / cap) where there is a cap, as 1 − 2 / (1 + e^2y): off by some 1e-7.
+template <int N>
+__device__ __forceinline__ void cap_scores(float (&s)[N][4], const Attention& p) {
+  if (!(p.soft_cap > 0.0f)) return;
+  const float inner = __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * 1.4426950408889634f);
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(1.0f, exp2_fast(__fmul_rn(s[n][i], inner)))));
   }
 }
 

@@ -197,7 +197,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
   // Absent rows get the row's span too: their zero queries do no harm, and their results are not stored.
   const Span seen = visible(range.context - 1, p.window);
   const Span span[2] = {seen, seen};
-  const float c = __fmul_rn(p.scale, 1.4426950408889634f);
+  const float c = score_factor(p);
 
   const Partials partials(p, gridDim.z, plan.max_tiles);
   float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
@@ -219,6 +219,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
             for (int i = 0; i < 4; ++i) a[i] = q[k][i];
           },
           ring + 2 * round % plan.buffers * Tile<D>::BYTES, lane, member * N);
+      cap_scores(s, p);
       team_sync();
       // With one buffer this is V of the same tile.
       fetch(2 * round + plan.buffers);
