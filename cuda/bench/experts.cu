@@ -88,7 +88,7 @@ template <int MT, int NT>
 void multiply(const ExpertLinear& args, int groups) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += ceil_div(args.w[i].tiles(), MT);
-  constexpr size_t bytes = LinearShared<MT, NT>::fixed;
+  constexpr size_t bytes = LinearShared<MT, NT>::bytes;
   check(cudaFuncSetAttribute(expert_kernel<MT, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "shared memory");
   Launch{}(expert_kernel<MT, NT>, dim3(tiles, groups), dim3(SLICES * WARP), bytes, args);
 }

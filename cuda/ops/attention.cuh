@@ -171,22 +171,27 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
   }
 }
 
-// c of the definition.
-__device__ __forceinline__ float score_factor(const Attention& p) {
-  return __fmul_rn(p.soft_cap > 0.0f ? p.soft_cap : p.scale, 1.4426950408889634f);
-}
-
-// tanh(s · scale / cap) where there is a cap, as 1 − 2 / (1 + e^2y): off by some 1e-7.
-template <int N>
-__device__ __forceinline__ void cap_scores(float (&s)[N][4], const Attention& p) {
-  if (!(p.soft_cap > 0.0f)) return;
-  const float inner = __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * 1.4426950408889634f);
-#pragma unroll
-  for (int n = 0; n < N; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) s[n][i] = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(1.0f, exp2_fast(__fmul_rn(s[n][i], inner)))));
+// What becomes of a product of q and k before the softmax.
+struct ScoreScale {
+  float c;      // of the definition
+  float inner;  // 2 log2(e) · scale / cap, 0: no cap
+  __device__ __forceinline__ explicit ScoreScale(const Attention& p) {
+    constexpr float LOG2_E = 1.4426950408889634f;
+    const bool capped = p.soft_cap > 0.0f;
+    c = __fmul_rn(capped ? p.soft_cap : p.scale, LOG2_E);
+    inner = capped ? __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * LOG2_E) : 0.0f;
   }
-}
+  // tanh(y) as 1 − 2 / (1 + e^2y): off by some 1e-7.
+  template <int N>
+  __device__ __forceinline__ void cap(float (&s)[N][4]) const {
+    if (inner == 0.0f) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(1.0f, exp2_fast(__fmul_rn(s[n][i], inner)))));
+    }
+  }
+};
 
 // Which positions a row sees: [begin, end). Nothing: {0, 0}.
 struct Span {

@@ -14,7 +14,7 @@ template <int MT, int NT>
 void run(const Launch& launch, const ExpertLinear& args, int groups) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += ceil_div(args.w[i].tiles(), MT);
-  constexpr size_t bytes = LinearShared<MT, NT>::fixed;
+  constexpr size_t bytes = LinearShared<MT, NT>::bytes;
   static const bool once = [] {
     check(cudaFuncSetAttribute(expert_kernel<MT, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "shared memory");
     return true;
@@ -74,6 +74,9 @@ struct Pass {
     args.out = out;
     args.ldo = ldo;
     args.epilogue = Epilogue::STORE;
+    args.slabs = m.scratch.attention.as<float>();
+    args.slab_bytes = m.scratch.attention.size();
+    args.arrivals = m.scratch.arrivals.as<uint32_t>();
     return args;
   }
 
