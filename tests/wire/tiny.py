@@ -63,7 +63,7 @@ VOCAB, CONTEXT = 301, 256
 class Tiny:
     """One model: `arch`'s own layout, with metadata and sizes overridden by keyword."""
 
-    def __init__(self, arch: str, *, kind=F32, extra=(), hidden=80, heads=6, kv_heads=2, dim=20, ffn=112, seed=1, norm_key="attention.layer_norm_rms_epsilon", **kv):
+    def __init__(self, arch: str, *, kind=F32, extra=(), hidden=84, heads=6, kv_heads=2, dim=24, ffn=108, seed=1, norm_key="attention.layer_norm_rms_epsilon", **kv):
         self.arch, self.kind, self.random = arch, kind, np.random.default_rng(seed)
         self.hidden, self.q, self.kv_width, self.dim, self.ffn = hidden, heads * dim, kv_heads * dim, dim, ffn
         self.extra = set(extra)

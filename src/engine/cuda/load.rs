@@ -130,12 +130,18 @@ pub struct Need {
 impl Need {
     pub fn new(spec: &ModelSpec, options: &EngineOptions, weights: u64) -> Self {
         let n = |x: usize| x as u64;
-        let (hidden, ffn, vocab, dim) = (n(spec.hidden_dim), n(spec.ffn_dim.max(spec.experts.unwrap_or_default().shared_ffn_dim)), n(spec.vocab_size), n(spec.head_dim));
+        let (hidden, ffn, vocab, dim) = (
+            n(spec.hidden_dim),
+            n(spec.ffn_dim.max(spec.experts.unwrap_or_default().shared_ffn_dim)),
+            n(spec.vocab_size),
+            n(spec.head_dim),
+        );
         let (heads, kv_heads, slots) = (n(spec.num_heads), n(spec.num_kv_heads), n(options.max_slots));
         // a row's residual, norm, q, k, v, attention, gate and up: float32 where they are summed, float16 as inputs
         let experts = spec.experts.unwrap_or_default();
         let choice = 4 * hidden + 10 * n(experts.ffn_dim) + 16;
-        let row = 14 * hidden + 4 * (heads + 2 * kv_heads) * dim + 4 * heads * dim + 10 * ffn + 4 * n(experts.count) + choice * n(experts.used);
+        let row =
+            14 * hidden + 4 * (heads + 2 * kv_heads) * dim + 4 * heads * dim + 10 * ffn + 4 * n(experts.count) + choice * n(experts.used);
         // a slot's logits, what sampling makes of them, and how often each id came up
         let slot = 20 * vocab;
         let ropes = 2 * 4 * n(spec.rope_dim) * n(options.context);

@@ -103,7 +103,8 @@ impl CudaEngine {
             vocab_size: spec.vocab_size,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
-            max_context: (options.context.div_ceil(options.block_size) * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
+            max_context: (options.context.div_ceil(options.block_size) * options.block_size)
+                .min(spec.max_positions().unwrap_or(usize::MAX)),
         };
         Ok(Self {
             runner,

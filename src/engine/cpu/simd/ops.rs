@@ -129,16 +129,25 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
 /// `gate` holds `len` floats, as does an `up` that is not null.
 #[inline(always)]
 pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
-    for i in (0..len).step_by(LANES) {
-        let n = LANES.min(len - i);
-        let (mut g, mut u) = ([0f32; LANES], [1f32; LANES]);
-        std::ptr::copy_nonoverlapping(gate.add(i), g.as_mut_ptr(), n);
-        if !up.is_null() {
-            std::ptr::copy_nonoverlapping(up.add(i), u.as_mut_ptr(), n);
-        }
-        I::store(g.as_mut_ptr(), I::mul(activate::<I>(I::load(g.as_ptr()), activation), I::load(u.as_ptr())));
-        std::ptr::copy_nonoverlapping(g.as_ptr(), gate.add(i), n);
+    let ones = [1f32; LANES];
+    let up_at = |i| if up.is_null() { ones.as_ptr() } else { up.add(i) };
+    let mut i = 0;
+    while i + LANES <= len {
+        gate16::<I>(gate.add(i), up_at(i), activation);
+        i += LANES;
     }
+    if i < len {
+        let (mut g, mut u) = ([0f32; LANES], [0f32; LANES]);
+        std::ptr::copy_nonoverlapping(gate.add(i), g.as_mut_ptr(), len - i);
+        std::ptr::copy_nonoverlapping(up_at(i), u.as_mut_ptr(), len - i);
+        gate16::<I>(g.as_mut_ptr(), u.as_ptr(), activation);
+        std::ptr::copy_nonoverlapping(g.as_ptr(), gate.add(i), len - i);
+    }
+}
+
+#[inline(always)]
+unsafe fn gate16<I: Isa>(gate: *mut f32, up: *const f32, activation: Activation) {
+    I::store(gate, I::mul(activate::<I>(I::load(gate), activation), I::load(up)));
 }
 
 #[inline(always)]
