@@ -198,7 +198,7 @@ fn read_vocab_size(keys: &Keys) -> Fallible<usize> {
     match keys.file.vocab_size() {
         Some(size) if (1..=MAX_DIM).contains(&size) => Ok(size),
         Some(size) => metadata("token_embd.weight", format!("{size} rows"), format!("1 to {MAX_DIM}")),
-        None => Err(ModelFault::MissingTensor { tensor: "token_embd.weight".to_owned() }),
+        None => metadata("token_embd.weight", "missing", "a tensor, or a vocabulary"),
     }
 }
 

@@ -38,7 +38,7 @@ fn place(file: &GgufFile, spec: &ModelSpec) -> Result<HashMap<(TensorSlot, usize
                     let rows = dims[1..].iter().product();
                     by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0 });
                 }
-                None if required => return Err(ModelFault::MissingTensor { tensor: name }),
+                None if required => return Err(ModelFault::MissingTensor { tensor: name, expected: slot.dims(spec) }),
                 None => {}
             }
         }
@@ -65,7 +65,6 @@ fn place_fused(
     by_slot: &mut HashMap<(TensorSlot, usize), Weight>,
 ) -> Result<(), ModelFault> {
     let name = fused.pattern.replace("{}", &layer.to_string());
-    let Some(index) = file.tensor_index(&name) else { return Err(ModelFault::MissingTensor { tensor: name }) };
     let parts = || fused.parts.iter().map(|slot| slot.dims(spec));
     let is_vector = fused.parts.iter().all(|slot| slot.is_vector(spec));
     let last = |dims: Vec<usize>| dims.last().copied().unwrap_or(0);
@@ -73,6 +72,7 @@ fn place_fused(
     if let Some(sum) = whole.last_mut() {
         *sum = parts().map(last).sum();
     }
+    let Some(index) = file.tensor_index(&name) else { return Err(ModelFault::MissingTensor { tensor: name, expected: whole }) };
     let (quant, mut offset) = (check(&file.tensors()[index], &whole, is_vector)?, 0);
     for (&slot, dims) in fused.parts.iter().zip(parts()) {
         let weight = Weight { quant, rows: dims[1..].iter().product(), cols: dims[0], tensor: index, offset };

@@ -193,7 +193,7 @@ fn bad_tensors_are_named() {
         load(&file).err().unwrap().to_string()
     };
     let error = change("blk.1.attn_q.weight", &|tensor| tensor.name = "blk.1.other".to_owned());
-    assert!(error.contains("tensor blk.1.attn_q.weight is missing"), "{error}");
+    assert!(error.contains("tensor blk.1.attn_q.weight is missing, expected [256, 256] (innermost first)"), "{error}");
     let error = change("blk.0.ffn_down.weight", &|tensor| tensor.dims = vec![128, 512]);
     assert!(error.contains("tensor blk.0.ffn_down.weight has shape [128, 512], expected [256, 256]"), "{error}");
     let error = change("blk.0.ffn_up.weight", &|tensor| tensor.type_id = 26);
