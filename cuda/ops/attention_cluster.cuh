@@ -106,7 +106,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   } else {
     __half* queries = reinterpret_cast<__half*>(shared + Shared::queries);
     query_rows = queries, query_stride = Shared::ROW;
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, row_block == 0, mine};
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, mine};
     fresh_rows.finish(fresh, step, queries, query_stride);
     copies_wait(sees ? 0 : 1);
   }

@@ -155,12 +155,12 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
   }
 }
 
-// What the blocks of a sequence do about its fresh row: the block's heads of Q into shared memory, followed by K and V where the block
-// sees them, and K and V into the pages by one block.
+// What the blocks of a sequence do about its fresh row: the block's heads of Q into shared memory and, where the block sees them, K and
+// V, which follow them there, into the pages, too.
 struct FreshRows {
   int head, rows, kv_head;  // Q: heads [head, head + rows)
   int position, token;
-  bool sees, writes, exists;
+  bool sees, exists;
   // Waits for the step's products on the way. Rows of `stride` halves; visible to the block after a __syncthreads().
   __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step, __half* queries, int stride) const {
     const int num_heads = fresh.num_heads, kv_heads = fresh.kv.num_kv_heads, head_dim = fresh.kv.head_dim;
@@ -176,7 +176,7 @@ struct FreshRows {
       if (item != warp) item_head.prepare(fresh, head_of(item), position, true, lane);
       __half* to = queries + item * stride;
       item_head.finish(fresh, fresh.qkv + (static_cast<size_t>(token) * heads + head_of(item)) * head_dim, to, lane);
-      if (item < rows || !writes) continue;
+      if (item < rows) continue;
       __syncwarp();
       __half* page = page_row(fresh.kv, item == rows ? fresh.kv.k : fresh.kv.v, slot, kv_head);
       for (int i = lane * 8; i < head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
                                                 DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
     query_rows = queries, query_stride = DecodeShared<D>::ROW;
     const bool sees = end == range.count;  // the fresh row lies in its tiles
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, row_block == 0, num_tiles > 0};
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0};
     fresh_rows.finish(fresh, step, queries, query_stride);
     if (num_tiles == 0) return;
     __syncthreads();
