@@ -1,5 +1,6 @@
 // Layers with experts and the ops of dense.cuh: choices and sums against float64 on the host, every choice in one group of its expert,
 // and each product with the bits that linear() gives its row alone.
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/experts.cu cuda/src/{linear,linear_prefill,repack}.cu -o experts
 //   experts [--quick]
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 """Every architecture and dialect against a forward pass in numpy: the Kullback-Leibler divergence of the next token's distribution."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,9 +87,10 @@ def gpu(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gpu")
     Tiny("llama").write(folder / "tiny.gguf")
     (folder / "ids.json").write_text("[[1]]")
-    for binary in (CUDA_BINARY, BINARY):
-        if binary.is_file():
-            args = ("logits", folder / "tiny.gguf", "--ids", folder / "ids.json", "--out", folder / "logits.npy", "--backend", "cuda")
-            if cli(*args, binary=binary).returncode == 0:
-                return binary
+    args = ("logits", folder / "tiny.gguf", "--ids", folder / "ids.json", "--out", folder / "logits.npy", "--backend", "cuda")
+    for binary in filter(Path.is_file, (CUDA_BINARY, BINARY)):
+        done = cli(*args, binary=binary)
+        if done.returncode == 0:
+            return binary
+        assert any(why in done.stderr for why in ("no CUDA device was found", "without CUDA")), done.stderr
     pytest.skip("no GPU, or no binary that uses one")
