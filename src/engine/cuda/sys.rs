@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 2;
+pub const PEN_ABI_VERSION: u32 = 3;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -39,6 +39,7 @@ pub struct pen_layer_desc {
     pub window: u32,
     pub rope: u32,
     pub fused_glu: u32,
+    pub fused_shared_glu: u32,
 }
 
 #[repr(C)]
@@ -53,9 +54,18 @@ pub struct pen_model_desc {
     pub rope_dim: u32,
     pub rope_pairs: u32,
     pub activation: u32,
+    pub layer_norm: u32,
+    pub has_gate: u32,
+    pub num_positions: u32,
+    pub num_experts: u32,
+    pub experts_used: u32,
+    pub expert_ffn_dim: u32,
+    pub normalise_experts: u32,
     pub norm_eps: f32,
     pub attn_scale: f32,
     pub embedding_scale: f32,
+    pub attn_soft_cap: f32,
+    pub final_soft_cap: f32,
     pub max_positions: u32,
     pub num_ropes: u32,
     pub rope_tables: *const f32,
