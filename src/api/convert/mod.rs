@@ -27,6 +27,7 @@ pub fn request_error(error: RequestError, source: &str) -> ApiError {
         }
         RequestError::Vocabulary { field, .. } => ApiError::field(field, message),
         RequestError::NoTemplate(_) => ApiError::field("model", message),
+        RequestError::NoInfill(_) => ApiError::field("suffix", message),
     }
 }
 

@@ -4,5 +4,6 @@ pub mod chat;
 pub mod common;
 pub mod completions;
 pub mod error;
+pub mod logprobs;
 pub mod models;
 pub mod usage;
