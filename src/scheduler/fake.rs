@@ -213,6 +213,7 @@ impl FakeEngine {
         let block_size = self.capacity.block_size;
         for &(from, to) in &batch.copies {
             assert!(batch.block_tables.contains(&to), "a copy that nobody has");
+            assert!(batch.copies.iter().all(|other| other.1 != from), "a copy of a copy");
             self.kv.copy_within(from as usize * block_size..(from as usize + 1) * block_size, to as usize * block_size);
         }
         self.control.lock().unwrap().num_copies += batch.copies.len();

@@ -127,11 +127,14 @@ impl Scheduler {
         }
         // the one that got furthest
         let relatives = (0..self.running.len()).filter(|&index| self.running[index].family == sequence.family);
-        relatives.max_by_key(|&index| self.running[index].num_computed)
+        relatives.max_by_key(|&index| self.num_computed_before(index))
     }
 
-    /// Tokens of a running sequence that are in the cache before this step runs: what it computes can neither be copied nor read.
+    /// Tokens of a running sequence that are in the cache before this step runs: what it computes or copies can be neither copied nor read.
     fn num_computed_before(&self, index: usize) -> usize {
+        if self.batch.copies.iter().any(|(_, to)| self.running[index].block_table.last() == Some(to)) {
+            return 0;
+        }
         let rows = self.rows.iter().zip(self.batch.cu_seqlens_q.windows(2)).find(|(row, _)| row.index == index);
         self.running[index].num_computed - rows.map_or(0, |(_, bounds)| (bounds[1] - bounds[0]) as usize)
     }

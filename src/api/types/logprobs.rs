@@ -22,7 +22,7 @@ pub struct ChatToken {
     /// The token's text; where it is a part of a character, `bytes:` and its bytes as `\x..`.
     pub token: String,
     /// Of the model's own distribution, before penalties and temperature.
-    pub logprob: f32,
+    pub logprob: f64,
     pub bytes: Vec<u8>,
     /// The likeliest tokens in this place.
     pub top_logprobs: Vec<TopToken>,
@@ -31,7 +31,7 @@ pub struct ChatToken {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TopToken {
     pub token: String,
-    pub logprob: f32,
+    pub logprob: f64,
     pub bytes: Vec<u8>,
 }
 
@@ -40,7 +40,7 @@ pub struct TopToken {
 pub struct CompletionLogprobs {
     pub tokens: Vec<String>,
     /// Null for the first token of a prompt.
-    pub token_logprobs: Vec<Option<f32>>,
+    pub token_logprobs: Vec<Option<f64>>,
     /// The likeliest tokens in each place and the one that stands there, by their texts.
     #[schema(value_type = Vec<Option<Object>>)]
     pub top_logprobs: Vec<Option<Map<String, Value>>>,
@@ -55,8 +55,10 @@ fn text(bytes: &[u8]) -> String {
     }
 }
 
-fn finite(logprob: f32) -> f32 {
-    logprob.max(IMPOSSIBLE)
+/// With as few digits as tell a float32 apart: they are not made up.
+fn finite(logprob: f32) -> f64 {
+    let logprob = logprob.max(IMPOSSIBLE);
+    logprob.to_string().parse().unwrap_or(f64::from(logprob))
 }
 
 impl ChatLogprobs {
