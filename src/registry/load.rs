@@ -12,7 +12,7 @@ use crate::engine::{self, EngineOptions};
 use crate::gguf::{Backing, GgufFile, Value};
 use crate::metrics::ModelMetrics;
 use crate::model::Weights;
-use crate::scheduler::{Guard, Handle, SchedulerOptions};
+use crate::scheduler::{Guard, Handle, Pooling, SchedulerOptions};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -22,7 +22,7 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
     let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
     let template = chat_template(entry, &file, &tokenizer)?;
-    let digest = file.digest();
+    let (digest, pooling) = (file.digest(), pooling(&file));
     let weights = Weights::load(file)?;
     let spec = weights.spec.clone();
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
@@ -41,7 +41,19 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
     let fingerprint = format!("fp_{}_{digest}_{backend}", env!("CARGO_PKG_VERSION"));
-    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, template, handle, backend, fingerprint, max_running })
+    Ok(LoadedModel {
+        id: entry.id.clone(),
+        created,
+        spec,
+        context,
+        tokenizer,
+        template,
+        handle,
+        backend,
+        pooling,
+        fingerprint,
+        max_running,
+    })
 }
 
 fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {
@@ -69,6 +81,17 @@ fn options(engine: &EngineConfig, context: usize) -> anyhow::Result<EngineOption
         max_slots: engine.max_running,
         max_batch_tokens: engine.max_batch_tokens,
     })
+}
+
+/// As the file says (`pooling_type` in ggml's numbers); one that says nothing is a generative model, whose last row has seen the whole text.
+fn pooling(file: &GgufFile) -> Option<Pooling> {
+    let key = format!("{}.pooling_type", file.architecture().unwrap_or_default());
+    match file.get_u32(&key) {
+        Some(1) => Some(Pooling::Mean),
+        Some(2) => Some(Pooling::First),
+        Some(4) => None,
+        _ => Some(Pooling::Last),
+    }
 }
 
 /// The entry's template, or the file's own.

@@ -77,6 +77,8 @@ pub enum RequestError {
     Template(String),
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
+    #[error("the model `{0}` ranks texts: it has no embedding of one")]
+    NoEmbedding(String),
 }
 
 impl From<TemplateError> for RequestError {
@@ -99,22 +101,16 @@ impl ValidRequest {
     /// Renders, encodes and checks. It takes a second a megabyte: call it off the event loop.
     pub fn new(model: Arc<LoadedModel>, prompt: Prompt, options: &Options) -> Result<Self, RequestError> {
         let tokenizer = &model.tokenizer;
-        let vocab_size = tokenizer.vocab_size().min(model.spec.vocab_size);
+        let vocab_size = vocab_size(&model);
         let end_ids = if options.ignore_eos { &[] } else { tokenizer.end_ids() };
         check_ids("stop_token_ids", options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids("logit_bias", options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
         let shown = options.echo.then(|| prompt.clone());
-        let prompt = match prompt {
-            Prompt::Chat(input) => render(&model, input)?,
-            Prompt::Text(text) => tokenizer.encode_prompt(&text),
-            Prompt::Ids(ids) => ids,
-            Prompt::Infill { prefix, suffix } => {
-                let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
-                stop_ids.extend(infill.ids().filter(|_| !options.ignore_eos));
-                tokenizer.encode_infill(infill, &prefix, &suffix)
-            }
-        };
+        if matches!(prompt, Prompt::Infill { .. }) && !options.ignore_eos {
+            stop_ids.extend(tokenizer.infill().into_iter().flat_map(|infill| infill.ids()));
+        }
+        let prompt = encode(&model, prompt)?;
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
         let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
@@ -140,20 +136,34 @@ impl ValidRequest {
     }
 }
 
-fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
+pub(super) fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
     match ids.find(|id| *id as usize >= vocab_size) {
         Some(id) => Err(RequestError::Vocabulary { field, id, vocab_size }),
         None => Ok(()),
     }
 }
 
-/// Messages → ids.
-fn render(model: &LoadedModel, input: RenderInput) -> Result<Vec<u32>, RequestError> {
-    Ok(model.tokenizer.encode_rendered(&rendered(model, input)?))
+/// Ids that both the tokenizer and the weights know.
+pub(super) fn vocab_size(model: &LoadedModel) -> usize {
+    model.tokenizer.vocab_size().min(model.spec.vocab_size)
+}
+
+/// A prompt's ids.
+pub(super) fn encode(model: &LoadedModel, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+    let tokenizer = &model.tokenizer;
+    Ok(match prompt {
+        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input)?),
+        Prompt::Text(text) => tokenizer.encode_prompt(&text),
+        Prompt::Ids(ids) => ids,
+        Prompt::Infill { prefix, suffix } => {
+            let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
+            tokenizer.encode_infill(infill, &prefix, &suffix)
+        }
+    })
 }
 
 /// Messages → the prompt as text, with marks in it. Whatever a client wrote is shielded: only the template itself can write control tokens.
-fn rendered(model: &LoadedModel, mut input: RenderInput) -> Result<String, RequestError> {
+pub(super) fn rendered(model: &LoadedModel, mut input: RenderInput) -> Result<String, RequestError> {
     let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
     let tokenizer = &model.tokenizer;
     if let Some(messages) = input.messages.as_array_mut() {
@@ -179,7 +189,7 @@ fn shield(tokenizer: &Tokenizer, value: &mut Value) {
 }
 
 /// Tokens that may be generated after `prompt` tokens in a context of `context`.
-fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
+pub(super) fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
     if prompt == 0 {
         return Err(RequestError::Empty);
     }
@@ -189,7 +199,7 @@ fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestE
         Budget::Default(most) => (1, most.min(rest)),
         Budget::Explicit(count) => (count, count),
     };
-    if wanted > rest {
+    if wanted > rest || prompt > context {
         return Err(RequestError::Context { prompt, wanted, context });
     }
     Ok(max_tokens)
@@ -204,6 +214,7 @@ mod tests {
         assert_eq!(budget(10, 100, Budget::Explicit(90)), Ok(90));
         assert_eq!(budget(10, 100, Budget::Explicit(91)), Err(RequestError::Context { prompt: 10, wanted: 91, context: 100 }));
         assert_eq!(budget(100, 100, Budget::Explicit(0)), Ok(0));
+        assert_eq!(budget(101, 100, Budget::Explicit(0)), Err(RequestError::Context { prompt: 101, wanted: 0, context: 100 }));
         assert_eq!(budget(1, 100, Budget::Explicit(u32::MAX)), Err(RequestError::Context { prompt: 1, wanted: u32::MAX, context: 100 }));
     }
 

@@ -1,5 +1,7 @@
 //! Text ↔ token ids, from a GGUF file's vocabulary: byte-level BPE and SentencePiece.
 
+use std::borrow::Cow;
+
 use rustc_hash::FxHashMap;
 
 use crate::gguf::GgufFile;
@@ -167,6 +169,11 @@ impl Tokenizer {
         places.sort_unstable();
         places.dedup();
         shield::mark(text, &places)
+    }
+
+    /// Takes the marks of [`Tokenizer::shield`] out of a text that nobody will encode.
+    pub fn unshield<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        shield::unmark(text)
     }
 
     /// The bytes that a token stands for (empty for control tokens unless `special`). None: no such id.

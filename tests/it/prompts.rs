@@ -43,7 +43,8 @@ fn push(batch: &mut Batch, rows: &Rows) {
     batch.block_tables.extend(rows.blocks);
     batch.slots.push(rows.slot);
     batch.sample.push(rows.sample);
-    let init = |params: &SamplingParams| SlotInit { slot: rows.slot, params: Arc::new(params.clone()), prompt: [].into(), generated: vec![] };
+    let init =
+        |params: &SamplingParams| SlotInit { slot: rows.slot, params: Arc::new(params.clone()), prompt: [].into(), generated: vec![] };
     batch.init.extend(rows.params.as_ref().map(init));
 }
 

@@ -32,16 +32,21 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     refuse::chat(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, Budget::Explicit);
-    let input = RenderInput {
-        messages: messages(&fields)?,
-        tools: None,
-        add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
-        kwargs: kwargs(&fields)?,
-    };
+    let input = input(&fields)?;
     let mut options = generation::options(&fields, limits, budget)?;
     options.logprobs = logprobs(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     Ok(Chat { model, prompt: Prompt::Chat(input), num_choices, options, stream: generation::stream(&fields)? })
+}
+
+/// What the template gets.
+pub fn input(fields: &Fields) -> Result<RenderInput, ApiError> {
+    Ok(RenderInput {
+        messages: messages(fields)?,
+        tools: None,
+        add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
+        kwargs: kwargs(fields)?,
+    })
 }
 
 /// `logprobs` and `top_logprobs`
@@ -54,7 +59,7 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u8))
 }
 
-fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
+pub fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("chat_template_kwargs")? else { return Ok(Map::new()) };
     match RESERVED.iter().find(|name| map.contains_key(**name)) {
         Some(name) => Err(fields.invalid("chat_template_kwargs", format_args!("must not set `{name}`"))),
