@@ -127,11 +127,12 @@ typedef struct {
 
 #define PEN_MAX_LOGPROBS 20
 // A sequence's rows, after the final norm, become a vector: the row at position 0, the last, or the mean of all from position 0 on.
+// PEN_POOL_COMPLETE is added where the sequence ends with this step: then the vector is handed out.
 #define PEN_POOL_NONE 0
 #define PEN_POOL_FIRST 1
 #define PEN_POOL_LAST 2
 #define PEN_POOL_MEAN 3
-#define PEN_POOL_COMPLETE 4  // added where the sequence ends with this step: hand the vector out
+#define PEN_POOL_COMPLETE 4
 #define PEN_SAMPLED_NONE (-1)
 #define PEN_SAMPLED_NOT_FINITE (-2)
 
