@@ -6,6 +6,22 @@ namespace pen {
 
 namespace {
 
+Linear product_of(const pen_model& m, const Matrix& w, const __half* x, int ldx, int tokens, Epilogue epilogue, float* out, int ldo) {
+  Linear args{};
+  args.w[0] = w;
+  args.num_segments = 1;
+  args.x = x;
+  args.ldx = ldx;
+  args.num_tokens = tokens;
+  args.out = out;
+  args.ldo = ldo;
+  args.epilogue = epilogue;
+  args.slabs = m.scratch.attention.as<float>();  // which nothing uses while a linear layer runs
+  args.slab_bytes = m.scratch.attention.size();
+  args.arrivals = m.scratch.arrivals.as<uint32_t>();
+  return args;
+}
+
 struct Pass {
   pen_model& m;
   const pen_kv& kv;
@@ -35,16 +51,7 @@ struct Pass {
   }
 
   Linear product(const Matrix& w, const __half* x, int ldx, Epilogue epilogue, float* out, int ldo) const {
-    Linear args{};
-    args.w[0] = w;
-    args.num_segments = 1;
-    args.x = x;
-    args.ldx = ldx;
-    args.num_tokens = tokens;
-    args.out = out;
-    args.ldo = ldo;
-    args.epilogue = epilogue;
-    return args;
+    return product_of(m, w, x, ldx, tokens, epilogue, out, ldo);
   }
 
   void attention(int index, const Layer& l, const Norm& norm) {
@@ -103,18 +110,10 @@ struct Pass {
 // The logits of rows; `gather` null: of the first ones.
 void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int num_rows) {
   const Scratch& s = m.scratch;
-  Linear args{};
-  args.w[0] = m.output;
-  args.num_segments = 1;
-  args.x = s.last.as<__half>();
-  args.ldx = s.ld_hidden;
-  args.num_tokens = num_rows;
-  args.out = s.logits.as<float>();
-  args.ldo = m.desc.vocab_size;
-  args.epilogue = Epilogue::STORE;
   // Not within the head, whose blocks are too many to do it each for itself.
   launch(norm_kernel, dim3(num_rows), dim3(NORM_THREADS), 0, final_norm(m), gather, s.last.as<__half>(), s.ld_hidden);
-  linear(launch, args);
+  const int vocab = m.desc.vocab_size;
+  linear(launch, product_of(m, m.output, s.last.as<__half>(), s.ld_hidden, num_rows, Epilogue::STORE, s.logits.as<float>(), vocab));
 }
 
 }  // namespace
