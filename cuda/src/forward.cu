@@ -7,6 +7,22 @@ namespace pen {
 
 namespace {
 
+Linear product_of(const pen_model& m, const Matrix& w, const __half* x, int ldx, int tokens, Epilogue epilogue, float* out, int ldo) {
+  Linear args{};
+  args.w[0] = w;
+  args.num_segments = 1;
+  args.x = x;
+  args.ldx = ldx;
+  args.num_tokens = tokens;
+  args.out = out;
+  args.ldo = ldo;
+  args.epilogue = epilogue;
+  args.slabs = m.scratch.attention.as<float>();  // which nothing uses while a linear layer runs
+  args.slab_bytes = m.scratch.attention.size();
+  args.arrivals = m.scratch.arrivals.as<uint32_t>();
+  return args;
+}
+
 struct Pass {
   pen_model& m;
   const pen_kv& kv;
@@ -43,19 +59,7 @@ struct Pass {
   }
 
   Linear product(const Matrix& w, const __half* x, int ldx, Epilogue epilogue, float* out, int ldo) const {
-    Linear args{};
-    args.w[0] = w;
-    args.num_segments = 1;
-    args.x = x;
-    args.ldx = ldx;
-    args.num_tokens = tokens;
-    args.out = out;
-    args.ldo = ldo;
-    args.epilogue = epilogue;
-    args.slabs = m.scratch.attention.as<float>();  // which nothing uses while a linear layer runs
-    args.slab_bytes = m.scratch.attention.size();
-    args.arrivals = m.scratch.arrivals.as<uint32_t>();
-    return args;
+    return product_of(m, w, x, ldx, tokens, epilogue, out, ldo);
   }
 
   void attention(int index, const Layer& l, const Norm& norm) {
@@ -125,7 +129,35 @@ struct Pass {
   }
 };
 
+// The logits of rows; `gather` null: of the first ones.
+void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int num_rows) {
+  const Scratch& s = m.scratch;
+  // Not within the head, whose blocks are too many to do it each for itself.
+  const Norm norm = final_norm(m);
+  if (m.desc.layer_norm) {
+    const LayerNorm args{norm.x, norm.weight, m.output_norm_bias, norm.hidden, norm.eps, gather, s.last.as<__half>(), s.ld_hidden};
+    launch(layer_norm_kernel, dim3(num_rows), dim3(DENSE_THREADS), 0, args);
+  } else {
+    launch(norm_kernel, dim3(num_rows), dim3(NORM_THREADS), 0, norm, gather, s.last.as<__half>(), s.ld_hidden);
+  }
+  const int vocab = m.desc.vocab_size;
+  linear(launch, product_of(m, m.output, s.last.as<__half>(), s.ld_hidden, num_rows, Epilogue::STORE, s.logits.as<float>(), vocab));
+  if (m.desc.final_soft_cap > 0.0f) {
+    launch(soft_cap_kernel, dim3(ceil_div(vocab, DENSE_THREADS), num_rows), dim3(DENSE_THREADS), 0, s.logits.as<float>(), vocab, m.desc.final_soft_cap);
+  }
+}
+
 }  // namespace
+
+// A branch that is normalised before it is added has moved the residual stream to the other of its two buffers, each time but the last.
+Norm final_norm(const pen_model& m) {
+  const Scratch& s = m.scratch;
+  const Layer& last = m.layers.back();
+  size_t moves = 0;
+  for (const Layer& l : m.layers) moves += (l.post_attn_norm != nullptr) + (&l != &last && l.post_ffn_norm != nullptr);
+  float* x = moves % 2 == 0 ? s.x.as<float>() : s.x_other.as<float>();
+  return Norm{x, last.post_ffn_norm ? s.branch.as<float>() : nullptr, last.post_ffn_norm, nullptr, m.output_norm, int(m.desc.hidden_dim), m.desc.norm_eps};
+}
 
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   const Scratch& s = m.scratch;
@@ -139,24 +171,10 @@ void forward(pen_model& m, const pen_kv& kv, const Step& step) {
     pass.feed_forward(l, pass.norm(l.post_attn_norm, l.ffn_norm));
     pending = l.post_ffn_norm;
   }
-  if (step.num_rows == 0) return;
-  Linear head = pass.product(m.output, s.last.as<__half>(), s.ld_hidden, Epilogue::STORE, s.logits.as<float>(), m.desc.vocab_size);
-  head.num_tokens = step.num_rows;
-  Norm last = pass.norm(pending, m.output_norm);
-  last.x_out = nullptr;
-  // Not within the head, whose blocks are too many to do it each for itself.
-  if (m.desc.layer_norm) {
-    pass.layer_norm(last.x, last.weight, m.output_norm_bias, step.gather, step.num_rows, s.last.as<__half>());
-  } else {
-    pass.launch(norm_kernel, dim3(step.num_rows), dim3(NORM_THREADS), 0, last, step.gather, s.last.as<__half>(), s.ld_hidden);
-  }
-  linear(pass.launch, head);
-  if (m.desc.final_soft_cap > 0.0f) {
-    const int vocab = m.desc.vocab_size;
-    pass.launch(soft_cap_kernel, dim3(ceil_div(vocab, DENSE_THREADS), step.num_rows), dim3(DENSE_THREADS), 0, s.logits.as<float>(), vocab,
-                m.desc.final_soft_cap);
-  }
+  if (step.num_rows > 0) queue_head(m, pass.launch, step.gather, step.num_rows);
 }
+
+void head(pen_model& m, const int32_t* rows, int num_rows) { queue_head(m, Launch{m.stream.handle}, rows, num_rows); }
 
 namespace {
 

@@ -12,7 +12,7 @@ use penstock::logits::SamplingParams;
 use penstock::metrics::ModelMetrics;
 use penstock::model::testing::TinyModel;
 use penstock::model::{ARCHS, ModelSpec, QUANTS, Weights};
-use penstock::scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions};
+use penstock::scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
 
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
@@ -142,6 +142,8 @@ struct Load {
     max_batch_tokens: usize,
     max_running: usize,
     prefix_cache: bool,
+    /// Sequences beside each that share its prompt.
+    relatives: usize,
 }
 
 /// Runs prompts through a scheduler, all at once; returns their texts and the engine thread's metrics.
@@ -162,16 +164,19 @@ fn run(
     };
     let metrics = ModelMetrics::for_model(name);
     let handle = Handle::spawn(Box::new(recorder), scheduling, metrics.clone());
-    let sequence = |prompt: &Vec<u32>| NewSequence {
-        prompt: prompt.clone(),
-        params: SamplingParams::greedy(),
-        max_tokens: tokens,
-        stop_ids: Vec::new(),
-        cache_salt: 0,
-        num_logprobs: None,
+    let enqueue = |prompt: &Vec<u32>| {
+        let family = (load.relatives > 0).then(Family::unique);
+        let sequence = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
+        (0..=load.relatives).map(|_| handle.enqueue(sequence.clone()).unwrap()).collect()
     };
-    let streams: Vec<_> = prompts.iter().map(|p| handle.enqueue(sequence(p)).unwrap()).collect();
-    (streams.into_iter().map(drain).collect(), metrics)
+    let families: Vec<Vec<EventStream>> = prompts.iter().map(enqueue).collect();
+    let alike = |family: Vec<EventStream>| {
+        let mut texts: Vec<_> = family.into_iter().map(drain).collect();
+        texts.dedup();
+        assert_eq!(texts.len(), 1, "relatives differ");
+        texts.remove(0)
+    };
+    (families.into_iter().map(alike).collect(), metrics)
 }
 
 fn drain(mut stream: EventStream) -> Vec<u32> {
@@ -204,15 +209,16 @@ fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
 fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, vocab: u32, (count, longest, tokens): (usize, u32, u32)) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let prompts = prompts(vocab, count, longest);
-    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false };
+    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(path, alone.num_blocks), &seen, &format!("{name} alone"), &alone, &prompts, tokens);
     let rows = seen.lock().unwrap().rows.len();
     assert_eq!(rows, count * tokens as usize);
     let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
     for (what, load) in [
-        ("together", Load { num_blocks: 32 * most, max_batch_tokens: 512, max_running: 32, prefix_cache: false }),
-        ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true }),
-        ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true }),
+        ("together", Load { num_blocks: 32 * most, max_batch_tokens: 512, max_running: 32, prefix_cache: false, relatives: 0 }),
+        ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true, relatives: 0 }),
+        ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true, relatives: 0 }),
+        ("in families", Load { num_blocks: 32 * most, max_batch_tokens: 100, max_running: 32, prefix_cache: false, relatives: 2 }),
     ] {
         let (again, metrics) = run(open(path, load.num_blocks), &seen, &format!("{name} {what}"), &load, &prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");

@@ -2,6 +2,7 @@
 
 mod feed_forward;
 mod forward;
+mod outputs;
 mod routing;
 pub mod simd;
 mod weights;
@@ -41,6 +42,8 @@ pub fn open(weights: Weights, options: &CpuOptions) -> Result<Box<dyn Engine>, E
 struct Slot {
     state: SlotState,
     last: Option<u32>,
+    /// Of a sequence that becomes a vector: what its rows add up to so far. Empty before the first.
+    pooled: Vec<f64>, // [hidden]
 }
 
 pub struct CpuEngine {
@@ -121,13 +124,14 @@ impl Engine for CpuEngine {
         self.limits.check(batch)?;
         for init in &batch.init {
             self.slots[init.slot as usize] =
-                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
+                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None, pooled: Vec::new() });
         }
         let ids = self.ids(batch)?;
         let mut out = StepOutput {
             sampled: vec![Sampled::None; batch.num_seqs()],
             logits: vec![Vec::new(); batch.num_seqs()],
             logprobs: vec![None; batch.num_logprobs.len()],
+            ..StepOutput::default()
         };
         let logits = self.forward.run(batch, &ids);
         let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
@@ -145,6 +149,8 @@ impl Engine for CpuEngine {
             }
             out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
         }
+        self.pool(batch, &mut out)?;
+        self.score(batch, &mut out);
         self.steps += 1;
         let step = StepId(self.steps);
         self.ready = Some((step, out));
