@@ -129,11 +129,11 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
   const Span seen = visible(range.context - 1, p.window);
   const Span span[2] = {seen, seen};
-  const float c = __fmul_rn(p.scale, 1.4426950408889634f);
+  const ScoreScale scale(p);
   uint32_t probabilities[KEYS / 16][4];
   float maximum[2], sum[2];
   const auto sync = [] { __syncthreads(); };
-  attend_keys<D, CLUSTER_TEAM>(probabilities, maximum, q, keys, span, tile, c, TeamPlace{member, lane, shared + Shared::exchange}, sync, [] {});
+  attend_keys<D, CLUSTER_TEAM>(probabilities, maximum, q, keys, span, tile, scale, TeamPlace{member, lane, shared + Shared::exchange}, sync, [] {});
   tile_sums(sum, probabilities);
   copies_wait(0);
   __syncthreads();

@@ -131,7 +131,7 @@ struct TeamPlace {
 // The probabilities of a tile's keys, on every warp of the team; `scored` is called when the keys are not needed any more.
 template <int D, int TEAM, class Sync, class Scored>
 __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16][4], float (&maximum)[2], const uint32_t (&q)[D / 16][4],
-                                            uint32_t keys, const Span (&span)[2], int tile, float c, const TeamPlace& at, Sync team_sync,
+                                            uint32_t keys, const Span (&span)[2], int tile, const ScoreScale& scale, const TeamPlace& at, Sync team_sync,
                                             Scored scored) {
   constexpr int N = KEYS / 8 / TEAM;
   const int row0 = at.lane / 4, row1 = row0 + 8;
@@ -144,8 +144,9 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
       },
       keys, at.lane, at.member * N);
   scored();
+  scale.cap(s);
   if constexpr (TEAM == 1) {
-    tile_softmax(probabilities, maximum, s, span, tile, c, at.lane);
+    tile_softmax(probabilities, maximum, s, span, tile, scale.c, at.lane);
   } else {
     float largest[2];
     mask_scores(largest, s, span, tile * KEYS + at.member * N * 8, at.lane);
@@ -158,7 +159,7 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
       largest[1] = fmaxf(largest[1], maxima[w * ROWS + row1]);
     }
     uint32_t own[N / 2][4];
-    score_probabilities(own, maximum, largest, s, c);
+    score_probabilities(own, maximum, largest, s, scale.c);
     uint4* fragments = reinterpret_cast<uint4*>(at.exchange);  // [KEYS / 16, WARP]
 #pragma unroll
     for (int i = 0; i < N / 2; ++i) {
@@ -286,7 +287,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
   // Absent rows get the row's span too: their queries do no harm, and their results are not stored.
   const Span seen = visible(range.context - 1, p.window);
   const Span span[2] = {seen, seen};
-  const float c = __fmul_rn(p.scale, 1.4426950408889634f);
+  const ScoreScale scale(p);
 
   const Partials partials(p, gridDim.z, plan.max_tiles);
   float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
@@ -303,7 +304,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
       float maximum[2], sum[2];
       const TeamPlace place{member, lane, exchange};
       uint32_t probabilities[KEYS / 16][4];
-      attend_keys<D, TEAM>(probabilities, maximum, q, ring + 2 * round % plan.buffers * Tile<D>::BYTES, span, tile, c, place, team_sync, [&] {
+      attend_keys<D, TEAM>(probabilities, maximum, q, ring + 2 * round % plan.buffers * Tile<D>::BYTES, span, tile, scale, place, team_sync, [&] {
         team_sync();
         // With one buffer this is V of the same tile.
         fetch(2 * round + plan.buffers);

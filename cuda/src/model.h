@@ -9,17 +9,28 @@
 #include <vector>
 
 #include "context.h"
+#include "experts.h"
 #include "linear.h"
 #include "ops.h"
 
 namespace pen {
 
+// What widens, gates and narrows again: gate_up, or up and perhaps gate. Of experts the data are stacks, the shapes those of one.
+struct FeedForward {
+  Matrix gate_up, gate, up, down;
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+  bool fused = false;
+};
+
 struct Layer {
-  Matrix q, k, v, attn_output, gate_up, gate, up, down;  // gate_up, or gate and up
+  Matrix q, k, v, attn_output;
+  FeedForward ffn, shared;           // the experts', and the shared one's
+  Matrix router;                     // of experts
+  const float* shared_router = nullptr;
   const float *attn_norm = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr;
   const float *post_attn_norm = nullptr, *ffn_norm = nullptr, *post_ffn_norm = nullptr;
+  const float *attn_norm_bias = nullptr, *ffn_norm_bias = nullptr, *attn_output_bias = nullptr;
   uint32_t window = 0, rope = 0;
-  bool fused_glu = false;
 };
 
 // Activations of the largest step. Columns of float16 rows past a matrix's own stay zero.
@@ -28,6 +39,7 @@ struct Scratch {
   Buffer h, q, attn, ffn, last;             // float16
   Buffer logits, attention, arrivals, sampler;
   int ld_hidden = 0, ld_attn = 0, ld_ffn = 0;
+  ExpertScratch experts;
 };
 
 // Places in a step's metadata, which travels as one copy.
@@ -45,6 +57,9 @@ struct InFlight {
   std::vector<int32_t> num_logprobs;  // [num_seqs] as asked; empty: nobody asked
   Pinned meta, sampled;
   Pinned masks, logprobs, logprob_ids;
+  Pinned prompt_lists, scored, scored_ids, pooled;
+  std::vector<uint8_t> pools;  // [num_seqs] as asked; empty: nobody asked
+  int num_scored = 0, num_pools = 0, num_pool_rows = 0;
   Event done;
   bool pending = false;
 };
@@ -88,8 +103,8 @@ struct pen_model {
   pen_ctx& ctx;
   pen_model_desc desc;
   std::vector<pen::Layer> layers;
-  pen::Matrix token_embd, output;
-  const float* output_norm = nullptr;
+  pen::Matrix token_embd, position_embd, output;
+  const float *output_norm = nullptr, *output_norm_bias = nullptr;
   pen::Buffer arena, ropes, overflow;
   size_t arena_used = 0;
   std::mutex arena_mutex;
@@ -101,6 +116,7 @@ struct pen_model {
   pen::Buffer init_lists;  // prompts, biases … of a slot on their way into the sampler's state
   pen::Buffer meta, sampled;
   pen::Buffer masks, logprobs, logprob_ids;
+  pen::Buffer prompt_lists, scored, scored_ids, pool_sums, pooled;
   pen::Stream stream;
   pen::InFlight ring[3];
   uint64_t steps = 0;
@@ -128,6 +144,20 @@ struct Step {
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
 void sample_step(pen_model& model, const Step& step);
 void logprobs_step(pen_model& model, const Step& step);  // after sample_step
+Norm final_norm(const pen_model& model);                 // of the step before: its input lies where the layers left it
+void head(pen_model& model, const int32_t* rows, int num_rows);  // logits of rows of the step before, at most max_slots
+
+// prompt.cu: what a step does for prompts. check, begin before the forward pass, finish after the sampling, collect.
+struct PromptSizes {
+  size_t lists, scored, scored_ids, sums, pooled;
+  explicit PromptSizes(const pen_model_desc& desc);
+  size_t total() const { return lists + scored + scored_ids + sums + pooled; }
+};
+void make_prompt_scratch(pen_model& model);
+void check_prompt(const pen_model& model, const pen_kv& kv, const pen_batch& batch);
+void begin_prompts(pen_model& model, pen_kv& kv, const pen_batch& batch, InFlight& flight);
+void finish_prompts(pen_model& model, InFlight& flight);
+void collect_prompts(const pen_model& model, const InFlight& flight, pen_output& out);
 
 // step.cu
 uint64_t submit(pen_model& model, pen_kv& kv, const pen_batch& batch);

@@ -4,7 +4,7 @@ use actix_web::{HttpResponse, http::header};
 use utoipa::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::types::{chat, common, completions, error, models, usage};
+use super::types::{chat, common, completions, embeddings, error, logprobs, models, responses, tokens, usage};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -12,6 +12,13 @@ use super::types::{chat, common, completions, error, models, usage};
     paths(
         super::chat::create,
         super::completions::create,
+        super::embeddings::create,
+        super::responses::create,
+        super::responses::retrieve,
+        super::responses::delete,
+        super::tokens::tokenize,
+        super::tokens::detokenize,
+        super::tokens::apply_template,
         super::models::list,
         super::models::retrieve,
         super::health::health,
@@ -26,15 +33,29 @@ use super::types::{chat, common, completions, error, models, usage};
         completions::CompletionRequest,
         completions::Completion,
         common::Generation,
+        embeddings::EmbeddingRequest,
+        embeddings::EmbeddingList,
         error::ErrorBody,
+        logprobs::ChatLogprobs,
+        logprobs::CompletionLogprobs,
         models::ModelList,
         models::Model,
         models::Status,
         models::Version,
+        responses::ResponseRequest,
+        responses::ResponseObject,
+        responses::ResponseEvent,
+        responses::DeletedResponse,
+        tokens::TokenizeRequest,
+        tokens::Tokens,
+        tokens::DetokenizeRequest,
+        tokens::TemplateRequest,
+        tokens::PromptText,
         usage::Usage
     )),
     tags(
         (name = "generation", description = "Answers and texts"),
+        (name = "tokens", description = "What a prompt becomes"),
         (name = "models", description = "What is served"),
         (name = "operations", description = "For probes, dashboards and autoscalers")
     )

@@ -35,6 +35,35 @@ pub struct SlotInit {
     pub generated: Vec<u32>,
 }
 
+/// A row whose distribution is wanted though nothing is drawn from it: how likely was the token that follows it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scored {
+    /// Of the batch.
+    pub row: u32,
+    /// The token that follows the row.
+    pub id: u32,
+    /// As in [`Batch::num_logprobs`].
+    pub num_logprobs: u8,
+}
+
+/// How a sequence's rows, after the final norm, become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The row at position 0.
+    First,
+    Last,
+    /// The mean of all rows, added in the order of their positions.
+    Mean,
+}
+
+/// A sequence's part in a vector. It begins with position 0, without a cached prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    pub kind: Pooling,
+    /// The sequence ends with this step: hand the vector out.
+    pub complete: bool,
+}
+
 /// One step's work as flat arrays. A sequence is a run of consecutive rows; decode is a run of one.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -52,7 +81,11 @@ pub struct Batch {
     pub num_logprobs: Vec<Option<u8>>,
     pub masks: Vec<u32>,           // [num_masks, ceil(vocab / 32)] a bit an id: 0 forbids it
     pub mask_of: Vec<Option<u32>>, // [num_seqs] a sequence's row of `masks`; empty: all is allowed
-    pub want_logits: bool,         // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
+    /// (from, to): whole blocks that are copied before the step's rows are written.
+    pub copies: Vec<(u32, u32)>,
+    pub scored: Vec<Scored>,      // [num_scored] in the order of their rows
+    pub pools: Vec<Option<Pool>>, // [num_seqs] or empty: nobody asks
+    pub want_logits: bool,        // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
 }
 
 impl Batch {
@@ -96,6 +129,9 @@ pub struct StepOutput {
     /// [num_seqs] of the raw logits, where a sequence asked and got a token; None also where the raw row is no distribution, since a
     /// mask hid a +inf. Empty: nobody asked.
     pub logprobs: Vec<Option<Logprobs>>,
+    /// [num_scored] of the raw logits; None: the row is no distribution.
+    pub scored: Vec<Option<Logprobs>>,
+    pub pooled: Vec<Vec<f32>>, // [num_seqs][hidden] of those that are complete, else empty; empty: nobody asked
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -149,6 +185,7 @@ impl EngineOptions {
         let tokens = if self.kv_tokens == 0 { self.context } else { self.kv_tokens };
         cpu::CpuOptions {
             threads: self.threads,
+            context: self.context,
             num_blocks: tokens.div_ceil(self.block_size.max(1)),
             block_size: self.block_size,
             max_slots: self.max_slots,
@@ -206,13 +243,24 @@ pub struct DeviceMemory {
     pub held: u64,
 }
 
-/// Bytes of all weights, and of those that every decode step reads: a token embedding beside a head of its own gives a row only.
+/// Bytes of all weights, and of those that a decode step of one sequence reads: a token embedding beside a head of its own gives a row
+/// only, and so do learned positions; of experts a few are read.
 fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> (u64, u64) {
-    let embedding = weights.get(TensorSlot::TokenEmbd, 0).map_or(0, &size);
     let tied = has_tied_head(weights);
-    let in_file: u64 = weights.by_slot.values().map(size).sum();
+    let experts = weights.spec.experts.unwrap_or_default();
+    let (mut all, mut step) = (0, 0);
     // a tied head stands in the table twice
-    if tied { (in_file - embedding, in_file - embedding) } else { (in_file, in_file - embedding) }
+    for ((slot, _), weight) in weights.by_slot.iter().filter(|((slot, _), _)| !(tied && *slot == TensorSlot::Output)) {
+        let bytes = size(weight);
+        all += bytes;
+        step += match slot {
+            TensorSlot::TokenEmbd if !tied => 0,
+            TensorSlot::PositionEmbd => 0,
+            slot if slot.is_routed() => bytes / experts.count as u64 * experts.used as u64,
+            _ => bytes,
+        };
+    }
+    (all, step)
 }
 
 /// Is the token embedding the head, too?

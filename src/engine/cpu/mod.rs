@@ -1,6 +1,9 @@
 //! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
+mod feed_forward;
 mod forward;
+mod outputs;
+mod routing;
 pub mod simd;
 mod weights;
 
@@ -18,6 +21,8 @@ use simd::rows::KvCache;
 pub struct CpuOptions {
     /// 0: one a physical core.
     pub threads: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
     /// KV blocks in the pool.
     pub num_blocks: usize,
     /// Tokens a block: a multiple of 32.
@@ -37,6 +42,8 @@ pub fn open(weights: Weights, options: &CpuOptions) -> Result<Box<dyn Engine>, E
 struct Slot {
     state: SlotState,
     last: Option<u32>,
+    /// Of a sequence that becomes a vector: what its rows add up to so far. Empty before the first.
+    pooled: Vec<f64>, // [hidden]
 }
 
 pub struct CpuEngine {
@@ -60,7 +67,7 @@ impl CpuEngine {
             vocab_size: spec.vocab_size,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
-            max_context: options.num_blocks * options.block_size,
+            max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
         let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
@@ -75,7 +82,7 @@ impl CpuEngine {
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = Pool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
-        let forward = Forward::new(kernels, tensors, cache, pool);
+        let forward = Forward::new(kernels, tensors, cache, pool, options.context);
         Ok(Self { forward, limits, info, slots, steps: 0, ready: None })
     }
 
@@ -117,13 +124,14 @@ impl Engine for CpuEngine {
         self.limits.check(batch)?;
         for init in &batch.init {
             self.slots[init.slot as usize] =
-                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
+                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None, pooled: Vec::new() });
         }
         let ids = self.ids(batch)?;
         let mut out = StepOutput {
             sampled: vec![Sampled::None; batch.num_seqs()],
             logits: vec![Vec::new(); batch.num_seqs()],
             logprobs: vec![None; batch.num_logprobs.len()],
+            ..StepOutput::default()
         };
         let logits = self.forward.run(batch, &ids);
         let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
@@ -141,6 +149,8 @@ impl Engine for CpuEngine {
             }
             out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
         }
+        self.pool(batch, &mut out)?;
+        self.score(batch, &mut out);
         self.steps += 1;
         let step = StepId(self.steps);
         self.ready = Some((step, out));

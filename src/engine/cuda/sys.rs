@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 2;
+pub const PEN_ABI_VERSION: u32 = 3;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -16,6 +16,11 @@ pub const PEN_CUDA: pen_status = 5;
 pub const PEN_INTERNAL: pen_status = 6;
 
 pub const PEN_MAX_LOGPROBS: usize = 20;
+pub const PEN_POOL_NONE: u8 = 0;
+pub const PEN_POOL_FIRST: u8 = 1;
+pub const PEN_POOL_LAST: u8 = 2;
+pub const PEN_POOL_MEAN: u8 = 3;
+pub const PEN_POOL_COMPLETE: u8 = 4;
 pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
 
@@ -39,6 +44,7 @@ pub struct pen_layer_desc {
     pub window: u32,
     pub rope: u32,
     pub fused_glu: u32,
+    pub fused_shared_glu: u32,
 }
 
 #[repr(C)]
@@ -53,9 +59,18 @@ pub struct pen_model_desc {
     pub rope_dim: u32,
     pub rope_pairs: u32,
     pub activation: u32,
+    pub layer_norm: u32,
+    pub has_gate: u32,
+    pub num_positions: u32,
+    pub num_experts: u32,
+    pub experts_used: u32,
+    pub expert_ffn_dim: u32,
+    pub normalise_experts: u32,
     pub norm_eps: f32,
     pub attn_scale: f32,
     pub embedding_scale: f32,
+    pub attn_soft_cap: f32,
+    pub final_soft_cap: f32,
     pub max_positions: u32,
     pub num_ropes: u32,
     pub rope_tables: *const f32,
@@ -121,6 +136,13 @@ pub struct pen_batch {
     pub masks: *const u32,
     pub mask_of: *const i32,
     pub num_logprobs: *const i32,
+    pub num_copies: u32,
+    pub copies: *const u32,
+    pub num_scored: u32,
+    pub scored_rows: *const u32,
+    pub scored_ids: *const u32,
+    pub scored_logprobs: *const u32,
+    pub pools: *const u8,
 }
 
 #[repr(C)]
@@ -131,6 +153,10 @@ pub struct pen_output {
     pub logits: *mut f32,
     pub logprobs: *mut f32,
     pub logprob_ids: *mut i32,
+    pub num_scored: u32,
+    pub scored: *mut f32,
+    pub scored_ids: *mut i32,
+    pub pooled: *mut f32,
 }
 
 unsafe extern "C" {

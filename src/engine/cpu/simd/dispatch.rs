@@ -11,6 +11,9 @@ pub struct Kernels {
     pub(super) micro: &'static MicroTable,
     pub(super) attention: AttentionFn,
     pub(super) rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
+    /// Output, input, weight and bias, length, epsilon.
+    pub(super) layernorm: unsafe fn(*mut f32, *const f32, (*const f32, *const f32), usize, f32),
+    pub(super) soft_cap: unsafe fn(*mut f32, usize, f32),
     pub(super) add: unsafe fn(*mut f32, *const f32, usize),
     pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Activation),
     /// The linear layer of a ggml type id.
@@ -40,6 +43,14 @@ macro_rules! kernels {
                 ops::rmsnorm::<$isa>(out, x, weight, len, eps)
             }
             $(#[target_feature(enable = $feature)])?
+            unsafe fn layernorm(out: *mut f32, x: *const f32, parameters: (*const f32, *const f32), len: usize, eps: f32) {
+                ops::layernorm::<$isa>(out, x, parameters, len, eps)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn soft_cap(x: *mut f32, len: usize, cap: f32) {
+                ops::soft_cap::<$isa>(x, len, cap)
+            }
+            $(#[target_feature(enable = $feature)])?
             unsafe fn add(out: *mut f32, x: *const f32, len: usize) {
                 ops::add::<$isa>(out, x, len)
             }
@@ -61,7 +72,7 @@ macro_rules! kernels {
                 tile: $tile,
             };
             pub static KERNELS: Kernels =
-                Kernels { name: <$isa>::NAME, micro: &MICRO, attention: attend, rmsnorm, add, glu, linear_of: by_type };
+                Kernels { name: <$isa>::NAME, micro: &MICRO, attention: attend, rmsnorm, layernorm, soft_cap, add, glu, linear_of: by_type };
         }
     };
 }

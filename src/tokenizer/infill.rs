@@ -1,0 +1,121 @@
+//! Fill in the middle: prefix, suffix and then what stands between (Bavarian et al., "Efficient training of language models to fill in
+//! the middle", 2022, its PSM order).
+
+use super::Tokenizer;
+use super::vocab::{TokenType, VocabData};
+
+/// Names of the three tokens, family by family.
+const TEXTS: [[&str; 3]; 7] = [
+    ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
+    ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
+    ["<fim-prefix>", "<fim-suffix>", "<fim-middle>"],
+    ["<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"],
+    ["<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"],
+    ["▁<PRE>", "▁<SUF>", "▁<MID>"],
+    ["<PRE>", "<SUF>", "<MID>"],
+];
+/// What else ends a piece of code: padding, the next file, the next repository.
+const ENDS: [&str; 7] = ["<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<|file_sep|>", "<file_sep>", "<|repo_name|>", "<repo_name>"];
+
+/// A vocabulary's tokens for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Infill {
+    prefix: u32,
+    suffix: u32,
+    middle: u32,
+    ends: Vec<u32>,
+}
+
+impl Infill {
+    /// As the file names them, else by their texts.
+    pub(super) fn find(data: &VocabData) -> Option<Self> {
+        let is_special = |id: usize| matches!(data.types[id], TokenType::Control | TokenType::UserDefined);
+        let id = |text: &str| (0..data.tokens.len()).find(|&id| data.tokens[id] == text && is_special(id)).map(|id| id as u32);
+        let by_text = || {
+            let named = TEXTS.iter().map(|texts| texts.map(id));
+            named.into_iter().find_map(|ids| match ids {
+                [Some(prefix), Some(suffix), Some(middle)] => Some([prefix, suffix, middle]),
+                _ => None,
+            })
+        };
+        let [prefix, suffix, middle] = match data.infill {
+            [Some(prefix), Some(suffix), Some(middle)] => [prefix, suffix, middle],
+            _ => by_text()?,
+        };
+        Some(Self { prefix, suffix, middle, ends: ENDS.into_iter().filter_map(id).collect() })
+    }
+
+    /// Every id that has no place in what is filled in.
+    pub fn ids(&self) -> impl Iterator<Item = u32> {
+        [self.prefix, self.suffix, self.middle].into_iter().chain(self.ends.iter().copied())
+    }
+}
+
+impl Tokenizer {
+    /// None: the vocabulary has no tokens for it.
+    pub fn infill(&self) -> Option<&Infill> {
+        self.infill.as_ref()
+    }
+
+    /// The prompt for what stands between two texts. Control tokens' texts in them are control tokens, as in any prompt.
+    pub fn encode_infill(&self, infill: &Infill, prefix: &str, suffix: &str) -> Vec<u32> {
+        let mut ids: Vec<u32> = self.bos.filter(|_| self.starts_with_bos).into_iter().collect();
+        ids.push(infill.prefix);
+        ids.extend(self.encode(prefix, true));
+        ids.push(infill.suffix);
+        ids.extend(self.encode(suffix, true));
+        ids.push(infill.middle);
+        ids
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::{GgufBuilder, GgufFile};
+
+    fn vocabulary(special: [&str; 4], kind: i32) -> GgufBuilder {
+        let tokens = ["<s>", "a", "b", "ab"].iter().chain(&special).map(|text| text.to_string()).collect::<Vec<_>>();
+        GgufBuilder::new()
+            .kv("general.architecture", "llama")
+            .kv("tokenizer.ggml.model", "gpt2")
+            .kv("tokenizer.ggml.pre", "gpt-2")
+            .kv("tokenizer.ggml.tokens", tokens)
+            .kv("tokenizer.ggml.token_type", vec![3i32, 1, 1, 1, kind, kind, kind, kind])
+            .kv("tokenizer.ggml.merges", vec!["a b".to_owned()])
+            .kv("tokenizer.ggml.bos_token_id", 0u32)
+    }
+
+    fn prompt(builder: &GgufBuilder) -> Option<(Vec<u32>, Vec<u32>)> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        builder.write(file.path()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&GgufFile::open(file.path()).unwrap()).unwrap();
+        let infill = tokenizer.infill()?;
+        Some((tokenizer.encode_infill(infill, "ab", "b<s>"), infill.ids().collect()))
+    }
+
+    #[test]
+    fn the_tokens_are_found_by_their_texts() {
+        let named = ["<|fim_middle|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_pad|>"];
+        let expected = (vec![5, 3, 6, 2, 0, 4], vec![5, 6, 4, 7]);
+        assert_eq!(prompt(&vocabulary(named, 3)), Some(expected.clone()));
+        assert_eq!(prompt(&vocabulary(named, 4)), Some(expected), "user-defined ones count, too");
+        assert_eq!(prompt(&vocabulary(named, 1)), None, "ordinary text does not");
+        assert_eq!(prompt(&vocabulary(["<|fim_middle|>", "<|fim_prefix|>", "x", "y"], 3)), None, "all three or none");
+    }
+
+    #[test]
+    fn what_the_file_names_counts_first() {
+        let file = vocabulary(["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "other"], 3);
+        assert_eq!(prompt(&file).unwrap().0, [4, 3, 5, 2, 0, 6]);
+        let keyed = |[prefix, suffix, middle]: [&str; 3]| {
+            let file = vocabulary(["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "other"], 3).kv(prefix, 7u32).kv(suffix, 5u32);
+            prompt(&file.kv(middle, 6u32).kv("tokenizer.ggml.add_bos_token", true)).unwrap().0
+        };
+        let new = ["fim_pre", "fim_suf", "fim_mid"].map(|name| format!("tokenizer.ggml.{name}_token_id"));
+        let old = ["prefix", "suffix", "middle"].map(|name| format!("tokenizer.ggml.{name}_token_id"));
+        for keys in [new, old] {
+            assert_eq!(keyed(keys.each_ref().map(String::as_str)), [0, 7, 3, 5, 2, 0, 6]);
+        }
+    }
+}
