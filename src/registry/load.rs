@@ -136,6 +136,21 @@ mod tests {
     }
 
     #[test]
+    fn a_file_says_how_its_texts_become_vectors() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        let of = |kind: Option<u32>| {
+            let file = TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build();
+            let file = kind.into_iter().fold(file, |file, kind| file.kv("llama.pooling_type", kind));
+            file.write(&path).unwrap();
+            pooling(&GgufFile::open(&path).unwrap())
+        };
+        let kinds = [None, Some(0), Some(1), Some(2), Some(3), Some(4)].map(of);
+        let (first, last, mean) = (Some(Pooling::First), Some(Pooling::Last), Some(Pooling::Mean));
+        assert_eq!(kinds, [last, last, mean, first, last, None]);
+    }
+
+    #[test]
     fn the_pool_holds_at_least_one_context() {
         let env = vec![("HOME".into(), "/home/u".into())];
         let mut engine = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap().engine;
