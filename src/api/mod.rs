@@ -15,6 +15,7 @@ mod json;
 mod metrics;
 mod middleware;
 mod models;
+mod page;
 mod server;
 mod sse;
 mod state;
@@ -32,6 +33,7 @@ use error::{ApiError, Kind, quoted};
 /// Every route.
 fn routes(config: &mut web::ServiceConfig) {
     config
+        .service(resource("/", "GET, HEAD", get().to(page::chat)))
         .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
         .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
         .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))

@@ -26,6 +26,8 @@ pub struct AppState {
     pub drain: Drain,
     /// `/metrics` with vLLM's names too.
     pub vllm_metrics: bool,
+    /// The chat page at `/`.
+    pub chat_page: bool,
     waiting_for_load: Arc<Semaphore>,
 }
 
@@ -38,6 +40,7 @@ impl AppState {
             host: config.server.host,
             drain: Drain::default(),
             vllm_metrics: config.server.vllm_metrics,
+            chat_page: config.server.chat_page,
             waiting_for_load: Arc::new(Semaphore::new(MAX_WAITING_FOR_LOAD)),
         }
     }
