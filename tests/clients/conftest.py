@@ -10,8 +10,10 @@ NEEDS = {
     "test_agents_sdk.py": "agents",
     "test_instructor.py": "instructor",
     "test_langchain.py": "langchain_openai",
+    "test_langchain_structured.py": "langchain_openai",
     "test_llama_index.py": "llama_index",
     "test_openai.py": "openai",
+    "test_openai_structured.py": "openai",
     "test_pydantic_ai.py": "pydantic_ai",
 }
 collect_ignore = [name for name, module in NEEDS.items() if find_spec(module) is None]

@@ -4,7 +4,8 @@ import asyncio
 
 import openai
 import pytest
-from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, set_tracing_disabled
+from agents import Agent, ModelSettings, OpenAIChatCompletionsModel, Runner, function_tool, set_tracing_disabled
+from pydantic import BaseModel
 
 set_tracing_disabled(True)
 
@@ -16,7 +17,7 @@ ANSWER = "The capital of France is Paris."
 def agent(url, model):
     def make(name=model, **fields):
         chat = OpenAIChatCompletionsModel(name, openai.AsyncOpenAI(base_url=url, api_key="none", max_retries=0))
-        settings = ModelSettings(temperature=0, max_tokens=12, include_usage=True)
+        settings = ModelSettings(temperature=0, max_tokens=12 if name == model else 120, include_usage=True)
         return Agent(name="Guide", model=chat, model_settings=settings, **fields)
 
     return make
@@ -52,3 +53,35 @@ def test_errors(agent):
     with pytest.raises(openai.NotFoundError) as caught:
         Runner.run_sync(agent("nope"), QUESTION)
     assert caught.value.code == "model_not_found"
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+def test_an_answer_of_a_kind(agent, coder):
+    result = Runner.run_sync(agent(coder, output_type=City), "Paris is the capital of France. Give the city's name and country as JSON.")
+    assert result.final_output == City(name="Paris", country="France")
+
+
+def test_a_tool(agent, coder):
+    asked = []
+
+    @function_tool
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        asked.append(city)
+        return f"In {city} it is sunny, 24 degrees."
+
+    guide = agent(coder, tools=[get_weather])
+    result = Runner.run_sync(guide, "What is the weather in Paris?")
+    assert asked == ["Paris"] and "sunny" in result.final_output and result.context_wrapper.usage.requests == 2
+
+    async def streamed():
+        result = Runner.run_streamed(guide, "What is the weather in Paris?")
+        kinds = [event.name async for event in result.stream_events() if event.type == "run_item_stream_event"]
+        return kinds, result.final_output
+
+    kinds, output = asyncio.run(streamed())
+    assert kinds == ["tool_called", "tool_output", "message_output_created"] and "sunny" in output and len(asked) == 2

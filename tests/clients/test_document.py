@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from harness import ROOT
@@ -15,10 +16,11 @@ PARIS = r"^The capital of France is Paris\.$"
 # Python: by section and number within it, the module that an environment must have, and what must be printed
 PRINTED = {
     "openai (Python)": [("openai", PARIS)],
-    "LangChain (Python)": [("langchain_openai", PARIS)],
+    "LangChain (Python)": [("langchain_openai", PARIS), ("langchain_openai", r"(?i)sunny|24")],
     "Pydantic AI": [("pydantic_ai", PARIS)],
     "OpenAI Agents SDK": [("agents", PARIS)],
     "LlamaIndex": [("llama_index", PARIS)],
+    "Instructor": [("instructor", r"^name='Paris' country='.+'$")],
 }
 PYTHON = [(title, code) for title, language, code in PIECES if language == "python"]
 
@@ -31,7 +33,7 @@ def run(command, server, **kwargs):
 
 def test_every_piece_is_known():
     assert [title for title, _ in PYTHON] == [title for title, pieces in PRINTED.items() for _ in pieces]
-    assert [title for title, language, _ in PIECES if language == "sh"] == ["curl"]
+    assert [title for title, language, _ in PIECES if language == "sh"] == ["curl", "lm-evaluation-harness"]
     assert all(language in ("python", "sh", "js") for _, language, _ in PIECES)
 
 
@@ -49,3 +51,10 @@ def test_curl(server):
     (line,) = [code for title, _, code in PIECES if title == "curl"]
     events = run(["bash", "-c", line.replace("http://127.0.0.1:8080", server.url)], server)
     assert "".join(re.findall(r'"content":"([^"]*)"', events)) == "The capital of France is Paris." and events.endswith("data: [DONE]")
+
+
+@pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm_eval is in another environment")
+def test_lm_eval(server):
+    (line,) = [code for title, _, code in PIECES if title == "lm-evaluation-harness"]
+    line = line.replace("http://127.0.0.1:8080", server.url).replace("lm-eval", str(Path(sys.executable).with_name("lm-eval")), 1)
+    assert re.search(r"\|capitals\s*\|.*\|acc\s*\|↑\s*\|0\.\d+", run(["bash", "-c", line], server, cwd=ROOT))

@@ -3,7 +3,8 @@
 import asyncio
 
 import pytest
-from pydantic_ai import Agent, ModelHTTPError
+from pydantic import BaseModel
+from pydantic_ai import Agent, ModelHTTPError, NativeOutput, PromptedOutput, ToolOutput
 from pydantic_ai.messages import ModelResponse, TextPart
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
@@ -53,3 +54,50 @@ def test_errors(agent, url):
     with pytest.raises(ModelHTTPError) as caught:
         Agent(unknown).run_sync(QUESTION)
     assert caught.value.status_code == 404 and caught.value.body["code"] == "model_not_found"
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+ABOUT_PARIS = "Paris is the capital of France. Give the city's name and country as JSON."
+
+
+@pytest.fixture
+def coding_agent(url, coder):
+    chat = OpenAIChatModel(coder, provider=OpenAIProvider(base_url=url, api_key="none"))
+    return lambda **fields: Agent(chat, model_settings={"temperature": 0, "max_tokens": 120}, **fields)
+
+
+@pytest.mark.parametrize("output", [ToolOutput, NativeOutput, PromptedOutput])
+def test_structured_output(coding_agent, output):
+    assert coding_agent(output_type=output(City)).run_sync(ABOUT_PARIS).output == City(name="Paris", country="France")
+
+
+def test_structured_output_in_a_stream(coding_agent):
+    async def streamed():
+        async with coding_agent(output_type=NativeOutput(City)).run_stream(ABOUT_PARIS) as result:
+            return [piece async for piece in result.stream_output(debounce_by=None)]
+
+    assert asyncio.run(streamed())[-1] == City(name="Paris", country="France")
+
+
+def test_a_tool(coding_agent):
+    agent = coding_agent()
+    asked = []
+
+    @agent.tool_plain
+    def get_weather(city: str) -> str:
+        """The weather in a city."""
+        asked.append(city)
+        return f"In {city} it is sunny, 24 degrees."
+
+    result = agent.run_sync("What is the weather in Paris?")
+    assert asked == ["Paris"] and "sunny" in result.output and result.usage.requests == 2
+
+    async def streamed():
+        async with agent.run_stream("What is the weather in Paris?") as result:
+            return await result.get_output()
+
+    assert "sunny" in asyncio.run(streamed()) and asked == ["Paris", "Paris"]

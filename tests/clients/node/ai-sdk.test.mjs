@@ -2,8 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
-import { APICallError, generateText, streamText } from "ai";
-import { model, withServer } from "./server.mjs";
+import { APICallError, Output, generateObject, generateText, isStepCount, streamObject, streamText, tool } from "ai";
+import { z } from "zod";
+import { coder, model, withServer } from "./server.mjs";
 
 const prompt = "What is the capital of France?";
 const answer = "The capital of France is Paris.";
@@ -66,4 +67,47 @@ test("errors", async () => {
     return true;
   });
   await assert.rejects(generateText({ ...ask, prompt: "hello ".repeat(9000) }), (error) => error.data.error.code === "context_length_exceeded");
+});
+
+const City = z.object({ name: z.string(), country: z.string() });
+const aboutParis = "Paris is the capital of France. Give the city's name and country as JSON.";
+const weather = tool({
+  description: "The weather in a city.",
+  inputSchema: z.object({ city: z.string() }),
+  execute: async ({ city }) => `In ${city} it is sunny, 24 degrees.`,
+});
+
+test("generateObject and streamObject", async () => {
+  const wanted = { ...ask, model: penstock(coder), prompt: aboutParis, maxOutputTokens: 60, schema: City };
+  const { object, finishReason } = await generateObject(wanted);
+  assert.deepEqual([object, finishReason], [{ name: "Paris", country: "France" }, "stop"]);
+  const pieces = [];
+  for await (const piece of streamObject(wanted).partialObjectStream) pieces.push(piece);
+  assert.ok(pieces.length > 2);
+  assert.deepEqual(pieces.at(-1), { name: "Paris", country: "France" });
+});
+
+test("an output of a kind", async () => {
+  const { output } = await generateText({ ...ask, model: penstock(coder), prompt: aboutParis, maxOutputTokens: 60, output: Output.object({ schema: City }) });
+  assert.deepEqual(output, { name: "Paris", country: "France" });
+});
+
+test("a tool, and what comes of it", async () => {
+  const wanted = { ...ask, model: penstock(coder), prompt: "What is the weather in Paris?", maxOutputTokens: 120, tools: { weather }, stopWhen: isStepCount(3) };
+  const { steps, text } = await generateText(wanted);
+  assert.equal(steps.length, 2);
+  assert.equal(steps[0].finishReason, "tool-calls");
+  assert.deepEqual(steps[0].toolCalls.map((call) => [call.toolName, call.input]), [["weather", { city: "Paris" }]]);
+  assert.match(text, /sunny|24/);
+  const kinds = [];
+  for await (const part of streamText(wanted).stream) kinds.push(part.type);
+  for (const kind of ["tool-input-start", "tool-input-delta", "tool-input-end", "tool-call", "tool-result", "text-delta", "finish"]) assert.ok(kinds.includes(kind), kind);
+  assert.ok(!kinds.includes("error"));
+});
+
+test("a call that must come", async () => {
+  for (const toolChoice of ["required", { type: "tool", toolName: "weather" }]) {
+    const { toolCalls } = await generateText({ ...ask, prompt: "Hello!", maxOutputTokens: 120, tools: { weather }, toolChoice });
+    assert.ok(toolCalls.length && toolCalls.every((call) => call.toolName === "weather" && typeof call.input.city === "string"));
+  }
 });

@@ -2,8 +2,11 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { AIMessage, HumanMessage, SystemMessage } from "@langchain/core/messages";
+import { tool } from "@langchain/core/tools";
 import { ChatOpenAI } from "@langchain/openai";
-import { model, withServer } from "./server.mjs";
+import { createAgent } from "langchain";
+import { z } from "zod";
+import { coder, model, withServer } from "./server.mjs";
 
 const question = "What is the capital of France?";
 const answer = "The capital of France is Paris.";
@@ -51,4 +54,38 @@ test("errors", async () => {
   await assert.rejects(open({ model: "nope" }).invoke(question), (error) => error.status === 404 && error.code === "model_not_found");
   await assert.rejects(open().invoke("hello ".repeat(9000)), (error) => /context_length_exceeded/.test(error.message));
   await assert.rejects(open({ temperature: 3 }).invoke(question), (error) => error.status === 400 && error.param === "temperature");
+});
+
+const City = z.object({ name: z.string(), country: z.string() }).describe("A city.");
+const weather = tool(async ({ city }) => `In ${city} it is sunny, 24 degrees.`, {
+  name: "get_weather",
+  description: "The weather in a city.",
+  schema: z.object({ city: z.string() }),
+});
+const coding = () => open({ model: coder, maxTokens: 120 });
+
+for (const method of ["jsonSchema", "functionCalling", "jsonMode"]) {
+  test(`structured output by ${method}`, async () => {
+    const chat = coding().withStructuredOutput(City, { method, name: "City" });
+    const city = await chat.invoke("Paris is the capital of France. Give the city's name and country as JSON with the keys name and country.");
+    assert.deepEqual(city, { name: "Paris", country: "France" });
+  });
+}
+
+test("a call and its result", async () => {
+  const chat = coding().bindTools([weather]);
+  const question = new HumanMessage("What is the weather in Paris?");
+  const first = await chat.invoke([question]);
+  assert.deepEqual(first.tool_calls.map((call) => [call.name, call.args]), [["get_weather", { city: "Paris" }]]);
+  const last = await chat.invoke([question, first, await weather.invoke(first.tool_calls[0])]);
+  assert.match(last.content, /sunny|24/);
+  let total;
+  for await (const chunk of await chat.stream([question])) total = total ? total.concat(chunk) : chunk;
+  assert.deepEqual(total.tool_calls.map((call) => [call.name, call.args]), [["get_weather", { city: "Paris" }]]);
+});
+
+test("an agent", async () => {
+  const { messages } = await createAgent({ model: coding(), tools: [weather] }).invoke({ messages: [{ role: "user", content: "What is the weather in Paris?" }] });
+  assert.equal(messages.length, 4);
+  assert.match(messages[3].content, /sunny|24/);
 });

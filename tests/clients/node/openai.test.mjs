@@ -2,7 +2,9 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import OpenAI from "openai";
-import { model, withServer } from "./server.mjs";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
+import { coder, model, withServer } from "./server.mjs";
 
 const answer = "The capital of France is Paris.";
 const ask = { model, messages: [{ role: "user", content: "What is the capital of France?" }], max_tokens: 12, temperature: 0 };
@@ -91,4 +93,27 @@ test("abort in mid-stream, then on as before", async () => {
 test("twenty at once", async () => {
   const all = await Promise.all(Array.from({ length: 20 }, () => client.chat.completions.create(ask)));
   assert.deepEqual([...new Set(all.map((completion) => completion.choices[0].message.content))], [answer]);
+});
+
+const City = z.object({ name: z.string(), country: z.string() });
+const aboutParis = [{ role: "user", content: "Paris is the capital of France. Give the city's name and country as JSON." }];
+
+test("parse", async () => {
+  const wanted = { model: coder, messages: aboutParis, temperature: 0, max_tokens: 60, response_format: zodResponseFormat(City, "city") };
+  const completion = await client.chat.completions.parse(wanted);
+  assert.deepEqual(completion.choices[0].message.parsed, { name: "Paris", country: "France" });
+  const streamed = await client.chat.completions.stream(wanted).finalChatCompletion();
+  assert.deepEqual(streamed.choices[0].message.parsed, { name: "Paris", country: "France" });
+});
+
+test("runTools", async () => {
+  const runner = client.chat.completions.runTools({
+    model: coder, temperature: 0, max_tokens: 120, messages: [{ role: "user", content: "What is the weather in Paris?" }],
+    tools: [zodFunction({
+      name: "get_weather", description: "The weather in a city.", parameters: z.object({ city: z.string() }),
+      function: ({ city }) => `In ${city} it is sunny, 24 degrees.`,
+    })],
+  });
+  assert.match(await runner.finalContent(), /sunny|24/);
+  assert.deepEqual(runner.messages.map((message) => message.role), ["user", "assistant", "tool", "assistant"]);
 });
