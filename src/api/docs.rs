@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
-use super::types::{chat, common, completions, error, models, usage};
+use super::types::{chat, common, completions, embeddings, error, logprobs, models, responses, tokens, usage};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -15,6 +15,14 @@ use super::types::{chat, common, completions, error, models, usage};
     paths(
         super::chat::create,
         super::completions::create,
+        super::embeddings::create,
+        super::responses::create,
+        super::responses::retrieve,
+        super::responses::delete,
+        super::tokens::tokenize,
+        super::tokens::detokenize,
+        super::tokens::apply_template,
+        super::tokens::info,
         super::models::list,
         super::models::retrieve,
         super::health::health,
@@ -29,15 +37,30 @@ use super::types::{chat, common, completions, error, models, usage};
         completions::CompletionRequest,
         completions::Completion,
         common::Generation,
+        embeddings::EmbeddingRequest,
+        embeddings::EmbeddingList,
         error::ErrorBody,
+        logprobs::ChatLogprobs,
+        logprobs::CompletionLogprobs,
         models::ModelList,
         models::Model,
         models::Status,
         models::Version,
+        responses::ResponseRequest,
+        responses::ResponseObject,
+        responses::ResponseEvent,
+        responses::DeletedResponse,
+        tokens::TokenizeRequest,
+        tokens::Tokens,
+        tokens::DetokenizeRequest,
+        tokens::TemplateRequest,
+        tokens::PromptText,
+        tokens::TokenizerInfo,
         usage::Usage
     )),
     tags(
         (name = "generation", description = "Answers and texts"),
+        (name = "tokens", description = "What a prompt becomes"),
         (name = "models", description = "What is served"),
         (name = "operations", description = "For probes, dashboards and autoscalers")
     )
@@ -76,7 +99,8 @@ fn refine(value: &mut Value) {
 /// An event's schema; `chunk` is that of the JSON in it.
 fn event_of(chunk: Value) -> Value {
     let content = json!({"anyOf": [chunk, {"$ref": "#/components/schemas/ErrorBody"}]});
-    let data = json!({"anyOf": [{"const": "[DONE]"}, {"type": "string", "contentMediaType": "application/json", "contentSchema": content}]});
+    let data =
+        json!({"anyOf": [{"const": "[DONE]"}, {"type": "string", "contentMediaType": "application/json", "contentSchema": content}]});
     json!({"type": "object", "description": "a server-sent event", "required": ["data"], "properties": {"data": data}})
 }
 

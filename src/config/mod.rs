@@ -162,6 +162,8 @@ pub struct Limits {
     pub max_stop_sequences: usize,
     /// Prompts in one completions request; never more than `max_queue`.
     pub max_prompts: usize,
+    /// Responses that are kept so that others can go on from them; the oldest is dropped first. 0: none.
+    pub max_stored_responses: usize,
     /// Seconds to receive a request's head and its body in.
     pub head_timeout_seconds: u64,
     pub body_timeout_seconds: u64,

@@ -62,10 +62,30 @@ impl Limits {
         if words != num_masks * mask_words(self.vocab_size) || num_masks > self.max_slots {
             return fault(format!("{words} words are no masks of {} ids for {} slots", self.vocab_size, self.max_slots));
         }
+        self.check_copies(&batch.copies)?;
+        if let Some(s) = batch.scored.iter().find(|s| s.row as usize >= batch.num_tokens() || s.id as usize >= self.vocab_size) {
+            return fault(format!("row {} with token {} cannot be scored", s.row, s.id));
+        }
+        if !batch.scored.is_sorted_by(|a, b| a.row < b.row) || batch.scored.iter().any(|s| usize::from(s.num_logprobs) > MAX_LOGPROBS) {
+            return fault(format!("its scored rows are not in order, or ask for more than {MAX_LOGPROBS} log-probabilities"));
+        }
+        if !batch.pools.is_empty() && batch.pools.len() != batch.num_seqs() {
+            return fault("its pools are not those of its sequences");
+        }
         if batch.mask_of.iter().flatten().any(|&mask| mask as usize >= num_masks) {
             return fault("it names a mask that does not exist");
         }
         Ok(())
+    }
+
+    /// Copies run side by side: none reads or writes what another writes.
+    fn check_copies(&self, copies: &[(u32, u32)]) -> Result<(), EngineError> {
+        let mut written = HashSet::with_capacity(copies.len());
+        let exist = copies.iter().all(|&(from, to)| (from.max(to) as usize) < self.kv.num_blocks && written.insert(to));
+        if exist && !copies.iter().any(|(from, _)| written.contains(from)) {
+            return Ok(());
+        }
+        fault("it copies a block that does not exist, or over one that another copy reads or writes")
     }
 
     fn check_sequences(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -97,6 +117,7 @@ fn fault(what: impl Into<String>) -> Result<(), EngineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Pool, Pooling, Scored};
 
     /// Two sequences: three rows of a prompt, and one that continues slot 1 at position 4.
     fn batch() -> Batch {
@@ -113,6 +134,9 @@ mod tests {
             num_logprobs: vec![None, Some(20)],
             masks: vec![1, 2],
             mask_of: vec![None, Some(1)],
+            copies: vec![(1, 2)],
+            scored: vec![Scored { row: 0, id: 9, num_logprobs: 0 }, Scored { row: 2, id: 0, num_logprobs: 20 }],
+            pools: vec![None, Some(Pool { kind: Pooling::Mean, complete: true })],
             ..Batch::default()
         }
     }
@@ -123,7 +147,7 @@ mod tests {
         let limits = Limits { kv, vocab_size: 10, max_slots: 2, max_batch_tokens: 4, max_context: 6 };
         limits.check(&batch()).unwrap();
         type Spoil = fn(&mut Batch);
-        let cases: [(&str, Spoil); 17] = [
+        let cases: [(&str, Spoil); 26] = [
             ("length", |b| b.sample.truncate(1)),
             ("length", |b| b.cu_seqlens_q.clear()),
             ("do not fit", |b| b.max_blocks = 1),
@@ -141,6 +165,15 @@ mod tests {
             ("21 log-probabilities", |b| b.num_logprobs[1] = Some(21)),
             ("3 words are no masks", |b| b.masks.push(1)),
             ("names a mask", |b| b.mask_of[0] = Some(2)),
+            ("copies a block", |b| b.copies = vec![(0, 3)]),
+            ("copies a block", |b| b.copies = vec![(2, 1), (1, 0)]),
+            ("copies a block", |b| b.copies = vec![(2, 1), (0, 1)]),
+            ("copies a block", |b| b.copies = vec![(1, 1)]),
+            ("row 4 with token 0", |b| b.scored[1].row = 4),
+            ("row 0 with token 10", |b| b.scored[0].id = 10),
+            ("not in order", |b| b.scored[1].row = 0),
+            ("more than 20 log", |b| b.scored[1].num_logprobs = 21),
+            ("pools", |b| b.pools.truncate(1)),
         ];
         for (what, spoil) in cases {
             let mut spoilt = batch();

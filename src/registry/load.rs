@@ -12,7 +12,7 @@ use crate::engine::{self, EngineOptions};
 use crate::gguf::{Backing, GgufFile, Value};
 use crate::metrics::ModelMetrics;
 use crate::model::Weights;
-use crate::scheduler::{Guard, Handle, SchedulerOptions};
+use crate::scheduler::{Guard, Handle, Pooling, SchedulerOptions};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -22,6 +22,7 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
     let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
     let template = chat_template(entry, &file, &tokenizer)?;
+    let (digest, pooling) = (file.digest(), pooling(&file));
     let weights = Weights::load(file)?;
     let spec = weights.spec.clone();
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
@@ -39,7 +40,20 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let guard = (backend != "cpu").then_some(guard);
     let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
-    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, template, handle, backend, max_running })
+    let fingerprint = format!("fp_{}_{digest}_{backend}", env!("CARGO_PKG_VERSION"));
+    Ok(LoadedModel {
+        id: entry.id.clone(),
+        created,
+        spec,
+        context,
+        tokenizer,
+        template,
+        handle,
+        backend,
+        pooling,
+        fingerprint,
+        max_running,
+    })
 }
 
 fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {
@@ -67,6 +81,17 @@ fn options(engine: &EngineConfig, context: usize) -> anyhow::Result<EngineOption
         max_slots: engine.max_running,
         max_batch_tokens: engine.max_batch_tokens,
     })
+}
+
+/// As the file says (`pooling_type` in ggml's numbers); one that says nothing is a generative model, whose last row has seen the whole text.
+fn pooling(file: &GgufFile) -> Option<Pooling> {
+    let key = format!("{}.pooling_type", file.architecture().unwrap_or_default());
+    match file.get_u32(&key) {
+        Some(1) => Some(Pooling::Mean),
+        Some(2) => Some(Pooling::First),
+        Some(4) => None,
+        _ => Some(Pooling::Last),
+    }
 }
 
 /// The entry's template, or the file's own.
@@ -101,11 +126,7 @@ mod tests {
         let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
         let model = load_model(&config, &config.models[0], &path).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-        let (params, stop_ids) = (SamplingParams::greedy(), Vec::new());
-        let mut stream = model
-            .handle
-            .enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0, num_logprobs: None })
-            .unwrap();
+        let mut stream = model.handle.enqueue(NewSequence::new(vec![1, 2, 3], SamplingParams::greedy(), 4)).unwrap();
         let mut last = None;
         while let Some(event) = stream.blocking_next() {
             last = Some(event);

@@ -25,7 +25,7 @@ use source::{Progress, Tools};
 use crate::config::{Config, ModelEntry};
 use crate::metrics::ModelMetrics;
 use crate::model::ModelSpec;
-use crate::scheduler::Handle;
+use crate::scheduler::{Handle, Pooling};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -43,6 +43,10 @@ pub struct LoadedModel {
     pub handle: Handle,
     /// "cpu" or "cuda"
     pub backend: &'static str,
+    /// How a text becomes a vector; None: the file is of a model that ranks.
+    pub pooling: Option<Pooling>,
+    /// Names what answers depend on: this build, the model's contents and the backend.
+    pub fingerprint: String,
     /// Sequences that run at once.
     pub max_running: usize,
 }

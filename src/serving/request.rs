@@ -7,7 +7,7 @@ use serde_json::Value;
 pub use crate::logits::SamplingParams;
 use crate::registry::LoadedModel;
 use crate::scheduler::NewSequence;
-use crate::template::{ChatTemplate, RenderInput, TemplateError};
+use crate::template::{RenderInput, TemplateError};
 use crate::tokenizer::Tokenizer;
 
 /// How many tokens may be generated.
@@ -30,6 +30,19 @@ pub enum Prompt {
     Text(String),
     /// Token ids as they are: no BOS is added.
     Ids(Vec<u32>),
+    /// What stands between the two is asked for.
+    Infill { prefix: String, suffix: String },
+}
+
+impl Prompt {
+    /// The prompt as a client sees it before the answer; `ids` are what it became.
+    fn echo(&self, tokenizer: &Tokenizer, ids: &[u32]) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Infill { prefix, .. } => prefix.clone(),
+            Self::Ids(_) | Self::Chat(_) => tokenizer.decode(ids, true),
+        }
+    }
 }
 
 /// How to generate, before it is known whether the model can.
@@ -42,6 +55,12 @@ pub struct Options {
     pub stop_token_ids: Vec<u32>,
     /// Do not end at the model's own end tokens.
     pub ignore_eos: bool,
+    /// Some(n): each token's log-probability, and those of the n likeliest in its place.
+    pub logprobs: Option<u8>,
+    /// Show the prompt; with `logprobs` its tokens', too.
+    pub echo: bool,
+    /// Prompts that begin alike share work only where this is the same.
+    pub tenant: u64,
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -56,6 +75,10 @@ pub enum RequestError {
     NoTemplate(String),
     #[error("{0}")]
     Template(String),
+    #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
+    NoInfill(String),
+    #[error("the model `{0}` ranks texts: it has no embedding of one")]
+    NoEmbedding(String),
 }
 
 impl From<TemplateError> for RequestError {
@@ -65,55 +88,84 @@ impl From<TemplateError> for RequestError {
 }
 
 /// A sequence that its model can run.
+#[derive(Clone)]
 pub struct ValidRequest {
     pub model: Arc<LoadedModel>,
     pub(super) sequence: NewSequence,
     pub(super) stop: Vec<String>,
+    /// The prompt as text, where it is to be shown; else empty.
+    pub(super) echo: String,
 }
 
 impl ValidRequest {
     /// Renders, encodes and checks. It takes a second a megabyte: call it off the event loop.
     pub fn new(model: Arc<LoadedModel>, prompt: Prompt, options: &Options) -> Result<Self, RequestError> {
         let tokenizer = &model.tokenizer;
-        let vocab_size = tokenizer.vocab_size().min(model.spec.vocab_size);
+        let vocab_size = vocab_size(&model);
         let end_ids = if options.ignore_eos { &[] } else { tokenizer.end_ids() };
         check_ids("stop_token_ids", options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids("logit_bias", options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
-        let prompt = match prompt {
-            Prompt::Chat(input) => {
-                let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
-                render(template, tokenizer, input)?
-            }
-            Prompt::Text(text) => tokenizer.encode_prompt(&text),
-            Prompt::Ids(ids) => ids,
-        };
-        check_ids("prompt", prompt.iter().copied(), vocab_size)?;
-        let max_tokens = budget(prompt.len(), model.context, options.budget)?;
         let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
+        let shown = options.echo.then(|| prompt.clone());
+        if matches!(prompt, Prompt::Infill { .. }) && !options.ignore_eos {
+            stop_ids.extend(tokenizer.infill().into_iter().flat_map(|infill| infill.ids()));
+        }
+        let prompt = encode(&model, prompt)?;
+        check_ids("prompt", prompt.iter().copied(), vocab_size)?;
+        let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
+        let max_tokens = budget(prompt.len(), model.context, options.budget)?;
         stop_ids.sort_unstable();
         stop_ids.dedup();
         let mut params = options.sampling.clone();
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
-        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0, num_logprobs: None };
-        Ok(Self { model, sequence, stop: options.stop.clone() })
+        let sequence = NewSequence {
+            stop_ids,
+            cache_salt: options.tenant,
+            num_logprobs: options.logprobs,
+            score_prompt: options.logprobs.filter(|_| options.echo),
+            ..NewSequence::new(prompt, params, max_tokens)
+        };
+        Ok(Self { model, sequence, stop: options.stop.clone(), echo })
     }
 
-    pub fn prompt(&self) -> &[u32] {
-        &self.sequence.prompt
+    /// The prompt as text, where the request wants to see it; else empty.
+    pub fn echo(&self) -> &str {
+        &self.echo
     }
 }
 
-fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
+pub(super) fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
     match ids.find(|id| *id as usize >= vocab_size) {
         Some(id) => Err(RequestError::Vocabulary { field, id, vocab_size }),
         None => Ok(()),
     }
 }
 
-/// Messages → ids. Whatever a client wrote is shielded: only the template itself can write control tokens.
-fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput) -> Result<Vec<u32>, RequestError> {
+/// Ids that both the tokenizer and the weights know.
+pub(super) fn vocab_size(model: &LoadedModel) -> usize {
+    model.tokenizer.vocab_size().min(model.spec.vocab_size)
+}
+
+/// A prompt's ids.
+pub(super) fn encode(model: &LoadedModel, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+    let tokenizer = &model.tokenizer;
+    Ok(match prompt {
+        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input)?),
+        Prompt::Text(text) => tokenizer.encode_prompt(&text),
+        Prompt::Ids(ids) => ids,
+        Prompt::Infill { prefix, suffix } => {
+            let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
+            tokenizer.encode_infill(infill, &prefix, &suffix)
+        }
+    })
+}
+
+/// Messages → the prompt as text, with marks in it. Whatever a client wrote is shielded: only the template itself can write control tokens.
+pub(super) fn rendered(model: &LoadedModel, mut input: RenderInput) -> Result<String, RequestError> {
+    let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
+    let tokenizer = &model.tokenizer;
     if let Some(messages) = input.messages.as_array_mut() {
         for message in messages {
             for (name, value) in message.as_object_mut().into_iter().flatten() {
@@ -124,7 +176,7 @@ fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput
         }
     }
     input.kwargs.values_mut().for_each(|value| shield(tokenizer, value));
-    Ok(tokenizer.encode_rendered(&template.render(&input)?))
+    Ok(template.render(&input)?)
 }
 
 fn shield(tokenizer: &Tokenizer, value: &mut Value) {
@@ -137,7 +189,7 @@ fn shield(tokenizer: &Tokenizer, value: &mut Value) {
 }
 
 /// Tokens that may be generated after `prompt` tokens in a context of `context`.
-fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
+pub(super) fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
     if prompt == 0 {
         return Err(RequestError::Empty);
     }
@@ -147,7 +199,7 @@ fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestE
         Budget::Default(most) => (1, most.min(rest)),
         Budget::Explicit(count) => (count, count),
     };
-    if wanted > rest {
+    if wanted > rest || prompt > context {
         return Err(RequestError::Context { prompt, wanted, context });
     }
     Ok(max_tokens)
@@ -162,6 +214,7 @@ mod tests {
         assert_eq!(budget(10, 100, Budget::Explicit(90)), Ok(90));
         assert_eq!(budget(10, 100, Budget::Explicit(91)), Err(RequestError::Context { prompt: 10, wanted: 91, context: 100 }));
         assert_eq!(budget(100, 100, Budget::Explicit(0)), Ok(0));
+        assert_eq!(budget(101, 100, Budget::Explicit(0)), Err(RequestError::Context { prompt: 101, wanted: 0, context: 100 }));
         assert_eq!(budget(1, 100, Budget::Explicit(u32::MAX)), Err(RequestError::Context { prompt: 1, wanted: u32::MAX, context: 100 }));
     }
 

@@ -1,11 +1,14 @@
 //! Text ↔ token ids, from a GGUF file's vocabulary: byte-level BPE and SentencePiece.
 
+use std::borrow::Cow;
+
 use rustc_hash::FxHashMap;
 
 use crate::gguf::GgufFile;
 
 mod bpe;
 mod chars;
+mod infill;
 mod merge;
 mod pieces;
 mod pretokenize;
@@ -16,6 +19,7 @@ mod spm;
 mod tests;
 mod vocab;
 
+pub use infill::Infill;
 use merge::UNKNOWN;
 use pieces::Pieces;
 use special::Special;
@@ -63,6 +67,7 @@ pub struct Tokenizer {
     starts_with_bos: bool,
     add_eos: bool,
     end_ids: Vec<u32>,
+    infill: Option<Infill>,
 }
 
 impl Tokenizer {
@@ -96,6 +101,7 @@ impl Tokenizer {
             starts_with_bos: data.starts_with_bos,
             add_eos: data.add_eos,
             end_ids: end_ids(data),
+            infill: Infill::find(data),
         })
     }
 
@@ -163,6 +169,11 @@ impl Tokenizer {
         places.sort_unstable();
         places.dedup();
         shield::mark(text, &places)
+    }
+
+    /// Takes the marks of [`Tokenizer::shield`] out of a text that nobody will encode.
+    pub fn unshield<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        shield::unmark(text)
     }
 
     /// The bytes that a token stands for (empty for control tokens unless `special`). None: no such id.

@@ -7,6 +7,7 @@ use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
 use super::{generation, refuse};
 use crate::config::Limits;
+use crate::logits::MAX_LOGPROBS;
 use crate::serving::{Budget, Options, Prompt};
 use crate::template::RenderInput;
 
@@ -20,6 +21,7 @@ const RESERVED: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_
 pub struct Chat {
     pub model: String,
     pub prompt: Prompt,
+    pub num_choices: usize,
     pub options: Options,
     pub stream: Option<StreamOptions>,
 }
@@ -30,17 +32,34 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     refuse::chat(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, Budget::Explicit);
-    let input = RenderInput {
-        messages: messages(&fields)?,
-        tools: None,
-        add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
-        kwargs: kwargs(&fields)?,
-    };
-    let options = generation::options(&fields, limits, budget)?;
-    Ok(Chat { model, prompt: Prompt::Chat(input), options, stream: generation::stream(&fields)? })
+    let input = input(&fields)?;
+    let mut options = generation::options(&fields, limits, budget)?;
+    options.logprobs = logprobs(&fields)?;
+    let num_choices = generation::num_choices(&fields)?;
+    Ok(Chat { model, prompt: Prompt::Chat(input), num_choices, options, stream: generation::stream(&fields)? })
 }
 
-fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
+/// What the template gets.
+pub fn input(fields: &Fields) -> Result<RenderInput, ApiError> {
+    Ok(RenderInput {
+        messages: messages(fields)?,
+        tools: None,
+        add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
+        kwargs: kwargs(fields)?,
+    })
+}
+
+/// `logprobs` and `top_logprobs`
+fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
+    let wanted = fields.bool("logprobs")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
+    if top.is_some() && !wanted {
+        return Err(fields.invalid("top_logprobs", "is only allowed with `logprobs`"));
+    }
+    Ok(wanted.then_some(top.unwrap_or(0) as u8))
+}
+
+pub fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("chat_template_kwargs")? else { return Ok(Map::new()) };
     match RESERVED.iter().find(|name| map.contains_key(**name)) {
         Some(name) => Err(fields.invalid("chat_template_kwargs", format_args!("must not set `{name}`"))),

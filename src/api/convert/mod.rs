@@ -2,8 +2,12 @@
 
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 pub mod generation;
+pub mod prompts;
 pub mod refuse;
+pub mod responses;
+pub mod tokens;
 
 use super::error::{ApiError, Kind, quoted};
 use super::fields::Fields;
@@ -11,7 +15,7 @@ use crate::registry::RegistryError;
 use crate::serving::{RequestError, SubmitError};
 
 /// The `model` field.
-fn model(fields: &Fields) -> Result<String, ApiError> {
+pub fn model(fields: &Fields) -> Result<String, ApiError> {
     Ok(fields.required("model", fields.string("model")?)?.to_owned())
 }
 
@@ -22,11 +26,12 @@ pub fn request_error(error: RequestError, source: &str) -> ApiError {
         RequestError::Context { .. } => {
             ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(source)
         }
-        RequestError::Vocabulary { field: "prompt", .. } | RequestError::Empty | RequestError::Template(_) => {
+        RequestError::Vocabulary { field: "prompt" | "input", .. } | RequestError::Empty | RequestError::Template(_) => {
             ApiError::field(source, message)
         }
         RequestError::Vocabulary { field, .. } => ApiError::field(field, message),
-        RequestError::NoTemplate(_) => ApiError::field("model", message),
+        RequestError::NoTemplate(_) | RequestError::NoEmbedding(_) => ApiError::field("model", message),
+        RequestError::NoInfill(_) => ApiError::field("suffix", message),
     }
 }
 

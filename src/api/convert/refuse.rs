@@ -17,12 +17,15 @@ enum Neutral {
     TypeText,
     /// `["text"]`
     TextOnly,
+    /// `{"format": {"type": "text"}}`, or less
+    PlainText,
+    /// An object of nulls.
+    Nulls,
 }
 
 use Neutral::*;
 
 const BOTH: &[(&str, Neutral)] = &[
-    ("best_of", Number(1.0)),
     ("use_beam_search", False),
     ("length_penalty", Number(1.0)),
     ("include_stop_str_in_output", False),
@@ -49,8 +52,8 @@ const CHAT: &[(&str, Neutral)] = &[
     ("tool_choice", Texts(&["none", "auto"])),
     ("functions", Empty),
     ("function_call", Texts(&["none", "auto"])),
-    ("logprobs", False),
-    ("top_logprobs", Nothing),
+    ("best_of", Number(1.0)),
+    ("suffix", Texts(&[""])),
     ("audio", Nothing),
     ("modalities", TextOnly),
     ("prediction", Nothing),
@@ -64,10 +67,107 @@ const CHAT: &[(&str, Neutral)] = &[
     ("chat_template", Nothing),
     ("documents", Empty),
     ("add_special_tokens", False),
+    ("max_output_tokens", Nothing),
+    ("include", Empty),
+    ("instructions", Nothing),
+    ("previous_response_id", Nothing),
+    ("encoding_format", Nothing),
+    ("dimensions", Nothing),
 ];
 
-const COMPLETIONS: &[(&str, Neutral)] =
-    &[("logprobs", Nothing), ("suffix", Nothing), ("add_special_tokens", True), ("prompt_embeds", Nothing)];
+const COMPLETIONS: &[(&str, Neutral)] = &[
+    ("add_special_tokens", True),
+    ("prompt_embeds", Nothing),
+    ("top_logprobs", Nothing),
+    ("max_completion_tokens", Nothing),
+    ("max_output_tokens", Nothing),
+    ("tools", Empty),
+    ("tool_choice", Texts(&["none", "auto"])),
+    ("parallel_tool_calls", Nothing),
+    ("add_generation_prompt", Nothing),
+    ("continue_final_message", False),
+    ("chat_template_kwargs", Nothing),
+    ("include", Empty),
+    ("instructions", Nothing),
+    ("previous_response_id", Nothing),
+    ("store", False),
+    ("encoding_format", Nothing),
+    ("dimensions", Nothing),
+];
+
+/// Fields of the other endpoints, and of this one what is not built.
+const RESPONSES: &[(&str, Neutral)] = &[
+    ("n", Number(1.0)),
+    ("best_of", Number(1.0)),
+    ("logprobs", False),
+    ("echo", False),
+    ("suffix", Nothing),
+    ("max_tokens", Nothing),
+    ("max_completion_tokens", Nothing),
+    ("messages", Nothing),
+    ("prompt", Nothing),
+    ("stream_options", Nothing),
+    ("add_generation_prompt", True),
+    ("continue_final_message", False),
+    ("chat_template", Nothing),
+    ("tools", Empty),
+    ("tool_choice", Texts(&["none", "auto"])),
+    ("max_tool_calls", Nothing),
+    ("text", PlainText),
+    ("reasoning", Nulls),
+    ("background", False),
+    ("conversation", Nothing),
+    ("context_management", Nothing),
+    ("truncation", Texts(&["disabled"])),
+    ("service_tier", Texts(&["auto", "default"])),
+    ("moderation", Nothing),
+    ("encoding_format", Nothing),
+    ("dimensions", Nothing),
+];
+
+/// What generates, where nothing is generated.
+const EMBEDDINGS: &[(&str, Neutral)] = &[
+    ("stream_options", Nothing),
+    ("stream", False),
+    ("n", Number(1.0)),
+    ("best_of", Number(1.0)),
+    ("logprobs", False),
+    ("top_logprobs", Nothing),
+    ("echo", False),
+    ("suffix", Nothing),
+    ("stop", Nothing),
+    ("seed", Nothing),
+    ("temperature", Nothing),
+    ("top_p", Nothing),
+    ("top_k", Nothing),
+    ("min_p", Nothing),
+    ("presence_penalty", Nothing),
+    ("frequency_penalty", Nothing),
+    ("repetition_penalty", Nothing),
+    ("logit_bias", Nothing),
+    ("max_tokens", Nothing),
+    ("max_completion_tokens", Nothing),
+    ("max_output_tokens", Nothing),
+    ("response_format", Nothing),
+    ("tools", Empty),
+    ("tool_choice", Texts(&["none", "auto"])),
+    ("parallel_tool_calls", Nothing),
+    ("ignore_eos", False),
+    ("min_tokens", Nothing),
+    ("stop_token_ids", Empty),
+    ("add_generation_prompt", Nothing),
+    ("continue_final_message", False),
+    ("chat_template_kwargs", Nothing),
+    ("messages", Nothing),
+    ("truncate_prompt_tokens", Nothing),
+    ("add_special_tokens", True),
+    ("normalize", True),
+    ("include", Empty),
+    ("instructions", Nothing),
+    ("previous_response_id", Nothing),
+    ("store", False),
+    ("metadata", Nothing),
+];
 
 fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
     match neutral {
@@ -79,6 +179,11 @@ fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
         Texts(texts) => value.as_str().is_some_and(|text| texts.contains(&text)),
         TypeText => value.get("type").and_then(Value::as_str) == Some("text"),
         TextOnly => value == &serde_json::json!(["text"]),
+        PlainText => value.as_object().is_some_and(|map| {
+            let plain = |(key, value): (&String, &Value)| value.is_null() || key == "format" && value["type"] == "text";
+            map.iter().all(plain)
+        }),
+        Nulls => value.as_object().is_some_and(|map| map.values().all(Value::is_null)),
     }
 }
 
@@ -88,23 +193,31 @@ fn refuse(fields: &Fields, table: &[(&str, Neutral)]) -> Result<(), ApiError> {
             return Err(ApiError::unsupported(name, format!("`{name}` is not supported yet")));
         }
     }
-    // Out of range is another error than not built.
-    if fields.integer("n", 1..=16)?.is_some_and(|n| n > 1) {
-        return Err(ApiError::unsupported("n", "`n` greater than 1 is not supported yet"));
-    }
     Ok(())
 }
 
 pub fn chat(fields: &Fields) -> Result<(), ApiError> {
+    // Out of range is another error than not built.
     fields.integer("best_of", 1..=16)?;
     refuse(fields, BOTH)?;
     refuse(fields, CHAT)
 }
 
 pub fn completions(fields: &Fields) -> Result<(), ApiError> {
-    fields.integer("best_of", 1..=16)?;
     refuse(fields, BOTH)?;
     refuse(fields, COMPLETIONS)
+}
+
+pub fn responses(fields: &Fields) -> Result<(), ApiError> {
+    refuse(fields, BOTH)?;
+    refuse(fields, RESPONSES)
+}
+
+pub fn embeddings(fields: &Fields) -> Result<(), ApiError> {
+    match EMBEDDINGS.iter().find(|(name, neutral)| fields.get(name).is_some_and(|value| !is_neutral(value, neutral))) {
+        Some((name, _)) => Err(ApiError::unsupported(name, format!("`{name}` has no meaning for an embedding"))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -130,19 +243,16 @@ mod tests {
             ("tools", json!([{"type": "function"}])),
             ("tool_choice", json!("required")),
             ("response_format", json!({"type": "json_object"})),
-            ("logprobs", json!(true)),
-            ("top_logprobs", json!(2)),
-            ("n", json!(2)),
-            ("n", json!(0)),
-            ("n", json!(1_000_000_000)),
+            ("suffix", json!("x")),
             ("best_of", json!(-1)),
+            ("best_of", json!(2)),
             ("audio", json!({})),
             ("chat_template", json!("{{ 1 }}")),
         ] {
             let body = json!({ field: value });
             assert_eq!(param_of(chat(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }
-        for (field, value) in [("logprobs", json!(3)), ("suffix", json!("x")), ("best_of", json!(2))] {
+        for (field, value) in [("prompt_logprobs", json!(3)), ("top_logprobs", json!(3)), ("prompt_embeds", json!("x"))] {
             let body = json!({ field: value });
             assert_eq!(param_of(completions(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }

@@ -23,7 +23,7 @@ pub enum Stop {
 /// How tokens are chosen and when a generation ends; an absent or null field has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Generation {
+pub struct Sampling {
     /// 0 is greedy.
     #[schema(minimum = 0, maximum = 2, default = 1.0)]
     pub temperature: Option<f64>,
@@ -55,9 +55,20 @@ pub struct Generation {
     pub ignore_eos: Option<bool>,
     /// Neither stop tokens nor stop texts end the generation before this many tokens.
     pub min_tokens: Option<u32>,
+    /// Who asks. It does not change the answer; work on prompts that begin alike is shared between requests of one user only.
+    pub user: Option<String>,
+}
+
+/// What chat and text completions have beside it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Generation {
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    /// Choices for a prompt: with a seed each has one of its own that follows from it, the first the seed itself.
+    #[schema(minimum = 1, maximum = 16, default = 1)]
+    pub n: Option<u8>,
     /// Send the answer in pieces, as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
-    /// Who asks, for the operator; it does not change the answer.
-    pub user: Option<String>,
 }

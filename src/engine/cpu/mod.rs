@@ -1,6 +1,7 @@
 //! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
 mod forward;
+mod outputs;
 pub mod simd;
 mod weights;
 
@@ -37,6 +38,8 @@ pub fn open(weights: Weights, options: &CpuOptions) -> Result<Box<dyn Engine>, E
 struct Slot {
     state: SlotState,
     last: Option<u32>,
+    /// Of a sequence that becomes a vector: what its rows add up to so far. Empty before the first.
+    pooled: Vec<f64>, // [hidden]
 }
 
 pub struct CpuEngine {
@@ -117,13 +120,14 @@ impl Engine for CpuEngine {
         self.limits.check(batch)?;
         for init in &batch.init {
             self.slots[init.slot as usize] =
-                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
+                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None, pooled: Vec::new() });
         }
         let ids = self.ids(batch)?;
         let mut out = StepOutput {
             sampled: vec![Sampled::None; batch.num_seqs()],
             logits: vec![Vec::new(); batch.num_seqs()],
             logprobs: vec![None; batch.num_logprobs.len()],
+            ..StepOutput::default()
         };
         let logits = self.forward.run(batch, &ids);
         let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
@@ -141,6 +145,8 @@ impl Engine for CpuEngine {
             }
             out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
         }
+        self.pool(batch, &mut out)?;
+        self.score(batch, &mut out);
         self.steps += 1;
         let step = StepId(self.steps);
         self.ready = Some((step, out));

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use super::sys;
-use crate::engine::{Batch, EngineError, Input, SlotInit};
+use crate::engine::{Batch, EngineError, Input, Pool, Pooling, SlotInit};
 use crate::logits::mask_words;
 
 /// What a batch's arrays cannot be lent as.
@@ -17,6 +17,9 @@ pub struct Flat {
     init: Vec<sys::pen_slot_init>,
     mask_of: Vec<i32>,      // [num_seqs] or empty: no sequence has one
     num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
+    copies: Vec<u32>,       // [num_copies, 2]
+    scored: [Vec<u32>; 3],  // [num_scored] rows, ids, how many of the likeliest
+    pools: Vec<u8>,         // [num_seqs] or empty: no sequence asks
 }
 
 // SAFETY: the pointers in `init` lead into this struct's other buffers and into batches; they are followed only while
@@ -39,6 +42,16 @@ fn encode_some<T: Copy>(items: &[Option<T>], numbers: &mut Vec<i32>, number: imp
     }
 }
 
+fn encode_pool(pool: Option<Pool>) -> u8 {
+    let Some(Pool { kind, complete }) = pool else { return sys::PEN_POOL_NONE };
+    let kind = match kind {
+        Pooling::First => sys::PEN_POOL_FIRST,
+        Pooling::Last => sys::PEN_POOL_LAST,
+        Pooling::Mean => sys::PEN_POOL_MEAN,
+    };
+    kind + if complete { sys::PEN_POOL_COMPLETE } else { 0 }
+}
+
 fn pointer<T>(items: &[T]) -> *const T {
     if items.is_empty() { ptr::null() } else { items.as_ptr() }
 }
@@ -53,6 +66,7 @@ impl Flat {
         // checked before: there are no more masks than slots
         encode_some(&batch.mask_of, &mut self.mask_of, |mask| mask as i32);
         encode_some(&batch.num_logprobs, &mut self.num_logprobs, i32::from);
+        self.encode_prompt(batch);
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -87,7 +101,33 @@ impl Flat {
             masks: pointer(&batch.masks),
             mask_of: pointer(&self.mask_of),
             num_logprobs: pointer(&self.num_logprobs),
+            num_copies: batch.copies.len() as u32,
+            copies: pointer(&self.copies),
+            num_scored: batch.scored.len() as u32,
+            scored_rows: pointer(&self.scored[0]),
+            scored_ids: pointer(&self.scored[1]),
+            scored_logprobs: pointer(&self.scored[2]),
+            pools: pointer(&self.pools),
         }))
+    }
+
+    /// Copies, scored rows and vectors.
+    fn encode_prompt(&mut self, batch: &Batch) {
+        self.copies.clear();
+        self.copies.extend(batch.copies.iter().flat_map(|&(from, to)| [from, to]));
+        let [rows, ids, counts] = &mut self.scored;
+        for list in [&mut *rows, &mut *ids, &mut *counts] {
+            list.clear();
+        }
+        for scored in &batch.scored {
+            rows.push(scored.row);
+            ids.push(scored.id);
+            counts.push(u32::from(scored.num_logprobs));
+        }
+        self.pools.clear();
+        if batch.pools.iter().any(Option::is_some) {
+            self.pools.extend(batch.pools.iter().map(|&pool| encode_pool(pool)));
+        }
     }
 }
 
@@ -121,6 +161,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::Scored;
     use crate::logits::SamplingParams;
 
     /// Reads a lent array back.
@@ -154,6 +195,9 @@ mod tests {
             num_logprobs: vec![None, Some(0), Some(7)],
             masks: vec![5, 6],
             mask_of: vec![Some(1), None, Some(0)],
+            copies: vec![(0, 2), (1, 3)],
+            scored: vec![Scored { row: 0, id: 5, num_logprobs: 0 }, Scored { row: 2, id: 6, num_logprobs: 20 }],
+            pools: vec![Some(Pool { kind: Pooling::Mean, complete: false }), None, Some(Pool { kind: Pooling::First, complete: true })],
             want_logits: true,
         };
         let mut flat = Flat::default();
@@ -170,6 +214,10 @@ mod tests {
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
                 assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
                 assert_eq!((read(lent.mask_of, 3), read(lent.num_logprobs, 3)), (vec![1, -1, 0], vec![-1, 0, 7]));
+                assert_eq!((lent.num_copies, read(lent.copies, 4)), (2, vec![0, 2, 1, 3]));
+                let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
+                assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
+                assert_eq!(read(lent.pools, 3), [3, 0, 5]);
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));
@@ -184,6 +232,8 @@ mod tests {
             flat.lend(&batch, 20, check).unwrap();
         }
         (batch.num_logprobs, batch.masks, batch.mask_of) = (vec![None; 3], Vec::new(), vec![None; 3]);
+        batch.pools = vec![None; 3];
+        assert!(flat.lend(&batch, 20, |lent| lent.pools.is_null()).unwrap());
         let nobody = |lent: &sys::pen_batch| (lent.num_masks, lent.masks, lent.mask_of, lent.num_logprobs);
         assert_eq!(flat.lend(&batch, 20, nobody).unwrap(), (0, ptr::null(), ptr::null(), ptr::null()));
         batch.init[1].generated[0] = 20;

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 2;
+pub const PEN_ABI_VERSION: u32 = 3;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -16,6 +16,11 @@ pub const PEN_CUDA: pen_status = 5;
 pub const PEN_INTERNAL: pen_status = 6;
 
 pub const PEN_MAX_LOGPROBS: usize = 20;
+pub const PEN_POOL_NONE: u8 = 0;
+pub const PEN_POOL_FIRST: u8 = 1;
+pub const PEN_POOL_LAST: u8 = 2;
+pub const PEN_POOL_MEAN: u8 = 3;
+pub const PEN_POOL_COMPLETE: u8 = 4;
 pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
 
@@ -121,6 +126,13 @@ pub struct pen_batch {
     pub masks: *const u32,
     pub mask_of: *const i32,
     pub num_logprobs: *const i32,
+    pub num_copies: u32,
+    pub copies: *const u32,
+    pub num_scored: u32,
+    pub scored_rows: *const u32,
+    pub scored_ids: *const u32,
+    pub scored_logprobs: *const u32,
+    pub pools: *const u8,
 }
 
 #[repr(C)]
@@ -131,6 +143,10 @@ pub struct pen_output {
     pub logits: *mut f32,
     pub logprobs: *mut f32,
     pub logprob_ids: *mut i32,
+    pub num_scored: u32,
+    pub scored: *mut f32,
+    pub scored_ids: *mut i32,
+    pub pooled: *mut f32,
 }
 
 unsafe extern "C" {
