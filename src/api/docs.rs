@@ -67,10 +67,17 @@ use super::types::{chat, common, completions, embeddings, error, logprobs, model
 )]
 struct Document;
 
+/// Answers of a real server, by the name of their schema.
+const EXAMPLES: &str = include_str!("../../openapi/examples.json");
+
 /// The OpenAPI document of this build.
 pub fn openapi_json() -> &'static str {
     static TEXT: LazyLock<String> = LazyLock::new(|| {
         let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+        let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).expect("the examples are JSON");
+        for (schema, example) in examples {
+            document["components"]["schemas"][schema]["example"] = example;
+        }
         refine(&mut document);
         format!("{document:#}\n")
     });

@@ -12,8 +12,10 @@ NEEDS = {
     "test_langchain.py": "langchain_openai",
     "test_langchain_structured.py": "langchain_openai",
     "test_llama_index.py": "llama_index",
+    "test_lm_eval.py": "lm_eval",
     "test_openai.py": "openai",
     "test_openai_structured.py": "openai",
+    "test_openai_surface.py": "openai",
     "test_pydantic_ai.py": "pydantic_ai",
 }
 collect_ignore = [name for name, module in NEEDS.items() if find_spec(module) is None]

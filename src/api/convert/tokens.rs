@@ -28,6 +28,11 @@ pub fn tokenize(body: &Value) -> Result<Tokenize, ApiError> {
         None => (Prompt::Text(fields.required("prompt", fields.string("prompt")?)?.to_owned()), "prompt"),
     };
     let add_special = fields.bool("add_special_tokens")?;
+    for field in ["add_generation_prompt", "chat_template_kwargs"] {
+        if fields.get(field).is_some() && source == "prompt" {
+            return Err(fields.invalid(field, "is only allowed with `messages`"));
+        }
+    }
     if add_special.is_some() && source == "messages" {
         return Err(fields.invalid("add_special_tokens", "is only allowed with `prompt`: a template writes its own"));
     }

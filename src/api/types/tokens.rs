@@ -65,7 +65,6 @@ pub struct PromptText {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"model": "smollm2:135m", "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "vocab_size": 49152, "max_model_len": 4096}))]
 pub struct TokenizerInfo {
     pub model: String,
     /// Null: the model has none.
