@@ -5,7 +5,7 @@ use std::sync::Arc;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::future::try_join_all;
+use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::convert::embeddings::{Embeddings, Encoding};
 use super::convert::{self, request_error};
@@ -16,7 +16,10 @@ use super::state::{Active, AppState, off_loop};
 use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Vector};
 use super::types::error::ErrorBody;
 use crate::registry::LoadedModel;
-use crate::serving::embedding;
+use crate::serving::{ValidRequest, embedding};
+
+/// Inputs of a request that are in the queue or running.
+const AT_ONCE: usize = 64;
 
 /// Vectors of texts
 ///
@@ -28,7 +31,7 @@ use crate::serving::embedding;
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let request = convert::embeddings::parse(&body.0, &state.limits)?;
+    let request = convert::embeddings::parse(&body.0)?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let hidden = model.spec.hidden_dim;
@@ -46,17 +49,19 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(HttpResponse::Ok().json(EmbeddingList { object: "list".into(), data, model: id, usage }))
 }
 
-/// Every input's vector, and how many tokens the inputs have together. All are handed to the engine, or none.
+/// Every input's vector, and how many tokens the inputs have together.
 async fn vectors(model: Arc<LoadedModel>, request: Embeddings) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
     let Embeddings { inputs, dimensions, tenant, .. } = request;
     let validate = move || inputs.into_iter().map(|input| embedding::validate(model.clone(), input, tenant)).collect::<Result<Vec<_>, _>>();
     let requests = off_loop(validate).await?.map_err(|error| request_error(error, "input"))?;
-    let running = requests.into_iter().map(embedding::embed).collect::<Result<Vec<_>, _>>()?;
-    let num_tokens = running.iter().map(|embedding| embedding.num_tokens).sum();
-    let vectors = try_join_all(running.into_iter().map(|embedding| embedding.vector(dimensions))).await;
-    let vectors =
-        vectors.map_err(|(message, alive)| ApiError::new(if alive { Kind::GenerationFailed } else { Kind::EngineStopped }, message));
-    Ok((vectors?, num_tokens))
+    let num_tokens = requests.iter().map(ValidRequest::num_tokens).sum();
+    let vectors = stream::iter(requests.into_iter().map(|request| vector(request, dimensions)));
+    Ok((vectors.buffered(AT_ONCE).try_collect().await?, num_tokens))
+}
+
+async fn vector(request: ValidRequest, dimensions: Option<usize>) -> Result<Vec<f32>, ApiError> {
+    let vector = embedding::embed(request)?.vector(dimensions).await;
+    vector.map_err(|(message, alive)| ApiError::new(if alive { Kind::GenerationFailed } else { Kind::EngineStopped }, message))
 }
 
 fn encoded(vector: Vec<f32>, encoding: Encoding) -> Vector {

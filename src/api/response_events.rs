@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::choices::Part;
 use super::error::ApiError;
-use super::responses::{Draft, EventFields, keep};
+use super::responses::{Draft, keep};
 use super::sse::{self, Events};
 use super::state::AppState;
 use super::types::responses::{ResponseError, ResponseEvent};
@@ -30,7 +30,7 @@ impl Streamed {
     }
 
     fn event(&mut self, name: &str, fields: Value) -> Bytes {
-        let fields: EventFields = if let Value::Object(fields) = fields { fields } else { EventFields::new() };
+        let fields = fields.as_object().cloned().unwrap_or_default();
         let event = ResponseEvent { kind: name.into(), sequence_number: self.next, fields };
         self.next += 1;
         sse::named(name, &event)

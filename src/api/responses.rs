@@ -1,7 +1,7 @@
 //! `/v1/responses`: one answer to a conversation, which the server may keep for the next turn.
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::choices::{self, Ask};
 use super::convert::{self, responses::Responses};
@@ -180,6 +180,3 @@ fn id_of(request: &HttpRequest) -> &str {
 fn not_found(id: &str) -> ApiError {
     ApiError::new(Kind::ResponseNotFound, format!("the response `{}` is not there", quoted(id)))
 }
-
-/// An event's fields beside its type and number.
-pub type EventFields = Map<String, Value>;

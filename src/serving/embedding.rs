@@ -12,7 +12,6 @@ use crate::scheduler::{Event, EventStream, NewSequence};
 pub struct Embedding {
     model: Arc<LoadedModel>,
     events: EventStream,
-    pub num_tokens: u32,
 }
 
 /// Encodes and checks a text; off the event loop.
@@ -28,8 +27,7 @@ pub fn validate(model: Arc<LoadedModel>, prompt: Prompt, tenant: u64) -> Result<
 /// Hands a text that was validated here to its model's engine thread.
 pub fn embed(request: ValidRequest) -> Result<Embedding, SubmitError> {
     let ValidRequest { model, sequence, .. } = request;
-    let num_tokens = sequence.prompt.len() as u32;
-    Ok(Embedding { events: model.handle.enqueue(sequence)?, model, num_tokens })
+    Ok(Embedding { events: model.handle.enqueue(sequence)?, model })
 }
 
 impl Embedding {

@@ -130,6 +130,11 @@ impl ValidRequest {
         Ok(Self { model, sequence, stop: options.stop.clone(), echo })
     }
 
+    /// Of the prompt.
+    pub fn num_tokens(&self) -> u32 {
+        self.sequence.prompt.len() as u32
+    }
+
     /// The prompt as text, where the request wants to see it; else empty.
     pub fn echo(&self) -> &str {
         &self.echo

@@ -55,6 +55,14 @@ def test_base64_is_little_endian_float32(server):
     assert vectors(server, RIVER, encoding_format="float") == vectors(server, RIVER, encoding_format=None) == [as_float]
 
 
+def test_many_inputs(server):
+    """More than the queue holds: clients send a thousand texts at once."""
+    many = vectors(server, [f"number {i % 7}" for i in range(700)])
+    assert len(many) == 700 and many[:7] * 100 == many
+    reply = embed(server, ["x"] * 2049)
+    assert reply.status == 400 and reply.error["param"] == "input"
+
+
 def test_dimensions(server):
     (whole,), (part,) = vectors(server, RIVER), vectors(server, RIVER, dimensions=64)
     length = sum(x * x for x in whole[:64]) ** 0.5

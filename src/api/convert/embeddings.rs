@@ -5,8 +5,10 @@ use serde_json::Value;
 use super::super::error::{ApiError, quoted};
 use super::super::fields::Fields;
 use super::{generation, prompts, refuse};
-use crate::config::Limits;
 use crate::serving::Prompt;
+
+/// As many as OpenAI takes; clients send them by the thousand. They join the queue a few at a time.
+const MAX_INPUTS: usize = 2048;
 
 /// How a vector goes over the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub struct Embeddings {
     pub tenant: u64,
 }
 
-pub fn parse(body: &Value, limits: &Limits) -> Result<Embeddings, ApiError> {
+pub fn parse(body: &Value) -> Result<Embeddings, ApiError> {
     let fields = Fields::root(body)?;
     let model = super::model(&fields)?;
     refuse::embeddings(&fields)?;
@@ -37,7 +39,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Embeddings, ApiError> {
         Some(other) => return Err(fields.invalid("encoding_format", format_args!("must be float or base64, not `{}`", quoted(other)))),
     };
     let dimensions = fields.count("dimensions", 1)?.map(|count| count as usize);
-    let inputs = prompts::read(&fields, "input", limits.max_prompts.min(limits.max_queue))?;
+    let inputs = prompts::read(&fields, "input", MAX_INPUTS)?;
     prompts::check(&fields, "input", &inputs)?;
     Ok(Embeddings { model, inputs, encoding, dimensions, tenant: generation::tenant(&fields)? })
 }
