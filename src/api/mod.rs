@@ -16,6 +16,7 @@ mod json;
 mod metrics;
 mod middleware;
 mod models;
+mod page;
 mod response_events;
 mod responses;
 mod server;
@@ -37,6 +38,7 @@ use error::{ApiError, Kind, quoted};
 /// Every route.
 fn routes(config: &mut web::ServiceConfig) {
     config
+        .service(resource("/", "GET, HEAD", get().to(page::chat)))
         .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
         .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
         .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
@@ -47,6 +49,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .service(resource("/tokenize", "POST", web::post().to(tokens::tokenize)))
         .service(resource("/detokenize", "POST", web::post().to(tokens::detokenize)))
         .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
+        .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
         .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
         .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)))
         .service(resource("/health", "GET, HEAD", get().to(health::health)))

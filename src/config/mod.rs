@@ -92,6 +92,8 @@ pub struct Server {
     pub log: String,
     /// `/metrics` gives what vLLM has too a second time, under vLLM's names.
     pub vllm_metrics: bool,
+    /// A chat page at `/`.
+    pub chat_page: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,4 +1,4 @@
-//! `/tokenize`, `/detokenize` and `/apply-template`.
+//! `/tokenize`, `/detokenize`, `/apply-template` and `/tokenizer_info`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -9,7 +9,8 @@ use super::chat::Message;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "prompt": "The longest river"}))]
 pub struct TokenizeRequest {
-    pub model: String,
+    /// Absent: the first that is served.
+    pub model: Option<String>,
     /// A text; or else `messages`.
     pub prompt: Option<String>,
     /// A conversation, which goes through the model's chat template.
@@ -40,7 +41,8 @@ pub struct Tokens {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "tokens": [504, 3575]}))]
 pub struct DetokenizeRequest {
-    pub model: String,
+    /// Absent: the first that is served.
+    pub model: Option<String>,
     pub tokens: Vec<u32>,
 }
 
@@ -60,4 +62,17 @@ pub struct TemplateRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PromptText {
     pub prompt: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TokenizerInfo {
+    pub model: String,
+    /// Null: the model has none.
+    #[schema(required = true)]
+    pub bos_token: Option<String>,
+    #[schema(required = true)]
+    pub eos_token: Option<String>,
+    pub vocab_size: usize,
+    /// The longest context served, in tokens.
+    pub max_model_len: usize,
 }
