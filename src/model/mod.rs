@@ -4,6 +4,7 @@ pub mod arch;
 pub mod dequant;
 mod error;
 mod from_gguf;
+mod kind;
 pub mod load;
 pub mod quant;
 pub mod slots;

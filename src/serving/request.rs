@@ -48,6 +48,8 @@ pub struct Options {
 pub enum RequestError {
     #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
     Context { prompt: usize, wanted: u32, context: usize },
+    #[error("the model's context is {context} tokens, but the prompt has more than {most}")]
+    TooLong { most: usize, context: usize },
     #[error("{field} names token {id}, but the vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { field: &'static str, id: u32, vocab_size: usize },
     #[error("the prompt has no tokens")]
@@ -64,6 +66,9 @@ impl From<TemplateError> for RequestError {
     }
 }
 
+/// Prompts up to so many contexts long are counted to their end.
+const COUNTED_CONTEXTS: usize = 4;
+
 /// A sequence that its model can run.
 pub struct ValidRequest {
     pub model: Arc<LoadedModel>,
@@ -79,14 +84,17 @@ impl ValidRequest {
         let end_ids = if options.ignore_eos { &[] } else { tokenizer.end_ids() };
         check_ids("stop_token_ids", options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids("logit_bias", options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
-        let prompt = match prompt {
+        // a prompt that is somewhat too long is counted, so that its length can be told; one that is far too long is not worth the time
+        let most = model.context.saturating_mul(COUNTED_CONTEXTS);
+        let encoded = match prompt {
             Prompt::Chat(input) => {
                 let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
-                render(template, tokenizer, input)?
+                tokenizer.encode_rendered(&render(template, tokenizer, input)?, most)
             }
-            Prompt::Text(text) => tokenizer.encode_prompt(&text),
-            Prompt::Ids(ids) => ids,
+            Prompt::Text(text) => tokenizer.encode_prompt(&text, most),
+            Prompt::Ids(ids) => Some(ids),
         };
+        let prompt = encoded.ok_or(RequestError::TooLong { most, context: model.context })?;
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
         let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
@@ -112,8 +120,8 @@ fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size
     }
 }
 
-/// Messages → ids. Whatever a client wrote is shielded: only the template itself can write control tokens.
-fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput) -> Result<Vec<u32>, RequestError> {
+/// Messages → text. Whatever a client wrote is shielded: only the template itself can write control tokens.
+fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput) -> Result<String, RequestError> {
     if let Some(messages) = input.messages.as_array_mut() {
         for message in messages {
             for (name, value) in message.as_object_mut().into_iter().flatten() {
@@ -124,7 +132,7 @@ fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput
         }
     }
     input.kwargs.values_mut().for_each(|value| shield(tokenizer, value));
-    Ok(tokenizer.encode_rendered(&template.render(&input)?))
+    Ok(template.render(&input)?)
 }
 
 fn shield(tokenizer: &Tokenizer, value: &mut Value) {

@@ -11,6 +11,9 @@ pub(super) fn check_source(source: &str) -> Result<(), String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("the source has {} bytes, more than {MAX_SOURCE}", source.len()));
     }
+    if source.contains(super::edit::PREFIX) {
+        return Err(format!("`{}` begins the names of this sandbox's own functions", super::edit::PREFIX));
+    }
     match longest_tag(source) {
         (length, line) if length > MAX_TAG => Err(format!("line {line}: a tag has {length} bytes, more than {MAX_TAG}")),
         _ => Ok(()),
