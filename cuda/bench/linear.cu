@@ -105,6 +105,18 @@ Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, i
   return m;
 }
 
+// With a workspace, as the engine has one.
+Linear empty_linear() {
+  constexpr size_t BYTES = size_t(64) << 20;
+  static Device<uint8_t> slabs(BYTES);
+  static Device<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
+  Linear args{};
+  args.slabs = reinterpret_cast<float*>(slabs.data);
+  args.slab_bytes = BYTES;
+  args.arrivals = arrivals.data;
+  return args;
+}
+
 using Kernel = void (*)(const Launch&, const Linear&);
 
 std::vector<float> product(Kernel kernel, const Linear& args, int rows) {
@@ -136,7 +148,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
   }
   Device<__half> dx(x);
-  Linear args{};
+  Linear args = empty_linear();
   args.w[0] = w;
   args.num_segments = 1;
   args.x = dx.data;
@@ -197,7 +209,7 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
   }
   Device<__half> dx(x);
-  Linear args{};
+  Linear args = empty_linear();
   args.num_segments = 1;
   args.x = dx.data;
   args.ldx = ldx;
@@ -247,7 +259,7 @@ void test_segments() {
   std::vector<__half> x(size_t(most) * cols);
   for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
   Device<__half> dx(x);
-  Linear args{};
+  Linear args = empty_linear();
   args.x = dx.data;
   args.ldx = cols;
   args.num_segments = 1;
@@ -304,7 +316,7 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
     Device<__half> dx(x);
     Device<float> out(size_t(tokens) * rows);
-    Linear args{};
+    Linear args = empty_linear();
     args.num_segments = 1;
     args.x = dx.data;
     args.ldx = cols;

@@ -48,12 +48,17 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_kernel(const __grid_constan
 }
 
 // Rows of `norm`, one a block; `gather` names the row of each block (negative: none), or is null.
-__global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constant__ Norm p, const int32_t* gather, __half* h, int ldh) {
-  __shared__ float shared[NORM_THREADS / WARP];
+__global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constant__ Norm norm, const int32_t* gather, __half* h, int ldh) {
+  __shared__ float sums[2 * SLICES];
   let_next_start();
-  wait_for_previous();
+  constexpr int PIECES = 4;
+  const NormWeights<PIECES> weights(norm);
   const int row = gather ? gather[blockIdx.x] : int(blockIdx.x);
-  if (row >= 0) norm_row(p, row, h + size_t(blockIdx.x) * ldh, p.x_out, shared);
+  wait_for_previous();
+  if (row < 0) return;
+  h += size_t(blockIdx.x) * ldh;
+  if (norm.hidden <= PIECES * NORM_THREADS * 4) return norm_row(norm, weights, row, h, norm.x_out, sums);
+  norm_wide_row(norm, row, h, norm.x_out, sums);
 }
 
 // h = activation(gate) · up where the two are separate matrices: gate_up [num_tokens, 2 ffn].

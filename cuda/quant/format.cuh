@@ -38,9 +38,31 @@ __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {
     }
   }
 }
+// The same from shared memory.
+template <int N>
+__device__ __forceinline__ void load_words_shared(uint32_t (&w)[N], uint32_t at) {
+  if constexpr (N == 1) {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w[0]) : "r"(at));
+  } else if constexpr (N == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(at));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[4 * i]), "=r"(w[4 * i + 1]), "=r"(w[4 * i + 2]), "=r"(w[4 * i + 3])
+                   : "r"(at + i * 512));
+    }
+  }
+}
 // Bit fields of one register of codes: its two codes sit at bits `shift` and `shift + 16` of a word.
 __device__ __forceinline__ uint32_t shift_by(uint32_t x, int shift) { return shift >= 0 ? x >> shift : x << -shift; }
 
+// x & mask | with, as the one instruction that it is: compilers split it where both are constants.
+__device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t with) {
+  uint32_t y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(with));
+  return y;
+}
 template <FormatId ID, int LO, int HI, int GROUP, bool MIN, int OFFSET>
 struct QuantFormat {
   static constexpr FormatId id = ID;
@@ -73,23 +95,42 @@ struct QuantFormat {
       }
     }
 
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(lo, record + lane * (LO >= 4 ? 16 : LO * 4));
+      if constexpr (HI > 0) load_words_shared(hi, record + low_bytes + lane * HI * 4);
+      const uint32_t scales = record + low_bytes + high_bytes + (lane / 4) * scale_words * 4;
+      if constexpr (scale_words <= 4) {
+        load_words_shared(scale, scales);
+      } else {
+        uint32_t first[4], second[4];
+        load_words_shared(first, scales);
+        load_words_shared(second, scales + 16);
+#pragma unroll
+        for (int i = 0; i < 4; i++) scale[i] = first[i], scale[i + 4] = second[i];
+      }
+    }
+
     // The lane's operands of step `s`. Compile-time `s` after unrolling.
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
       const int g = s * 16 / GROUP;
 #pragma unroll
       for (int i = 0; i < 4; i++) {
+        // Codes in the mantissas of halves whose unit is 1, so that taking the constant part off again is exact: 1024 + code where the
+        // code lies at bit 0, 64 + code at bit 4, which saves a shift.
         uint32_t q;
+        const int up = LO == 4 && i % 2 == 1 ? 4 : 0;
+        const uint32_t base = up ? 0x54005400u : 0x64006400u;
         if constexpr (LO == 8) {
           q = __byte_perm(lo[2 * s + i / 2], 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
         } else if constexpr (LO == 4) {
-          q = ((lo[s] >> (4 * i)) & 0x000f000fu) | 0x64006400u;
+          q = and_or(i < 2 ? lo[s] : lo[s] >> 8, 0x000f000fu << up, base);
         } else {
-          q = ((lo[s / 2] >> (2 * (4 * (s % 2) + i))) & 0x00030003u) | 0x64006400u;
+          q = and_or(lo[s / 2] >> (2 * (4 * (s % 2) + i)), 0x00030003u, base);
         }
-        if constexpr (HI == 1) q |= shift_by(hi[0], 4 * s + i - LO) & (0x00010001u << LO);
-        if constexpr (HI == 2) q |= shift_by(hi[s / 2], 2 * (4 * (s % 2) + i) - LO) & (0x00030003u << LO);
-        // 0x6400 | code is 1024 + code in float16, so this difference is exact.
-        const __half2 code = __hsub2(bits_half2(q), __half2half2(__ushort_as_half(0x6400 + OFFSET)));
+        if constexpr (HI == 1) q = and_or(shift_by(hi[0], 4 * s + i - LO - up), 0x00010001u << (LO + up), q);
+        if constexpr (HI == 2) q = and_or(shift_by(hi[s / 2], 2 * (4 * (s % 2) + i) - LO - up), 0x00030003u << (LO + up), q);
+        const int constant = up ? 64 : 1024;
+        const __half2 code = __hsub2(bits_half2(q), __float2half2_rn(float(constant + OFFSET)));
         if constexpr (MIN) {
           const __half2 pair = bits_half2(scale[2 * g + (i & 1)]);
           a[i] = half2_bits(__hfma2(code, __low2half2(pair), __high2half2(pair)));
@@ -153,6 +194,7 @@ struct FormatH16 {
     __device__ __forceinline__ void load(const uint8_t* record, int lane) {
       load_words(w, record + lane * 16);
     }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) { load_words_shared(w, record + lane * 16); }
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
 #pragma unroll
       for (int i = 0; i < 4; i++) a[i] = w[4 * s + i];

@@ -44,6 +44,9 @@ struct Pass {
     args.out = out;
     args.ldo = ldo;
     args.epilogue = epilogue;
+    args.slabs = m.scratch.attention.as<float>();  // which nothing uses while a linear layer runs
+    args.slab_bytes = m.scratch.attention.size();
+    args.arrivals = m.scratch.arrivals.as<uint32_t>();
     return args;
   }
 

@@ -26,7 +26,7 @@ struct Layer {
 struct Scratch {
   Buffer x, x_other, branch, qkv, gate_up;  // float32
   Buffer h, q, attn, ffn, last;             // float16
-  Buffer logits, attention, sampler;
+  Buffer logits, attention, arrivals, sampler;
   int ld_hidden = 0, ld_attn = 0, ld_ffn = 0;
 };
 

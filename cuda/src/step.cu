@@ -255,7 +255,8 @@ size_t scratch_bytes(const pen_model_desc& d) {
   bool separate = false;
   for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu;
   return 2 * z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
-         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + ATTENTION_WORKSPACE;
+         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + ATTENTION_WORKSPACE +
+         MAX_SHARED_TILES * 4;
 }
 
 void make_scratch(pen_model& m) {
@@ -275,6 +276,7 @@ void make_scratch(pen_model& m) {
   s.last = Buffer(m.ctx, z.last, true);
   s.logits = Buffer(m.ctx, z.logits, true);
   s.attention = Buffer(m.ctx, ATTENTION_WORKSPACE);
+  s.arrivals = Buffer(m.ctx, MAX_SHARED_TILES * 4, true);
   s.sampler = Buffer(m.ctx, z.sampler, true);
   s.ld_hidden = z.ld_hidden;
   s.ld_attn = z.ld_attn;
