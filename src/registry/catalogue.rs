@@ -5,8 +5,9 @@ use std::path::Path;
 use super::source::SAFETENSORS;
 use crate::config::{Config, ModelEntry, Source, check_entry, find_model};
 
-/// An entry by id or alias, by path (`*.gguf`; its id is the file's stem), or straight from the Hugging Face hub: `hf:owner/repo/file.gguf`, or
-/// `hf:owner/repo:Q4_K_M` (with or without `hf:`) for the file of that type, or `hf:owner/repo`; with `@revision` at the end where it is not main.
+/// An entry by id or alias, by path (`*.gguf`; its id is the file's stem), or straight from the Hugging Face hub:
+/// `hf:owner/repo/file.gguf`, or `hf:owner/repo:Q4_K_M` (with or without `hf:`) for the file of that type, or `hf:owner/repo`; with
+/// `@revision` at the end where it is not main.
 pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
     if let Some(entry) = find_model(&config.models, name) {
         return Ok(entry.clone());

@@ -1,5 +1,5 @@
-//! What is on disk: `models_dir/NAME/model.gguf` with its `manifest.json`; of a split model `model-00001-of-0000N.gguf` and so on. A model counts only
-//! with both, and the manifest is written last, so that a download which was cut short never passes for a whole one.
+//! What is on disk: `models_dir/NAME/model.gguf` with its `manifest.json`; of a split model `model-00001-of-0000N.gguf` and so on. A model
+//! counts only with both, and the manifest is written last, so that a download which was cut short never passes for a whole one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

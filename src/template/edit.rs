@@ -1,5 +1,5 @@
-//! Leads what makes or walks large values through this module's own functions: `a ~ b` becomes `pen__concat(a , b)`, a call gets `|pen__out`, and so
-//! on. The source is changed in place, found by minijinja's own parser, so that lines and white space stay as they are.
+//! Leads what makes or walks large values through this module's own functions: `a ~ b` becomes `pen__concat(a , b)`, a call gets
+//! `|pen__out`, and so on. The source is changed in place, found by minijinja's own parser, so that lines and white space stay as they are.
 
 use std::mem::discriminant;
 

@@ -1,6 +1,6 @@
-//! What one render may hold and how long it may take. Minijinja bounds a render's steps, not what a step makes; so everything that makes or walks
-//! large values is led through here (see `edit`): texts and lists are charged when they are made, and nothing is walked that is larger than
-//! what may still be charged, however often its parts are shared.
+//! What one render may hold and how long it may take. Minijinja bounds a render's steps, not what a step makes; so everything that makes or
+//! walks large values is led through here (see `edit`): texts and lists are charged when they are made, and nothing is walked that is
+//! larger than what may still be charged, however often its parts are shared.
 //!
 //! What is charged is not given back when a value dies: a render is short, and its budget grows with its input.
 
@@ -65,7 +65,8 @@ pub(super) fn afford(bytes: Option<u64>) -> Result<(), Error> {
     bytes.filter(|bytes| *bytes <= left).map(|_| ()).ok_or_else(too_much)
 }
 
-/// The size of what walking a value goes through, shared parts as often as they are met; an error where that is more than the budget has left.
+/// The size of what walking a value goes through, shared parts as often as they are met; an error where that is more than the budget has
+/// left.
 pub(super) fn bounded(value: &Value) -> Result<u64, Error> {
     let mut left = BUDGET.get().map_or(u64::MAX, |budget| budget.left);
     let before = left;

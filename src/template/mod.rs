@@ -1,7 +1,8 @@
 //! Chat templates: a model's own Jinja source, rendered in a sandbox.
 //!
-//! A template comes with a model file, so it is not trusted: its source is capped, it is compiled and rendered on a thread of its own with a large
-//! stack (minijinja recurses over the syntax tree), and what a render takes in steps, holds in values and gives in bytes is limited.
+//! A template comes with a model file, so it is not trusted: its source is capped, it is compiled and rendered on a thread of its own with
+//! a large stack (minijinja recurses over the syntax tree), and what a render takes in steps, holds in values and gives in bytes is
+//! limited.
 
 use std::error::Error as _;
 use std::io::Write;
@@ -127,7 +128,8 @@ fn render(env: &Environment<'static>, context: minijinja::Value) -> Result<Strin
     String::from_utf8(output.0).map_err(|_| TemplateError::Invalid("the output is not UTF-8".into()))
 }
 
-/// Runs `f` on a fresh thread: a deep syntax tree or a deeply nested value overflows a server thread's 2 MiB, which would abort the process.
+/// Runs `f` on a fresh thread: a deep syntax tree or a deeply nested value overflows a server thread's 2 MiB, which would abort the
+/// process.
 fn on_large_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, TemplateError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK).spawn_scoped(scope, f);

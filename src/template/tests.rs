@@ -150,16 +150,9 @@ fn runaway_templates_run_out() {
     }
 }
 
-/// The process's memory at its highest, in bytes.
-fn peak() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap_or("0 kB");
-    line.trim().trim_end_matches(" kB").trim().parse::<u64>().unwrap() << 10
-}
-
-/// Row 24: whatever a template does, it takes a bounded amount of memory and of time.
+/// Row 24: whatever a template does, it ends soon; that it holds little meanwhile is seen in `tests/wire/test_templates.py`.
 #[test]
-fn hostile_templates_hold_little_and_end_soon() {
+fn hostile_templates_end_soon() {
     let doubled =
         |grow: &str| format!("{{% set ns = namespace(x='ab', l=['ab']) %}}{{% for i in range(60) %}}{grow}{{% endfor %}}{{{{ ns.x }}}}");
     let shared = "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}";
@@ -211,11 +204,9 @@ fn hostile_templates_hold_little_and_end_soon() {
         sources.push(format!("{shared}{end}"));
     }
     for source in sources {
-        let (before, start) = (peak(), std::time::Instant::now());
+        let start = std::time::Instant::now();
         let error = refusal(&source);
-        let grown = peak() - before;
-        eprintln!("{:.90}…: {:?}, {} MiB, {error}", source, start.elapsed(), grown >> 20);
-        assert!(grown <= 64 << 20, "{source:.90}: {} MiB", grown >> 20);
+        eprintln!("{:.90}…: {:?}, {error}", source, start.elapsed());
         assert!(start.elapsed() < std::time::Duration::from_secs(10), "{source:.90}: {:?}", start.elapsed());
     }
 }

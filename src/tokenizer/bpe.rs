@@ -1,4 +1,5 @@
-//! Byte pair encoding: text is cut into words, each word's bytes (GPT-2) or characters (SentencePiece's kind, with merges) are merged by rank.
+//! Byte pair encoding: text is cut into words, each word's bytes (GPT-2) or characters (SentencePiece's kind, with merges) are merged by
+//! rank.
 
 use rustc_hash::FxHashMap;
 

@@ -1,4 +1,5 @@
-//! SentencePiece's compiled normalisation rules: a double-array trie (darts-clone's units) from what is replaced to where its replacement stands.
+//! SentencePiece's compiled normalisation rules: a double-array trie (darts-clone's units) from what is replaced to where its replacement
+//! stands.
 
 pub(super) struct CharsMap {
     units: Vec<u32>,

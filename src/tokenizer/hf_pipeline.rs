@@ -1,4 +1,5 @@
-//! What stands around the model in a `tokenizer.json`: normalizers, pre-tokenizers, the tokens put before and behind a text. What is not known is refused.
+//! What stands around the model in a `tokenizer.json`: normalizers, pre-tokenizers, the tokens put before and behind a text. What is not
+//! known is refused.
 
 use serde_json::Value;
 

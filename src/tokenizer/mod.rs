@@ -1,4 +1,5 @@
-//! Text ↔ token ids, from a GGUF file's vocabulary or a `tokenizer.json`: BPE over bytes or characters, SentencePiece's scores and unigram models.
+//! Text ↔ token ids, from a GGUF file's vocabulary or a `tokenizer.json`: BPE over bytes or characters, SentencePiece's scores and unigram
+//! models.
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
@@ -110,7 +111,8 @@ impl Tokenizer {
         }
     }
 
-    /// Reads a Hugging Face `tokenizer.json`, and the `tokenizer_config.json` beside it if there is one. An error names the part that is not supported.
+    /// Reads a Hugging Face `tokenizer.json`, and the `tokenizer_config.json` beside it if there is one. An error names the part that is
+    /// not supported.
     pub fn from_json(path: &Path) -> Result<Self, TokenizerError> {
         Self::new(&hugging_face::JsonVocab::open(path)?.data())
     }
@@ -162,8 +164,8 @@ impl Tokenizer {
         self.with_bos_eos(self.encode(text, parse_special), self.add_bos)
     }
 
-    /// A text that a model continues → ids, control tokens' texts included. It begins as the model's training texts did: a file of Llama 3 that is
-    /// silent about BOS gets one, too. None: it has more than `most` tokens, which is told without encoding much more than those.
+    /// A text that a model continues → ids, control tokens' texts included. It begins as the model's training texts did: a file of Llama 3
+    /// that is silent about BOS gets one, too. None: it has more than `most` tokens, which is told without encoding much more than those.
     pub fn encode_prompt(&self, text: &str, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
         self.encode_into(text, true, true, self.bound(most), &mut out);
@@ -182,8 +184,8 @@ impl Tokenizer {
         ids
     }
 
-    /// A rendered chat template → ids: control tokens' texts of the template's own become ids, those inside [`Tokenizer::shield`]ed text stay text; BOS is
-    /// added as in [`Tokenizer::encode_prompt`], unless the template wrote it. None: it has more than `most` tokens.
+    /// A rendered chat template → ids: control tokens' texts of the template's own become ids, those inside [`Tokenizer::shield`]ed text
+    /// stay text; BOS is added as in [`Tokenizer::encode_prompt`], unless the template wrote it. None: it has more than `most` tokens.
     pub fn encode_rendered(&self, text: &str, most: usize) -> Option<Vec<u32>> {
         let mut out = Vec::new();
         let (mut at, mut at_start) = (0, true);
@@ -207,8 +209,8 @@ impl Tokenizer {
         Some(out)
     }
 
-    /// Marks control tokens' texts inside a user's string, so that `encode_rendered` leaves them plain text. What could become one with the text that
-    /// follows it (a control token's beginning at the end, whether or not a template trims spaces there) is marked too.
+    /// Marks control tokens' texts inside a user's string, so that `encode_rendered` leaves them plain text. What could become one with the
+    /// text that follows it (a control token's beginning at the end, whether or not a template trims spaces there) is marked too.
     pub fn shield(&self, text: &str) -> String {
         let is_control = |id: u32| self.types[id as usize] == TokenType::Control;
         let behind_first = |at: usize| at + text[at..].chars().next().map_or(0, char::len_utf8);

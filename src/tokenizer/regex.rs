@@ -1,5 +1,6 @@
-//! The regular expressions that pre-tokenizers are made of, parsed into what [`super::scan`] runs: alternatives of runs of character classes, with a
-//! group only at an alternative's end. That is all that models' own patterns need, and it is scanned without a stack that the text could overflow.
+//! The regular expressions that pre-tokenizers are made of, parsed into what [`super::scan`] runs: alternatives of runs of character
+//! classes, with a group only at an alternative's end. That is all that models' own patterns need, and it is scanned without a stack that
+//! the text could overflow.
 
 use super::chars::CharSet;
 
