@@ -209,6 +209,15 @@ fn a_users_control_token_is_text() {
     assert_eq!((tokenizer.token_text(end), tokenizer.token_bytes(u32::MAX, true)), (Some("<|im_end|>"), None));
 }
 
+#[test]
+fn phi3s_control_tokens_take_the_white_space_behind_them() {
+    let Some(tokenizer) = vocabulary("phi-3") else { return };
+    let [user, end, assistant] = ["<|user|>", "<|end|>", "<|assistant|>"].map(|text| tokenizer.encode(text, true)[0]);
+    let ids = tokenizer.encode("<|user|>\n  Hi there<|end|>\n<|assistant|>\n", true);
+    assert_eq!(ids, [&[user][..], &tokenizer.encode("Hi there", false), &[end, assistant]].concat());
+    assert_eq!(tokenizer.encode("<s>\nHi", true)[1..], tokenizer.encode("\nHi", false));
+}
+
 /// `cargo test --release --lib tokenizer::tests::throughput -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]

@@ -138,7 +138,8 @@ fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
     if !name.contains("phi-3") && !name.contains("phi3") {
         return Vec::new();
     }
-    let special = (0u32..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| **kind == TokenType::Control);
+    let is_special = |kind: &TokenType| matches!(kind, TokenType::Control | TokenType::UserDefined);
+    let special = (0u32..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| is_special(kind));
     special.filter(|(_, (text, _))| !["<unk>", "<s>", "<|endoftext|>"].contains(&text.as_str())).map(|(id, _)| id).collect()
 }
 
