@@ -33,8 +33,10 @@ fn refuse_other_formats(path: &Path) -> anyhow::Result<()> {
     let is_safetensors = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
     let holds_some =
         || std::fs::read_dir(path).is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|entry| is_safetensors(&entry.path()))));
-    anyhow::ensure!(!(path.exists() && is_safetensors(path)) && !holds_some(), "{}: {SAFETENSORS}", path.display());
-    Ok(())
+    match path.exists() && is_safetensors(path) || holds_some() {
+        true => anyhow::bail!("{}: {SAFETENSORS}", path.display()),
+        false => Ok(()),
+    }
 }
 
 fn from_hub(name: &str, rest: &str) -> anyhow::Result<ModelEntry> {
