@@ -106,8 +106,8 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   } else {
     __half* queries = reinterpret_cast<__half*>(shared + Shared::queries);
     query_rows = queries, query_stride = Shared::ROW;
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, row_block == 0, mine};
-    fresh_rows.finish(fresh, step, queries, query_stride);
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, mine};
+    fresh_rows.finish<D>(fresh, step, queries, query_stride);
     copies_wait(sees ? 0 : 1);
   }
   cluster_wait();  // the first block's barrier is there
@@ -126,8 +126,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
 
   const int row0 = lane / 4, row1 = row0 + 8;
   uint32_t q[D / 16][4];
-  load_query<D>(q, row0 < rows ? query_rows + row0 * query_stride : nullptr, row1 < rows ? query_rows + row1 * query_stride : nullptr,
-                p.kv.head_dim, lane);
+  load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
   const Span seen = visible(range.context - 1, p.window);
   const Span span[2] = {seen, seen};
   const float c = __fmul_rn(p.scale, 1.4426950408889634f);

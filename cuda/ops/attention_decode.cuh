@@ -103,6 +103,25 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   }
 }
 
+// The query fragments of `rows` rows, from shared memory or from p.q. Absent rows become zeros or another row.
+template <int D>
+__device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attention& p, bool shared, const __half* from, int stride, int rows,
+                                          int lane) {
+  if (shared) {
+    const uint32_t at = shared_address(from + min(lane % 16, rows - 1) * stride + lane / 16 * 8);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+      if (k * 16 < p.kv.head_dim) load_matrices(q[k], at + k * 32);
+      if (k * 16 >= p.kv.head_dim) q[k][0] = q[k][1] = q[k][2] = q[k][3] = 0;
+      // an odd number of eights: the rest of the row is not there
+      if (k * 16 + 8 == p.kv.head_dim) q[k][2] = q[k][3] = 0;
+    }
+  } else {
+    const int row0 = lane / 4, row1 = row0 + 8;
+    load_query<D>(q, row0 < rows ? from + row0 * stride : nullptr, row1 < rows ? from + row1 * stride : nullptr, p.kv.head_dim, lane);
+  }
+}
+
 // A warp within the team that shares a tile.
 struct TeamPlace {
   int member, lane;
@@ -154,19 +173,20 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
   }
 }
 
-// What the blocks of a sequence do about its fresh row: the block's heads of Q into shared memory, followed by K and V where the block
-// sees them, and K and V into the pages by one block.
+// What the blocks of a sequence do about its fresh row: the block's heads of Q into shared memory and, where the block sees them, K and
+// V, which follow them there, into the pages, too.
 struct FreshRows {
   int head, rows, kv_head;  // Q: heads [head, head + rows)
   int position, token;
-  bool sees, writes, exists;
+  bool sees, exists;
   // Waits for the step's products on the way. Rows of `stride` halves; visible to the block after a __syncthreads().
+  template <int D>
   __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step, __half* queries, int stride) const {
     const int num_heads = fresh.num_heads, kv_heads = fresh.kv.num_kv_heads, head_dim = fresh.kv.head_dim;
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     const int heads = num_heads + 2 * kv_heads, items = sees ? rows + 2 : rows;
     const uint32_t slot = exists ? step.slot_mapping[token] : NO_SLOT;
-    FreshHead item_head;
+    FreshHead<(D + 63) / 64> item_head;
     const auto head_of = [&](int item) { return item < rows ? head + item : num_heads + (item - rows) * kv_heads + kv_head; };
     item_head.prepare(fresh, head_of(min(warp, items - 1)), position, exists && warp < items, lane);
     wait_for_previous();
@@ -175,7 +195,7 @@ struct FreshRows {
       if (item != warp) item_head.prepare(fresh, head_of(item), position, true, lane);
       __half* to = queries + item * stride;
       item_head.finish(fresh, fresh.qkv + (static_cast<size_t>(token) * heads + head_of(item)) * head_dim, to, lane);
-      if (item < rows || !writes) continue;
+      if (item < rows) continue;
       __syncwarp();
       __half* page = page_row(fresh.kv, item == rows ? fresh.kv.k : fresh.kv.v, slot, kv_head);
       for (int i = lane * 8; i < head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
@@ -240,8 +260,8 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
                                                 DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
     query_rows = queries, query_stride = DecodeShared<D>::ROW;
     const bool sees = end == range.count;  // the fresh row lies in its tiles
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, row_block == 0, num_tiles > 0};
-    fresh_rows.finish(fresh, step, queries, query_stride);
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0};
+    fresh_rows.finish<D>(fresh, step, queries, query_stride);
     if (num_tiles == 0) return;
     __syncthreads();
     if (sees && team == num_tiles - 1) {  // the fresh row's tile is this team's first
@@ -262,11 +282,8 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
 
   const int row0 = lane / 4, row1 = row0 + 8;
   uint32_t q[D / 16][4];
-  if (mine > 0) {
-    load_query<D>(q, row0 < rows ? query_rows + row0 * query_stride : nullptr, row1 < rows ? query_rows + row1 * query_stride : nullptr,
-                  p.kv.head_dim, lane);
-  }
-  // Absent rows get the row's span too: their zero queries do no harm, and their results are not stored.
+  if (mine > 0) load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
+  // Absent rows get the row's span too: their queries do no harm, and their results are not stored.
   const Span seen = visible(range.context - 1, p.window);
   const Span span[2] = {seen, seen};
   const float c = __fmul_rn(p.scale, 1.4426950408889634f);

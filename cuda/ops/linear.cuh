@@ -117,8 +117,8 @@ __device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES
     const int i = (k * NORM_THREADS + threadIdx.x) * 4;
     x[k] = branch[k] = float4{};
     if (i >= p.hidden) continue;
-    x[k] = *reinterpret_cast<const float4*>(p.x + row + i);
-    if (p.branch) branch[k] = *reinterpret_cast<const float4*>(p.branch + row + i);
+    x[k] = __ldcg(reinterpret_cast<const float4*>(p.x + row + i));
+    if (p.branch) branch[k] = __ldcg(reinterpret_cast<const float4*>(p.branch + row + i));
   }
   if (p.branch) {
     float sum = 0;
@@ -253,12 +253,12 @@ __device__ __forceinline__ T held(T x) {
   return x;
 }
 
-// All rows of a layer's input, by a whole block.
+// All rows of a layer's input, by a whole block. `sums`: 4 SLICES floats.
 template <int PIECES>
 __device__ __forceinline__ void norm_rows(const Norm& p, const NormWeights<PIECES>& weights, int num_tokens, __half* normed, bool writes, float* sums) {
   const int stride = norm_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
   for (int n = 0; n < num_tokens; n++) {
-    norm_row(p, weights, n, normed + n * stride, writes ? p.x_out : nullptr, sums);
+    norm_row(p, weights, n, normed + n * stride, writes ? p.x_out : nullptr, sums + n % 2 * 2 * SLICES);
     for (int k = p.hidden + threadIdx.x; k < columns; k += NORM_THREADS) normed[n * stride + k] = __ushort_as_half(0);
   }
   __syncthreads();

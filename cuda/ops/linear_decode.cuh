@@ -1,6 +1,8 @@
 // y = W · x for few tokens: the numeric definition of linear.cuh with each of a block's eight warps on one slice. A block takes a run of
 // row tiles and each warp streams its slice of all of them through a ring of records in shared memory, so that the memory is
-// asked for the next tile while this one is summed. The ring is filled before the kernel waits for its predecessor.
+// asked for the next tile while this one is summed. The ring is filled before the kernel waits for its predecessor, and a
+// norm is rehearsed on what lies about: instructions come from afar the first time, which a chain of short kernels would wait for
+// again and again. What a rehearsal reads is read past L1, lest it be found there afterwards.
 #pragma once
 
 #include "linear.cuh"
@@ -14,19 +16,11 @@ enum class Input : int {
   GLOBAL,  // p.x
 };
 
-// Bytes of records that a warp's ring holds at least: enough for three blocks a multiprocessor to keep the memory busy, and more
-// where there is one block at most.
-#ifndef PEN_RING
-#define PEN_RING 5120
-#endif
-#ifndef PEN_RING_DEEP
-#define PEN_RING_DEEP 10240
-#endif
-#ifndef PEN_BLOCKS
-#define PEN_BLOCKS 3
-#endif
-__host__ __device__ constexpr int ring_records(int record_bytes, bool deep) {
-  const int n = (deep ? PEN_RING_DEEP : PEN_RING) / record_bytes + 1;
+// Bytes of records that a warp's ring holds at least: where there is one block a multiprocessor at most, where there are more, and for
+// long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it wait for.
+enum class RingSize : int { FEW_TILES = 10240, USUAL = 5120, LONG_ROWS = 8192 };
+__host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
+  const int n = int(size) / record_bytes + 1;
   return n < 3 ? 3 : n > 17 ? 17 : n;
 }
 
@@ -72,10 +66,10 @@ struct Records {
 };
 
 // `count` row tiles of one matrix; the ring is full but for a slot.
-template <class Format, int NT, bool DEEP, class Fragments, class Tile, class Finish>
-__device__ __forceinline__ void stream_tiles(Records& records, int count, int first_column, uint32_t ring, Fragments x, Tile begin_tile,
-                                             Finish finish) {
-  constexpr int R = ring_records(Format::record_bytes, DEEP);
+template <class Format, int NT, RingSize RING, class Fragments, class Tile, class Finish>
+__device__ __forceinline__ void stream_tiles(Records& records, int count, int first_column, uint32_t ring, Fragments x,
+                                             Tile begin_tile, Finish finish) {
+  constexpr int R = ring_records(Format::record_bytes, RING);
   const int lane = threadIdx.x % WARP, length = records.length;
   int slot = 0, last = R - 1;
 #pragma unroll 1
@@ -108,9 +102,9 @@ __device__ __forceinline__ void stream_tiles(Records& records, int count, int fi
 }
 
 // Grid: blocks, each with its share of the row tiles of all segments. Up to 8 NT tokens.
-template <int NT, Input INPUT, bool DEEP>
-__global__ void __launch_bounds__(SLICES* WARP, DEEP ? 1 : PEN_BLOCKS) linear_decode_kernel(const __grid_constant__ Linear p, int ring_at,
-                                                                                                int ring_bytes) {
+template <int NT, Input INPUT, RingSize RING>
+__global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::FEW_TILES ? 1 : 3) linear_decode_kernel(const __grid_constant__ Linear p, int ring_at,
+                                                                                                int ring_bytes, bool rehearses) {
   using Shared = DecodeLinearShared<NT>;
   extern __shared__ __align__(128) uint8_t shared[];
   auto* sums = reinterpret_cast<float*>(shared + Shared::sums);
@@ -129,6 +123,7 @@ __global__ void __launch_bounds__(SLICES* WARP, DEEP ? 1 : PEN_BLOCKS) linear_de
   const int begin = int(int64_t(blockIdx.x) * total / gridDim.x), end = int(int64_t(blockIdx.x + 1) * total / gridDim.x);
   const int stride = norm_stride(p.w[0].cols), columns = int(round_up(p.w[0].cols, CHUNK));
   int buffer = 0, base = 0;
+  const NormWeights<INPUT == Input::NORM ? 2 : 1> weights(p.norm);
   bool waited = false;
   for (int segment = 0; segment < p.num_segments; segment++) {
     const Matrix& w = p.w[segment];
@@ -138,28 +133,7 @@ __global__ void __launch_bounds__(SLICES* WARP, DEEP ? 1 : PEN_BLOCKS) linear_de
     const int rows = w.rows, offset = p.out_offset[segment];
     const uint32_t ring = held(shared_of(shared) + ring_at + warp * ring_bytes);
     Records records(w, first, count, warp, lane, ring);
-    for (int i = 0; i < ring_records(w.record_bytes, DEEP) - 1; i++) records.request(i, w.record_bytes, lane);
-    if (!waited) {
-      waited = true;
-      if constexpr (INPUT == Input::NORM) {
-        const NormWeights<2> weights(p.norm);
-        wait_for_previous();
-        norm_rows(p.norm, weights, num_tokens, staged, blockIdx.x == 0, sums);
-      } else {
-        wait_for_previous();
-      }
-      if constexpr (INPUT == Input::SHARED) {
-        // the columns of the warp's slice
-        const int from = slice_begin(warp, columns / CHUNK) * 8, pieces = slice_begin(warp + 1, columns / CHUNK) * 8 - from;
-        for (int n = 0; n < num_tokens; n++) {
-#pragma unroll 4
-          for (int i = lane; i < pieces; i += WARP) {
-            *reinterpret_cast<uint4*>(staged + n * stride + (from + i) * 8) = *reinterpret_cast<const uint4*>(given + size_t(n) * ldx + (from + i) * 8);
-          }
-        }
-        __syncwarp();
-      }
-    }
+    for (int i = 0; i < ring_records(w.record_bytes, RING) - 1; i++) records.request(i, w.record_bytes, lane);
     const uint32_t fragments = held(shared_of(staged + (lane / 4) * stride + 2 * (lane % 4)));
     const auto x = [=](uint32_t (&b)[NT][2], int column) {
 #pragma unroll
@@ -217,8 +191,31 @@ __global__ void __launch_bounds__(SLICES* WARP, DEEP ? 1 : PEN_BLOCKS) linear_de
         }
       });
     };
+    if (!waited) {
+      waited = true;
+      if constexpr (INPUT == Input::NORM) {
+#pragma unroll 1
+        for (int pass = rehearses ? 0 : 1; pass < 2; pass++) {
+          if (pass == 1) wait_for_previous();
+          norm_rows(p.norm, weights, num_tokens, staged, pass == 1 && blockIdx.x == 0, sums);
+        }
+      } else {
+        wait_for_previous();
+      }
+      if constexpr (INPUT == Input::SHARED) {
+        // the columns of the warp's slice
+        const int from = slice_begin(warp, columns / CHUNK) * 8, pieces = slice_begin(warp + 1, columns / CHUNK) * 8 - from;
+        for (int n = 0; n < num_tokens; n++) {
+#pragma unroll 4
+          for (int i = lane; i < pieces; i += WARP) {
+            *reinterpret_cast<uint4*>(staged + n * stride + (from + i) * 8) = *reinterpret_cast<const uint4*>(given + size_t(n) * ldx + (from + i) * 8);
+          }
+        }
+        __syncwarp();
+      }
+    }
     with_format(w.format, [&](auto format) {
-      stream_tiles<decltype(format), NT, DEEP>(records, count, slice_begin(warp, w.chunks()) * CHUNK, ring, x, begin_tile, finish);
+      stream_tiles<decltype(format), NT, RING>(records, count, slice_begin(warp, w.chunks()) * CHUNK, ring, x, begin_tile, finish);
     });
   }
   copy_wait<0>();

@@ -134,8 +134,8 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   }
 }
 
-// Short contexts of few sequences: a cluster of blocks for each sequence and K/V head, where that many tiles are more than a block
-// copies in no time. False: not here.
+// Short contexts of few sequences: a cluster of blocks for each sequence and K/V head, where the tiles are large or the blocks not very
+// few (measured). False: not here.
 template <int D>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = current_device();
@@ -144,7 +144,8 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   const int group = args.num_heads / args.kv.num_kv_heads;
   plan.rows = std::min(group, ROWS);
   const size_t bytes = ClusterShared<D>::bytes(plan.rows, plan.max_tiles);
-  if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) > device.num_sms || plan.max_tiles * D <= 256) return false;
+  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads);
+  if (blocks > device.num_sms || (plan.max_tiles * D <= 256 && (blocks < 8 || blocks > 16))) return false;
   if (!device.clusters || plan.max_tiles > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
   allow_shared<attention_cluster_kernel<D>>(device);
   Launch clustered = launch;

@@ -8,9 +8,6 @@ namespace pen {
 
 void linear_prefill(const Launch& launch, const Linear& args);
 bool has_warpgroup_products();
-#ifndef PEN_WIDE
-#define PEN_WIDE 16
-#endif
 
 namespace {
 
@@ -42,34 +39,45 @@ int multiprocessors() {
 
 constexpr size_t MAX_STAGED = 36 << 10;
 
-template <int NT, Input INPUT, bool DEEP>
-void run_decode(const Launch& launch, const Linear& args, int tiles) {
-  const int most = multiprocessors() * (DEEP ? 1 : PEN_BLOCKS), blocks = std::min(tiles, most);
+// `each`: blocks a multiprocessor.
+template <int NT, Input INPUT, RingSize RING>
+void run_decode(const Launch& launch, const Linear& args, int tiles, int each, bool rehearses) {
+  const int most = multiprocessors() * each, blocks = std::min(tiles, most);
   // No more of the ring than a warp ever fills: the less a kernel takes, the earlier the next one starts.
   const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].chunks(), SLICES);
   size_t ring = 0;
   for (int i = 0; i < args.num_segments; i++) {
-    ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(ring_records(args.w[i].record_bytes, DEEP), records));
+    ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(ring_records(args.w[i].record_bytes, RING), records));
   }
   const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2;
   const size_t at = round_up(DecodeLinearShared<NT>::x + staged, 128), bytes = at + SLICES * ring;
   static const bool once = [] {
-    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, DEEP>, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), "shared memory");
-#ifndef PEN_NO_CARVE
-    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, DEEP>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
-#endif
+    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), "shared memory");
+    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
     return true;
   }();
   (void)once;
-  launch(linear_decode_kernel<NT, INPUT, DEEP>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
+  launch(linear_decode_kernel<NT, INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring), rehearses && launch.overlap);
+}
+
+// Measured: two blocks a multiprocessor leave room for the kernels around, which counts for short ones; three read more where rows are
+// short and many. A rehearsal pays where all blocks are there early.
+template <int NT, Input INPUT>
+void decode_from(const Launch& launch, const Linear& args, int tiles) {
+  constexpr int SHORT = 9 << 10;  // records
+  const int chunks = args.w[0].chunks();
+  if (tiles <= multiprocessors()) return run_decode<NT, INPUT, RingSize::FEW_TILES>(launch, args, tiles, 1, true);
+  if (chunks >= 64) return run_decode<NT, INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  const bool is_short = tiles * chunks < SHORT;
+  run_decode<NT, INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3, is_short);
 }
 
 template <int NT>
 void decode(const Launch& launch, const Linear& args, int tiles) {
-  const bool deep = tiles <= multiprocessors(), fits = size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2 <= MAX_STAGED;
-  if (args.norm.x) return deep ? run_decode<NT, Input::NORM, true>(launch, args, tiles) : run_decode<NT, Input::NORM, false>(launch, args, tiles);
-  if (fits) return deep ? run_decode<NT, Input::SHARED, true>(launch, args, tiles) : run_decode<NT, Input::SHARED, false>(launch, args, tiles);
-  return deep ? run_decode<NT, Input::GLOBAL, true>(launch, args, tiles) : run_decode<NT, Input::GLOBAL, false>(launch, args, tiles);
+  if (args.norm.x) return decode_from<NT, Input::NORM>(launch, args, tiles);
+  const bool fits = size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2 <= MAX_STAGED;
+  if (fits) return decode_from<NT, Input::SHARED>(launch, args, tiles);
+  decode_from<NT, Input::GLOBAL>(launch, args, tiles);
 }
 
 }  // namespace
@@ -81,7 +89,7 @@ void linear(const Launch& launch, const Linear& args) {
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
   // More row tiles a block share what is read of x; fewer blocks than the GPU holds would leave it idle.
   if (args.num_tokens <= 8) return decode<1>(launch, args, tiles);
-  if (args.num_tokens > PEN_WIDE && has_warpgroup_products()) return linear_prefill(launch, args);
+  if (args.num_tokens > 16 && has_warpgroup_products()) return linear_prefill(launch, args);
   if (args.num_tokens <= 16) return run<1, 2>(launch, args);
   if (args.num_tokens <= 32) return tiles >= 512 ? run<2, 4>(launch, args) : run<1, 4>(launch, args);
   if (args.num_tokens <= 64) return tiles >= 512 ? run<2, 8>(launch, args) : run<1, 8>(launch, args);

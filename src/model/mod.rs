@@ -1,6 +1,7 @@
 //! What a model is: its architecture's row, its hyperparameters, its tensors.
 
 pub mod arch;
+pub mod codebook;
 pub mod dequant;
 mod error;
 mod from_gguf;

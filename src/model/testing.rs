@@ -155,6 +155,14 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         "Q4_K" => &[(0, 0.0003), (2, 0.00225)],
         "Q5_K" => &[(0, 0.00015), (2, 0.00225)],
         "Q6_K" => &[(208, 0.00004)],
+        "IQ1_S" => &[(0, 0.007)],
+        "IQ2_XXS" | "IQ2_XS" | "IQ2_S" => &[(0, 0.001)],
+        "IQ3_XXS" | "IQ3_S" => &[(0, 0.00035)],
+        "IQ4_NL" => &[(0, 0.0007)],
+        "IQ4_XS" => &[(0, 0.00004)],
+        "TQ1_0" => &[(52, 0.06)],
+        "TQ2_0" => &[(64, 0.04)],
+        "IQ1_M" | "MXFP4" => &[],
         other => unreachable!("{other} has no row here"),
     };
     let mut bytes: Vec<u8> = (0..quant.row_bytes(count)).map(|_| random.next_u64() as u8).collect();
@@ -162,6 +170,15 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         for &(at, value) in halves {
             let jitter = 1.0 + 0.3 * random.centred();
             block[at..at + 2].copy_from_slice(&half::f16::from_f32(value * jitter).to_le_bytes());
+        }
+        match quant.name {
+            // 0x1f.. as a half, a nibble atop each word of scales
+            "IQ1_M" => [block[51] >> 4, 0xf, 0xf, 0x1]
+                .into_iter()
+                .enumerate()
+                .for_each(|(i, n)| block[49 + 2 * i] = block[49 + 2 * i] & 15 | n << 4),
+            "MXFP4" => block[0] = 119 + block[0] % 4,
+            _ => {}
         }
     }
     bytes

@@ -15,6 +15,10 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod codebook512;
+#[cfg(target_arch = "x86_64")]
+mod dequant256;
+#[cfg(target_arch = "x86_64")]
 mod dequant512;
 pub mod dispatch;
 pub(crate) mod linear;
