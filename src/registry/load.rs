@@ -20,11 +20,14 @@ use crate::tokenizer::Tokenizer;
 pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<LoadedModel> {
     let engine = &config.engine;
     let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
-    let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
-    let template = chat_template(entry, &file, &tokenizer)?;
     let (digest, pooling) = (file.digest(), pooling(&file));
-    let weights = Weights::load(file)?;
+    // first of all: a file that is no model at all is told so, not that it has no vocabulary
+    let weights = Weights::load(file.clone())?;
     let spec = weights.spec.clone();
+    let tokenizer = Arc::new(Tokenizer::open(&file)?);
+    let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab_size);
+    ensure!(tokens <= rows, "the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?");
+    let template = chat_template(entry, &file, &tokenizer)?;
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
     let opened = open_engine(engine, weights, context)?;
     let (info, max_running) = (opened.info(), opened.max_slots());
