@@ -104,7 +104,7 @@ mod tests {
         let (params, stop_ids) = (SamplingParams::greedy(), Vec::new());
         let mut stream = model
             .handle
-            .enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0, num_logprobs: None })
+            .enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0, num_logprobs: None, grammar: None })
             .unwrap();
         let mut last = None;
         while let Some(event) = stream.blocking_next() {

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
+use super::masks::Masked;
 use super::prefix::{ContentId, ROOT};
 use super::{EnqueueError, Event, NewSequence};
 use crate::engine::{Input, SlotInit};
@@ -113,6 +114,7 @@ pub struct Sequence {
     pub stop_ids: Vec<u32>,
     pub salt: u64,
     pub num_logprobs: Option<u8>,
+    pub masked: Option<Masked>,
     /// Sampled and collected, without the stop id.
     pub generated: Vec<u32>,
     pub events: UnboundedSender<Event>,
@@ -150,6 +152,7 @@ impl Sequence {
             stop_ids: new.stop_ids,
             salt: new.cache_salt,
             num_logprobs: new.num_logprobs,
+            masked: new.grammar.map(Masked::new),
             generated: Vec::new(),
             events,
             ticket,

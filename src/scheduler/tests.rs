@@ -28,7 +28,7 @@ pub fn params(seed: u64) -> SamplingParams {
 }
 
 pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
-    NewSequence { prompt, params: params(1), max_tokens, stop_ids: vec![], cache_salt: 0, num_logprobs: None }
+    NewSequence { prompt, params: params(1), max_tokens, stop_ids: vec![], cache_salt: 0, num_logprobs: None, grammar: None }
 }
 
 fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {

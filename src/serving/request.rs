@@ -96,7 +96,7 @@ impl ValidRequest {
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
-        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0, num_logprobs: None };
+        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0, num_logprobs: None, grammar: None };
         Ok(Self { model, sequence, stop: options.stop.clone() })
     }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use penstock::engine::cpu::{CpuEngine, CpuOptions, simd};
-use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, SlotInit, StepId, StepOutput};
+use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, Masks, SlotInit, StepId, StepOutput};
 use penstock::gguf::GgufFile;
 use penstock::logits::SamplingParams;
 use penstock::metrics::ModelMetrics;
@@ -113,6 +113,9 @@ impl Engine for Recorder {
         self.batches.push_back(batch);
         Ok(step)
     }
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        self.engine.sample(step, masks)
+    }
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
         let batch = self.batches.pop_front().expect("a step in flight");
         for init in &batch.init {
@@ -169,6 +172,7 @@ fn run(
         stop_ids: Vec::new(),
         cache_salt: 0,
         num_logprobs: None,
+        grammar: None,
     };
     let streams: Vec<_> = prompts.iter().map(|p| handle.enqueue(sequence(p)).unwrap()).collect();
     (streams.into_iter().map(drain).collect(), metrics)

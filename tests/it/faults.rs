@@ -45,6 +45,7 @@ fn texts(handle: &Handle, prompts: &[Vec<u32>]) -> Vec<Result<Vec<u32>, String>>
         stop_ids: Vec::new(),
         cache_salt: 0,
         num_logprobs: None,
+        grammar: None,
     };
     let streams: Vec<_> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
     let text = |mut stream: penstock::scheduler::EventStream| {
@@ -114,7 +115,7 @@ fn long_lists_are_taken(open: Factory, dir: &Path) {
     };
     let (prompt, stop_ids) = ((first..first + 500).collect(), params.suppressed.clone());
     let mut stream = handle
-        .enqueue(NewSequence { prompt, params: params.clone(), max_tokens: 40, stop_ids, cache_salt: 0, num_logprobs: None })
+        .enqueue(NewSequence { prompt, params: params.clone(), max_tokens: 40, stop_ids, cache_salt: 0, num_logprobs: None, grammar: None })
         .unwrap();
     let mut text = Vec::new();
     loop {

@@ -71,8 +71,13 @@ impl Forward {
         &self.tensors.weights.spec
     }
 
-    /// Runs a batch whose rows have the ids `ids`; returns the logits of the sequences that sample, in their order.
-    pub fn run(&mut self, batch: &Batch, ids: &[u32]) -> &mut Rows {
+    /// [num_sampled, vocab] of the batch that ran last.
+    pub fn logits(&mut self) -> &mut Rows {
+        &mut self.b.logits
+    }
+
+    /// Runs a batch whose rows have the ids `ids`; leaves the logits of the sequences that sample, in their order.
+    pub fn run(&mut self, batch: &Batch, ids: &[u32]) {
         let sequences: Vec<Sequence> = (0..batch.num_seqs())
             .map(|i| {
                 let (from, to) = (batch.cu_seqlens_q[i] as usize, batch.cu_seqlens_q[i + 1] as usize);
@@ -91,7 +96,7 @@ impl Forward {
         }
         let last: Vec<usize> =
             sequences.iter().zip(&batch.sample).filter(|(_, s)| **s).map(|(s, _)| s.first_row + s.num_rows - 1).collect();
-        self.head(&last)
+        self.head(&last);
     }
 
     fn embed(&mut self, batch: &Batch, ids: &[u32]) {
@@ -173,14 +178,13 @@ impl Forward {
         branch(kernels, pool, &mut b.scratch, (down, &b.gate), (&mut b.x, &mut b.h), (&layer.post_ffn_norm, spec.norm_eps));
     }
 
-    fn head(&mut self, rows: &[usize]) -> &mut Rows {
+    fn head(&mut self, rows: &[usize]) {
         let Self { kernels, tensors, pool, b, .. } = self;
         let weights = &tensors.weights;
         b.last.resize(rows.len());
         b.logits.resize(rows.len());
         b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i]), &tensors.output_norm, weights.spec.norm_eps));
         kernels.linear(pool, &mut b.scratch, &b.last, false, &mut [(tensors.output.matrix(weights), &mut b.logits)]);
-        &mut b.logits
     }
 }
 

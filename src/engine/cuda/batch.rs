@@ -3,7 +3,7 @@
 use std::ptr;
 
 use super::sys;
-use crate::engine::{Batch, EngineError, Input, SlotInit};
+use crate::engine::{Batch, EngineError, Input, Masks, SlotInit};
 use crate::logits::mask_words;
 
 /// What a batch's arrays cannot be lent as.
@@ -15,7 +15,7 @@ pub struct Flat {
     biases: Vec<Vec<f32>>,
     suppressed: Vec<Vec<u32>>,
     init: Vec<sys::pen_slot_init>,
-    mask_of: Vec<i32>,      // [num_seqs] or empty: no sequence has one
+    mask_of: Vec<i32>,      // [num_seqs]
     num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
 }
 
@@ -31,14 +31,6 @@ fn encode(input: Input) -> i32 {
     }
 }
 
-/// Fills `numbers` with `items`, -1 where there is none; leaves it empty where there is none at all.
-fn encode_some<T: Copy>(items: &[Option<T>], numbers: &mut Vec<i32>, number: impl Fn(T) -> i32) {
-    numbers.clear();
-    if items.iter().any(Option::is_some) {
-        numbers.extend(items.iter().map(|item| item.map_or(-1, &number)));
-    }
-}
-
 fn pointer<T>(items: &[T]) -> *const T {
     if items.is_empty() { ptr::null() } else { items.as_ptr() }
 }
@@ -50,9 +42,10 @@ impl Flat {
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.sample.clear();
         self.sample.extend(batch.sample.iter().map(|&sample| u8::from(sample)));
-        // checked before: there are no more masks than slots
-        encode_some(&batch.mask_of, &mut self.mask_of, |mask| mask as i32);
-        encode_some(&batch.num_logprobs, &mut self.num_logprobs, i32::from);
+        self.num_logprobs.clear();
+        if batch.num_logprobs.iter().any(Option::is_some) {
+            self.num_logprobs.extend(batch.num_logprobs.iter().map(|n| n.map_or(-1, i32::from)));
+        }
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -74,6 +67,7 @@ impl Flat {
             max_blocks: batch.max_blocks as u32,
             num_init: self.init.len() as u32,
             want_logits: u32::from(batch.want_logits),
+            sample_later: u32::from(batch.sample_later),
             inputs: pointer(&self.inputs),
             positions: pointer(&batch.positions),
             cu_seqlens_q: pointer(&batch.cu_seqlens_q),
@@ -83,11 +77,21 @@ impl Flat {
             slots: pointer(&batch.slots),
             sample: pointer(&self.sample),
             init: pointer(&self.init),
-            num_masks: (batch.masks.len() / mask_words(vocab)) as u32,
-            masks: pointer(&batch.masks),
-            mask_of: pointer(&self.mask_of),
             num_logprobs: pointer(&self.num_logprobs),
         }))
+    }
+
+    /// Lends masks, which passed `Limits::check_masks`, to `call`.
+    pub fn lend_masks<T>(&mut self, masks: &Masks, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
+        self.mask_of.clear();
+        // checked before: there are no more masks than slots
+        self.mask_of.extend(masks.of.iter().map(|mask| mask.map_or(-1, |mask| mask as i32)));
+        call(&sys::pen_masks {
+            num_masks: (masks.words.len() / mask_words(vocab)) as u32,
+            num_seqs: masks.of.len() as u32,
+            masks: pointer(&masks.words),
+            mask_of: pointer(&self.mask_of),
+        })
     }
 }
 
@@ -152,14 +156,14 @@ mod tests {
             sample: vec![true, false, true],
             init: vec![init(1, &[]), init(2, &[9])],
             num_logprobs: vec![None, Some(0), Some(7)],
-            masks: vec![5, 6],
-            mask_of: vec![Some(1), None, Some(0)],
+            sample_later: true,
             want_logits: true,
         };
         let mut flat = Flat::default();
         for _ in 0..2 {
             let check = |lent: &sys::pen_batch| {
-                assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init, lent.want_logits), (4, 3, 1, 2, 1));
+                assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init), (4, 3, 1, 2));
+                assert_eq!((lent.want_logits, lent.sample_later), (1, 1));
                 assert_eq!(read(lent.inputs, 4), [4, 5, -1, -7]);
                 assert_eq!(read(lent.positions, 4), [0, 1, 8, 9]);
                 assert_eq!(read(lent.cu_seqlens_q, 4), [0, 2, 3, 4]);
@@ -168,8 +172,7 @@ mod tests {
                 assert_eq!(read(lent.block_tables, 3), [0, 1, 2]);
                 assert_eq!(read(lent.slots, 3), [1, 0, 6]);
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
-                assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
-                assert_eq!((read(lent.mask_of, 3), read(lent.num_logprobs, 3)), (vec![1, -1, 0], vec![-1, 0, 7]));
+                assert_eq!(read(lent.num_logprobs, 3), [-1, 0, 7]);
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));
@@ -183,11 +186,22 @@ mod tests {
             };
             flat.lend(&batch, 20, check).unwrap();
         }
-        (batch.num_logprobs, batch.masks, batch.mask_of) = (vec![None; 3], Vec::new(), vec![None; 3]);
-        let nobody = |lent: &sys::pen_batch| (lent.num_masks, lent.masks, lent.mask_of, lent.num_logprobs);
-        assert_eq!(flat.lend(&batch, 20, nobody).unwrap(), (0, ptr::null(), ptr::null(), ptr::null()));
+        batch.num_logprobs = vec![None; 3];
+        assert_eq!(flat.lend(&batch, 20, |lent| lent.num_logprobs).unwrap(), ptr::null());
         batch.init[1].generated[0] = 20;
         let error = flat.lend(&batch, 20, |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");
+    }
+
+    #[test]
+    fn masks_arrive_as_they_were() {
+        let (mut flat, masks) = (Flat::default(), Masks { words: vec![5, 6], of: vec![Some(1), None, Some(0)] });
+        flat.lend_masks(&masks, 20, |lent| {
+            assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
+            assert_eq!(read(lent.mask_of, lent.num_seqs), [1, -1, 0]);
+        });
+        flat.lend_masks(&Masks { of: vec![None], ..Masks::default() }, 20, |lent| {
+            assert_eq!((lent.num_masks, lent.masks, read(lent.mask_of, 1)), (0, ptr::null(), vec![-1]));
+        });
     }
 }

@@ -19,6 +19,10 @@ impl Asked {
         let num_logprobs = if any { batch.num_logprobs.clone() } else { Vec::new() };
         Self { num_seqs: batch.num_seqs(), logits: batch.want_logits, num_logprobs }
     }
+
+    pub fn num_seqs(&self) -> usize {
+        self.num_seqs
+    }
 }
 
 #[derive(Default)]
