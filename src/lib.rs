@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod gguf;
+pub mod grammar;
 pub mod logits;
 pub mod metrics;
 pub mod model;

@@ -10,6 +10,7 @@ use super::{LoadedModel, fault, modified, unix_seconds};
 use crate::config::{Backend, Config, Engine as EngineConfig, ModelEntry};
 use crate::engine::{self, EngineOptions};
 use crate::gguf::{Backing, GgufFile, Value};
+use crate::grammar::Compiler;
 use crate::metrics::ModelMetrics;
 use crate::model::Weights;
 use crate::scheduler::{Guard, Handle, SchedulerOptions};
@@ -39,7 +40,8 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let guard = (backend != "cpu").then_some(guard);
     let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
-    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, template, handle, backend, max_running })
+    let grammars = Compiler::new(tokenizer.clone(), spec.vocab_size);
+    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, grammars, template, handle, backend, max_running })
 }
 
 fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {

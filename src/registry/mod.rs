@@ -23,6 +23,7 @@ use pool::{Patience, Slot, Unavailable};
 use source::{Progress, Tools};
 
 use crate::config::{Config, ModelEntry};
+use crate::grammar::Compiler;
 use crate::metrics::ModelMetrics;
 use crate::model::ModelSpec;
 use crate::scheduler::Handle;
@@ -38,6 +39,7 @@ pub struct LoadedModel {
     /// The longest context served, in tokens.
     pub context: usize,
     pub tokenizer: Arc<Tokenizer>,
+    pub grammars: Compiler,
     /// None: the file has no chat template.
     pub template: Option<ChatTemplate>,
     pub handle: Handle,

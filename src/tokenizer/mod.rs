@@ -171,6 +171,11 @@ impl Tokenizer {
         self.pieces.get(id).map(|piece| if hidden { &[] } else { piece })
     }
 
+    /// Is it a control token, which no text spells?
+    pub fn is_control(&self, id: u32) -> bool {
+        matches!(self.types.get(id as usize), Some(TokenType::Control | TokenType::Unknown | TokenType::Unused))
+    }
+
     /// Ids → text; unknown ids give nothing, bytes that are not UTF-8 become U+FFFD. SentencePiece's leading space stays.
     pub fn decode(&self, ids: &[u32], special: bool) -> String {
         let bytes: Vec<u8> = ids.iter().filter_map(|&id| self.token_bytes(id, special)).flatten().copied().collect();
