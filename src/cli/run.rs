@@ -230,6 +230,7 @@ fn options(args: &Args) -> Options {
         stop: Vec::new(),
         stop_token_ids: Vec::new(),
         ignore_eos: false,
+        structure: None,
     }
 }
 

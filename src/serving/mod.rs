@@ -2,15 +2,18 @@
 
 mod detokenizer;
 mod request;
+mod structure;
 
 use std::sync::Arc;
 
 pub use detokenizer::{Detokenizer, Piece};
 pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
+pub use structure::{Format, Structure};
 
 use crate::registry::LoadedModel;
 use crate::scheduler::{EnqueueError, Event, EventStream};
 
+pub use crate::grammar::GrammarError;
 pub use crate::scheduler::FinishReason;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use crate::logits::SamplingParams;
+use super::structure::Structure;
+use crate::grammar::{GrammarError, Source};
 use crate::registry::LoadedModel;
 use crate::scheduler::NewSequence;
 use crate::template::{ChatTemplate, RenderInput, TemplateError};
@@ -42,6 +44,8 @@ pub struct Options {
     pub stop_token_ids: Vec<u32>,
     /// Do not end at the model's own end tokens.
     pub ignore_eos: bool,
+    /// What the answer must look like; not with `ignore_eos` or a least number of tokens.
+    pub structure: Option<Structure>,
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -56,6 +60,8 @@ pub enum RequestError {
     NoTemplate(String),
     #[error("{0}")]
     Template(String),
+    #[error("`{field}`: {error}")]
+    Grammar { field: &'static str, error: GrammarError },
 }
 
 impl From<TemplateError> for RequestError {
@@ -89,6 +95,10 @@ impl ValidRequest {
         };
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
+        let grammar = options.structure.as_ref().map(|structure| {
+            let source = structure.format.add_to(Source::new("start: @answer"));
+            source.and_then(|source| model.grammars.compile(&source)).map_err(|error| RequestError::Grammar { field: structure.field, error })
+        });
         let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
         stop_ids.sort_unstable();
         stop_ids.dedup();
@@ -96,7 +106,7 @@ impl ValidRequest {
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
-        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0, num_logprobs: None, grammar: None };
+        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0, num_logprobs: None, grammar: grammar.transpose()? };
         Ok(Self { model, sequence, stop: options.stop.clone() })
     }
 

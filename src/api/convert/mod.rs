@@ -4,11 +4,12 @@ pub mod chat;
 pub mod completions;
 pub mod generation;
 pub mod refuse;
+pub mod structured;
 
 use super::error::{ApiError, Kind, quoted};
 use super::fields::Fields;
 use crate::registry::RegistryError;
-use crate::serving::{RequestError, SubmitError};
+use crate::serving::{GrammarError, RequestError, SubmitError};
 
 /// The `model` field.
 fn model(fields: &Fields) -> Result<String, ApiError> {
@@ -27,6 +28,8 @@ pub fn request_error(error: RequestError, source: &str) -> ApiError {
         }
         RequestError::Vocabulary { field, .. } => ApiError::field(field, message),
         RequestError::NoTemplate(_) => ApiError::field("model", message),
+        RequestError::Grammar { error: GrammarError::Busy, .. } => ApiError::new(Kind::QueueFull, message),
+        RequestError::Grammar { field, .. } => ApiError::field(field, message),
     }
 }
 

@@ -13,8 +13,6 @@ enum Neutral {
     Empty,
     Number(f64),
     Texts(&'static [&'static str]),
-    /// An object whose `type` is `text`.
-    TypeText,
     /// `["text"]`
     TextOnly,
 }
@@ -34,14 +32,7 @@ const BOTH: &[(&str, Neutral)] = &[
     ("prompt_logprobs", Nothing),
     ("return_token_ids", False),
     ("logits_processors", Empty),
-    ("guided_json", Nothing),
-    ("guided_regex", Nothing),
-    ("guided_choice", Nothing),
-    ("guided_grammar", Nothing),
-    ("structured_outputs", Nothing),
-    ("grammar", Texts(&[""])),
     ("json_schema", Nothing),
-    ("response_format", TypeText),
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
@@ -77,7 +68,6 @@ fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
         Empty => value.as_array().is_some_and(Vec::is_empty),
         Number(number) => value.as_f64() == Some(*number),
         Texts(texts) => value.as_str().is_some_and(|text| texts.contains(&text)),
-        TypeText => value.get("type").and_then(Value::as_str) == Some("text"),
         TextOnly => value == &serde_json::json!(["text"]),
     }
 }
@@ -120,7 +110,7 @@ mod tests {
     #[test]
     fn what_asks_for_nothing_passes() {
         let value = json!({"tools": [], "tool_choice": "auto", "n": 1, "logprobs": false, "top_logprobs": null, "modalities": ["text"],
-            "response_format": {"type": "text"}, "parallel_tool_calls": false, "best_of": 1, "unheard_of": 3});
+            "parallel_tool_calls": false, "best_of": 1, "unheard_of": 3});
         assert_eq!(param_of(chat(&Fields::root(&value).unwrap())), None);
     }
 
@@ -129,7 +119,6 @@ mod tests {
         for (field, value) in [
             ("tools", json!([{"type": "function"}])),
             ("tool_choice", json!("required")),
-            ("response_format", json!({"type": "json_object"})),
             ("logprobs", json!(true)),
             ("top_logprobs", json!(2)),
             ("n", json!(2)),

@@ -5,4 +5,5 @@ pub mod common;
 pub mod completions;
 pub mod error;
 pub mod models;
+pub mod structured;
 pub mod usage;
