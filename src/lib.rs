@@ -4,6 +4,7 @@
 //! `engine → model → gguf`; `registry` hands open models to `serving`. `gguf`, `tokenizer`, `template`, `logits`,
 //! `config` and `metrics` are leaves. Token ids below `serving`, text above it.
 
+pub mod answer;
 pub mod api;
 pub mod cli;
 pub mod config;

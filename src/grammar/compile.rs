@@ -38,6 +38,10 @@ impl Compiler {
         Self { tokenizer, vocab_size, factory: OnceLock::new(), kept: Mutex::default(), compiling: Arc::new(()) }
     }
 
+    pub fn vocab_size(&self) -> usize {
+        self.vocab_size
+    }
+
     /// Compiles a grammar, or finds it among those kept. It may take seconds: call it off the event loop.
     ///
     /// # Errors

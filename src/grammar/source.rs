@@ -45,7 +45,7 @@ impl Source {
         Ok(self)
     }
 
-    /// Adds a regular expression; `\\d` is 0 to 9.
+    /// Adds a regular expression; `\d` is 0 to 9.
     pub fn with_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
         self.with_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
     }

@@ -25,6 +25,8 @@ pub trait Constraint: Send {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
+    /// Whatever the model likes.
+    All,
     /// A bit an id, [`mask_words`](super::mask_words) words. Where the text may end, the model's end ids are among them.
     Mask(Vec<u32>),
     /// Nothing: the text is complete.

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, ensure};
 
 use super::{LoadedModel, fault, modified, unix_seconds};
+use crate::answer::Style;
 use crate::config::{Backend, Config, Engine as EngineConfig, ModelEntry};
 use crate::engine::{self, EngineOptions};
 use crate::gguf::{Backing, GgufFile, Value};
@@ -40,8 +41,9 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let guard = (backend != "cpu").then_some(guard);
     let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
+    let style = template.as_ref().map(|template| Style::of(template, &tokenizer));
     let grammars = Compiler::new(tokenizer.clone(), spec.vocab_size);
-    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, grammars, template, handle, backend, max_running })
+    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, grammars, template, style, handle, backend, max_running })
 }
 
 fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {

@@ -22,6 +22,7 @@ pub use store::{Presence, Store};
 use pool::{Patience, Slot, Unavailable};
 use source::{Progress, Tools};
 
+use crate::answer::Style;
 use crate::config::{Config, ModelEntry};
 use crate::grammar::Compiler;
 use crate::metrics::ModelMetrics;
@@ -42,6 +43,8 @@ pub struct LoadedModel {
     pub grammars: Compiler,
     /// None: the file has no chat template.
     pub template: Option<ChatTemplate>,
+    /// How it writes tool calls and reasoning; None without a template.
+    pub style: Option<Style>,
     pub handle: Handle,
     /// "cpu" or "cuda"
     pub backend: &'static str,

@@ -182,7 +182,7 @@ impl Scheduler {
         for row in rows {
             let index = self.running.binary_search_by_key(&row.id, |sequence| sequence.id).ok().filter(|_| row.sample);
             let mask = match index.and_then(|index| self.running[index].masked.as_mut()).map(|masked| masked.allowed()) {
-                None => None,
+                None | Some(Ok(Allowed::All)) => None,
                 Some(Ok(Allowed::Mask(words))) => {
                     self.masks.words.extend_from_slice(words);
                     Some((self.masks.words.len() / words.len().max(1) - 1) as u32)

@@ -2,13 +2,12 @@
 
 mod detokenizer;
 mod request;
-mod structure;
 
 use std::sync::Arc;
 
 pub use detokenizer::{Detokenizer, Piece};
 pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
-pub use structure::{Format, Structure};
+pub use crate::answer::{Format, Structure};
 
 use crate::registry::LoadedModel;
 use crate::scheduler::{EnqueueError, Event, EventStream};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use crate::logits::SamplingParams;
-use super::structure::Structure;
+use crate::answer::Structure;
 use crate::grammar::{GrammarError, Source};
 use crate::registry::LoadedModel;
 use crate::scheduler::NewSequence;

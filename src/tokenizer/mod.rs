@@ -176,6 +176,21 @@ impl Tokenizer {
         matches!(self.types.get(id as usize), Some(TokenType::Control | TokenType::Unknown | TokenType::Unused))
     }
 
+    /// A text as its control tokens, and what stands between them.
+    pub fn control_pieces<'a>(&self, text: &'a str) -> Vec<Result<u32, &'a str>> {
+        let (mut pieces, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let found = self.special.find(&self.pieces, text, at, |id| self.is_control(id));
+            let (start, end) = found.as_ref().map_or((text.len(), text.len()), |found| (found.start, found.end));
+            if at < start {
+                pieces.push(Err(&text[at..start]));
+            }
+            pieces.extend(found.map(|found| Ok(found.id)));
+            at = end;
+        }
+        pieces
+    }
+
     /// Ids → text; unknown ids give nothing, bytes that are not UTF-8 become U+FFFD. SentencePiece's leading space stays.
     pub fn decode(&self, ids: &[u32], special: bool) -> String {
         let bytes: Vec<u8> = ids.iter().filter_map(|&id| self.token_bytes(id, special)).flatten().copied().collect();

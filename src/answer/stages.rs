@@ -1,0 +1,236 @@
+//! Rules that begin when a tag was written: before it all is free, and costs nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::logits::{Allowed, Constraint, Grammar, mask_words};
+use crate::tokenizer::Tokenizer;
+
+/// What may follow a tag within the token that completes it.
+#[derive(Clone, Debug)]
+pub enum Tail {
+    /// Anything: no rules begin with this tag.
+    Any,
+    /// White space.
+    Space,
+    /// The beginning of this text.
+    Text(String),
+}
+
+/// A stretch of free text up to a tag.
+#[derive(Clone, Debug)]
+pub struct Until {
+    pub tag: String,
+    /// The tag must be the answer's beginning, white space aside; otherwise all stays free.
+    pub at_start: bool,
+    pub tail: Tail,
+}
+
+/// Reasoning that the model itself may begin with, before rules that hold from the start.
+#[derive(Clone, Debug)]
+pub struct Preface {
+    pub open: String,
+    pub until: Until,
+}
+
+/// Free text up to each of some tags, one after the other, then a grammar.
+#[derive(Debug)]
+pub struct Staged {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    preface: Option<Preface>,
+    stages: Vec<Stage>,
+    grammar: Option<Arc<dyn Grammar>>,
+}
+
+#[derive(Clone, Debug)]
+struct Stage {
+    until: Until,
+    /// Tokens that may complete the tag and go on: those that hold its last byte elsewhere than at their end.
+    crossing: Arc<[u32]>,
+}
+
+impl Staged {
+    /// `preface` and `stages` in their order; behind them `grammar`, or whatever the model likes.
+    pub fn new(
+        tokenizer: Arc<Tokenizer>,
+        vocab_size: usize,
+        preface: Option<Preface>,
+        stages: Vec<Until>,
+        grammar: Option<Arc<dyn Grammar>>,
+    ) -> Self {
+        let stage = |until: Until| Stage { crossing: crossing(&tokenizer, &until), until };
+        let stages = stages.into_iter().map(stage).collect();
+        Self { tokenizer, vocab_size, preface, stages, grammar }
+    }
+}
+
+fn crossing(tokenizer: &Tokenizer, until: &Until) -> Arc<[u32]> {
+    let Some(&last) = until.tag.as_bytes().last().filter(|_| !matches!(until.tail, Tail::Any)) else { return Arc::new([]) };
+    let crosses = |id: &u32| {
+        let bytes = tokenizer.token_bytes(*id, true).unwrap_or_default();
+        !tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&last))
+    };
+    (0..tokenizer.vocab_size() as u32).filter(crosses).collect()
+}
+
+impl Grammar for Staged {
+    fn start(&self) -> Box<dyn Constraint> {
+        let opening = match &self.preface {
+            Some(preface) => self.tokenizer.encode(&preface.open, true).into(),
+            None => VecDeque::new(),
+        };
+        let rules = self.grammar.as_ref().filter(|_| self.stages.is_empty()).map(|grammar| grammar.start());
+        Box::new(Place {
+            tokenizer: self.tokenizer.clone(),
+            vocab_size: self.vocab_size,
+            opening: Opening { ids: opening, begun: false },
+            preface: self.preface.as_ref().map(|preface| Stage { crossing: crossing(&self.tokenizer, &preface.until), until: preface.until.clone() }),
+            stages: self.stages.iter().cloned().collect(),
+            text: Vec::new(),
+            grammar: self.grammar.clone(),
+            rules,
+        })
+    }
+}
+
+/// Ids that open the preface.
+struct Opening {
+    ids: VecDeque<u32>,
+    begun: bool,
+}
+
+struct Place {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    opening: Opening,
+    preface: Option<Stage>,
+    stages: VecDeque<Stage>,
+    /// Of the current stage, as far as it may be a tag's beginning.
+    text: Vec<u8>,
+    grammar: Option<Arc<dyn Grammar>>,
+    /// Once they have begun.
+    rules: Option<Box<dyn Constraint>>,
+}
+
+/// How much of `text`'s end is a beginning of `tag`, the whole tag included.
+fn overlap(text: &[u8], tag: &[u8]) -> usize {
+    (0..=text.len().min(tag.len())).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
+}
+
+/// What stands behind `tag` in `text`, if it is there.
+fn behind<'a>(text: &'a [u8], until: &Until) -> Option<&'a [u8]> {
+    let tag = until.tag.as_bytes();
+    if until.at_start {
+        return text.trim_ascii_start().strip_prefix(tag);
+    }
+    text.windows(tag.len()).position(|window| window == tag).map(|at| &text[at + tag.len()..])
+}
+
+impl Tail {
+    fn allows(&self, rest: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Space => rest.iter().all(u8::is_ascii_whitespace) && rest.len() <= 4,
+            Self::Text(text) => text.as_bytes().starts_with(rest),
+        }
+    }
+}
+
+impl Place {
+    /// Notes free text; where it completes the stage's tag, the next one begins.
+    fn free(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.text.extend_from_slice(bytes);
+        while let Some(stage) = self.stages.front() {
+            let Some(rest) = behind(&self.text, &stage.until).map(<[u8]>::to_vec) else {
+                self.forget();
+                return Ok(());
+            };
+            self.stages.pop_front();
+            self.text = rest;
+        }
+        let rest = std::mem::take(&mut self.text);
+        if let Some(grammar) = self.grammar.take() {
+            let mut rules = grammar.start();
+            let rest = String::from_utf8_lossy(&rest).into_owned();
+            self.tokenizer.encode(&rest, false).into_iter().try_for_each(|id| rules.accept(id))?;
+            self.rules = Some(rules);
+        }
+        Ok(())
+    }
+
+    /// Drops what can be no part of a tag any more.
+    fn forget(&mut self) {
+        let Some(stage) = self.stages.front() else { return };
+        let tag = stage.until.tag.as_bytes();
+        if !stage.until.at_start {
+            let keep = overlap(&self.text, tag);
+            self.text.drain(..self.text.len() - keep);
+        } else if !tag.starts_with(self.text.trim_ascii_start()) {
+            // Free for good.
+            self.stages.clear();
+            self.grammar = None;
+        }
+    }
+
+    /// All but the tokens that would complete the stage's tag and go on as its rules do not allow.
+    fn free_mask(&self) -> Allowed {
+        let Some(stage) = self.stages.front() else { return Allowed::All };
+        let mut mask = None;
+        for &id in stage.crossing.iter() {
+            let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default();
+            let text = [&self.text[..], bytes].concat();
+            if behind(&text, &stage.until).is_some_and(|rest| !rest.is_empty() && !stage.until.tail.allows(rest)) {
+                let words: &mut Vec<u32> = mask.get_or_insert_with(|| vec![u32::MAX; mask_words(self.vocab_size)]);
+                words[id as usize / 32] &= !(1 << (id % 32));
+            }
+        }
+        mask.map_or(Allowed::All, Allowed::Mask)
+    }
+
+    fn only(&self, id: u32) -> Vec<u32> {
+        let mut words = vec![0; mask_words(self.vocab_size)];
+        if let Some(word) = words.get_mut(id as usize / 32) {
+            *word |= 1 << (id % 32);
+        }
+        words
+    }
+}
+
+impl Constraint for Place {
+    fn accept(&mut self, id: u32) -> Result<(), String> {
+        if let Some(stage) = self.preface.take() {
+            if self.opening.ids.front() == Some(&id) {
+                self.opening.ids.pop_front();
+                self.opening.begun = true;
+                if self.opening.ids.is_empty() {
+                    self.stages.push_front(stage);
+                    self.rules = None;
+                } else {
+                    self.preface = Some(stage);
+                }
+                return Ok(());
+            }
+        }
+        if let Some(rules) = &mut self.rules {
+            return rules.accept(id);
+        }
+        let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
+        self.free(&bytes)
+    }
+
+    fn allowed(&mut self) -> Result<Allowed, String> {
+        let due = self.opening.ids.front().copied().filter(|_| self.preface.is_some());
+        if let Some(id) = due.filter(|_| self.opening.begun) {
+            return Ok(Allowed::Mask(self.only(id)));
+        }
+        let Some(rules) = &mut self.rules else { return Ok(self.free_mask()) };
+        match (rules.allowed()?, due) {
+            (Allowed::Mask(mut words), Some(id)) => {
+                words.iter_mut().zip(self.only(id)).for_each(|(word, more)| *word |= more);
+                Ok(Allowed::Mask(words))
+            }
+            (allowed, _) => Ok(allowed),
+        }
+    }
+}
