@@ -114,6 +114,13 @@ typedef struct {
   const uint8_t* sample;          // [num_seqs]
   const pen_slot_init* init;      // [num_init]
   const int32_t* num_logprobs;    // [num_seqs] likeliest ids to tell of beside the sampled one, or -1: no log-probabilities; null: none
+  uint32_t num_copies;            // at most max_slots
+  const uint32_t* copies;         // [num_copies, 2] block and where it is copied to before the rows are written; nothing is in two copies
+  uint32_t num_scored;            // rows whose next token is known and told of
+  const uint32_t* scored_rows;    // [num_scored] of num_tokens, ascending
+  const uint32_t* scored_ids;     // [num_scored] the token that follows
+  const uint32_t* scored_logprobs;  // [num_scored] likeliest ids to tell of beside it
+  const uint8_t* pools;           // [num_seqs] PEN_POOL_*; null: none
 } pen_batch;
 
 // What the sequences of a step may sample; copied before pen_sample returns.
@@ -125,6 +132,12 @@ typedef struct {
 } pen_masks;
 
 #define PEN_MAX_LOGPROBS 20
+// A sequence's rows, after the final norm, become a vector: the row at position 0, the last, or the mean of all from position 0 on.
+#define PEN_POOL_NONE 0
+#define PEN_POOL_FIRST 1
+#define PEN_POOL_LAST 2
+#define PEN_POOL_MEAN 3
+#define PEN_POOL_COMPLETE 4  // added where the sequence ends with this step: hand the vector out
 #define PEN_SAMPLED_NONE (-1)
 #define PEN_SAMPLED_NOT_FINITE (-2)
 
@@ -136,6 +149,10 @@ typedef struct {
   float* logprobs;      // [num_seqs, 1 + PEN_MAX_LOGPROBS] out, of the raw logits: the sampled id's, then the likeliest in descending
                         // order; rows of those that did not ask stay as they are, NaN where there is no distribution; null: not asked
   int32_t* logprob_ids;  // [num_seqs, PEN_MAX_LOGPROBS] out: ids of the likeliest, -1 past the vocabulary; null with logprobs
+  uint32_t num_scored;   // in: of that step
+  float* scored;         // [num_scored, 1 + PEN_MAX_LOGPROBS] out, as logprobs; null: none
+  int32_t* scored_ids;   // [num_scored, PEN_MAX_LOGPROBS] out, as logprob_ids
+  float* pooled;         // [num_seqs, hidden] out; rows of those that are not complete stay as they are; null: none
 } pen_output;
 
 uint32_t pen_abi_version(void);

@@ -100,7 +100,34 @@ struct Pass {
   }
 };
 
+// The logits of rows; `gather` null: of the first ones.
+void queue_head(pen_model& m, const Launch& launch, const int32_t* gather, int num_rows) {
+  const Scratch& s = m.scratch;
+  Linear args{};
+  args.w[0] = m.output;
+  args.num_segments = 1;
+  args.x = s.last.as<__half>();
+  args.ldx = s.ld_hidden;
+  args.num_tokens = num_rows;
+  args.out = s.logits.as<float>();
+  args.ldo = m.desc.vocab_size;
+  args.epilogue = Epilogue::STORE;
+  // Not within the head, whose blocks are too many to do it each for itself.
+  launch(norm_kernel, dim3(num_rows), dim3(NORM_THREADS), 0, final_norm(m), gather, s.last.as<__half>(), s.ld_hidden);
+  linear(launch, args);
+}
+
 }  // namespace
+
+// A branch that is normalised before it is added has moved the residual stream to the other of its two buffers, each time but the last.
+Norm final_norm(const pen_model& m) {
+  const Scratch& s = m.scratch;
+  const Layer& last = m.layers.back();
+  size_t moves = 0;
+  for (const Layer& l : m.layers) moves += (l.post_attn_norm != nullptr) + (&l != &last && l.post_ffn_norm != nullptr);
+  float* x = moves % 2 == 0 ? s.x.as<float>() : s.x_other.as<float>();
+  return Norm{x, last.post_ffn_norm ? s.branch.as<float>() : nullptr, last.post_ffn_norm, nullptr, m.output_norm, int(m.desc.hidden_dim), m.desc.norm_eps};
+}
 
 void forward(pen_model& m, const pen_kv& kv, const Step& step) {
   const Scratch& s = m.scratch;
@@ -114,15 +141,10 @@ void forward(pen_model& m, const pen_kv& kv, const Step& step) {
     pass.feed_forward(l, pass.norm(l.post_attn_norm, l.ffn_norm));
     pending = l.post_ffn_norm;
   }
-  if (step.num_rows == 0) return;
-  Linear head = pass.product(m.output, s.last.as<__half>(), s.ld_hidden, Epilogue::STORE, s.logits.as<float>(), m.desc.vocab_size);
-  head.num_tokens = step.num_rows;
-  Norm last = pass.norm(pending, m.output_norm);
-  last.x_out = nullptr;
-  // Not within the head, whose blocks are too many to do it each for itself.
-  pass.launch(norm_kernel, dim3(step.num_rows), dim3(NORM_THREADS), 0, last, step.gather, s.last.as<__half>(), s.ld_hidden);
-  linear(pass.launch, head);
+  if (step.num_rows > 0) queue_head(m, pass.launch, step.gather, step.num_rows);
 }
+
+void head(pen_model& m, const int32_t* rows, int num_rows) { queue_head(m, Launch{m.stream.handle}, rows, num_rows); }
 
 namespace {
 

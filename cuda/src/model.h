@@ -58,6 +58,9 @@ struct InFlight {
   std::vector<int32_t> num_logprobs;  // [num_seqs] as asked; empty: nobody asked
   Pinned meta, sampled;
   Pinned masks, logprobs, logprob_ids;
+  Pinned prompt_lists, scored, scored_ids, pooled;
+  std::vector<uint8_t> pools;  // [num_seqs] as asked; empty: nobody asked
+  int num_scored = 0, num_pools = 0, num_pool_rows = 0;
   Event done;
   bool pending = false, unsampled = false;
   Step device{};  // while it is unsampled, with its places in the metadata
@@ -116,6 +119,7 @@ struct pen_model {
   pen::Buffer init_lists;  // prompts, biases … of a slot on their way into the sampler's state
   pen::Buffer meta, sampled;
   pen::Buffer masks, logprobs, logprob_ids;
+  pen::Buffer prompt_lists, scored, scored_ids, pool_sums, pooled;
   pen::Stream stream;
   pen::InFlight ring[3];
   uint64_t steps = 0;
@@ -133,6 +137,20 @@ namespace pen {
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
 void sample_step(pen_model& model, const Step& step, bool overlap);  // overlap: directly behind the forward pass
 void logprobs_step(pen_model& model, const Step& step);  // after sample_step
+Norm final_norm(const pen_model& model);                 // of the step before: its input lies where the layers left it
+void head(pen_model& model, const int32_t* rows, int num_rows);  // logits of rows of the step before, at most max_slots
+
+// prompt.cu: what a step does for prompts. check, begin before the forward pass, finish after the sampling, collect.
+struct PromptSizes {
+  size_t lists, scored, scored_ids, sums, pooled;
+  explicit PromptSizes(const pen_model_desc& desc);
+  size_t total() const { return lists + scored + scored_ids + sums + pooled; }
+};
+void make_prompt_scratch(pen_model& model);
+void check_prompt(const pen_model& model, const pen_kv& kv, const pen_batch& batch);
+void begin_prompts(pen_model& model, pen_kv& kv, const pen_batch& batch, InFlight& flight);
+void finish_prompts(pen_model& model, InFlight& flight);
+void collect_prompts(const pen_model& model, const InFlight& flight, pen_output& out);
 
 // step.cu
 uint64_t submit(pen_model& model, pen_kv& kv, const pen_batch& batch);

@@ -178,6 +178,7 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     if (b.num_logprobs[i] >= -1 && b.num_logprobs[i] <= MAX_LOGPROBS) continue;
     throw StatusError(PEN_INVALID_ARG, "the log-probabilities of the batch are out of bounds");
   }
+  check_prompt(m, kv, b);
   for (uint32_t i = 0; i < b.num_tokens; i++) {
     const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
     if (!input || b.positions[i] >= d.max_positions || b.slot_mapping[i] >= uint32_t(kv.num_blocks) * kv.block_size) {
@@ -203,6 +204,7 @@ void fetch(pen_model& m, const Step& step, InFlight& f) {
           "copying ids");
     if (!f.num_logprobs.empty()) copy_logprobs(m, step, f);
   }
+  finish_prompts(m, f);
   check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
 }
 
@@ -268,7 +270,7 @@ size_t scratch_bytes(const pen_model_desc& d) {
   bool separate = false;
   for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu;
   return 2 * z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
-         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + ATTENTION_WORKSPACE;
+         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + PromptSizes(d).total() + ATTENTION_WORKSPACE;
 }
 
 void make_scratch(pen_model& m) {
@@ -317,6 +319,7 @@ void make_scratch(pen_model& m) {
     f.logprobs = Pinned(z.logprobs);
     f.logprob_ids = Pinned(z.logprob_ids);
   }
+  make_prompt_scratch(m);
 }
 
 uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
@@ -341,6 +344,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
   fill_meta(f.meta.as<uint8_t>(), layout, b, f.row_of);
   check(cudaMemcpyAsync(m.meta.as<uint8_t>(), f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  begin_prompts(m, kv, b, f);
   const Step step = device_step(m, layout, max_query, stride * kv.block_size);
   const bool sampling = b.sample_later == 0;
   f.logits.clear();
@@ -414,6 +418,7 @@ void collect(pen_model& m, pen_output& out) {
     std::memcpy(out.logprobs + i * (1 + N), f.logprobs.as<float>() + size_t(row) * (1 + N), (1 + N) * 4);
     std::memcpy(out.logprob_ids + i * N, f.logprob_ids.as<int32_t>() + size_t(row) * N, N * 4);
   }
+  collect_prompts(m, f, out);
 }
 
 void warmup(pen_model& m, pen_kv& kv) {

@@ -2,7 +2,7 @@
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 
-use super::choices;
+use super::choices::{self, Answer, Ask};
 use super::convert;
 use super::error::ApiError;
 use super::head::Head;
@@ -12,7 +12,9 @@ use super::sse::{self, Dialect};
 use super::state::AppState;
 use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
 use super::types::error::ErrorBody;
+use super::types::logprobs::ChatLogprobs;
 use super::types::usage::Usage;
+use crate::serving::Text;
 
 /// Answer a conversation
 ///
@@ -27,33 +29,38 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let request = convert::chat::parse(&body.0, &state.limits)?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
-    let head = Head::new("chatcmpl", &model.id);
-    let (choices, _) = choices::start(state, model, vec![request.prompt], request.options, "messages").await?;
+    let head = Head::new("chatcmpl", &model);
+    let (prompts, num_choices, has_logprobs) = (vec![request.prompt], request.num_choices, request.options.logprobs.is_some());
+    let ask = Ask { model, prompts, options: request.options, num_choices, best_of: num_choices, source: "messages" };
+    let choices = choices::start(state, ask).await?;
     if let Some(options) = request.stream {
-        return Ok(sse::respond(choices, Chunks { head, include_usage: options.include_usage }, options.include_usage));
+        let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };
+        return Ok(sse::respond(choices, chunks, options.include_usage));
     }
     let (answers, usage) = choices.collect().await?;
-    let choice = |(index, (text, reason)): (usize, (String, &str))| ChatChoice {
+    let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
-        message: AssistantMessage { role: "assistant".into(), content: Some(text), refusal: None },
-        logprobs: None,
-        finish_reason: reason.into(),
+        message: AssistantMessage { role: "assistant".into(), content: Some(answer.shown.text), refusal: None },
+        logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
+        finish_reason: answer.finish_reason.into(),
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
-    let Head { id, created, model } = head;
-    Ok(HttpResponse::Ok().json(ChatCompletion { id, object: "chat.completion".into(), created, model, choices, usage }))
+    let Head { id, created, model, fingerprint } = head;
+    let object = "chat.completion".into();
+    Ok(HttpResponse::Ok().json(ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }))
 }
 
 struct Chunks {
     head: Head,
     include_usage: bool,
+    has_logprobs: bool,
 }
 
 impl Chunks {
     fn chunk(&self, choices: Vec<ChatChunkChoice>, usage: Option<Usage>) -> ChatChunk {
-        let Head { id, created, model } = self.head.clone();
-        let usage = self.include_usage.then_some(usage);
-        ChatChunk { id, object: "chat.completion.chunk".into(), created, model, choices, usage }
+        let Head { id, created, model, fingerprint } = self.head.clone();
+        let (object, usage) = ("chat.completion.chunk".into(), self.include_usage.then_some(usage));
+        ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage }
     }
 
     fn choice(&self, index: usize, delta: Delta, finish_reason: Option<String>) -> ChatChunk {
@@ -69,8 +76,9 @@ impl Dialect for Chunks {
         Some(self.choice(index, delta, None))
     }
 
-    fn text(&self, index: usize, text: String) -> ChatChunk {
-        self.choice(index, Delta { role: None, content: Some(text) }, None)
+    fn text(&self, index: usize, Text { text, tokens }: Text) -> ChatChunk {
+        let logprobs = self.has_logprobs.then(|| ChatLogprobs::new(tokens));
+        self.chunk(vec![ChatChunkChoice { index, delta: Delta { role: None, content: Some(text) }, logprobs, finish_reason: None }], None)
     }
 
     fn finish(&self, index: usize, reason: &'static str) -> ChatChunk {
@@ -90,26 +98,35 @@ mod tests {
 
     fn json_of(chunk: &ChatChunk) -> Value {
         let mut value = serde_json::to_value(chunk).unwrap();
-        for key in ["id", "created", "model", "object"] {
+        for key in ["id", "created", "model", "object", "system_fingerprint"] {
             assert!(!value.as_object_mut().unwrap().remove(key).unwrap().is_null());
         }
         value
     }
 
+    fn chunks(include_usage: bool) -> Chunks {
+        let head = Head { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
+        Chunks { head, include_usage, has_logprobs: false }
+    }
+
+    fn hi() -> Text {
+        Text { text: "hi".into(), tokens: Vec::new() }
+    }
+
     #[test]
     fn chunks_are_worded_as_clients_expect() {
-        let chunks = Chunks { head: Head::new("chatcmpl", "m"), include_usage: false };
+        let chunks = chunks(false);
         let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
         assert_eq!(json_of(&chunks.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
-        assert_eq!(json_of(&chunks.text(0, "hi".into())), choice(json!({"content": "hi"}), Value::Null));
+        assert_eq!(json_of(&chunks.text(0, hi())), choice(json!({"content": "hi"}), Value::Null));
         assert_eq!(json_of(&chunks.finish(0, "stop")), choice(json!({}), json!("stop")));
     }
 
     #[test]
     fn usage_is_null_until_the_last_chunk() {
-        let chunks = Chunks { head: Head::new("chatcmpl", "m"), include_usage: true };
-        assert_eq!(json_of(&chunks.text(0, "hi".into()))["usage"], Value::Null);
-        assert!(json_of(&chunks.text(0, "hi".into())).as_object().unwrap().contains_key("usage"));
+        let chunks = chunks(true);
+        assert_eq!(json_of(&chunks.text(0, hi()))["usage"], Value::Null);
+        assert!(json_of(&chunks.text(0, hi())).as_object().unwrap().contains_key("usage"));
         let last = json_of(&chunks.usage(Usage::new(3, 2, 4)));
         assert_eq!(
             last,

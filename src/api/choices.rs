@@ -1,5 +1,6 @@
 //! The generations behind one response: each is a choice, and they are read as they come.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use actix_web::web;
@@ -13,43 +14,77 @@ use super::metrics;
 use super::state::{Active, AppState, off_loop};
 use super::types::usage::Usage;
 use crate::registry::LoadedModel;
-use crate::serving::{self, Counts, FinishReason, Generation, Options, Output, Prompt, ValidRequest};
+use crate::serving::{self, Counts, FinishReason, Generation, Options, Output, Prompt, Text, TokenLogprob, ValidRequest};
 
 type Next = LocalBoxFuture<'static, (usize, Generation, Option<Output>)>;
+
+/// What is to be generated.
+pub struct Ask {
+    pub model: Arc<LoadedModel>,
+    pub prompts: Vec<Prompt>,
+    pub options: Options,
+    /// Choices of a prompt.
+    pub num_choices: usize,
+    /// Texts of a prompt, of which the likeliest are its choices; more than those cannot be streamed.
+    pub best_of: usize,
+    /// The field that holds the prompts.
+    pub source: &'static str,
+}
 
 /// What a choice yields.
 #[derive(Debug, PartialEq)]
 pub enum Part {
-    Text(usize, String),
+    /// The prompt's tokens, before all else.
+    Prompt(usize, Vec<TokenLogprob>),
+    Text(usize, Text),
     Finished(usize, &'static str),
+}
+
+/// A choice as a whole.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// Where they were asked for.
+    pub prompt: Vec<TokenLogprob>,
+    pub shown: Text,
+    pub finish_reason: &'static str,
 }
 
 /// The running generations of a response. Dropping it cancels them.
 pub struct Choices {
     running: FuturesUnordered<Next>,
+    /// Those that wait until the first of their prompt has told of it.
+    held: Vec<(usize, Generation)>,
+    /// What has come and was not handed out.
+    ready: VecDeque<Part>,
+    /// Each prompt as text, where it is to be shown.
+    echoes: Vec<String>,
+    num_prompts: usize,
     num_choices: usize,
+    best_of: usize,
     usage: Usage,
     active: Active,
     complete: bool,
 }
 
-/// Checks every prompt, then hands all to the engine or none; `source` is the field that holds them. Returns the choices and the
-/// prompts' ids.
-pub async fn start(
-    state: web::Data<AppState>,
-    model: Arc<LoadedModel>,
-    prompts: Vec<Prompt>,
-    options: Options,
-    source: &'static str,
-) -> Result<(Choices, Vec<Vec<u32>>), ApiError> {
+/// Checks every prompt, then hands all to the engine or none.
+pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
+    let Ask { model, prompts, mut options, num_choices, best_of, source } = ask;
     let active = Active::new(state);
+    if best_of > num_choices {
+        // The likeliest are found by it.
+        options.logprobs = options.logprobs.or(Some(0));
+    }
+    let (scores_prompts, echo) = (options.echo && options.logprobs.is_some(), options.echo);
     let valid = move || prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, &options)).collect::<Result<Vec<_>, _>>();
     let requests = off_loop(valid).await?.map_err(|error| request_error(error, source))?;
-    let ids = requests.iter().map(|request| request.prompt().to_vec()).collect();
-    let generations = requests.into_iter().map(serving::submit).collect::<Result<Vec<_>, _>>()?;
-    let num_choices = generations.len();
-    let running = generations.into_iter().enumerate().map(|(index, generation)| next(index, generation)).collect();
-    Ok((Choices { running, num_choices, usage: Usage::default(), active, complete: false }, ids))
+    let num_prompts = requests.len();
+    let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
+    let families = requests.into_iter().map(|request| serving::submit_many(request, best_of)).collect::<Result<Vec<_>, _>>()?;
+    let (first, held): (Vec<_>, Vec<_>) =
+        families.into_iter().flatten().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
+    let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
+    let (ready, usage) = (VecDeque::new(), Usage::default());
+    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, usage, active, complete: false })
 }
 
 fn next(index: usize, mut generation: Generation) -> Next {
@@ -66,13 +101,15 @@ pub fn finish_reason(reason: FinishReason) -> &'static str {
     }
 }
 
-fn usage(counts: Counts) -> Usage {
-    Usage::new(counts.prompt, counts.cached, counts.generated)
-}
-
 impl Choices {
+    /// Of a response that is streamed.
     pub fn len(&self) -> usize {
-        self.num_choices
+        self.num_prompts * self.num_choices
+    }
+
+    /// Each choice's prompt, where it is to be shown; else empty.
+    pub fn echoes(&self) -> Vec<String> {
+        self.echoes.iter().flat_map(|echo| std::iter::repeat_n(echo.clone(), self.num_choices)).collect()
     }
 
     /// The sum over the choices that have finished.
@@ -87,6 +124,9 @@ impl Choices {
     /// None once every choice has finished. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Part, ApiError>> {
         loop {
+            if let Some(part) = self.ready.pop_front() {
+                return Some(Ok(part));
+            }
             let ready = tokio::select! {
                 ready = self.running.next() => ready,
                 () = self.active.state().drain.when_cut() => {
@@ -99,12 +139,16 @@ impl Choices {
                 return None;
             };
             match output {
+                Some(Output::Prompt(tokens)) => {
+                    self.running.push(next(index, generation));
+                    self.tell_of_prompt(index, &tokens);
+                }
                 Some(Output::Text(text)) => {
                     self.running.push(next(index, generation));
                     return Some(Ok(Part::Text(index, text)));
                 }
                 Some(Output::Finished(reason, counts)) => {
-                    self.usage = self.usage.plus(usage(counts));
+                    self.usage = self.usage.plus(self.usage_of(index, counts));
                     return Some(Ok(Part::Finished(index, finish_reason(reason))));
                 }
                 Some(Output::Failed(message)) => {
@@ -117,17 +161,54 @@ impl Choices {
         }
     }
 
-    /// Every choice's text and finish reason, in order.
-    pub async fn collect(mut self) -> Result<(Vec<(String, &'static str)>, Usage), ApiError> {
-        let mut answers = vec![(String::new(), ""); self.num_choices];
+    /// A prompt's tokens go to each of its choices, which may come now.
+    fn tell_of_prompt(&mut self, index: usize, tokens: &[TokenLogprob]) {
+        self.ready.extend((index..index + self.best_of).map(|index| Part::Prompt(index, tokens.to_vec())));
+        for (index, generation) in self.held.extract_if(.., |(held, _)| (index..index + self.best_of).contains(held)) {
+            self.running.push(next(index, generation));
+        }
+    }
+
+    /// A prompt counts once, however many choices it has.
+    fn usage_of(&self, index: usize, counts: Counts) -> Usage {
+        match index % self.best_of {
+            0 => Usage::new(counts.prompt, counts.cached, counts.generated),
+            _ => Usage::new(0, 0, counts.generated),
+        }
+    }
+
+    /// Every choice, in order.
+    pub async fn collect(mut self) -> Result<(Vec<Answer>, Usage), ApiError> {
+        let mut answers = vec![Answer::default(); self.num_prompts * self.best_of];
         while let Some(part) = self.next().await {
             match part? {
-                Part::Text(index, text) => answers[index].0.push_str(&text),
-                Part::Finished(index, reason) => answers[index].1 = reason,
+                Part::Prompt(index, tokens) => answers[index].prompt = tokens,
+                Part::Text(index, mut piece) => {
+                    answers[index].shown.text.push_str(&piece.text);
+                    answers[index].shown.tokens.append(&mut piece.tokens);
+                }
+                Part::Finished(index, reason) => answers[index].finish_reason = reason,
             }
         }
-        Ok((answers, self.usage))
+        let best = answers.chunks(self.best_of).flat_map(|candidates| best(candidates, self.num_choices)).collect();
+        Ok((best, self.usage))
     }
+}
+
+/// The `count` answers with the greatest log-probability a token, the best first; all of them as they are where all are wanted.
+fn best(candidates: &[Answer], count: usize) -> Vec<Answer> {
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    if count < candidates.len() {
+        order.sort_by(|&a, &b| mean_logprob(&candidates[b]).total_cmp(&mean_logprob(&candidates[a])));
+    }
+    order.truncate(count);
+    order.into_iter().map(|index| candidates[index].clone()).collect()
+}
+
+fn mean_logprob(answer: &Answer) -> f64 {
+    let tokens = &answer.shown.tokens;
+    let sum: f64 = tokens.iter().filter_map(|token| token.logprob).map(f64::from).sum();
+    if tokens.is_empty() { f64::NEG_INFINITY } else { sum / tokens.len() as f64 }
 }
 
 impl Drop for Choices {
@@ -135,5 +216,24 @@ impl Drop for Choices {
         if !self.complete {
             metrics::http().disconnects.inc();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str, logprobs: &[f32]) -> Answer {
+        let token = |&logprob| TokenLogprob { bytes: Vec::new(), offset: 0, logprob: Some(logprob), top: Vec::new() };
+        Answer { shown: Text { text: text.into(), tokens: logprobs.iter().map(token).collect() }, ..Answer::default() }
+    }
+
+    #[test]
+    fn the_best_are_the_likeliest_a_token() {
+        let all = [answer("long", &[-0.5, -0.5, -0.5]), answer("empty", &[]), answer("short", &[-1.0]), answer("like long", &[-0.5])];
+        let texts = |count| best(&all, count).into_iter().map(|answer| answer.shown.text).collect::<Vec<_>>();
+        assert_eq!(texts(1), ["long"]);
+        assert_eq!(texts(3), ["long", "like long", "short"]);
+        assert_eq!(texts(4), ["long", "empty", "short", "like long"], "nothing is left out: the order stays");
     }
 }

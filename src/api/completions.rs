@@ -1,26 +1,25 @@
 //! `POST /v1/completions`
 
-use std::sync::Arc;
-
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 
-use super::choices;
+use super::choices::{self, Answer, Ask};
 use super::convert;
+use super::convert::completions::Completions;
 use super::error::ApiError;
 use super::head::Head;
 use super::json::JsonBody;
 use super::middleware::ModelLabel;
 use super::sse::{self, Dialect};
-use super::state::{AppState, off_loop};
+use super::state::AppState;
 use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
 use super::types::error::ErrorBody;
+use super::types::logprobs::CompletionLogprobs;
 use super::types::usage::Usage;
-use crate::registry::LoadedModel;
-use crate::serving::Prompt;
+use crate::serving::{Text, TokenLogprob};
 
 /// Continue a text
 ///
-/// Each prompt is a choice of its own. With `stream` the answer is a stream of `Completion` events that ends with `data: [DONE]`.
+/// Each prompt has `n` choices of its own, in order. With `stream` the answer is a stream of `Completion` events that ends with `data: [DONE]`.
 #[utoipa::path(post, path = "/v1/completions", operation_id = "createCompletion", tag = "generation", request_body = CompletionRequest, responses(
     (status = 200, description = "the text", content((Completion = "application/json"), (Completion = "text/event-stream"))),
     (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
@@ -31,36 +30,30 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let request = convert::completions::parse(&body.0, &state.limits)?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
-    let texts = if request.echo { Some(request.prompts.clone()) } else { None };
-    let (choices, ids) = choices::start(state, model.clone(), request.prompts, request.options, "prompt").await?;
-    let echo = match texts {
-        Some(prompts) => echoes(model.clone(), prompts, ids).await?,
-        None => Vec::new(),
-    };
-    let head = Head::new("cmpl", &model.id);
-    if let Some(options) = request.stream {
-        return Ok(sse::respond(choices, Chunks { head, include_usage: options.include_usage, echo }, options.include_usage));
+    let head = Head::new("cmpl", &model);
+    let Completions { prompts, options, num_choices, best_of, stream, .. } = request;
+    let has_logprobs = options.logprobs.is_some();
+    let choices = choices::start(state, Ask { model, prompts, options, num_choices, best_of, source: "prompt" }).await?;
+    let echo = choices.echoes();
+    if let Some(options) = stream {
+        let chunks = Chunks { head, include_usage: options.include_usage, echo, has_logprobs };
+        return Ok(sse::respond(choices, chunks, options.include_usage));
     }
     let (answers, usage) = choices.collect().await?;
-    let choice = |(index, (text, reason)): (usize, (String, &str))| {
+    let choice = |(index, answer): (usize, Answer)| {
         let echo = echo.get(index).map_or("", String::as_str);
-        CompletionChoice { index, text: format!("{echo}{text}"), logprobs: None, finish_reason: Some(reason.into()) }
+        let logprobs = has_logprobs.then(|| {
+            let mut logprobs = CompletionLogprobs::default();
+            logprobs.extend(answer.prompt, 0);
+            logprobs.extend(answer.shown.tokens, echo.chars().count());
+            logprobs
+        });
+        CompletionChoice { index, text: format!("{echo}{}", answer.shown.text), logprobs, finish_reason: Some(answer.finish_reason.into()) }
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
-    let Head { id, created, model } = head;
-    Ok(HttpResponse::Ok().json(Completion { id, object: "text_completion".into(), created, model, choices, usage: Some(Some(usage)) }))
-}
-
-/// The prompts as text: as they were given, or decoded from ids.
-async fn echoes(model: Arc<LoadedModel>, prompts: Vec<Prompt>, ids: Vec<Vec<u32>>) -> Result<Vec<String>, ApiError> {
-    off_loop(move || {
-        let text = |(prompt, ids): (Prompt, Vec<u32>)| match prompt {
-            Prompt::Text(text) => text,
-            Prompt::Ids(_) | Prompt::Chat(_) => model.tokenizer.decode(&ids, true),
-        };
-        prompts.into_iter().zip(ids).map(text).collect()
-    })
-    .await
+    let Head { id, created, model, fingerprint } = head;
+    let (object, usage) = ("text_completion".into(), Some(Some(usage)));
+    Ok(HttpResponse::Ok().json(Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }))
 }
 
 struct Chunks {
@@ -68,17 +61,28 @@ struct Chunks {
     include_usage: bool,
     /// Each choice's prompt; empty without `echo`.
     echo: Vec<String>,
+    has_logprobs: bool,
 }
 
 impl Chunks {
     fn chunk(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Completion {
-        let Head { id, created, model } = self.head.clone();
-        let usage = self.include_usage.then_some(usage);
-        Completion { id, object: "text_completion".into(), created, model, choices, usage }
+        let Head { id, created, model, fingerprint } = self.head.clone();
+        let (object, usage) = ("text_completion".into(), self.include_usage.then_some(usage));
+        Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }
     }
 
     fn choice(&self, index: usize, text: String, finish_reason: Option<String>) -> Completion {
         self.chunk(vec![CompletionChoice { index, text, logprobs: None, finish_reason }], None)
+    }
+
+    /// A text and its tokens, which follow `shift` characters.
+    fn text_with(&self, index: usize, text: String, tokens: Vec<TokenLogprob>, shift: usize) -> Completion {
+        let logprobs = self.has_logprobs.then(|| {
+            let mut logprobs = CompletionLogprobs::default();
+            logprobs.extend(tokens, shift);
+            logprobs
+        });
+        self.chunk(vec![CompletionChoice { index, text, logprobs, finish_reason: None }], None)
     }
 }
 
@@ -86,11 +90,16 @@ impl Dialect for Chunks {
     type Chunk = Completion;
 
     fn first(&self, index: usize) -> Option<Completion> {
-        self.echo.get(index).map(|echo| self.choice(index, echo.clone(), None))
+        // With log-probabilities the echo comes with them.
+        self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
     }
 
-    fn text(&self, index: usize, text: String) -> Completion {
-        self.choice(index, text, None)
+    fn prompt(&self, index: usize, tokens: Vec<TokenLogprob>) -> Option<Completion> {
+        self.echo.get(index).map(|echo| self.text_with(index, echo.clone(), tokens, 0))
+    }
+
+    fn text(&self, index: usize, Text { text, tokens }: Text) -> Completion {
+        self.text_with(index, text, tokens, self.echo.get(index).map_or(0, |echo| echo.chars().count()))
     }
 
     fn finish(&self, index: usize, reason: &'static str) -> Completion {

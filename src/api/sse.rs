@@ -15,6 +15,7 @@ use tokio::time::timeout;
 use super::choices::{Choices, Part};
 use super::metrics;
 use super::types::usage::Usage;
+use crate::serving::{Text, TokenLogprob};
 
 /// Events that wait for the client at most.
 const BUFFERED_EVENTS: usize = 64;
@@ -26,7 +27,11 @@ pub trait Dialect: 'static {
     type Chunk: Serialize;
     /// The first event of a choice, if it has one of its own.
     fn first(&self, index: usize) -> Option<Self::Chunk>;
-    fn text(&self, index: usize, text: String) -> Self::Chunk;
+    /// The prompt's tokens, where the endpoint tells of them.
+    fn prompt(&self, _index: usize, _tokens: Vec<TokenLogprob>) -> Option<Self::Chunk> {
+        None
+    }
+    fn text(&self, index: usize, text: Text) -> Self::Chunk;
     fn finish(&self, index: usize, reason: &'static str) -> Self::Chunk;
     /// The last event, without choices.
     fn usage(&self, usage: Usage) -> Self::Chunk;
@@ -111,6 +116,10 @@ async fn pump<D: Dialect>(mut choices: Choices, dialect: D, include_usage: bool,
         };
         let frame = match part {
             Err(_) => Bytes::from_static(b": ping\n\n"),
+            Ok(Some(Ok(Part::Prompt(index, tokens)))) => match dialect.prompt(index, tokens) {
+                Some(chunk) => data(&chunk),
+                None => continue,
+            },
             Ok(Some(Ok(Part::Text(index, text)))) => data(&dialect.text(index, text)),
             Ok(Some(Ok(Part::Finished(index, reason)))) => data(&dialect.finish(index, reason)),
             Ok(Some(Err(error))) => {

@@ -189,9 +189,10 @@ impl Chat {
             };
             match output {
                 Some(Output::Text(piece)) => {
-                    show(&piece)?;
-                    answer += &piece;
+                    show(&piece.text)?;
+                    answer += &piece.text;
                 }
+                Some(Output::Prompt(_)) => {}
                 Some(Output::Failed(message)) => bail!(message),
                 Some(Output::Finished(..)) | None => {
                     show("\n")?;
@@ -231,6 +232,11 @@ fn options(args: &Args) -> Options {
         stop_token_ids: Vec::new(),
         ignore_eos: false,
         structure: None,
+        tools: None,
+        continue_final: false,
+        logprobs: None,
+        echo: false,
+        tenant: 0,
     }
 }
 

@@ -46,18 +46,29 @@ impl Limits {
         if !batch.block_tables.iter().all(|&block| (block as usize) < self.kv.num_blocks) {
             return fault("a block table names a block outside of the cache");
         }
-        self.check_logprobs(batch)?;
+        self.check_extras(batch)?;
         self.check_sequences(batch)
     }
 
-    fn check_logprobs(&self, batch: &Batch) -> Result<(), EngineError> {
+    /// What is asked for beside sampled tokens.
+    fn check_extras(&self, batch: &Batch) -> Result<(), EngineError> {
         if ![0, batch.num_seqs()].contains(&batch.num_logprobs.len()) {
             return fault("its log-probabilities are not those of its sequences");
         }
-        match batch.num_logprobs.iter().flatten().find(|&&n| usize::from(n) > MAX_LOGPROBS) {
-            Some(n) => fault(format!("{n} log-probabilities, {MAX_LOGPROBS} are the most")),
-            None => Ok(()),
+        if let Some(n) = batch.num_logprobs.iter().flatten().find(|&&n| usize::from(n) > MAX_LOGPROBS) {
+            return fault(format!("{n} log-probabilities, {MAX_LOGPROBS} are the most"));
         }
+        self.check_copies(&batch.copies)?;
+        if let Some(s) = batch.scored.iter().find(|s| s.row as usize >= batch.num_tokens() || s.id as usize >= self.vocab_size) {
+            return fault(format!("row {} with token {} cannot be scored", s.row, s.id));
+        }
+        if !batch.scored.is_sorted_by(|a, b| a.row < b.row) || batch.scored.iter().any(|s| usize::from(s.num_logprobs) > MAX_LOGPROBS) {
+            return fault(format!("its scored rows are not in order, or ask for more than {MAX_LOGPROBS} log-probabilities"));
+        }
+        if !batch.pools.is_empty() && batch.pools.len() != batch.num_seqs() {
+            return fault("its pools are not those of its sequences");
+        }
+        Ok(())
     }
 
     /// Masks of a step of `num_seqs` sequences.
@@ -73,6 +84,16 @@ impl Limits {
             return fault("it names a mask that does not exist");
         }
         Ok(())
+    }
+
+    /// Copies run side by side: none reads or writes what another writes.
+    fn check_copies(&self, copies: &[(u32, u32)]) -> Result<(), EngineError> {
+        let mut written = HashSet::with_capacity(copies.len());
+        let exist = copies.iter().all(|&(from, to)| (from.max(to) as usize) < self.kv.num_blocks && written.insert(to));
+        if exist && !copies.iter().any(|(from, _)| written.contains(from)) {
+            return Ok(());
+        }
+        fault("it copies a block that does not exist, or over one that another copy reads or writes")
     }
 
     fn check_sequences(&self, batch: &Batch) -> Result<(), EngineError> {
@@ -104,6 +125,7 @@ fn fault(what: impl Into<String>) -> Result<(), EngineError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Pool, Pooling, Scored};
 
     /// Two sequences: three rows of a prompt, and one that continues slot 1 at position 4.
     fn batch() -> Batch {
@@ -118,6 +140,9 @@ mod tests {
             slots: vec![0, 1],
             sample: vec![false, true],
             num_logprobs: vec![None, Some(20)],
+            copies: vec![(1, 2)],
+            scored: vec![Scored { row: 0, id: 9, num_logprobs: 0 }, Scored { row: 2, id: 0, num_logprobs: 20 }],
+            pools: vec![None, Some(Pool { kind: Pooling::Mean, complete: true })],
             ..Batch::default()
         }
     }
@@ -128,7 +153,7 @@ mod tests {
         let limits = Limits { kv, vocab_size: 10, max_slots: 2, max_batch_tokens: 4, max_context: 6 };
         limits.check(&batch()).unwrap();
         type Spoil = fn(&mut Batch);
-        let cases: [(&str, Spoil); 14] = [
+        let cases: [(&str, Spoil); 23] = [
             ("length", |b| b.sample.truncate(1)),
             ("length", |b| b.cu_seqlens_q.clear()),
             ("do not fit", |b| b.max_blocks = 1),
@@ -143,6 +168,15 @@ mod tests {
             ("a position", |b| b.positions[3] = 5),
             ("not those of its sequences", |b| b.num_logprobs.truncate(1)),
             ("21 log-probabilities", |b| b.num_logprobs[1] = Some(21)),
+            ("copies a block", |b| b.copies = vec![(0, 3)]),
+            ("copies a block", |b| b.copies = vec![(2, 1), (1, 0)]),
+            ("copies a block", |b| b.copies = vec![(2, 1), (0, 1)]),
+            ("copies a block", |b| b.copies = vec![(1, 1)]),
+            ("row 4 with token 0", |b| b.scored[1].row = 4),
+            ("row 0 with token 10", |b| b.scored[0].id = 10),
+            ("not in order", |b| b.scored[1].row = 0),
+            ("more than 20 log", |b| b.scored[1].num_logprobs = 21),
+            ("pools", |b| b.pools.truncate(1)),
         ];
         for (what, spoil) in cases {
             let mut spoilt = batch();

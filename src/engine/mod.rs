@@ -35,6 +35,35 @@ pub struct SlotInit {
     pub generated: Vec<u32>,
 }
 
+/// A row whose distribution is wanted though nothing is drawn from it: how likely was the token that follows it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scored {
+    /// Of the batch.
+    pub row: u32,
+    /// The token that follows the row.
+    pub id: u32,
+    /// As in [`Batch::num_logprobs`].
+    pub num_logprobs: u8,
+}
+
+/// How a sequence's rows, after the final norm, become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The row at position 0.
+    First,
+    Last,
+    /// The mean of all rows, added in the order of their positions.
+    Mean,
+}
+
+/// A sequence's part in a vector. It begins with position 0, without a cached prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    pub kind: Pooling,
+    /// The sequence ends with this step: hand the vector out.
+    pub complete: bool,
+}
+
 /// One step's work as flat arrays. A sequence is a run of consecutive rows; decode is a run of one.
 #[derive(Clone, Debug, Default)]
 pub struct Batch {
@@ -50,8 +79,12 @@ pub struct Batch {
     pub init: Vec<SlotInit>, // slots to (re)initialise first
     /// [num_seqs] Some(n): the log-probabilities of the sampled id and of the n likeliest, n <= 20. Empty: nobody asks.
     pub num_logprobs: Vec<Option<u8>>,
-    pub sample_later: bool, // nothing is sampled before `Engine::sample`: its masks are not known yet
-    pub want_logits: bool,  // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
+    /// (from, to): whole blocks that are copied before the step's rows are written.
+    pub copies: Vec<(u32, u32)>,
+    pub scored: Vec<Scored>,      // [num_scored] in the order of their rows
+    pub pools: Vec<Option<Pool>>, // [num_seqs] or empty: nobody asks
+    pub sample_later: bool,       // nothing is sampled before `Engine::sample`: its masks are not known yet
+    pub want_logits: bool,        // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
 }
 
 /// What the sequences of a step may sample. They are made while the step's forward pass runs: see [`Batch::sample_later`].
@@ -104,6 +137,9 @@ pub struct StepOutput {
     /// [num_seqs] of the raw logits, where a sequence asked and got a token; None also where the raw row is no distribution, since a
     /// mask hid a +inf. Empty: nobody asked.
     pub logprobs: Vec<Option<Logprobs>>,
+    /// [num_scored] of the raw logits; None: the row is no distribution.
+    pub scored: Vec<Option<Logprobs>>,
+    pub pooled: Vec<Vec<f32>>, // [num_seqs][hidden] of those that are complete, else empty; empty: nobody asked
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

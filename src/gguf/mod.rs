@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 mod access;
+mod digest;
 mod map;
 mod parse;
 mod reader;

@@ -24,6 +24,7 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
     let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
     let template = chat_template(entry, &file, &tokenizer)?;
+    let digest = file.digest();
     let weights = Weights::load(file)?;
     let spec = weights.spec.clone();
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
@@ -43,7 +44,21 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
     let style = template.as_ref().map(|template| Style::of(template, &tokenizer));
     let grammars = Compiler::new(tokenizer.clone(), spec.vocab_size);
-    Ok(LoadedModel { id: entry.id.clone(), created, spec, context, tokenizer, grammars, template, style, handle, backend, max_running })
+    let fingerprint = format!("fp_{}_{digest}_{backend}", env!("CARGO_PKG_VERSION"));
+    Ok(LoadedModel {
+        id: entry.id.clone(),
+        created,
+        spec,
+        context,
+        tokenizer,
+        grammars,
+        template,
+        style,
+        handle,
+        backend,
+        fingerprint,
+        max_running,
+    })
 }
 
 fn open_engine(engine: &EngineConfig, weights: Weights, context: usize) -> anyhow::Result<Box<dyn engine::Engine>> {
@@ -105,11 +120,7 @@ mod tests {
         let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
         let model = load_model(&config, &config.models[0], &path).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
-        let (params, stop_ids) = (SamplingParams::greedy(), Vec::new());
-        let mut stream = model
-            .handle
-            .enqueue(NewSequence { prompt: vec![1, 2, 3], params, max_tokens: 4, stop_ids, cache_salt: 0, num_logprobs: None, grammar: None })
-            .unwrap();
+        let mut stream = model.handle.enqueue(NewSequence::new(vec![1, 2, 3], SamplingParams::greedy(), 4)).unwrap();
         let mut last = None;
         while let Some(event) = stream.blocking_next() {
             last = Some(event);

@@ -48,6 +48,8 @@ pub struct LoadedModel {
     pub handle: Handle,
     /// "cpu" or "cuda"
     pub backend: &'static str,
+    /// Names what answers depend on: this build, the model's contents and the backend.
+    pub fingerprint: String,
     /// Sequences that run at once.
     pub max_running: usize,
 }

@@ -1,6 +1,6 @@
 //! Fills the engine's flat [`Batch`]; its buffers are kept from step to step.
 
-use crate::engine::{Batch, Input};
+use crate::engine::{Batch, Input, Pool};
 
 /// One sequence's share of a step.
 #[derive(Clone, Copy, Debug)]
@@ -13,6 +13,7 @@ pub struct Rows<'a> {
     pub sample: bool,
     /// Log-probabilities that the sequence asks for.
     pub num_logprobs: Option<u8>,
+    pub pool: Option<Pool>,
 }
 
 /// Empties the batch and keeps its buffers.
@@ -28,6 +29,9 @@ pub fn clear(batch: &mut Batch) {
     batch.slots.clear();
     batch.sample.clear();
     batch.num_logprobs.clear();
+    batch.copies.clear();
+    batch.scored.clear();
+    batch.pools.clear();
     batch.init.clear();
 }
 
@@ -45,6 +49,7 @@ pub fn push(batch: &mut Batch, rows: Rows<'_>, inputs: impl Iterator<Item = Inpu
     batch.slots.push(rows.slot);
     batch.sample.push(rows.sample);
     batch.num_logprobs.push(rows.num_logprobs);
+    batch.pools.push(rows.pool);
     batch.max_blocks = batch.max_blocks.max(end.div_ceil(block_size));
 }
 
@@ -61,6 +66,7 @@ pub fn set_block_tables<'a>(batch: &mut Batch, tables: impl Iterator<Item = &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::Pooling;
 
     #[test]
     fn rows_are_laid_out_flat() {
@@ -68,9 +74,10 @@ mod tests {
         let (long, short) = ([5, 3, 9], [7]);
         for _ in 0..2 {
             clear(&mut batch);
-            let rows = Rows { slot: 4, start: 3, block_table: &long, sample: true, num_logprobs: Some(3) };
+            let rows = Rows { slot: 4, start: 3, block_table: &long, sample: true, num_logprobs: Some(3), pool: None };
             push(&mut batch, rows, [Input::Token(11), Input::Token(12)].into_iter(), 2);
-            let rows = Rows { slot: 1, start: 1, block_table: &short, sample: false, num_logprobs: None };
+            let pool = Some(Pool { kind: Pooling::Last, complete: true });
+            let rows = Rows { slot: 1, start: 1, block_table: &short, sample: false, num_logprobs: None, pool };
             push(&mut batch, rows, [Input::Sampled(1)].into_iter(), 2);
             set_block_tables(&mut batch, [&long[..], &short].into_iter());
         }
@@ -82,5 +89,6 @@ mod tests {
         assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0][..]));
         assert_eq!((batch.slots, batch.sample), (vec![4, 1], vec![true, false]));
         assert_eq!(batch.num_logprobs, [Some(3), None]);
+        assert_eq!(batch.pools, [None, Some(Pool { kind: Pooling::Last, complete: true })]);
     }
 }

@@ -62,6 +62,12 @@ impl BlockManager {
         Some(block)
     }
 
+    /// One more reference to a block that is held.
+    pub fn share(&mut self, block: u32) {
+        debug_assert!(self.references[block as usize] > 0, "block {block} is shared and held by nobody");
+        self.references[block as usize] += 1;
+    }
+
     /// Gives up one reference. A sequence releases its blocks from last to first, so that a prefix outlives what follows it.
     pub fn release(&mut self, block: u32) {
         let count = &mut self.references[block as usize];

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Sampled, SlotInit, StepId, StepOutput};
+use crate::engine::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Pool, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput};
 use crate::logits::{Logprobs, SamplingParams, mask_words};
 use crate::model::ModelSpec;
 
@@ -30,6 +30,8 @@ pub struct Control {
     pub num_steps: u64,
     pub num_rows: usize,
     pub max_rows: usize,
+    /// Blocks that were copied.
+    pub num_copies: usize,
     /// Rows of each sequence in the latest step.
     pub last_rows: Vec<u32>,
 }
@@ -38,6 +40,8 @@ struct Slot {
     init: SlotInit,
     /// (step, id) of the latest sample
     sampled: Option<(u64, u32)>,
+    /// Of a sequence that becomes a "vector".
+    pooled: Vec<f32>,
     /// Its logits were not finite: whatever a step in flight still does with it is surplus, and must not disturb the others.
     broken: bool,
 }
@@ -72,9 +76,31 @@ fn logprobs(sampled: Sampled, asked: Option<u8>) -> Option<Logprobs> {
     asked.map(|n| Logprobs { chosen: -(id as f32), top: (0..u32::from(n)).map(|i| (i, -(i as f32))).collect() })
 }
 
+/// What a prompt's tokens from the second on must be told of.
+pub fn scores(prompt: &[u32], n: u8) -> Vec<Logprobs> {
+    let score = |end: usize| Logprobs {
+        chosen: -((next_token(&prompt[..=end], &SamplingParams::greedy()) * 10) as f32),
+        top: (0..u32::from(n)).map(|i| (i, -(i as f32))).collect(),
+    };
+    (1..prompt.len()).map(score).collect()
+}
+
+/// A prompt's "vector": every token, in order.
+pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
+    let all: Vec<f32> = prompt.iter().map(|&id| id as f32).collect();
+    match kind {
+        Pooling::First => vec![all[0]],
+        Pooling::Last => vec![all[all.len() - 1]],
+        Pooling::Mean => all,
+    }
+}
+
 /// What a sequence must give when it runs alone: its tokens, and whether it met a stop id.
 pub fn solo_run(new: &NewSequence, capacity: usize) -> (Vec<u32>, bool) {
     let mut context = new.prompt.clone();
+    if new.max_tokens == 0 {
+        return (Vec::new(), false);
+    }
     loop {
         let token = next_token(&context, &new.params);
         if new.stop_ids.contains(&token) {
@@ -83,6 +109,26 @@ pub fn solo_run(new: &NewSequence, capacity: usize) -> (Vec<u32>, bool) {
         context.push(token);
         if context.len() - new.prompt.len() == new.max_tokens as usize || context.len() > capacity {
             return (context.split_off(new.prompt.len()), false);
+        }
+    }
+}
+
+impl Slot {
+    fn pool(&mut self, batch: &Batch, start: usize, end: usize, pool: Pool) {
+        let first = batch.positions[start] as usize;
+        if first == 0 {
+            self.pooled.clear();
+        }
+        assert!(pool.kind != Pooling::Mean || self.pooled.len() == first, "every row from the first on");
+        assert_eq!(pool.complete, first + end - start == self.init.prompt.len());
+        for row in start..end {
+            let Input::Token(id) = batch.inputs[row] else { panic!("a prompt's token is known") };
+            let wanted = match pool.kind {
+                Pooling::First => first + row == start,
+                Pooling::Last => pool.complete && row + 1 == end,
+                Pooling::Mean => true,
+            };
+            self.pooled.extend(wanted.then_some(id as f32));
         }
     }
 }
@@ -117,7 +163,10 @@ impl FakeEngine {
         let context_len = batch.context_lens[i] as usize;
         let table = &batch.block_tables[i * batch.max_blocks..(i + 1) * batch.max_blocks];
         let place = |position: usize| table[position / block_size] as usize * block_size + position % block_size;
-        let slot = &self.slots[&batch.slots[i]];
+        let slot = self.slots.get_mut(&batch.slots[i]).expect("a slot that was initialised");
+        if let Some(pool) = batch.pools[i] {
+            slot.pool(batch, start, end, pool);
+        }
         for row in start..end {
             let position = batch.positions[row] as usize;
             assert_eq!(position, context_len - (end - row), "positions are consecutive and end the context");
@@ -162,6 +211,32 @@ impl FakeEngine {
         slot.init.generated.push(id);
         slot.sampled = Some((step, id));
         Sampled::Token(id)
+    }
+
+    /// The scores of a batch whose rows are in the cache.
+    fn score(&self, batch: &Batch) -> Vec<Option<Logprobs>> {
+        let score = |scored: &Scored| {
+            let i = batch.cu_seqlens_q.partition_point(|&from| from <= scored.row) - 1;
+            let (table, block_size) = (&batch.block_tables[i * batch.max_blocks..], self.capacity.block_size);
+            let at = batch.positions[scored.row as usize] as usize;
+            let mut context: Vec<u32> =
+                (0..=at).map(|position| self.kv[table[position / block_size] as usize * block_size + position % block_size]).collect();
+            assert_eq!(self.slots[&batch.slots[i]].init.prompt[at + 1], scored.id, "the prompt's next token");
+            context.push(scored.id);
+            scores(&context, scored.num_logprobs).pop()
+        };
+        batch.scored.iter().map(score).collect()
+    }
+
+    /// Copies blocks; what is copied is held, and by another than what it is copied to.
+    fn copy(&mut self, batch: &Batch) {
+        let block_size = self.capacity.block_size;
+        for &(from, to) in &batch.copies {
+            assert!(batch.block_tables.contains(&to), "a copy that nobody has");
+            assert!(batch.copies.iter().all(|other| other.1 != from), "a copy of a copy");
+            self.kv.copy_within(from as usize * block_size..(from as usize + 1) * block_size, to as usize * block_size);
+        }
+        self.control.lock().unwrap().num_copies += batch.copies.len();
     }
 
     fn fault(&self, step: u64, in_collect: bool) -> Result<(), EngineError> {
@@ -211,8 +286,9 @@ impl Engine for FakeEngine {
         self.check_ownership(batch);
         for init in &batch.init {
             assert!((init.slot as usize) < self.max_slots);
-            self.slots.insert(init.slot, Slot { init: init.clone(), sampled: None, broken: false });
+            self.slots.insert(init.slot, Slot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
         }
+        self.copy(batch);
         assert!(self.unsampled.is_none(), "the step before was not sampled");
         (0..batch.num_seqs()).for_each(|i| self.write(batch, i, step));
         self.unsampled = Some((StepId(step), batch.clone()));
@@ -227,7 +303,11 @@ impl Engine for FakeEngine {
         assert_eq!((id, masks.of.len()), (step, batch.num_seqs()));
         let sampled: Vec<Sampled> = (0..batch.num_seqs()).map(|i| self.draw(&batch, i, step.0, masks)).collect();
         let logprobs = sampled.iter().zip(&batch.num_logprobs).map(|(sampled, asked)| logprobs(*sampled, *asked)).collect();
-        self.done.push_back((step, StepOutput { sampled, logprobs, ..StepOutput::default() }));
+        let complete = |i: usize| batch.pools[i].is_some_and(|pool| pool.complete);
+        let pooled = |i| if complete(i) { self.slots[&batch.slots[i]].pooled.clone() } else { Vec::new() };
+        let pooled = (0..batch.num_seqs()).map(pooled).collect();
+        let scored = self.score(&batch);
+        self.done.push_back((step, StepOutput { sampled, logprobs, scored, pooled, ..StepOutput::default() }));
         Ok(())
     }
 

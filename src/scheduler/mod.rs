@@ -13,6 +13,8 @@ mod masks;
 mod masks_tests;
 mod policy;
 mod prefix;
+#[cfg(test)]
+mod prompt_tests;
 #[allow(clippy::module_inception)]
 mod scheduler;
 mod sequence;
@@ -23,12 +25,13 @@ mod thread_tests;
 mod worker;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
 
 use crate::engine::Engine;
+pub use crate::engine::Pooling;
 use crate::logits::{Grammar, Logprobs, SamplingParams};
 use crate::metrics::ModelMetrics;
 pub use guard::{Fault, Guard};
@@ -53,7 +56,7 @@ pub struct SchedulerOptions {
 pub struct NewSequence {
     pub prompt: Vec<u32>,
     pub params: SamplingParams,
-    /// At least 1.
+    /// 0 only where the prompt is all that is asked about: with `score_prompt` or `pool`.
     pub max_tokens: u32,
     /// Sampling one of these ends the sequence; the id itself is not delivered as a token.
     pub stop_ids: Vec<u32>,
@@ -65,6 +68,43 @@ pub struct NewSequence {
     pub num_logprobs: Option<u8>,
     /// What the tokens must follow. Its end ids should be among `stop_ids`.
     pub grammar: Option<Arc<dyn Grammar>>,
+    /// Some(n): the log-probabilities of the prompt's tokens but the first, each with those of the n likeliest in its place.
+    pub score_prompt: Option<u8>,
+    /// The prompt becomes a vector; nothing is generated.
+    pub pool: Option<Pooling>,
+    /// Sequences of the same prompt that belong together: it is computed for one of them.
+    pub family: Option<Family>,
+}
+
+impl NewSequence {
+    /// A sequence that generates, and asks for nothing else.
+    pub fn new(prompt: Vec<u32>, params: SamplingParams, max_tokens: u32) -> Self {
+        Self {
+            prompt,
+            params,
+            max_tokens,
+            stop_ids: Vec::new(),
+            cache_salt: 0,
+            num_logprobs: None,
+            score_prompt: None,
+            pool: None,
+            family: None,
+            grammar: None,
+        }
+    }
+}
+
+/// Names the sequences that share a prompt. The first of them to be enqueued computes it; the others share its blocks and have a copy of
+/// the one that they write to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family(u64);
+
+impl Family {
+    /// A name that was never given before.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,6 +122,10 @@ pub enum Event {
         /// Where the sequence asked; boxed, since few do.
         logprobs: Option<Box<Logprobs>>,
     },
+    /// The prompt's next tokens, in their order from the second on, where the sequence asked; all of them before the first token.
+    Scored(Vec<Logprobs>),
+    /// The prompt's vector.
+    Pooled(Vec<f32>),
     /// The last event of a sequence that ended well.
     Finished {
         reason: FinishReason,
@@ -208,7 +252,7 @@ impl EventStream {
     /// A channel that closes without a last event: the engine thread went down with the sequence.
     fn note(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or_else(|| Event::Failed(STOPPED.to_owned()));
-        self.ended = !matches!(event, Event::Token { .. });
+        self.ended = matches!(event, Event::Finished { .. } | Event::Failed(_));
         event
     }
 }

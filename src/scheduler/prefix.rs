@@ -66,9 +66,9 @@ impl PrefixCache {
         equal.then_some((block, entry.id))
     }
 
-    /// Notes that `block` now holds `tokens` after `parent`. The content's id: that of another block if one holds the same already.
+    /// Notes that `block` now holds `tokens` after `parent`. The content's id: that of another block if one holds the same already, or
+    /// its own where a sequence that shares the block was here before.
     pub fn insert(&mut self, block: u32, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
-        debug_assert!(!self.is_cached(block), "block {block} is cached already");
         if let Some((_, id)) = self.find(salt, parent, tokens) {
             return id;
         }

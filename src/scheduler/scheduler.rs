@@ -22,6 +22,8 @@ pub(super) struct Row {
     /// Tokens in the cache once the step has run.
     pub end: usize,
     pub sample: bool,
+    /// Rows of the prompt that are scored.
+    pub num_scored: usize,
 }
 
 #[derive(Debug)]
@@ -99,9 +101,10 @@ impl Scheduler {
         sequence.id = self.next_id;
         self.next_id += 1;
         let (len, capacity) = (sequence.prompt.len(), self.blocks.num_tokens());
-        if len == 0 || sequence.max_tokens == 0 {
-            self.fail(sequence, "a sequence needs a prompt and at least one token to generate");
-        } else if len + 1 > capacity {
+        let asks_nothing = sequence.max_tokens == 0 && sequence.score_prompt.is_none() && sequence.pool.is_none();
+        if len == 0 || asks_nothing || sequence.pool.is_some() && sequence.max_tokens > 0 {
+            self.fail(sequence, "a sequence needs a prompt, and at least one token to generate or something to say of the prompt");
+        } else if len + usize::from(sequence.max_tokens > 0) > capacity {
             self.fail(sequence, &format!("the prompt has {len} tokens and the KV cache holds {capacity}"));
         } else {
             if let Some(masked) = &mut sequence.masked {
@@ -222,6 +225,10 @@ impl Scheduler {
             sequence.num_computed -= (bounds[1] - bounds[0]) as usize;
             sequence.num_pending -= usize::from(row.sample);
             sequence.needs_init |= self.batch.init.iter().any(|init| init.slot == sequence.slot);
+            // A block that was to be copied: the next step computes what is in it.
+            if self.batch.copies.iter().any(|(_, to)| sequence.block_table.last() == Some(to)) {
+                sequence.num_computed -= sequence.num_computed % self.blocks.block_size();
+            }
         }
         // What the step before sampled is not "the step before" of the next one any more: its ids must be known.
         while !self.in_flight.is_empty() {
@@ -243,13 +250,39 @@ impl Scheduler {
             let (got, want) = (self.output.sampled.len(), rows.len());
             return Err(EngineError::InvalidBatch(format!("a step of {want} sequences gave {got} results")));
         }
+        let due: usize = rows.iter().map(|row| row.num_scored).sum();
+        if self.output.scored.len() != due {
+            return Err(EngineError::InvalidBatch(format!("a step of {due} scored rows gave {} scores", self.output.scored.len())));
+        }
         let now = Instant::now();
+        let mut scored = std::mem::take(&mut self.output.scored).into_iter();
         for (index, row) in rows.iter().enumerate() {
             let logprobs = self.output.logprobs.get_mut(index).and_then(Option::take);
+            let scored: Vec<Option<Logprobs>> = scored.by_ref().take(row.num_scored).collect();
+            let pooled = self.output.pooled.get_mut(index).map(std::mem::take).unwrap_or_default();
+            self.commit_prompt(*row, scored, pooled);
             self.commit(*row, self.output.sampled[index], logprobs, now);
         }
         self.spare_rows.push(rows);
         Ok(())
+    }
+
+    /// What a step tells of one sequence's prompt: scores of its tokens, or its vector.
+    fn commit_prompt(&mut self, row: Row, scored: Vec<Option<Logprobs>>, pooled: Vec<f32>) {
+        let Ok(index) = self.running.binary_search_by_key(&row.id, |sequence| sequence.id) else { return };
+        let sequence = &mut self.running[index];
+        let num_scored = scored.len();
+        let Some(scored) = scored.into_iter().collect::<Option<Vec<_>>>().filter(|_| pooled.iter().all(|x| x.is_finite())) else {
+            let sequence = self.remove_running(index);
+            return self.fail(sequence, "the logits are not finite");
+        };
+        if num_scored > 0 {
+            sequence.num_scored += num_scored;
+            let _ = sequence.events.send(Event::Scored(scored));
+        }
+        if !pooled.is_empty() {
+            let _ = sequence.events.send(Event::Pooled(pooled));
+        }
     }
 
     /// What one sequence got from a step: full blocks go to the prefix cache, the token to the client.
@@ -262,6 +295,10 @@ impl Scheduler {
         }
         self.register_blocks(index, row.end);
         if !row.sample {
+            let sequence = &self.running[index];
+            if sequence.max_tokens == 0 && row.end == sequence.prompt.len() {
+                self.finish(index, FinishReason::Length, now);
+            }
             return;
         }
         let Sampled::Token(token) = sampled else {
@@ -295,7 +332,9 @@ impl Scheduler {
             return;
         }
         sequence.first_token = Some(now);
-        self.metrics.prompt_tokens_total.inc_by(sequence.prompt.len() as u64);
+        if !sequence.is_fork {
+            self.metrics.prompt_tokens_total.inc_by(sequence.prompt.len() as u64);
+        }
         self.metrics.time_to_first_token_seconds.observe((now - sequence.arrived).as_secs_f64());
         if let Some(admitted) = sequence.admitted {
             self.metrics.request_prefill_time_seconds.observe((now - admitted).as_secs_f64());

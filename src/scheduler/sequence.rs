@@ -8,8 +8,8 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
 use super::masks::Masked;
 use super::prefix::{ContentId, ROOT};
-use super::{EnqueueError, Event, NewSequence};
-use crate::engine::{Input, SlotInit};
+use super::{EnqueueError, Event, Family, NewSequence};
+use crate::engine::{Input, Pooling, Scored, SlotInit};
 use crate::logits::SamplingParams;
 
 /// What the handles and the engine thread share beside the command channel.
@@ -115,6 +115,13 @@ pub struct Sequence {
     pub salt: u64,
     pub num_logprobs: Option<u8>,
     pub masked: Option<Masked>,
+    pub score_prompt: Option<u8>,
+    /// Tokens of the prompt whose scores the client has, the first counted in, which has none.
+    pub num_scored: usize,
+    pub pool: Option<Pooling>,
+    pub family: Option<Family>,
+    /// Its prompt was computed for another of its family.
+    pub is_fork: bool,
     /// Sampled and collected, without the stop id.
     pub generated: Vec<u32>,
     pub events: UnboundedSender<Event>,
@@ -153,6 +160,11 @@ impl Sequence {
             salt: new.cache_salt,
             num_logprobs: new.num_logprobs,
             masked: new.grammar.map(Masked::new),
+            score_prompt: new.score_prompt,
+            num_scored: 1,
+            pool: new.pool,
+            family: new.family,
+            is_fork: false,
             generated: Vec::new(),
             events,
             ticket,
@@ -177,11 +189,32 @@ impl Sequence {
     }
 
     /// Rows that the next step may carry: what is known or pending, and not computed. 0 where the tokens that are pending
-    /// already exhaust `max_tokens` or a pool of `capacity` tokens.
+    /// already exhaust `max_tokens` or a pool of `capacity` tokens. A sequence that generates nothing has its prompt's.
     pub fn num_remaining(&self, capacity: usize) -> usize {
+        if self.max_tokens == 0 {
+            return self.prompt.len() - self.num_computed;
+        }
         let total = self.num_known() + self.num_pending;
         let exhausted = self.generated.len() + self.num_pending >= self.max_tokens || total > capacity;
         if exhausted { 0 } else { total - self.num_computed }
+    }
+
+    /// What its relatives share: all of the prompt but the last token, from whose logits each draws for itself.
+    pub fn num_shared(&self) -> usize {
+        self.prompt.len() - 1
+    }
+
+    /// Must every row of the prompt run, whatever a cache holds?
+    pub fn needs_whole_prompt(&self) -> bool {
+        self.pool.is_some() || self.score_prompt.is_some() && self.num_scored < self.prompt.len()
+    }
+
+    /// The rows from position `start` to `end` that the client has no scores of, where it asks; the batch's row `first` is at `start`.
+    pub fn rows_to_score(&self, start: usize, end: usize, first: usize) -> impl Iterator<Item = Scored> {
+        let due = start.max(self.num_scored - 1)..end.min(self.prompt.len() - 1);
+        let due = if self.score_prompt.is_some() { due } else { 0..0 };
+        let num_logprobs = self.score_prompt.unwrap_or(0);
+        due.map(move |at| Scored { row: (first + at - start) as u32, id: self.prompt[at + 1], num_logprobs })
     }
 
     /// Where the row at `position` gets its token from.

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use super::fake::{Control, FakeEngine, NAN_SEED, VOCAB, solo_run};
+use super::fake::{Control, FakeEngine, NAN_SEED, VOCAB, scores, solo_run, vector};
 use super::scheduler::Scheduler;
 use super::sequence::{Sequence, Shared, Ticket};
 use super::*;
@@ -28,17 +28,19 @@ pub fn params(seed: u64) -> SamplingParams {
 }
 
 pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
-    NewSequence { prompt, params: params(1), max_tokens, stop_ids: vec![], cache_salt: 0, num_logprobs: None, grammar: None }
+    NewSequence::new(prompt, params(1), max_tokens)
 }
 
-fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
+pub(super) fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
     SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, prefix_cache: true }
 }
 
 #[derive(Default, Debug)]
-struct Seen {
-    tokens: Vec<u32>,
-    last: Option<Event>,
+pub(super) struct Seen {
+    pub tokens: Vec<u32>,
+    pub scores: Vec<Logprobs>,
+    pub vector: Vec<f32>,
+    pub last: Option<Event>,
 }
 
 impl Seen {
@@ -48,10 +50,10 @@ impl Seen {
     }
 }
 
-struct Client {
-    new: NewSequence,
-    events: Option<UnboundedReceiver<Event>>,
-    seen: Seen,
+pub(super) struct Client {
+    pub new: NewSequence,
+    pub events: Option<UnboundedReceiver<Event>>,
+    pub seen: Seen,
 }
 
 impl Client {
@@ -64,29 +66,34 @@ impl Client {
                     assert_eq!(logprobs.map(|l| (l.chosen, l.top.len())), due, "of this token, and as many as asked");
                     self.seen.tokens.push(id);
                 }
+                Event::Scored(scores) => {
+                    assert!(self.seen.tokens.is_empty(), "scores before tokens");
+                    self.seen.scores.extend(scores);
+                }
+                Event::Pooled(vector) => self.seen.vector = vector,
                 last => self.seen.last = Some(last),
             }
         }
     }
 }
 
-struct Rig {
-    scheduler: Scheduler,
-    shared: Arc<Shared>,
-    control: Arc<Mutex<Control>>,
-    clients: Vec<Client>,
+pub(super) struct Rig {
+    pub scheduler: Scheduler,
+    pub shared: Arc<Shared>,
+    pub control: Arc<Mutex<Control>>,
+    pub clients: Vec<Client>,
 }
 
 impl Rig {
     /// A pool of `num_blocks` blocks of 4 tokens.
-    fn new(num_blocks: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
+    pub fn new(num_blocks: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
         let (engine, control) = FakeEngine::new(KvCapacity { num_blocks, block_size: 4 }, options.max_running, max_in_flight);
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", std::thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = Arc::new(Shared::new(options.max_waiting));
         Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), shared, control, clients: vec![] }
     }
 
-    fn enqueue(&mut self, new: NewSequence) -> usize {
+    pub fn enqueue(&mut self, new: NewSequence) -> usize {
         let (sender, events) = mpsc::unbounded_channel();
         let ticket = Ticket::take(&self.shared).unwrap();
         self.scheduler.push(Sequence::new(new.clone(), sender, ticket));
@@ -94,7 +101,7 @@ impl Rig {
         self.clients.len() - 1
     }
 
-    fn step(&mut self) -> Result<(), EngineError> {
+    pub fn step(&mut self) -> Result<(), EngineError> {
         self.scheduler.reap_cancelled();
         let result = self.scheduler.step();
         self.scheduler.check();
@@ -102,7 +109,7 @@ impl Rig {
         result
     }
 
-    fn finish(&mut self) {
+    pub fn finish(&mut self) {
         let mut steps = 0;
         while self.scheduler.has_work() {
             self.step().unwrap();
@@ -112,7 +119,7 @@ impl Rig {
         self.check_baseline();
     }
 
-    fn check_baseline(&self) {
+    pub fn check_baseline(&self) {
         assert_eq!(self.scheduler.blocks.usage(), 0.0, "blocks leaked");
         assert_eq!(self.shared.num_active(), 0);
         let metrics = &self.scheduler.metrics;
@@ -128,10 +135,12 @@ impl Rig {
     }
 
     /// The client saw exactly what its sequence gives alone.
-    fn assert_solo(&self, client: usize) {
+    pub fn assert_solo(&self, client: usize) {
         let Client { new, seen, .. } = &self.clients[client];
         let (tokens, stopped) = solo_run(new, self.scheduler.blocks.num_tokens());
         assert_eq!(seen.tokens, tokens, "client {client}");
+        assert_eq!(seen.scores, new.score_prompt.map_or(Vec::new(), |n| scores(&new.prompt, n)), "client {client}");
+        assert_eq!(seen.vector, new.pool.map_or(Vec::new(), |kind| vector(&new.prompt, kind)), "client {client}");
         let Some(Event::Finished { reason, prompt_tokens, generated_tokens, .. }) = &seen.last else { panic!("{seen:?}") };
         assert_eq!(*reason, if stopped { FinishReason::Stop } else { FinishReason::Length });
         assert_eq!((*prompt_tokens as usize, *generated_tokens as usize), (new.prompt.len(), tokens.len()));
@@ -150,8 +159,8 @@ impl Random {
     }
 }
 
-/// One random trace; (preemptions, prefix hits, cancels, stops).
-fn random_trace(seed: u64) -> [u64; 4] {
+/// One random trace; (preemptions, prefix hits, cancels, stops, copied blocks).
+fn random_trace(seed: u64) -> [u64; 5] {
     let mut random = Random(seed, 0);
     let max_running = 1 + random.below(12) as usize;
     let options = SchedulerOptions {
@@ -166,7 +175,7 @@ fn random_trace(seed: u64) -> [u64; 4] {
     let total = 64 + random.below(137);
     let (mut queued, mut cancels) = (0, 0);
     while queued < total || rig.scheduler.has_work() {
-        for _ in 0..random.below(4).min(total - queued) {
+        for _ in 0..random.below(4).min(total.saturating_sub(queued)) {
             let mut prompt = bases[random.below(3) as usize][..random.below(30) as usize].to_vec();
             prompt.extend((0..1 + random.below(12)).map(|_| random.below(VOCAB)));
             let mut new = sequence(prompt, 1 + random.below(40));
@@ -175,8 +184,20 @@ fn random_trace(seed: u64) -> [u64; 4] {
             new.stop_ids = (0..random.below(3)).collect();
             new.cache_salt = u64::from(random.below(5) / 4);
             new.num_logprobs = (random.below(4) == 0).then(|| random.below(21) as u8);
-            rig.enqueue(new);
-            queued += 1;
+            match random.below(8) {
+                0 => (new.max_tokens, new.pool) = (0, Some([Pooling::First, Pooling::Last, Pooling::Mean][random.below(3) as usize])),
+                1 => (new.max_tokens, new.score_prompt) = (random.below(2) * new.max_tokens, Some(random.below(6) as u8)),
+                _ => {}
+            }
+            // Families, of which some ask for their prompt's scores, and some are cancelled one by one.
+            let num_relatives = if new.pool.is_none() && random.below(5) == 0 { random.below(6) } else { 0 };
+            new.family = (num_relatives > 0).then(Family::unique);
+            rig.enqueue(new.clone());
+            for _ in 0..num_relatives {
+                let relative = NewSequence { score_prompt: None, max_tokens: new.max_tokens.max(1), ..new.clone() };
+                rig.enqueue(NewSequence { params: params(u64::from(random.below(3))), ..relative });
+            }
+            queued += 1 + num_relatives;
         }
         if random.below(6) == 0 {
             let victim = random.below(queued.max(1)) as usize;
@@ -206,17 +227,17 @@ fn random_trace(seed: u64) -> [u64; 4] {
     let aborted = metrics.request_success_total.with_label_values(&["abort"]).get();
     // A cancel may come too late: its sequence had ended in the step before, unread.
     assert!(aborted <= cancels);
-    [metrics.num_preemptions_total.get(), metrics.prefix_cache_hits_total.get(), aborted, stops]
+    [metrics.num_preemptions_total.get(), metrics.prefix_cache_hits_total.get(), aborted, stops, control.num_copies as u64]
 }
 
 #[test]
 fn every_sequence_of_a_random_trace_equals_its_solo_run() {
-    let mut totals = [[0u64; 4]; 2];
+    let mut totals = [[0u64; 5]; 2];
     for seed in 0..120 {
         let counts = random_trace(seed);
         totals[(seed % 2) as usize].iter_mut().zip(counts).for_each(|(total, count)| *total += count);
     }
-    println!("preemptions, prefix hits, cancels, stops: {totals:?} with one and two steps in flight");
+    println!("preemptions, prefix hits, cancels, stops, copies: {totals:?} with one and two steps in flight");
     assert!(totals.iter().flatten().all(|&n| n > 100), "the traces exercise everything: {totals:?}");
 }
 

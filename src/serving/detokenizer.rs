@@ -60,6 +60,11 @@ impl Detokenizer {
         Self { partial: Vec::new(), held: String::new(), stops }
     }
 
+    /// Characters that were decoded and are not shown yet.
+    pub fn num_held(&self) -> usize {
+        self.held.chars().count()
+    }
+
     /// A token's bytes. After `Stopped` nothing may be pushed.
     pub fn push(&mut self, bytes: &[u8]) -> Piece {
         self.partial.extend_from_slice(bytes);

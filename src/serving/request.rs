@@ -5,11 +5,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 pub use crate::logits::SamplingParams;
-use crate::answer::Structure;
+use crate::answer::{Parser, Rules, Structure, Tools, prepare};
 use crate::grammar::{GrammarError, Source};
+use crate::logits::Grammar;
 use crate::registry::LoadedModel;
 use crate::scheduler::NewSequence;
-use crate::template::{ChatTemplate, RenderInput, TemplateError};
+use crate::template::{RenderInput, TemplateError};
 use crate::tokenizer::Tokenizer;
 
 /// How many tokens may be generated.
@@ -32,6 +33,19 @@ pub enum Prompt {
     Text(String),
     /// Token ids as they are: no BOS is added.
     Ids(Vec<u32>),
+    /// What stands between the two is asked for.
+    Infill { prefix: String, suffix: String },
+}
+
+impl Prompt {
+    /// The prompt as a client sees it before the answer; `ids` are what it became.
+    fn echo(&self, tokenizer: &Tokenizer, ids: &[u32]) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Infill { prefix, .. } => prefix.clone(),
+            Self::Ids(_) | Self::Chat(_) => tokenizer.decode(ids, true),
+        }
+    }
 }
 
 /// How to generate, before it is known whether the model can.
@@ -46,6 +60,16 @@ pub struct Options {
     pub ignore_eos: bool,
     /// What the answer must look like; not with `ignore_eos` or a least number of tokens.
     pub structure: Option<Structure>,
+    /// What may be called; in a chat only.
+    pub tools: Option<Tools>,
+    /// Go on with the last message of a chat, which is the assistant's, rather than answer it.
+    pub continue_final: bool,
+    /// Some(n): each token's log-probability, and those of the n likeliest in its place.
+    pub logprobs: Option<u8>,
+    /// Show the prompt; with `logprobs` its tokens', too.
+    pub echo: bool,
+    /// Prompts that begin alike share work only where this is the same.
+    pub tenant: u64,
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -62,6 +86,8 @@ pub enum RequestError {
     Template(String),
     #[error("`{field}`: {error}")]
     Grammar { field: &'static str, error: GrammarError },
+    #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
+    NoInfill(String),
 }
 
 impl From<TemplateError> for RequestError {
@@ -71,10 +97,15 @@ impl From<TemplateError> for RequestError {
 }
 
 /// A sequence that its model can run.
+#[derive(Clone)]
 pub struct ValidRequest {
     pub model: Arc<LoadedModel>,
     pub(super) sequence: NewSequence,
     pub(super) stop: Vec<String>,
+    /// The prompt as text, where it is to be shown; else empty.
+    pub(super) echo: String,
+    /// Tells reasoning and calls from text; None: there is nothing but text.
+    pub(super) parser: Option<Parser>,
 }
 
 impl ValidRequest {
@@ -85,33 +116,49 @@ impl ValidRequest {
         let end_ids = if options.ignore_eos { &[] } else { tokenizer.end_ids() };
         check_ids("stop_token_ids", options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids("logit_bias", options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
+        let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
+        let shown = options.echo.then(|| prompt.clone());
+        // Of a chat: does the prompt end within reasoning?
+        let mut chat = None;
         let prompt = match prompt {
             Prompt::Chat(input) => {
-                let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
-                render(template, tokenizer, input)?
+                let text = rendered(&model, input, options)?;
+                chat = Some(opens_reasoning(&model, &text));
+                tokenizer.encode_rendered(&text)
             }
             Prompt::Text(text) => tokenizer.encode_prompt(&text),
             Prompt::Ids(ids) => ids,
+            Prompt::Infill { prefix, suffix } => {
+                let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
+                stop_ids.extend(infill.ids().filter(|_| !options.ignore_eos));
+                tokenizer.encode_infill(infill, &prefix, &suffix)
+            }
         };
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
+        let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
-        let grammar = options.structure.as_ref().map(|structure| {
-            let source = structure.format.add_to(Source::new("start: @answer"));
-            source.and_then(|source| model.grammars.compile(&source)).map_err(|error| RequestError::Grammar { field: structure.field, error })
-        });
-        let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
+        let grammar = grammar(&model, options, chat)?;
+        let parser = chat.and_then(|opened| parser(&model, options, opened));
         stop_ids.sort_unstable();
         stop_ids.dedup();
         let mut params = options.sampling.clone();
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
-        let sequence = NewSequence { prompt, params, max_tokens, stop_ids, cache_salt: 0, num_logprobs: None, grammar: grammar.transpose()? };
-        Ok(Self { model, sequence, stop: options.stop.clone() })
+        let sequence = NewSequence {
+            stop_ids,
+            cache_salt: options.tenant,
+            num_logprobs: options.logprobs,
+            grammar,
+            score_prompt: options.logprobs.filter(|_| options.echo),
+            ..NewSequence::new(prompt, params, max_tokens)
+        };
+        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser })
     }
 
-    pub fn prompt(&self) -> &[u32] {
-        &self.sequence.prompt
+    /// The prompt as text, where the request wants to see it; else empty.
+    pub fn echo(&self) -> &str {
+        &self.echo
     }
 }
 
@@ -122,19 +169,68 @@ fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size
     }
 }
 
-/// Messages → ids. Whatever a client wrote is shielded: only the template itself can write control tokens.
-fn render(template: &ChatTemplate, tokenizer: &Tokenizer, mut input: RenderInput) -> Result<Vec<u32>, RequestError> {
+/// What the answer must follow; `chat`: of a chat, does it begin within reasoning?
+fn grammar(model: &LoadedModel, options: &Options, chat: Option<bool>) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
+    let (structure, grammars) = (options.structure.as_ref(), &model.grammars);
+    let found = match (chat, &model.style, structure) {
+        (Some(opened), Some(style), _) => {
+            Rules { style, tokenizer: &model.tokenizer, grammars, tools: options.tools.as_ref(), structure, opened }.grammar()
+        }
+        (_, _, Some(structure)) => {
+            let source = structure.format.add_to(Source::new("start: @answer"));
+            source.and_then(|source| grammars.compile(&source)).map(Some).map_err(|error| (structure.field, error))
+        }
+        _ => Ok(None),
+    };
+    found.map_err(|(field, error)| RequestError::Grammar { field, error })
+}
+
+fn parser(model: &LoadedModel, options: &Options, opened: bool) -> Option<Parser> {
+    let style = model.style.as_ref()?;
+    let syntax = options.tools.as_ref().map(|_| style.syntax);
+    (syntax.is_some() || style.thinking.is_some()).then(|| Parser::new(syntax, style.thinking, opened))
+}
+
+/// Does a prompt end within reasoning?
+fn opens_reasoning(model: &LoadedModel, prompt: &str) -> bool {
+    let thinking = model.style.as_ref().and_then(|style| style.thinking);
+    thinking.is_some_and(|thinking| prompt.trim_end().ends_with(thinking.open.trim_end()))
+}
+
+/// Stands behind the text that is to be continued: no text has it, since it is none.
+const HERE: &str = "\u{fdd3}\u{fdd4}";
+
+/// Messages → the prompt as text, with marks in it. Whatever a client wrote is shielded: only the template itself can write control tokens.
+fn rendered(model: &LoadedModel, mut input: RenderInput, options: &Options) -> Result<String, RequestError> {
+    let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
+    let tokenizer = &model.tokenizer;
     if let Some(messages) = input.messages.as_array_mut() {
-        for message in messages {
+        for message in messages.iter_mut() {
             for (name, value) in message.as_object_mut().into_iter().flatten() {
                 if name != "role" {
                     shield(tokenizer, value);
                 }
             }
         }
+        if let Some(last) = messages.last_mut().filter(|_| options.continue_final) {
+            last["content"] = format!("{}{HERE}", last["content"].as_str().unwrap_or_default()).into();
+        }
     }
     input.kwargs.values_mut().for_each(|value| shield(tokenizer, value));
-    Ok(tokenizer.encode_rendered(&template.render(&input)?))
+    if let Some(style) = &model.style {
+        let definitions = options.tools.as_ref().map(|tools| {
+            let mut definitions = tools.definitions();
+            shield(tokenizer, &mut definitions);
+            (tools, definitions)
+        });
+        prepare(style, definitions, &mut input);
+    }
+    let mut text = template.render(&input)?;
+    if options.continue_final {
+        let at = text.rfind(HERE).ok_or_else(|| RequestError::Template("the chat template does not show the last message".into()))?;
+        text.truncate(at);
+    }
+    Ok(text)
 }
 
 fn shield(tokenizer: &Tokenizer, value: &mut Value) {

@@ -6,6 +6,7 @@ use crate::gguf::GgufFile;
 
 mod bpe;
 mod chars;
+mod infill;
 mod merge;
 mod pieces;
 mod pretokenize;
@@ -16,6 +17,7 @@ mod spm;
 mod tests;
 mod vocab;
 
+pub use infill::Infill;
 use merge::UNKNOWN;
 use pieces::Pieces;
 use special::Special;
@@ -63,6 +65,7 @@ pub struct Tokenizer {
     starts_with_bos: bool,
     add_eos: bool,
     end_ids: Vec<u32>,
+    infill: Option<Infill>,
 }
 
 impl Tokenizer {
@@ -96,6 +99,7 @@ impl Tokenizer {
             starts_with_bos: data.starts_with_bos,
             add_eos: data.add_eos,
             end_ids: end_ids(data),
+            infill: Infill::find(data),
         })
     }
 

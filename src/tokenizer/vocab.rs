@@ -38,6 +38,8 @@ pub(super) struct VocabData<'a> {
     pub(super) unknown: Option<u32>,
     /// EOT, EOM and the like
     pub(super) other_ends: Vec<u32>,
+    /// Prefix, suffix and middle of a text to fill in.
+    pub(super) infill: [Option<u32>; 3],
     pub(super) add_bos: bool,
     /// As `add_bos`; where the file is silent, what its kind of tokenizer does.
     pub(super) starts_with_bos: bool,
@@ -74,6 +76,10 @@ impl<'a> VocabData<'a> {
         for name in ["eot", "eom"] {
             other_ends.extend(id(name)?);
         }
+        let mut infill = [None; 3];
+        for (place, names) in infill.iter_mut().zip([["fim_pre", "prefix"], ["fim_suf", "suffix"], ["fim_mid", "middle"]]) {
+            *place = id(names[0])?.or(id(names[1])?);
+        }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
         let pre = reader.text("tokenizer.ggml.pre")?.unwrap_or("default");
         Ok(Self {
@@ -87,6 +93,7 @@ impl<'a> VocabData<'a> {
             eos: id("eos")?,
             unknown: id("unknown")?,
             other_ends,
+            infill,
             add_bos: flag("add_bos_token", model == Model::Spm)?,
             starts_with_bos: flag("add_bos_token", model == Model::Spm || is_llama3(pre))?,
             add_eos: flag("add_eos_token", false)?,

@@ -165,15 +165,7 @@ fn run(
     };
     let metrics = ModelMetrics::for_model(name);
     let handle = Handle::spawn(Box::new(recorder), scheduling, metrics.clone());
-    let sequence = |prompt: &Vec<u32>| NewSequence {
-        prompt: prompt.clone(),
-        params: SamplingParams::greedy(),
-        max_tokens: tokens,
-        stop_ids: Vec::new(),
-        cache_salt: 0,
-        num_logprobs: None,
-        grammar: None,
-    };
+    let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens);
     let streams: Vec<_> = prompts.iter().map(|p| handle.enqueue(sequence(p)).unwrap()).collect();
     (streams.into_iter().map(drain).collect(), metrics)
 }

@@ -38,15 +38,7 @@ fn spawn(engine: Box<dyn Engine>) -> Handle {
 fn texts(handle: &Handle, prompts: &[Vec<u32>]) -> Vec<Result<Vec<u32>, String>> {
     // the broken id may be read, but must not be sampled
     let params = SamplingParams { logit_bias: vec![(BROKEN, -100.0)], ..SamplingParams::greedy() };
-    let sequence = |prompt: &Vec<u32>| NewSequence {
-        prompt: prompt.clone(),
-        params: params.clone(),
-        max_tokens: 40,
-        stop_ids: Vec::new(),
-        cache_salt: 0,
-        num_logprobs: None,
-        grammar: None,
-    };
+    let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), params.clone(), 40);
     let streams: Vec<_> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
     let text = |mut stream: penstock::scheduler::EventStream| {
         let mut text = Vec::new();
@@ -114,9 +106,7 @@ fn long_lists_are_taken(open: Factory, dir: &Path) {
         ..SamplingParams::greedy()
     };
     let (prompt, stop_ids) = ((first..first + 500).collect(), params.suppressed.clone());
-    let mut stream = handle
-        .enqueue(NewSequence { prompt, params: params.clone(), max_tokens: 40, stop_ids, cache_salt: 0, num_logprobs: None, grammar: None })
-        .unwrap();
+    let mut stream = handle.enqueue(NewSequence { stop_ids, ..NewSequence::new(prompt, params.clone(), 40) }).unwrap();
     let mut text = Vec::new();
     loop {
         match stream.blocking_next() {

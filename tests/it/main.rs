@@ -4,6 +4,7 @@ mod engine;
 mod faults;
 mod header;
 mod nvcc;
+mod prompts;
 mod sampling;
 mod source;
 mod tidy;

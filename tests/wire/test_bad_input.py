@@ -74,8 +74,10 @@ def test_best_of(server):
 
 
 def test_logprobs_out_of_range(server):
-    refused(server, CHAT, {"logprobs": True, "top_logprobs": 21}, None)
-    refused(server, CHAT, {"logprobs": True, "top_logprobs": 10**6}, None)
+    refused(server, CHAT, {"logprobs": True, "top_logprobs": 21}, "top_logprobs")
+    refused(server, CHAT, {"logprobs": True, "top_logprobs": 10**6}, "top_logprobs")
+    refused(server, CHAT, {"logprobs": True, "top_logprobs": -1}, "top_logprobs")
+    refused(server, CHAT, {"logprobs": 3}, "logprobs")
     refused(server, CHAT, {"top_logprobs": 3}, "top_logprobs")
     refused(server, COMPLETIONS, {"logprobs": 6}, "logprobs")
     refused(server, COMPLETIONS, {"logprobs": -1}, "logprobs")
@@ -136,10 +138,10 @@ SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "s
         (CHAT, {"tools": [TOOL], "tool_choice": "required"}, "tools"),
         (CHAT, {"response_format": SCHEMA}, "response_format"),
         (CHAT, {"response_format": {"type": "json_object"}}, "response_format"),
-        (CHAT, {"logprobs": True, "top_logprobs": 3}, "logprobs"),
-        (COMPLETIONS, {"logprobs": 3}, "logprobs"),
-        (COMPLETIONS, {"suffix": "the end"}, "suffix"),
-        (COMPLETIONS, {"best_of": 3}, "best_of"),
+        (CHAT, {"best_of": 3}, "best_of"),
+        (CHAT, {"suffix": "the end"}, "suffix"),
+        (COMPLETIONS, {"top_logprobs": 3}, "top_logprobs"),
+        (COMPLETIONS, {"suffix": "the end"}, "suffix"),  # its vocabulary has no tokens for it
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

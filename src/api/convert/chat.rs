@@ -7,6 +7,7 @@ use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
 use super::{generation, refuse};
 use crate::config::Limits;
+use crate::logits::MAX_LOGPROBS;
 use crate::serving::{Budget, Options, Prompt};
 use crate::template::RenderInput;
 
@@ -20,6 +21,7 @@ const RESERVED: [&str; 5] = ["messages", "tools", "add_generation_prompt", "bos_
 pub struct Chat {
     pub model: String,
     pub prompt: Prompt,
+    pub num_choices: usize,
     pub options: Options,
     pub stream: Option<StreamOptions>,
 }
@@ -36,8 +38,20 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
         add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
         kwargs: kwargs(&fields)?,
     };
-    let options = generation::options(&fields, limits, budget)?;
-    Ok(Chat { model, prompt: Prompt::Chat(input), options, stream: generation::stream(&fields)? })
+    let mut options = generation::options(&fields, limits, budget)?;
+    options.logprobs = logprobs(&fields)?;
+    let num_choices = generation::num_choices(&fields)?;
+    Ok(Chat { model, prompt: Prompt::Chat(input), num_choices, options, stream: generation::stream(&fields)? })
+}
+
+/// `logprobs` and `top_logprobs`
+fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
+    let wanted = fields.bool("logprobs")?.unwrap_or(false);
+    let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
+    if top.is_some() && !wanted {
+        return Err(fields.invalid("top_logprobs", "is only allowed with `logprobs`"));
+    }
+    Ok(wanted.then_some(top.unwrap_or(0) as u8))
 }
 
 fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {

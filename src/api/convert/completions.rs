@@ -9,13 +9,19 @@ use super::{generation, refuse};
 use crate::config::Limits;
 use crate::serving::{Budget, Options, Prompt};
 
+/// Of the likeliest tokens, as OpenAI's legacy API has it.
+const MAX_LOGPROBS: i64 = 5;
+
 /// A completion request whose fields are all right by themselves.
 #[derive(Debug)]
 pub struct Completions {
     pub model: String,
-    /// At least one; each is a choice.
+    /// At least one; each has choices of its own.
     pub prompts: Vec<Prompt>,
-    pub echo: bool,
+    /// Choices of a prompt.
+    pub num_choices: usize,
+    /// Texts that are generated for a prompt, of which the likeliest are its choices.
+    pub best_of: usize,
     pub options: Options,
     pub stream: Option<StreamOptions>,
 }
@@ -29,10 +35,32 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     if budget == Budget::Explicit(0) && !echo {
         return Err(fields.invalid("max_tokens", "may be 0 only with `echo`"));
     }
-    let options = generation::options(&fields, limits, budget)?;
+    let mut options = generation::options(&fields, limits, budget)?;
+    options.echo = echo;
+    options.logprobs = fields.integer("logprobs", 0..=MAX_LOGPROBS)?.map(|n| n as u8);
+    let stream = generation::stream(&fields)?;
+    let (num_choices, best_of) = candidates(&fields, stream.is_some())?;
     // More than the queue holds could never be taken.
     let prompts = prompts(&fields, limits.max_prompts.min(limits.max_queue))?;
-    Ok(Completions { model, prompts, echo, options, stream: generation::stream(&fields)? })
+    if prompts.len() * best_of > limits.max_queue {
+        let (all, most) = (prompts.len() * best_of, limits.max_queue);
+        let field = if best_of > num_choices { "best_of" } else { "n" };
+        return Err(fields.invalid(field, format_args!("makes {all} texts of {} prompts, and {most} are allowed", prompts.len())));
+    }
+    Ok(Completions { model, prompts, num_choices, best_of, options, stream })
+}
+
+/// `n` and `best_of`
+fn candidates(fields: &Fields, streams: bool) -> Result<(usize, usize), ApiError> {
+    let n = generation::num_choices(fields)?;
+    let best_of = fields.integer("best_of", 1..=generation::MAX_CHOICES)?.map_or(n, |best_of| best_of as usize);
+    if best_of < n {
+        return Err(fields.invalid("best_of", format_args!("is {best_of}, fewer than the {n} choices of `n`")));
+    }
+    if best_of > n && streams {
+        return Err(fields.invalid("best_of", "must not be more than `n` with `stream`: the best are known at the end"));
+    }
+    Ok((n, best_of))
 }
 
 fn prompts(fields: &Fields, most: usize) -> Result<Vec<Prompt>, ApiError> {
@@ -49,15 +77,30 @@ fn prompts(fields: &Fields, most: usize) -> Result<Vec<Prompt>, ApiError> {
         }
         other => return Err(wrong_type(&fields.path("prompt"), "a string, a list of strings or token ids", other)),
     };
+    let prompts = match fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) {
+        Some(suffix) => prompts.into_iter().map(|prompt| infill(fields, prompt, suffix)).collect::<Result<_, _>>()?,
+        None => prompts,
+    };
     let is_empty = |prompt: &Prompt| match prompt {
         Prompt::Text(text) => text.is_empty(),
         Prompt::Ids(ids) => ids.is_empty(),
-        Prompt::Chat(_) => false,
+        Prompt::Chat(_) | Prompt::Infill { .. } => false,
     };
     if prompts.is_empty() || prompts.iter().any(is_empty) {
         return Err(fields.invalid("prompt", "must not be empty"));
     }
     Ok(prompts)
+}
+
+/// A text that goes on in `suffix`.
+fn infill(fields: &Fields, prompt: Prompt, suffix: &str) -> Result<Prompt, ApiError> {
+    let Prompt::Text(prefix) = prompt else {
+        return Err(fields.invalid("suffix", "is only allowed where `prompt` is text"));
+    };
+    if fields.bool("echo")?.unwrap_or(false) {
+        return Err(fields.invalid("echo", "is not allowed with `suffix`: the prompt stands on both sides of the answer"));
+    }
+    Ok(Prompt::Infill { prefix, suffix: suffix.to_owned() })
 }
 
 fn prompt(fields: &Fields, value: &Value) -> Result<Prompt, ApiError> {

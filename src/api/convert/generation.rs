@@ -1,5 +1,7 @@
 //! The fields that chat and text completions share.
 
+use sha2::{Digest, Sha256};
+
 use super::super::error::ApiError;
 use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
@@ -11,6 +13,8 @@ use crate::serving::{Budget, Options, SamplingParams, Structure};
 const MAX_STOP_BYTES: usize = 1024;
 const MAX_STOP_IDS: usize = 1024;
 const MAX_BIAS: usize = 4096;
+/// Of a prompt.
+pub const MAX_CHOICES: i64 = 16;
 
 /// Everything but the budget, which the two endpoints read differently.
 pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Options, ApiError> {
@@ -24,8 +28,6 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Optio
     if stop_token_ids.len() > MAX_STOP_IDS {
         return Err(fields.invalid("stop_token_ids", format_args!("holds more than {MAX_STOP_IDS} ids")));
     }
-    // Whoever asks, for the operator: only its type is checked.
-    fields.string("user")?;
     Ok(Options {
         sampling: sampling(fields, min_tokens)?,
         budget,
@@ -33,6 +35,11 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Optio
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         structure: structure(fields, min_tokens)?,
+        tools: None,
+        continue_final: false,
+        logprobs: None,
+        echo: false,
+        tenant: fields.string("user")?.map_or(0, tenant),
     })
 }
 
@@ -44,6 +51,17 @@ fn structure(fields: &Fields, min_tokens: u32) -> Result<Option<Structure>, ApiE
         Some(field) => Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field))),
         None => Ok(Some(structure)),
     }
+}
+
+/// A user's number: what one user's prompts leave in the prefix cache, no other can probe.
+fn tenant(user: &str) -> u64 {
+    let digest = Sha256::digest(user.as_bytes());
+    digest.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+}
+
+/// `n` from 1 to 16.
+pub fn num_choices(fields: &Fields) -> Result<usize, ApiError> {
+    Ok(fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as usize)
 }
 
 fn sampling(fields: &Fields, min_tokens: u32) -> Result<SamplingParams, ApiError> {

@@ -20,7 +20,6 @@ enum Neutral {
 use Neutral::*;
 
 const BOTH: &[(&str, Neutral)] = &[
-    ("best_of", Number(1.0)),
     ("use_beam_search", False),
     ("length_penalty", Number(1.0)),
     ("include_stop_str_in_output", False),
@@ -40,8 +39,8 @@ const CHAT: &[(&str, Neutral)] = &[
     ("tool_choice", Texts(&["none", "auto"])),
     ("functions", Empty),
     ("function_call", Texts(&["none", "auto"])),
-    ("logprobs", False),
-    ("top_logprobs", Nothing),
+    ("best_of", Number(1.0)),
+    ("suffix", Texts(&[""])),
     ("audio", Nothing),
     ("modalities", TextOnly),
     ("prediction", Nothing),
@@ -57,8 +56,7 @@ const CHAT: &[(&str, Neutral)] = &[
     ("add_special_tokens", False),
 ];
 
-const COMPLETIONS: &[(&str, Neutral)] =
-    &[("logprobs", Nothing), ("suffix", Nothing), ("add_special_tokens", True), ("prompt_embeds", Nothing)];
+const COMPLETIONS: &[(&str, Neutral)] = &[("add_special_tokens", True), ("prompt_embeds", Nothing), ("top_logprobs", Nothing)];
 
 fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
     match neutral {
@@ -78,21 +76,17 @@ fn refuse(fields: &Fields, table: &[(&str, Neutral)]) -> Result<(), ApiError> {
             return Err(ApiError::unsupported(name, format!("`{name}` is not supported yet")));
         }
     }
-    // Out of range is another error than not built.
-    if fields.integer("n", 1..=16)?.is_some_and(|n| n > 1) {
-        return Err(ApiError::unsupported("n", "`n` greater than 1 is not supported yet"));
-    }
     Ok(())
 }
 
 pub fn chat(fields: &Fields) -> Result<(), ApiError> {
+    // Out of range is another error than not built.
     fields.integer("best_of", 1..=16)?;
     refuse(fields, BOTH)?;
     refuse(fields, CHAT)
 }
 
 pub fn completions(fields: &Fields) -> Result<(), ApiError> {
-    fields.integer("best_of", 1..=16)?;
     refuse(fields, BOTH)?;
     refuse(fields, COMPLETIONS)
 }
@@ -119,19 +113,16 @@ mod tests {
         for (field, value) in [
             ("tools", json!([{"type": "function"}])),
             ("tool_choice", json!("required")),
-            ("logprobs", json!(true)),
-            ("top_logprobs", json!(2)),
-            ("n", json!(2)),
-            ("n", json!(0)),
-            ("n", json!(1_000_000_000)),
+            ("suffix", json!("x")),
             ("best_of", json!(-1)),
+            ("best_of", json!(2)),
             ("audio", json!({})),
             ("chat_template", json!("{{ 1 }}")),
         ] {
             let body = json!({ field: value });
             assert_eq!(param_of(chat(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }
-        for (field, value) in [("logprobs", json!(3)), ("suffix", json!("x")), ("best_of", json!(2))] {
+        for (field, value) in [("prompt_logprobs", json!(3)), ("top_logprobs", json!(3)), ("prompt_embeds", json!("x"))] {
             let body = json!({ field: value });
             assert_eq!(param_of(completions(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::common::Generation;
+use super::logprobs::ChatLogprobs;
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -23,6 +24,11 @@ pub struct ChatRequest {
     /// Further variables for the model's chat template.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
+    /// Tell how likely each token of the answer was.
+    pub logprobs: Option<bool>,
+    /// And the likeliest tokens in its place; only with `logprobs`.
+    #[schema(minimum = 0, maximum = 20)]
+    pub top_logprobs: Option<u8>,
     #[serde(flatten)]
     pub generation: Generation,
 }
@@ -74,6 +80,9 @@ pub struct ChatCompletion {
     pub created: u64,
     pub model: String,
     pub choices: Vec<ChatChoice>,
+    /// The build, the model's digest and the backend: while it is the same, so are seeded answers.
+    #[schema(example = "fp_0.1.0_5f3a0c9d1b2e_cpu")]
+    pub system_fingerprint: String,
     pub usage: Usage,
 }
 
@@ -81,9 +90,9 @@ pub struct ChatCompletion {
 pub struct ChatChoice {
     pub index: usize,
     pub message: AssistantMessage,
-    /// Always null: not supported yet.
-    #[schema(required = true, value_type = Option<Object>)]
-    pub logprobs: Option<Value>,
+    /// Null unless they were asked for.
+    #[schema(required = true)]
+    pub logprobs: Option<ChatLogprobs>,
     /// `stop` or `length`
     pub finish_reason: String,
 }
@@ -108,6 +117,7 @@ pub struct ChatChunk {
     pub created: u64,
     pub model: String,
     pub choices: Vec<ChatChunkChoice>,
+    pub system_fingerprint: String,
     /// Only with `stream_options.include_usage`: null but on the last chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
@@ -118,8 +128,9 @@ pub struct ChatChunk {
 pub struct ChatChunkChoice {
     pub index: usize,
     pub delta: Delta,
-    #[schema(required = true, value_type = Option<Object>)]
-    pub logprobs: Option<Value>,
+    /// Of the tokens that begin in what is shown so far.
+    #[schema(required = true)]
+    pub logprobs: Option<ChatLogprobs>,
     #[schema(required = true)]
     pub finish_reason: Option<String>,
 }

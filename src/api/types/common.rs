@@ -47,6 +47,9 @@ pub struct Generation {
     pub logit_bias: Option<BTreeMap<String, f64>>,
     /// The same seed, prompt and parameters give the same text. Absent: a random one.
     pub seed: Option<i64>,
+    /// Choices for a prompt: with a seed each has one of its own that follows from it, the first the seed itself.
+    #[schema(minimum = 1, maximum = 16, default = 1)]
+    pub n: Option<u8>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Option<Stop>,
     /// Token ids that end the generation.
@@ -65,6 +68,6 @@ pub struct Generation {
     /// Send the answer in pieces, as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
-    /// Who asks, for the operator; it does not change the answer.
+    /// Who asks. It does not change the answer; work on prompts that begin alike is shared between requests of one user only.
     pub user: Option<String>,
 }

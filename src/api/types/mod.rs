@@ -4,6 +4,7 @@ pub mod chat;
 pub mod common;
 pub mod completions;
 pub mod error;
+pub mod logprobs;
 pub mod models;
 pub mod structured;
 pub mod usage;

@@ -26,8 +26,8 @@ struct Buffers {
     gate: Rows,        // [num_tokens, ffn]
     up: Rows,          // [num_tokens, ffn]
     turns: Vec<Rows>,  // one a rope: [num_tokens, rope_dim] cosines, sines
-    last: Rows,        // [num_sampled, hidden]
-    logits: Rows,      // [num_sampled, vocab]
+    last: Rows,        // [rows of the head, hidden]
+    logits: Rows,      // [rows of the head, vocab]
     scratch: Scratch,
 }
 
@@ -89,6 +89,7 @@ impl Forward {
                 }
             })
             .collect();
+        batch.copies.iter().for_each(|&(from, to)| self.cache.copy_block(from, to));
         self.embed(batch, ids);
         for layer in 0..self.places.len() {
             self.attention(layer, batch, &sequences);
@@ -178,13 +179,21 @@ impl Forward {
         branch(kernels, pool, &mut b.scratch, (down, &b.gate), (&mut b.x, &mut b.h), (&layer.post_ffn_norm, spec.norm_eps));
     }
 
-    fn head(&mut self, rows: &[usize]) {
-        let Self { kernels, tensors, pool, b, .. } = self;
-        let weights = &tensors.weights;
-        b.last.resize(rows.len());
+    /// The logits of rows of the latest batch.
+    pub fn head(&mut self, rows: &[usize]) -> &mut Rows {
+        self.finish(rows);
+        let Self { tensors, kernels, pool, b, .. } = self;
         b.logits.resize(rows.len());
-        b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i]), &tensors.output_norm, weights.spec.norm_eps));
-        kernels.linear(pool, &mut b.scratch, &b.last, false, &mut [(tensors.output.matrix(weights), &mut b.logits)]);
+        kernels.linear(pool, &mut b.scratch, &b.last, false, &mut [(tensors.output.matrix(&tensors.weights), &mut b.logits)]);
+        &mut b.logits
+    }
+
+    /// Rows of the latest batch after the final norm.
+    pub fn finish(&mut self, rows: &[usize]) -> &Rows {
+        let Self { kernels, tensors, pool, b, .. } = self;
+        b.last.resize(rows.len());
+        b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i]), &tensors.output_norm, tensors.weights.spec.norm_eps));
+        &b.last
     }
 }
 

@@ -1,6 +1,7 @@
 //! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
 mod forward;
+mod outputs;
 pub mod simd;
 mod weights;
 
@@ -37,6 +38,8 @@ pub fn open(weights: Weights, options: &CpuOptions) -> Result<Box<dyn Engine>, E
 struct Slot {
     state: SlotState,
     last: Option<u32>,
+    /// Of a sequence that becomes a vector: what its rows add up to so far. Empty before the first.
+    pooled: Vec<f64>, // [hidden]
 }
 
 pub struct CpuEngine {
@@ -48,15 +51,7 @@ pub struct CpuEngine {
     /// The step that was computed and not collected.
     ready: Option<(StepId, StepOutput)>,
     /// The step whose logits wait to be sampled from.
-    unsampled: Option<(StepId, Unsampled)>,
-}
-
-/// What sampling needs to know of a step's sequences.
-struct Unsampled {
-    slots: Vec<u32>,
-    sample: Vec<bool>,
-    num_logprobs: Vec<Option<usize>>,
-    want_logits: bool,
+    unsampled: Option<(StepId, Batch)>,
 }
 
 impl CpuEngine {
@@ -98,30 +93,32 @@ impl CpuEngine {
         ids.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its slot has not sampled".into()))
     }
 
-    /// Samples from the logits of the step that ran last.
-    fn sample_rows(&mut self, step: &Unsampled, masks: &Masks) -> Result<StepOutput, EngineError> {
-        let num_seqs = step.slots.len();
+    /// What follows the forward pass of the batch that ran last.
+    fn finish(&mut self, batch: &Batch, masks: &Masks) -> Result<StepOutput, EngineError> {
         let mut out = StepOutput {
-            sampled: vec![Sampled::None; num_seqs],
-            logits: vec![Vec::new(); num_seqs],
-            logprobs: vec![None; if step.num_logprobs.iter().any(Option::is_some) { num_seqs } else { 0 }],
+            sampled: vec![Sampled::None; batch.num_seqs()],
+            logits: vec![Vec::new(); batch.num_seqs()],
+            logprobs: vec![None; batch.num_logprobs.len()],
+            ..StepOutput::default()
         };
         let logits = self.forward.logits();
-        let sampling = (0..num_seqs).filter(|&i| step.sample[i]);
+        let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
         for (row, i) in sampling.enumerate() {
-            if step.want_logits {
+            if batch.want_logits {
                 out.logits[i] = logits.row(row).to_vec();
             }
-            let slot = self.slots[step.slots[i] as usize].as_mut();
+            let slot = self.slots[batch.slots[i] as usize].as_mut();
             let slot = slot.ok_or_else(|| EngineError::InvalidBatch("a slot was not initialised".into()))?;
             // Sampling destroys its row.
-            let raw = step.num_logprobs[i].map(|n| (n, logits.row(row).to_vec()));
+            let raw = batch.num_logprobs(i).map(|n| (n, logits.row(row).to_vec()));
             slot.last = slot.state.sample(logits.row_mut(row), masks.row(i, self.limits.vocab_size));
             if let (Some((n, raw)), Some(id)) = (raw, slot.last) {
                 out.logprobs[i] = Logprobs::new(&raw, id, n);
             }
             out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
         }
+        self.pool(batch, &mut out)?;
+        self.score(batch, &mut out);
         Ok(out)
     }
 }
@@ -154,32 +151,26 @@ impl Engine for CpuEngine {
         self.limits.check(batch)?;
         for init in &batch.init {
             self.slots[init.slot as usize] =
-                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None });
+                Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None, pooled: Vec::new() });
         }
         let ids = self.ids(batch)?;
         self.forward.run(batch, &ids);
-        let unsampled = Unsampled {
-            slots: batch.slots.clone(),
-            sample: batch.sample.clone(),
-            num_logprobs: (0..batch.num_seqs()).map(|i| batch.num_logprobs(i)).collect(),
-            want_logits: batch.want_logits,
-        };
         let step = StepId(self.steps + 1);
         if batch.sample_later {
-            self.unsampled = Some((step, unsampled));
+            self.unsampled = Some((step, batch.clone()));
         } else {
-            self.ready = Some((step, self.sample_rows(&unsampled, &Masks::default())?));
+            self.ready = Some((step, self.finish(batch, &Masks::default())?));
         }
         self.steps += 1;
         Ok(step)
     }
 
     fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
-        let Some((_, unsampled)) = self.unsampled.take_if(|(id, _)| *id == step) else {
+        let Some((_, batch)) = self.unsampled.take_if(|(id, _)| *id == step) else {
             return Err(EngineError::InvalidBatch(format!("step {} does not wait to be sampled", step.0)));
         };
-        self.limits.check_masks(masks, unsampled.slots.len())?;
-        self.ready = Some((step, self.sample_rows(&unsampled, masks)?));
+        self.limits.check_masks(masks, batch.num_seqs())?;
+        self.ready = Some((step, self.finish(&batch, masks)?));
         Ok(())
     }
 

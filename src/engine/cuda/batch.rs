@@ -3,7 +3,7 @@
 use std::ptr;
 
 use super::sys;
-use crate::engine::{Batch, EngineError, Input, Masks, SlotInit};
+use crate::engine::{Batch, EngineError, Input, Masks, Pool, Pooling, SlotInit};
 use crate::logits::mask_words;
 
 /// What a batch's arrays cannot be lent as.
@@ -17,6 +17,9 @@ pub struct Flat {
     init: Vec<sys::pen_slot_init>,
     mask_of: Vec<i32>,      // [num_seqs]
     num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
+    copies: Vec<u32>,       // [num_copies, 2]
+    scored: [Vec<u32>; 3],  // [num_scored] rows, ids, how many of the likeliest
+    pools: Vec<u8>,         // [num_seqs] or empty: no sequence asks
 }
 
 // SAFETY: the pointers in `init` lead into this struct's other buffers and into batches; they are followed only while
@@ -29,6 +32,16 @@ fn encode(input: Input) -> i32 {
         Input::Token(id) => id as i32,
         Input::Sampled(slot) => -1 - slot as i32,
     }
+}
+
+fn encode_pool(pool: Option<Pool>) -> u8 {
+    let Some(Pool { kind, complete }) = pool else { return sys::PEN_POOL_NONE };
+    let kind = match kind {
+        Pooling::First => sys::PEN_POOL_FIRST,
+        Pooling::Last => sys::PEN_POOL_LAST,
+        Pooling::Mean => sys::PEN_POOL_MEAN,
+    };
+    kind + if complete { sys::PEN_POOL_COMPLETE } else { 0 }
 }
 
 fn pointer<T>(items: &[T]) -> *const T {
@@ -46,6 +59,7 @@ impl Flat {
         if batch.num_logprobs.iter().any(Option::is_some) {
             self.num_logprobs.extend(batch.num_logprobs.iter().map(|n| n.map_or(-1, i32::from)));
         }
+        self.encode_prompt(batch);
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -78,6 +92,13 @@ impl Flat {
             sample: pointer(&self.sample),
             init: pointer(&self.init),
             num_logprobs: pointer(&self.num_logprobs),
+            num_copies: batch.copies.len() as u32,
+            copies: pointer(&self.copies),
+            num_scored: batch.scored.len() as u32,
+            scored_rows: pointer(&self.scored[0]),
+            scored_ids: pointer(&self.scored[1]),
+            scored_logprobs: pointer(&self.scored[2]),
+            pools: pointer(&self.pools),
         }))
     }
 
@@ -92,6 +113,25 @@ impl Flat {
             masks: pointer(&masks.words),
             mask_of: pointer(&self.mask_of),
         })
+    }
+
+    /// Copies, scored rows and vectors.
+    fn encode_prompt(&mut self, batch: &Batch) {
+        self.copies.clear();
+        self.copies.extend(batch.copies.iter().flat_map(|&(from, to)| [from, to]));
+        let [rows, ids, counts] = &mut self.scored;
+        for list in [&mut *rows, &mut *ids, &mut *counts] {
+            list.clear();
+        }
+        for scored in &batch.scored {
+            rows.push(scored.row);
+            ids.push(scored.id);
+            counts.push(u32::from(scored.num_logprobs));
+        }
+        self.pools.clear();
+        if batch.pools.iter().any(Option::is_some) {
+            self.pools.extend(batch.pools.iter().map(|&pool| encode_pool(pool)));
+        }
     }
 }
 
@@ -125,6 +165,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::engine::Scored;
     use crate::logits::SamplingParams;
 
     /// Reads a lent array back.
@@ -157,6 +198,9 @@ mod tests {
             init: vec![init(1, &[]), init(2, &[9])],
             num_logprobs: vec![None, Some(0), Some(7)],
             sample_later: true,
+            copies: vec![(0, 2), (1, 3)],
+            scored: vec![Scored { row: 0, id: 5, num_logprobs: 0 }, Scored { row: 2, id: 6, num_logprobs: 20 }],
+            pools: vec![Some(Pool { kind: Pooling::Mean, complete: false }), None, Some(Pool { kind: Pooling::First, complete: true })],
             want_logits: true,
         };
         let mut flat = Flat::default();
@@ -173,6 +217,10 @@ mod tests {
                 assert_eq!(read(lent.slots, 3), [1, 0, 6]);
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
                 assert_eq!(read(lent.num_logprobs, 3), [-1, 0, 7]);
+                assert_eq!((lent.num_copies, read(lent.copies, 4)), (2, vec![0, 2, 1, 3]));
+                let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
+                assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
+                assert_eq!(read(lent.pools, 3), [3, 0, 5]);
                 // SAFETY: `num_init` entries are lent.
                 let [first, second] = unsafe { [&*lent.init, &*lent.init.add(1)] };
                 assert_eq!((first.slot, second.slot, first.top_p, first.seed), (1, 2, 1.0, 0));
@@ -188,6 +236,8 @@ mod tests {
         }
         batch.num_logprobs = vec![None; 3];
         assert_eq!(flat.lend(&batch, 20, |lent| lent.num_logprobs).unwrap(), ptr::null());
+        batch.pools = vec![None; 3];
+        assert!(flat.lend(&batch, 20, |lent| lent.pools.is_null()).unwrap());
         batch.init[1].generated[0] = 20;
         let error = flat.lend(&batch, 20, |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");

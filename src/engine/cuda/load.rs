@@ -18,6 +18,9 @@ const F32: u32 = QUANTS[0].id;
 /// Beside what grows with the batch: staging, attention's workspace (128 MiB each), graphs, the allocator's rounding.
 const FIXED_SCRATCH: u64 = 512 << 20;
 
+/// Of a row that is scored: log-probabilities, ids, and what asks for them.
+const ROW_RESULTS: u64 = 256;
+
 /// A tensor to copy.
 struct Item {
     slot: TensorSlot,
@@ -127,9 +130,9 @@ impl Need {
         let (hidden, ffn, vocab, dim) = (n(spec.hidden_dim), n(spec.ffn_dim), n(spec.vocab_size), n(spec.head_dim));
         let (heads, kv_heads, slots) = (n(spec.num_heads), n(spec.num_kv_heads), n(options.max_slots));
         // a row's residual, norm, q, k, v, attention, gate and up: float32 where they are summed, float16 as inputs
-        let row = 10 * hidden + 4 * (heads + 2 * kv_heads) * dim + 4 * heads * dim + 10 * ffn;
-        // a slot's logits, what sampling makes of them, and how often each id came up
-        let slot = 20 * vocab;
+        let row = ROW_RESULTS + 10 * hidden + 4 * (heads + 2 * kv_heads) * dim + 4 * heads * dim + 10 * ffn;
+        // a slot's logits, what sampling makes of them, and how often each id came up; its vector and what adds up to it
+        let slot = 20 * vocab + 12 * hidden;
         let ropes = 2 * 4 * n(spec.rope_dim) * n(options.context);
         let scratch = FIXED_SCRATCH + row * n(options.max_batch_tokens) + slot * slots + ropes;
         let kv_block = 2 * 2 * n(spec.num_layers) * kv_heads * dim * n(options.block_size);

@@ -251,7 +251,7 @@ impl Engine for CudaEngine {
         let Some(flight) = self.in_flight.pop_front_if(|flight| flight.step == step.0) else {
             return Err(EngineError::InvalidBatch(format!("step {} is not the next in flight", step.0)));
         };
-        self.results.resize(&flight.asked, vocab);
+        self.results.resize(&flight.asked, vocab, self.spec.hidden_dim);
         self.runner.collect(step.0, &mut self.results)?;
         self.results.read(&flight.asked, vocab, out)
     }

@@ -220,6 +220,10 @@ impl Runner {
             logits: pointer(&mut results.logits),
             logprobs: pointer(&mut results.logprobs),
             logprob_ids: pointer(&mut results.logprob_ids),
+            num_scored: results.num_scored() as u32,
+            scored: pointer(&mut results.scored),
+            scored_ids: pointer(&mut results.scored_ids),
+            pooled: pointer(&mut results.pooled),
         };
         // SAFETY: the model is alive; the arrays of `out` have the lengths of the step and live through the call.
         check(unsafe { sys::pen_collect(self.model.raw, &mut out) }, "a step")

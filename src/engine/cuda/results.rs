@@ -1,7 +1,7 @@
 //! What comes back from a step. Buffers are kept from step to step.
 
 use super::sys;
-use crate::engine::{Batch, EngineError, Sampled, StepOutput};
+use crate::engine::{Batch, EngineError, Pool, Sampled, StepOutput};
 use crate::logits::Logprobs;
 
 const N: usize = sys::PEN_MAX_LOGPROBS;
@@ -11,13 +11,17 @@ pub struct Asked {
     num_seqs: usize,
     logits: bool,
     num_logprobs: Vec<Option<u8>>, // [num_seqs] or empty: no sequence asks
+    scored: Vec<u8>,               // [num_scored] likeliest ids
+    pools: Vec<Option<Pool>>,      // [num_seqs] or empty: no sequence asks
 }
 
 impl Asked {
     pub fn by(batch: &Batch) -> Self {
         let any = batch.num_logprobs.iter().any(Option::is_some);
         let num_logprobs = if any { batch.num_logprobs.clone() } else { Vec::new() };
-        Self { num_seqs: batch.num_seqs(), logits: batch.want_logits, num_logprobs }
+        let scored = batch.scored.iter().map(|scored| scored.num_logprobs).collect();
+        let pools = if batch.pools.iter().any(Option::is_some) { batch.pools.clone() } else { Vec::new() };
+        Self { num_seqs: batch.num_seqs(), logits: batch.want_logits, num_logprobs, scored, pools }
     }
 
     pub fn num_seqs(&self) -> usize {
@@ -31,6 +35,9 @@ pub struct Results {
     pub logits: Vec<f32>,      // [num_seqs, vocab] where wanted, else empty
     pub logprobs: Vec<f32>,    // [num_seqs, 1 + N] where a sequence asked, else empty
     pub logprob_ids: Vec<i32>, // [num_seqs, N], as logprobs
+    pub scored: Vec<f32>,      // [num_scored, 1 + N]
+    pub scored_ids: Vec<i32>,  // [num_scored, N]
+    pub pooled: Vec<f32>,      // [num_seqs, hidden] where a sequence asked, else empty
 }
 
 /// What a sequence got, from its number.
@@ -57,8 +64,12 @@ fn logprobs(values: &[f32], ids: &[i32], n: usize, vocab: usize) -> Result<Optio
 }
 
 impl Results {
+    pub fn num_scored(&self) -> usize {
+        self.scored_ids.len() / N
+    }
+
     /// Makes room for a step's results.
-    pub fn resize(&mut self, asked: &Asked, vocab: usize) {
+    pub fn resize(&mut self, asked: &Asked, vocab: usize, hidden: usize) {
         let rows = |wanted: bool| if wanted { asked.num_seqs } else { 0 };
         let logprob_rows = rows(!asked.num_logprobs.is_empty());
         self.sampled.clear();
@@ -66,6 +77,9 @@ impl Results {
         self.logits.resize(rows(asked.logits) * vocab, 0.0);
         self.logprobs.resize(logprob_rows * (1 + N), 0.0);
         self.logprob_ids.resize(logprob_rows * N, 0);
+        self.scored.resize(asked.scored.len() * (1 + N), 0.0);
+        self.scored_ids.resize(asked.scored.len() * N, 0);
+        self.pooled.resize(asked.pools.len() * hidden, 0.0);
     }
 
     /// Hands them on. Rows that did not ask or got no token hold what an earlier step left.
@@ -85,6 +99,19 @@ impl Results {
                 _ => None,
             });
         }
+        self.read_prompt(asked, vocab, out)
+    }
+
+    fn read_prompt(&self, asked: &Asked, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
+        out.scored.clear();
+        let rows = self.scored.chunks_exact(1 + N).zip(self.scored_ids.chunks_exact(N));
+        for (&n, (values, ids)) in asked.scored.iter().zip(rows) {
+            out.scored.push(logprobs(values, ids, usize::from(n), vocab)?);
+        }
+        let hidden = self.pooled.len() / asked.pools.len().max(1);
+        let vector = |(pool, row): (&Option<Pool>, &[f32])| pool.filter(|pool| pool.complete).map_or_else(Vec::new, |_| row.to_vec());
+        out.pooled.clear();
+        out.pooled.extend(asked.pools.iter().zip(self.pooled.chunks_exact(hidden.max(1))).map(vector));
         Ok(())
     }
 }
@@ -92,6 +119,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{Pooling, Scored};
 
     #[test]
     fn a_code_is_an_id_or_says_why_not() {
@@ -111,7 +139,7 @@ mod tests {
         };
         let (mut results, mut out, vocab) = (Results::default(), StepOutput::default(), 3);
         let asked = ask(vec![Some(2), None, Some(0), Some(20), Some(5), Some(1)]);
-        results.resize(&asked, vocab);
+        results.resize(&asked, vocab, 2);
         assert_eq!((results.logprobs.len(), results.logprob_ids.len(), results.logits.len()), (6 * 21, 6 * 20, 0));
         results.sampled = vec![1, 2, 0, 0, -2, 1];
         for (row, (values, ids)) in results.logprobs.chunks_mut(21).zip(results.logprob_ids.chunks_mut(20)).enumerate() {
@@ -128,8 +156,25 @@ mod tests {
         results.logprob_ids[0] = 3;
         assert!(matches!(results.read(&asked, vocab, &mut out), Err(EngineError::Device(_))));
         let nobody = ask(vec![None, None]);
-        results.resize(&nobody, vocab);
+        results.resize(&nobody, vocab, 2);
         results.read(&nobody, vocab, &mut out).unwrap();
         assert_eq!((results.logprobs.len(), out.sampled.len(), out.logprobs.len()), (0, 2, 0));
+    }
+
+    #[test]
+    fn scores_and_vectors_are_read_where_they_were_asked_for() {
+        let pool = |complete| Some(Pool { kind: Pooling::Mean, complete });
+        let scored = [(3, 1), (4, 0)].map(|(row, num_logprobs)| Scored { row, id: 0, num_logprobs }).to_vec();
+        let asked = Asked::by(&Batch { context_lens: vec![1; 3], pools: vec![pool(false), None, pool(true)], scored, ..Batch::default() });
+        let (mut results, mut out) = (Results::default(), StepOutput::default());
+        results.resize(&asked, 5, 2);
+        assert_eq!((results.num_scored(), results.scored.len(), results.pooled.len()), (2, 42, 6));
+        results.scored[..2].copy_from_slice(&[-1.0, -0.5]);
+        results.scored_ids[0] = 4;
+        results.scored[21] = f32::NAN;
+        results.pooled.copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+        results.read(&asked, 5, &mut out).unwrap();
+        assert_eq!(out.scored, [Some(Logprobs { chosen: -1.0, top: vec![(4, -0.5)] }), None]);
+        assert_eq!(out.pooled, [vec![], vec![], vec![5.0, 6.0]]);
     }
 }

@@ -16,6 +16,11 @@ pub const PEN_CUDA: pen_status = 5;
 pub const PEN_INTERNAL: pen_status = 6;
 
 pub const PEN_MAX_LOGPROBS: usize = 20;
+pub const PEN_POOL_NONE: u8 = 0;
+pub const PEN_POOL_FIRST: u8 = 1;
+pub const PEN_POOL_LAST: u8 = 2;
+pub const PEN_POOL_MEAN: u8 = 3;
+pub const PEN_POOL_COMPLETE: u8 = 4;
 pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
 
@@ -119,6 +124,13 @@ pub struct pen_batch {
     pub sample: *const u8,
     pub init: *const pen_slot_init,
     pub num_logprobs: *const i32,
+    pub num_copies: u32,
+    pub copies: *const u32,
+    pub num_scored: u32,
+    pub scored_rows: *const u32,
+    pub scored_ids: *const u32,
+    pub scored_logprobs: *const u32,
+    pub pools: *const u8,
 }
 
 #[repr(C)]
@@ -137,6 +149,10 @@ pub struct pen_output {
     pub logits: *mut f32,
     pub logprobs: *mut f32,
     pub logprob_ids: *mut i32,
+    pub num_scored: u32,
+    pub scored: *mut f32,
+    pub scored_ids: *mut i32,
+    pub pooled: *mut f32,
 }
 
 unsafe extern "C" {

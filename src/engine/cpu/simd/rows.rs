@@ -275,6 +275,16 @@ impl KvCache {
         }
     }
 
+    /// Copies a block of every layer.
+    pub fn copy_block(&mut self, from: u32, to: u32) {
+        let stride = self.block_stride();
+        for layer in 0..self.k.len() / (self.num_blocks * stride).max(1) {
+            let [from, to] = [from, to].map(|block| (layer * self.num_blocks + block as usize) * stride);
+            self.k.copy_within(from..from + stride, to);
+            self.v.copy_within(from..from + stride, to);
+        }
+    }
+
     /// Writes each row's K and V ([num_kv_heads, head_dim]) to its slot.
     pub fn write(&mut self, pool: &mut Pool, layer: usize, slots: &[u32], k: &Rows, v: &Rows, head_dim: usize) {
         let (stride, size, dim, heads) = (self.block_stride(), self.block_size, self.dim, self.num_kv_heads);
