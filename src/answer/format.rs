@@ -26,7 +26,7 @@ pub struct Structure {
 
 impl Format {
     /// Adds this format to `source` under the name `answer`.
-    pub(super) fn add_to(&self, source: Source) -> Result<Source, GrammarError> {
+    pub fn add_to(&self, source: Source) -> Result<Source, GrammarError> {
         match self {
             Self::JsonObject => source.with_schema("answer", &json!({"type": "object"})),
             Self::JsonSchema(schema) => source.with_schema("answer", schema),

@@ -9,6 +9,8 @@ mod parser;
 mod parser_tests;
 mod prompt;
 mod rules;
+#[cfg(test)]
+mod rules_tests;
 mod stages;
 mod style;
 #[cfg(test)]

@@ -49,7 +49,8 @@ fn written(syntax: &Syntax, calls: &[(&str, &str)]) -> String {
 }
 
 fn expected(calls: &[(&str, &str)]) -> Vec<Delta> {
-    let deltas = |(i, (name, arguments)): (usize, &(&str, &str))| [Delta::Call(i, (*name).into()), Delta::Arguments(i, (*arguments).into())];
+    let deltas =
+        |(i, (name, arguments)): (usize, &(&str, &str))| [Delta::Call(i, (*name).into()), Delta::Arguments(i, (*arguments).into())];
     calls.iter().enumerate().flat_map(deltas).collect()
 }
 

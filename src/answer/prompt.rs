@@ -85,8 +85,7 @@ fn tell(style: &Style, definitions: &Value, messages: &mut Vec<Value>) {
     let syntax = style.syntax;
     let functions: Vec<String> =
         definitions.as_array().into_iter().flatten().map(|tool| tool.get("function").unwrap_or(tool).to_string()).collect();
-    let pieces =
-        [syntax.trigger, syntax.open, syntax.before, "NAME", syntax.between, "{\"ARGUMENT\": VALUE}", syntax.after, syntax.close];
+    let pieces = [syntax.trigger, syntax.open, syntax.before, "NAME", syntax.between, "{\"ARGUMENT\": VALUE}", syntax.after, syntax.close];
     let words = format!(
         "You can call these functions:\n{}\n\nTo call one, write its name and its arguments like this, and nothing after it:\n{}\n\
          What it returns comes in the next message, between <tool_response> and </tool_response>. Then answer with that.",
@@ -101,5 +100,12 @@ fn tell(style: &Style, definitions: &Value, messages: &mut Vec<Value>) {
     };
     let Some(message) = messages.get_mut(at) else { return };
     let content = message["content"].as_str().unwrap_or_default();
-    message["content"] = if content.is_empty() { words } else if style.system { format!("{content}\n\n{words}") } else { format!("{words}\n\n{content}") }.into();
+    message["content"] = if content.is_empty() {
+        words
+    } else if style.system {
+        format!("{content}\n\n{words}")
+    } else {
+        format!("{words}\n\n{content}")
+    }
+    .into();
 }

@@ -46,7 +46,8 @@ impl Rules<'_> {
         let grammar = self.compile(&source)?;
         let tail = Tail::Text([syntax.open, syntax.before].concat());
         let call = Until { tag: syntax.trigger.into(), at_start: !syntax.follows_text, tail };
-        let thinking = self.style.thinking.map(|thinking| (thinking, Until { tag: thinking.close.into(), at_start: false, tail: Tail::Any }));
+        let thinking =
+            self.style.thinking.map(|thinking| (thinking, Until { tag: thinking.close.into(), at_start: false, tail: Tail::Any }));
         let (preface, stages) = match thinking {
             Some((_, until)) if self.opened => (None, vec![until, call]),
             Some((thinking, until)) => (Some(Preface { open: thinking.open.into(), until }), vec![call]),
@@ -116,7 +117,7 @@ impl Rules<'_> {
     fn literal(&self, text: &str) -> String {
         let mut parts = vec![String::from("\"\"")];
         let mut plain = Vec::new();
-        let mut flush = |plain: &mut Vec<u8>, parts: &mut Vec<String>| {
+        let flush = |plain: &mut Vec<u8>, parts: &mut Vec<String>| {
             if !plain.is_empty() {
                 parts.push(lark_string(&String::from_utf8_lossy(&std::mem::take(plain))));
             }

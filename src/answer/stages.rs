@@ -34,13 +34,19 @@ pub struct Preface {
 }
 
 /// Free text up to each of some tags, one after the other, then a grammar.
-#[derive(Debug)]
 pub struct Staged {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    preface: Option<Preface>,
+    /// The ids that open the preface, and what ends it.
+    preface: Option<(Vec<u32>, Stage)>,
     stages: Vec<Stage>,
     grammar: Option<Arc<dyn Grammar>>,
+}
+
+impl std::fmt::Debug for Staged {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Staged").field("preface", &self.preface).field("stages", &self.stages).finish_non_exhaustive()
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +54,24 @@ struct Stage {
     until: Until,
     /// Tokens that may complete the tag and go on: those that hold its last byte elsewhere than at their end.
     crossing: Arc<[u32]>,
+    /// Of these, those that hold the whole tag.
+    whole: Arc<[u32]>,
+}
+
+impl Stage {
+    fn new(tokenizer: &Tokenizer, until: Until) -> Self {
+        let tag = until.tag.as_bytes();
+        let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
+        let crosses = |id: &u32| {
+            let last = bytes(id).split_last().zip(tag.last());
+            !tokenizer.is_control(*id) && last.is_some_and(|((_, rest), last)| rest.contains(last))
+        };
+        // Where no rules follow, anything may.
+        let end = if matches!(until.tail, Tail::Any) { 0 } else { tokenizer.vocab_size() as u32 };
+        let crossing: Arc<[u32]> = (0..end).filter(crosses).collect();
+        let whole = crossing.iter().copied().filter(|id| bytes(id).windows(tag.len().max(1)).any(|window| window == tag)).collect();
+        Self { crossing, whole, until }
+    }
 }
 
 impl Staged {
@@ -59,33 +83,21 @@ impl Staged {
         stages: Vec<Until>,
         grammar: Option<Arc<dyn Grammar>>,
     ) -> Self {
-        let stage = |until: Until| Stage { crossing: crossing(&tokenizer, &until), until };
-        let stages = stages.into_iter().map(stage).collect();
+        let stages = stages.into_iter().map(|until| Stage::new(&tokenizer, until)).collect();
+        let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(&tokenizer, preface.until)));
         Self { tokenizer, vocab_size, preface, stages, grammar }
     }
 }
 
-fn crossing(tokenizer: &Tokenizer, until: &Until) -> Arc<[u32]> {
-    let Some(&last) = until.tag.as_bytes().last().filter(|_| !matches!(until.tail, Tail::Any)) else { return Arc::new([]) };
-    let crosses = |id: &u32| {
-        let bytes = tokenizer.token_bytes(*id, true).unwrap_or_default();
-        !tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&last))
-    };
-    (0..tokenizer.vocab_size() as u32).filter(crosses).collect()
-}
-
 impl Grammar for Staged {
     fn start(&self) -> Box<dyn Constraint> {
-        let opening = match &self.preface {
-            Some(preface) => self.tokenizer.encode(&preface.open, true).into(),
-            None => VecDeque::new(),
-        };
+        let (ids, preface) = self.preface.clone().unzip();
         let rules = self.grammar.as_ref().filter(|_| self.stages.is_empty()).map(|grammar| grammar.start());
         Box::new(Place {
             tokenizer: self.tokenizer.clone(),
             vocab_size: self.vocab_size,
-            opening: Opening { ids: opening, begun: false },
-            preface: self.preface.as_ref().map(|preface| Stage { crossing: crossing(&self.tokenizer, &preface.until), until: preface.until.clone() }),
+            opening: Opening { ids: ids.unwrap_or_default().into(), begun: false },
+            preface,
             stages: self.stages.iter().cloned().collect(),
             text: Vec::new(),
             grammar: self.grammar.clone(),
@@ -153,7 +165,7 @@ impl Place {
         if let Some(grammar) = self.grammar.take() {
             let mut rules = grammar.start();
             let rest = String::from_utf8_lossy(&rest).into_owned();
-            self.tokenizer.encode(&rest, false).into_iter().try_for_each(|id| rules.accept(id))?;
+            self.tokenizer.encode_within(&rest).into_iter().try_for_each(|id| rules.accept(id))?;
             self.rules = Some(rules);
         }
         Ok(())
@@ -177,7 +189,8 @@ impl Place {
     fn free_mask(&self) -> Allowed {
         let Some(stage) = self.stages.front() else { return Allowed::All };
         let mut mask = None;
-        for &id in stage.crossing.iter() {
+        let may_complete = if self.text.is_empty() { &stage.whole } else { &stage.crossing };
+        for &id in may_complete.iter() {
             let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default();
             let text = [&self.text[..], bytes].concat();
             if behind(&text, &stage.until).is_some_and(|rest| !rest.is_empty() && !stage.until.tail.allows(rest)) {

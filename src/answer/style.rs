@@ -62,7 +62,9 @@ impl Style {
         let (syntax, history) = match shown {
             Some(shown) => shown,
             // A template that shows calls in a way of its own would tell the model of that way, too.
-            None if [History::Objects, History::Texts].into_iter().any(|history| probe.mentions_call(history)) => (GENERIC, History::Written),
+            None if [History::Objects, History::Texts].into_iter().any(|history| probe.mentions_call(history)) => {
+                (GENERIC, History::Written)
+            }
             None => (SYNTAXES.iter().find(family).unwrap_or(GENERIC), History::Written),
         };
         let telling = match syntax {
@@ -70,7 +72,8 @@ impl Style {
             _ => probe.telling(),
         };
         let system = probe.render(json!([{"role": "system", "content": NAME}, {"role": "user", "content": "a"}]), None);
-        let mut style = Self { syntax, thinking, telling, history, system: system.is_some_and(|text| text.contains(NAME)), tags: Vec::new() };
+        let mut style =
+            Self { syntax, thinking, telling, history, system: system.is_some_and(|text| text.contains(NAME)), tags: Vec::new() };
         style.tags = style.control_tags(tokenizer);
         style
     }
@@ -124,7 +127,8 @@ impl Probe<'_> {
     }
 
     fn telling(&self) -> Telling {
-        let tool = json!({"type": "function", "function": {"name": NAME, "description": "d", "parameters": {"type": "object", "properties": {}}}});
+        let tool =
+            json!({"type": "function", "function": {"name": NAME, "description": "d", "parameters": {"type": "object", "properties": {}}}});
         let user = json!({"role": "user", "content": "a"});
         let told = |messages, tools| self.render(messages, tools).is_some_and(|text| text.contains(NAME));
         if told(json!([user]), Some(json!([tool]))) {

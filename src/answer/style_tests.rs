@@ -2,8 +2,7 @@
 
 use std::path::Path;
 
-use super::style::{History, Style, Telling};
-use super::syntax::GENERIC;
+use super::style::Style;
 use crate::gguf::GgufFile;
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
@@ -30,6 +29,12 @@ fn real_templates_are_understood() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let Some(name) = name.strip_suffix(".jinja") else { continue };
         let Some(style) = style_of(&dir, name) else { return };
-        println!("{name}: {} {:?} {:?} {:?}", style.syntax.name, style.telling, style.history, style.thinking.map(|thinking| thinking.open));
+        println!(
+            "{name}: {} {:?} {:?} {:?}",
+            style.syntax.name,
+            style.telling,
+            style.history,
+            style.thinking.map(|thinking| thinking.open)
+        );
     }
 }

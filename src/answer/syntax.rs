@@ -202,11 +202,7 @@ const fn between(open: &'static str, close: &'static str) -> Thinking {
 
 /// By what a template holds: the first whose closing text is there.
 pub const THINKING: &[Thinking] = &[
-    Thinking {
-        open: "<|channel|>analysis<|message|>",
-        close: "<|end|><|start|>assistant",
-        head: "<|channel|>final<|message|>",
-    },
+    Thinking { open: "<|channel|>analysis<|message|>", close: "<|end|><|start|>assistant", head: "<|channel|>final<|message|>" },
     between("<think>", "</think>"),
     between("[THINK]", "[/THINK]"),
     between("<|START_THINKING|>", "<|END_THINKING|>"),

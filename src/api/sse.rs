@@ -32,6 +32,16 @@ pub trait Dialect: 'static {
         None
     }
     fn text(&self, index: usize, text: Text) -> Self::Chunk;
+    /// Reasoning and calls, where the endpoint tells them from text.
+    fn reasoning(&self, _index: usize, _text: String) -> Option<Self::Chunk> {
+        None
+    }
+    fn call(&self, _index: usize, _number: usize, _name: String) -> Option<Self::Chunk> {
+        None
+    }
+    fn arguments(&self, _index: usize, _number: usize, _text: String) -> Option<Self::Chunk> {
+        None
+    }
     fn finish(&self, index: usize, reason: &'static str) -> Self::Chunk;
     /// The last event, without choices.
     fn usage(&self, usage: Usage) -> Self::Chunk;
@@ -101,6 +111,17 @@ pub fn respond(choices: Choices, dialect: impl Dialect, include_usage: bool) -> 
         .streaming(Body(receiver))
 }
 
+fn word<D: Dialect>(dialect: &D, part: Part) -> Option<D::Chunk> {
+    match part {
+        Part::Prompt(index, tokens) => dialect.prompt(index, tokens),
+        Part::Text(index, text) => Some(dialect.text(index, text)),
+        Part::Reasoning(index, text) => dialect.reasoning(index, text),
+        Part::Call(index, number, name) => dialect.call(index, number, name),
+        Part::Arguments(index, number, text) => dialect.arguments(index, number, text),
+        Part::Finished(index, reason) => Some(dialect.finish(index, reason)),
+    }
+}
+
 async fn pump<D: Dialect>(mut choices: Choices, dialect: D, include_usage: bool, out: &Out) -> Result<(), Gone> {
     for index in 0..choices.len() {
         if let Some(chunk) = dialect.first(index) {
@@ -116,12 +137,10 @@ async fn pump<D: Dialect>(mut choices: Choices, dialect: D, include_usage: bool,
         };
         let frame = match part {
             Err(_) => Bytes::from_static(b": ping\n\n"),
-            Ok(Some(Ok(Part::Prompt(index, tokens)))) => match dialect.prompt(index, tokens) {
+            Ok(Some(Ok(part))) => match word(&dialect, part) {
                 Some(chunk) => data(&chunk),
                 None => continue,
             },
-            Ok(Some(Ok(Part::Text(index, text)))) => data(&dialect.text(index, text)),
-            Ok(Some(Ok(Part::Finished(index, reason)))) => data(&dialect.finish(index, reason)),
             Ok(Some(Err(error))) => {
                 out.send(Some(data(&error.body()))).await?;
                 return out.send(None).await;

@@ -192,7 +192,9 @@ impl Chat {
                     show(&piece.text)?;
                     answer += &piece.text;
                 }
-                Some(Output::Prompt(_)) => {}
+                // Shown, but no part of the conversation.
+                Some(Output::Reasoning(text)) => show(&text)?,
+                Some(Output::Prompt(_) | Output::Call(..) | Output::Arguments(..)) => {}
                 Some(Output::Failed(message)) => bail!(message),
                 Some(Output::Finished(..)) | None => {
                     show("\n")?;

@@ -111,7 +111,8 @@ fn what_cannot_be_honoured_is_refused_and_named() {
     for value in [json!({"$ref": "#"}), json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})] {
         println!("{value}: {:?}", schema(value.clone()).map(drop));
     }
-    let wide = json!({"type": "object", "properties": Value::Object((0..1999).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect())});
+    let wide =
+        json!({"type": "object", "properties": Value::Object((0..1999).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect())});
     let start = Instant::now();
     println!("1,999 properties: {:?} after {} ms", schema(wide).map(drop), start.elapsed().as_millis());
     let start = Instant::now();

@@ -13,8 +13,8 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use filter::Filters;
 pub use constraint::{Allowed, Constraint, Grammar};
+use filter::Filters;
 pub use logprobs::{Logprobs, MAX_LOGPROBS};
 
 /// How a sequence's tokens are chosen. Neutral values switch a filter off.

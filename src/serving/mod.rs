@@ -7,10 +7,10 @@ mod tokens;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-pub use detokenizer::{Detokenizer, Piece};
-pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
 pub use crate::answer::{Choice as ToolChoice, Format, Structure, Tool, Tools};
 use crate::answer::{Delta, Parser};
+pub use detokenizer::{Detokenizer, Piece};
+pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
 pub use tokens::TokenLogprob;
 
 use crate::logits::Logprobs;

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use crate::logits::SamplingParams;
 use crate::answer::{Parser, Rules, Structure, Tools, prepare};
 use crate::grammar::{GrammarError, Source};
 use crate::logits::Grammar;
+pub use crate::logits::SamplingParams;
 use crate::registry::LoadedModel;
 use crate::scheduler::NewSequence;
 use crate::template::{RenderInput, TemplateError};

@@ -110,6 +110,13 @@ impl Tokenizer {
         self.settle_unknown(out)
     }
 
+    /// As `encode`, for a text that stands behind another one: nothing is put before it.
+    pub fn encode_within(&self, text: &str) -> Vec<u32> {
+        let mut out = Vec::new();
+        self.encode_into(text, false, false, &mut out);
+        self.settle_unknown(out)
+    }
+
     /// As `encode`, with BOS and EOS where the file says that they are added.
     pub fn encode_with_bos_eos(&self, text: &str, parse_special: bool) -> Vec<u32> {
         self.with_bos_eos(self.encode(text, parse_special), self.add_bos)

@@ -48,7 +48,9 @@ fn structure(fields: &Fields, min_tokens: u32) -> Result<Option<Structure>, ApiE
     let Some(structure) = structured::structure(fields)? else { return Ok(None) };
     let clash = if min_tokens > 0 { Some("min_tokens") } else { fields.bool("ignore_eos")?.filter(|ignore| *ignore).map(|_| "ignore_eos") };
     match clash {
-        Some(field) => Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field))),
+        Some(field) => {
+            Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field)))
+        }
         None => Ok(Some(structure)),
     }
 }

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod generation;
 pub mod refuse;
 pub mod structured;
+pub mod tools;
 
 use super::error::{ApiError, Kind, quoted};
 use super::fields::Fields;

@@ -35,8 +35,6 @@ const BOTH: &[(&str, Neutral)] = &[
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
-    ("tools", Empty),
-    ("tool_choice", Texts(&["none", "auto"])),
     ("functions", Empty),
     ("function_call", Texts(&["none", "auto"])),
     ("best_of", Number(1.0)),
@@ -49,7 +47,6 @@ const CHAT: &[(&str, Neutral)] = &[
     ("verbosity", Nothing),
     ("store", False),
     ("service_tier", Texts(&["auto", "default"])),
-    ("continue_final_message", False),
     ("echo", False),
     ("chat_template", Nothing),
     ("documents", Empty),
@@ -111,8 +108,7 @@ mod tests {
     #[test]
     fn each_field_is_named() {
         for (field, value) in [
-            ("tools", json!([{"type": "function"}])),
-            ("tool_choice", json!("required")),
+            ("functions", json!([{"name": "f"}])),
             ("suffix", json!("x")),
             ("best_of", json!(-1)),
             ("best_of", json!(2)),

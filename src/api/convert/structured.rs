@@ -146,7 +146,8 @@ mod tests {
         for (body, format) in cases {
             assert_eq!(parse(&body).unwrap().map(|structure| structure.format), Some(format), "{body}");
         }
-        let nothing = json!({"response_format": {"type": "text"}, "grammar": "", "guided_json": null, "structured_outputs": {"regex": null}});
+        let nothing =
+            json!({"response_format": {"type": "text"}, "grammar": "", "guided_json": null, "structured_outputs": {"regex": null}});
         assert!(parse(&nothing).unwrap().is_none());
     }
 
