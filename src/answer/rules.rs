@@ -35,7 +35,7 @@ impl Rules<'_> {
         match (self.tools, self.structure) {
             (None, None) => Ok(None),
             (Some(tools), None) if tools.choice == Choice::Auto => self.when_called(tools).map(Some),
-            _ => self.from_the_start().map(Some),
+            _ => self.at_once().map(Some),
         }
     }
 
@@ -57,7 +57,7 @@ impl Rules<'_> {
     }
 
     /// Calls or an answer of a certain form, behind reasoning where the model does that.
-    fn from_the_start(&self) -> Result<Arc<dyn Grammar>, RuleError> {
+    fn at_once(&self) -> Result<Arc<dyn Grammar>, RuleError> {
         let head = self.style.thinking.map_or("", |thinking| thinking.head);
         let calls = self.tools.map(|tools| (tools, self.call_rules(tools, true)));
         let mut lark = match (&calls, self.structure) {

@@ -212,18 +212,17 @@ impl Place {
 
 impl Constraint for Place {
     fn accept(&mut self, id: u32) -> Result<(), String> {
-        if let Some(stage) = self.preface.take() {
-            if self.opening.ids.front() == Some(&id) {
-                self.opening.ids.pop_front();
-                self.opening.begun = true;
-                if self.opening.ids.is_empty() {
-                    self.stages.push_front(stage);
-                    self.rules = None;
-                } else {
-                    self.preface = Some(stage);
-                }
-                return Ok(());
+        if let Some(stage) = self.preface.take()
+            && self.opening.ids.pop_front_if(|due| *due == id).is_some()
+        {
+            self.opening.begun = true;
+            if self.opening.ids.is_empty() {
+                self.stages.push_front(stage);
+                self.rules = None;
+            } else {
+                self.preface = Some(stage);
             }
+            return Ok(());
         }
         if let Some(rules) = &mut self.rules {
             return rules.accept(id);

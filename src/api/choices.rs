@@ -155,7 +155,8 @@ impl Choices {
                 }
                 Some(output @ (Output::Text(_) | Output::Reasoning(_) | Output::Call(..) | Output::Arguments(..))) => {
                     self.running.push(next(index, generation));
-                    self.ready.extend(self.part(index, output));
+                    let part = self.part(index, output);
+                    self.ready.extend(part);
                 }
                 Some(Output::Finished(reason, counts)) => {
                     self.usage = self.usage.plus(self.usage_of(index, counts));

@@ -301,7 +301,7 @@ mod tests {
     fn a_stop_text_ends_the_generation() {
         let mut state = TextState::new(5, 0, &["END".into()]);
         assert_eq!(state.token(b"one E"), Step { shown: text("one "), last: None });
-        let counts = Counts { prompt: 5, cached: 0, generated: 2 };
+        let counts = Counts { prompt: 5, cached: 0, generated: 2, reasoning: 0 };
         assert_eq!(state.token(b"ND two"), Step { shown: text(""), last: Some(Output::Finished(FinishReason::Stop, counts)) });
     }
 
@@ -309,7 +309,7 @@ mod tests {
     fn the_end_shows_what_was_held_back() {
         let mut state = TextState::new(5, 0, &["END".into()]);
         state.token(b"one EN");
-        let counts = Counts { prompt: 5, cached: 4, generated: 1 };
+        let counts = Counts { prompt: 5, cached: 4, generated: 1, reasoning: 0 };
         assert_eq!(
             state.finished(FinishReason::Length, 4),
             Step { shown: text("EN"), last: Some(Output::Finished(FinishReason::Length, counts)) }

@@ -43,7 +43,8 @@ fn push(batch: &mut Batch, rows: &Rows) {
     batch.block_tables.extend(rows.blocks);
     batch.slots.push(rows.slot);
     batch.sample.push(rows.sample);
-    let init = |params: &SamplingParams| SlotInit { slot: rows.slot, params: Arc::new(params.clone()), prompt: [].into(), generated: vec![] };
+    let init =
+        |params: &SamplingParams| SlotInit { slot: rows.slot, params: Arc::new(params.clone()), prompt: [].into(), generated: vec![] };
     batch.init.extend(rows.params.as_ref().map(init));
 }
 
@@ -125,7 +126,7 @@ fn a_prompt_becomes_a_vector(engine: &mut dyn Engine, path: &Path) {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
     let head = weights.get(TensorSlot::Output, 0).or(weights.get(TensorSlot::TokenEmbd, 0)).unwrap();
     let mut matrix = vec![0f32; head.rows * head.cols];
-    (head.quant.dequantize)(weights.data(&head), &mut matrix);
+    (head.quant.dequantize)(weights.data(head), &mut matrix);
     let mut batch = Batch { want_logits: true, ..Batch::default() };
     push(&mut batch, &Rows { slot: 0, blocks: &[5, 6, 7, 8], start: 0, ids: &ids, params: Some(SamplingParams::greedy()), sample: true });
     let logits = step(engine, &batch).logits.remove(0);

@@ -20,7 +20,7 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
         found = Some(Structure { format, field });
         Ok(())
     };
-    take("response_format", fields.get("response_format").map(|value| response_format(value)).transpose()?.flatten())?;
+    take("response_format", fields.get("response_format").map(response_format).transpose()?.flatten())?;
     for (field, kind) in [("regex", "regex"), ("grammar", "grammar"), ("choice", "choice"), ("guided_json", "json")] {
         take(field, format(fields, field, kind)?)?;
     }
