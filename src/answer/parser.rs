@@ -75,6 +75,8 @@ pub struct Parser {
     thinking: Option<&'static Thinking>,
     /// What stands before the first call's name.
     call: String,
+    /// Functions that an answer may call by JSON alone, as small models do that forget their tags.
+    bare: Vec<String>,
     state: State,
     /// What may turn out to be a tag, or white space before one.
     held: String,
@@ -108,6 +110,41 @@ fn due(text: &str, tag: &str) -> Due {
     }
 }
 
+/// An answer that may be a call by JSON alone.
+enum Bare {
+    Open,
+    No,
+    Call(String, String),
+}
+
+fn bare_call(text: &str, functions: &[String]) -> Bare {
+    const FENCE: &str = "```json";
+    const BEGINNING: &str = "{\"name\":\"";
+    if functions.is_empty() {
+        return Bare::No;
+    }
+    let body = text.strip_prefix(FENCE).map_or(text, str::trim_start);
+    if body.is_empty() || FENCE.starts_with(text) {
+        return Bare::Open;
+    }
+    let squeezed: String = body.chars().filter(|c| !c.is_whitespace()).take(BEGINNING.len()).collect();
+    if !BEGINNING.starts_with(&squeezed) {
+        return Bare::No;
+    }
+    match serde_json::Deserializer::from_str(body).into_iter::<serde_json::Value>().next() {
+        Some(Err(error)) if error.is_eof() => Bare::Open,
+        Some(Ok(call)) => {
+            let name = call["name"].as_str().filter(|name| functions.iter().any(|function| function == name));
+            let arguments = [&call["arguments"], &call["parameters"]].into_iter().find(|arguments| arguments.is_object());
+            match (name, arguments, call.as_object().map(serde_json::Map::len)) {
+                (Some(name), Some(arguments), Some(2)) => Bare::Call(name.to_owned(), arguments.to_string()),
+                _ => Bare::No,
+            }
+        }
+        _ => Bare::No,
+    }
+}
+
 impl Parser {
     /// Of an answer that begins within reasoning where the prompt has `opened` it. No `syntax`: there are no calls.
     pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, opened: bool) -> Self {
@@ -118,7 +155,16 @@ impl Parser {
             (None, None) => State::Text,
         };
         let call = syntax.map(|syntax| [syntax.trigger, syntax.open, syntax.before].concat()).unwrap_or_default();
-        Self { syntax, thinking, call, state, held: String::new(), calls: 0, deltas: Vec::new() }
+        Self { syntax, thinking, call, bare: Vec::new(), state, held: String::new(), calls: 0, deltas: Vec::new() }
+    }
+
+    /// Takes an answer that is nothing but a JSON object with `name` and `arguments`, perhaps in a fence, for a call of one of these functions.
+    pub fn with_bare_calls(mut self, functions: Vec<String>) -> Self {
+        self.bare = functions;
+        if self.state == State::Text && self.syntax.is_some() {
+            self.state = State::Before;
+        }
+        self
     }
 
     /// Is what is being written reasoning?
@@ -236,6 +282,15 @@ impl Parser {
     fn before_text(&mut self) -> bool {
         let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head), self.held.trim_start());
         let space = self.held.len() - trimmed.len();
+        match bare_call(trimmed, &self.bare) {
+            Bare::Call(name, arguments) => {
+                self.deltas.extend([Delta::Call(0, name), Delta::Arguments(0, arguments)]);
+                self.calls = 1;
+                return self.turn(State::Done);
+            }
+            Bare::Open if !trimmed.is_empty() => return false,
+            Bare::Open | Bare::No => {}
+        }
         let (at_head, at_call) = (due(trimmed, head), due(trimmed, &self.call));
         match (at_head, at_call) {
             (Due::There, _) if !head.is_empty() => {

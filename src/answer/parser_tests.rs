@@ -106,6 +106,21 @@ fn what_is_no_call_is_text() {
 }
 
 #[test]
+fn a_call_may_be_json_alone() {
+    let parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()]);
+    let call = [Delta::Call(0, "f".into()), Delta::Arguments(0, "{\"a\":1}".into())];
+    for answer in ["{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "```json\n{\n  \"name\": \"f\",\n  \"parameters\": {\"a\": 1}\n}\n```"] {
+        assert_eq!(everywhere(&parser, answer), call, "{answer}");
+    }
+    for answer in
+        ["{\"name\": \"g\", \"arguments\": {}}", "{\"name\": \"f\"}", "{\"a\": 1}", "```python\nx\n```", "{\"name\": \"f\", \"arg"]
+    {
+        assert_eq!(everywhere(&parser, answer), [text(answer)]);
+    }
+    assert_eq!(everywhere(&parser, &written(GENERIC, &CALLS[..1])), expected(&CALLS[..1]));
+}
+
+#[test]
 fn reasoning_is_told_from_text() {
     for thinking in THINKING {
         let Thinking { open, close, head } = thinking;

@@ -1,7 +1,7 @@
 //! Compiling within bounds of time, stack and number; what was compiled lately is kept.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use llguidance::{Matcher, ParserFactory};
@@ -17,8 +17,10 @@ use crate::tokenizer::Tokenizer;
 const STACK: usize = 256 << 20;
 /// What takes longer is refused; its thread ends by itself, since every part of its work is bounded.
 const TIME: Duration = Duration::from_secs(5);
-/// Threads that compile at once, those that nobody waits for any more included.
-const MAX_COMPILING: usize = 4;
+/// Threads that compile at once, those that nobody waits for any more included: others need the processor, too.
+const MAX_COMPILING: usize = 2;
+/// Places in a grammar that a text may be at.
+const MAX_ITEMS: usize = 8000;
 /// Compiled grammars that are kept.
 const MAX_KEPT: usize = 64;
 
@@ -29,13 +31,44 @@ pub struct Compiler {
     factory: OnceLock<Result<Arc<ParserFactory>, String>>,
     /// By their text; the one that was used last stands last.
     kept: Mutex<VecDeque<(String, Arc<Compiled>)>>,
-    compiling: Arc<()>,
+    places: Arc<Places>,
+}
+
+/// How many compile.
+#[derive(Default)]
+struct Places {
+    taken: Mutex<usize>,
+    freed: Condvar,
+}
+
+/// One of the places; dropping it gives it back.
+struct Place(Arc<Places>);
+
+impl Place {
+    /// Waits for a place; None where none gets free in time.
+    fn take(places: &Arc<Places>) -> Option<Self> {
+        let taken = places.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = places.freed.wait_timeout_while(taken, TIME, |taken| *taken >= MAX_COMPILING);
+        let (mut taken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+        if timeout.timed_out() {
+            return None;
+        }
+        *taken += 1;
+        Some(Self(places.clone()))
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.freed.notify_one();
+    }
 }
 
 impl Compiler {
     /// For a model that samples ids below `vocab_size`.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
-        Self { tokenizer, vocab_size, factory: OnceLock::new(), kept: Mutex::default(), compiling: Arc::new(()) }
+        Self { tokenizer, vocab_size, factory: OnceLock::new(), kept: Mutex::default(), places: Arc::default() }
     }
 
     pub fn vocab_size(&self) -> usize {
@@ -52,11 +85,9 @@ impl Compiler {
             return Ok(found);
         }
         let factory = self.factory.get_or_init(|| self.factory()).clone().map_err(GrammarError::Invalid)?;
-        if Arc::strong_count(&self.compiling) > MAX_COMPILING {
-            return Err(GrammarError::Busy);
-        }
+        let place = Place::take(&self.places).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
-        let (source, place, vocab_size) = (source.clone(), self.compiling.clone(), self.vocab_size);
+        let (source, vocab_size) = (source.clone(), self.vocab_size);
         let work = move || {
             let _place = place;
             // Whoever asked may have given up.
@@ -78,7 +109,10 @@ impl Compiler {
     fn factory(&self) -> Result<Arc<ParserFactory>, String> {
         let factory = ParserFactory::new_simple(&vocab::environment(&self.tokenizer, self.vocab_size));
         let mut factory = factory.map_err(|error| format!("the vocabulary cannot follow grammars: {error}"))?;
-        factory.quiet().limits_mut().verbose_errors = false;
+        let limits = factory.quiet().limits_mut();
+        limits.verbose_errors = false;
+        // An object of as many optional members as are allowed takes some of them each.
+        limits.max_items_in_row = MAX_ITEMS;
         Ok(Arc::new(factory))
     }
 

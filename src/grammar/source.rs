@@ -14,6 +14,9 @@ const MAX_MEMBERS: usize = 2000;
 /// References, each of which may lead to another: the stack must hold their chain.
 const MAX_REFS: usize = 5000;
 
+/// Of JSON Schema, whose keywords are told apart.
+const DRAFTS: [&str; 5] = ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"];
+
 /// White space between JSON's tokens: as people and programs write it, and no endless run that a small model may fall into.
 const WHITE_SPACE: &str = r"[ \t]{1,2}|\r?\n[ \t]{0,40}";
 
@@ -59,6 +62,13 @@ impl Source {
             Value::Bool(false) => return Err(GrammarError::Invalid("nothing satisfies the schema `false`".into())),
             other => return Err(GrammarError::Invalid(format!("a schema is an object or a boolean, not {other}"))),
         };
+        if let Some(draft) = schema.get("$schema").and_then(Value::as_str).filter(|draft| !DRAFTS.iter().any(|known| draft.contains(known)))
+        {
+            return Err(GrammarError::Invalid(format!(
+                "#/$schema names a draft that is not known: {}",
+                draft.chars().take(100).collect::<String>()
+            )));
+        }
         // How JSON is written is not the client's to say: this key takes the place of one of theirs.
         schema.insert("x-guidance".into(), json!({"whitespace_pattern": WHITE_SPACE}));
         self.named.push((name.into(), Named::Schema(Value::Object(schema))));

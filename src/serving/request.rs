@@ -188,7 +188,11 @@ fn grammar(model: &LoadedModel, options: &Options, chat: Option<bool>) -> Result
 fn parser(model: &LoadedModel, options: &Options, opened: bool) -> Option<Parser> {
     let style = model.style.as_ref()?;
     let syntax = options.tools.as_ref().map(|_| style.syntax);
-    (syntax.is_some() || style.thinking.is_some()).then(|| Parser::new(syntax, style.thinking, opened))
+    let parser = (syntax.is_some() || style.thinking.is_some()).then(|| Parser::new(syntax, style.thinking, opened))?;
+    // Where a format was asked for, JSON is an answer.
+    let bare =
+        options.tools.iter().filter(|_| options.structure.is_none()).flat_map(|tools| tools.callable()).map(|tool| tool.name.clone());
+    Some(parser.with_bare_calls(bare.collect()))
 }
 
 /// Does a prompt end within reasoning?

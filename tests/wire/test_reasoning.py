@@ -32,7 +32,7 @@ def test_an_open_thought_is_reasoning(thinker):
     answer = ask(thinker, content="What is the capital of France?", max_tokens=10)
     message = answer["choices"][0]["message"]
     assert message["reasoning_content"] and message["content"] == ""
-    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 10
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] > 0
 
 
 def test_a_format_holds_for_what_follows_the_thought(thinker):
@@ -60,7 +60,7 @@ def test_reasoning_is_streamed(thinker):
 
 
 def test_an_answer_goes_on(thinker):
-    messages = [{"role": "user", "content": "What is the capital of France?"}, {"role": "assistant", "content": "The capital of France is "}]
+    messages = [{"role": "user", "content": "What is the capital of France?"}, {"role": "assistant", "content": "The capital of France is"}]
     for fields in ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}):
         reply = thinker.chat(messages=messages, max_tokens=3, **fields)
         assert reply.status == 200, reply.body

@@ -14,9 +14,10 @@ from harness import ROOT
 
 PACKAGE = "json-schema-test-suite"
 VERSION = "0.0.10"
-DRAFTS = {"draft3": "http://json-schema.org/draft-03/schema#", "draft4": "http://json-schema.org/draft-04/schema#"}
+# Draft 3 is not known any more: its schemas stand here as what they say by the latest draft.
+DRAFTS = {"draft3": None, "draft4": "http://json-schema.org/draft-04/schema#"}
 # Of the suite's 179 schemas: what is refused, since the library below cannot follow it.
-MOST_REFUSED = 90
+MOST_REFUSED = 70
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def suite() -> list[tuple[str, object]]:
                 continue
             for group in json.load(files.extractfile(member)):
                 schema = group["schema"]
-                if isinstance(schema, dict):
+                if isinstance(schema, dict) and DRAFTS[parts[2]]:
                     schema = {"$schema": DRAFTS[parts[2]], **schema}
                 found.append((f"{'/'.join(parts[2:])}: {group['description']}", schema))
     return found

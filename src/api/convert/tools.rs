@@ -48,7 +48,15 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
         Some(value @ Value::Object(_)) => Some(value.clone()),
         Some(other) => return Err(wrong_type(&function.path("parameters"), "a JSON schema", other)),
     };
-    Ok(Tool { name, parameters, definition: value.clone() })
+    // Templates expect all of it.
+    let mut definition = value.clone();
+    definition["type"] = "function".into();
+    for (key, nothing) in [("description", json!("")), ("parameters", json!({"type": "object", "properties": {}}))] {
+        if function.get(key).is_none() {
+            definition["function"][key] = nothing;
+        }
+    }
+    Ok(Tool { name, parameters, definition })
 }
 
 /// `function` of a tool, a call or a choice, whose `type` is `function`.
