@@ -17,6 +17,8 @@ ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
 CUDA_BINARY = ROOT / "target" / "release" / "penstock-cuda"
 MODEL = "smollm2:135m"
+# It has a template for tools.
+CODER = "qwen2.5-coder:0.5b"
 START_SECONDS = 120
 
 

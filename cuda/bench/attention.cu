@@ -66,8 +66,10 @@ struct World {
       const __half* row = k.data() + at(seq, key, kv_head);
       double s = 0.0;
       for (int d = 0; d < dim; ++d) s += static_cast<double>(__half2float(q[d])) * __half2float(row[d]);
-      scores[key - begin] = s * scale;
-      top = std::max(top, s * scale);
+      s *= scale;
+      if (shape.soft_cap > 0) s = shape.soft_cap * tanh(s / shape.soft_cap);
+      scores[key - begin] = s;
+      top = std::max(top, s);
     }
     for (int key = begin; key <= pos; ++key) {
       const double p = exp(scores[key - begin] - top);
@@ -131,7 +133,7 @@ struct Runner {
     const StepView step{nullptr,    nullptr,  d_cu.get(), d_contexts.get(), d_tables.get(),
                         num_tokens, num_seqs, max_blocks, max_query,        max_context};
     const KvView kv{k.get(), v.get(), world.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
-    const Attention args{d_q.get(), kv, out.get(), stride, shape.num_heads, world.scale, shape.window, workspace.get(), bytes};
+    const Attention args{d_q.get(), kv, out.get(), stride, shape.num_heads, world.scale, shape.window, workspace.get(), bytes, shape.soft_cap};
     const Launch launch{test_stream(), options.overlap};
     if (options.decode) attention_decode(launch, args, step);
     if (options.prefill) attention_prefill(launch, args, step);
@@ -306,8 +308,8 @@ void check_attention(const Shape& shape, const std::vector<int>& lengths, uint64
   Random random{seed};
   const World world(shape, lengths, random);
   Runner runner(world);
-  const std::string name = text("%s (%d/%d heads of %d, pages of %d, window %u)", shape.name, shape.num_heads, shape.num_kv_heads,
-                                shape.head_dim, shape.block_size, shape.window);
+  const std::string name = text("%s (%d/%d heads of %d, pages of %d, window %u, soft cap %g)", shape.name, shape.num_heads, shape.num_kv_heads,
+                                shape.head_dim, shape.block_size, shape.window, shape.soft_cap);
   const auto rows = all_by_decode(runner, name + " decode of every row");
   check_decode(runner, rows, name);
   check_prefill(runner, rows, random, name);
@@ -331,7 +333,8 @@ int main(int argc, char** argv) {
         {"Gemma-3-270m global", 4, 1, 256, 64, 0}, {"Llama-3.1-8B", 32, 8, 128, 32, 0}, {"Llama-3.2-1B", 32, 8, 64, 64, 0},
         {"one-to-one", 5, 5, 80, 32, 0},        {"small heads", 14, 2, 40, 96, 0},      {"tiny heads", 3, 1, 8, 32, 17},
         {"wide group", 48, 2, 96, 32, 0},       {"odd size", 6, 2, 120, 64, 64},        {"large odd", 2, 1, 200, 32, 65},
-        {"window of one", 4, 2, 64, 32, 1},
+        {"window of one", 4, 2, 64, 32, 1},     {"Gemma-2-2B local", 8, 4, 256, 32, 512, 50.0f},
+        {"a low soft cap", 6, 3, 64, 32, 0, 0.7f},
     };
     uint64_t seed = 1;
     for (const Shape& shape : shapes) {

@@ -93,6 +93,7 @@ struct Shape {
   const char* name;
   int num_heads, num_kv_heads, head_dim, block_size;
   uint32_t window;
+  float soft_cap = 0.0f;
 };
 
 // A stream of its own: programmatic launches are not for the default one. Ordered with the copies, which use that.

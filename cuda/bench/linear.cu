@@ -1,9 +1,12 @@
-// Linear layers: every type against float64 on the host, the same bits from every kernel and at every number of tokens, timings.
-//   linear [--quick] [--time | --few]
+// Linear layers: every type's decoder against the gguf package and its products against float64, both on the host; the same bits from
+// every kernel and at every number of tokens; timings.
+//   linear [--quick] [--time | --few]      where the sources are: it reads tests/golden/quants
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <vector>
@@ -46,6 +49,19 @@ std::vector<uint8_t> random_blocks(const QuantRow& q, size_t rows, size_t cols) 
       case 11: put(108, uniform(0.0001f, 0.001f)); break;
       case 12: case 13: put(0, uniform(0.0001f, 0.0005f)); put(2, uniform(0.0001f, 0.0005f)); break;
       case 14: put(208, uniform(0.00001f, 0.0001f)); break;
+      case 16: case 17: case 22: put(0, uniform(0.0003f, 0.002f)); break;
+      case 18: case 21: put(0, uniform(0.0001f, 0.001f)); break;
+      case 19: put(0, uniform(0.001f, 0.01f)); break;
+      case 20: put(0, uniform(0.0001f, 0.001f)); break;
+      case 23: put(0, uniform(0.00001f, 0.0001f)); break;
+      case 29: {  // the half lies in four nibbles
+        const uint16_t half = half_bits(uniform(0.001f, 0.01f));
+        for (int i = 0; i < 4; i++) blocks[at + 49 + 2 * i] = uint8_t((blocks[at + 49 + 2 * i] & 15) | (half >> (4 * i) & 15) << 4);
+        break;
+      }
+      case 34: put(52, uniform(0.01f, 0.1f)); break;
+      case 35: put(64, uniform(0.01f, 0.1f)); break;
+      case 39: blocks[at] = uint8_t(118 + random_bits() % 5); break;
     }
   }
   return blocks;
@@ -57,7 +73,9 @@ float weight_of(const uint8_t* block, int i) {
   if constexpr (Format::id == FORMAT_H16) {
     return Block::value(block, i);
   } else {
-    return (float(Block::code(block, i)) - Format::offset) * Block::scale(block, i) + Block::min(block, i);
+    const float weight = Format::level(Block::code(block, i)) * Block::scale(block, i);
+    if constexpr (Format::has_min) return weight + Block::min(block, i);
+    return weight;
   }
 }
 float weight_at(uint32_t id, const uint8_t* block, int i) {
@@ -68,6 +86,22 @@ float weight_at(uint32_t id, const uint8_t* block, int i) {
 #undef QUANT
   }
   return NAN;
+}
+
+// The decoders against the gguf package, on the host: tests/golden/quants/NAME.bin holds blocks and their weights. What is past float16
+// is refused at load.
+void test_blocks(const QuantRow& q) {
+  std::ifstream file(std::string("tests/golden/quants/") + q.name + ".bin", std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
+  const size_t each = q.block_bytes + 4 * q.block_size, count = bytes.size() / each;
+  if (count == 0) { printf("FAIL %s: no tests/golden/quants/%s.bin here; run this where the sources are\n", q.name, q.name); failures++; return; }
+  for (size_t i = 0; i < count * q.block_size; i++) {
+    const auto* block = reinterpret_cast<const uint8_t*>(&bytes[i / q.block_size * q.block_bytes]);
+    const float got = weight_at(q.id, block, int(i % q.block_size));
+    float want;
+    std::memcpy(&want, &bytes[count * q.block_bytes + 4 * i], 4);
+    if (std::fabs(want) <= 65504.0f && got != want) { printf("FAIL %s: weight %zu is %g, not %g\n", q.name, i, got, want); failures++; return; }
+  }
 }
 
 template <typename T>
@@ -105,6 +139,18 @@ Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, i
   return m;
 }
 
+// With a workspace, as the engine has one.
+Linear empty_linear() {
+  constexpr size_t BYTES = size_t(64) << 20;
+  static Device<uint8_t> slabs(BYTES);
+  static Device<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
+  Linear args{};
+  args.slabs = reinterpret_cast<float*>(slabs.data);
+  args.slab_bytes = BYTES;
+  args.arrivals = arrivals.data;
+  return args;
+}
+
 using Kernel = void (*)(const Launch&, const Linear&);
 
 std::vector<float> product(Kernel kernel, const Linear& args, int rows) {
@@ -136,7 +182,7 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
   }
   Device<__half> dx(x);
-  Linear args{};
+  Linear args = empty_linear();
   args.w[0] = w;
   args.num_segments = 1;
   args.x = dx.data;
@@ -197,7 +243,7 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
   }
   Device<__half> dx(x);
-  Linear args{};
+  Linear args = empty_linear();
   args.num_segments = 1;
   args.x = dx.data;
   args.ldx = ldx;
@@ -247,7 +293,7 @@ void test_segments() {
   std::vector<__half> x(size_t(most) * cols);
   for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
   Device<__half> dx(x);
-  Linear args{};
+  Linear args = empty_linear();
   args.x = dx.data;
   args.ldx = cols;
   args.num_segments = 1;
@@ -304,7 +350,7 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
     Device<__half> dx(x);
     Device<float> out(size_t(tokens) * rows);
-    Linear args{};
+    Linear args = empty_linear();
     args.num_segments = 1;
     args.x = dx.data;
     args.ldx = cols;
@@ -364,9 +410,14 @@ int main(int argc, char** argv) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "device");
   const bool hopper = properties.major == 9;
-  const uint32_t ids[] = {0, 1, 30, 2, 3, 6, 7, 8, 10, 11, 12, 13, 14};
+  const uint32_t ids[] = {
+#define QUANT(type, name, size, bytes, block, layout) type,
+#include "../quant/types.inc"
+#undef QUANT
+  };
   for (uint32_t id : ids) {
     const QuantRow& q = *quant_row(id);
+    test_blocks(q);
     test_type(q, 48, 256, 130, hopper);
     if (q.block_size <= 32) test_type(q, 33, 96, 66, hopper);
     if (q.block_size == 1) test_type(q, 7, 40, 20, hopper);
@@ -382,7 +433,7 @@ int main(int argc, char** argv) {
   test_segments();
   printf("linear: %d failures\n", failures);
   if (timing) {
-    for (uint32_t id : {12u, 14u, 8u, 1u}) {
+    for (uint32_t id : {12u, 14u, 8u, 1u, 23u, 21u, 16u, 35u}) {
       time_shape(*quant_row(id), 4096, 4096, hopper);
       time_shape(*quant_row(id), 28672, 4096, hopper);
       time_shape(*quant_row(id), 4096, 14336, hopper);

@@ -27,10 +27,15 @@ typedef enum {
 // Where a tensor goes. The order is that of `TensorSlot` in src/model/slots.rs.
 typedef enum {
   PEN_TOKEN_EMBD,
+  PEN_POSITION_EMBD,
   PEN_OUTPUT_NORM,
+  PEN_OUTPUT_NORM_BIAS,
   PEN_OUTPUT,
   PEN_ROPE_FREQS,
+  PEN_ROPE_FACTORS_LONG,
+  PEN_ROPE_FACTORS_SHORT,
   PEN_ATTN_NORM,
+  PEN_ATTN_NORM_BIAS,
   PEN_ATTN_Q,
   PEN_ATTN_K,
   PEN_ATTN_V,
@@ -40,11 +45,24 @@ typedef enum {
   PEN_ATTN_Q_NORM,
   PEN_ATTN_K_NORM,
   PEN_ATTN_OUTPUT,
+  PEN_ATTN_OUTPUT_BIAS,
   PEN_POST_ATTN_NORM,
   PEN_FFN_NORM,
+  PEN_FFN_NORM_BIAS,
   PEN_FFN_GATE,
   PEN_FFN_UP,
   PEN_FFN_DOWN,
+  PEN_FFN_GATE_BIAS,
+  PEN_FFN_UP_BIAS,
+  PEN_FFN_DOWN_BIAS,
+  PEN_FFN_ROUTER,
+  PEN_FFN_GATE_EXPS,
+  PEN_FFN_UP_EXPS,
+  PEN_FFN_DOWN_EXPS,
+  PEN_SHARED_ROUTER,
+  PEN_FFN_GATE_SHEXP,
+  PEN_FFN_UP_SHEXP,
+  PEN_FFN_DOWN_SHEXP,
   PEN_POST_FFN_NORM,
   PEN_NUM_SLOTS,
 } pen_slot;
@@ -57,7 +75,8 @@ typedef struct pen_kv pen_kv;
 typedef struct {
   uint32_t window;  // tokens a row sees, itself included; 0: all
   uint32_t rope;    // index of its rotation table
-  uint32_t fused_glu;  // gate and up are of one type: their rows share tiles
+  uint32_t fused_glu;  // gate and up (of all experts, where there are any) are of one type and without biases: their rows share tiles
+  uint32_t fused_shared_glu;  // so are those of the shared expert, if there is one
 } pen_layer_desc;
 
 typedef struct {
@@ -65,7 +84,14 @@ typedef struct {
   uint32_t rope_dim;    // rotated elements a head
   uint32_t rope_pairs;  // 0: adjacent elements, 1: halves of the head
   uint32_t activation;  // 0: SiLU, 1: GELU (tanh)
+  uint32_t layer_norm;  // 0: RMSNorm, 1: LayerNorm
+  uint32_t has_gate;    // 0: feed-forward layers are down(activation(up(x)))
+  uint32_t num_positions;  // rows of PEN_POSITION_EMBD; 0: positions are rotations
+  // Feed-forward layers with experts, of which a row uses `experts_used`; 0: dense. Then ffn_dim is that of the expert that all rows
+  // share, 0: there is none.
+  uint32_t num_experts, experts_used, expert_ffn_dim, normalise_experts;
   float norm_eps, attn_scale, embedding_scale;
+  float attn_soft_cap, final_soft_cap;  // cap · tanh(x / cap) of scaled scores, of logits; 0: none
   uint32_t max_positions;      // rows of each rotation table
   uint32_t num_ropes;
   const float* rope_tables;    // [num_ropes, max_positions, rope_dim]: cosines of the pairs, then sines
@@ -133,11 +159,12 @@ typedef struct {
 
 #define PEN_MAX_LOGPROBS 20
 // A sequence's rows, after the final norm, become a vector: the row at position 0, the last, or the mean of all from position 0 on.
+// PEN_POOL_COMPLETE is added where the sequence ends with this step: then the vector is handed out.
 #define PEN_POOL_NONE 0
 #define PEN_POOL_FIRST 1
 #define PEN_POOL_LAST 2
 #define PEN_POOL_MEAN 3
-#define PEN_POOL_COMPLETE 4  // added where the sequence ends with this step: hand the vector out
+#define PEN_POOL_COMPLETE 4
 #define PEN_SAMPLED_NONE (-1)
 #define PEN_SAMPLED_NOT_FINITE (-2)
 
@@ -167,8 +194,8 @@ void pen_ctx_destroy(pen_ctx* ctx);
 pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_bytes, uint64_t* held_bytes, char* name, uint32_t name_size,
                         double* copy_bytes_per_second);
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out);
-// A matrix in the file's blocks, or a vector as one row of float32. The rotation tables hold what PEN_ROPE_FREQS says: it never comes,
-// nor does PEN_OUTPUT where the head is the embedding. The data may be dropped once this returns.
+// A matrix in the file's blocks (experts one after another), or a vector as one row of float32; PEN_SHARED_ROUTER is a vector. The
+// rotation tables hold what PEN_ROPE_FREQS and PEN_ROPE_FACTORS_… say: they never come, nor does PEN_OUTPUT where the head is the embedding. The data may be dropped once this returns.
 pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uint32_t type, uint64_t rows, uint64_t cols, const void* data,
                             uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every required tensor must be there

@@ -4,6 +4,7 @@
 // are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
 //   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; keys the row may not see: -inf
 //   m_i = max(s) · c with c = scale · log2(e);  p = exp2(s · c - m_i) rounded to float16
+//         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
 //   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
 // and the tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as
 // attention: Dao 2023). Nothing else enters, so a row's bits depend neither on the batch nor on who computed it: how tiles are
@@ -169,6 +170,28 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
     }
   }
 }
+
+// What becomes of a product of q and k before the softmax.
+struct ScoreScale {
+  float c;      // of the definition
+  float inner;  // 2 log2(e) · scale / cap, 0: no cap
+  __device__ __forceinline__ explicit ScoreScale(const Attention& p) {
+    constexpr float LOG2_E = 1.4426950408889634f;
+    const bool capped = p.soft_cap > 0.0f;
+    c = __fmul_rn(capped ? p.soft_cap : p.scale, LOG2_E);
+    inner = capped ? __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * LOG2_E) : 0.0f;
+  }
+  // tanh(y) as 1 − 2 / (1 + e^2y): off by some 1e-7.
+  template <int N>
+  __device__ __forceinline__ void cap(float (&s)[N][4]) const {
+    if (inner == 0.0f) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(1.0f, exp2_fast(__fmul_rn(s[n][i], inner)))));
+    }
+  }
+};
 
 // Which positions a row sees: [begin, end). Nothing: {0, 0}.
 struct Span {

@@ -58,16 +58,21 @@ struct DecodeRange {
   }
 };
 
+// Where a block keeps partial results and what they merge into.
+struct MergeSpace {
+  const float* partial;        // [tiles, plan.rows, ROW]
+  const float2* partial_rows;  // [tiles, ROWS] maximum and sum
+  float* state;                // [plan.rows, ROW]
+  float2* state_rows;          // two sets of ROWS: read one, write the other
+};
+
 // Merges `tiles` partial results of shared memory into the block's state, in order; the last time the output is written.
 template <int D>
-__device__ __forceinline__ void merge_round(const Attention& p, char* shared, const DecodePlan& plan, int teams, int tiles, int rows,
-                                            int round, bool last, __half* out) {
+__device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace& space, int plan_rows, int tiles, int rows, int round,
+                                            bool last, __half* out) {
   using Shared = DecodeShared<D>;
-  const int row_floats = plan.rows * Shared::ROW;
-  const float* partial = reinterpret_cast<const float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
-  float* state = const_cast<float*>(partial) + teams * row_floats;
-  const float2* partial_rows = reinterpret_cast<const float2*>(state + row_floats);
-  float2* state_rows = const_cast<float2*>(partial_rows) + teams * ROWS;  // two sets: read one, write the other
+  const int row_floats = plan_rows * Shared::ROW;
+  const auto [partial, partial_rows, state, state_rows] = space;
   for (int i = threadIdx.x; i < rows * (D / 4); i += blockDim.x) {
     const int row = i / (D / 4), dim = i % (D / 4) * 4;
     if (dim >= p.kv.head_dim) continue;
@@ -97,6 +102,107 @@ __device__ __forceinline__ void merge_round(const Attention& p, char* shared, co
     }
   }
 }
+
+// The query fragments of `rows` rows, from shared memory or from p.q. Absent rows become zeros or another row.
+template <int D>
+__device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attention& p, bool shared, const __half* from, int stride, int rows,
+                                          int lane) {
+  if (shared) {
+    const uint32_t at = shared_address(from + min(lane % 16, rows - 1) * stride + lane / 16 * 8);
+#pragma unroll
+    for (int k = 0; k < D / 16; ++k) {
+      if (k * 16 < p.kv.head_dim) load_matrices(q[k], at + k * 32);
+      if (k * 16 >= p.kv.head_dim) q[k][0] = q[k][1] = q[k][2] = q[k][3] = 0;
+      // an odd number of eights: the rest of the row is not there
+      if (k * 16 + 8 == p.kv.head_dim) q[k][2] = q[k][3] = 0;
+    }
+  } else {
+    const int row0 = lane / 4, row1 = row0 + 8;
+    load_query<D>(q, row0 < rows ? from + row0 * stride : nullptr, row1 < rows ? from + row1 * stride : nullptr, p.kv.head_dim, lane);
+  }
+}
+
+// A warp within the team that shares a tile.
+struct TeamPlace {
+  int member, lane;
+  char* exchange;  // DecodeShared::exchange bytes of the team's, for TEAM > 1
+};
+
+// The probabilities of a tile's keys, on every warp of the team; `scored` is called when the keys are not needed any more.
+template <int D, int TEAM, class Sync, class Scored>
+__device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16][4], float (&maximum)[2], const uint32_t (&q)[D / 16][4],
+                                            uint32_t keys, const Span (&span)[2], int tile, const ScoreScale& scale, const TeamPlace& at, Sync team_sync,
+                                            Scored scored) {
+  constexpr int N = KEYS / 8 / TEAM;
+  const int row0 = at.lane / 4, row1 = row0 + 8;
+  float s[N][4];
+  tile_scores<D>(
+      s,
+      [&](int k, uint32_t(&a)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) a[i] = q[k][i];
+      },
+      keys, at.lane, at.member * N);
+  scored();
+  scale.cap(s);
+  if constexpr (TEAM == 1) {
+    tile_softmax(probabilities, maximum, s, span, tile, scale.c, at.lane);
+  } else {
+    float largest[2];
+    mask_scores(largest, s, span, tile * KEYS + at.member * N * 8, at.lane);
+    float* maxima = reinterpret_cast<float*>(at.exchange + KEYS / 16 * WARP * 16);  // [TEAM, ROWS]
+    if (at.lane % 4 == 0) maxima[at.member * ROWS + row0] = largest[0], maxima[at.member * ROWS + row1] = largest[1];
+    team_sync();
+#pragma unroll
+    for (int w = 0; w < TEAM; ++w) {
+      largest[0] = fmaxf(largest[0], maxima[w * ROWS + row0]);
+      largest[1] = fmaxf(largest[1], maxima[w * ROWS + row1]);
+    }
+    uint32_t own[N / 2][4];
+    score_probabilities(own, maximum, largest, s, scale.c);
+    uint4* fragments = reinterpret_cast<uint4*>(at.exchange);  // [KEYS / 16, WARP]
+#pragma unroll
+    for (int i = 0; i < N / 2; ++i) {
+      fragments[(at.member * (N / 2) + i) * WARP + at.lane] = make_uint4(own[i][0], own[i][1], own[i][2], own[i][3]);
+    }
+    team_sync();
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) {
+      const uint4 f = fragments[k * WARP + at.lane];
+      probabilities[k][0] = f.x, probabilities[k][1] = f.y, probabilities[k][2] = f.z, probabilities[k][3] = f.w;
+    }
+  }
+}
+
+// What the blocks of a sequence do about its fresh row: the block's heads of Q into shared memory and, where the block sees them, K and
+// V, which follow them there, into the pages, too.
+struct FreshRows {
+  int head, rows, kv_head;  // Q: heads [head, head + rows)
+  int position, token;
+  bool sees, exists;
+  // Waits for the step's products on the way. Rows of `stride` halves; visible to the block after a __syncthreads().
+  template <int D>
+  __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step, __half* queries, int stride) const {
+    const int num_heads = fresh.num_heads, kv_heads = fresh.kv.num_kv_heads, head_dim = fresh.kv.head_dim;
+    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+    const int heads = num_heads + 2 * kv_heads, items = sees ? rows + 2 : rows;
+    const uint32_t slot = exists ? step.slot_mapping[token] : NO_SLOT;
+    FreshHead<(D + 63) / 64> item_head;
+    const auto head_of = [&](int item) { return item < rows ? head + item : num_heads + (item - rows) * kv_heads + kv_head; };
+    item_head.prepare(fresh, head_of(min(warp, items - 1)), position, exists && warp < items, lane);
+    wait_for_previous();
+    if (!exists) return;
+    for (int item = warp; item < items; item += warps) {
+      if (item != warp) item_head.prepare(fresh, head_of(item), position, true, lane);
+      __half* to = queries + item * stride;
+      item_head.finish(fresh, fresh.qkv + (static_cast<size_t>(token) * heads + head_of(item)) * head_dim, to, lane);
+      if (item < rows) continue;
+      __syncwarp();
+      __half* page = page_row(fresh.kv, item == rows ? fresh.kv.k : fresh.kv.v, slot, kv_head);
+      for (int i = lane * 8; i < head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
+    }
+  }
+};
 
 // grid [splits, num_kv_heads * ceil(group / plan.rows), num_seqs], block [32 TEAM * teams]
 template <int D, int TEAM>
@@ -151,28 +257,15 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
     wait_for_previous();
     if (num_tiles == 0) return;
   } else {
-    // This block's heads, and K and V where the fresh row lies in its tiles.
     __half* queries = reinterpret_cast<__half*>(shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
                                                 DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
     query_rows = queries, query_stride = DecodeShared<D>::ROW;
-    const int heads = p.num_heads + 2 * p.kv.num_kv_heads, items = row_block == 0 && end == range.count ? rows + 2 : rows;
-    const uint32_t slot = num_tiles == 0 ? NO_SLOT : step.slot_mapping[token];
-    FreshHead item_head;
-    const auto head_of = [&](int item) { return item < rows ? head + item : p.num_heads + (item - rows) * p.kv.num_kv_heads + kv_head; };
-    item_head.prepare(fresh, head_of(min(warp, items - 1)), range.context - 1, num_tiles > 0 && warp < items, lane);
-    wait_for_previous();
+    const bool sees = end == range.count;  // the fresh row lies in its tiles
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0};
+    fresh_rows.finish<D>(fresh, step, queries, query_stride);
     if (num_tiles == 0) return;
-    for (int item = warp; item < items; item += warps) {
-      if (item != warp) item_head.prepare(fresh, head_of(item), range.context - 1, true, lane);
-      __half* to = queries + item * query_stride;
-      item_head.finish(fresh, fresh.qkv + (static_cast<size_t>(token) * heads + head_of(item)) * p.kv.head_dim, to, lane);
-      if (item < rows) continue;
-      __syncwarp();
-      __half* page = page_row(p.kv, item == rows ? p.kv.k : p.kv.v, slot, kv_head);
-      for (int i = lane * 8; i < p.kv.head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
-    }
     __syncthreads();
-    if (items > rows && team == num_tiles - 1) {  // the fresh row's tile is this team's first
+    if (sees && team == num_tiles - 1) {  // the fresh row's tile is this team's first
       copies_wait(0);
       team_sync();
       const int row = (range.context - 1) % KEYS;
@@ -190,18 +283,16 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
 
   const int row0 = lane / 4, row1 = row0 + 8;
   uint32_t q[D / 16][4];
-  if (mine > 0) {
-    load_query<D>(q, row0 < rows ? query_rows + row0 * query_stride : nullptr, row1 < rows ? query_rows + row1 * query_stride : nullptr,
-                  p.kv.head_dim, lane);
-  }
-  // Absent rows get the row's span too: their zero queries do no harm, and their results are not stored.
+  if (mine > 0) load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
+  // Absent rows get the row's span too: their queries do no harm, and their results are not stored.
   const Span seen = visible(range.context - 1, p.window);
   const Span span[2] = {seen, seen};
-  const float c = __fmul_rn(p.scale, 1.4426950408889634f);
+  const ScoreScale scale(p);
 
   const Partials partials(p, gridDim.z, plan.max_tiles);
   float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
   float2* partial_rows = reinterpret_cast<float2*>(partial + (teams + 1) * plan.rows * DecodeShared<D>::ROW);
+  const MergeSpace space{partial, partial_rows, partial + teams * plan.rows * DecodeShared<D>::ROW, partial_rows + teams * ROWS};
   char* exchange = shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
                    DecodeShared<D>::fixed(plan.rows) + team * DecodeShared<D>::exchange;
   const int rounds = ceil_div(num_tiles, teams);
@@ -210,45 +301,14 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
       const int tile = my_first + round * teams;
       copies_wait(plan.buffers - 1);
       team_sync();
-      constexpr int N = KEYS / 8 / TEAM;
-      float s[N][4];
-      tile_scores<D>(
-          s,
-          [&](int k, uint32_t(&a)[4]) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) a[i] = q[k][i];
-          },
-          ring + 2 * round % plan.buffers * Tile<D>::BYTES, lane, member * N);
-      team_sync();
-      // With one buffer this is V of the same tile.
-      fetch(2 * round + plan.buffers);
-      uint32_t probabilities[KEYS / 16][4];
       float maximum[2], sum[2];
-      if constexpr (TEAM == 1) {
-        tile_softmax(probabilities, maximum, s, span, tile, c, lane);
-      } else {
-        float largest[2];
-        mask_scores(largest, s, span, tile * KEYS + member * N * 8, lane);
-        float* maxima = reinterpret_cast<float*>(exchange + KEYS / 16 * WARP * 16);  // [TEAM, ROWS]
-        if (lane % 4 == 0) maxima[member * ROWS + row0] = largest[0], maxima[member * ROWS + row1] = largest[1];
+      const TeamPlace place{member, lane, exchange};
+      uint32_t probabilities[KEYS / 16][4];
+      attend_keys<D, TEAM>(probabilities, maximum, q, ring + 2 * round % plan.buffers * Tile<D>::BYTES, span, tile, scale, place, team_sync, [&] {
         team_sync();
-#pragma unroll
-        for (int w = 0; w < TEAM; ++w) {
-          largest[0] = fmaxf(largest[0], maxima[w * ROWS + row0]);
-          largest[1] = fmaxf(largest[1], maxima[w * ROWS + row1]);
-        }
-        uint32_t own[N / 2][4];
-        score_probabilities(own, maximum, largest, s, c);
-        uint4* fragments = reinterpret_cast<uint4*>(exchange);  // [KEYS / 16, WARP]
-#pragma unroll
-        for (int i = 0; i < N / 2; ++i) fragments[(member * (N / 2) + i) * WARP + lane] = make_uint4(own[i][0], own[i][1], own[i][2], own[i][3]);
-        team_sync();
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; ++k) {
-          const uint4 f = fragments[k * WARP + lane];
-          probabilities[k][0] = f.x, probabilities[k][1] = f.y, probabilities[k][2] = f.z, probabilities[k][3] = f.w;
-        }
-      }
+        // With one buffer this is V of the same tile.
+        fetch(2 * round + plan.buffers);
+      });
       tile_sums(sum, probabilities);
       copies_wait(plan.buffers - 1);
       team_sync();
@@ -281,7 +341,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
     if (direct) {
       __syncthreads();
       const bool last = round + 1 == rounds;
-      merge_round<D>(p, shared, plan, teams, min(teams, num_tiles - round * teams), rows, round, last,
+      merge_round<D>(p, space, plan.rows, min(teams, num_tiles - round * teams), rows, round, last,
                      p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
       if (!last) __syncthreads();
     }

@@ -121,7 +121,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   query.address = ring + plan.buffers * Tile<D>::BYTES + warp * static_cast<uint32_t>(PrefillShared<D>::QUERY_BYTES);
   query.load([&](int i) { return query_of(warp_row + i); }, head_dim, lane);
   const Span span[2] = {span_of(warp_row + lane / 4), span_of(warp_row + lane / 4 + 8)};
-  const float c = __fmul_rn(p.scale, 1.4426950408889634f);
+  const ScoreScale scale(p);
 
   Running running[2];
   float o[D / 8][4];
@@ -139,7 +139,8 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
     if (seen) {
       float s[KEYS / 8][4], maximum[2], sum[2];
       tile_scores<D>(s, [&](int k, uint32_t(&a)[4]) { query.get(k, a, lane); }, keys, lane);
-      tile_softmax(probabilities, maximum, s, span, tile, c, lane);
+      scale.cap(s);
+      tile_softmax(probabilities, maximum, s, span, tile, scale.c, lane);
       tile_sums(sum, probabilities);
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge(running[h], maximum[h], sum[h], keep[h], add[h]);

@@ -26,19 +26,29 @@ inline void check(cudaError_t code, const char* what) {
 struct Launch {
   cudaStream_t stream = nullptr;
   bool overlap = false;
+  int cluster = 1;  // blocks along x that reach each other's shared memory (sm_90)
 
   template <typename... Params, typename... Args>
   void operator()(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared, Args... args) const {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attribute.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[2]{};
+    unsigned count = 0;
+    if (overlap) {
+      attributes[count].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      attributes[count++].val.programmaticStreamSerializationAllowed = 1;
+    }
+    if (cluster > 1) {
+      attributes[count].id = cudaLaunchAttributeClusterDimension;
+      attributes[count].val.clusterDim.x = unsigned(cluster);
+      attributes[count].val.clusterDim.y = attributes[count].val.clusterDim.z = 1;
+      count++;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = &attribute;
-    config.numAttrs = overlap ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = count;
     check(cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...), "kernel launch");
   }
 };
@@ -91,9 +101,29 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
-// --- copies into shared memory that complete on a barrier (sm_90) ---
-
 __device__ __forceinline__ uint32_t shared_of(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
+
+// 16 bytes into shared memory, zeros where `valid` is false. Asynchronous from sm_80 on.
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid = true) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
+#else
+  const uint4 x = valid ? *reinterpret_cast<const uint4*>(global) : uint4{};
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+#endif
+}
+__device__ __forceinline__ void copy_commit() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int PENDING>
+__device__ __forceinline__ void copy_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
+#endif
+}
+// --- copies into shared memory that complete on a barrier (sm_90) ---
 
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_of(barrier)), "r"(arrivals) : "memory");

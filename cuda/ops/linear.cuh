@@ -50,11 +50,17 @@ struct Linear {
   __half* out16;   // [num_tokens, ldo]
   int ldo;
   Epilogue epilogue;
+  // Where blocks that share a tile leave their sums: nothing that outlives the kernel. Without it they do not share.
+  float* slabs;
+  size_t slab_bytes;
+  uint32_t* arrivals;  // [MAX_SHARED_TILES] zeros before and after
 };
+constexpr int MAX_SHARED_TILES = 1024;
 
 constexpr int NORM_THREADS = SLICES * WARP;
 
-// The same sum on every thread of the block: lanes, then warps, each in one order.
+// The same sum on every thread of the block: lanes, then warps, each in one order. `shared`: SLICES floats, which the next call but one
+// may use again.
 __device__ __forceinline__ float block_sum(float x, float* shared) {
   x = warp_sum(x);
   if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
@@ -62,45 +68,99 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
   float total = 0;
 #pragma unroll
   for (int w = 0; w < NORM_THREADS / WARP; w++) total = __fadd_rn(total, shared[w]);
-  __syncthreads();
   return total;
-}
-
-__device__ __forceinline__ float4 moved(const Norm& p, size_t row, int i, float scale) {
-  float4 x = *reinterpret_cast<const float4*>(p.x + row + i);
-  if (!p.branch) return x;
-  const float4 b = *reinterpret_cast<const float4*>(p.branch + row + i), w = *reinterpret_cast<const float4*>(p.branch_weight + i);
-  x.x = __fadd_rn(x.x, __fmul_rn(__fmul_rn(b.x, scale), w.x));
-  x.y = __fadd_rn(x.y, __fmul_rn(__fmul_rn(b.y, scale), w.y));
-  x.z = __fadd_rn(x.z, __fmul_rn(__fmul_rn(b.z, scale), w.z));
-  x.w = __fadd_rn(x.w, __fmul_rn(__fmul_rn(b.w, scale), w.w));
-  return x;
 }
 
 __device__ __forceinline__ float add_squares(float4 x, float sum) {
   return __fmaf_rn(x.w, x.w, __fmaf_rn(x.z, x.z, __fmaf_rn(x.y, x.y, __fmaf_rn(x.x, x.x, sum))));
 }
+__device__ __forceinline__ void move_by(float4& x, const float4& branch, float scale, const float4& weight) {
+  x.x = __fadd_rn(x.x, __fmul_rn(__fmul_rn(branch.x, scale), weight.x));
+  x.y = __fadd_rn(x.y, __fmul_rn(__fmul_rn(branch.y, scale), weight.y));
+  x.z = __fadd_rn(x.z, __fmul_rn(__fmul_rn(branch.z, scale), weight.z));
+  x.w = __fadd_rn(x.w, __fmul_rn(__fmul_rn(branch.w, scale), weight.w));
+}
 
-// One row by a whole block of NORM_THREADS. Its bits do not depend on which kernel calls it.
-__device__ __forceinline__ void norm_row(const Norm& p, int index, __half* h, float* x_out, float* shared) {
+// Four columns a thread and piece: PIECES · 1024 columns.
+template <int PIECES>
+struct NormWeights {
+  float4 own[PIECES], branch[PIECES];
+  // Static: may be read before a kernel waits.
+  __device__ __forceinline__ explicit NormWeights(const Norm& p) {
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+      const int i = (k * NORM_THREADS + threadIdx.x) * 4;
+      own[k] = branch[k] = float4{};
+      if (i >= p.hidden) continue;
+      own[k] = *reinterpret_cast<const float4*>(p.weight + i);
+      if (p.branch) branch[k] = *reinterpret_cast<const float4*>(p.branch_weight + i);
+    }
+  }
+};
+
+__device__ __forceinline__ float norm_scale(const Norm& p, float squares, float* sums) { return rsqrtf(block_sum(squares, sums) / float(p.hidden) + p.eps); }
+
+__device__ __forceinline__ void write_normed(const float4& x, const float4& weight, float inverse, __half* h) {
+  const __half2 low = __floats2half2_rn(__fmul_rn(__fmul_rn(x.x, inverse), weight.x), __fmul_rn(__fmul_rn(x.y, inverse), weight.y));
+  const __half2 high = __floats2half2_rn(__fmul_rn(__fmul_rn(x.z, inverse), weight.z), __fmul_rn(__fmul_rn(x.w, inverse), weight.w));
+  *reinterpret_cast<uint2*>(h) = make_uint2(half2_bits(low), half2_bits(high));
+}
+
+// One row by a whole block of NORM_THREADS, at most PIECES · 1024 columns. Its bits do not depend on which kernel calls it, nor on
+// PIECES. `sums`: 2 SLICES floats.
+template <int PIECES>
+__device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES>& weights, int index, __half* h, float* x_out, float* sums) {
   const size_t row = size_t(index) * p.hidden;
-  float scale = 0;
+  float4 x[PIECES], branch[PIECES];
+#pragma unroll
+  for (int k = 0; k < PIECES; k++) {
+    const int i = (k * NORM_THREADS + threadIdx.x) * 4;
+    x[k] = branch[k] = float4{};
+    if (i >= p.hidden) continue;
+    x[k] = __ldcg(reinterpret_cast<const float4*>(p.x + row + i));
+    if (p.branch) branch[k] = __ldcg(reinterpret_cast<const float4*>(p.branch + row + i));
+  }
   if (p.branch) {
     float sum = 0;
-#pragma unroll 4
-    for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) sum = add_squares(*reinterpret_cast<const float4*>(p.branch + row + i), sum);
-    scale = rsqrtf(block_sum(sum, shared) / float(p.hidden) + p.eps);
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) sum = add_squares(branch[k], sum);
+    const float scale = norm_scale(p, sum, sums);
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) move_by(x[k], branch[k], scale, weights.branch[k]);
   }
   float sum = 0;
-#pragma unroll 4
-  for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) sum = add_squares(moved(p, row, i, scale), sum);
-  const float inverse = rsqrtf(block_sum(sum, shared) / float(p.hidden) + p.eps);
-#pragma unroll 4
+#pragma unroll
+  for (int k = 0; k < PIECES; k++) sum = add_squares(x[k], sum);
+  const float inverse = norm_scale(p, sum, sums + SLICES);
+#pragma unroll
+  for (int k = 0; k < PIECES; k++) {
+    const int i = (k * NORM_THREADS + threadIdx.x) * 4;
+    if (i >= p.hidden) continue;
+    write_normed(x[k], weights.own[k], inverse, h + i);
+    if (x_out) *reinterpret_cast<float4*>(x_out + row + i) = x[k];
+  }
+}
+
+// The same for rows of any width, read once more for each step.
+__device__ __forceinline__ void norm_wide_row(const Norm& p, int index, __half* h, float* x_out, float* sums) {
+  const size_t row = size_t(index) * p.hidden;
+  float scale = 0;
+  const auto moved = [&](int i) {
+    float4 x = *reinterpret_cast<const float4*>(p.x + row + i);
+    if (p.branch) move_by(x, *reinterpret_cast<const float4*>(p.branch + row + i), scale, *reinterpret_cast<const float4*>(p.branch_weight + i));
+    return x;
+  };
+  if (p.branch) {
+    float sum = 0;
+    for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) sum = add_squares(*reinterpret_cast<const float4*>(p.branch + row + i), sum);
+    scale = norm_scale(p, sum, sums);
+  }
+  float sum = 0;
+  for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) sum = add_squares(moved(i), sum);
+  const float inverse = norm_scale(p, sum, sums + SLICES);
   for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) {
-    const float4 x = moved(p, row, i, scale), w = *reinterpret_cast<const float4*>(p.weight + i);
-    const __half2 low = __floats2half2_rn(__fmul_rn(__fmul_rn(x.x, inverse), w.x), __fmul_rn(__fmul_rn(x.y, inverse), w.y));
-    const __half2 high = __floats2half2_rn(__fmul_rn(__fmul_rn(x.z, inverse), w.z), __fmul_rn(__fmul_rn(x.w, inverse), w.w));
-    *reinterpret_cast<uint2*>(h + i) = make_uint2(half2_bits(low), half2_bits(high));
+    const float4 x = moved(i);
+    write_normed(x, *reinterpret_cast<const float4*>(p.weight + i), inverse, h + i);
     if (x_out) *reinterpret_cast<float4*>(x_out + row + i) = x;
   }
 }
@@ -122,13 +182,12 @@ __host__ __device__ constexpr int prefetch_depth(int words, int mt) {
   return words * mt <= 8 ? 4 : words * mt <= 12 ? 3 : words * mt <= 32 ? 2 : 1;
 }
 
-// Shared memory of a block, in this order; rows of normalised input follow.
+// Shared memory of a block.
 template <int MT, int NT>
 struct LinearShared {
   // A column's stride of 20 floats keeps the fragments' stores free of bank conflicts.
   static constexpr int STRIDE = TILE_ROWS + 4;
-  static constexpr size_t partial = size_t(SLICES) * NT * 8 * STRIDE * 4;
-  static constexpr size_t fixed = partial + 64;
+  static constexpr size_t bytes = size_t(SLICES) * NT * 8 * STRIDE * 4;
 };
 
 // Halves of a row of normalised input in shared memory: eight rows fall into different banks.
@@ -194,24 +253,23 @@ __device__ __forceinline__ T held(T x) {
   return x;
 }
 
-// All rows of a layer's input, by a whole block.
-__device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
+// All rows of a layer's input, by a whole block. `sums`: 4 SLICES floats.
+template <int PIECES>
+__device__ __forceinline__ void norm_rows(const Norm& p, const NormWeights<PIECES>& weights, int num_tokens, __half* normed, bool writes, float* sums) {
   const int stride = norm_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
   for (int n = 0; n < num_tokens; n++) {
-    norm_row(p, n, normed + n * stride, writes ? p.x_out : nullptr, sums);
+    norm_row(p, weights, n, normed + n * stride, writes ? p.x_out : nullptr, sums + n % 2 * 2 * SLICES);
     for (int k = p.hidden + threadIdx.x; k < columns; k += NORM_THREADS) normed[n * stride + k] = __ushort_as_half(0);
   }
   __syncthreads();
 }
 
-// Grid: (groups of MT row tiles of all segments, groups of NT · 8 tokens). NORM: the input is p.norm's output.
-template <int MT, int NT, bool NORM>
-__global__ void __launch_bounds__(SLICES* WARP, NORM || MT * NT == 2 ? 2 : MT* NT == 1 ? 3 : 1) linear_kernel(const __grid_constant__ Linear p) {
+// Grid: (groups of MT row tiles of all segments, groups of NT · 8 tokens).
+template <int MT, int NT>
+__global__ void __launch_bounds__(SLICES* WARP, MT * NT == 2 ? 2 : 1) linear_kernel(const __grid_constant__ Linear p) {
   using Shared = LinearShared<MT, NT>;
   extern __shared__ __align__(128) uint8_t shared[];
   auto* partial = reinterpret_cast<float(*)[NT * 8][Shared::STRIDE]>(shared);
-  auto* sums = reinterpret_cast<float*>(shared + Shared::partial);
-  auto* normed = reinterpret_cast<__half*>(shared + Shared::fixed);
   let_next_start();
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   int group = blockIdx.x, segment = 0;
@@ -236,11 +294,6 @@ __global__ void __launch_bounds__(SLICES* WARP, NORM || MT * NT == 2 ? 2 : MT* N
     int stride = ldx;
     wait_for_previous();
     if (keeps) kept = *keep_at;
-    if constexpr (NORM) {
-      source = normed;
-      stride = norm_stride(w.cols);
-      norm_rows(p.norm, num_tokens, normed, blockIdx.x == 0, sums);
-    }
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       const int token = first_token + 8 * n + lane / 4;

@@ -10,26 +10,6 @@ namespace pen {
 constexpr int PREFILL_ROW_TILES = 8, PREFILL_TOKENS = 128, PREFILL_STAGES = 3;
 constexpr int PREFILL_THREADS = 256;
 
-// 16 bytes into shared memory, zeros where `valid` is false.
-__device__ __forceinline__ void copy_async(void* shared, const void* global, bool valid) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  const uint32_t to = uint32_t(__cvta_generic_to_shared(shared));
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(global), "r"(valid ? 16 : 0) : "memory");
-#else
-  *reinterpret_cast<uint4*>(shared) = valid ? *reinterpret_cast<const uint4*>(global) : uint4{};
-#endif
-}
-__device__ __forceinline__ void copy_commit() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-template <int PENDING>
-__device__ __forceinline__ void copy_wait() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
-#endif
-}
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* shared) {
   const uint32_t at = uint32_t(__cvta_generic_to_shared(shared));
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
@@ -44,29 +24,48 @@ __device__ __forceinline__ void stage_activations(__half* stage, const Linear& p
     const int token = i / 8, piece = i % 8;
     const bool valid = first_token + token < p.num_tokens;
     const __half* from = p.x + size_t(valid ? first_token + token : 0) * p.ldx + chunk * CHUNK + piece * 8;
-    copy_async(stage + token * CHUNK + (piece ^ (token % 8)) * 8, from, valid);
+    copy_async(shared_of(stage + token * CHUNK + (piece ^ (token % 8)) * 8), from, valid);
   }
 }
 
-// Writes a lane's four sums of one 16 × 8 tile: rows r and r + 8, tokens t and t + 1.
-__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int r, const float (&y)[4]) {
-  const int rows = p.w[segment].rows;
-  const bool glu = p.epilogue == Epilogue::SILU_MUL || p.epilogue == Epilogue::GELU_MUL;
+// Writes a lane's sums of a row tile and 8 NT tokens from `token` on, in fragments: rows r and r + 8, tokens t and t + 1. What they are
+// added to is read many at once, for the compiler may not move a read over a write.
+template <int NT>
+__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
+  const int rows = p.w[segment].rows, r = lane / 4;
+  token += 2 * (lane % 4);
+  if (p.epilogue == Epilogue::SILU_MUL || p.epilogue == Epilogue::GELU_MUL) {
+    const int column = tile * 8 + r;
+    if (2 * column >= rows) return;
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    if (token + h >= p.num_tokens) continue;
-    const size_t out = size_t(token + h) * p.ldo + p.out_offset[segment];
-    if (glu) {
-      const int column = tile * 8 + r;
-      if (2 * column < rows) p.out16[out + column] = gated(y[h], y[h + 2], p.epilogue);
-      continue;
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int t = token + 8 * n + h;
+        if (t < p.num_tokens) p.out16[size_t(t) * p.ldo + p.out_offset[segment] + column] = gated(y[n][h], y[n][h + 2], p.epilogue);
+      }
     }
+    return;
+  }
+  constexpr int BATCH = NT < 8 ? NT : 8;
+  const auto each = [&](int first, auto f) {
 #pragma unroll
-    for (int lower = 0; lower < 2; lower++) {
-      const int column = tile * TILE_ROWS + r + 8 * lower;
-      if (column >= rows) continue;
-      float& to = p.out[out + column];
-      to = p.epilogue == Epilogue::ADD ? __fadd_rn(to, y[h + 2 * lower]) : y[h + 2 * lower];
+    for (int n = 0; n < BATCH; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int t = token + 8 * (first + n) + i % 2, column = tile * TILE_ROWS + r + 8 * (i / 2);
+        if (t < p.num_tokens && column < rows) f(n, i, p.out + size_t(t) * p.ldo + p.out_offset[segment] + column);
+      }
+    }
+  };
+#pragma unroll
+  for (int first = 0; first < NT; first += BATCH) {
+    if (p.epilogue == Epilogue::ADD) {
+      float before[BATCH][4];
+      each(first, [&](int n, int i, const float* at) { before[n][i] = *at; });
+      each(first, [&](int n, int i, float* at) { *at = __fadd_rn(before[n][i], y[first + n][i]); });
+    } else {
+      each(first, [&](int n, int i, float* at) { *at = y[first + n][i]; });
     }
   }
 }
@@ -145,9 +144,7 @@ __device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int
   }
 #pragma unroll
   for (int m = 0; m < MT; m++) {
-    if (tile + m >= tiles) continue;
-#pragma unroll
-    for (int n = 0; n < NT; n++) write_sums(p, segment, tile + m, first_token + column + 8 * n + 2 * (lane % 4), lane / 4, total[m][n]);
+    if (tile + m < tiles) write_sums<NT>(p, segment, tile + m, first_token + column, lane, total[m]);
   }
 }
 

@@ -7,21 +7,22 @@
 namespace pen {
 
 constexpr int QKV_WARPS = 4;
-constexpr int QKV_PAIRS = 4;  // pairs of elements a lane: head_dim up to 256
+constexpr int QKV_PAIRS = 4;  // pairs of elements a lane, at most: head_dim up to 256
 
 // What does not fit must not become infinite: an infinite V would turn its masked product into a NaN. A NaN stays one.
 __device__ __forceinline__ __half to_half(float x) {
   return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f));
 }
 
-// One (token, head), by a warp: what does not depend on the step's products is requested first.
+// One (token, head) of up to 64 PAIRS elements, by a warp: what does not depend on the step's products is requested first.
+template <int PAIRS>
 struct FreshHead {
   bool is_q, is_v, real;
   int kv_head, rotated, pairs;
   const float* norm;
   // Where pair i lies: rotated pairs first, then what is left, two by two.
-  int first[QKV_PAIRS], second[QKV_PAIRS];
-  float cosine[QKV_PAIRS], sine[QKV_PAIRS], bias_a[QKV_PAIRS], bias_b[QKV_PAIRS];
+  int first[PAIRS], second[PAIRS];
+  float cosine[PAIRS], sine[PAIRS], bias_a[PAIRS], bias_b[PAIRS];
 
   __device__ __forceinline__ void prepare(const QkvFinish& p, int head, uint32_t position, bool exists, int lane) {
     const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads;
@@ -34,7 +35,7 @@ struct FreshHead {
     const float* table = p.rope;
     if (real && rotated > 0) table += static_cast<size_t>(position) * p.rope_dim;
 #pragma unroll
-    for (int j = 0; j < QKV_PAIRS; ++j) {
+    for (int j = 0; j < PAIRS; ++j) {
       const int i = lane + WARP * j;
       const bool turned = i < rotated, halves = turned && p.rope_halves;
       first[j] = halves ? i : 2 * i;
@@ -48,9 +49,9 @@ struct FreshHead {
 
   // `x` [head_dim] of the products to `out` [head_dim].
   __device__ __forceinline__ void finish(const QkvFinish& p, const float* x, __half* out, int lane) const {
-    float a[QKV_PAIRS], b[QKV_PAIRS], squares = 0.0f;
+    float a[PAIRS], b[PAIRS], squares = 0.0f;
 #pragma unroll
-    for (int j = 0; j < QKV_PAIRS; ++j) {
+    for (int j = 0; j < PAIRS; ++j) {
       a[j] = 0.0f, b[j] = 0.0f;
       if (lane + WARP * j >= pairs) continue;
       a[j] = __fadd_rn(x[first[j]], bias_a[j]);
@@ -60,14 +61,14 @@ struct FreshHead {
     if (norm != nullptr) {
       const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.kv.head_dim) + p.norm_eps);
 #pragma unroll
-      for (int j = 0; j < QKV_PAIRS; ++j) {
+      for (int j = 0; j < PAIRS; ++j) {
         if (lane + WARP * j >= pairs) continue;
         a[j] = __fmul_rn(a[j], __fmul_rn(inverse, norm[first[j]]));
         b[j] = __fmul_rn(b[j], __fmul_rn(inverse, norm[second[j]]));
       }
     }
 #pragma unroll
-    for (int j = 0; j < QKV_PAIRS; ++j) {
+    for (int j = 0; j < PAIRS; ++j) {
       const int i = lane + WARP * j;
       if (i >= pairs) continue;
       const bool turned = i < rotated;
@@ -94,7 +95,7 @@ __global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p,
   const bool real = item < static_cast<long long>(step.num_tokens) * heads;
   const int token = real ? static_cast<int>(item / heads) : 0, head = real ? static_cast<int>(item % heads) : 0;
   const uint32_t slot = real ? step.slot_mapping[token] : NO_SLOT;
-  FreshHead fresh;
+  FreshHead<QKV_PAIRS> fresh;
   fresh.prepare(p, head, slot == NO_SLOT ? 0 : step.positions[token], slot != NO_SLOT, lane);
   wait_for_previous();
   let_next_start();

@@ -5,7 +5,8 @@
 // has one) for each row and group of GROUP columns. Codes are permuted so that each lane finds in its own words exactly the operands
 // that mma.m16n8k16 wants from it, ready for a mask and a shift:
 //   code (step s, register i, half h) of lane l is row l/4 + 8 (i & 1), column 16 s + 2 (l % 4) + 8 (i >> 1) + h.
-// A weight is (code - OFFSET) * scale, or fma(code - OFFSET, scale, minimum), in float16, rounded once.
+// A weight is (code - OFFSET) * scale, or fma(code - OFFSET, scale, minimum), in float16, rounded once. Where levels are uneven, codes go
+// through a table of the type, held in registers: level * scale, levels between -1 and 1.
 #pragma once
 
 #include "../ops/common.cuh"
@@ -16,7 +17,10 @@ constexpr int TILE_ROWS = 16;
 constexpr int CHUNK = 64;  // columns a record
 constexpr int STEPS = CHUNK / 16;
 
-enum FormatId : int { FORMAT_H16, FORMAT_Q4, FORMAT_Q4_MIN, FORMAT_Q5, FORMAT_Q5_MIN, FORMAT_Q8, FORMAT_Q2_MIN, FORMAT_Q3, FORMAT_Q6 };
+enum FormatId : int {
+  FORMAT_H16, FORMAT_Q4, FORMAT_Q4_MIN, FORMAT_Q5, FORMAT_Q5_MIN, FORMAT_Q8, FORMAT_Q2_MIN, FORMAT_Q3, FORMAT_Q6,
+  FORMAT_Q2, FORMAT_IQ1, FORMAT_IQ2, FORMAT_IQ3_XXS, FORMAT_IQ3_S, FORMAT_IQ4, FORMAT_MXFP4
+};
 
 __device__ __forceinline__ uint32_t half2_bits(__half2 x) { return *reinterpret_cast<uint32_t*>(&x); }
 __device__ __forceinline__ __half2 bits_half2(uint32_t x) { return *reinterpret_cast<__half2*>(&x); }
@@ -38,14 +42,37 @@ __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {
     }
   }
 }
+// The same from shared memory.
+template <int N>
+__device__ __forceinline__ void load_words_shared(uint32_t (&w)[N], uint32_t at) {
+  if constexpr (N == 1) {
+    asm volatile("ld.shared.b32 %0, [%1];" : "=r"(w[0]) : "r"(at));
+  } else if constexpr (N == 2) {
+    asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(w[0]), "=r"(w[1]) : "r"(at));
+  } else {
+#pragma unroll
+    for (int i = 0; i < N / 4; i++) {
+      asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                   : "=r"(w[4 * i]), "=r"(w[4 * i + 1]), "=r"(w[4 * i + 2]), "=r"(w[4 * i + 3])
+                   : "r"(at + i * 512));
+    }
+  }
+}
 // Bit fields of one register of codes: its two codes sit at bits `shift` and `shift + 16` of a word.
 __device__ __forceinline__ uint32_t shift_by(uint32_t x, int shift) { return shift >= 0 ? x >> shift : x << -shift; }
 
+// x & mask | with, as the one instruction that it is: compilers split it where both are constants.
+__device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t with) {
+  uint32_t y;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(with));
+  return y;
+}
 template <FormatId ID, int LO, int HI, int GROUP, bool MIN, int OFFSET>
 struct QuantFormat {
   static constexpr FormatId id = ID;
   static constexpr int low_bits = LO, high_bits = HI, group = GROUP, offset = OFFSET;
   static constexpr bool has_min = MIN;
+  static float level(uint32_t code) { return float(code) - OFFSET; }
   static constexpr int groups = CHUNK / GROUP;
   static constexpr int low_bytes = LO * 128, high_bytes = HI * 128;
   static constexpr int scale_words = groups * (MIN ? 2 : 1);          // of a lane: those of its two rows
@@ -73,23 +100,42 @@ struct QuantFormat {
       }
     }
 
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(lo, record + lane * (LO >= 4 ? 16 : LO * 4));
+      if constexpr (HI > 0) load_words_shared(hi, record + low_bytes + lane * HI * 4);
+      const uint32_t scales = record + low_bytes + high_bytes + (lane / 4) * scale_words * 4;
+      if constexpr (scale_words <= 4) {
+        load_words_shared(scale, scales);
+      } else {
+        uint32_t first[4], second[4];
+        load_words_shared(first, scales);
+        load_words_shared(second, scales + 16);
+#pragma unroll
+        for (int i = 0; i < 4; i++) scale[i] = first[i], scale[i + 4] = second[i];
+      }
+    }
+
     // The lane's operands of step `s`. Compile-time `s` after unrolling.
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
       const int g = s * 16 / GROUP;
 #pragma unroll
       for (int i = 0; i < 4; i++) {
+        // Codes in the mantissas of halves whose unit is 1, so that taking the constant part off again is exact: 1024 + code where the
+        // code lies at bit 0, 64 + code at bit 4, which saves a shift.
         uint32_t q;
+        const int up = LO == 4 && i % 2 == 1 ? 4 : 0;
+        const uint32_t base = up ? 0x54005400u : 0x64006400u;
         if constexpr (LO == 8) {
           q = __byte_perm(lo[2 * s + i / 2], 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
         } else if constexpr (LO == 4) {
-          q = ((lo[s] >> (4 * i)) & 0x000f000fu) | 0x64006400u;
+          q = and_or(i < 2 ? lo[s] : lo[s] >> 8, 0x000f000fu << up, base);
         } else {
-          q = ((lo[s / 2] >> (2 * (4 * (s % 2) + i))) & 0x00030003u) | 0x64006400u;
+          q = and_or(lo[s / 2] >> (2 * (4 * (s % 2) + i)), 0x00030003u, base);
         }
-        if constexpr (HI == 1) q |= shift_by(hi[0], 4 * s + i - LO) & (0x00010001u << LO);
-        if constexpr (HI == 2) q |= shift_by(hi[s / 2], 2 * (4 * (s % 2) + i) - LO) & (0x00030003u << LO);
-        // 0x6400 | code is 1024 + code in float16, so this difference is exact.
-        const __half2 code = __hsub2(bits_half2(q), __half2half2(__ushort_as_half(0x6400 + OFFSET)));
+        if constexpr (HI == 1) q = and_or(shift_by(hi[0], 4 * s + i - LO - up), 0x00010001u << (LO + up), q);
+        if constexpr (HI == 2) q = and_or(shift_by(hi[s / 2], 2 * (4 * (s % 2) + i) - LO - up), 0x00030003u << (LO + up), q);
+        const int constant = up ? 64 : 1024;
+        const __half2 code = __hsub2(bits_half2(q), __float2half2_rn(float(constant + OFFSET)));
         if constexpr (MIN) {
           const __half2 pair = bits_half2(scale[2 * g + (i & 1)]);
           a[i] = half2_bits(__hfma2(code, __low2half2(pair), __high2half2(pair)));
@@ -153,6 +199,7 @@ struct FormatH16 {
     __device__ __forceinline__ void load(const uint8_t* record, int lane) {
       load_words(w, record + lane * 16);
     }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) { load_words_shared(w, record + lane * 16); }
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
 #pragma unroll
       for (int i = 0; i < 4; i++) a[i] = w[4 * s + i];
@@ -174,6 +221,147 @@ struct FormatH16 {
   }
 };
 
+// Four bytes of a table of levels in 128ths, in excess 128.
+__host__ __device__ constexpr uint32_t level_word(const int8_t* levels) {
+  uint32_t word = 0;
+  for (int i = 0; i < 4; i++) word |= uint32_t(levels[i] + 128) << (8 * i);
+  return word;
+}
+// Four levels by byte as the operands `a` and `b`: 0x4800 | byte is 8 + byte / 128 in float16, so that the difference is exact.
+__device__ __forceinline__ void scaled_levels(uint32_t bytes, __half2 scales, uint32_t& a, uint32_t& b) {
+  const __half2 middle = __half2half2(__ushort_as_half(0x4880));
+  const __half2 upper = __hsub2(bits_half2(__byte_perm(bytes, 0x48484848u, 0x4140)), middle);
+  const __half2 lower = __hsub2(bits_half2(__byte_perm(bytes, 0x48484848u, 0x4342)), middle);
+  a = half2_bits(__hmul2(upper, __low2half2(scales)));
+  b = half2_bits(__hmul2(lower, __high2half2(scales)));
+}
+// Where a lane's code of register `i` and half `h` lies among eight nibbles: four neighbours select four bytes at once.
+__host__ __device__ constexpr int nibble_shift(int i, int h) { return 16 * (i / 2) + 8 * (i % 2) + 4 * h; }
+
+// Four-bit codes through a table; a float16 scale for each 32 columns.
+template <FormatId ID, const int8_t (&LEVELS)[16]>
+struct Lookup4Format {
+  static constexpr FormatId id = ID;
+  static constexpr int code_bytes = 512, groups = CHUNK / 32;
+  static constexpr int record_bytes = code_bytes + 8 * groups * 4;
+  static constexpr int words = 4 + groups + 4;  // with the table's
+  static constexpr int offset = 0;
+  static constexpr bool has_min = false;
+  static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
+
+  struct Raw {
+    uint32_t codes[4], scale[groups];
+
+    __device__ __forceinline__ void load(const uint8_t* record, int lane) {
+      load_words(codes, record + lane * 16);
+      load_words(scale, record + code_bytes + (lane / 4) * groups * 4);
+    }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(codes, record + lane * 16);
+      load_words_shared(scale, record + code_bytes + (lane / 4) * groups * 4);
+    }
+    __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
+      constexpr uint32_t t0 = level_word(LEVELS), t1 = level_word(LEVELS + 4), t2 = level_word(LEVELS + 8), t3 = level_word(LEVELS + 12);
+      const uint32_t low = codes[s] & 0x77777777u, top = and_or(codes[s] >> 1, 0x44444444u, 0x32103210u);
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t select = low >> (8 * i);
+        const uint32_t bytes = __byte_perm(__byte_perm(t0, t1, select), __byte_perm(t2, t3, select), top >> (8 * i));
+        scaled_levels(bytes, bits_half2(scale[s / 2]), a[i], a[i + 1]);
+      }
+    }
+  };
+
+  template <class Source>
+  __device__ static void pack(uint8_t* record, int lane, const Source& source) {
+    auto* codes = reinterpret_cast<uint32_t*>(record) + lane * 4;
+    for (int s = 0; s < STEPS; s++) {
+      uint32_t word = 0;
+      for (int i = 0; i < 4; i++) {
+        if (!source.owns(i & 1)) continue;
+        for (int h = 0; h < 2; h++) {
+          word |= source.code(lane / 4 + 8 * (i & 1), 16 * s + 2 * (lane % 4) + 8 * (i >> 1) + h) << nibble_shift(i, h);
+        }
+      }
+      atomicOr(&codes[s], word);
+    }
+    auto* scales = reinterpret_cast<__half*>(record + code_bytes + (lane / 4) * groups * 4);
+    for (int i = lane % 4; i < 2 * groups; i += 4) {
+      if (source.owns(i % 2)) scales[i] = __float2half_rn(source.scale(lane / 4 + 8 * (i % 2), i / 2 * 32));
+    }
+  }
+};
+
+// Three-bit codes through a table; the scale of 16 columns is a float16 amplitude of the row times an odd number below 32, kept as
+// four bits: (2 step + 1).
+template <FormatId ID, const int8_t (&LEVELS)[8]>
+struct Lookup3Format {
+  static constexpr FormatId id = ID;
+  static constexpr int low_bytes = 256, high_bytes = 128;
+  static constexpr int record_bytes = low_bytes + high_bytes + 8 * 2 * 4;
+  static constexpr int words = 5 + 4;  // with the table's and its masks
+  static constexpr int offset = 0;
+  static constexpr bool has_min = false;
+  static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
+
+  struct Raw {
+    uint32_t lo[2], hi[1];
+    uint32_t scale[2];  // of the lane's two rows: amplitudes, four steps each
+
+    __device__ __forceinline__ void load(const uint8_t* record, int lane) {
+      load_words(lo, record + lane * 8);
+      load_words(hi, record + low_bytes + lane * 4);
+      load_words(scale, record + low_bytes + high_bytes + (lane / 4) * 8);
+    }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(lo, record + lane * 8);
+      load_words_shared(hi, record + low_bytes + lane * 4);
+      load_words_shared(scale, record + low_bytes + high_bytes + (lane / 4) * 8);
+    }
+    __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
+      constexpr uint32_t t0 = level_word(LEVELS), t1 = level_word(LEVELS + 4);
+      const uint32_t select = and_or(shift_by(hi[0], s - 2), 0x44444444u, lo[s / 2] >> (2 * (s % 2)) & 0x33333333u);
+      // 0x6401 | 2 step is 1025 + 2 step in float16
+      const uint32_t odd = and_or(shift_by(scale[1], 4 * s - 1), 0x001e001eu, 0x64016401u);
+      const __half2 scales = __hmul2(__hsub2(bits_half2(odd), __half2half2(__ushort_as_half(0x6400))), bits_half2(scale[0]));
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) scaled_levels(__byte_perm(t0, t1, select >> (8 * i)), scales, a[i], a[i + 1]);
+    }
+  };
+
+  template <class Source>
+  __device__ static void pack(uint8_t* record, int lane, const Source& source) {
+    uint32_t lo[2] = {}, hi = 0;
+    for (int s = 0; s < STEPS; s++) {
+      for (int i = 0; i < 4; i++) {
+        if (!source.owns(i & 1)) continue;
+        for (int h = 0; h < 2; h++) {
+          const uint32_t code = source.code(lane / 4 + 8 * (i & 1), 16 * s + 2 * (lane % 4) + 8 * (i >> 1) + h);
+          lo[s / 2] |= (code & 3) << (2 * (s % 2) + nibble_shift(i, h));
+          hi |= (code >> 2) << (s + nibble_shift(i, h));
+        }
+      }
+    }
+    auto* low_plane = reinterpret_cast<uint32_t*>(record);
+    for (int w = 0; w < 2; w++) atomicOr(&low_plane[lane * 2 + w], lo[w]);
+    atomicOr(&reinterpret_cast<uint32_t*>(record + low_bytes)[lane], hi);
+    const int r = lane % 4;
+    if (r > 1 || !source.owns(r)) return;
+    const int row = lane / 4 + 8 * r;
+    auto* scales = reinterpret_cast<uint16_t*>(record + low_bytes + high_bytes + (lane / 4) * 8);
+    scales[r] = __half_as_ushort(__float2half_rn(source.amplitude(row)));
+    for (int s = 0; s < STEPS; s++) scales[2 + r] |= source.step(row, 16 * s) << (4 * s);
+  }
+};
+
+// Levels in 128ths by code. Where a code is an index and a sign, the sign is its highest bit.
+constexpr int8_t IQ1_LEVELS[8] = {-56, 8, 72, 0, -72, -8, 56, 0};  // 64 (-1, 0, 1 ± 1/8)
+constexpr int8_t IQ2_LEVELS[8] = {16, 50, 86, 0, -16, -50, -86, 0};  // 2 (8, 25, 43)
+constexpr int8_t IQ3_XXS_LEVELS[16] = {8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124};  // 2 (4, 12 … 52, 62)
+constexpr int8_t IQ3_S_LEVELS[16] = {8, 24, 40, 56, 72, 88, 104, 120, -8, -24, -40, -56, -72, -88, -104, -120};  // 8 (1, 3 … 15)
+constexpr int8_t IQ4_LEVELS[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+constexpr int8_t MXFP4_LEVELS[16] = {0, 8, 16, 24, 32, 48, 64, 96, 0, -8, -16, -24, -32, -48, -64, -96};  // 8 (0, 1, 2, 3, 4, 6, 8, 12)
+
 using FormatQ4 = QuantFormat<FORMAT_Q4, 4, 0, 32, false, 8>;
 using FormatQ4Min = QuantFormat<FORMAT_Q4_MIN, 4, 0, 32, true, 0>;
 using FormatQ5 = QuantFormat<FORMAT_Q5, 4, 1, 32, false, 16>;
@@ -182,6 +370,13 @@ using FormatQ8 = QuantFormat<FORMAT_Q8, 8, 0, 32, false, 128>;
 using FormatQ2Min = QuantFormat<FORMAT_Q2_MIN, 2, 0, 16, true, 0>;
 using FormatQ3 = QuantFormat<FORMAT_Q3, 2, 1, 16, false, 4>;
 using FormatQ6 = QuantFormat<FORMAT_Q6, 4, 2, 16, false, 32>;
+using FormatQ2 = QuantFormat<FORMAT_Q2, 2, 0, 64, false, 1>;
+using FormatIQ1 = Lookup3Format<FORMAT_IQ1, IQ1_LEVELS>;
+using FormatIQ2 = Lookup3Format<FORMAT_IQ2, IQ2_LEVELS>;
+using FormatIQ3XXS = Lookup4Format<FORMAT_IQ3_XXS, IQ3_XXS_LEVELS>;
+using FormatIQ3S = Lookup4Format<FORMAT_IQ3_S, IQ3_S_LEVELS>;
+using FormatIQ4 = Lookup4Format<FORMAT_IQ4, IQ4_LEVELS>;
+using FormatMXFP4 = Lookup4Format<FORMAT_MXFP4, MXFP4_LEVELS>;
 
 // Calls `f` with a value of the format's type: the one place where a run-time format becomes a compile-time one.
 template <class F>
@@ -196,6 +391,13 @@ __device__ __forceinline__ void with_format(int format, F&& f) {
     case FORMAT_Q2_MIN: return f(FormatQ2Min{});
     case FORMAT_Q3: return f(FormatQ3{});
     case FORMAT_Q6: return f(FormatQ6{});
+    case FORMAT_Q2: return f(FormatQ2{});
+    case FORMAT_IQ1: return f(FormatIQ1{});
+    case FORMAT_IQ2: return f(FormatIQ2{});
+    case FORMAT_IQ3_XXS: return f(FormatIQ3XXS{});
+    case FORMAT_IQ3_S: return f(FormatIQ3S{});
+    case FORMAT_IQ4: return f(FormatIQ4{});
+    case FORMAT_MXFP4: return f(FormatMXFP4{});
   }
 }
 

@@ -1,7 +1,7 @@
 // From blocks of a GGUF file to records, on the device. Runs once a tensor, at load.
 #pragma once
 
-#include "blocks.cuh"
+#include "blocks_book.cuh"
 
 namespace pen {
 
@@ -15,7 +15,7 @@ struct Repack {
   int first_row, num_rows;  // of this piece; first_row is a multiple of 16 (WHOLE) or 8
   int rows, cols;           // of the whole matrix as the file has it
   Placement placement;
-  int* overflow;  // set where a weight does not fit into float16
+  int* overflow;  // set where a weight or a scale does not fit into float16
 };
 
 // The elements of one record, seen through a decoder.
@@ -40,17 +40,30 @@ struct RecordSource {
   __device__ float scale(int row, int column) const {
     int i = 0;
     const uint8_t* b = block(row, column, i);
-    return b ? Block::scale(b, i) : 0.0f;
+    return b ? fitting(Block::scale(b, i)) : 0.0f;
   }
   __device__ float min(int row, int column) const {
     int i = 0;
     const uint8_t* b = block(row, column, i);
-    return b ? Block::min(b, i) : 0.0f;
+    return b ? fitting(Block::min(b, i)) : 0.0f;
+  }
+  // A scale of 16 columns in two parts: amplitude · (2 step + 1).
+  __device__ float amplitude(int row) const {
+    int i = 0;
+    const uint8_t* b = block(row, 0, i);
+    return b ? fitting(Block::amplitude(b)) : 0.0f;
+  }
+  __device__ uint32_t step(int row, int column) const {
+    int i = 0;
+    const uint8_t* b = block(row, column, i);
+    return b ? Block::step(b, i) : 0;
   }
   __device__ float value(int row, int column) const {
     int i = 0;
     const uint8_t* b = block(row, column, i);
-    const float x = b ? Block::value(b, i) : 0.0f;
+    return b ? fitting(Block::value(b, i)) : 0.0f;
+  }
+  __device__ float fitting(float x) const {
     if (fabsf(x) > 65504.0f && isfinite(x)) *p.overflow = 1;
     return x;
   }

@@ -165,6 +165,10 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
     use(*ctx);
     if (desc->head_dim > 256 || desc->head_dim % 8 != 0) throw StatusError(PEN_UNSUPPORTED, "heads of " + std::to_string(desc->head_dim) + " elements");
     if (desc->hidden_dim % 4 != 0) throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(desc->hidden_dim));
+    if (desc->num_experts > MAX_EXPERTS) throw StatusError(PEN_UNSUPPORTED, std::to_string(desc->num_experts) + " experts");
+    if (desc->num_experts > 0 && (desc->experts_used == 0 || desc->experts_used > desc->num_experts)) {
+      throw StatusError(PEN_INVALID_ARG, "a row uses none of its experts, or more than there are");
+    }
     *out = new pen_model(*ctx, *desc);
   });
 }

@@ -3,7 +3,7 @@
 #include <atomic>
 #include <type_traits>
 
-#include "../ops/attention_decode.cuh"
+#include "../ops/attention_cluster.cuh"
 #include "../ops/attention_prefill.cuh"
 #include "../ops/qkv_finish.cuh"
 
@@ -13,6 +13,7 @@ namespace {
 struct Device {
   int num_sms, shared_block, shared_sm, reserved;  // bytes: the most of a block, of a multiprocessor, the runtime's own a block
   int id;
+  bool clusters;  // blocks that share memory: sm_90
 };
 
 const Device& current_device() {
@@ -30,6 +31,11 @@ const Device& current_device() {
     check(cudaDeviceGetAttribute(&d.shared_block, cudaDevAttrMaxSharedMemoryPerBlockOptin, id), "shared memory of a block");
     check(cudaDeviceGetAttribute(&d.shared_sm, cudaDevAttrMaxSharedMemoryPerMultiprocessor, id), "shared memory of a multiprocessor");
     check(cudaDeviceGetAttribute(&d.reserved, cudaDevAttrReservedSharedMemoryPerBlock, id), "reserved shared memory");
+    int major = 0;
+    check(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, id), "compute capability");
+    cudaFuncAttributes attributes{};
+    check(cudaFuncGetAttributes(&attributes, attention_cluster_kernel<64>), "kernel attributes");
+    d.clusters = major >= 9 && attributes.ptxVersion >= 90;  // else compiled without them
     devices[id] = d;
     known[id].store(true, std::memory_order_release);
   }
@@ -128,6 +134,27 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   }
 }
 
+// Short contexts of few sequences: a cluster of blocks for each sequence and K/V head, where the tiles are large or the blocks not very
+// few (measured). False: not here.
+template <int D>
+bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
+  const Device& device = current_device();
+  DecodePlan plan{};
+  plan.max_tiles = most_tiles(step.max_context, args.window);
+  const int group = args.num_heads / args.kv.num_kv_heads;
+  plan.rows = std::min(group, ROWS);
+  const size_t bytes = ClusterShared<D>::bytes(plan.rows, plan.max_tiles);
+  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads);
+  if (blocks > device.num_sms || (plan.max_tiles * D <= 256 && (blocks < 8 || blocks > 16))) return false;
+  if (!device.clusters || plan.max_tiles > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
+  allow_shared<attention_cluster_kernel<D>>(device);
+  Launch clustered = launch;
+  clustered.cluster = plan.max_tiles;
+  const dim3 grid(plan.max_tiles, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
+  clustered(attention_cluster_kernel<D>, grid, WARP * CLUSTER_TEAM, bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  return true;
+}
+
 template <int D>
 void prefill(const Launch& launch, const Attention& args, const StepView& step) {
   using Shared = PrefillShared<D>;
@@ -170,6 +197,7 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
   with_head_dim(args.kv.head_dim, [&](auto d) {
     constexpr int D = decltype(d)::value;
     if constexpr (D % 64 == 0) {
+      if (decode_cluster<D>(launch, args, step, fresh)) return;
       // Few blocks: four warps a tile shorten it; many: one warp a tile has nobody to wait for.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= current_device().num_sms) {
         return decode<D, 4>(launch, args, step, fresh);

@@ -1,27 +1,83 @@
 // Host side of the linear layers for few tokens, and the choice between the kernels.
+#include "../ops/linear_decode.cuh"
 #include "linear.h"
+
+#include <algorithm>
 
 namespace pen {
 
 void linear_prefill(const Launch& launch, const Linear& args);
+bool has_warpgroup_products();
 
 namespace {
 
 // Normalised rows that a block may keep.
 constexpr int MAX_NORMED_HALVES = 2048;
 
-template <int MT, int NT, bool NORM = false>
+template <int MT, int NT>
 void run(const Launch& launch, const Linear& args) {
   int groups = 0;
   for (int i = 0; i < args.num_segments; i++) groups += ceil_div(args.w[i].tiles(), MT);
-  const size_t normed = NORM ? size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2 : 0;
-  constexpr size_t most = LinearShared<MT, NT>::fixed + (MAX_NORMED_HALVES + 8 * 8) * 2;
+  constexpr size_t bytes = LinearShared<MT, NT>::bytes;
   static const bool once = [] {
-    check(cudaFuncSetAttribute(linear_kernel<MT, NT, NORM>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(most)), "shared memory");
+    check(cudaFuncSetAttribute(linear_kernel<MT, NT>, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes)), "shared memory");
     return true;
   }();
   (void)once;
-  launch(linear_kernel<MT, NT, NORM>, dim3(groups, ceil_div(args.num_tokens, NT * 8)), dim3(SLICES * WARP), LinearShared<MT, NT>::fixed + normed, args);
+  launch(linear_kernel<MT, NT>, dim3(groups, ceil_div(args.num_tokens, NT * 8)), dim3(SLICES * WARP), bytes, args);
+}
+
+int multiprocessors() {
+  static const int count = [] {
+    int device = 0, n = 0;
+    check(cudaGetDevice(&device), "current device");
+    check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "multiprocessor count");
+    return n;
+  }();
+  return count;
+}
+
+constexpr size_t MAX_STAGED = 36 << 10;
+
+// `each`: blocks a multiprocessor.
+template <int NT, Input INPUT, RingSize RING>
+void run_decode(const Launch& launch, const Linear& args, int tiles, int each, bool rehearses) {
+  const int most = multiprocessors() * each, blocks = std::min(tiles, most);
+  // No more of the ring than a warp ever fills: the less a kernel takes, the earlier the next one starts.
+  const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].chunks(), SLICES);
+  size_t ring = 0;
+  for (int i = 0; i < args.num_segments; i++) {
+    ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(ring_records(args.w[i].record_bytes, RING), records));
+  }
+  const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2;
+  const size_t at = round_up(DecodeLinearShared<NT>::x + staged, 128), bytes = at + SLICES * ring;
+  static const bool once = [] {
+    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), "shared memory");
+    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
+    return true;
+  }();
+  (void)once;
+  launch(linear_decode_kernel<NT, INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring), rehearses && launch.overlap);
+}
+
+// Measured: two blocks a multiprocessor leave room for the kernels around, which counts for short ones; three read more where rows are
+// short and there are not very many. A rehearsal pays where all blocks are there early.
+template <int NT, Input INPUT>
+void decode_from(const Launch& launch, const Linear& args, int tiles) {
+  constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
+  const int chunks = args.w[0].chunks();
+  if (tiles <= multiprocessors()) return run_decode<NT, INPUT, RingSize::FEW_TILES>(launch, args, tiles, 1, true);
+  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<NT, INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  const bool is_short = tiles * chunks < SHORT;
+  run_decode<NT, INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3, is_short);
+}
+
+template <int NT>
+void decode(const Launch& launch, const Linear& args, int tiles) {
+  if (args.norm.x) return decode_from<NT, Input::NORM>(launch, args, tiles);
+  const bool fits = size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2 <= MAX_STAGED;
+  if (fits) return decode_from<NT, Input::SHARED>(launch, args, tiles);
+  decode_from<NT, Input::GLOBAL>(launch, args, tiles);
 }
 
 }  // namespace
@@ -32,8 +88,8 @@ void linear(const Launch& launch, const Linear& args) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
   // More row tiles a block share what is read of x; fewer blocks than the GPU holds would leave it idle.
-  if (args.norm.x) return run<1, 1, true>(launch, args);
-  if (args.num_tokens <= 8) return run<1, 1>(launch, args);
+  if (args.num_tokens <= 8) return decode<1>(launch, args, tiles);
+  if (args.num_tokens > 16 && has_warpgroup_products()) return linear_prefill(launch, args);
   if (args.num_tokens <= 16) return run<1, 2>(launch, args);
   if (args.num_tokens <= 32) return tiles >= 512 ? run<2, 4>(launch, args) : run<1, 4>(launch, args);
   if (args.num_tokens <= 64) return tiles >= 512 ? run<2, 8>(launch, args) : run<1, 8>(launch, args);

@@ -10,25 +10,37 @@
 #include <vector>
 
 #include "context.h"
+#include "experts.h"
 #include "linear.h"
 #include "ops.h"
 
 namespace pen {
 
+// What widens, gates and narrows again: gate_up, or up and perhaps gate. Of experts the data are stacks, the shapes those of one.
+struct FeedForward {
+  Matrix gate_up, gate, up, down;
+  const float *gate_bias = nullptr, *up_bias = nullptr, *down_bias = nullptr;
+  bool fused = false;
+};
+
 struct Layer {
-  Matrix q, k, v, attn_output, gate_up, gate, up, down;  // gate_up, or gate and up
+  Matrix q, k, v, attn_output;
+  FeedForward ffn, shared;           // the experts', and the shared one's
+  Matrix router;                     // of experts
+  const float* shared_router = nullptr;
   const float *attn_norm = nullptr, *q_bias = nullptr, *k_bias = nullptr, *v_bias = nullptr, *q_norm = nullptr, *k_norm = nullptr;
   const float *post_attn_norm = nullptr, *ffn_norm = nullptr, *post_ffn_norm = nullptr;
+  const float *attn_norm_bias = nullptr, *ffn_norm_bias = nullptr, *attn_output_bias = nullptr;
   uint32_t window = 0, rope = 0;
-  bool fused_glu = false;
 };
 
 // Activations of the largest step. Columns of float16 rows past a matrix's own stay zero.
 struct Scratch {
   Buffer x, x_other, branch, qkv, gate_up;  // float32
   Buffer h, q, attn, ffn, last;             // float16
-  Buffer logits, attention, sampler;
+  Buffer logits, attention, arrivals, sampler;
   int ld_hidden = 0, ld_attn = 0, ld_ffn = 0;
+  ExpertScratch experts;
 };
 
 // Places in a step's metadata, which travels as one copy.
@@ -106,8 +118,8 @@ struct pen_model {
   pen_ctx& ctx;
   pen_model_desc desc;
   std::vector<pen::Layer> layers;
-  pen::Matrix token_embd, output;
-  const float* output_norm = nullptr;
+  pen::Matrix token_embd, position_embd, output;
+  const float *output_norm = nullptr, *output_norm_bias = nullptr;
   pen::Buffer arena, ropes, overflow;
   size_t arena_used = 0;
   std::mutex arena_mutex;

@@ -52,6 +52,7 @@ struct Attention {
   uint32_t window;  // tokens a row sees, itself included; 0: all
   float* workspace;
   size_t workspace_bytes;
+  float soft_cap = 0.0f;  // scaled scores become soft_cap · tanh(score / soft_cap); 0: as they are
 };
 // Bytes that a step with these bounds needs.
 size_t attention_workspace(int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);

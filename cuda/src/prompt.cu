@@ -3,21 +3,12 @@
 #include <algorithm>
 #include <cstring>
 
+#include "../ops/prompt.cuh"
 #include "model.h"
 
 namespace pen {
 
 namespace {
-
-constexpr int THREADS = 256;
-
-// A vector in the making, as the host sees it.
-struct Pooled {
-  int32_t slot, seq;
-  int32_t first, count;  // in the list of rows
-  int32_t starts;        // nothing was added before
-  int32_t divisor;       // of the complete vector; 0: it is not complete
-};
 
 // Places in the metadata, each `tokens` or `slots` long.
 struct Lists {
@@ -36,58 +27,6 @@ struct Lists {
 };
 
 size_t lists_bytes(const pen_model_desc& d) { return (4 * size_t(d.max_batch_tokens) + 2 * d.max_slots) * 4 + d.max_slots * sizeof(Pooled); }
-
-// grid (copies, layers). `words`: 16 bytes each, of a block.
-__global__ void __launch_bounds__(THREADS) copy_blocks_kernel(const uint32_t* copies, uint4* k, uint4* v, size_t num_blocks, int words) {
-  const size_t layer = blockIdx.y * num_blocks;
-  const size_t from = (layer + copies[2 * blockIdx.x]) * words, to = (layer + copies[2 * blockIdx.x + 1]) * words;
-  for (int i = threadIdx.x; i < words; i += THREADS) {
-    k[to + i] = k[from + i];
-    v[to + i] = v[from + i];
-  }
-}
-
-// Sums of squares in one fixed order.
-__device__ double sum_of_block(double x) {
-  __shared__ double sums[THREADS];
-  sums[threadIdx.x] = x;
-  for (int width = THREADS / 2; width > 0; width /= 2) {
-    __syncthreads();
-    if (threadIdx.x < width) sums[threadIdx.x] += sums[threadIdx.x + width];
-  }
-  __syncthreads();
-  const double sum = sums[0];
-  __syncthreads();
-  return sum;
-}
-
-// grid (rows). out = a row of the residual stream after the final norm, in float32: no product follows, for which it would be rounded.
-__global__ void __launch_bounds__(THREADS) finish_kernel(const int32_t* rows, Norm p, float* out) {
-  const size_t row = size_t(rows[blockIdx.x]) * p.hidden;
-  float scale = 0;
-  if (p.branch) {
-    double sum = 0;
-    for (int i = threadIdx.x; i < p.hidden; i += THREADS) sum += double(p.branch[row + i]) * double(p.branch[row + i]);
-    scale = rsqrtf(float(sum_of_block(sum) / p.hidden) + p.eps);
-  }
-  const auto at = [&](int i) { return p.branch ? p.x[row + i] + p.branch[row + i] * scale * p.branch_weight[i] : p.x[row + i]; };
-  double sum = 0;
-  for (int i = threadIdx.x; i < p.hidden; i += THREADS) sum += double(at(i)) * double(at(i));
-  const float inverse = rsqrtf(float(sum_of_block(sum) / p.hidden) + p.eps);
-  for (int i = threadIdx.x; i < p.hidden; i += THREADS) out[size_t(blockIdx.x) * p.hidden + i] = at(i) * inverse * p.weight[i];
-}
-
-// grid (columns, vectors). Rows are added in the order of their positions, whatever the chunks: the sum so far stays with the slot.
-__global__ void __launch_bounds__(THREADS) pool_kernel(const Pooled* pooled, const float* rows, double* sums, float* out, int hidden) {
-  const Pooled p = pooled[blockIdx.y];
-  const int column = blockIdx.x * THREADS + threadIdx.x;
-  if (column >= hidden) return;
-  double* const total = sums + size_t(p.slot) * hidden + column;
-  double sum = p.starts ? 0.0 : *total;
-  for (int i = p.first; i < p.first + p.count; i++) sum += double(rows[size_t(i) * hidden + column]);
-  *total = sum;
-  if (p.divisor > 0) out[size_t(p.seq) * hidden + column] = float(sum / p.divisor);
-}
 
 // The rows of each vector, from the first on in one list; how many vectors.
 int list_pools(const pen_model_desc& d, const pen_batch& b, const Lists& lists, int& num_rows) {
@@ -166,7 +105,7 @@ void begin_prompts(pen_model& m, pen_kv& kv, const pen_batch& b, InFlight& f) {
   if (b.num_copies == 0) return;
   const pen_model_desc& d = m.desc;
   const int words = int(size_t(kv.block_size) * d.num_kv_heads * d.head_dim * 2 / 16);
-  copy_blocks_kernel<<<dim3(b.num_copies, d.num_layers), THREADS, 0, m.stream.handle>>>(device.copies, kv.k.as<uint4>(), kv.v.as<uint4>(),
+  copy_blocks_kernel<<<dim3(b.num_copies, d.num_layers), PROMPT_THREADS, 0, m.stream.handle>>>(device.copies, kv.k.as<uint4>(), kv.v.as<uint4>(),
                                                                                       size_t(kv.num_blocks), words);
   check(cudaGetLastError(), "copying blocks");
 }
@@ -198,8 +137,8 @@ void finish_prompts(pen_model& m, InFlight& f) {
   if (f.num_pools == 0) return;
   const Norm norm = final_norm(m);
   float* rows = norm.x == m.scratch.x.as<float>() ? m.scratch.x_other.as<float>() : m.scratch.x.as<float>();  // the one that is free
-  if (f.num_pool_rows > 0) finish_kernel<<<f.num_pool_rows, THREADS, 0, m.stream.handle>>>(device.pool_rows, norm, rows);
-  pool_kernel<<<dim3(ceil_div(hidden, THREADS), f.num_pools), THREADS, 0, m.stream.handle>>>(device.pooled, rows, m.pool_sums.as<double>(),
+  if (f.num_pool_rows > 0) finish_kernel<<<f.num_pool_rows, PROMPT_THREADS, 0, m.stream.handle>>>(device.pool_rows, norm, rows);
+  pool_kernel<<<dim3(ceil_div(hidden, PROMPT_THREADS), f.num_pools), PROMPT_THREADS, 0, m.stream.handle>>>(device.pooled, rows, m.pool_sums.as<double>(),
                                                                                           m.pooled.as<float>(), hidden);
   check(cudaGetLastError(), "a vector");
   fetch(f.pooled, m.pooled, f.pools.size() * hidden * 4);

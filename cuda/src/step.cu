@@ -234,7 +234,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
 namespace {
 
 struct Sizes {
-  size_t x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts, masks, logprobs, logprob_ids;
+  size_t rows, x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts, masks, logprobs, logprob_ids;
   int ld_hidden, ld_attn, ld_ffn;
   explicit Sizes(const pen_model_desc& d) {
     // A graph's rows are rounded up, and padding is computed, too.
@@ -243,6 +243,7 @@ struct Sizes {
     ld_hidden = int(round_up(d.hidden_dim, CHUNK));
     ld_attn = int(round_up(heads, CHUNK));
     ld_ffn = int(round_up(d.ffn_dim, CHUNK));
+    rows = t;
     x = t * d.hidden_dim * 4;
     branch = x;
     qkv = t * (heads + 2 * kv) * 4;
@@ -268,16 +269,17 @@ struct Sizes {
 size_t scratch_bytes(const pen_model_desc& d) {
   const Sizes z(d);
   bool separate = false;
-  for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu;
+  for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu || !d.layers[i].fused_shared_glu;
   return 2 * z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
-         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + PromptSizes(d).total() + ATTENTION_WORKSPACE;
+         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + PromptSizes(d).total() + ATTENTION_WORKSPACE + MAX_SHARED_TILES * 4 +
+         expert_scratch_bytes(d, z.rows);
 }
 
 void make_scratch(pen_model& m) {
   const pen_model_desc& d = m.desc;
   const Sizes z(d);
   Scratch& s = m.scratch;
-  const bool separate = std::any_of(m.layers.begin(), m.layers.end(), [](const Layer& l) { return !l.fused_glu; });
+  const bool separate = std::any_of(m.layers.begin(), m.layers.end(), [](const Layer& l) { return !l.ffn.fused || !l.shared.fused; });
   s.x = Buffer(m.ctx, z.x, true);
   s.x_other = Buffer(m.ctx, z.x, true);
   s.branch = Buffer(m.ctx, z.branch, true);
@@ -290,7 +292,9 @@ void make_scratch(pen_model& m) {
   s.last = Buffer(m.ctx, z.last, true);
   s.logits = Buffer(m.ctx, z.logits, true);
   s.attention = Buffer(m.ctx, ATTENTION_WORKSPACE);
+  s.arrivals = Buffer(m.ctx, MAX_SHARED_TILES * 4, true);
   s.sampler = Buffer(m.ctx, z.sampler, true);
+  make_expert_scratch(m, z.rows);
   s.ld_hidden = z.ld_hidden;
   s.ld_attn = z.ld_attn;
   s.ld_ffn = z.ld_ffn;

@@ -2,9 +2,12 @@
 
 use std::ops::RangeInclusive;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::error::ApiError;
+
+/// Up to here every integer is a float of its own.
+const MAX_EXACT: f64 = 9007199254740992.0;
 
 /// An object and the path to it (empty at the root).
 pub struct Fields<'a> {
@@ -92,7 +95,7 @@ impl<'a> Fields<'a> {
     pub fn integer(&self, field: &str, range: RangeInclusive<i64>) -> Result<Option<i64>, ApiError> {
         let Some(value) = self.get(field) else { return Ok(None) };
         let Some(number) = value.as_number() else { return Err(wrong_type(&self.path(field), "an integer", value)) };
-        match number.as_i64().filter(|number| range.contains(number)) {
+        match whole(number).filter(|number| range.contains(number)) {
             Some(number) => Ok(Some(number)),
             None => Err(self.invalid(field, format_args!("must be an integer from {} to {}, not {number}", range.start(), range.end()))),
         }
@@ -114,9 +117,15 @@ impl<'a> Fields<'a> {
     }
 }
 
+/// A number without a fraction: 5.0 is the integer 5, to JSON as to JSON Schema.
+fn whole(number: &Number) -> Option<i64> {
+    let of_float = |value: f64| (value.fract() == 0.0 && value.abs() <= MAX_EXACT).then_some(value as i64);
+    number.as_i64().or_else(|| number.as_f64().and_then(of_float))
+}
+
 /// Token ids, or what is wrong with the first bad one.
 pub fn token_ids(values: &[Value]) -> Result<Vec<u32>, String> {
-    let id = |value: &Value| value.as_u64().and_then(|id| u32::try_from(id).ok());
+    let id = |value: &Value| value.as_number().and_then(whole).and_then(|id| u32::try_from(id).ok());
     values
         .iter()
         .map(|value| id(value).ok_or_else(|| format!("holds {}, which is not a token id", super::error::quoted(&value.to_string()))))
@@ -151,6 +160,10 @@ mod tests {
         assert!(root.count("n", 0).is_err());
         assert!(root.ids("ids").unwrap_err().message.contains("-1"));
         assert_eq!(root.ids("ok").unwrap(), Some(vec![0, u32::MAX]));
+        let value = json!({"whole": 5.0, "half": 5.5, "huge": 1e300, "ids": [3.0], "bad": [3.5]});
+        let root = Fields::root(&value).unwrap();
+        assert_eq!((root.count("whole", 0).unwrap(), root.ids("ids").unwrap()), (Some(5), Some(vec![3])));
+        assert!(root.count("half", 0).is_err() && root.integer("huge", 0..=i64::MAX).is_err() && root.ids("bad").is_err());
         assert!(Fields::root(&json!([1])).is_err());
     }
 }

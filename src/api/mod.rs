@@ -5,6 +5,7 @@ mod choices;
 mod completions;
 mod convert;
 mod docs;
+mod embeddings;
 mod error;
 mod fields;
 mod head;
@@ -15,9 +16,14 @@ mod json;
 mod metrics;
 mod middleware;
 mod models;
+mod page;
+mod response_events;
+mod responses;
 mod server;
 mod sse;
 mod state;
+mod store;
+mod tokens;
 pub mod types;
 
 use actix_web::http::header;
@@ -32,8 +38,18 @@ use error::{ApiError, Kind, quoted};
 /// Every route.
 fn routes(config: &mut web::ServiceConfig) {
     config
+        .service(resource("/", "GET, HEAD", get().to(page::chat)))
         .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
         .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
+        .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
+        .service(resource("/v1/responses", "POST", web::post().to(responses::create)))
+        .service(
+            resource("/v1/responses/{id}", "GET, HEAD, DELETE", get().to(responses::retrieve)).route(web::delete().to(responses::delete)),
+        )
+        .service(resource("/tokenize", "POST", web::post().to(tokens::tokenize)))
+        .service(resource("/detokenize", "POST", web::post().to(tokens::detokenize)))
+        .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
+        .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
         .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
         .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)))
         .service(resource("/health", "GET, HEAD", get().to(health::health)))

@@ -13,6 +13,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::choices::{Choices, Part};
+use super::error::ApiError;
 use super::metrics;
 use super::types::usage::Usage;
 use crate::serving::{Text, TokenLogprob};
@@ -21,6 +22,15 @@ use crate::serving::{Text, TokenLogprob};
 const BUFFERED_EVENTS: usize = 64;
 /// A client that takes nothing for this long is cut off.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// What a response's stream consists of, frame by frame.
+pub trait Events: 'static {
+    fn begin(&mut self, num_choices: usize) -> Vec<Bytes>;
+    fn part(&mut self, part: Part) -> Vec<Bytes>;
+    fn end(&mut self, usage: Usage) -> Vec<Bytes>;
+    /// The last frames of a stream that fails.
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes>;
+}
 
 /// How an endpoint words its events.
 pub trait Dialect: 'static {
@@ -45,6 +55,44 @@ pub trait Dialect: 'static {
     fn finish(&self, index: usize, reason: &'static str) -> Self::Chunk;
     /// The last event, without choices.
     fn usage(&self, usage: Usage) -> Self::Chunk;
+}
+
+/// The stream of chat and text completions: chunks, and `[DONE]` where all went well.
+struct Chunks<D> {
+    dialect: D,
+    include_usage: bool,
+}
+
+impl<D: Dialect> Events for Chunks<D> {
+    fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
+        (0..num_choices).filter_map(|index| self.dialect.first(index)).map(|chunk| data(&chunk)).collect()
+    }
+
+    fn part(&mut self, part: Part) -> Vec<Bytes> {
+        let chunk = match part {
+            Part::Prompt(index, tokens) => self.dialect.prompt(index, tokens),
+            Part::Text(index, text) => Some(self.dialect.text(index, text)),
+            Part::Reasoning(index, text) => self.dialect.reasoning(index, text),
+            Part::Call(index, number, name) => self.dialect.call(index, number, name),
+            Part::Arguments(index, number, text) => self.dialect.arguments(index, number, text),
+            Part::Finished(index, reason) => Some(self.dialect.finish(index, reason)),
+        };
+        chunk.iter().map(data).collect()
+    }
+
+    fn end(&mut self, usage: Usage) -> Vec<Bytes> {
+        let usage = self.include_usage.then(|| data(&self.dialect.usage(usage)));
+        usage.into_iter().chain([Bytes::from_static(b"data: [DONE]\n\n")]).collect()
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
+        vec![data(&error.body())]
+    }
+}
+
+/// `event: …`, `data: …` and a blank line.
+pub fn named(name: &str, value: &impl Serialize) -> Bytes {
+    [format!("event: {name}\n").as_bytes(), &data(value)].concat().into()
 }
 
 /// `data: …` and a blank line; JSON has no line breaks of its own.
@@ -77,6 +125,13 @@ impl Out {
             Err(_) => Err(Gone::Stalled),
         }
     }
+
+    async fn send_all(&self, frames: Vec<Bytes>) -> Result<(), Gone> {
+        for frame in frames {
+            self.send(Some(frame)).await?;
+        }
+        Ok(())
+    }
 }
 
 /// The client's end: it fails if the pump ends without saying so, so that a cut stream does not pass for a complete one.
@@ -94,12 +149,17 @@ impl Stream for Body {
     }
 }
 
-/// Streams the choices. A task of its own reads them, so that a client that does not read is noticed.
+/// Streams the choices as chunks.
 pub fn respond(choices: Choices, dialect: impl Dialect, include_usage: bool) -> HttpResponse {
+    stream(choices, Chunks { dialect, include_usage })
+}
+
+/// Streams the choices. A task of its own reads them, so that a client that does not read is noticed.
+pub fn stream(choices: Choices, events: impl Events) -> HttpResponse {
     let (queue, receiver) = mpsc::channel(BUFFERED_EVENTS);
     let out = Out { queue, patience: WRITE_TIMEOUT };
     rt::spawn(async move {
-        if let Err(Gone::Stalled) = pump(choices, dialect, include_usage, &out).await {
+        if let Err(Gone::Stalled) = pump(choices, events, &out).await {
             metrics::http().stalled.inc();
         }
     });
@@ -111,23 +171,8 @@ pub fn respond(choices: Choices, dialect: impl Dialect, include_usage: bool) -> 
         .streaming(Body(receiver))
 }
 
-fn word<D: Dialect>(dialect: &D, part: Part) -> Option<D::Chunk> {
-    match part {
-        Part::Prompt(index, tokens) => dialect.prompt(index, tokens),
-        Part::Text(index, text) => Some(dialect.text(index, text)),
-        Part::Reasoning(index, text) => dialect.reasoning(index, text),
-        Part::Call(index, number, name) => dialect.call(index, number, name),
-        Part::Arguments(index, number, text) => dialect.arguments(index, number, text),
-        Part::Finished(index, reason) => Some(dialect.finish(index, reason)),
-    }
-}
-
-async fn pump<D: Dialect>(mut choices: Choices, dialect: D, include_usage: bool, out: &Out) -> Result<(), Gone> {
-    for index in 0..choices.len() {
-        if let Some(chunk) = dialect.first(index) {
-            out.send(Some(data(&chunk))).await?;
-        }
-    }
+async fn pump(mut choices: Choices, mut events: impl Events, out: &Out) -> Result<(), Gone> {
+    out.send_all(events.begin(choices.len())).await?;
     let keep_alive = choices.state().keep_alive;
     loop {
         let part = tokio::select! {
@@ -135,24 +180,17 @@ async fn pump<D: Dialect>(mut choices: Choices, dialect: D, include_usage: bool,
             () = out.queue.closed() => return Err(Gone::Left),
             part = timeout(keep_alive, choices.next()) => part,
         };
-        let frame = match part {
-            Err(_) => Bytes::from_static(b": ping\n\n"),
-            Ok(Some(Ok(part))) => match word(&dialect, part) {
-                Some(chunk) => data(&chunk),
-                None => continue,
-            },
+        match part {
+            Err(_) => out.send(Some(Bytes::from_static(b": ping\n\n"))).await?,
+            Ok(Some(Ok(part))) => out.send_all(events.part(part)).await?,
             Ok(Some(Err(error))) => {
-                out.send(Some(data(&error.body()))).await?;
+                out.send_all(events.fail(&error)).await?;
                 return out.send(None).await;
             }
             Ok(None) => break,
-        };
-        out.send(Some(frame)).await?;
+        }
     }
-    if include_usage {
-        out.send(Some(data(&dialect.usage(choices.usage())))).await?;
-    }
-    out.send(Some(Bytes::from_static(b"data: [DONE]\n\n"))).await?;
+    out.send_all(events.end(choices.usage())).await?;
     out.send(None).await
 }
 
@@ -165,6 +203,7 @@ mod tests {
     #[test]
     fn a_frame_is_one_line() {
         assert_eq!(data(&serde_json::json!({"text": "a\nb\r\n\n"})), "data: {\"text\":\"a\\nb\\r\\n\\n\"}\n\n");
+        assert_eq!(named("x.y", &serde_json::json!([1])), "event: x.y\ndata: [1]\n\n");
     }
 
     #[actix_web::test]

@@ -9,6 +9,7 @@ use actix_web::web;
 use tokio::sync::{Semaphore, watch};
 
 use super::error::{ApiError, Kind};
+use super::store::ResponseStore;
 use crate::config::{Config, Limits};
 use crate::registry::{LoadedModel, Registry, RegistryError};
 
@@ -26,6 +27,9 @@ pub struct AppState {
     pub drain: Drain,
     /// `/metrics` with vLLM's names too.
     pub vllm_metrics: bool,
+    /// The chat page at `/`.
+    pub chat_page: bool,
+    pub responses: ResponseStore,
     waiting_for_load: Arc<Semaphore>,
 }
 
@@ -38,6 +42,8 @@ impl AppState {
             host: config.server.host,
             drain: Drain::default(),
             vllm_metrics: config.server.vllm_metrics,
+            chat_page: config.server.chat_page,
+            responses: ResponseStore::new(config.limits.max_stored_responses),
             waiting_for_load: Arc::new(Semaphore::new(MAX_WAITING_FOR_LOAD)),
         }
     }

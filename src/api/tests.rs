@@ -15,6 +15,7 @@ fn limits() -> Limits {
         max_body_bytes: 1 << 20,
         max_stop_sequences: 4,
         max_prompts: 4,
+        max_stored_responses: 8,
         head_timeout_seconds: 5,
         body_timeout_seconds: 30,
     }

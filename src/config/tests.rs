@@ -66,7 +66,7 @@ fn the_defaults_stand_alone() {
     assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 0, 0));
     let limits = &config.limits;
     assert_eq!((limits.max_queue, limits.max_body_bytes, limits.max_stop_sequences, limits.max_prompts), (512, 32 << 20, 4, 1024));
-    assert_eq!((limits.head_timeout_seconds, limits.body_timeout_seconds), (5, 30));
+    assert_eq!((limits.head_timeout_seconds, limits.body_timeout_seconds, limits.max_stored_responses), (5, 30, 1000));
     assert_eq!(find_model(&config.models, "smollm2").unwrap().size, Some(98_362_432));
     assert_eq!(find_model(&config.models, "gemma3").unwrap().id, "gemma3:270m");
     assert!(config.server.default_models.iter().all(|name| find_model(&config.models, name).is_some()));

@@ -46,6 +46,7 @@ pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
         "max_queue" => within(limits.max_queue, 1..=1 << 20),
         "max_body_bytes" => within(limits.max_body_bytes, 1024..=1 << 30),
         "max_stop_sequences" => within(limits.max_stop_sequences, 0..=64),
+        "max_stored_responses" => within(limits.max_stored_responses, 0..=1 << 20),
         "max_prompts" => within(limits.max_prompts, 1..=1 << 16),
         "head_timeout_seconds" => within(limits.head_timeout_seconds, 1..=3600),
         "body_timeout_seconds" => within(limits.body_timeout_seconds, 1..=3600),

@@ -7,6 +7,7 @@ pub mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "without_cuda.rs"]
 mod cuda;
+mod footprint;
 mod rope;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use crate::logits::{Logprobs, MAX_LOGPROBS, SamplingParams, mask_words};
 use crate::model::{ModelSpec, TensorSlot, Weight, Weights};
 pub use cuda::end_process;
+use footprint::Share;
+pub use footprint::{Footprint, footprints};
 
 /// Where a row's token comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,6 +196,7 @@ impl EngineOptions {
         let tokens = if self.kv_tokens == 0 { self.context } else { self.kv_tokens };
         cpu::CpuOptions {
             threads: self.threads,
+            context: self.context,
             num_blocks: tokens.div_ceil(self.block_size.max(1)),
             block_size: self.block_size,
             max_slots: self.max_slots,
@@ -250,13 +254,24 @@ pub struct DeviceMemory {
     pub held: u64,
 }
 
-/// Bytes of all weights, and of those that every decode step reads: a token embedding beside a head of its own gives a row only.
+/// Bytes of all weights, and of those that a decode step of one sequence reads: a token embedding beside a head of its own gives a row
+/// only, and so do learned positions; of experts a few are read.
 fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> (u64, u64) {
-    let embedding = weights.get(TensorSlot::TokenEmbd, 0).map_or(0, &size);
     let tied = has_tied_head(weights);
-    let in_file: u64 = weights.by_slot.values().map(size).sum();
+    let experts = weights.spec.experts.unwrap_or_default();
+    let (mut all, mut step) = (0, 0);
     // a tied head stands in the table twice
-    if tied { (in_file - embedding, in_file - embedding) } else { (in_file, in_file - embedding) }
+    for ((slot, _), weight) in weights.by_slot.iter().filter(|((slot, _), _)| !(tied && *slot == TensorSlot::Output)) {
+        let bytes = size(weight);
+        all += bytes;
+        step += match slot {
+            TensorSlot::TokenEmbd if !tied => 0,
+            TensorSlot::PositionEmbd => 0,
+            slot if slot.is_routed() => bytes / experts.count as u64 * experts.used as u64,
+            _ => bytes,
+        };
+    }
+    (all, step)
 }
 
 /// Is the token embedding the head, too?

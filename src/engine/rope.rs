@@ -1,6 +1,6 @@
-//! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3).
+//! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
 
-use crate::model::{ModelSpec, RopePairing, RopeScaling};
+use crate::model::{ModelSpec, RopePairing, RopeScaling, TensorSlot, Weights};
 
 /// The rotation of one kind of layer.
 #[derive(Clone, PartialEq)]
@@ -13,14 +13,15 @@ pub struct Rope {
 }
 
 impl Rope {
-    /// `factors` divide each pair's frequency (`rope_freqs.weight`).
-    pub fn new(spec: &ModelSpec, layer: usize, factors: Option<&[f32]>) -> Self {
+    /// `factors` divide each pair's frequency (see [`factors`]).
+    fn new(spec: &ModelSpec, layer: usize, factors: Option<&[f32]>) -> Self {
         let (theta, dim) = (f64::from(spec.rope_theta_of(layer)), spec.rope_dim);
         let plain = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64) / factors.map_or(1.0, |f| f64::from(f[i]));
         let frequencies = |f: &dyn Fn(usize) -> f64| (0..dim / 2).map(f).collect::<Vec<_>>();
         let (frequencies, scale) = match spec.rope_scaling_of(layer) {
             RopeScaling::None => (frequencies(&plain), 1.0),
             RopeScaling::Linear { factor } => (frequencies(&|i| plain(i) / f64::from(factor)), 1.0),
+            RopeScaling::Long { attn_factor, .. } => (frequencies(&plain), f64::from(attn_factor)),
             RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } => {
                 // the pair that turns `beta` times within the original context
                 let pair = |beta: f32| {
@@ -67,11 +68,23 @@ impl Rope {
     }
 }
 
-/// The kinds of rotation in a model, and the index of each layer's. `factors`: see [`Rope::new`].
-pub fn ropes(spec: &ModelSpec, factors: Option<&[f32]>) -> (Vec<Rope>, Vec<usize>) {
+/// What divides the frequencies, [rope_dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
+/// tokens. One choice for an engine: keys in the cache are rotated already.
+fn factors(weights: &Weights, context: usize) -> Option<Vec<f32>> {
+    let slot = match weights.spec.rope_scaling {
+        RopeScaling::Long { original_context, .. } if context > original_context => TensorSlot::RopeFactorsLong,
+        RopeScaling::Long { .. } => TensorSlot::RopeFactorsShort,
+        _ => TensorSlot::RopeFreqs,
+    };
+    weights.vector(slot, 0)
+}
+
+/// The kinds of rotation in a model for sequences of up to `context` tokens, and the index of each layer's.
+pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<usize>) {
+    let (spec, factors) = (&weights.spec, factors(weights, context));
     let mut kinds: Vec<Rope> = Vec::new();
     let of_layer = (0..spec.num_layers).map(|layer| {
-        let rope = Rope::new(spec, layer, factors);
+        let rope = Rope::new(spec, layer, factors.as_deref());
         kinds.iter().position(|kind| *kind == rope).unwrap_or_else(|| {
             kinds.push(rope);
             kinds.len() - 1

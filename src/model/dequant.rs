@@ -22,7 +22,7 @@ pub(crate) fn bf16_to_f32(bits: u16) -> f32 {
 
 /// The half at `at` in a block.
 #[inline(always)]
-fn half_at(block: &[u8], at: usize) -> f32 {
+pub(super) fn half_at(block: &[u8], at: usize) -> f32 {
     f16_to_f32(u16::from_le_bytes([block[at], block[at + 1]]))
 }
 

@@ -17,10 +17,12 @@ pub struct ModelError {
 pub enum ModelFault {
     #[error("unknown architecture {name:?}, known are {}", known_archs())]
     UnknownArchitecture { name: String },
+    #[error("it is {0}")]
+    Accessory(&'static str),
     #[error("{key} is {found}, expected {expected}")]
     Metadata { key: String, found: String, expected: String },
-    #[error("tensor {tensor} is missing")]
-    MissingTensor { tensor: String },
+    #[error("tensor {tensor} is missing, expected {expected:?} (innermost first)")]
+    MissingTensor { tensor: String, expected: Vec<usize> },
     #[error("tensor {tensor} has shape {found:?}, expected {expected:?} (innermost first)")]
     TensorShape { tensor: String, found: Vec<u64>, expected: Vec<u64> },
     #[error("tensor {tensor} is of type {found}, expected {expected}")]

@@ -1,12 +1,24 @@
 //! GGUF metadata → [`ModelSpec`], each value checked before anything is sized by it.
 
 use super::error::{ModelError, ModelFault};
-use super::{Arch, ModelSpec, RopeScaling, vocab_check};
+use super::kind::refuse_accessories;
+use super::{Arch, Experts, ModelSpec, NormKind, RopeScaling, TensorSlot, vocab_check};
 use crate::gguf::{Array, GgufFile, Value};
 
 /// No real dimension is near; below it products of two fit 64 bits with room.
 const MAX_DIM: usize = (1 << 31) - 1;
 const MAX_LAYERS: usize = 10_000;
+/// Ids of experts fit 16 bits.
+const MAX_EXPERTS: usize = 1 << 16;
+
+/// Features that no engine computes, with the value that says that the model is without.
+const NOT_COMPUTED: &[(&str, f32)] = &[
+    ("rope.scaling.yarn_log_multiplier", 0.0),
+    ("expert_gating_func", 1.0), // softmax
+    ("expert_weights_scale", 1.0),
+    ("expert_group_count", 1.0),
+    ("leading_dense_block_count", 0.0),
+];
 
 type Fallible<T> = Result<T, ModelFault>;
 
@@ -79,16 +91,25 @@ impl Keys<'_> {
         }
     }
 
-    /// Refuses a feature that no engine computes.
-    fn absent(&self, suffix: &str) -> Fallible<()> {
+    /// As `positive`, where 0 says that there is none.
+    fn positive_or_zero(&self, suffix: &str) -> Fallible<Option<f32>> {
+        let zero = self.value(suffix).and_then(Value::as_f32) == Some(0.0);
+        if zero { Ok(None) } else { self.positive(suffix) }
+    }
+
+    /// Refuses a feature that no engine computes; `none` says that the file does not use it, as 0 does.
+    fn absent(&self, suffix: &str, none: f32) -> Fallible<()> {
         match self.value(suffix) {
-            Some(value) if value.as_int() != Some(0) => metadata(self.key(suffix), shown(value), "0 or no such key (not supported)"),
+            Some(value) if ![Some(0.0), Some(none)].contains(&value.as_f32().or(value.as_int().map(|n| n as f32))) => {
+                metadata(self.key(suffix), shown(value), "0 or no such key (not supported)")
+            }
             _ => Ok(()),
         }
     }
 }
 
 fn read(file: &GgufFile) -> Fallible<ModelSpec> {
+    refuse_accessories(file)?;
     let name = match file.get("general.architecture") {
         Some(Value::String(name)) => name,
         Some(other) => return metadata("general.architecture", shown(other), "a string"),
@@ -96,17 +117,21 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
     };
     let Some(arch) = Arch::by_name(name) else { return Err(ModelFault::UnknownArchitecture { name: name.clone() }) };
     let keys = Keys { file, arch };
-    for suffix in ["expert_count", "attn_logit_softcapping", "final_logit_softcapping", "rope.scaling.yarn_log_multiplier"] {
-        keys.absent(suffix)?;
+    for (suffix, none) in NOT_COMPUTED {
+        keys.absent(suffix, *none)?;
     }
     let num_layers = keys.required("block_count", MAX_LAYERS)?;
     let hidden_dim = keys.required("embedding_length", MAX_DIM)?;
     let (num_heads, num_kv_heads, head_dim) = read_heads(&keys, hidden_dim)?;
     let context_length = keys.required("context_length", MAX_DIM)?;
-    let rope_dim = read_rope_dim(&keys, head_dim)?;
-    let Some(norm_eps) = keys.positive("attention.layer_norm_rms_epsilon")? else {
-        return metadata(keys.key("attention.layer_norm_rms_epsilon"), "missing", "a positive number");
+    let rope_dim = if arch.learned_positions { 0 } else { read_rope_dim(&keys, head_dim)? };
+    let eps = match arch.norm {
+        NormKind::Rms => "attention.layer_norm_rms_epsilon",
+        NormKind::Layer => "attention.layer_norm_epsilon",
     };
+    let Some(norm_eps) = keys.positive(eps)? else { return metadata(keys.key(eps), "missing", "a positive number") };
+    let ffn_dim = keys.required("feed_forward_length", MAX_DIM)?;
+    let caps = arch.default_soft_caps;
     let spec = ModelSpec {
         arch,
         name: model_name(file),
@@ -116,7 +141,8 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         num_heads,
         num_kv_heads,
         head_dim,
-        ffn_dim: keys.required("feed_forward_length", MAX_DIM)?,
+        ffn_dim,
+        experts: read_experts(&keys, ffn_dim)?,
         context_length,
         norm_eps,
         rope_dim,
@@ -124,6 +150,8 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         rope_scaling: read_rope_scaling(&keys, context_length)?,
         sliding_window: read_window(&keys, context_length)?,
         attn_scale: read_attn_scale(&keys, num_layers, hidden_dim / num_heads, head_dim)?,
+        attn_soft_cap: read_soft_cap(&keys, "attn_logit_softcapping", caps.map(|[attn, _]| attn))?,
+        final_soft_cap: read_soft_cap(&keys, "final_logit_softcapping", caps.map(|[_, last]| last))?,
     };
     vocab_check::check(file, Some(spec.vocab_size))?;
     Ok(spec)
@@ -172,7 +200,7 @@ fn read_vocab_size(keys: &Keys) -> Fallible<usize> {
     match keys.file.vocab_size() {
         Some(size) if (1..=MAX_DIM).contains(&size) => Ok(size),
         Some(size) => metadata("token_embd.weight", format!("{size} rows"), format!("1 to {MAX_DIM}")),
-        None => Err(ModelFault::MissingTensor { tensor: "token_embd.weight".to_owned() }),
+        None => metadata("token_embd.weight", "missing", "a tensor, or a vocabulary"),
     }
 }
 
@@ -189,14 +217,23 @@ fn read_rope_scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling
     // The older key for linear scaling.
     let factor = keys.positive("rope.scaling.factor")?.or(keys.positive("rope.scale_linear")?).unwrap_or(1.0);
     let kind = match keys.value("rope.scaling.type") {
+        // Phi's files have the tensors and no word about them.
+        None if keys.file.tensor_index(&TensorSlot::RopeFactorsLong.name(0)).is_some() => "longrope",
         None => "linear",
         Some(Value::String(kind)) => kind,
         Some(other) => return metadata(keys.key("rope.scaling.type"), shown(other), "a string"),
     };
+    let original_context =
+        || -> Fallible<usize> { Ok(keys.count("rope.scaling.original_context_length", MAX_DIM)?.unwrap_or(context_length)) };
+    let attn_factor = keys.positive("rope.scaling.attn_factor")?.or(keys.positive("rope.scaling.yarn_attn_factor")?).unwrap_or(1.0);
     match kind {
+        "none" | "linear" if attn_factor != 1.0 => {
+            metadata(keys.key("rope.scaling.attn_factor"), attn_factor.to_string(), format!("1 or no such key with {kind} scaling"))
+        }
         "none" => Ok(RopeScaling::None),
         "linear" if factor == 1.0 => Ok(RopeScaling::None),
         "linear" => Ok(RopeScaling::Linear { factor }),
+        "longrope" => Ok(RopeScaling::Long { original_context: original_context()?, attn_factor }),
         "yarn" => {
             if factor < 1.0 {
                 return metadata(keys.key("rope.scaling.factor"), factor.to_string(), "1 or more for yarn");
@@ -204,25 +241,58 @@ fn read_rope_scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling
             if let Some(ext) = keys.positive("rope.scaling.yarn_ext_factor")?.filter(|&ext| ext != 1.0) {
                 return metadata(keys.key("rope.scaling.yarn_ext_factor"), ext.to_string(), "1 or no such key (not supported)");
             }
-            let file_factor = keys.positive("rope.scaling.attn_factor")?.or(keys.positive("rope.scaling.yarn_attn_factor")?);
             let (fast, slow) = (keys.positive("rope.scaling.yarn_beta_fast")?, keys.positive("rope.scaling.yarn_beta_slow")?);
             Ok(RopeScaling::Yarn {
                 factor,
-                original_context: keys.count("rope.scaling.original_context_length", MAX_DIM)?.unwrap_or(context_length),
-                attn_factor: file_factor.unwrap_or(1.0) * (0.1 * factor.ln() + 1.0),
+                original_context: original_context()?,
+                attn_factor: attn_factor * (0.1 * factor.ln() + 1.0),
                 beta_fast: fast.unwrap_or(32.0),
                 beta_slow: slow.unwrap_or(1.0),
             })
         }
-        other => metadata(keys.key("rope.scaling.type"), format!("{other:?}"), "none, linear or yarn"),
+        other => metadata(keys.key("rope.scaling.type"), format!("{other:?}"), "none, linear, yarn or longrope"),
     }
+}
+
+/// None where the file has no experts: those of architectures that have nothing else must.
+fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
+    let (arch, suffix) = (keys.arch, "expert_count");
+    if arch.experts.is_empty() {
+        keys.absent(suffix, 0.0)?;
+        return Ok(None);
+    }
+    let may_be_dense = arch.required.contains(&TensorSlot::FfnDown);
+    let none = keys.value(suffix).is_none_or(|value| value.as_int() == Some(0));
+    if may_be_dense && none {
+        return Ok(None);
+    }
+    let count = keys.required(suffix, MAX_EXPERTS)?;
+    let used = keys.required("expert_used_count", count)?;
+    // The first files gave the length of all that a row uses.
+    let share = if may_be_dense { ffn_dim } else { (ffn_dim / used).max(1) };
+    let shared = arch.experts.contains(&TensorSlot::SharedRouter);
+    let shared_ffn_dim = if shared { keys.count("expert_shared_feed_forward_length", MAX_DIM)?.unwrap_or(ffn_dim) } else { 0 };
+    let normalise = match keys.value("expert_weights_norm") {
+        None => arch.normalise_experts,
+        Some(Value::Bool(flag)) => *flag,
+        Some(other) => return metadata(keys.key("expert_weights_norm"), shown(other), "a boolean"),
+    };
+    let ffn_dim = keys.count("expert_feed_forward_length", MAX_DIM)?.unwrap_or(share);
+    Ok(Some(Experts { count, used, ffn_dim, shared_ffn_dim, normalise }))
+}
+
+fn read_soft_cap(keys: &Keys, suffix: &str, default: Option<f32>) -> Fallible<Option<f32>> {
+    if keys.value(suffix).is_none() { Ok(default) } else { keys.positive_or_zero(suffix) }
 }
 
 /// The sliding window; None where no layer has one or it never bites.
 fn read_window(keys: &Keys, context_length: usize) -> Fallible<Option<usize>> {
     let every = keys.arch.global_every;
     let window = if every > 0 {
-        Some(keys.required("attention.sliding_window", MAX_DIM)?)
+        match keys.arch.default_window.filter(|_| keys.value("attention.sliding_window").is_none()) {
+            Some(window) => Some(window),
+            None => Some(keys.required("attention.sliding_window", MAX_DIM)?),
+        }
     } else {
         // Some converters write 0 for none.
         let none = keys.value("attention.sliding_window").is_some_and(|value| value.as_int() == Some(0));
@@ -248,8 +318,8 @@ fn read_attn_scale(keys: &Keys, num_layers: usize, width: usize, head_dim: usize
     if let Some(scale) = keys.positive("attention.scale")? {
         return Ok(scale);
     }
-    // Gemma 3 27B alone divides by its embedding's share of a head (168) instead of the head's elements (128), which its files
-    // do not say; its 62 layers tell it from its siblings.
-    let dim = if keys.arch.name == "gemma3" && num_layers == 62 { width } else { head_dim };
+    // Gemma 3 27B and Gemma 2 27B alone divide by their embedding's share of a head (168, 144) instead of the head's elements (128),
+    // which their files do not say; their layers tell them from their siblings.
+    let dim = if matches!((keys.arch.name, num_layers), ("gemma3", 62) | ("gemma2", 46)) { width } else { head_dim };
     Ok(1.0 / (dim as f32).sqrt())
 }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use super::arch::Fused;
 use super::error::{ModelError, ModelFault};
 use super::{ModelSpec, Quant, TensorSlot, Weight, Weights};
 use crate::gguf::{GgufFile, TensorInfo};
@@ -21,21 +22,30 @@ impl Weights {
 fn place(file: &GgufFile, spec: &ModelSpec) -> Result<HashMap<(TensorSlot, usize), Weight>, ModelFault> {
     file.verify_unchanged().map_err(|error| ModelFault::Changed(error.fault))?;
     let mut by_slot = HashMap::new();
-    let slots = spec.arch.required.iter().map(|&slot| (slot, true)).chain(spec.arch.optional.iter().map(|&slot| (slot, false)));
-    for (slot, required) in slots {
+    for fused in spec.arch.fused {
+        for layer in 0..spec.num_layers {
+            place_fused(file, spec, (fused, layer), &mut by_slot)?;
+        }
+    }
+    for (slot, required) in spec.slots().filter(|(slot, _)| !is_fused(spec, *slot)) {
         let layers = if slot.per_layer() { spec.num_layers } else { 1 };
         for layer in 0..layers {
             let name = slot.name(layer);
             match file.tensor_index(&name) {
                 Some(index) => {
-                    by_slot.insert((slot, layer), check(&file.tensors()[index], index, slot.shape(spec))?);
+                    let dims = slot.dims(spec);
+                    let quant = check(&file.tensors()[index], &dims, slot.is_vector(spec))?;
+                    let rows = dims[1..].iter().product();
+                    by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0 });
                 }
-                None if required => return Err(ModelFault::MissingTensor { tensor: name }),
+                None if required => return Err(ModelFault::MissingTensor { tensor: name, expected: slot.dims(spec) }),
                 None => {}
             }
         }
     }
-    check_rope_freqs(file, by_slot.get(&(TensorSlot::RopeFreqs, 0)))?;
+    for slot in [TensorSlot::RopeFreqs, TensorSlot::RopeFactorsLong, TensorSlot::RopeFactorsShort] {
+        check_rope_factors(file, by_slot.get(&(slot, 0)))?;
+    }
     refuse_unplaced(file, spec, &by_slot)?;
     if let Some(&embedding) = by_slot.get(&(TensorSlot::TokenEmbd, 0)) {
         by_slot.entry((TensorSlot::Output, 0)).or_insert(embedding);
@@ -43,12 +53,42 @@ fn place(file: &GgufFile, spec: &ModelSpec) -> Result<HashMap<(TensorSlot, usize
     Ok(by_slot)
 }
 
-/// A tensor of the expected shape and of a type in `QUANTS`; vectors are of a float type.
-fn check(tensor: &TensorInfo, index: usize, (rows, cols): (Option<usize>, usize)) -> Result<Weight, ModelFault> {
+fn is_fused(spec: &ModelSpec, slot: TensorSlot) -> bool {
+    spec.arch.fused.iter().any(|fused| fused.parts.contains(&slot))
+}
+
+/// One tensor for several slots, which get a part of its rows (of a vector: of its elements) each.
+fn place_fused(
+    file: &GgufFile,
+    spec: &ModelSpec,
+    (fused, layer): (&Fused, usize),
+    by_slot: &mut HashMap<(TensorSlot, usize), Weight>,
+) -> Result<(), ModelFault> {
+    let name = fused.pattern.replace("{}", &layer.to_string());
+    let parts = || fused.parts.iter().map(|slot| slot.dims(spec));
+    let is_vector = fused.parts.iter().all(|slot| slot.is_vector(spec));
+    let last = |dims: Vec<usize>| dims.last().copied().unwrap_or(0);
+    let mut whole: Vec<usize> = parts().next().unwrap_or_default();
+    if let Some(sum) = whole.last_mut() {
+        *sum = parts().map(last).sum();
+    }
+    let Some(index) = file.tensor_index(&name) else { return Err(ModelFault::MissingTensor { tensor: name, expected: whole }) };
+    let (quant, mut offset) = (check(&file.tensors()[index], &whole, is_vector)?, 0);
+    for (&slot, dims) in fused.parts.iter().zip(parts()) {
+        let weight = Weight { quant, rows: dims[1..].iter().product(), cols: dims[0], tensor: index, offset };
+        offset += weight.num_bytes();
+        by_slot.insert((slot, layer), weight);
+    }
+    Ok(())
+}
+
+/// A tensor of the expected dimensions (innermost first) and of a type in `QUANTS`; vectors are of a float type.
+fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'static Quant, ModelFault> {
     let name = || tensor.name.clone();
-    let expected: Vec<u64> = std::iter::once(cols).chain(rows).map(|n| n as u64).collect();
-    let (head, rest) = tensor.dims.split_at(expected.len().min(tensor.dims.len()));
-    if head != expected || rest.iter().any(|&dim| dim != 1) {
+    let expected: Vec<u64> = expected.iter().map(|&n| n as u64).collect();
+    // dimensions of 1 at the end may be left out
+    let dim = |dims: &[u64], i: usize| dims.get(i).copied().unwrap_or(1);
+    if (0..expected.len().max(tensor.dims.len())).any(|i| dim(&expected, i) != dim(&tensor.dims, i)) {
         return Err(ModelFault::TensorShape { tensor: name(), found: tensor.dims.clone(), expected });
     }
     let wrong_type =
@@ -57,14 +97,14 @@ fn check(tensor: &TensorInfo, index: usize, (rows, cols): (Option<usize>, usize)
         let known: Vec<&str> = super::QUANTS.iter().map(|quant| quant.name).collect();
         return Err(wrong_type(&format!("one of {}", known.join(", "))));
     };
-    if rows.is_none() && quant.block_size != 1 {
+    if is_vector && quant.block_size != 1 {
         return Err(wrong_type("F32, F16 or BF16"));
     }
-    Ok(Weight { quant, rows: rows.unwrap_or(1), cols, tensor: index })
+    Ok(quant)
 }
 
 /// RoPE divides by these.
-fn check_rope_freqs(file: &GgufFile, weight: Option<&Weight>) -> Result<(), ModelFault> {
+fn check_rope_factors(file: &GgufFile, weight: Option<&Weight>) -> Result<(), ModelFault> {
     let Some(weight) = weight else { return Ok(()) };
     let tensor = &file.tensors()[weight.tensor];
     let mut factors = vec![0.0; weight.cols];

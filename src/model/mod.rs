@@ -1,9 +1,11 @@
 //! What a model is: its architecture's row, its hyperparameters, its tensors.
 
 pub mod arch;
+pub mod codebook;
 pub mod dequant;
 mod error;
 mod from_gguf;
+mod kind;
 pub mod load;
 pub mod quant;
 pub mod slots;
@@ -15,8 +17,8 @@ pub mod vocab_check;
 #[cfg(test)]
 mod tests;
 
-pub use arch::{ARCHS, Activation, Arch, RopePairing};
+pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing};
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::{TensorSlot, Weight, Weights};
-pub use spec::{ModelSpec, RopeScaling};
+pub use spec::{Experts, ModelSpec, RopeScaling};

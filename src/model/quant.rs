@@ -1,5 +1,6 @@
 //! `QUANTS`: one row a tensor type that the engines compute with.
 
+use super::codebook;
 use super::dequant::{self, each};
 
 /// A tensor type: how its blocks are laid out and how they become float32.
@@ -36,7 +37,19 @@ pub const QUANTS: &[Quant] = &[
     row(12, "Q4_K", 256, 144, |src, dst| each(src, dst, dequant::q4_k)),
     row(13, "Q5_K", 256, 176, |src, dst| each(src, dst, dequant::q5_k)),
     row(14, "Q6_K", 256, 210, |src, dst| each(src, dst, dequant::q6_k)),
+    row(16, "IQ2_XXS", 256, 66, |src, dst| each(src, dst, codebook::iq2_xxs)),
+    row(17, "IQ2_XS", 256, 74, |src, dst| each(src, dst, codebook::iq2_xs)),
+    row(18, "IQ3_XXS", 256, 98, |src, dst| each(src, dst, codebook::iq3_xxs)),
+    row(19, "IQ1_S", 256, 50, |src, dst| each(src, dst, codebook::iq1_s)),
+    row(20, "IQ4_NL", 32, 18, |src, dst| each(src, dst, codebook::iq4_nl)),
+    row(21, "IQ3_S", 256, 110, |src, dst| each(src, dst, codebook::iq3_s)),
+    row(22, "IQ2_S", 256, 82, |src, dst| each(src, dst, codebook::iq2_s)),
+    row(23, "IQ4_XS", 256, 136, |src, dst| each(src, dst, codebook::iq4_xs)),
+    row(29, "IQ1_M", 256, 56, |src, dst| each(src, dst, codebook::iq1_m)),
     row(30, "BF16", 1, 2, |src, dst| each(src, dst, dequant::bf16)),
+    row(34, "TQ1_0", 256, 54, |src, dst| each(src, dst, codebook::tq1_0)),
+    row(35, "TQ2_0", 256, 66, |src, dst| each(src, dst, codebook::tq2_0)),
+    row(39, "MXFP4", 32, 17, |src, dst| each(src, dst, codebook::mxfp4)),
 ];
 
 impl Quant {

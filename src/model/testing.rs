@@ -1,7 +1,7 @@
 //! Tiny models with random weights, for tests of everything that opens a model file.
 
-use super::arch::Arch;
-use super::{ModelSpec, QUANTS, Quant, RopeScaling, TensorSlot};
+use super::arch::{ARCHS, Arch};
+use super::{Experts, ModelSpec, NormKind, QUANTS, Quant, RopeScaling, TensorSlot};
 use crate::gguf::GgufBuilder;
 
 /// A shape to build; the defaults suit every type in `QUANTS` (rows are whole blocks of 256).
@@ -17,6 +17,8 @@ pub struct TinyModel {
     pub num_kv_heads: usize,
     pub head_dim: usize,
     pub ffn_dim: usize,
+    pub experts: Option<Experts>,
+    pub rope_scaling: RopeScaling,
     /// At least 300 where the model has a tokenizer.
     pub vocab_size: usize,
     pub context_length: usize,
@@ -26,6 +28,9 @@ pub struct TinyModel {
     /// Write the optional tensors too.
     pub optional: bool,
 }
+
+/// As in Phi 3's files, with a context that tests go beyond.
+const LONG: RopeScaling = RopeScaling::Long { original_context: 64, attn_factor: 1.19 };
 
 impl TinyModel {
     pub fn new(arch: &'static Arch) -> Self {
@@ -39,12 +44,35 @@ impl TinyModel {
             num_kv_heads: 2,
             head_dim: 64,
             ffn_dim: 256,
+            experts: (!arch.required.contains(&TensorSlot::FfnDown)).then(|| TinyModel::experts(arch)),
+            rope_scaling: if arch.name == "phi3" { LONG } else { RopeScaling::None },
             vocab_size: 320,
             context_length: 512,
             sliding_window: (arch.global_every > 0).then_some(16),
             tokenizer: false,
             optional: false,
         }
+    }
+
+    /// Five experts, two a row.
+    pub fn experts(arch: &Arch) -> Experts {
+        let shared_ffn_dim = if arch.experts.contains(&TensorSlot::SharedRouter) { 512 } else { 0 };
+        Experts { count: 5, used: 2, ffn_dim: 256, shared_ffn_dim, normalise: arch.normalise_experts }
+    }
+
+    /// Every architecture once, and with experts those that may be without.
+    pub fn all() -> impl Iterator<Item = TinyModel> {
+        ARCHS.iter().flat_map(|arch| {
+            let tiny = TinyModel { optional: true, ..TinyModel::new(arch) };
+            let may_route = tiny.experts.is_none() && !arch.experts.is_empty();
+            let routed = may_route.then(|| TinyModel { experts: Some(TinyModel::experts(arch)), ..tiny.clone() });
+            std::iter::once(tiny).chain(routed)
+        })
+    }
+
+    /// For files and messages.
+    pub fn name(&self) -> String {
+        format!("{}{}-{}", self.arch.name, if self.experts.is_some() { "-experts" } else { "" }, self.quant.name)
     }
 
     fn spec(&self) -> ModelSpec {
@@ -58,13 +86,16 @@ impl TinyModel {
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
             ffn_dim: self.ffn_dim,
+            experts: self.experts,
             context_length: self.context_length,
             norm_eps: 1e-5,
-            rope_dim: self.head_dim,
+            rope_dim: if self.arch.learned_positions { 0 } else { self.head_dim },
             rope_theta: self.arch.default_rope_theta,
-            rope_scaling: RopeScaling::None,
+            rope_scaling: self.rope_scaling,
             sliding_window: self.sliding_window,
             attn_scale: 1.0,
+            attn_soft_cap: None,
+            final_soft_cap: None,
         }
     }
 
@@ -84,7 +115,22 @@ impl TinyModel {
         ] {
             file.set(&key(suffix), value as u32);
         }
-        file.set(&key("attention.layer_norm_rms_epsilon"), 1e-5f32);
+        let rms = self.arch.norm == NormKind::Rms;
+        file.set(&key(if rms { "attention.layer_norm_rms_epsilon" } else { "attention.layer_norm_epsilon" }), 1e-5f32);
+        if let Some(experts) = self.experts {
+            for (suffix, value) in [
+                ("expert_count", experts.count),
+                ("expert_used_count", experts.used),
+                ("expert_feed_forward_length", experts.ffn_dim),
+                ("expert_shared_feed_forward_length", experts.shared_ffn_dim),
+            ] {
+                file.set(&key(suffix), value as u32);
+            }
+        }
+        if let RopeScaling::Long { original_context, attn_factor } = self.rope_scaling {
+            file.set(&key("rope.scaling.original_context_length"), original_context as u32);
+            file.set(&key("rope.scaling.attn_factor"), attn_factor);
+        }
         if let Some(window) = self.sliding_window {
             file.set(&key("attention.sliding_window"), window as u32);
         }
@@ -92,27 +138,39 @@ impl TinyModel {
             file = with_byte_vocabulary(file, self.vocab_size);
         }
         let (spec, mut random) = (self.spec(), Random(self.seed));
-        let slots = self.arch.required.iter().chain(if self.optional { self.arch.optional } else { &[] });
-        for slot in slots {
+        let parts = |slot| self.arch.fused.iter().find(|fused| fused.parts.contains(&slot));
+        for (slot, _) in spec.slots().filter(|(_, required)| *required || self.optional) {
             for layer in 0..if slot.per_layer() { self.num_layers } else { 1 } {
-                file = self.add(file, *slot, layer, &spec, &mut random);
+                file = match parts(slot) {
+                    None => self.add(file, &slot.name(layer), &slot.dims(&spec), &mut random),
+                    Some(fused) if fused.parts[0] == slot => {
+                        let mut dims = slot.dims(&spec);
+                        let last = dims.len() - 1;
+                        dims[last] = fused.parts.iter().map(|part| part.dims(&spec)[last]).sum();
+                        self.add(file, &fused.pattern.replace("{}", &layer.to_string()), &dims, &mut random)
+                    }
+                    Some(_) => file,
+                };
             }
         }
         file
     }
 
-    fn add(&self, file: GgufBuilder, slot: TensorSlot, layer: usize, spec: &ModelSpec, random: &mut Random) -> GgufBuilder {
-        let (rows, cols) = slot.shape(spec);
-        let name = slot.name(layer);
-        match rows {
-            Some(rows) => file.tensor(&name, &[cols as u64, rows as u64], self.quant.id, random_blocks(self.quant, rows * cols, random)),
-            None => {
-                // Norms and frequency factors lie around 1, biases around 0.
-                let centre = if name.ends_with(".bias") { 0.0 } else { 1.0 };
-                let weights: Vec<f32> = (0..cols).map(|_| centre + 0.2 * random.centred()).collect();
-                file.tensor_f32(&name, &[cols as u64], &weights)
-            }
+    fn add(&self, file: GgufBuilder, name: &str, dims: &[usize], random: &mut Random) -> GgufBuilder {
+        let shape: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
+        let count = dims.iter().product();
+        if name.ends_with("ffn_gate_inp.weight") {
+            // As in real files a router is F32. Scores lie so far apart that rounding seldom changes a choice.
+            let weights: Vec<f32> = (0..count).map(|_| 0.5 * random.centred()).collect();
+            return file.tensor_f32(name, &shape, &weights);
         }
+        if dims.len() > 1 {
+            return file.tensor(name, &shape, self.quant.id, random_blocks(self.quant, count, random));
+        }
+        // Norms and frequency factors lie around 1, biases around 0.
+        let centre = if name.ends_with(".bias") { 0.0 } else { 1.0 };
+        let weights: Vec<f32> = (0..count).map(|_| centre + 0.2 * random.centred()).collect();
+        file.tensor_f32(name, &shape, &weights)
     }
 }
 
@@ -155,6 +213,14 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         "Q4_K" => &[(0, 0.0003), (2, 0.00225)],
         "Q5_K" => &[(0, 0.00015), (2, 0.00225)],
         "Q6_K" => &[(208, 0.00004)],
+        "IQ1_S" => &[(0, 0.007)],
+        "IQ2_XXS" | "IQ2_XS" | "IQ2_S" => &[(0, 0.001)],
+        "IQ3_XXS" | "IQ3_S" => &[(0, 0.00035)],
+        "IQ4_NL" => &[(0, 0.0007)],
+        "IQ4_XS" => &[(0, 0.00004)],
+        "TQ1_0" => &[(52, 0.06)],
+        "TQ2_0" => &[(64, 0.04)],
+        "IQ1_M" | "MXFP4" => &[],
         other => unreachable!("{other} has no row here"),
     };
     let mut bytes: Vec<u8> = (0..quant.row_bytes(count)).map(|_| random.next_u64() as u8).collect();
@@ -162,6 +228,15 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         for &(at, value) in halves {
             let jitter = 1.0 + 0.3 * random.centred();
             block[at..at + 2].copy_from_slice(&half::f16::from_f32(value * jitter).to_le_bytes());
+        }
+        match quant.name {
+            // 0x1f.. as a half, a nibble atop each word of scales
+            "IQ1_M" => [block[51] >> 4, 0xf, 0xf, 0x1]
+                .into_iter()
+                .enumerate()
+                .for_each(|(i, n)| block[49 + 2 * i] = block[49 + 2 * i] & 15 | n << 4),
+            "MXFP4" => block[0] = 119 + block[0] % 4,
+            _ => {}
         }
     }
     bytes

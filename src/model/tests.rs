@@ -82,21 +82,21 @@ fn half_precision_is_exact_for_every_number() {
 
 #[test]
 fn every_architecture_loads_with_every_quant() {
-    for arch in ARCHS {
+    for tiny in TinyModel::all() {
         for quant in QUANTS {
-            let tiny = TinyModel { quant, optional: true, ..TinyModel::new(arch) };
+            let tiny = TinyModel { quant, ..tiny.clone() };
             let weights = load(&tiny.build()).unwrap();
             let spec = &weights.spec;
             assert_eq!((spec.hidden_dim, spec.num_layers, spec.vocab_size), (256, tiny.num_layers, 320));
-            for slot in arch.slots() {
+            for (slot, _) in spec.slots() {
                 let weight = weights.get(slot, 0).unwrap();
-                let (rows, cols) = slot.shape(spec);
-                assert_eq!((weight.rows, weight.cols), (rows.unwrap_or(1), cols));
+                let dims = slot.dims(spec);
+                assert_eq!((weight.rows, weight.cols), (dims[1..].iter().product(), dims[0]));
                 let mut values = vec![0.0; weight.rows * weight.cols];
                 (weight.quant.dequantize)(weights.data(weight), &mut values);
                 let mean = values.iter().sum::<f32>() / values.len() as f32;
                 let std = (values.iter().map(|x| (x - mean).powi(2)).sum::<f32>() / values.len() as f32).sqrt();
-                assert!(rows.is_none() || mean.abs() < 0.03 && (0.02..0.2).contains(&std), "{} {slot:?}: {mean} {std}", quant.name);
+                assert!(values.len() < 4096 || mean.abs() < 0.03 && (0.02..0.2).contains(&std), "{} {slot:?}: {mean} {std}", quant.name);
             }
         }
     }
@@ -111,7 +111,10 @@ fn tied_embeddings_stand_in_for_the_output() {
 
 #[test]
 fn gemma_alternates_windows_bases_and_scaling() {
-    let file = TinyModel::new(&ARCHS[2]).build().kv("gemma3.rope.scaling.type", "linear").kv("gemma3.rope.scaling.factor", 8.0f32);
+    let file = TinyModel::new(Arch::by_name("gemma3").unwrap())
+        .build()
+        .kv("gemma3.rope.scaling.type", "linear")
+        .kv("gemma3.rope.scaling.factor", 8.0f32);
     let spec = load(&file).unwrap().spec;
     let windowed: Vec<bool> = (0..7).map(|layer| spec.is_windowed(layer)).collect();
     assert_eq!(windowed, [true, true, true, true, true, false, true]);
@@ -156,8 +159,11 @@ fn bad_metadata_is_named() {
         ("llama.rope.freq_base", f32::INFINITY.into(), "is inf"),
         ("llama.rope.freq_base", (-1.0f32).into(), "is -1"),
         ("llama.rope.dimension_count", 66u32.into(), "up to the 64"),
-        ("llama.rope.scaling.type", "longrope".into(), "none, linear or yarn"),
-        ("llama.expert_count", 8u32.into(), "not supported"),
+        ("llama.rope.scaling.type", "ntk".into(), "none, linear, yarn or longrope"),
+        ("llama.expert_count", 65_537u32.into(), "from 1 to 65536"),
+        ("llama.expert_gating_func", 2u32.into(), "is 2, expected 0 or no such key (not supported)"),
+        ("llama.attn_logit_softcapping", (-1.0f32).into(), "is -1, expected a positive number"),
+        ("llama.rope.scaling.attn_factor", 1.5f32.into(), "1 or no such key with linear scaling"),
         ("tokenizer.ggml.tokens", long().into(), "320 (the rows of token_embd.weight)"),
         ("tokenizer.ggml.scores", vec![0.0f32; 319].into(), "an array of 319 f32, expected an array of 320 f32"),
         ("tokenizer.ggml.scores", vec![0i32; 320].into(), "expected an array of 320 f32"),
@@ -187,7 +193,7 @@ fn bad_tensors_are_named() {
         load(&file).err().unwrap().to_string()
     };
     let error = change("blk.1.attn_q.weight", &|tensor| tensor.name = "blk.1.other".to_owned());
-    assert!(error.contains("tensor blk.1.attn_q.weight is missing"), "{error}");
+    assert!(error.contains("tensor blk.1.attn_q.weight is missing, expected [256, 256] (innermost first)"), "{error}");
     let error = change("blk.0.ffn_down.weight", &|tensor| tensor.dims = vec![128, 512]);
     assert!(error.contains("tensor blk.0.ffn_down.weight has shape [128, 512], expected [256, 256]"), "{error}");
     let error = change("blk.0.ffn_up.weight", &|tensor| tensor.type_id = 26);
@@ -196,9 +202,58 @@ fn bad_tensors_are_named() {
     assert!(error.contains("tensor blk.0.attn_norm.weight is of type Q8_0, expected F32, F16 or BF16"), "{error}");
     let error = change("rope_freqs.weight", &|tensor| tensor.bytes[4..8].copy_from_slice(&0f32.to_le_bytes()));
     assert!(error.contains("tensor rope_freqs.weight holds 0 at 1"), "{error}");
-    let extra = llama().tensor_f32("blk.0.ffn_up.bias", &[256], &[0.0; 256]);
-    assert!(load(&extra).err().unwrap().to_string().contains("blk.0.ffn_up.bias: architecture llama has no place"));
+    let extra = llama().tensor_f32("blk.0.ffn_norm.bias", &[256], &[0.0; 256]);
+    assert!(load(&extra).err().unwrap().to_string().contains("blk.0.ffn_norm.bias: architecture llama has no place"));
     assert!(load(&llama().tensor_f32("blk.0.other", &[2], &[0.0; 2])).is_ok());
+}
+
+#[test]
+fn fused_tensors_and_stacks_of_experts_are_checked_as_wholes() {
+    let change = |arch: &str, name: &str, dims: &[u64]| {
+        let mut file = TinyModel::new(Arch::by_name(arch).unwrap()).build();
+        file.tensors.iter_mut().find(|tensor| tensor.name == name).unwrap().dims = dims.to_vec();
+        load(&file).err().unwrap().to_string()
+    };
+    for (arch, name, dims, expected) in [
+        ("phi3", "blk.1.attn_qkv.weight", &[256, 511][..], "has shape [256, 511], expected [256, 512]"),
+        ("phi3", "blk.0.ffn_up.weight", &[512, 256], "has shape [512, 256], expected [256, 512]"),
+        ("gpt2", "blk.0.attn_qkv.bias", &[500], "has shape [500], expected [512]"),
+        ("gpt2", "position_embd.weight", &[256, 511], "has shape [256, 511], expected [256, 512]"),
+        ("qwen3moe", "blk.0.ffn_gate_exps.weight", &[256, 256, 4], "has shape [256, 256, 4], expected [256, 256, 5]"),
+        ("qwen3moe", "blk.0.ffn_down_exps.weight", &[256, 1280], "has shape [256, 1280], expected [256, 256, 5]"),
+    ] {
+        let error = change(arch, name, dims);
+        assert!(error.contains(&format!("tensor {name} {expected}")), "{error}");
+    }
+    for (arch, name) in [("phi3", "blk.1.attn_qkv.weight"), ("phi3", "rope_factors_short.weight"), ("qwen2moe", "blk.0.ffn_up_exps.weight")]
+    {
+        let mut file = TinyModel::new(Arch::by_name(arch).unwrap()).build();
+        file.tensors.retain(|tensor| tensor.name != name);
+        assert!(load(&file).err().unwrap().to_string().contains(&format!("tensor {name} is missing")));
+    }
+    let mut file = TinyModel::new(Arch::by_name("qwen3moe").unwrap()).build();
+    file.set("qwen3moe.expert_used_count", 6u32);
+    assert!(load(&file).err().unwrap().to_string().contains("qwen3moe.expert_used_count is 6, expected an integer from 1 to 5"));
+    file.remove("qwen3moe.expert_count");
+    assert!(load(&file).err().unwrap().to_string().contains("qwen3moe.expert_count is missing"));
+    let dense = TinyModel::new(Arch::by_name("qwen2").unwrap()).build().kv("qwen2.expert_count", 8u32);
+    assert!(load(&dense).err().unwrap().to_string().contains("qwen2.expert_count is 8, expected 0 or no such key (not supported)"));
+}
+
+/// A file from before its keys existed, and Gemma 2 27B's own scale.
+#[test]
+fn gemma_2_has_defaults() {
+    let arch = Arch::by_name("gemma2").unwrap();
+    let mut file = TinyModel { head_dim: 128, ..TinyModel::new(arch) }.build();
+    file.remove("gemma2.attention.sliding_window");
+    let spec = load(&file).unwrap().spec;
+    assert_eq!((spec.sliding_window, spec.attn_soft_cap, spec.final_soft_cap), (Some(4096), Some(50.0), Some(30.0)));
+    assert_eq!([spec.is_windowed(0), spec.is_windowed(1), spec.is_windowed(2)], [true, false, true]);
+    assert_eq!(spec.attn_scale, 1.0 / 128f32.sqrt());
+    let large = TinyModel { num_layers: 46, head_dim: 128, ..TinyModel::new(arch) }.build();
+    assert_eq!(load(&large).unwrap().spec.attn_scale, 1.0 / 64f32.sqrt());
+    let uncapped = file.kv("gemma2.attn_logit_softcapping", 0.0f32);
+    assert_eq!(load(&uncapped).unwrap().spec.attn_soft_cap, None);
 }
 
 #[test]

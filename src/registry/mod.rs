@@ -27,7 +27,7 @@ use crate::config::{Config, ModelEntry};
 use crate::grammar::Compiler;
 use crate::metrics::ModelMetrics;
 use crate::model::ModelSpec;
-use crate::scheduler::Handle;
+use crate::scheduler::{Handle, Pooling};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
@@ -48,6 +48,8 @@ pub struct LoadedModel {
     pub handle: Handle,
     /// "cpu" or "cuda"
     pub backend: &'static str,
+    /// How a text becomes a vector; None: the file is of a model that ranks.
+    pub pooling: Option<Pooling>,
     /// Names what answers depend on: this build, the model's contents and the backend.
     pub fingerprint: String,
     /// Sequences that run at once.

@@ -1,7 +1,9 @@
 //! From a validated request to a stream of text, and back.
 
 mod detokenizer;
+pub mod embedding;
 mod request;
+mod text;
 mod tokens;
 
 use std::collections::VecDeque;
@@ -11,6 +13,7 @@ pub use crate::answer::{Choice as ToolChoice, Format, Structure, Tool, Tools};
 use crate::answer::{Delta, Parser};
 pub use detokenizer::{Detokenizer, Piece};
 pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
+pub use text::{apply_template, detokenize, pieces, tokenize};
 pub use tokens::TokenLogprob;
 
 use crate::logits::Logprobs;

@@ -76,6 +76,8 @@ pub struct Options {
 pub enum RequestError {
     #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
     Context { prompt: usize, wanted: u32, context: usize },
+    #[error("the model's context is {context} tokens, but the prompt has more than {most}")]
+    TooLong { most: usize, context: usize },
     #[error("{field} names token {id}, but the vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { field: &'static str, id: u32, vocab_size: usize },
     #[error("the prompt has no tokens")]
@@ -88,12 +90,19 @@ pub enum RequestError {
     Grammar { field: &'static str, error: GrammarError },
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
+    #[error("the model `{0}` ranks texts: it has no embedding of one")]
+    NoEmbedding(String),
 }
 
 impl From<TemplateError> for RequestError {
     fn from(error: TemplateError) -> Self {
         Self::Template(error.to_string())
     }
+}
+
+/// Tokens to which a prompt is counted: some contexts.
+pub(super) fn most_counted(model: &LoadedModel) -> usize {
+    model.context.saturating_mul(4)
 }
 
 /// A sequence that its model can run.
@@ -112,27 +121,25 @@ impl ValidRequest {
     /// Renders, encodes and checks. It takes a second a megabyte: call it off the event loop.
     pub fn new(model: Arc<LoadedModel>, prompt: Prompt, options: &Options) -> Result<Self, RequestError> {
         let tokenizer = &model.tokenizer;
-        let vocab_size = tokenizer.vocab_size().min(model.spec.vocab_size);
+        let vocab_size = vocab_size(&model);
         let end_ids = if options.ignore_eos { &[] } else { tokenizer.end_ids() };
         check_ids("stop_token_ids", options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids("logit_bias", options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         let mut stop_ids = [end_ids, &options.stop_token_ids].concat();
         let shown = options.echo.then(|| prompt.clone());
+        if matches!(prompt, Prompt::Infill { .. }) && !options.ignore_eos {
+            stop_ids.extend(tokenizer.infill().into_iter().flat_map(|infill| infill.ids()));
+        }
         // Of a chat: does the prompt end within reasoning?
         let mut chat = None;
+        let most = most_counted(&model);
         let prompt = match prompt {
             Prompt::Chat(input) => {
-                let text = rendered(&model, input, options)?;
+                let text = rendered(&model, input, options.tools.as_ref(), options.continue_final)?;
                 chat = Some(opens_reasoning(&model, &text));
-                tokenizer.encode_rendered(&text)
+                tokenizer.encode_rendered(&text, most).ok_or(RequestError::TooLong { most, context: model.context })?
             }
-            Prompt::Text(text) => tokenizer.encode_prompt(&text),
-            Prompt::Ids(ids) => ids,
-            Prompt::Infill { prefix, suffix } => {
-                let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
-                stop_ids.extend(infill.ids().filter(|_| !options.ignore_eos));
-                tokenizer.encode_infill(infill, &prefix, &suffix)
-            }
+            other => encode(&model, other, most)?,
         };
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
         let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
@@ -156,13 +163,18 @@ impl ValidRequest {
         Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser })
     }
 
+    /// Of the prompt.
+    pub fn num_tokens(&self) -> u32 {
+        self.sequence.prompt.len() as u32
+    }
+
     /// The prompt as text, where the request wants to see it; else empty.
     pub fn echo(&self) -> &str {
         &self.echo
     }
 }
 
-fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
+pub(super) fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
     match ids.find(|id| *id as usize >= vocab_size) {
         Some(id) => Err(RequestError::Vocabulary { field, id, vocab_size }),
         None => Ok(()),
@@ -185,6 +197,26 @@ fn grammar(model: &LoadedModel, options: &Options, chat: Option<bool>) -> Result
     found.map_err(|(field, error)| RequestError::Grammar { field, error })
 }
 
+/// Ids that both the tokenizer and the weights know.
+pub(super) fn vocab_size(model: &LoadedModel) -> usize {
+    model.tokenizer.vocab_size().min(model.spec.vocab_size)
+}
+
+/// A prompt's ids. One that is somewhat too long is counted, so that its length can be told; one of more than `most` is not worth the time.
+pub(super) fn encode(model: &LoadedModel, prompt: Prompt, most: usize) -> Result<Vec<u32>, RequestError> {
+    let tokenizer = &model.tokenizer;
+    let ids = match prompt {
+        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input, None, false)?, most),
+        Prompt::Text(text) => tokenizer.encode_prompt(&text, most),
+        Prompt::Ids(ids) => Some(ids),
+        Prompt::Infill { prefix, suffix } => {
+            let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
+            Some(tokenizer.encode_infill(infill, &prefix, &suffix))
+        }
+    };
+    ids.ok_or(RequestError::TooLong { most, context: model.context })
+}
+
 fn parser(model: &LoadedModel, options: &Options, opened: bool) -> Option<Parser> {
     let style = model.style.as_ref()?;
     let syntax = options.tools.as_ref().map(|_| style.syntax);
@@ -205,7 +237,12 @@ fn opens_reasoning(model: &LoadedModel, prompt: &str) -> bool {
 const HERE: &str = "\u{fdd3}\u{fdd4}";
 
 /// Messages → the prompt as text, with marks in it. Whatever a client wrote is shielded: only the template itself can write control tokens.
-fn rendered(model: &LoadedModel, mut input: RenderInput, options: &Options) -> Result<String, RequestError> {
+pub(super) fn rendered(
+    model: &LoadedModel,
+    mut input: RenderInput,
+    tools: Option<&Tools>,
+    continues: bool,
+) -> Result<String, RequestError> {
     let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
     let tokenizer = &model.tokenizer;
     if let Some(messages) = input.messages.as_array_mut() {
@@ -216,13 +253,13 @@ fn rendered(model: &LoadedModel, mut input: RenderInput, options: &Options) -> R
                 }
             }
         }
-        if let Some(last) = messages.last_mut().filter(|_| options.continue_final) {
+        if let Some(last) = messages.last_mut().filter(|_| continues) {
             last["content"] = format!("{}{HERE}", last["content"].as_str().unwrap_or_default()).into();
         }
     }
     input.kwargs.values_mut().for_each(|value| shield(tokenizer, value));
     if let Some(style) = &model.style {
-        let definitions = options.tools.as_ref().map(|tools| {
+        let definitions = tools.map(|tools| {
             let mut definitions = tools.definitions();
             shield(tokenizer, &mut definitions);
             (tools, definitions)
@@ -230,7 +267,7 @@ fn rendered(model: &LoadedModel, mut input: RenderInput, options: &Options) -> R
         prepare(style, definitions, &mut input);
     }
     let mut text = template.render(&input)?;
-    if options.continue_final {
+    if continues {
         let at = text.rfind(HERE).ok_or_else(|| RequestError::Template("the chat template does not show the last message".into()))?;
         text.truncate(at);
     }
@@ -247,7 +284,7 @@ fn shield(tokenizer: &Tokenizer, value: &mut Value) {
 }
 
 /// Tokens that may be generated after `prompt` tokens in a context of `context`.
-fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
+pub(super) fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
     if prompt == 0 {
         return Err(RequestError::Empty);
     }
@@ -257,7 +294,7 @@ fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestE
         Budget::Default(most) => (1, most.min(rest)),
         Budget::Explicit(count) => (count, count),
     };
-    if wanted > rest {
+    if wanted > rest || prompt > context {
         return Err(RequestError::Context { prompt, wanted, context });
     }
     Ok(max_tokens)
@@ -272,6 +309,7 @@ mod tests {
         assert_eq!(budget(10, 100, Budget::Explicit(90)), Ok(90));
         assert_eq!(budget(10, 100, Budget::Explicit(91)), Err(RequestError::Context { prompt: 10, wanted: 91, context: 100 }));
         assert_eq!(budget(100, 100, Budget::Explicit(0)), Ok(0));
+        assert_eq!(budget(101, 100, Budget::Explicit(0)), Err(RequestError::Context { prompt: 101, wanted: 0, context: 100 }));
         assert_eq!(budget(1, 100, Budget::Explicit(u32::MAX)), Err(RequestError::Context { prompt: 1, wanted: u32::MAX, context: 100 }));
     }
 

@@ -68,3 +68,54 @@ impl Tokenizer {
         ids
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gguf::{GgufBuilder, GgufFile};
+
+    fn vocabulary(special: [&str; 4], kind: i32) -> GgufBuilder {
+        let tokens = ["<s>", "a", "b", "ab"].iter().chain(&special).map(|text| text.to_string()).collect::<Vec<_>>();
+        GgufBuilder::new()
+            .kv("general.architecture", "llama")
+            .kv("tokenizer.ggml.model", "gpt2")
+            .kv("tokenizer.ggml.pre", "gpt-2")
+            .kv("tokenizer.ggml.tokens", tokens)
+            .kv("tokenizer.ggml.token_type", vec![3i32, 1, 1, 1, kind, kind, kind, kind])
+            .kv("tokenizer.ggml.merges", vec!["a b".to_owned()])
+            .kv("tokenizer.ggml.bos_token_id", 0u32)
+    }
+
+    fn prompt(builder: &GgufBuilder) -> Option<(Vec<u32>, Vec<u32>)> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        builder.write(file.path()).unwrap();
+        let tokenizer = Tokenizer::from_gguf(&GgufFile::open(file.path()).unwrap()).unwrap();
+        let infill = tokenizer.infill()?;
+        Some((tokenizer.encode_infill(infill, "ab", "b<s>"), infill.ids().collect()))
+    }
+
+    #[test]
+    fn the_tokens_are_found_by_their_texts() {
+        let named = ["<|fim_middle|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_pad|>"];
+        let expected = (vec![5, 3, 6, 2, 0, 4], vec![5, 6, 4, 7]);
+        assert_eq!(prompt(&vocabulary(named, 3)), Some(expected.clone()));
+        assert_eq!(prompt(&vocabulary(named, 4)), Some(expected), "user-defined ones count, too");
+        assert_eq!(prompt(&vocabulary(named, 1)), None, "ordinary text does not");
+        assert_eq!(prompt(&vocabulary(["<|fim_middle|>", "<|fim_prefix|>", "x", "y"], 3)), None, "all three or none");
+    }
+
+    #[test]
+    fn what_the_file_names_counts_first() {
+        let file = vocabulary(["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "other"], 3);
+        assert_eq!(prompt(&file).unwrap().0, [4, 3, 5, 2, 0, 6]);
+        let keyed = |[prefix, suffix, middle]: [&str; 3]| {
+            let file = vocabulary(["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "other"], 3).kv(prefix, 7u32).kv(suffix, 5u32);
+            prompt(&file.kv(middle, 6u32).kv("tokenizer.ggml.add_bos_token", true)).unwrap().0
+        };
+        let new = ["fim_pre", "fim_suf", "fim_mid"].map(|name| format!("tokenizer.ggml.{name}_token_id"));
+        let old = ["prefix", "suffix", "middle"].map(|name| format!("tokenizer.ggml.{name}_token_id"));
+        for keys in [new, old] {
+            assert_eq!(keyed(keys.each_ref().map(String::as_str)), [0, 7, 3, 5, 2, 0, 6]);
+        }
+    }
+}

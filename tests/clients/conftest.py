@@ -1,10 +1,35 @@
-import openai
+"""One server of both models for all clients; tests of a client that an environment does not have are left out of its run."""
+
+from importlib.util import find_spec
+
 import pytest
-from harness import MODEL
+from harness import CODER, MODEL, Server
+
+# the environments: .venv, .venv-openai2, .venv-lm-eval
+NEEDS = {
+    "test_agents_sdk.py": "agents",
+    "test_instructor.py": "instructor",
+    "test_langchain.py": "langchain_openai",
+    "test_langchain_structured.py": "langchain_openai",
+    "test_llama_index.py": "llama_index",
+    "test_lm_eval.py": "lm_eval",
+    "test_openai.py": "openai",
+    "test_openai_structured.py": "openai",
+    "test_openai_surface.py": "openai",
+    "test_pydantic_ai.py": "pydantic_ai",
+}
+collect_ignore = [name for name, module in NEEDS.items() if find_spec(module) is None]
 
 
-def pytest_report_header(config):
-    return f"openai {openai.__version__}"
+@pytest.fixture(scope="session")
+def server():
+    with Server({"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER}", "ENGINE__KV_TOKENS": "8192"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def url(server):
+    return f"{server.url}/v1"
 
 
 @pytest.fixture(scope="session")
@@ -13,5 +38,13 @@ def model():
 
 
 @pytest.fixture(scope="session")
-def client(server):
-    return openai.OpenAI(base_url=f"{server.url}/v1", api_key="not-needed", max_retries=0, timeout=60)
+def coder():
+    """The model that knows tools."""
+    return CODER
+
+
+@pytest.fixture(scope="session")
+def client(url):
+    import openai
+
+    return openai.OpenAI(base_url=url, api_key="not-needed", max_retries=0, timeout=60)

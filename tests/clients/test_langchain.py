@@ -1,13 +1,11 @@
-"""LangChain's ChatOpenAI against the real binary; only in the environment that has it."""
+"""LangChain's ChatOpenAI against the real binary."""
 
 import asyncio
 
+import langchain_openai as langchain
 import pytest
-
-langchain = pytest.importorskip("langchain_openai")
-
-from langchain_core.exceptions import ContextOverflowError  # noqa: E402
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage  # noqa: E402
+from langchain_core.exceptions import ContextOverflowError
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 
 QUESTION = "What is the capital of France?"
 

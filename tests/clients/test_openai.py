@@ -153,7 +153,7 @@ def test_abort_in_mid_stream(client, model, server):
     assert ask(client, model).choices[0].message.content == "The capital of France is Paris."
 
 
-def test_fifty_at_once(server, model):
+def test_two_hundred_at_once(server, model):
     async def all_of_them():
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0, timeout=150) as client:
 
@@ -165,7 +165,7 @@ def test_fifty_at_once(server, model):
                 stream = await client.chat.completions.create(model=model, messages=CAPITAL, max_tokens=12, temperature=0, stream=True)
                 return "".join([chunk.choices[0].delta.content or "" async for chunk in stream])
 
-            return await asyncio.gather(*(whole() if number % 2 else streamed() for number in range(50)))
+            return await asyncio.gather(*(whole() if number % 2 else streamed() for number in range(200)))
 
     assert set(asyncio.run(all_of_them())) == {"The capital of France is Paris."}
 

@@ -12,7 +12,7 @@ use penstock::logits::SamplingParams;
 use penstock::metrics::ModelMetrics;
 use penstock::model::testing::TinyModel;
 use penstock::model::{ARCHS, ModelSpec, QUANTS, Weights};
-use penstock::scheduler::{Event, EventStream, Handle, NewSequence, SchedulerOptions};
+use penstock::scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
 
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
@@ -20,7 +20,7 @@ fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> C
 }
 
 fn options(num_blocks: usize) -> CpuOptions {
-    CpuOptions { threads: 2, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512 }
+    CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512 }
 }
 
 /// Logits of every sampled row by (prompt, position), as a hash of their bits. A second sight of a row must have the same.
@@ -145,6 +145,8 @@ struct Load {
     max_batch_tokens: usize,
     max_running: usize,
     prefix_cache: bool,
+    /// Sequences beside each that share its prompt.
+    relatives: usize,
 }
 
 /// Runs prompts through a scheduler, all at once; returns their texts and the engine thread's metrics.
@@ -165,9 +167,19 @@ fn run(
     };
     let metrics = ModelMetrics::for_model(name);
     let handle = Handle::spawn(Box::new(recorder), scheduling, metrics.clone());
-    let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens);
-    let streams: Vec<_> = prompts.iter().map(|p| handle.enqueue(sequence(p)).unwrap()).collect();
-    (streams.into_iter().map(drain).collect(), metrics)
+    let enqueue = |prompt: &Vec<u32>| {
+        let family = (load.relatives > 0).then(Family::unique);
+        let sequence = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
+        (0..=load.relatives).map(|_| handle.enqueue(sequence.clone()).unwrap()).collect()
+    };
+    let families: Vec<Vec<EventStream>> = prompts.iter().map(enqueue).collect();
+    let alike = |family: Vec<EventStream>| {
+        let mut texts: Vec<_> = family.into_iter().map(drain).collect();
+        texts.dedup();
+        assert_eq!(texts.len(), 1, "relatives differ");
+        texts.remove(0)
+    };
+    (families.into_iter().map(alike).collect(), metrics)
 }
 
 fn drain(mut stream: EventStream) -> Vec<u32> {
@@ -200,15 +212,16 @@ fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
 fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, vocab: u32, (count, longest, tokens): (usize, u32, u32)) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let prompts = prompts(vocab, count, longest);
-    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false };
+    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(path, alone.num_blocks), &seen, &format!("{name} alone"), &alone, &prompts, tokens);
     let rows = seen.lock().unwrap().rows.len();
     assert_eq!(rows, count * tokens as usize);
     let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
     for (what, load) in [
-        ("together", Load { num_blocks: 32 * most, max_batch_tokens: 512, max_running: 32, prefix_cache: false }),
-        ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true }),
-        ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true }),
+        ("together", Load { num_blocks: 32 * most, max_batch_tokens: 512, max_running: 32, prefix_cache: false, relatives: 0 }),
+        ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true, relatives: 0 }),
+        ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true, relatives: 0 }),
+        ("in families", Load { num_blocks: 32 * most, max_batch_tokens: 100, max_running: 32, prefix_cache: false, relatives: 2 }),
     ] {
         let (again, metrics) = run(open(path, load.num_blocks), &seen, &format!("{name} {what}"), &load, &prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");
@@ -220,21 +233,29 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, vocab: u32
     assert!(seen.repeats >= 3 * rows);
 }
 
+/// Tiny models of all architectures: the first one, dense and with experts, in each of these types, the others in one of them, in turn.
+fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
+    let quants: Vec<_> = QUANTS.iter().filter(|quant| quants.contains(&quant.name)).collect();
+    let of = |(i, tiny): (usize, TinyModel)| {
+        let count = if tiny.arch.name == ARCHS[0].name { quants.len() } else { 1 };
+        (0..count).map(|k| TinyModel { quant: quants[(i + k) % quants.len()], ..tiny.clone() }).collect::<Vec<_>>()
+    };
+    TinyModel::all().enumerate().flat_map(of).collect()
+}
+
 fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str]) {
-    for arch in ARCHS {
-        for quant in QUANTS.iter().filter(|q| quants.contains(&q.name)) {
-            let name = format!("{backend}-{}-{}", arch.name, quant.name);
-            let path = dir.join(format!("{name}.gguf"));
-            TinyModel { quant, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
-            bits_do_not_depend_on_load(open, &path, &name, 320, (32, 150, 72));
-        }
+    for tiny in tiny_models(quants) {
+        let name = format!("{backend}-{}", tiny.name());
+        let path = dir.join(format!("{name}.gguf"));
+        tiny.build().write(&path).unwrap();
+        bits_do_not_depend_on_load(open, &path, &name, 320, (32, 150, 72));
     }
 }
 
 #[test]
 fn logits_have_the_same_bits_at_any_load() {
     let dir = tempfile::tempdir().unwrap();
-    tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16"]);
+    tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16", "IQ2_XS"]);
 }
 
 #[test]
@@ -246,24 +267,39 @@ fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
     }
 }
 
+/// The Kullback-Leibler divergence of the next token's distribution, in nats.
+fn divergence(exact: &[f32], got: &[f32]) -> f64 {
+    let log_probabilities = |logits: &[f32]| -> Vec<f64> {
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total = logits.iter().map(|x| f64::from(x - max).exp()).sum::<f64>().ln();
+        logits.iter().map(|x| f64::from(x - max) - total).collect()
+    };
+    log_probabilities(exact).iter().zip(log_probabilities(got)).map(|(p, q)| p.exp() * (p - q)).sum()
+}
+
 /// The two backends round differently and are otherwise the same model.
 #[test]
 fn the_gpu_agrees_with_the_cpu() {
     let dir = tempfile::tempdir().unwrap();
     let Some(_gpu) = gpu(dir.path()) else { return };
     let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
-    for arch in ARCHS {
-        for quant in QUANTS {
-            let path = dir.path().join(format!("{}-{}.gguf", arch.name, quant.name));
-            TinyModel { quant, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
-            let [exact, got] = [on_cpu(&path, 8), on_gpu(&path, 8)].map(|mut engine| {
-                let mut first = Vec::new();
-                greedy(&mut *engine, &prompt, 1, |_, logits| first = logits.to_vec());
-                first
-            });
+    let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
+    for tiny in tiny_models(&quants) {
+        let path = dir.path().join(format!("{}.gguf", tiny.name()));
+        tiny.build().write(&path).unwrap();
+        let [exact, got] = [on_cpu(&path, 8), on_gpu(&path, 8)].map(|mut engine| {
+            let mut steps = Vec::new();
+            // a prompt, then single rows: both ways through every op
+            greedy(&mut *engine, &prompt, 1, |_, logits| steps.push(logits.to_vec()));
+            greedy(&mut *engine, &prompt[..1], 1, |_, logits| steps.push(logits.to_vec()));
+            steps
+        });
+        for (exact, got) in exact.iter().zip(&got) {
             let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
-            let error = square(&mut exact.iter().zip(&got).map(|(a, b)| a - b)) / square(&mut exact.iter().copied());
-            assert!(error < 1e-4, "{} {}: normalised error {error:.1e}", arch.name, quant.name);
+            let error = square(&mut exact.iter().zip(got).map(|(a, b)| a - b)) / square(&mut exact.iter().copied());
+            assert!(error < 1e-4, "{}: normalised error {error:.1e}", tiny.name());
+            let divergence = divergence(exact, got);
+            assert!(divergence < 1e-3, "{}: divergence {divergence:.1e}", tiny.name());
         }
     }
 }
@@ -379,8 +415,8 @@ fn a_cache_beyond_all_memory_is_an_error() {
 fn instruction_sets_agree() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tiny.gguf");
-    for arch in ARCHS {
-        TinyModel { optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+    for tiny in TinyModel::all() {
+        tiny.build().write(&path).unwrap();
         let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
         let runs: Vec<(&str, Vec<f32>)> = simd::dispatch::available()
             .into_iter()
@@ -392,7 +428,7 @@ fn instruction_sets_agree() {
             .collect();
         for pair in runs.windows(2) {
             let close = |(a, b): (&f32, &f32)| if pair[1].0 == "portable" { (a - b).abs() < 1e-3 } else { a.to_bits() == b.to_bits() };
-            assert!(pair[0].1.iter().zip(&pair[1].1).all(close), "{}: {} and {} differ", arch.name, pair[0].0, pair[1].0);
+            assert!(pair[0].1.iter().zip(&pair[1].1).all(close), "{}: {} and {} differ", tiny.name(), pair[0].0, pair[1].0);
         }
     }
 }

@@ -144,6 +144,11 @@ def test_echo_goes_on_in_the_answer(server):
     assert single["logprobs"]["token_logprobs"][0] is None and len(single["logprobs"]["tokens"]) == 2
 
 
+def test_a_prompt_beyond_the_context(server):
+    reply = server.complete("hello " * 9000, echo=True, max_tokens=0, logprobs=1)
+    assert reply.status == 400 and reply.error["code"] == "context_length_exceeded" and reply.error["param"] == "prompt"
+
+
 def test_long_prompts_in_chunks_and_beside_others(server):
     """A prompt's log-probabilities do not depend on how it is cut, on the cache or on neighbours."""
     text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 60

@@ -32,9 +32,9 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     refuse::chat(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, Budget::Explicit);
-    let messages = messages(&fields)?;
-    let (continue_final, add_generation_prompt) = last_turn(&fields, &messages)?;
-    let input = RenderInput { messages, tools: None, add_generation_prompt, kwargs: kwargs(&fields)? };
+    let mut input = input(&fields)?;
+    let (continue_final, add_generation_prompt) = last_turn(&fields, &input.messages)?;
+    input.add_generation_prompt = add_generation_prompt;
     let mut options = generation::options(&fields, limits, budget)?;
     options.continue_final = continue_final;
     options.tools = tools::tools(&fields)?;
@@ -44,6 +44,16 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.logprobs = logprobs(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     Ok(Chat { model, prompt: Prompt::Chat(input), num_choices, options, stream: generation::stream(&fields)? })
+}
+
+/// What the template gets.
+pub fn input(fields: &Fields) -> Result<RenderInput, ApiError> {
+    Ok(RenderInput {
+        messages: messages(fields)?,
+        tools: None,
+        add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
+        kwargs: kwargs(fields)?,
+    })
 }
 
 /// `logprobs` and `top_logprobs`
@@ -76,7 +86,7 @@ fn last_turn(fields: &Fields, messages: &Value) -> Result<(bool, bool), ApiError
     Ok((continues, opens.unwrap_or(!continues)))
 }
 
-fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
+pub fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("chat_template_kwargs")? else { return Ok(Map::new()) };
     match RESERVED.iter().find(|name| map.contains_key(**name)) {
         Some(name) => Err(fields.invalid("chat_template_kwargs", format_args!("must not set `{name}`"))),

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::super::error::ApiError;
-use super::super::fields::{Fields, token_ids, wrong_type};
+use super::super::fields::Fields;
 use super::super::types::common::StreamOptions;
-use super::{generation, refuse};
+use super::{generation, prompts, refuse};
 use crate::config::Limits;
 use crate::serving::{Budget, Options, Prompt};
 
@@ -41,7 +41,9 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     let stream = generation::stream(&fields)?;
     let (num_choices, best_of) = candidates(&fields, stream.is_some())?;
     // More than the queue holds could never be taken.
-    let prompts = prompts(&fields, limits.max_prompts.min(limits.max_queue))?;
+    let prompts = prompts::read(&fields, "prompt", limits.max_prompts.min(limits.max_queue))?;
+    let prompts = infills(&fields, prompts)?;
+    prompts::check(&fields, "prompt", &prompts)?;
     if prompts.len() * best_of > limits.max_queue {
         let (all, most) = (prompts.len() * best_of, limits.max_queue);
         let field = if best_of > num_choices { "best_of" } else { "n" };
@@ -63,50 +65,15 @@ fn candidates(fields: &Fields, streams: bool) -> Result<(usize, usize), ApiError
     Ok((n, best_of))
 }
 
-fn prompts(fields: &Fields, most: usize) -> Result<Vec<Prompt>, ApiError> {
-    let prompts = match fields.required("prompt", fields.get("prompt"))? {
-        Value::String(text) => vec![Prompt::Text(text.clone())],
-        Value::Array(items) if items.first().is_some_and(Value::is_number) => {
-            vec![Prompt::Ids(token_ids(items).map_err(|problem| fields.invalid("prompt", problem))?)]
-        }
-        Value::Array(items) => {
-            if items.len() > most {
-                return Err(fields.invalid("prompt", format_args!("holds {} prompts, and {most} are allowed", items.len())));
-            }
-            items.iter().map(|item| prompt(fields, item)).collect::<Result<_, _>>()?
-        }
-        other => return Err(wrong_type(&fields.path("prompt"), "a string, a list of strings or token ids", other)),
-    };
-    let prompts = match fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) {
-        Some(suffix) => prompts.into_iter().map(|prompt| infill(fields, prompt, suffix)).collect::<Result<_, _>>()?,
-        None => prompts,
-    };
-    let is_empty = |prompt: &Prompt| match prompt {
-        Prompt::Text(text) => text.is_empty(),
-        Prompt::Ids(ids) => ids.is_empty(),
-        Prompt::Chat(_) | Prompt::Infill { .. } => false,
-    };
-    if prompts.is_empty() || prompts.iter().any(is_empty) {
-        return Err(fields.invalid("prompt", "must not be empty"));
-    }
-    Ok(prompts)
-}
-
-/// A text that goes on in `suffix`.
-fn infill(fields: &Fields, prompt: Prompt, suffix: &str) -> Result<Prompt, ApiError> {
-    let Prompt::Text(prefix) = prompt else {
-        return Err(fields.invalid("suffix", "is only allowed where `prompt` is text"));
-    };
+/// With a `suffix` what stands between each prompt and it is asked for.
+fn infills(fields: &Fields, prompts: Vec<Prompt>) -> Result<Vec<Prompt>, ApiError> {
+    let Some(suffix) = fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) else { return Ok(prompts) };
     if fields.bool("echo")?.unwrap_or(false) {
         return Err(fields.invalid("echo", "is not allowed with `suffix`: the prompt stands on both sides of the answer"));
     }
-    Ok(Prompt::Infill { prefix, suffix: suffix.to_owned() })
-}
-
-fn prompt(fields: &Fields, value: &Value) -> Result<Prompt, ApiError> {
-    match value {
-        Value::String(text) => Ok(Prompt::Text(text.clone())),
-        Value::Array(ids) => token_ids(ids).map(Prompt::Ids).map_err(|problem| fields.invalid("prompt", problem)),
-        other => Err(wrong_type(&fields.path("prompt"), "a list of strings or of lists of token ids", other)),
-    }
+    let infill = |prompt| match prompt {
+        Prompt::Text(prefix) => Ok(Prompt::Infill { prefix, suffix: suffix.to_owned() }),
+        _ => Err(fields.invalid("suffix", "is only allowed where `prompt` is text")),
+    };
+    prompts.into_iter().map(infill).collect()
 }

@@ -39,7 +39,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Optio
         continue_final: false,
         logprobs: None,
         echo: false,
-        tenant: fields.string("user")?.map_or(0, tenant),
+        tenant: tenant(fields)?,
     })
 }
 
@@ -55,10 +55,10 @@ fn structure(fields: &Fields, min_tokens: u32) -> Result<Option<Structure>, ApiE
     }
 }
 
-/// A user's number: what one user's prompts leave in the prefix cache, no other can probe.
-fn tenant(user: &str) -> u64 {
-    let digest = Sha256::digest(user.as_bytes());
-    digest.iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
+/// The `user`'s number: what one user's prompts leave in the prefix cache, no other can probe.
+pub fn tenant(fields: &Fields) -> Result<u64, ApiError> {
+    let Some(user) = fields.string("user")? else { return Ok(0) };
+    Ok(Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
 /// `n` from 1 to 16.

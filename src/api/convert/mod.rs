@@ -2,9 +2,13 @@
 
 pub mod chat;
 pub mod completions;
+pub mod embeddings;
 pub mod generation;
+pub mod prompts;
 pub mod refuse;
+pub mod responses;
 pub mod structured;
+pub mod tokens;
 pub mod tools;
 
 use super::error::{ApiError, Kind, quoted};
@@ -13,7 +17,7 @@ use crate::registry::RegistryError;
 use crate::serving::{GrammarError, RequestError, SubmitError};
 
 /// The `model` field.
-fn model(fields: &Fields) -> Result<String, ApiError> {
+pub fn model(fields: &Fields) -> Result<String, ApiError> {
     Ok(fields.required("model", fields.string("model")?)?.to_owned())
 }
 
@@ -21,14 +25,14 @@ fn model(fields: &Fields) -> Result<String, ApiError> {
 pub fn request_error(error: RequestError, source: &str) -> ApiError {
     let message = error.to_string();
     match error {
-        RequestError::Context { .. } => {
+        RequestError::Context { .. } | RequestError::TooLong { .. } => {
             ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(source)
         }
-        RequestError::Vocabulary { field: "prompt", .. } | RequestError::Empty | RequestError::Template(_) => {
+        RequestError::Vocabulary { field: "prompt" | "input", .. } | RequestError::Empty | RequestError::Template(_) => {
             ApiError::field(source, message)
         }
         RequestError::Vocabulary { field, .. } => ApiError::field(field, message),
-        RequestError::NoTemplate(_) => ApiError::field("model", message),
+        RequestError::NoTemplate(_) | RequestError::NoEmbedding(_) => ApiError::field("model", message),
         RequestError::Grammar { error: GrammarError::Busy, .. } => ApiError::new(Kind::QueueFull, message),
         RequestError::Grammar { field, .. } => ApiError::field(field, message),
         RequestError::NoInfill(_) => ApiError::field("suffix", message),

@@ -15,6 +15,10 @@ enum Neutral {
     Texts(&'static [&'static str]),
     /// `["text"]`
     TextOnly,
+    /// `{"format": {"type": "text"}}`, or less
+    PlainText,
+    /// An object of nulls.
+    Nulls,
 }
 
 use Neutral::*;
@@ -51,9 +55,107 @@ const CHAT: &[(&str, Neutral)] = &[
     ("chat_template", Nothing),
     ("documents", Empty),
     ("add_special_tokens", False),
+    ("max_output_tokens", Nothing),
+    ("include", Empty),
+    ("instructions", Nothing),
+    ("previous_response_id", Nothing),
+    ("encoding_format", Nothing),
+    ("dimensions", Nothing),
 ];
 
-const COMPLETIONS: &[(&str, Neutral)] = &[("add_special_tokens", True), ("prompt_embeds", Nothing), ("top_logprobs", Nothing)];
+const COMPLETIONS: &[(&str, Neutral)] = &[
+    ("add_special_tokens", True),
+    ("prompt_embeds", Nothing),
+    ("top_logprobs", Nothing),
+    ("max_completion_tokens", Nothing),
+    ("max_output_tokens", Nothing),
+    ("tools", Empty),
+    ("tool_choice", Texts(&["none", "auto"])),
+    ("parallel_tool_calls", Nothing),
+    ("add_generation_prompt", Nothing),
+    ("continue_final_message", False),
+    ("chat_template_kwargs", Nothing),
+    ("include", Empty),
+    ("instructions", Nothing),
+    ("previous_response_id", Nothing),
+    ("store", False),
+    ("encoding_format", Nothing),
+    ("dimensions", Nothing),
+];
+
+/// Fields of the other endpoints, and of this one what is not built.
+const RESPONSES: &[(&str, Neutral)] = &[
+    ("n", Number(1.0)),
+    ("best_of", Number(1.0)),
+    ("logprobs", False),
+    ("echo", False),
+    ("suffix", Nothing),
+    ("max_tokens", Nothing),
+    ("max_completion_tokens", Nothing),
+    ("messages", Nothing),
+    ("prompt", Nothing),
+    ("stream_options", Nothing),
+    ("add_generation_prompt", True),
+    ("continue_final_message", False),
+    ("chat_template", Nothing),
+    ("tools", Empty),
+    ("tool_choice", Texts(&["none", "auto"])),
+    ("max_tool_calls", Nothing),
+    ("text", PlainText),
+    ("reasoning", Nulls),
+    ("background", False),
+    ("conversation", Nothing),
+    ("context_management", Nothing),
+    ("truncation", Texts(&["disabled"])),
+    ("service_tier", Texts(&["auto", "default"])),
+    ("moderation", Nothing),
+    ("encoding_format", Nothing),
+    ("dimensions", Nothing),
+];
+
+/// What generates, where nothing is generated.
+const EMBEDDINGS: &[(&str, Neutral)] = &[
+    ("stream_options", Nothing),
+    ("stream", False),
+    ("n", Number(1.0)),
+    ("best_of", Number(1.0)),
+    ("logprobs", False),
+    ("top_logprobs", Nothing),
+    ("echo", False),
+    ("suffix", Nothing),
+    ("stop", Nothing),
+    ("seed", Nothing),
+    ("temperature", Nothing),
+    ("top_p", Nothing),
+    ("top_k", Nothing),
+    ("min_p", Nothing),
+    ("presence_penalty", Nothing),
+    ("frequency_penalty", Nothing),
+    ("repetition_penalty", Nothing),
+    ("logit_bias", Nothing),
+    ("max_tokens", Nothing),
+    ("max_completion_tokens", Nothing),
+    ("max_output_tokens", Nothing),
+    ("response_format", Nothing),
+    ("tools", Empty),
+    ("tool_choice", Texts(&["none", "auto"])),
+    ("parallel_tool_calls", Nothing),
+    ("ignore_eos", False),
+    ("min_tokens", Nothing),
+    ("stop_token_ids", Empty),
+    ("add_generation_prompt", Nothing),
+    ("continue_final_message", False),
+    ("chat_template_kwargs", Nothing),
+    ("messages", Nothing),
+    ("truncate_prompt_tokens", Nothing),
+    ("add_special_tokens", True),
+    ("normalize", True),
+    ("include", Empty),
+    ("instructions", Nothing),
+    ("previous_response_id", Nothing),
+    ("store", False),
+    ("metadata", Nothing),
+];
 
 fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
     match neutral {
@@ -64,6 +166,11 @@ fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
         Number(number) => value.as_f64() == Some(*number),
         Texts(texts) => value.as_str().is_some_and(|text| texts.contains(&text)),
         TextOnly => value == &serde_json::json!(["text"]),
+        PlainText => value.as_object().is_some_and(|map| {
+            let plain = |(key, value): (&String, &Value)| value.is_null() || key == "format" && value["type"] == "text";
+            map.iter().all(plain)
+        }),
+        Nulls => value.as_object().is_some_and(|map| map.values().all(Value::is_null)),
     }
 }
 
@@ -86,6 +193,18 @@ pub fn chat(fields: &Fields) -> Result<(), ApiError> {
 pub fn completions(fields: &Fields) -> Result<(), ApiError> {
     refuse(fields, BOTH)?;
     refuse(fields, COMPLETIONS)
+}
+
+pub fn responses(fields: &Fields) -> Result<(), ApiError> {
+    refuse(fields, BOTH)?;
+    refuse(fields, RESPONSES)
+}
+
+pub fn embeddings(fields: &Fields) -> Result<(), ApiError> {
+    match EMBEDDINGS.iter().find(|(name, neutral)| fields.get(name).is_some_and(|value| !is_neutral(value, neutral))) {
+        Some((name, _)) => Err(ApiError::unsupported(name, format!("`{name}` has no meaning for an embedding"))),
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub enum Stop {
 /// How tokens are chosen and when a generation ends; an absent or null field has its default.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
-pub struct Generation {
+pub struct Sampling {
     /// 0 is greedy.
     #[schema(minimum = 0, maximum = 2, default = 1.0)]
     pub temperature: Option<f64>,
@@ -47,9 +47,6 @@ pub struct Generation {
     pub logit_bias: Option<BTreeMap<String, f64>>,
     /// The same seed, prompt and parameters give the same text. Absent: a random one.
     pub seed: Option<i64>,
-    /// Choices for a prompt: with a seed each has one of its own that follows from it, the first the seed itself.
-    #[schema(minimum = 1, maximum = 16, default = 1)]
-    pub n: Option<u8>,
     /// Texts that end the generation; they are not part of the output.
     pub stop: Option<Stop>,
     /// Token ids that end the generation.
@@ -65,9 +62,20 @@ pub struct Generation {
     pub grammar: Option<String>,
     /// An extension: the answer is one of these texts.
     pub choice: Option<Vec<String>>,
+    /// Who asks. It does not change the answer; work on prompts that begin alike is shared between requests of one user only.
+    pub user: Option<String>,
+}
+
+/// What chat and text completions have beside it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Generation {
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    /// Choices for a prompt: with a seed each has one of its own that follows from it, the first the seed itself.
+    #[schema(minimum = 1, maximum = 16, default = 1)]
+    pub n: Option<u8>,
     /// Send the answer in pieces, as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
-    /// Who asks. It does not change the answer; work on prompts that begin alike is shared between requests of one user only.
-    pub user: Option<String>,
 }

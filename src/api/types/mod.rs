@@ -3,8 +3,11 @@
 pub mod chat;
 pub mod common;
 pub mod completions;
+pub mod embeddings;
 pub mod error;
 pub mod logprobs;
 pub mod models;
+pub mod responses;
 pub mod structured;
+pub mod tokens;
 pub mod usage;

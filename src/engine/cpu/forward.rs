@@ -1,12 +1,13 @@
 //! The forward pass: one layer loop for every architecture.
 
+use super::feed_forward::Buffers as FfnBuffers;
 use super::simd::Kernels;
 use super::simd::pool::Pool;
-use super::simd::rows::{Attend, KvCache, Rows, Scratch, Sequence};
-use super::weights::{Layer, Tensors, dequantize_row};
+use super::simd::rows::{Attend, KvCache, Matrix, Rows, Scratch, Sequence};
+use super::weights::{Norm, Tensors, dequantize_row};
 use crate::engine::Batch;
 use crate::engine::rope::{Rope, ropes};
-use crate::model::ModelSpec;
+use crate::model::{ModelSpec, Weights};
 
 /// A layer's rotation and window.
 struct Place {
@@ -23,11 +24,10 @@ struct Buffers {
     v: Rows,           // [num_tokens, num_kv_heads * head_dim]
     attn: Rows,        // [num_tokens, num_heads * head_dim]
     padded: [Rows; 2], // [num_tokens, num_heads * padded head_dim] q and attention's output where heads are padded
-    gate: Rows,        // [num_tokens, ffn]
-    up: Rows,          // [num_tokens, ffn]
-    turns: Vec<Rows>,  // one a rope: [num_tokens, rope_dim] cosines, sines
-    last: Rows,        // [rows of the head, hidden]
-    logits: Rows,      // [rows of the head, vocab]
+    ffn: FfnBuffers,
+    turns: Vec<Rows>, // one a rope: [num_tokens, rope_dim] cosines, sines
+    last: Rows,       // [rows of the head, hidden]
+    logits: Rows,     // [rows of the head, vocab]
     scratch: Scratch,
 }
 
@@ -42,9 +42,10 @@ pub struct Forward {
 }
 
 impl Forward {
-    pub fn new(kernels: &'static Kernels, tensors: Tensors, cache: KvCache, pool: Pool) -> Self {
+    /// `context`: tokens of the longest sequence.
+    pub fn new(kernels: &'static Kernels, tensors: Tensors, cache: KvCache, pool: Pool, context: usize) -> Self {
         let spec = &tensors.weights.spec;
-        let (ropes, rope_of) = ropes(spec, tensors.rope_freqs.as_deref());
+        let (ropes, rope_of) = ropes(&tensors.weights, context);
         let window = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer));
         let places = rope_of.into_iter().enumerate().map(|(layer, rope)| Place { rope, window: window(layer) }).collect();
         let (heads, kv) = (spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim);
@@ -57,8 +58,7 @@ impl Forward {
             v: Rows::new(kv),
             attn: Rows::new(heads),
             padded: [padded(), padded()],
-            gate: Rows::new(spec.ffn_dim),
-            up: Rows::new(spec.ffn_dim),
+            ffn: FfnBuffers::new(spec),
             turns: ropes.iter().map(|_| Rows::new(spec.rope_dim)).collect(),
             last: Rows::new(spec.hidden_dim),
             logits: Rows::new(spec.vocab_size),
@@ -103,7 +103,7 @@ impl Forward {
     fn embed(&mut self, batch: &Batch, ids: &[u32]) {
         let (b, tensors) = (&mut self.b, &self.tensors);
         let spec = &tensors.weights.spec;
-        for rows in [&mut b.x, &mut b.h, &mut b.q, &mut b.k, &mut b.v, &mut b.attn, &mut b.gate, &mut b.up] {
+        for rows in [&mut b.x, &mut b.h, &mut b.q, &mut b.k, &mut b.v, &mut b.attn] {
             rows.resize(ids.len());
         }
         let scale = spec.arch.scale_embeddings.then(|| (spec.hidden_dim as f32).sqrt());
@@ -113,6 +113,10 @@ impl Forward {
                 row.iter_mut().for_each(|x| *x *= scale);
             }
         });
+        if let Some(positions) = &tensors.position_embd {
+            b.h.for_each(&mut self.pool, |i, row| dequantize_row(&tensors.weights, positions, batch.positions[i] as usize, row));
+            b.x.for_each(&mut self.pool, |i, row| self.kernels.add_to(row, b.h.row(i)));
+        }
         for (rope, turns) in self.ropes.iter().zip(&mut b.turns) {
             turns.resize(ids.len());
             turns.for_each(&mut self.pool, |i, row| rope.turn(batch.positions[i], row));
@@ -124,12 +128,12 @@ impl Forward {
         let Self { kernels, tensors, ropes, places, cache, pool, b } = self;
         let (layer, place, weights) = (&tensors.layers[index], &places[index], &tensors.weights);
         let spec = &weights.spec;
-        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.attn_norm, spec.norm_eps));
+        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.attn_norm));
         let [q, k, v] = &layer.qkv;
-        let jobs = &mut [(q.matrix(weights), &mut b.q), (k.matrix(weights), &mut b.k), (v.matrix(weights), &mut b.v)];
+        let jobs = vec![(q.matrix(weights), &mut b.q), (k.matrix(weights), &mut b.k), (v.matrix(weights), &mut b.v)];
         kernels.linear(pool, &mut b.scratch, &b.h, false, jobs);
         let turns = &b.turns[place.rope];
-        let finish = |rows: &mut Rows, pool: &mut Pool, bias: &Option<Vec<f32>>, norm: &Option<Vec<f32>>, rotate: bool| {
+        let finish = |rows: &mut Rows, pool: &mut Pool, bias: &Option<Vec<f32>>, norm: &Option<Norm>, rotate: bool| {
             if bias.is_none() && norm.is_none() && !rotate {
                 return;
             }
@@ -139,7 +143,7 @@ impl Forward {
                 }
                 for head in row.chunks_exact_mut(spec.head_dim) {
                     if let Some(norm) = norm {
-                        kernels.norm_in_place(head, norm, spec.norm_eps);
+                        kernels.norm_in_place(head, norm);
                     }
                     if rotate {
                         ropes[place.rope].rotate(head, turns.row(i));
@@ -147,11 +151,13 @@ impl Forward {
                 }
             });
         };
-        finish(&mut b.q, pool, &layer.qkv_bias[0], &layer.q_norm, true);
-        finish(&mut b.k, pool, &layer.qkv_bias[1], &layer.k_norm, true);
+        let rotate = spec.rope_dim > 0;
+        finish(&mut b.q, pool, &layer.qkv_bias[0], &layer.q_norm, rotate);
+        finish(&mut b.k, pool, &layer.qkv_bias[1], &layer.k_norm, rotate);
         finish(&mut b.v, pool, &layer.qkv_bias[2], &None, false);
         cache.write(pool, index, &batch.slot_mapping, &b.k, &b.v, spec.head_dim);
-        let a = Attend { cache, layer: index, num_heads: spec.num_heads, scale: spec.attn_scale, window: place.window, sequences };
+        let (scale, soft_cap) = (spec.attn_scale, spec.attn_soft_cap);
+        let a = Attend { cache, layer: index, num_heads: spec.num_heads, scale, soft_cap, window: place.window, sequences };
         if cache.dim == spec.head_dim {
             kernels.attend(&b.q, &mut b.attn, pool, &a);
         } else {
@@ -163,20 +169,17 @@ impl Forward {
             b.attn.for_each(pool, |i, row| spread(out.row(i), cache.dim, row, spec.head_dim));
         }
         let o = layer.attn_output.matrix(weights);
-        branch(kernels, pool, &mut b.scratch, (o, &b.attn), (&mut b.x, &mut b.h), (&layer.post_attn_norm, spec.norm_eps));
+        let after = (layer.attn_output_bias.as_deref(), &layer.post_attn_norm);
+        Run { kernels, pool, scratch: &mut b.scratch, weights }.branch((o, &b.attn), (&mut b.x, &mut b.h), after);
     }
 
-    /// x += down(activation(gate(norm(x))) · up(norm(x)))
+    /// x += feed_forward(norm(x))
     fn feed_forward(&mut self, index: usize) {
         let Self { kernels, tensors, pool, b, .. } = self;
-        let (layer, weights): (&Layer, _) = (&tensors.layers[index], &tensors.weights);
-        let spec = &weights.spec;
-        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.ffn_norm, spec.norm_eps));
-        let jobs = &mut [(layer.ffn_gate.matrix(weights), &mut b.gate), (layer.ffn_up.matrix(weights), &mut b.up)];
-        kernels.linear(pool, &mut b.scratch, &b.h, false, jobs);
-        b.gate.for_each(pool, |i, row| kernels.gated(row, b.up.row(i), spec.arch.activation));
-        let down = layer.ffn_down.matrix(weights);
-        branch(kernels, pool, &mut b.scratch, (down, &b.gate), (&mut b.x, &mut b.h), (&layer.post_ffn_norm, spec.norm_eps));
+        let (layer, weights) = (&tensors.layers[index], &tensors.weights);
+        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.ffn_norm));
+        let mut run = Run { kernels, pool, scratch: &mut b.scratch, weights };
+        b.ffn.run(&mut run, &layer.ffn, (&mut b.x, &mut b.h), &layer.post_ffn_norm);
     }
 
     /// The logits of rows of the latest batch.
@@ -184,7 +187,10 @@ impl Forward {
         self.finish(rows);
         let Self { tensors, kernels, pool, b, .. } = self;
         b.logits.resize(rows.len());
-        kernels.linear(pool, &mut b.scratch, &b.last, false, &mut [(tensors.output.matrix(&tensors.weights), &mut b.logits)]);
+        kernels.linear(pool, &mut b.scratch, &b.last, false, vec![(tensors.output.matrix(&tensors.weights), &mut b.logits)]);
+        if let Some(cap) = tensors.weights.spec.final_soft_cap {
+            b.logits.for_each(pool, |_, row| kernels.cap(row, cap));
+        }
         &mut b.logits
     }
 
@@ -192,26 +198,50 @@ impl Forward {
     pub fn finish(&mut self, rows: &[usize]) -> &Rows {
         let Self { kernels, tensors, pool, b, .. } = self;
         b.last.resize(rows.len());
-        b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i]), &tensors.output_norm, tensors.weights.spec.norm_eps));
+        b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i]), &tensors.output_norm));
         &b.last
     }
 }
 
-/// x += input · Wᵀ, normalised first where the architecture says so.
-fn branch(
-    kernels: &Kernels,
-    pool: &mut Pool,
-    scratch: &mut Scratch,
-    (matrix, input): (super::simd::rows::Matrix, &Rows),
-    (x, h): (&mut Rows, &mut Rows),
-    (norm, eps): (&Option<Vec<f32>>, f32),
-) {
-    let Some(norm) = norm else {
-        return kernels.linear(pool, scratch, input, true, &mut [(matrix, x)]);
-    };
-    kernels.linear(pool, scratch, input, false, &mut [(matrix, h)]);
-    h.for_each(pool, |_, row| kernels.norm_in_place(row, norm, eps));
-    x.for_each(pool, |i, row| kernels.add_to(row, h.row(i)));
+/// What a layer computes with.
+pub struct Run<'a> {
+    pub kernels: &'static Kernels,
+    pub pool: &'a mut Pool,
+    pub scratch: &'a mut Scratch,
+    pub weights: &'a Weights,
+}
+
+impl Run<'_> {
+    pub fn linear(&mut self, x: &Rows, accumulate: bool, jobs: Vec<(Matrix, &mut Rows)>) {
+        self.kernels.linear(self.pool, self.scratch, x, accumulate, jobs);
+    }
+
+    /// x += input · Wᵀ + bias, normalised first where the architecture says so.
+    pub fn branch(
+        &mut self,
+        (matrix, input): (Matrix, &Rows),
+        (x, h): (&mut Rows, &mut Rows),
+        (bias, norm): (Option<&[f32]>, &Option<Norm>),
+    ) {
+        let out = if norm.is_some() { &mut *h } else { &mut *x };
+        self.linear(input, norm.is_none(), vec![(matrix, &mut *out)]);
+        let kernels = self.kernels;
+        if let Some(bias) = bias {
+            out.for_each(self.pool, |_, row| kernels.add_to(row, bias));
+        }
+        if norm.is_some() {
+            self.add((x, h), norm);
+        }
+    }
+
+    /// x += norm(h); `h` is normalised in place.
+    pub fn add(&mut self, (x, h): (&mut Rows, &mut Rows), norm: &Option<Norm>) {
+        let kernels = self.kernels;
+        if let Some(norm) = norm {
+            h.for_each(self.pool, |_, row| kernels.norm_in_place(row, norm));
+        }
+        x.for_each(self.pool, |i, row| kernels.add_to(row, h.row(i)));
+    }
 }
 
 /// Copies heads from rows of `from` floats a head to rows of `to`.

@@ -1,7 +1,9 @@
 //! The CPU backend: embedded default and oracle. `submit` computes, so one step is in flight.
 
+mod feed_forward;
 mod forward;
 mod outputs;
+mod routing;
 pub mod simd;
 mod weights;
 
@@ -19,6 +21,8 @@ use simd::rows::KvCache;
 pub struct CpuOptions {
     /// 0: one a physical core.
     pub threads: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
     /// KV blocks in the pool.
     pub num_blocks: usize,
     /// Tokens a block: a multiple of 32.
@@ -65,7 +69,7 @@ impl CpuEngine {
             vocab_size: spec.vocab_size,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
-            max_context: options.num_blocks * options.block_size,
+            max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
         let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
@@ -80,7 +84,7 @@ impl CpuEngine {
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = Pool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
-        let forward = Forward::new(kernels, tensors, cache, pool);
+        let forward = Forward::new(kernels, tensors, cache, pool, options.context);
         Ok(Self { forward, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 

@@ -2,7 +2,7 @@
 
 use super::simd::{Kernels, rows::Matrix};
 use crate::engine::EngineError;
-use crate::model::{TensorSlot, Weight, Weights};
+use crate::model::{Experts, NormKind, TensorSlot, Weight, Weights};
 
 /// A weight matrix in the map, or a float32 copy where its columns are no multiple of 32 (tiny models only).
 pub struct Mat {
@@ -37,6 +37,13 @@ impl Mat {
         };
         Matrix { bytes, kernel: self.kernel, row_bytes, rows: self.weight.rows, cols }
     }
+
+    /// Matrix `i` of a stack of `count`.
+    pub fn expert<'a>(&'a self, weights: &'a Weights, i: usize, count: usize) -> Matrix<'a> {
+        let all = self.matrix(weights);
+        let rows = all.rows / count;
+        Matrix { bytes: &all.bytes[i * rows * all.row_bytes..][..rows * all.row_bytes], rows, ..all }
+    }
 }
 
 /// One row of a tensor as float32.
@@ -45,29 +52,63 @@ pub fn dequantize_row(weights: &Weights, weight: &Weight, row: usize, out: &mut 
     (weight.quant.dequantize)(&weights.data(weight)[row * bytes..][..bytes], out);
 }
 
+/// A norm's parameters. The bias is a LayerNorm's.
+pub struct Norm {
+    pub kind: NormKind,
+    pub weight: Vec<f32>,
+    pub bias: Option<Vec<f32>>,
+    pub eps: f32,
+}
+
 pub struct Layer {
-    pub attn_norm: Vec<f32>,
+    pub attn_norm: Norm,
     pub qkv: [Mat; 3],
     pub qkv_bias: [Option<Vec<f32>>; 3],
-    pub q_norm: Option<Vec<f32>>,
-    pub k_norm: Option<Vec<f32>>,
+    pub q_norm: Option<Norm>,
+    pub k_norm: Option<Norm>,
     pub attn_output: Mat,
-    pub post_attn_norm: Option<Vec<f32>>,
-    pub ffn_norm: Vec<f32>,
-    pub ffn_gate: Mat,
-    pub ffn_up: Mat,
-    pub ffn_down: Mat,
-    pub post_ffn_norm: Option<Vec<f32>>,
+    pub attn_output_bias: Option<Vec<f32>>,
+    pub post_attn_norm: Option<Norm>,
+    pub ffn_norm: Norm,
+    pub ffn: FeedForward,
+    pub post_ffn_norm: Option<Norm>,
+}
+
+/// What widens, gates and narrows again.
+pub struct Dense {
+    /// None: the activation is that of `up`.
+    pub gate: Option<Mat>,
+    pub up: Mat,
+    pub down: Mat,
+    pub gate_bias: Option<Vec<f32>>,
+    pub up_bias: Option<Vec<f32>>,
+    pub down_bias: Option<Vec<f32>>,
+}
+
+/// Stacks of experts' matrices, and the router that picks among them.
+pub struct Routed {
+    pub experts: Experts,
+    pub router: Mat,
+    pub gate: Mat,
+    pub up: Mat,
+    pub down: Mat,
+    /// The expert of all rows with its own router, of one row.
+    pub shared: Option<(Mat, Dense)>,
+}
+
+pub enum FeedForward {
+    Dense(Box<Dense>),
+    Routed(Box<Routed>),
 }
 
 /// All tensors of a model.
 pub struct Tensors {
     pub weights: Weights,
     pub layers: Vec<Layer>,
-    pub output_norm: Vec<f32>,
+    pub output_norm: Norm,
     pub output: Mat,
     pub token_embd: Weight,
-    pub rope_freqs: Option<Vec<f32>>,
+    pub position_embd: Option<Weight>,
 }
 
 struct Loader<'a> {
@@ -85,34 +126,54 @@ impl Loader<'_> {
     }
 
     fn optional(&self, slot: TensorSlot, layer: usize) -> Option<Vec<f32>> {
-        self.weights.get(slot, layer).map(|weight| {
-            let mut out = vec![0f32; weight.rows * weight.cols];
-            (weight.quant.dequantize)(self.weights.data(weight), &mut out);
-            out
-        })
+        self.weights.vector(slot, layer)
     }
 
-    fn vector(&self, slot: TensorSlot, layer: usize) -> Result<Vec<f32>, EngineError> {
+    fn optional_norm(&self, slot: TensorSlot, bias: Option<TensorSlot>, layer: usize) -> Option<Norm> {
+        let (kind, eps) = (self.weights.spec.arch.norm, self.weights.spec.norm_eps);
+        let bias = bias.and_then(|bias| self.optional(bias, layer));
+        self.optional(slot, layer).map(|weight| Norm { kind, weight, bias, eps })
+    }
+
+    fn norm(&self, slot: TensorSlot, bias: TensorSlot, layer: usize) -> Result<Norm, EngineError> {
         self.weight(slot, layer)?;
-        Ok(self.optional(slot, layer).unwrap_or_default())
+        self.optional_norm(slot, Some(bias), layer).ok_or_else(|| EngineError::Tensor(format!("{} is missing", slot.name(layer))))
     }
 
     fn layer(&self, i: usize) -> Result<Layer, EngineError> {
         use TensorSlot::*;
         Ok(Layer {
-            attn_norm: self.vector(AttnNorm, i)?,
+            attn_norm: self.norm(AttnNorm, AttnNormBias, i)?,
             qkv: [self.mat(AttnQ, i)?, self.mat(AttnK, i)?, self.mat(AttnV, i)?],
             qkv_bias: [AttnQBias, AttnKBias, AttnVBias].map(|slot| self.optional(slot, i)),
-            q_norm: self.optional(AttnQNorm, i),
-            k_norm: self.optional(AttnKNorm, i),
+            q_norm: self.optional_norm(AttnQNorm, None, i),
+            k_norm: self.optional_norm(AttnKNorm, None, i),
             attn_output: self.mat(AttnOutput, i)?,
-            post_attn_norm: self.optional(PostAttnNorm, i),
-            ffn_norm: self.vector(FfnNorm, i)?,
-            ffn_gate: self.mat(FfnGate, i)?,
-            ffn_up: self.mat(FfnUp, i)?,
-            ffn_down: self.mat(FfnDown, i)?,
-            post_ffn_norm: self.optional(PostFfnNorm, i),
+            attn_output_bias: self.optional(AttnOutputBias, i),
+            post_attn_norm: self.optional_norm(PostAttnNorm, None, i),
+            ffn_norm: self.norm(FfnNorm, FfnNormBias, i)?,
+            ffn: self.feed_forward(i)?,
+            post_ffn_norm: self.optional_norm(PostFfnNorm, None, i),
         })
+    }
+
+    fn feed_forward(&self, i: usize) -> Result<FeedForward, EngineError> {
+        use TensorSlot::*;
+        let matrix = |slot| self.weights.get(slot, i).map(|weight| Mat::new(self.kernels, self.weights, weight)).transpose();
+        let (Some(experts), Some(router)) = (self.weights.spec.experts, matrix(FfnRouter)?) else {
+            let [gate_bias, up_bias, down_bias] = [FfnGateBias, FfnUpBias, FfnDownBias].map(|slot| self.optional(slot, i));
+            let (gate, up, down) = (matrix(FfnGate)?, self.mat(FfnUp, i)?, self.mat(FfnDown, i)?);
+            return Ok(FeedForward::Dense(Box::new(Dense { gate, up, down, gate_bias, up_bias, down_bias })));
+        };
+        let shared = match matrix(SharedRouter)? {
+            None => None,
+            Some(router) => {
+                let (gate, up, down) = (matrix(FfnGateShexp)?, self.mat(FfnUpShexp, i)?, self.mat(FfnDownShexp, i)?);
+                Some((router, Dense { gate, up, down, gate_bias: None, up_bias: None, down_bias: None }))
+            }
+        };
+        let [gate, up, down] = [FfnGateExps, FfnUpExps, FfnDownExps].map(|slot| self.mat(slot, i));
+        Ok(FeedForward::Routed(Box::new(Routed { experts, router, gate: gate?, up: up?, down: down?, shared })))
     }
 }
 
@@ -120,12 +181,12 @@ impl Tensors {
     pub fn load(kernels: &Kernels, weights: Weights) -> Result<Self, EngineError> {
         let loader = Loader { kernels, weights: &weights };
         let layers = (0..weights.spec.num_layers).map(|i| loader.layer(i)).collect::<Result<_, _>>()?;
-        let output_norm = loader.vector(TensorSlot::OutputNorm, 0)?;
+        let output_norm = loader.norm(TensorSlot::OutputNorm, TensorSlot::OutputNormBias, 0)?;
         let token_embd = *loader.weight(TensorSlot::TokenEmbd, 0)?;
         // tied embeddings: the head is the embedding's matrix
         let head = weights.get(TensorSlot::Output, 0).unwrap_or(&token_embd);
         let output = Mat::new(kernels, &weights, head)?;
-        let rope_freqs = loader.optional(TensorSlot::RopeFreqs, 0);
-        Ok(Self { weights, layers, output_norm, output, token_embd, rope_freqs })
+        let position_embd = weights.get(TensorSlot::PositionEmbd, 0).copied();
+        Ok(Self { weights, layers, output_norm, output, token_embd, position_embd })
     }
 }

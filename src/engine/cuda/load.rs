@@ -45,14 +45,20 @@ impl Plan {
         let mut plan = Self { items: Vec::new(), weight_bytes: 0, step_bytes: 0, file_bytes: 0 };
         for (&(slot, layer), &weight) in &weights.by_slot {
             // the factors are in the rotation tables, a tied head is the embedding
-            if slot == TensorSlot::RopeFreqs || (slot == TensorSlot::Output && tied) {
+            let in_tables = matches!(slot, TensorSlot::RopeFreqs | TensorSlot::RopeFactorsLong | TensorSlot::RopeFactorsShort);
+            if in_tables || (slot == TensorSlot::Output && tied) {
                 continue;
             }
-            let is_vector = slot.shape(&weights.spec).0.is_none();
-            let bytes = device_bytes(if is_vector { F32 } else { weight.quant.id }, weight.rows, weight.cols)?;
-            plan.weight_bytes += bytes;
-            if slot != TensorSlot::TokenEmbd || tied {
-                plan.step_bytes += bytes;
+            // the shared expert's router is a matrix of one row
+            let is_vector = weight.rows == 1;
+            let (count, used) = match weights.spec.experts {
+                Some(experts) if slot.is_routed() => (experts.count, experts.used),
+                _ => (1, 1),
+            };
+            let bytes = device_bytes(if is_vector { F32 } else { weight.quant.id }, weight.rows / count, weight.cols)?;
+            plan.weight_bytes += bytes * count as u64;
+            if slot != TensorSlot::PositionEmbd && (slot != TensorSlot::TokenEmbd || tied) {
+                plan.step_bytes += bytes * used as u64;
             }
             plan.file_bytes += weights.data(&weight).len() as u64;
             plan.items.push(Item { slot, layer, weight, is_vector });
@@ -127,10 +133,23 @@ pub struct Need {
 impl Need {
     pub fn new(spec: &ModelSpec, options: &EngineOptions, weights: u64) -> Self {
         let n = |x: usize| x as u64;
-        let (hidden, ffn, vocab, dim) = (n(spec.hidden_dim), n(spec.ffn_dim), n(spec.vocab_size), n(spec.head_dim));
+        let (hidden, ffn, vocab, dim) = (
+            n(spec.hidden_dim),
+            n(spec.ffn_dim.max(spec.experts.unwrap_or_default().shared_ffn_dim)),
+            n(spec.vocab_size),
+            n(spec.head_dim),
+        );
         let (heads, kv_heads, slots) = (n(spec.num_heads), n(spec.num_kv_heads), n(options.max_slots));
         // a row's residual, norm, q, k, v, attention, gate and up: float32 where they are summed, float16 as inputs
-        let row = ROW_RESULTS + 10 * hidden + 4 * (heads + 2 * kv_heads) * dim + 4 * heads * dim + 10 * ffn;
+        let experts = spec.experts.unwrap_or_default();
+        let choice = 4 * hidden + 10 * n(experts.ffn_dim) + 16;
+        let row = ROW_RESULTS
+            + 14 * hidden
+            + 4 * (heads + 2 * kv_heads) * dim
+            + 4 * heads * dim
+            + 10 * ffn
+            + 4 * n(experts.count)
+            + choice * n(experts.used);
         // a slot's logits, what sampling makes of them, and how often each id came up; its vector and what adds up to it
         let slot = 20 * vocab + 12 * hidden;
         let ropes = 2 * 4 * n(spec.rope_dim) * n(options.context);

@@ -14,9 +14,9 @@ use std::sync::Arc;
 use super::check::Limits;
 use super::rope::ropes;
 use super::{
-    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId, StepOutput, has_tied_head,
+    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, Share, StepId, StepOutput, has_tied_head,
 };
-use crate::model::{Activation, ModelSpec, RopePairing, TensorSlot, Weights};
+use crate::model::{Activation, ModelSpec, NormKind, RopePairing, TensorSlot, Weights};
 use batch::Flat;
 use load::{Need, Plan};
 use raii::{Context, Model, Runner};
@@ -44,6 +44,17 @@ impl Device {
     /// Its memory now, whoever holds it; `held` is 0, since no engine is open here.
     pub fn memory(&self) -> Result<DeviceMemory, EngineError> {
         self.context.memory().map(|(memory, _)| memory)
+    }
+
+    /// As [`Device::memory`], and the device's name.
+    pub fn named_memory(&self) -> Result<(DeviceMemory, String), EngineError> {
+        self.context.memory()
+    }
+
+    /// What a model would take of it.
+    pub fn share(&self, weights: &Weights, options: &EngineOptions) -> Result<Share, EngineError> {
+        let need = Need::new(&weights.spec, options, Plan::new(weights)?.weight_bytes);
+        Ok(Share { weights: need.weights, kv_block: need.kv_block, scratch: need.scratch })
     }
 
     /// Copies a model's weights to the device, whose map may go afterwards. What does not fit is refused before anything is allocated.
@@ -105,7 +116,8 @@ impl CudaEngine {
             vocab_size: spec.vocab_size,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
-            max_context: options.context.div_ceil(options.block_size) * options.block_size,
+            max_context: (options.context.div_ceil(options.block_size) * options.block_size)
+                .min(spec.max_positions().unwrap_or(usize::MAX)),
         };
         Ok(Self {
             runner,
@@ -148,25 +160,29 @@ impl CudaEngine {
 
 /// Describes a model to the device and reserves memory for its weights.
 fn begin(context: &Arc<Context>, weights: &Weights, options: &EngineOptions, weight_bytes: u64) -> Result<Model, EngineError> {
+    use TensorSlot::*;
     let (spec, arch) = (&weights.spec, weights.spec.arch);
-    let factors = weights.get(TensorSlot::RopeFreqs, 0).map(|weight| {
-        let mut factors = vec![0f32; weight.rows * weight.cols];
-        (weight.quant.dequantize)(weights.data(weight), &mut factors);
-        factors
-    });
-    let (kinds, rope_of) = ropes(spec, factors.as_deref());
+    let (kinds, rope_of) = ropes(weights, options.context);
     let max_blocks = options.context.div_ceil(options.block_size);
-    let max_positions = max_blocks * options.block_size;
+    let max_positions = (max_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX));
     let mut tables = vec![0f32; kinds.len() * max_positions * spec.rope_dim]; // [num_ropes, max_positions, rope_dim]
     for (rope, table) in kinds.iter().zip(tables.chunks_exact_mut((max_positions * spec.rope_dim).max(1))) {
         table.chunks_exact_mut(spec.rope_dim).enumerate().for_each(|(position, row)| rope.turn(position as u32, row));
     }
     let window = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer)).unwrap_or(0) as u32;
     let id = |slot, layer| weights.get(slot, layer).map(|weight| weight.quant.id);
+    let alike = |gate, up, layer| u32::from(id(gate, layer) == id(up, layer));
+    let biased = |layer| [FfnGateBias, FfnUpBias].iter().any(|&slot| id(slot, layer).is_some());
+    let experts = spec.experts.unwrap_or_default();
     let layer_desc = |(layer, &rope): (usize, &usize)| sys::pen_layer_desc {
         window: window(layer),
         rope: rope as u32,
-        fused_glu: u32::from(id(TensorSlot::FfnGate, layer) == id(TensorSlot::FfnUp, layer)),
+        fused_glu: match spec.experts {
+            Some(_) => alike(FfnGateExps, FfnUpExps, layer),
+            None if biased(layer) => 0,
+            None => alike(FfnGate, FfnUp, layer),
+        },
+        fused_shared_glu: alike(FfnGateShexp, FfnUpShexp, layer),
     };
     let layers: Vec<sys::pen_layer_desc> = rope_of.iter().enumerate().map(layer_desc).collect();
     let desc = sys::pen_model_desc {
@@ -176,12 +192,21 @@ fn begin(context: &Arc<Context>, weights: &Weights, options: &EngineOptions, wei
         num_heads: spec.num_heads as u32,
         num_kv_heads: spec.num_kv_heads as u32,
         head_dim: spec.head_dim as u32,
-        ffn_dim: spec.ffn_dim as u32,
+        ffn_dim: spec.experts.map_or(spec.ffn_dim, |experts| experts.shared_ffn_dim) as u32,
         rope_dim: spec.rope_dim as u32,
         rope_pairs: u32::from(arch.rope == RopePairing::Halves),
         activation: u32::from(arch.activation == Activation::Gelu),
+        layer_norm: u32::from(arch.norm == NormKind::Layer),
+        has_gate: u32::from(spec.experts.is_some() || id(FfnGate, 0).is_some()),
+        num_positions: spec.max_positions().unwrap_or(0) as u32,
+        num_experts: experts.count as u32,
+        experts_used: experts.used as u32,
+        expert_ffn_dim: experts.ffn_dim as u32,
+        normalise_experts: u32::from(experts.normalise),
         norm_eps: spec.norm_eps,
         attn_scale: spec.attn_scale,
+        attn_soft_cap: spec.attn_soft_cap.unwrap_or(0.0),
+        final_soft_cap: spec.final_soft_cap.unwrap_or(0.0),
         embedding_scale: if arch.scale_embeddings { (spec.hidden_dim as f32).sqrt() } else { 1.0 },
         max_positions: max_positions as u32,
         num_ropes: kinds.len() as u32,
@@ -263,6 +288,6 @@ mod tests {
 
     #[test]
     fn slots_have_the_numbers_of_the_header() {
-        assert_eq!([TensorSlot::TokenEmbd, TensorSlot::AttnQ, TensorSlot::PostFfnNorm].map(|slot| slot as u32), [0, 5, 19]);
+        assert_eq!([TensorSlot::TokenEmbd, TensorSlot::AttnQ, TensorSlot::PostFfnNorm].map(|slot| slot as u32), [0, 10, 37]);
     }
 }

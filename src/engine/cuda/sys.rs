@@ -44,6 +44,7 @@ pub struct pen_layer_desc {
     pub window: u32,
     pub rope: u32,
     pub fused_glu: u32,
+    pub fused_shared_glu: u32,
 }
 
 #[repr(C)]
@@ -58,9 +59,18 @@ pub struct pen_model_desc {
     pub rope_dim: u32,
     pub rope_pairs: u32,
     pub activation: u32,
+    pub layer_norm: u32,
+    pub has_gate: u32,
+    pub num_positions: u32,
+    pub num_experts: u32,
+    pub experts_used: u32,
+    pub expert_ffn_dim: u32,
+    pub normalise_experts: u32,
     pub norm_eps: f32,
     pub attn_scale: f32,
     pub embedding_scale: f32,
+    pub attn_soft_cap: f32,
+    pub final_soft_cap: f32,
     pub max_positions: u32,
     pub num_ropes: u32,
     pub rope_tables: *const f32,

@@ -1,51 +1,17 @@
-// The official Node SDK against the real binary. PENSTOCK_URL names a running server, otherwise one is started.
+// The official Node SDK against the real binary.
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { createServer } from "node:net";
-import { after, before, test } from "node:test";
-import { fileURLToPath } from "node:url";
+import { test } from "node:test";
 import OpenAI from "openai";
+import { zodFunction, zodResponseFormat } from "openai/helpers/zod";
+import { z } from "zod";
+import { coder, model, withServer } from "./server.mjs";
 
-const model = "smollm2:135m";
 const answer = "The capital of France is Paris.";
 const ask = { model, messages: [{ role: "user", content: "What is the capital of France?" }], max_tokens: 12, temperature: 0 };
-let client, child;
+let client;
 
-async function freePort() {
-  const probe = createServer();
-  await new Promise((done) => probe.listen(0, "127.0.0.1", done));
-  const { port } = probe.address();
-  await new Promise((done) => probe.close(done));
-  return port;
-}
-
-async function start() {
-  const binary = process.env.PENSTOCK_BINARY ?? fileURLToPath(new URL("../../../target/release/penstock", import.meta.url));
-  const port = await freePort();
-  child = spawn(binary, ["serve", "--port", String(port)], {
-    stdio: "ignore",
-    env: { ...process.env, PENSTOCK__SERVER__DEFAULT_MODELS: model },
-  });
-  const url = `http://127.0.0.1:${port}`;
-  for (let tries = 0; tries < 1200; tries++) {
-    assert.equal(child.exitCode, null, "serve ended before it was ready");
-    const ready = await fetch(`${url}/ready`).catch(() => null);
-    if (ready?.status === 200) return url;
-    await new Promise((done) => setTimeout(done, 100));
-  }
-  throw new Error("not ready");
-}
-
-before(async () => {
-  const url = process.env.PENSTOCK_URL ?? (await start());
+withServer((url) => {
   client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "not-needed", maxRetries: 0, timeout: 60_000 });
-});
-
-after(async () => {
-  if (!child) return;
-  const ended = new Promise((done) => child.on("exit", done));
-  child.kill("SIGTERM");
-  assert.equal(await ended, 0, "SIGTERM ends the server cleanly");
 });
 
 test("chat", async () => {
@@ -127,4 +93,27 @@ test("abort in mid-stream, then on as before", async () => {
 test("twenty at once", async () => {
   const all = await Promise.all(Array.from({ length: 20 }, () => client.chat.completions.create(ask)));
   assert.deepEqual([...new Set(all.map((completion) => completion.choices[0].message.content))], [answer]);
+});
+
+const City = z.object({ name: z.string(), country: z.string() });
+const aboutParis = [{ role: "user", content: "Paris is the capital of France. Give the city's name and country as JSON." }];
+
+test("parse", async () => {
+  const wanted = { model: coder, messages: aboutParis, temperature: 0, max_tokens: 60, response_format: zodResponseFormat(City, "city") };
+  const completion = await client.chat.completions.parse(wanted);
+  assert.deepEqual(completion.choices[0].message.parsed, { name: "Paris", country: "France" });
+  const streamed = await client.chat.completions.stream(wanted).finalChatCompletion();
+  assert.deepEqual(streamed.choices[0].message.parsed, { name: "Paris", country: "France" });
+});
+
+test("runTools", async () => {
+  const runner = client.chat.completions.runTools({
+    model: coder, temperature: 0, max_tokens: 120, messages: [{ role: "user", content: "What is the weather in Paris?" }],
+    tools: [zodFunction({
+      name: "get_weather", description: "The weather in a city.", parameters: z.object({ city: z.string() }),
+      function: ({ city }) => `In ${city} it is sunny, 24 degrees.`,
+    })],
+  });
+  assert.match(await runner.finalContent(), /sunny|24/);
+  assert.deepEqual(runner.messages.map((message) => message.role), ["user", "assistant", "tool", "assistant"]);
 });

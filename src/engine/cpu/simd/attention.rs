@@ -34,6 +34,8 @@ pub struct Head {
     /// A multiple of 16 unless the tail path is taken.
     pub head_dim: usize,
     pub scale: f32,
+    /// Scaled scores s become cap · tanh(s / cap).
+    pub soft_cap: Option<f32>,
 }
 
 pub type AttentionFn = unsafe fn(&Head, &[Row]);
@@ -57,8 +59,12 @@ unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Row], k: *const f32, 
     }
     let scale = I::splat(h.scale);
     for r in 0..R {
-        I::store(out[r].as_mut_ptr(), I::mul(acc[r][0], scale));
-        I::store(out[r].as_mut_ptr().add(16), I::mul(acc[r][1], scale));
+        let mut s = [I::mul(acc[r][0], scale), I::mul(acc[r][1], scale)];
+        if let Some(cap) = h.soft_cap {
+            s = [I::soft_cap(s[0], cap), I::soft_cap(s[1], cap)];
+        }
+        I::store(out[r].as_mut_ptr(), s[0]);
+        I::store(out[r].as_mut_ptr().add(16), s[1]);
     }
 }
 

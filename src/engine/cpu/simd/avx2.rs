@@ -7,7 +7,7 @@ use super::Isa;
 #[derive(Clone, Copy)]
 pub struct Avx2;
 
-type V = (__m256, __m256);
+pub(super) type V = (__m256, __m256);
 
 macro_rules! both {
     ($f:ident, $($a:ident),+) => {

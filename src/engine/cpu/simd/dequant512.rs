@@ -7,7 +7,8 @@ use std::arch::x86_64::*;
 use super::avx512::Avx512;
 use super::{Dequant, Isa};
 
-type V = __m512;
+pub(super) type V = __m512;
+pub use super::codebook512::*;
 
 /// Every half as float32. A scale from here is a memory operand, broadcast by the load unit; converting it takes three
 /// operations of the vector units, which are the bottleneck of a decode step.
@@ -23,13 +24,13 @@ static HALVES: [f32; 1 << 16] = {
 };
 
 #[inline(always)]
-unsafe fn f16_at(p: *const u8) -> f32 {
+pub(super) unsafe fn f16_at(p: *const u8) -> f32 {
     *HALVES.as_ptr().add(usize::from(p.cast::<u16>().read_unaligned()))
 }
 
 /// Keeps a block's scales in memory, from where broadcasts are free; the compiler would hold them in a register and shuffle.
 #[inline(always)]
-unsafe fn in_memory<T>(scales: &mut T) {
+pub(super) unsafe fn in_memory<T>(scales: &mut T) {
     std::arch::asm!("", in("rax") scales, options(nostack, preserves_flags));
 }
 
@@ -40,17 +41,17 @@ unsafe fn iota() -> V {
 
 /// 16 bytes, each in a lane.
 #[inline(always)]
-unsafe fn bytes16(p: *const u8) -> __m512i {
+pub(super) unsafe fn bytes16(p: *const u8) -> __m512i {
     _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))
 }
 
 #[inline(always)]
-unsafe fn low(table: V, bytes: __m512i) -> V {
+pub(super) unsafe fn low(table: V, bytes: __m512i) -> V {
     _mm512_permutexvar_ps(bytes, table)
 }
 
 #[inline(always)]
-unsafe fn high(table: V, bytes: __m512i) -> V {
+pub(super) unsafe fn high(table: V, bytes: __m512i) -> V {
     _mm512_permutexvar_ps(_mm512_srli_epi32::<4>(bytes), table)
 }
 
@@ -71,6 +72,8 @@ macro_rules! blocks_of_32 {
         }
     };
 }
+
+pub(super) use blocks_of_32;
 
 blocks_of_32!(Q4_0, 18, |p| {
     let table = Avx512::mul(Avx512::splat(f16_at(p)), Avx512::sub(iota(), Avx512::splat(8.0)));
@@ -202,6 +205,76 @@ unsafe impl Dequant<Avx512> for Q5K {
         [
             _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(a, below), fifth as u16, a, above),
             _mm512_mask_permutexvar_ps(_mm512_permutexvar_ps(b, below), (fifth >> 16) as u16, b, above),
+        ]
+    }
+}
+
+/// 32 two-bit codes of group `j`, in the low bits of each lane.
+#[inline(always)]
+unsafe fn two_bits(p: *const u8, j: usize) -> [__m512i; 2] {
+    let (q, shift) = (p.add(32 * (j / 4)), _mm_cvtsi32_si128(2 * (j % 4) as i32));
+    [_mm512_srl_epi32(bytes16(q), shift), _mm512_srl_epi32(bytes16(q.add(16)), shift)]
+}
+
+/// 0, 1, 2, 3 in every four lanes.
+#[inline(always)]
+unsafe fn fours() -> V {
+    _mm512_setr_ps(0., 1., 2., 3., 0., 1., 2., 3., 0., 1., 2., 3., 0., 1., 2., 3.)
+}
+
+pub struct Q2K;
+
+// SAFETY: as for the blocks of 32.
+unsafe impl Dequant<Avx512> for Q2K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 84;
+    /// Scale and minimum for each 16 weights.
+    type State = [[f32; 16]; 2];
+    #[inline(always)]
+    unsafe fn state(p: *const u8) -> [[f32; 16]; 2] {
+        let (bytes, mut out) = (bytes16(p), [[0.0; 16]; 2]);
+        let scales = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
+        Avx512::store(out[0].as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(80))), scales));
+        let minima = _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(bytes));
+        Avx512::store(out[1].as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(82))), minima));
+        in_memory(&mut out);
+        out
+    }
+    #[inline(always)]
+    unsafe fn w32(p: *const u8, s: &[[f32; 16]; 2], j: usize) -> [V; 2] {
+        let [a, b] = two_bits(p.add(16), j);
+        let first = Avx512::sub(Avx512::mul(Avx512::splat(s[0][2 * j]), fours()), Avx512::splat(s[1][2 * j]));
+        let second = Avx512::sub(Avx512::mul(Avx512::splat(s[0][2 * j + 1]), fours()), Avx512::splat(s[1][2 * j + 1]));
+        [low(first, a), low(second, b)]
+    }
+}
+
+pub struct Q3K;
+
+// SAFETY: as for the blocks of 32.
+unsafe impl Dequant<Avx512> for Q3K {
+    const BLOCK: usize = 256;
+    const BYTES: usize = 110;
+    /// One scale for each 16 weights.
+    type State = [f32; 16];
+    #[inline(always)]
+    unsafe fn state(p: *const u8) -> [f32; 16] {
+        let (scales, mut out) = (crate::model::dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>()), [0.0; 16]);
+        let scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(scales.as_ptr().cast())));
+        Avx512::store(out.as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(108))), scales));
+        in_memory(&mut out);
+        out
+    }
+    #[inline(always)]
+    unsafe fn w32(p: *const u8, s: &[f32; 16], j: usize) -> [V; 2] {
+        let [a, b] = two_bits(p.add(32), j);
+        let third = _mm256_test_epi8_mask(_mm256_loadu_si256(p.cast()), _mm256_set1_epi8((1u8 << j) as i8));
+        let below = Avx512::sub(fours(), Avx512::splat(4.0));
+        let (first, second) = (Avx512::splat(s[2 * j]), Avx512::splat(s[2 * j + 1]));
+        let (a_below, b_below) = (low(Avx512::mul(first, below), a), low(Avx512::mul(second, below), b));
+        [
+            _mm512_mask_permutexvar_ps(a_below, third as u16, a, Avx512::mul(first, fours())),
+            _mm512_mask_permutexvar_ps(b_below, (third >> 16) as u16, b, Avx512::mul(second, fours())),
         ]
     }
 }

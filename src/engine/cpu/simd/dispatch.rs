@@ -11,6 +11,9 @@ pub struct Kernels {
     pub(super) micro: &'static MicroTable,
     pub(super) attention: AttentionFn,
     pub(super) rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
+    /// Output, input, weight and bias, length, epsilon.
+    pub(super) layernorm: unsafe fn(*mut f32, *const f32, (*const f32, *const f32), usize, f32),
+    pub(super) soft_cap: unsafe fn(*mut f32, usize, f32),
     pub(super) add: unsafe fn(*mut f32, *const f32, usize),
     pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Activation),
     /// The linear layer of a ggml type id.
@@ -40,6 +43,14 @@ macro_rules! kernels {
                 ops::rmsnorm::<$isa>(out, x, weight, len, eps)
             }
             $(#[target_feature(enable = $feature)])?
+            unsafe fn layernorm(out: *mut f32, x: *const f32, parameters: (*const f32, *const f32), len: usize, eps: f32) {
+                ops::layernorm::<$isa>(out, x, parameters, len, eps)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn soft_cap(x: *mut f32, len: usize, cap: f32) {
+                ops::soft_cap::<$isa>(x, len, cap)
+            }
+            $(#[target_feature(enable = $feature)])?
             unsafe fn add(out: *mut f32, x: *const f32, len: usize) {
                 ops::add::<$isa>(out, x, len)
             }
@@ -61,19 +72,23 @@ macro_rules! kernels {
                 tile: $tile,
             };
             pub static KERNELS: Kernels =
-                Kernels { name: <$isa>::NAME, micro: &MICRO, attention: attend, rmsnorm, add, glu, linear_of: by_type };
+                Kernels { name: <$isa>::NAME, micro: &MICRO, attention: attend, rmsnorm, layernorm, soft_cap, add, glu, linear_of: by_type };
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
 kernels!(avx512, crate::engine::cpu::simd::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"], dequant512: [
-    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4K, 13 Q5K, 14 Q6K], [10 Q2K, 11 Q3K]);
+    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K,
+    16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 20 Iq4Nl, 21 Iq3S, 22 Iq2S, 23 Iq4Xs, 29 Iq1M, 39 Mxfp4], [34 Tq1_0, 35 Tq2_0]);
 #[cfg(target_arch = "x86_64")]
-kernels!(avx2, crate::engine::cpu::simd::avx2::Avx2, 1, ["avx2,fma,f16c"], scalar: [
-    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K], []);
+kernels!(avx2, crate::engine::cpu::simd::avx2::Avx2, 1, ["avx2,fma,f16c"], dequant256: [
+    10 Q2K, 11 Q3K, 14 Q6K, 20 Iq4Nl, 23 Iq4Xs, 39 Mxfp4], [
+    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4K, 13 Q5K,
+    16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 21 Iq3S, 22 Iq2S, 29 Iq1M, 34 Tq1_0, 35 Tq2_0]);
 kernels!(portable, crate::engine::cpu::simd::portable::Portable, 1, [], scalar: [
-    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K], []);
+    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K,
+    16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 20 Iq4Nl, 21 Iq3S, 22 Iq2S, 23 Iq4Xs, 29 Iq1M, 34 Tq1_0, 35 Tq2_0, 39 Mxfp4], []);
 
 /// Every set of kernels that this processor runs, the fastest first.
 pub fn available() -> Vec<&'static Kernels> {

@@ -15,6 +15,10 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
+mod codebook512;
+#[cfg(target_arch = "x86_64")]
+mod dequant256;
+#[cfg(target_arch = "x86_64")]
 mod dequant512;
 pub mod dispatch;
 pub(crate) mod linear;
@@ -84,6 +88,16 @@ pub(crate) unsafe trait Isa: Copy + 'static {
             p = Self::fma(p, r, Self::splat(c));
         }
         Self::mul(p, Self::pow2(n))
+    }
+
+    /// cap · tanh(x / cap); NaN where x is not finite
+    #[inline(always)]
+    unsafe fn soft_cap(x: Self::V, cap: f32) -> Self::V {
+        // tanh(y) = 1 − 2 / (1 + e^2y), off by some 1e-7 of the cap
+        let e = Self::exp(Self::mul(x, Self::splat(2.0 / cap)));
+        let tanh = Self::sub(Self::splat(1.0), Self::div(Self::splat(2.0), Self::add(Self::splat(1.0), e)));
+        // exp clamps: what is no finite number must stay none
+        Self::fma(x, Self::zero(), Self::mul(tanh, Self::splat(cap)))
     }
 }
 

@@ -48,6 +48,64 @@ pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, 
     );
 }
 
+/// out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias; `out` may be `x`, a null bias is none.
+///
+/// # Safety
+/// All but a null bias hold `len` floats.
+#[inline(always)]
+pub unsafe fn layernorm<I: Isa>(out: *mut f32, x: *const f32, (weight, bias): (*const f32, *const f32), len: usize, eps: f32) {
+    let (mut sum, mut tail) = (I::zero(), 0.0);
+    vectors!(
+        len,
+        |i| {
+            sum = I::add(I::load(x.add(i)), sum);
+        },
+        |j| {
+            tail += *x.add(j);
+        }
+    );
+    let mean = (I::reduce_add(sum) + tail) / len as f32;
+    let (m, mut squares, mut tail) = (I::splat(mean), I::zero(), 0.0);
+    vectors!(
+        len,
+        |i| {
+            let d = I::sub(I::load(x.add(i)), m);
+            squares = I::fma(d, d, squares);
+        },
+        |j| {
+            tail += (*x.add(j) - mean) * (*x.add(j) - mean);
+        }
+    );
+    let scale = 1.0 / ((I::reduce_add(squares) + tail) / len as f32 + eps).sqrt();
+    let s = I::splat(scale);
+    vectors!(
+        len,
+        |i| {
+            let y = I::mul(I::mul(I::sub(I::load(x.add(i)), m), s), I::load(weight.add(i)));
+            I::store(out.add(i), if bias.is_null() { y } else { I::add(y, I::load(bias.add(i))) });
+        },
+        |j| {
+            let y = (*x.add(j) - mean) * scale * *weight.add(j);
+            *out.add(j) = if bias.is_null() { y } else { y + *bias.add(j) };
+        }
+    );
+}
+
+/// x = cap · tanh(x / cap)
+///
+/// # Safety
+/// `x` holds `len` floats.
+#[inline(always)]
+pub unsafe fn soft_cap<I: Isa>(x: *mut f32, len: usize, cap: f32) {
+    for i in (0..len).step_by(LANES) {
+        let mut lanes = [0f32; LANES];
+        let n = LANES.min(len - i);
+        std::ptr::copy_nonoverlapping(x.add(i), lanes.as_mut_ptr(), n);
+        I::store(lanes.as_mut_ptr(), I::soft_cap(I::load(lanes.as_ptr()), cap));
+        std::ptr::copy_nonoverlapping(lanes.as_ptr(), x.add(i), n);
+    }
+}
+
 /// out += x
 ///
 /// # Safety
@@ -65,21 +123,23 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
     );
 }
 
-/// gate = activation(gate) · up
+/// gate = activation(gate) · up; a null `up` is 1
 ///
 /// # Safety
-/// Both hold `len` floats.
+/// `gate` holds `len` floats, as does an `up` that is not null.
 #[inline(always)]
 pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+    let ones = [1f32; LANES];
+    let up_at = |i| if up.is_null() { ones.as_ptr() } else { up.add(i) };
     let mut i = 0;
     while i + LANES <= len {
-        gate16::<I>(gate.add(i), up.add(i), activation);
+        gate16::<I>(gate.add(i), up_at(i), activation);
         i += LANES;
     }
     if i < len {
         let (mut g, mut u) = ([0f32; LANES], [0f32; LANES]);
         std::ptr::copy_nonoverlapping(gate.add(i), g.as_mut_ptr(), len - i);
-        std::ptr::copy_nonoverlapping(up.add(i), u.as_mut_ptr(), len - i);
+        std::ptr::copy_nonoverlapping(up_at(i), u.as_mut_ptr(), len - i);
         gate16::<I>(g.as_mut_ptr(), u.as_ptr(), activation);
         std::ptr::copy_nonoverlapping(g.as_ptr(), gate.add(i), len - i);
     }

@@ -1,12 +1,14 @@
 //! Buffers of rows that begin on cache lines, and the parallel drivers over them: the safe face of the kernels.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::ops::Range;
 
 use super::attention::{Head, Row, TILE};
 use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
 use super::pool::{Disjoint, Pool};
 use super::{Kernels, LANES};
-use crate::model::Activation;
+use crate::engine::cpu::weights::Norm;
+use crate::model::{Activation, NormKind};
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
@@ -80,6 +82,13 @@ pub struct Matrix<'a> {
     pub cols: usize,
 }
 
+/// A matrix against some consecutive rows of the input, to the same rows of output number `out`.
+pub struct Job<'a> {
+    pub matrix: Matrix<'a>,
+    pub rows: Range<usize>,
+    pub out: usize,
+}
+
 /// Scratch space of each thread.
 #[derive(Default)]
 pub struct Scratch(Vec<Rows>);
@@ -95,41 +104,51 @@ impl Scratch {
 
 impl Kernels {
     /// out = x · Wᵀ for matrices that share their input, all in one join; with `accumulate` out += x · Wᵀ.
-    pub fn linear(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &mut [(Matrix, &mut Rows)]) {
-        let tokens = x.rows;
-        if tokens == 0 {
-            return;
-        }
-        scratch.prepare(pool.num_threads(), scratch_len(tokens) + LANES);
-        let total: usize = jobs.iter().map(|(m, _)| m.rows).sum();
-        let step = (total / (pool.num_threads() * 8)).next_multiple_of(ROW_BLOCK).clamp(ROW_BLOCK, 512);
-        let mut tasks = Vec::with_capacity(total / step + jobs.len());
-        let mut outs = Vec::with_capacity(jobs.len());
-        for (i, (matrix, out)) in jobs.iter_mut().enumerate() {
-            assert!(matrix.cols <= x.ld && x.width <= matrix.cols && matrix.rows <= out.ld && out.rows == tokens, "shapes match");
+    pub fn linear(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: Vec<(Matrix, &mut Rows)>) {
+        let (matrices, mut outs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
+        let jobs: Vec<_> = matrices.into_iter().enumerate().map(|(out, matrix)| Job { matrix, rows: 0..x.rows, out }).collect();
+        self.products(pool, scratch, x, accumulate, &jobs, &mut outs);
+    }
+
+    /// For each job the rows that it names: out = x · Wᵀ, or out += x · Wᵀ; all in one join. Jobs of one output have rows of
+    /// their own, in ascending order.
+    pub fn products(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &[Job], outs: &mut [&mut Rows]) {
+        let most = jobs.iter().map(|job| job.rows.len()).max().unwrap_or(0);
+        scratch.prepare(pool.num_threads(), scratch_len(most) + LANES);
+        // a job's share of the work
+        let cost = |job: &Job| job.matrix.rows * job.rows.len();
+        let total: usize = jobs.iter().map(cost).sum();
+        let (mut tasks, mut ends) = (Vec::new(), vec![0; outs.len()]);
+        for (i, Job { matrix, rows, out }) in jobs.iter().enumerate().filter(|(_, job)| !job.rows.is_empty()) {
+            let (job_out, out) = (*out, &outs[*out]);
+            assert!(matrix.cols <= x.ld && x.width <= matrix.cols && matrix.rows <= out.ld, "shapes match");
+            assert!(rows.end <= x.rows && out.rows == x.rows, "rows are there");
+            assert!(rows.start >= ends[job_out], "jobs of an output have rows of their own, in ascending order");
+            ends[job_out] = rows.end;
             assert!(matrix.bytes.len() >= matrix.rows * matrix.row_bytes, "a matrix has all its rows");
+            let step = (total / (pool.num_threads() * 8) / rows.len()).next_multiple_of(ROW_BLOCK).clamp(ROW_BLOCK, 512);
             tasks.extend((0..matrix.rows).step_by(step).map(|row| (i, row, step.min(matrix.rows - row))));
-            outs.push((out.ld, Disjoint::new(out.floats_mut())));
         }
+        let outs: Vec<_> = outs.iter_mut().map(|out| (out.ld, Disjoint::new(out.floats_mut()))).collect();
         let scratch: Vec<_> = scratch.0.iter_mut().map(|s| Disjoint::new(s.floats_mut())).collect();
-        let jobs = &*jobs;
         pool.run(tasks.len(), &|task, thread| {
             let (i, first, count) = tasks[task];
-            let (matrix, (ldo, out)) = (&jobs[i].0, outs[i]);
-            let block = if tokens < GEMM_FROM { count } else { ROW_BLOCK };
+            let Job { matrix, rows, out } = &jobs[i];
+            let (ldo, out) = outs[*out];
+            let block = if rows.len() < GEMM_FROM { count } else { ROW_BLOCK };
             for row in (first..first + count).step_by(block) {
                 // SAFETY: rows of the matrix lie within its bytes and columns within the rows of x (asserted above); tasks
-                // write different columns of `out`, threads their own scratch; dispatch checked the instruction set.
+                // write different columns or rows of `out`, threads their own scratch; dispatch checked the instruction set.
                 unsafe {
                     (matrix.kernel)(&Args {
                         w: matrix.bytes.as_ptr().add(row * matrix.row_bytes),
                         row_bytes: matrix.row_bytes,
                         rows: block.min(first + count - row),
                         cols: matrix.cols,
-                        x: x.floats().as_ptr(),
+                        x: x.floats().as_ptr().add(rows.start * x.ld),
                         ldx: x.ld,
-                        tokens,
-                        out: out.at(row),
+                        tokens: rows.len(),
+                        out: out.at(rows.start * ldo + row),
                         ldo,
                         accumulate,
                         scratch: scratch[thread].at(0),
@@ -140,17 +159,36 @@ impl Kernels {
         });
     }
 
-    /// out = x / rms(x) · weight
-    pub fn norm(&self, out: &mut [f32], x: &[f32], weight: &[f32], eps: f32) {
-        assert!(out.len() == x.len() && x.len() == weight.len(), "shapes match");
-        // SAFETY: lengths are equal; dispatch checked the instruction set.
-        unsafe { (self.rmsnorm)(out.as_mut_ptr(), x.as_ptr(), weight.as_ptr(), x.len(), eps) }
+    /// out = norm(x)
+    pub fn norm(&self, out: &mut [f32], x: &[f32], norm: &Norm) {
+        assert!(out.len() == x.len(), "shapes match");
+        // SAFETY: lengths are equal.
+        unsafe { self.norm_at(out.as_mut_ptr(), x.as_ptr(), x.len(), norm) }
     }
 
-    pub fn norm_in_place(&self, x: &mut [f32], weight: &[f32], eps: f32) {
-        assert!(x.len() == weight.len(), "shapes match");
-        // SAFETY: as in `norm`; the kernel reads each vector before it writes it.
-        unsafe { (self.rmsnorm)(x.as_mut_ptr(), x.as_ptr(), weight.as_ptr(), x.len(), eps) }
+    pub fn norm_in_place(&self, x: &mut [f32], norm: &Norm) {
+        // SAFETY: the kernels read each vector before they write it.
+        unsafe { self.norm_at(x.as_mut_ptr(), x.as_ptr(), x.len(), norm) }
+    }
+
+    /// # Safety
+    /// Both hold `len` floats.
+    unsafe fn norm_at(&self, out: *mut f32, x: *const f32, len: usize, norm: &Norm) {
+        assert!(norm.weight.len() == len && norm.bias.as_ref().is_none_or(|bias| bias.len() == len), "shapes match");
+        let bias = norm.bias.as_ref().map_or(std::ptr::null(), |bias| bias.as_ptr());
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe {
+            match norm.kind {
+                NormKind::Rms => (self.rmsnorm)(out, x, norm.weight.as_ptr(), len, norm.eps),
+                NormKind::Layer => (self.layernorm)(out, x, (norm.weight.as_ptr(), bias), len, norm.eps),
+            }
+        }
+    }
+
+    /// x = cap · tanh(x / cap)
+    pub fn cap(&self, x: &mut [f32], cap: f32) {
+        // SAFETY: dispatch checked the instruction set.
+        unsafe { (self.soft_cap)(x.as_mut_ptr(), x.len(), cap) }
     }
 
     /// out += x
@@ -165,6 +203,12 @@ impl Kernels {
         assert!(gate.len() == up.len(), "shapes match");
         // SAFETY: lengths are equal; dispatch checked the instruction set.
         unsafe { (self.glu)(gate.as_mut_ptr(), up.as_ptr(), up.len(), activation) }
+    }
+
+    /// x = activation(x)
+    pub fn activate(&self, x: &mut [f32], activation: Activation) {
+        // SAFETY: a null `up` is 1; dispatch checked the instruction set.
+        unsafe { (self.glu)(x.as_mut_ptr(), std::ptr::null(), x.len(), activation) }
     }
 
     /// Attention of one sequence's rows, whose first has position `first`, over its cached blocks.
@@ -188,7 +232,7 @@ impl Kernels {
         pool.run(tasks.len(), &|task, _| {
             let (i, kv_head, first) = tasks[task];
             let s = &a.sequences[i];
-            let head = a.cache.head(a.layer, kv_head, s.blocks, a.scale);
+            let head = a.cache.head(a, kv_head, s.blocks);
             let end = rows_of(s).min(first + 8 * TILE);
             for start in (first..end).step_by(TILE) {
                 let mut rows = [Row { q: std::ptr::null(), out: std::ptr::null_mut(), from: 0, to: 0 }; TILE];
@@ -221,6 +265,7 @@ pub struct Attend<'a> {
     pub layer: usize,
     pub num_heads: usize,
     pub scale: f32,
+    pub soft_cap: Option<f32>,
     pub window: Option<usize>,
     pub sequences: &'a [Sequence<'a>],
 }
@@ -251,6 +296,13 @@ pub struct KvCache {
 }
 
 impl KvCache {
+    /// Of a cache, K and V; None: more than can be counted.
+    pub fn bytes(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<u64> {
+        let dim = head_dim.next_multiple_of(LANES);
+        let floats = [num_blocks, num_kv_heads, dim, block_size].into_iter().try_fold(num_layers, usize::checked_mul)?;
+        (floats as u64).checked_mul(2 * size_of::<f32>() as u64)
+    }
+
     /// None: the system has not so much memory, or addresses.
     pub fn new(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<Self> {
         let dim = head_dim.next_multiple_of(LANES);
@@ -262,7 +314,8 @@ impl KvCache {
         self.num_kv_heads * self.dim * self.block_size
     }
 
-    fn head(&self, layer: usize, kv_head: usize, blocks: &[u32], scale: f32) -> Head {
+    fn head(&self, a: &Attend, kv_head: usize, blocks: &[u32]) -> Head {
+        let layer = a.layer;
         let start = layer * self.num_blocks * self.block_stride() + kv_head * self.dim * self.block_size;
         Head {
             k: self.k[start..].as_ptr(),
@@ -271,7 +324,8 @@ impl KvCache {
             block_table: blocks.as_ptr(),
             block_size: self.block_size,
             head_dim: self.dim,
-            scale,
+            scale: a.scale,
+            soft_cap: a.soft_cap,
         }
     }
 

@@ -2,7 +2,7 @@
 //! where the entry point enables it.
 
 use super::{Dequant, Isa};
-use crate::model::dequant;
+use crate::model::{codebook, dequant};
 
 macro_rules! scalar {
     ($name:ident, $block:literal, $bytes:literal, $function:path) => {
@@ -55,3 +55,15 @@ scalar!(Q3K, 256, 110, dequant::q3_k);
 scalar!(Q4K, 256, 144, dequant::q4_k);
 scalar!(Q5K, 256, 176, dequant::q5_k);
 scalar!(Q6K, 256, 210, dequant::q6_k);
+scalar!(Iq1S, 256, 50, codebook::iq1_s);
+scalar!(Iq1M, 256, 56, codebook::iq1_m);
+scalar!(Iq2Xxs, 256, 66, codebook::iq2_xxs);
+scalar!(Iq2Xs, 256, 74, codebook::iq2_xs);
+scalar!(Iq2S, 256, 82, codebook::iq2_s);
+scalar!(Iq3Xxs, 256, 98, codebook::iq3_xxs);
+scalar!(Iq3S, 256, 110, codebook::iq3_s);
+scalar!(Iq4Nl, 32, 18, codebook::iq4_nl);
+scalar!(Iq4Xs, 256, 136, codebook::iq4_xs);
+scalar!(Tq1_0, 256, 54, codebook::tq1_0);
+scalar!(Tq2_0, 256, 66, codebook::tq2_0);
+scalar!(Mxfp4, 32, 17, codebook::mxfp4);

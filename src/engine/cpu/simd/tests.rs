@@ -3,8 +3,9 @@
 use super::dispatch::available;
 use super::linear::{Args, ROW_BLOCK, scratch_len};
 use super::{Kernels, LANES};
+use crate::engine::cpu::weights::Norm;
 use crate::model::testing::{Random, random_blocks};
-use crate::model::{QUANTS, Quant};
+use crate::model::{Activation, NormKind, QUANTS, Quant};
 
 struct Case {
     w: Vec<u8>,
@@ -90,6 +91,46 @@ fn wide_instruction_sets_agree_on_bits() {
         for pair in sets.windows(2) {
             let [a, b] = [pair[0], pair[1]].map(|k| case.run(k, quant, 0, 9).iter().map(|x| x.to_bits()).collect::<Vec<_>>());
             assert_eq!(a, b, "{}", quant.name);
+        }
+    }
+}
+
+#[test]
+fn norms_caps_and_activations_are_right_at_every_length() {
+    let mut random = Random(5);
+    for len in [1, 15, 16, 17, 32, 100] {
+        let mut numbers = || (0..len).map(|_| 3.0 * random.centred()).collect::<Vec<f32>>();
+        let (x, weight, bias) = (numbers(), numbers(), numbers());
+        let close = |got: &[f32], exact: &dyn Fn(usize) -> f64, what: &str| {
+            for (i, got) in got.iter().enumerate() {
+                let exact = exact(i);
+                assert!((f64::from(*got) - exact).abs() < 2e-6 * (1.0 + exact.abs()), "{what} of {len}: {got} is not {exact}");
+            }
+        };
+        let wide = |i: usize| f64::from(x[i]);
+        let mean = (0..len).map(wide).sum::<f64>() / len as f64;
+        let variance = (0..len).map(|i| (wide(i) - mean).powi(2)).sum::<f64>() / len as f64;
+        for kernels in available() {
+            let mut out = vec![0f32; len];
+            for bias in [None, Some(bias.clone())] {
+                let norm = Norm { kind: NormKind::Layer, weight: weight.clone(), bias: bias.clone(), eps: 1e-3 };
+                kernels.norm(&mut out, &x, &norm);
+                let exact = |i| {
+                    let bias = bias.as_ref().map_or(0.0, |bias| f64::from(bias[i]));
+                    (wide(i) - mean) / (variance + f64::from(1e-3f32)).sqrt() * f64::from(weight[i]) + bias
+                };
+                close(&out, &exact, "LayerNorm");
+            }
+            out.clone_from(&x);
+            kernels.activate(&mut out, Activation::Silu);
+            close(&out, &|i| wide(i) / (1.0 + (-wide(i)).exp()), "SiLU");
+            out.clone_from(&x);
+            kernels.cap(&mut out, 1.5);
+            close(&out, &|i| 1.5 * (wide(i) / 1.5).tanh(), "the soft cap");
+            out.fill(f32::NAN);
+            out[0] = f32::INFINITY;
+            kernels.cap(&mut out, 30.0);
+            assert!(out.iter().all(|x| x.is_nan()), "{}: a row that is not finite must not seem so", kernels.name);
         }
     }
 }

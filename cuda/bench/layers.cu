@@ -1,0 +1,205 @@
+// What a layer's ops cost where they are: layers of real shapes in one programmatic graph, as forward.cu queues a decode step, timed
+// whole, without each op, and each op alone. Ops overlap, so the three differ. No checks: the programs beside this one do that.
+//   layers [rows a step, 1 by default] [shape …]
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+#include "../ops/rowwise.cuh"
+#include "../src/linear.h"
+#include "../src/ops.h"
+
+using namespace pen;
+
+namespace {
+
+enum Op { QKV = 1, ATTENTION = 2, O = 4, GATE_UP = 8, DOWN = 16, ALL = 31 };
+const char* const NAMES[] = {"qkv", "attention", "o", "gate_up", "down"};
+constexpr int CONTEXT = 200, PAGE = 32, PAGES = 8, RUNS = 19;
+
+struct Kind {
+  int format, record_bytes;
+};
+template <class Format>
+constexpr Kind kind() {
+  return {Format::id, Format::record_bytes};
+}
+
+struct Shape {
+  const char* name;
+  int layers, hidden, heads, kv_heads, head_dim, ffn;
+  Kind attention, ffn_up, ffn_down;
+};
+const Shape SHAPES[] = {
+    {"smollm2-135m", 30, 576, 9, 3, 64, 1536, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ4Min>()},
+    {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ6>()},
+    {"gemma-3-270m", 18, 640, 4, 1, 256, 2048, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ8>()},
+    {"llama-3.2-1b-f16", 16, 2048, 32, 8, 64, 8192, kind<FormatH16>(), kind<FormatH16>(), kind<FormatH16>()},
+    {"llama-3.2-1b-q4", 16, 2048, 32, 8, 64, 8192, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>()},
+    {"llama-3.1-8b-q4", 32, 4096, 32, 8, 128, 14336, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>()},
+};
+
+// Memory that is freed together. Records are random bytes whose scales are small numbers.
+struct Arena {
+  std::vector<void*> all;
+  template <class T>
+  T* take(size_t count) {
+    void* p = nullptr;
+    check(cudaMalloc(&p, count * sizeof(T) + 256), "cudaMalloc");
+    check(cudaMemset(p, 0x11, count * sizeof(T) + 256), "cudaMemset");
+    all.push_back(p);
+    return static_cast<T*>(p);
+  }
+  Matrix matrix(int rows, int cols, Kind kind) {
+    Matrix m{nullptr, rows, cols, kind.format, kind.record_bytes};
+    m.data = take<uint8_t>(m.bytes());
+    return m;
+  }
+  uint32_t* upload(const std::vector<uint32_t>& from) {
+    uint32_t* p = take<uint32_t>(from.size());
+    check(cudaMemcpy(p, from.data(), from.size() * 4, cudaMemcpyHostToDevice), "cudaMemcpy");
+    return p;
+  }
+  ~Arena() {
+    for (void* p : all) cudaFree(p);
+  }
+};
+
+struct Layers {
+  struct Layer {
+    Matrix q, k, v, o, gate_up, down;
+    KvView kv;
+  };
+  Arena arena;
+  Shape s;
+  int rows;
+  std::vector<Layer> layers;
+  float *x, *qkv, *weight, *rope, *workspace;
+  __half *h, *q, *attn, *ffn;
+  uint32_t* arrivals;
+  StepView view;
+  cudaStream_t stream = nullptr;
+  static constexpr size_t WORKSPACE = size_t(64) << 20;
+
+  Layers(const Shape& shape, int rows) : s(shape), rows(rows) {
+    check(cudaStreamCreate(&stream), "stream");
+    const int heads = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim, pages = PAGES * rows;
+    for (int i = 0; i < s.layers; i++) {
+      layers.push_back({arena.matrix(heads, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention),
+                        arena.matrix(s.hidden, heads, s.attention), arena.matrix(2 * s.ffn, s.hidden, s.ffn_up), arena.matrix(s.hidden, s.ffn, s.ffn_down),
+                        {arena.take<__half>(size_t(pages) * PAGE * kv), arena.take<__half>(size_t(pages) * PAGE * kv), pages, PAGE, s.kv_heads, s.head_dim}});
+    }
+    x = arena.take<float>(size_t(rows) * s.hidden);
+    qkv = arena.take<float>(size_t(rows) * (heads + 2 * kv));
+    weight = arena.take<float>(s.hidden);
+    rope = arena.take<float>(size_t(CONTEXT) * s.head_dim);
+    workspace = arena.take<float>(WORKSPACE / 4);
+    h = arena.take<__half>(rows * round_up(s.hidden, CHUNK));
+    q = arena.take<__half>(size_t(rows) * heads);
+    attn = arena.take<__half>(rows * round_up(heads, CHUNK));
+    ffn = arena.take<__half>(rows * round_up(s.ffn, CHUNK));
+    arrivals = arena.upload(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
+    std::vector<uint32_t> positions(rows, CONTEXT - 1), contexts(rows, CONTEXT), slots, starts{0}, table;
+    for (int i = 0; i < rows; i++) {
+      slots.push_back((i * PAGES + (CONTEXT - 1) / PAGE) * PAGE + (CONTEXT - 1) % PAGE);
+      starts.push_back(i + 1);
+      for (int page = 0; page < PAGES; page++) table.push_back(i * PAGES + page);
+    }
+    view = {arena.upload(positions), arena.upload(slots), arena.upload(starts), arena.upload(contexts), arena.upload(table), rows, rows, PAGES, 1, PAGE * PAGES};
+  }
+  ~Layers() { cudaStreamDestroy(stream); }
+
+  Linear product(const Matrix& w, const __half* in, int ldx, Epilogue epilogue, float* out, int ldo) const {
+    Linear a{};
+    a.w[0] = w;
+    a.num_segments = 1;
+    a.x = in, a.ldx = ldx, a.num_tokens = rows;
+    a.out = out, a.ldo = ldo, a.epilogue = epilogue;
+    a.slabs = workspace, a.slab_bytes = WORKSPACE, a.arrivals = arrivals;
+    return a;
+  }
+  void normalised(Linear a) const {
+    const Launch launch{stream, true};
+    const Norm norm{x, nullptr, nullptr, nullptr, weight, s.hidden, 1e-5f};
+    if (takes_norm(rows, s.hidden)) {
+      a.norm = norm;
+    } else {
+      launch(norm_kernel, dim3(rows), dim3(NORM_THREADS), 0, norm, nullptr, h, a.ldx);
+    }
+    linear(launch, a);
+  }
+
+  void queue(int ops) const {
+    const Launch launch{stream, true};
+    const int heads = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
+    const int ld_hidden = int(round_up(s.hidden, CHUNK)), ld_attn = int(round_up(heads, CHUNK)), ld_ffn = int(round_up(s.ffn, CHUNK));
+    for (const Layer& l : layers) {
+      if (ops & QKV) {
+        Linear a = product(l.q, h, ld_hidden, Epilogue::STORE, qkv, heads + 2 * kv);
+        a.w[1] = l.k, a.w[2] = l.v;
+        a.out_offset[1] = heads, a.out_offset[2] = heads + kv;
+        a.num_segments = 3;
+        normalised(a);
+      }
+      if (ops & ATTENTION) {
+        const QkvFinish fresh{qkv, nullptr, nullptr, nullptr, nullptr, nullptr, 1e-5f, rope, s.head_dim, true, s.heads, q, l.kv};
+        attention_decode(launch, Attention{q, l.kv, attn, ld_attn, s.heads, 0.125f, 0, workspace, WORKSPACE}, view, &fresh);
+      }
+      if (ops & O) linear(launch, product(l.o, attn, ld_attn, Epilogue::ADD, x, s.hidden));
+      if (ops & GATE_UP) {
+        Linear a = product(l.gate_up, h, ld_hidden, Epilogue::SILU_MUL, nullptr, ld_ffn);
+        a.out16 = ffn;
+        normalised(a);
+      }
+      if (ops & DOWN) linear(launch, product(l.down, ffn, ld_ffn, Epilogue::ADD, x, s.hidden));
+    }
+  }
+
+  // Microseconds a layer, the median of RUNS.
+  double time(int ops) const {
+    queue(ops);  // settles the kernels' attributes
+    check(cudaStreamSynchronize(stream), "first run");
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
+    queue(ops);
+    check(cudaStreamEndCapture(stream, &graph), "capture");
+    check(cudaGraphInstantiate(&exec, graph, 0), "graph");
+    cudaEvent_t begin, end;
+    check(cudaEventCreate(&begin), "event");
+    check(cudaEventCreate(&end), "event");
+    std::vector<float> times;
+    for (int i = 0; i < RUNS + 4; i++) {
+      check(cudaEventRecord(begin, stream), "record");
+      check(cudaGraphLaunch(exec, stream), "launch");
+      check(cudaEventRecord(end, stream), "record");
+      check(cudaEventSynchronize(end), "run");
+      float ms = 0;
+      check(cudaEventElapsedTime(&ms, begin, end), "elapsed");
+      if (i >= 4) times.push_back(ms);
+    }
+    cudaEventDestroy(begin);
+    cudaEventDestroy(end);
+    cudaGraphExecDestroy(exec);
+    cudaGraphDestroy(graph);
+    std::sort(times.begin(), times.end());
+    return times[times.size() / 2] * 1e3 / s.layers;
+  }
+};
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const int rows = argc > 1 ? std::atoi(argv[1]) : 1;
+  for (const Shape& shape : SHAPES) {
+    if (argc > 2 && std::none_of(argv + 2, argv + argc, [&](const char* name) { return !std::strcmp(name, shape.name); })) continue;
+    const Layers layers(shape, rows);
+    const double all = layers.time(ALL);
+    printf("%-17s %d rows: %.2f us a layer, %.0f us in all |", shape.name, rows, all, all * shape.layers);
+    for (int i = 0; i < 5; i++) printf(" %s: without %.2f, alone %.2f |", NAMES[i], all - layers.time(ALL & ~(1 << i)), layers.time(1 << i));
+    printf("\n");
+    fflush(stdout);
+  }
+}

@@ -1,0 +1,123 @@
+// Copied blocks and vectors against the host's, on random odd shapes.
+//
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/prompt.cu -o prompt && ./prompt [--quick]
+#include "../ops/prompt.cuh"
+
+#include "attention_harness.cuh"
+
+using namespace pen;
+using namespace pen::bench;
+
+namespace {
+
+void copies(Random& random, bool quick) {
+  const int layers = 1 + random.below(4), blocks = 4 + random.below(30), words = 1 + random.below(quick ? 300 : 4000);
+  const size_t size = size_t(layers) * blocks * words;
+  std::vector<uint4> k(size), v(size);
+  for (size_t i = 0; i < size; i++) {
+    k[i] = {uint32_t(random.next()), uint32_t(random.next()), uint32_t(i), 1};
+    v[i] = {uint32_t(random.next()), uint32_t(random.next()), uint32_t(i), 2};
+  }
+  std::vector<uint32_t> pairs;  // the upper half is written, the lower read
+  const int half = blocks / 2, count = 1 + random.below(half);
+  for (int i = 0; i < count; i++) {
+    pairs.push_back(uint32_t(random.below(half)));
+    pairs.push_back(uint32_t(half + i));
+  }
+  const Buffer<uint4> device_k(k), device_v(v);
+  const Buffer<uint32_t> device_pairs(pairs);
+  copy_blocks_kernel<<<dim3(count, layers), PROMPT_THREADS, 0, test_stream()>>>(device_pairs.get(), device_k.get(), device_v.get(), size_t(blocks), words);
+  check(cudaStreamSynchronize(test_stream()), "copying blocks");
+  for (int layer = 0; layer < layers; layer++) {
+    for (int i = 0; i < count; i++) {
+      const size_t from = (size_t(layer) * blocks + pairs[2 * i]) * words, to = (size_t(layer) * blocks + pairs[2 * i + 1]) * words;
+      std::copy_n(k.begin() + from, words, k.begin() + to);
+      std::copy_n(v.begin() + from, words, v.begin() + to);
+    }
+  }
+  const auto same = [](const std::vector<uint4>& a, const std::vector<uint4>& b) { return memcmp(a.data(), b.data(), a.size() * sizeof(uint4)) == 0; };
+  const std::string what = text("%d copies of %d words, %d layers, %d blocks", count, words, layers, blocks);
+  report(same(device_k.read(), k) && same(device_v.read(), v), what);
+  report(device_k.guards_intact() && device_v.guards_intact(), what + ": guards");
+}
+
+std::vector<float> normal(Random& random, size_t count, float scale) {
+  std::vector<float> values(count);
+  for (float& x : values) x = scale * random.normal();
+  return values;
+}
+
+// Rows of the residual stream, a branch beside it or not, after the final norm.
+double finished(const std::vector<float>& x, const std::vector<float>& branch, const std::vector<float>& branch_weight,
+                const std::vector<float>& weight, int hidden, float eps, int row, int column) {
+  const auto inverse = [&](auto value) {
+    double sum = 0;
+    for (int i = 0; i < hidden; i++) sum += value(i) * value(i);
+    return 1.0 / sqrt(sum / hidden + eps);
+  };
+  const auto at = [&](const std::vector<float>& v, int i) { return double(v[size_t(row) * hidden + i]); };
+  const double scale = branch.empty() ? 0.0 : inverse([&](int i) { return at(branch, i); });
+  const auto moved = [&](int i) { return branch.empty() ? at(x, i) : at(x, i) + at(branch, i) * scale * branch_weight[i]; };
+  return moved(column) * inverse(moved) * weight[column];
+}
+
+// One vector's rows in one chunk and in several: the same bits, and close to the host's.
+void vectors(Random& random, bool quick) {
+  const int hidden = 4 * (1 + random.below(quick ? 70 : 1100)), rows = 1 + random.below(quick ? 20 : 200), slots = 3, slot = random.below(slots);
+  const bool branched = random.below(2);
+  const float eps = 1e-5f;
+  const std::vector<float> x = normal(random, size_t(rows) * hidden, 3.0f), weight = normal(random, hidden, 1.0f);
+  const std::vector<float> branch = branched ? normal(random, x.size(), 0.5f) : std::vector<float>();
+  const std::vector<float> branch_weight = branched ? normal(random, hidden, 1.0f) : std::vector<float>();
+  std::vector<int32_t> list(rows);
+  for (int i = 0; i < rows; i++) list[i] = i;
+  const Buffer<float> device_x(x), device_branch(branch), device_branch_weight(branch_weight), device_weight(weight);
+  const Buffer<int32_t> device_list(list);
+  const Norm norm{device_x.get(), branched ? device_branch.get() : nullptr, branched ? device_branch_weight.get() : nullptr, nullptr,
+                  device_weight.get(), hidden, eps};
+  std::vector<float> first;
+  for (int chunk : {rows, 7, 1}) {
+    const Buffer<float> finished_rows(size_t(rows) * hidden), out(size_t(2) * hidden);
+    const Buffer<double> sums(size_t(slots) * hidden);
+    finish_kernel<<<rows, PROMPT_THREADS, 0, test_stream()>>>(device_list.get(), norm, finished_rows.get());
+    for (int from = 0; from < rows; from += chunk) {
+      const int to = std::min(rows, from + chunk);
+      const Buffer<Pooled> pooled(std::vector<Pooled>{{slot, 1, from, to - from, from == 0, to == rows ? rows : 0}});
+      pool_kernel<<<dim3(ceil_div(hidden, PROMPT_THREADS), 1), PROMPT_THREADS, 0, test_stream()>>>(pooled.get(), finished_rows.get(), sums.get(),
+                                                                                               out.get(), hidden);
+      check(cudaStreamSynchronize(test_stream()), "a vector");
+    }
+    const std::string what = text("hidden %d, %d rows, chunks of %d%s", hidden, rows, chunk, branched ? ", a branch" : "");
+    const std::vector<float> got = out.read();
+    const std::vector<float> vector(got.begin() + hidden, got.end());
+    report(finished_rows.guards_intact() && out.guards_intact() && sums.guards_intact(), what + ": guards");
+    if (first.empty()) {
+      first = vector;
+      bool close = true;
+      for (int column = 0; column < hidden; column += 1 + hidden / 16) {
+        double mean = 0;
+        for (int row = 0; row < rows; row++) mean += finished(x, branch, branch_weight, weight, hidden, eps, row, column) / rows;
+        close = close && fabs(mean - vector[column]) < 1e-5 * (1 + fabs(mean));
+      }
+      report(close, what + ": off the host's");
+    }
+    report(memcmp(vector.data(), first.data(), hidden * 4) == 0, what + ": bits");
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const bool quick = argc > 1 && !strcmp(argv[1], "--quick");
+  Random random{7};
+  try {
+    for (int i = 0; i < (quick ? 5 : 60); i++) {
+      copies(random, quick);
+      vectors(random, quick);
+    }
+  } catch (const std::exception& error) {
+    report(false, error.what());
+  }
+  printf("prompt: %d checks, %d failures\n", checks, failures);
+  return failures ? 1 : 0;
+}

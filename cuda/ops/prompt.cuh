@@ -1,0 +1,73 @@
+// What a step does for prompts beside their K and V: blocks of a shared prompt are copied, rows become a vector.
+//
+// A vector is the sum of rows after the final norm, float32 each, added in float64 in the order of their positions. The sum so far stays with
+// the slot, so that the chunks do not matter, and is divided once, at the end.
+#pragma once
+
+#include "linear.cuh"
+
+namespace pen {
+
+constexpr int PROMPT_THREADS = 256;
+
+// A vector in the making, as the host sees it.
+struct Pooled {
+  int32_t slot, seq;
+  int32_t first, count;  // in the list of rows
+  int32_t starts;        // nothing was added before
+  int32_t divisor;       // of the complete vector; 0: it is not complete
+};
+
+// grid (copies, layers). `words`: 16 bytes each, of a block.
+__global__ void __launch_bounds__(PROMPT_THREADS) copy_blocks_kernel(const uint32_t* copies, uint4* k, uint4* v, size_t num_blocks, int words) {
+  const size_t layer = blockIdx.y * num_blocks;
+  const size_t from = (layer + copies[2 * blockIdx.x]) * words, to = (layer + copies[2 * blockIdx.x + 1]) * words;
+  for (int i = threadIdx.x; i < words; i += PROMPT_THREADS) {
+    k[to + i] = k[from + i];
+    v[to + i] = v[from + i];
+  }
+}
+
+// Sums of squares in one fixed order.
+__device__ inline double sum_of_block(double x) {
+  __shared__ double sums[PROMPT_THREADS];
+  sums[threadIdx.x] = x;
+  for (int width = PROMPT_THREADS / 2; width > 0; width /= 2) {
+    __syncthreads();
+    if (threadIdx.x < width) sums[threadIdx.x] += sums[threadIdx.x + width];
+  }
+  __syncthreads();
+  const double sum = sums[0];
+  __syncthreads();
+  return sum;
+}
+
+// grid (rows). out = a row of the residual stream after the final norm, in float32: no product follows, for which it would be rounded.
+__global__ void __launch_bounds__(PROMPT_THREADS) finish_kernel(const int32_t* rows, Norm p, float* out) {
+  const size_t row = size_t(rows[blockIdx.x]) * p.hidden;
+  float scale = 0;
+  if (p.branch) {
+    double sum = 0;
+    for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) sum += double(p.branch[row + i]) * double(p.branch[row + i]);
+    scale = rsqrtf(float(sum_of_block(sum) / p.hidden) + p.eps);
+  }
+  const auto at = [&](int i) { return p.branch ? p.x[row + i] + p.branch[row + i] * scale * p.branch_weight[i] : p.x[row + i]; };
+  double sum = 0;
+  for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) sum += double(at(i)) * double(at(i));
+  const float inverse = rsqrtf(float(sum_of_block(sum) / p.hidden) + p.eps);
+  for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) out[size_t(blockIdx.x) * p.hidden + i] = at(i) * inverse * p.weight[i];
+}
+
+// grid (columns, vectors). Rows are added in the order of their positions, whatever the chunks: the sum so far stays with the slot.
+__global__ void __launch_bounds__(PROMPT_THREADS) pool_kernel(const Pooled* pooled, const float* rows, double* sums, float* out, int hidden) {
+  const Pooled p = pooled[blockIdx.y];
+  const int column = blockIdx.x * PROMPT_THREADS + threadIdx.x;
+  if (column >= hidden) return;
+  double* const total = sums + size_t(p.slot) * hidden + column;
+  double sum = p.starts ? 0.0 : *total;
+  for (int i = p.first; i < p.first + p.count; i++) sum += double(rows[size_t(i) * hidden + column]);
+  *total = sum;
+  if (p.divisor > 0) out[size_t(p.seq) * hidden + column] = float(sum / p.divisor);
+}
+
+}  // namespace pen

@@ -1,0 +1,200 @@
+//! `/v1/responses`: the request.
+
+use serde_json::{Map, Value, json};
+
+use super::super::error::{ApiError, quoted};
+use super::super::fields::{Fields, wrong_type};
+use super::super::types::responses::Settings;
+use super::{chat, generation, refuse};
+use crate::config::Limits;
+use crate::logits::MAX_LOGPROBS;
+use crate::serving::{Budget, Options};
+
+const MAX_ITEMS: usize = 16_384;
+const MAX_PARTS: usize = 1024;
+const MAX_METADATA: usize = 16;
+const MAX_KEY: usize = 64;
+const MAX_VALUE: usize = 512;
+
+/// What may be asked for beside the text. Only log-probabilities are ever there; the others belong to items that do not occur.
+const LOGPROBS: &str = "message.output_text.logprobs";
+const INCLUDABLE: [&str; 7] = [
+    LOGPROBS,
+    "reasoning.encrypted_content",
+    "message.input_image.image_url",
+    "file_search_call.results",
+    "web_search_call.results",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+];
+
+/// A request whose fields are all right by themselves.
+#[derive(Debug)]
+pub struct Responses {
+    pub model: String,
+    /// The conversation's new messages, as a template gets them.
+    pub messages: Vec<Value>,
+    pub kwargs: Map<String, Value>,
+    pub options: Options,
+    pub settings: Settings,
+    pub stream: bool,
+}
+
+pub fn parse(body: &Value, limits: &Limits) -> Result<Responses, ApiError> {
+    let fields = Fields::root(body)?;
+    let model = super::model(&fields)?;
+    refuse::responses(&fields)?;
+    let max_output_tokens = fields.count("max_output_tokens", 1)?;
+    let mut options = generation::options(&fields, limits, max_output_tokens.map_or(Budget::Rest, Budget::Explicit))?;
+    options.logprobs = logprobs(&fields)?;
+    let settings = settings(&fields, max_output_tokens)?;
+    let stream = fields.bool("stream")?.unwrap_or(false);
+    Ok(Responses { model, messages: messages(&fields)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
+}
+
+fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
+    Ok(Settings {
+        instructions: fields.string("instructions")?.map(str::to_owned),
+        max_output_tokens,
+        metadata: metadata(fields)?,
+        parallel_tool_calls: fields.bool("parallel_tool_calls")?.unwrap_or(true),
+        previous_response_id: fields.string("previous_response_id")?.map(str::to_owned),
+        reasoning: json!({"effort": null, "summary": null}),
+        store: fields.bool("store")?.unwrap_or(true),
+        temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
+        text: json!({"format": {"type": "text"}}),
+        tool_choice: fields.get("tool_choice").cloned().unwrap_or_else(|| "auto".into()),
+        tools: Vec::new(),
+        top_logprobs: fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0) as u8,
+        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
+        truncation: "disabled".into(),
+        user: fields.string("user")?.map(str::to_owned),
+        background: false,
+        service_tier: "default".into(),
+    })
+}
+
+/// `top_logprobs`, or `include` with the text's.
+fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
+    let mut wanted = false;
+    for item in fields.array("include")?.unwrap_or_default() {
+        let name = item.as_str().ok_or_else(|| wrong_type("include", "a list of strings", item))?;
+        if !INCLUDABLE.contains(&name) {
+            return Err(fields.invalid("include", format_args!("names `{}`, which is nothing that can be included", quoted(name))));
+        }
+        wanted |= name == LOGPROBS;
+    }
+    let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
+    Ok(top.or(wanted.then_some(0)).filter(|top| wanted || *top > 0).map(|top| top as u8))
+}
+
+fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
+    let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
+    let fits = |(key, value): (&String, &Value)| {
+        key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
+    };
+    if map.len() > MAX_METADATA || !map.iter().all(fits) {
+        let bounds = format_args!("must be up to {MAX_METADATA} texts of {MAX_VALUE} characters, their keys of {MAX_KEY}").to_string();
+        return Err(fields.invalid("metadata", bounds));
+    }
+    Ok(map.clone())
+}
+
+/// `input` as messages for a template.
+fn messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
+    let items = match fields.required("input", fields.get("input"))? {
+        Value::String(text) => return Ok(vec![json!({"role": "user", "content": text})]),
+        Value::Array(items) => items,
+        other => return Err(wrong_type("input", "a string or a list of items", other)),
+    };
+    if items.is_empty() || items.len() > MAX_ITEMS {
+        return Err(fields.invalid("input", format_args!("must hold 1 to {MAX_ITEMS} items")));
+    }
+    items.iter().enumerate().map(|(i, item)| message(&Fields::at(item, &format!("input[{i}]"))?)).collect()
+}
+
+fn message(fields: &Fields) -> Result<Value, ApiError> {
+    match fields.string("type")? {
+        None | Some("message") => {}
+        Some(kind) => {
+            let path = fields.path("type");
+            return Err(ApiError::unsupported(&path, format!("`{path}` is `{}`; only messages are supported", quoted(kind))));
+        }
+    }
+    let role = match fields.required("role", fields.string("role")?)? {
+        "developer" => "system",
+        role @ ("system" | "user" | "assistant") => role,
+        other => {
+            return Err(fields.invalid("role", format_args!("must be system, developer, user or assistant, not `{}`", quoted(other))));
+        }
+    };
+    Ok(json!({"role": role, "content": content(fields)?}))
+}
+
+fn content(fields: &Fields) -> Result<String, ApiError> {
+    let path = fields.path("content");
+    let parts = match fields.required("content", fields.get("content"))? {
+        Value::String(text) => return Ok(text.clone()),
+        Value::Array(parts) => parts,
+        other => return Err(wrong_type(&path, "a string or a list of parts", other)),
+    };
+    if parts.len() > MAX_PARTS {
+        return Err(fields.invalid("content", format_args!("holds more than {MAX_PARTS} parts")));
+    }
+    let text = |(i, value): (usize, &Value)| {
+        let part = Fields::at(value, &format!("{path}[{i}]"))?;
+        match part.required("type", part.string("type")?)? {
+            "input_text" | "output_text" | "text" => part.required("text", part.string("text")?).map(str::to_owned),
+            other => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
+        }
+    };
+    Ok(parts.iter().enumerate().map(text).collect::<Result<Vec<_>, _>>()?.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn items_become_messages() {
+        let body = json!({"input": [
+            {"role": "developer", "content": "Be brief."},
+            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
+            {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
+             "content": [{"type": "output_text", "text": "c", "annotations": []}]}]});
+        let expected = [("system", "Be brief."), ("user", "a\nb"), ("assistant", "c")];
+        let expected = expected.map(|(role, content)| json!({"role": role, "content": content}));
+        assert_eq!(messages(&Fields::root(&body).unwrap()).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let user = |content: Value| json!({"input": [{"role": "user", "content": content}]});
+        for (body, param) in [
+            (json!({}), "input"),
+            (json!({"input": []}), "input"),
+            (json!({"input": 5}), "input"),
+            (json!({"input": [{"role": "wizard", "content": "x"}]}), "input[0].role"),
+            (json!({"input": [{"type": "function_call", "name": "f"}]}), "input[0].type"),
+            (user(json!(5)), "input[0].content"),
+            (user(json!([{"type": "input_image", "image_url": "x"}])), "input[0].content[0].type"),
+        ] {
+            assert_eq!(messages(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param), "{body}");
+        }
+        for (body, param) in [(json!({"metadata": {"a": 1}}), "metadata"), (json!({"metadata": {"a": "x".repeat(513)}}), "metadata")] {
+            assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param));
+        }
+    }
+
+    #[test]
+    fn log_probabilities_come_where_they_are_included() {
+        let asked = |body: Value| logprobs(&Fields::root(&body).unwrap()).map_err(|error| error.param.unwrap());
+        assert_eq!(asked(json!({})), Ok(None));
+        assert_eq!(asked(json!({"include": [LOGPROBS]})), Ok(Some(0)));
+        assert_eq!(asked(json!({"include": [LOGPROBS], "top_logprobs": 3})), Ok(Some(3)));
+        assert_eq!(asked(json!({"top_logprobs": 3})), Ok(Some(3)));
+        assert_eq!(asked(json!({"top_logprobs": 0, "include": ["reasoning.encrypted_content"]})), Ok(None));
+        assert_eq!(asked(json!({"top_logprobs": 21})), Err("top_logprobs".into()));
+        assert_eq!(asked(json!({"include": ["made_up"]})), Err("include".into()));
+    }
+}

@@ -1,0 +1,90 @@
+//! `POST /tokenize`, `/detokenize`, `/apply-template`, `GET /tokenizer_info`: what a prompt becomes, without a generation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+
+use super::convert::{self, request_error};
+use super::error::{ApiError, Kind};
+use super::json::JsonBody;
+use super::middleware::ModelLabel;
+use super::state::{AppState, off_loop};
+use super::types::error::ErrorBody;
+use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
+use crate::registry::LoadedModel;
+use crate::serving;
+
+/// The token ids of a text or a conversation
+#[utoipa::path(post, path = "/tokenize", operation_id = "tokenize", tag = "tokens", request_body = TokenizeRequest, responses(
+    (status = 200, description = "the ids, exactly as a request would have them", body = Tokens),
+    (status = 400, description = "a field is wrong", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let request = convert::tokens::tokenize(&body.0)?;
+    let model = named_or_first(&state, request.model.as_deref()).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let (source, max_model_len) = (request.source, model.context);
+    let work = move || {
+        let tokens = serving::tokenize(&model, request.prompt, request.add_special)?;
+        let token_strs = request.with_pieces.then(|| serving::pieces(&model, &tokens));
+        Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
+    };
+    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error| request_error(error, source))?))
+}
+
+/// Tools that ask for tokens often know of one model a server only, and name none.
+async fn named_or_first(state: &AppState, name: Option<&str>) -> Result<Arc<LoadedModel>, ApiError> {
+    match (name, state.registry.list().first()) {
+        (Some(name), _) => state.model(name).await,
+        (None, Some(first)) => state.model(&first.id).await,
+        (None, None) => Err(ApiError::field("model", "`model` is required: no model is served")),
+    }
+}
+
+/// What a tool must know to count tokens by itself
+#[utoipa::path(get, path = "/tokenizer_info", operation_id = "tokenizerInfo", tag = "tokens",
+    params(("model" = Option<String>, Query, description = "absent: the first that is served")),
+    responses(
+        (status = 200, description = "the tokenizer's special tokens and sizes", body = TokenizerInfo),
+        (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let query = web::Query::<BTreeMap<String, String>>::from_query(http.query_string());
+    let query = query.map_err(|_| ApiError::new(Kind::InvalidValue, "the query is not percent-encoded UTF-8"))?;
+    let model = named_or_first(&state, query.get("model").map(String::as_str)).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let text = |id: Option<u32>| id.and_then(|id| model.tokenizer.token_text(id)).map(str::to_owned);
+    Ok(HttpResponse::Ok().json(TokenizerInfo {
+        model: model.id.clone(),
+        bos_token: text(model.tokenizer.bos()),
+        eos_token: text(model.tokenizer.eos()),
+        vocab_size: model.tokenizer.vocab_size(),
+        max_model_len: model.context,
+    }))
+}
+
+/// The text of token ids
+#[utoipa::path(post, path = "/detokenize", operation_id = "detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
+    (status = 200, description = "the text, with control tokens by their names", body = PromptText),
+    (status = 400, description = "a field is wrong", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let (model, ids) = convert::tokens::detokenize(&body.0)?;
+    let model = named_or_first(&state, model.as_deref()).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let prompt = off_loop(move || serving::detokenize(&model, &ids)).await?.map_err(|error| request_error(error, "tokens"))?;
+    Ok(HttpResponse::Ok().json(PromptText { prompt }))
+}
+
+/// The prompt that a conversation becomes
+#[utoipa::path(post, path = "/apply-template", operation_id = "applyTemplate", tag = "tokens", request_body = TemplateRequest, responses(
+    (status = 200, description = "what the model's chat template makes of it", body = PromptText),
+    (status = 400, description = "a field is wrong, or the template refuses", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let (model, input) = convert::tokens::apply_template(&body.0)?;
+    let model = state.model(&model).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let prompt = off_loop(move || serving::apply_template(&model, input)).await?.map_err(|error| request_error(error, "messages"))?;
+    Ok(HttpResponse::Ok().json(PromptText { prompt }))
+}

@@ -1,0 +1,217 @@
+//! `/v1/responses`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::logprobs::ChatToken;
+use super::usage::Usage;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "input": "Name three rivers.", "max_output_tokens": 40}))]
+pub struct ResponseRequest {
+    pub model: String,
+    /// A text, or a list of messages.
+    pub input: ResponseInput,
+    /// What the model is told before the conversation. It does not carry over to the next response.
+    pub instructions: Option<String>,
+    /// A stored response that this one goes on from.
+    pub previous_response_id: Option<String>,
+    /// Keep the response, so that another can go on from it (true unless said otherwise). The server keeps a bounded number in memory.
+    pub store: Option<bool>,
+    /// Send the answer in pieces, as server-sent events.
+    pub stream: Option<bool>,
+    #[schema(minimum = 1)]
+    pub max_output_tokens: Option<u32>,
+    /// `message.output_text.logprobs` adds log-probabilities to the text.
+    pub include: Option<Vec<String>>,
+    /// The likeliest tokens in each place; with log-probabilities.
+    #[schema(minimum = 0, maximum = 20)]
+    pub top_logprobs: Option<u8>,
+    /// Up to 16 texts, handed back as they are.
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    pub sampling: super::common::Sampling,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ResponseInput {
+    Text(String),
+    Items(Vec<InputMessage>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InputMessage {
+    /// `message`, where it is given.
+    #[serde(rename = "type")]
+    pub kind: Option<String>,
+    pub role: super::chat::Role,
+    pub content: InputContent,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum InputContent {
+    Text(String),
+    Parts(Vec<InputPart>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InputPart {
+    /// `input_text` or `output_text`
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub text: String,
+}
+
+/// A response, or what of it is there.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseObject {
+    #[schema(example = "resp_6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
+    #[schema(example = "response")]
+    pub object: String,
+    /// Unix seconds.
+    pub created_at: u64,
+    /// `in_progress`, `completed`, `incomplete` or `failed`
+    #[schema(example = "completed")]
+    pub status: String,
+    #[schema(required = true)]
+    pub error: Option<ResponseError>,
+    #[schema(required = true)]
+    pub incomplete_details: Option<IncompleteDetails>,
+    pub model: String,
+    pub output: Vec<OutputMessage>,
+    /// Null until it has ended.
+    #[schema(required = true)]
+    pub usage: Option<ResponseUsage>,
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+/// What was asked for, handed back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    #[schema(required = true)]
+    pub instructions: Option<String>,
+    #[schema(required = true)]
+    pub max_output_tokens: Option<u32>,
+    #[schema(value_type = Object)]
+    pub metadata: Map<String, Value>,
+    pub parallel_tool_calls: bool,
+    #[schema(required = true)]
+    pub previous_response_id: Option<String>,
+    #[schema(value_type = Object)]
+    pub reasoning: Value,
+    pub store: bool,
+    pub temperature: f64,
+    #[schema(value_type = Object)]
+    pub text: Value,
+    #[schema(value_type = String)]
+    pub tool_choice: Value,
+    #[schema(value_type = Vec<Object>)]
+    pub tools: Vec<Value>,
+    pub top_logprobs: u8,
+    pub top_p: f64,
+    #[schema(example = "disabled")]
+    pub truncation: String,
+    #[schema(required = true)]
+    pub user: Option<String>,
+    pub background: bool,
+    #[schema(example = "default")]
+    pub service_tier: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseError {
+    pub code: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct IncompleteDetails {
+    #[schema(example = "max_output_tokens")]
+    pub reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OutputMessage {
+    #[schema(example = "msg_6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
+    #[serde(rename = "type")]
+    #[schema(example = "message")]
+    pub kind: String,
+    /// `in_progress`, `completed` or `incomplete`
+    pub status: String,
+    #[schema(example = "assistant")]
+    pub role: String,
+    pub content: Vec<OutputText>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OutputText {
+    #[serde(rename = "type")]
+    #[schema(example = "output_text")]
+    pub kind: String,
+    pub text: String,
+    /// Always empty.
+    #[schema(value_type = Vec<Object>)]
+    pub annotations: Vec<Value>,
+    /// Empty unless they were asked for.
+    pub logprobs: Vec<ChatToken>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseUsage {
+    pub input_tokens: u32,
+    pub input_tokens_details: InputTokensDetails,
+    pub output_tokens: u32,
+    pub output_tokens_details: OutputTokensDetails,
+    pub total_tokens: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InputTokensDetails {
+    pub cached_tokens: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OutputTokensDetails {
+    pub reasoning_tokens: u32,
+}
+
+impl From<Usage> for ResponseUsage {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.prompt_tokens,
+            input_tokens_details: InputTokensDetails { cached_tokens: usage.prompt_tokens_details.cached_tokens },
+            output_tokens: usage.completion_tokens,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens: usage.completion_tokens_details.reasoning_tokens },
+            total_tokens: usage.total_tokens,
+        }
+    }
+}
+
+/// One server-sent event of a streamed response; its other fields depend on its type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseEvent {
+    /// `response.created`, `response.in_progress`, `response.output_item.added`, `response.content_part.added`,
+    /// `response.output_text.delta`, `response.output_text.done`, `response.content_part.done`, `response.output_item.done`, and last
+    /// `response.completed`, `response.incomplete` or `response.failed`
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub sequence_number: u64,
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    pub fields: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedResponse {
+    pub id: String,
+    #[schema(example = "response")]
+    pub object: String,
+    pub deleted: bool,
+}

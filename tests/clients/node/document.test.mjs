@@ -1,0 +1,33 @@
+// docs/clients.md: every piece of it that is for Node, as it stands there.
+import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { test } from "node:test";
+import { promisify } from "node:util";
+import { withServer } from "./server.mjs";
+
+const document = await readFile(new URL("../../../docs/clients.md", import.meta.url), "utf8");
+const pieces = [...document.matchAll(/```js\n(.*?)```/gs)].map(([, code]) => code);
+let base;
+
+withServer((url) => {
+  base = url;
+});
+
+test("there are three", () => assert.equal(pieces.length, 3));
+
+for (const [number, code] of pieces.entries()) {
+  test(code.split("\n")[0], async () => {
+    // below this directory, so that the packages are found
+    const folder = await mkdtemp(join(import.meta.dirname, ".piece-"));
+    try {
+      const script = join(folder, `${number}.mjs`);
+      await writeFile(script, code.replaceAll("http://127.0.0.1:8080", base));
+      const { stdout } = await promisify(execFile)(process.execPath, [script], { timeout: 60_000 });
+      assert.equal(stdout.trim(), "The capital of France is Paris.");
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+}

@@ -1,0 +1,57 @@
+"""Instructor against the real binary, in the modes that it has for servers such as ours."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+import instructor
+import openai
+import pytest
+from instructor import Mode
+from pydantic import BaseModel, Field
+
+ABOUT_PARIS = [{"role": "user", "content": "Paris is the capital of France. Give the city's name and country as JSON."}]
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+class Review(BaseModel):
+    mood: Literal["good", "bad"]
+    stars: int = Field(ge=1, le=5)
+
+
+@pytest.fixture
+def using(url, coder):
+    def make(mode):
+        client = instructor.from_openai(openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=90), mode=mode)
+        return lambda kind, messages=ABOUT_PARIS, **fields: client.create(
+            **{"model": coder, "messages": messages, "response_model": kind, "temperature": 0, "max_tokens": 120, "max_retries": 0} | fields
+        )
+
+    return make
+
+
+@pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.JSON, Mode.MD_JSON, Mode.TOOLS, Mode.TOOLS_STRICT], ids=lambda mode: mode.name)
+def test_modes(using, mode):
+    # what comes back is of a class of its own, made of City
+    assert using(mode)(City).model_dump() == {"name": "Paris", "country": "France"}
+
+
+@pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.TOOLS], ids=lambda mode: mode.name)
+def test_bounds_are_kept(using, mode, model):
+    messages = [{"role": "user", "content": "Rate this: the food was cold, I give one hundred stars."}]
+    review = using(mode)(Review, messages, model=model)
+    assert review.mood in ("good", "bad") and 1 <= review.stars <= 5
+
+
+def test_partial(using):
+    pieces = list(using(Mode.JSON_SCHEMA)(instructor.Partial[City], stream=True))
+    assert len(pieces) > 2 and pieces[-1].model_dump() == {"name": "Paris", "country": "France"}
+
+
+def test_many(using):
+    messages = [{"role": "user", "content": "List two cities with their countries: Paris in France, Rome in Italy."}]
+    cities = list(using(Mode.TOOLS)(Iterable[City], messages, max_tokens=200))
+    assert {"name": "Paris", "country": "France"} in [city.model_dump() for city in cities]

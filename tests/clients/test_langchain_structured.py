@@ -1,0 +1,91 @@
+"""Structured output, tools and agents of LangChain against the real binary."""
+
+import asyncio
+
+import langchain_openai
+import pytest
+from langchain.agents import create_agent
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langchain_core.tools import tool
+from pydantic import BaseModel
+
+ABOUT_PARIS = "Paris is the capital of France. Give the city's name and country as JSON with the keys name and country."
+WEATHER = "What is the weather in Paris?"
+
+
+class City(BaseModel):
+    """A city."""
+
+    name: str
+    country: str
+
+
+@tool
+def get_weather(city: str) -> str:
+    """The weather in a city."""
+    return f"In {city} it is sunny, 24 degrees."
+
+
+@pytest.fixture(scope="module")
+def chat(url, coder):
+    return langchain_openai.ChatOpenAI(base_url=url, api_key="x", model=coder, temperature=0, max_tokens=120, max_retries=0, timeout=90)
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
+def test_structured_output(chat, method):
+    answer = chat.with_structured_output(City, method=method).invoke(ABOUT_PARIS)
+    assert answer == City(name="Paris", country="France")
+
+
+@pytest.mark.parametrize("method", ["json_schema", "function_calling"])
+def test_strict_with_what_was_said(chat, method):
+    answer = chat.with_structured_output(City, method=method, strict=True, include_raw=True).invoke(ABOUT_PARIS)
+    assert answer["parsing_error"] is None and answer["parsed"] == City(name="Paris", country="France")
+    assert answer["raw"].usage_metadata["output_tokens"] > 5
+
+
+def test_structured_output_in_a_stream(chat):
+    pieces = list(chat.with_structured_output(City.model_json_schema(), method="json_schema").stream(ABOUT_PARIS))
+    assert len(pieces) > 1 and pieces[-1] == {"name": "Paris", "country": "France"}
+
+
+def test_a_call_and_its_result(chat):
+    bound = chat.bind_tools([get_weather])
+    first = bound.invoke(WEATHER)
+    (call,) = first.tool_calls
+    assert (call["name"], call["args"], call["type"]) == ("get_weather", {"city": "Paris"}, "tool_call") and call["id"]
+    assert first.response_metadata["finish_reason"] == "tool_calls" and not first.invalid_tool_calls
+    last = bound.invoke([HumanMessage(WEATHER), first, get_weather.invoke(call)])
+    assert not last.tool_calls and ("sunny" in last.content or "24" in last.content)
+
+
+@pytest.mark.parametrize("choice", ["any", "get_weather"])
+def test_a_call_in_a_stream(chat, choice):
+    total = None
+    for chunk in chat.bind_tools([get_weather], tool_choice=choice).stream(WEATHER, stream_usage=True):
+        total = chunk if total is None else total + chunk
+    (call,) = total.tool_calls
+    assert (call["name"], call["args"]) == ("get_weather", {"city": "Paris"}) and call["id"]
+    assert total.usage_metadata["input_tokens"] > 50 and not total.invalid_tool_calls
+
+
+def test_an_agent(chat):
+    messages = create_agent(chat, [get_weather]).invoke({"messages": [("user", WEATHER)]})["messages"]
+    assert [type(message) for message in messages] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
+    assert messages[2].content == "In Paris it is sunny, 24 degrees." and "sunny" in messages[3].content
+
+
+def test_an_agent_in_a_stream(chat):
+    async def streamed():
+        agent = create_agent(chat, [get_weather])
+        return [chunk async for chunk, _ in agent.astream({"messages": [("user", WEATHER)]}, stream_mode="messages")]
+
+    chunks = asyncio.run(streamed())
+    assert "sunny" in "".join(chunk.content for chunk in chunks if isinstance(chunk, AIMessage) and isinstance(chunk.content, str))
+
+
+def test_an_agent_with_an_answer_of_a_kind(chat):
+    from langchain.agents.structured_output import ProviderStrategy
+
+    agent = create_agent(chat, [], response_format=ProviderStrategy(City))
+    assert agent.invoke({"messages": [("user", ABOUT_PARIS)]})["structured_response"] == City(name="Paris", country="France")

@@ -1,0 +1,106 @@
+"""More of the official Python SDK: log-probabilities, choices, embeddings, responses with the SDK's own helpers."""
+
+import asyncio
+
+import openai
+import pytest
+from test_openai import CAPITAL, CAPITAL_IDS, ask
+
+ANSWER = "The capital of France is Paris."
+
+
+def respond(client, model, **fields):
+    return client.responses.create(**{"model": model, "input": CAPITAL[0]["content"], "temperature": 0, "max_output_tokens": 12, **fields})
+
+
+def test_chat_logprobs(client, model):
+    choice = ask(client, model, logprobs=True, top_logprobs=4).choices[0]
+    content = choice.logprobs.content
+    assert choice.logprobs.refusal is None and "".join(token.token for token in content) == ANSWER
+    for token in content:
+        assert bytes(token.bytes).decode() == token.token and len(token.top_logprobs) == 4
+        assert token.logprob == max(top.logprob for top in token.top_logprobs) <= 0
+    chunks = [chunk.choices[0] for chunk in ask(client, model, logprobs=True, top_logprobs=4, stream=True)]
+    streamed = [token for chunk in chunks if chunk.logprobs for token in chunk.logprobs.content]
+    assert [token.logprob for token in streamed] == [token.logprob for token in content]
+
+
+def test_completion_logprobs_and_echo(client, model):
+    choice = client.completions.create(model=model, prompt=CAPITAL_IDS, max_tokens=0, echo=True, logprobs=2).choices[0]
+    assert choice.text == "".join(choice.logprobs.tokens) == "The capital of France is"
+    assert choice.logprobs.token_logprobs[0] is None and all(logprob < 0 for logprob in choice.logprobs.token_logprobs[1:])
+    assert choice.logprobs.top_logprobs[0] is None and all(len(top) >= 2 for top in choice.logprobs.top_logprobs[1:])
+    assert choice.logprobs.text_offset == [0, 3, 11, 14, 21]
+
+
+def test_choices(client, model):
+    fields = {"messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 1, "seed": 3, "n": 4}
+    answer = ask(client, model, **fields)
+    texts = [choice.message.content for choice in answer.choices]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3] and len(set(texts)) > 1
+    streamed = ["", "", "", ""]
+    for chunk in ask(client, model, stream=True, **fields):
+        for choice in chunk.choices:
+            streamed[choice.index] += choice.delta.content or ""
+    assert streamed == texts and answer.system_fingerprint.startswith("fp_")
+    best = client.completions.create(model=model, prompt="Once", max_tokens=4, n=1, best_of=3, seed=1)
+    assert len(best.choices) == 1 and best.usage.completion_tokens >= 4
+
+
+def test_embeddings(client, model):
+    """The SDK asks for base64 and hands out floats."""
+    answer = client.embeddings.create(model=model, input=["a river", "a mountain"])
+    assert [item.index for item in answer.data] == [0, 1] and all(len(item.embedding) == 576 for item in answer.data)
+    assert abs(sum(x * x for x in answer.data[0].embedding) - 1) < 1e-5 and answer.usage.prompt_tokens == answer.usage.total_tokens > 0
+    plain = client.embeddings.create(model=model, input="a river", encoding_format="float").data[0].embedding
+    assert max(abs(a - b) for a, b in zip(plain, answer.data[0].embedding)) < 1e-7
+    assert len(client.embeddings.create(model=model, input="a river", dimensions=32).data[0].embedding) == 32
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.embeddings.create(model=model, input="hello " * 9000)
+    assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
+
+
+def test_responses(client, model):
+    response = respond(client, model, metadata={"a": "b"})
+    assert response.output_text == ANSWER and response.status == "completed" and response.object == "response"
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens and response.metadata == {"a": "b"}
+    assert client.responses.retrieve(response.id).output_text == ANSWER
+    going_on = respond(client, model, input="And of Italy?", previous_response_id=response.id)
+    assert going_on.previous_response_id == response.id and going_on.usage.input_tokens > response.usage.input_tokens
+    client.responses.delete(response.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(response.id)
+    with pytest.raises(openai.BadRequestError) as caught:
+        respond(client, model, previous_response_id=response.id)
+    assert (caught.value.param, caught.value.code) == ("previous_response_id", "previous_response_not_found")
+    cut = respond(client, model, max_output_tokens=2)
+    assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens"
+
+
+def test_responses_streamed(client, model):
+    events = list(respond(client, model, stream=True))
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == ANSWER
+    assert events[-1].type == "response.completed" and events[-1].response.output_text == ANSWER
+
+
+def test_responses_with_the_sdks_helper(client, model):
+    with client.responses.stream(model=model, input=CAPITAL[0]["content"], temperature=0, max_output_tokens=12) as stream:
+        deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
+        final = stream.get_final_response()
+    assert "".join(deltas) == final.output_text == ANSWER and final.usage.output_tokens > 0
+
+
+def test_responses_at_once(server, model):
+    async def all_of_them():
+        async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0, timeout=150) as client:
+
+            async def helper():
+                async with client.responses.stream(model=model, input=CAPITAL[0]["content"], temperature=0, max_output_tokens=12) as stream:
+                    return (await stream.get_final_response()).output_text
+
+            async def whole():
+                return (await respond(client, model)).output_text
+
+            return await asyncio.gather(*(helper() if number % 2 else whole() for number in range(12)))
+
+    assert set(asyncio.run(all_of_them())) == {ANSWER}

@@ -1,0 +1,89 @@
+"""docs/api.md says which field is honoured where; here every cell of its table is tried."""
+
+import pytest
+from harness import MODEL, ROOT, Server
+
+ENDPOINTS = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}),
+    "completions": ("/v1/completions", {"prompt": "Hi", "max_tokens": 2, "temperature": 0}),
+    "responses": ("/v1/responses", {"input": "Hi", "max_output_tokens": 2, "temperature": 0}),
+    "embeddings": ("/v1/embeddings", {"input": "Hi"}),
+}
+# A value that asks for something, and what it needs beside it: per endpoint where they differ.
+VALUES = {
+    "stream": {"stream": True},
+    "stream_options": {"stream_options": {"include_usage": True}, "stream": True},
+    "n": {"n": 2},
+    "best_of": {"best_of": 2},
+    "logprobs": {"chat": {"logprobs": True}, "completions": {"logprobs": 2}, "responses": {"logprobs": True}, "embeddings": {"logprobs": True}},
+    "top_logprobs": {"chat": {"top_logprobs": 2, "logprobs": True}, "*": {"top_logprobs": 2}},
+    "include": {"include": ["message.output_text.logprobs"]},
+    "echo": {"echo": True},
+    "suffix": {"suffix": "there"},
+    "stop": {"stop": ["zzz"]},
+    "seed": {"seed": 3},
+    "temperature": {"temperature": 0.5},
+    "top_p": {"top_p": 0.5},
+    "top_k": {"top_k": 5},
+    "min_p": {"min_p": 0.1},
+    "presence_penalty": {"presence_penalty": 1},
+    "frequency_penalty": {"frequency_penalty": 1},
+    "repetition_penalty": {"repetition_penalty": 1.5},
+    "logit_bias": {"logit_bias": {"5": 1}},
+    "max_tokens": {"max_tokens": 1},
+    "max_completion_tokens": {"max_completion_tokens": 1},
+    "max_output_tokens": {"max_output_tokens": 1},
+    "min_tokens": {"min_tokens": 1},
+    "ignore_eos": {"ignore_eos": True},
+    "stop_token_ids": {"stop_token_ids": [5]},
+    "user": {"user": "ada"},
+    "add_generation_prompt": {"add_generation_prompt": False},
+    "chat_template_kwargs": {"chat_template_kwargs": {"a": 1}},
+    "instructions": {"instructions": "Be brief."},
+    "previous_response_id": {"previous_response_id": "stored"},
+    "store": {"store": True},
+    "metadata": {"metadata": {"a": "b"}},
+    "encoding_format": {"encoding_format": "base64"},
+    "dimensions": {"dimensions": 8},
+}
+
+
+def rows() -> list[tuple[str, dict[str, str]]]:
+    lines = [line for line in (ROOT / "docs" / "api.md").read_text().splitlines() if line.startswith("|")]
+    head = [cell.strip() for cell in lines[0].strip("|").split("|")]
+    assert head[:5] == ["field", *ENDPOINTS]
+    table = []
+    for line in lines[2:]:
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        table.append((cells[0].strip("`"), dict(zip(ENDPOINTS, cells[1:5]))))
+    return table
+
+
+@pytest.fixture(scope="module")
+def coder():
+    """A model whose vocabulary has tokens to fill in the middle."""
+    with Server({"SERVER__DEFAULT_MODELS": "qwen2.5-coder:0.5b", "ENGINE__KV_TOKENS": "4096"}) as running:
+        yield running
+
+
+def test_every_field_stands_in_the_table():
+    assert sorted(field for field, _ in rows()) == sorted(VALUES)
+
+
+@pytest.mark.parametrize("field, cells", rows(), ids=[field for field, _ in rows()])
+def test_cells(server, request, field, cells):
+    for endpoint, says in cells.items():
+        path, base = ENDPOINTS[endpoint]
+        sample = VALUES[field]
+        sample = dict(sample.get(endpoint, sample.get("*", sample)))
+        if sample.get("previous_response_id") and endpoint == "responses":
+            sample["previous_response_id"] = server.post(path, {"model": MODEL, **base}).json()["id"]
+        here, model = (request.getfixturevalue("coder"), "qwen2.5-coder:0.5b") if field == "suffix" else (server, MODEL)
+        reply = here.post(path, {"model": model, **base, **sample})
+        if says == "honoured":
+            assert reply.status == 200, (endpoint, reply.body)
+        else:
+            assert says == "refused" and reply.status == 400, (endpoint, says, reply.status)
+            assert reply.error["param"] == field and reply.error["type"] == "invalid_request_error", (endpoint, reply.error)
+        absent = here.post(path, {"model": model, **base, field: None})
+        assert absent.status == 200, (endpoint, "null is absence", absent.body)

@@ -1,0 +1,96 @@
+"""/tokenize, /detokenize, /apply-template, and what is asked for between two texts."""
+
+import pytest
+from harness import MODEL, Server, chunks_of
+
+CODER = "qwen2.5-coder:0.5b"
+CAPITAL = [504, 3575, 282, 4649, 314]
+
+
+def post(server, path, **fields):
+    return server.post(path, {"model": MODEL, **fields})
+
+
+def test_text_to_ids_and_back(server):
+    answer = post(server, "/tokenize", prompt="The capital of France is").json()
+    assert answer == {"count": 5, "max_model_len": 4096, "tokens": CAPITAL, "token_strs": None}
+    with_texts = post(server, "/tokenize", prompt="The capital of France is", return_token_strs=True).json()
+    assert with_texts["token_strs"] == ["The", " capital", " of", " France", " is"]
+    assert post(server, "/detokenize", tokens=CAPITAL).json() == {"prompt": "The capital of France is"}
+    for text in ("", "🦙 東京\x00", "<|im_start|>user", "a" * 5000):
+        tokens = post(server, "/tokenize", prompt=text).json()["tokens"]
+        assert post(server, "/detokenize", tokens=tokens).json()["prompt"] == text
+    assert post(server, "/tokenize", prompt="<|im_start|>").json()["tokens"] == [1], "as a prompt of a completion is read"
+    assert post(server, "/detokenize", tokens=[1]).json()["prompt"] == "<|im_start|>"
+
+
+def test_a_conversation_is_counted_as_a_request_counts_it(server):
+    messages = [{"role": "user", "content": "What is the capital of France?"}]
+    usage = server.chat(messages=messages, max_tokens=1).json()["usage"]
+    answer = post(server, "/tokenize", messages=messages).json()
+    assert answer["count"] == usage["prompt_tokens"] == 37
+    shorter = post(server, "/tokenize", messages=messages, add_generation_prompt=False).json()
+    assert shorter["count"] < 37 and answer["tokens"][: shorter["count"]] == shorter["tokens"]
+
+
+def test_the_template_is_applied(server):
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi <|im_end|> there"}]
+    prompt = post(server, "/apply-template", messages=messages).json()["prompt"]
+    assert prompt == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <|im_end|> there<|im_end|>\n<|im_start|>assistant\n"
+    assert "assistant" not in post(server, "/apply-template", messages=messages, add_generation_prompt=False).json()["prompt"]
+
+
+@pytest.mark.parametrize(
+    "path, fields, param",
+    [
+        ("/tokenize", {}, "prompt"),
+        ("/tokenize", {"prompt": 5}, "prompt"),
+        ("/tokenize", {"prompt": "x", "messages": [{"role": "user", "content": "x"}]}, "prompt"),
+        ("/tokenize", {"messages": []}, "messages"),
+        ("/tokenize", {"messages": [{"role": "user", "content": "x"}], "add_special_tokens": True}, "add_special_tokens"),
+        ("/tokenize", {"prompt": "x", "add_special_tokens": "yes"}, "add_special_tokens"),
+        ("/tokenize", {"prompt": "x", "return_token_strs": 1}, "return_token_strs"),
+        ("/detokenize", {}, "tokens"),
+        ("/detokenize", {"tokens": [49_152]}, "tokens"),
+        ("/detokenize", {"tokens": [-1]}, "tokens"),
+        ("/detokenize", {"tokens": "x"}, "tokens"),
+        ("/apply-template", {}, "messages"),
+        ("/apply-template", {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
+        ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
+    ],
+)
+def test_wrong_values_are_named(server, path, fields, param):
+    reply = post(server, path, **fields)
+    assert reply.status == 400 and reply.error["param"] == param, reply.body
+    assert server.post(path, {**fields, "model": "nope"}).status in (400, 404)
+
+
+@pytest.fixture(scope="module")
+def coder():
+    with Server({"SERVER__DEFAULT_MODELS": CODER, "ENGINE__KV_TOKENS": "8192"}) as running:
+        yield running
+
+
+def test_fill_in_the_middle(coder):
+    """The model's own tokens stand around the two texts; the answer is what belongs between them."""
+    fields = {"model": CODER, "max_tokens": 24, "temperature": 0}
+    body = {**fields, "prompt": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n"}
+    answer = coder.post("/v1/completions", body).json()
+    text = answer["choices"][0]["text"]
+    assert text.startswith("a + b"), text
+    by_hand = f"<|fim_prefix|>{body['prompt']}<|fim_suffix|>{body['suffix']}<|fim_middle|>"
+    same = coder.post("/v1/completions", {**fields, "prompt": by_hand}).json()
+    assert same["usage"]["prompt_tokens"] == answer["usage"]["prompt_tokens"] and same["choices"][0]["text"].startswith(text)
+    streamed = chunks_of(coder.post("/v1/completions", {**body, "stream": True, "logprobs": 1}))
+    assert "".join(chunk["choices"][0]["text"] for chunk in streamed) == text
+    two = coder.post("/v1/completions", {**body, "prompt": [body["prompt"], ""], "n": 2}).json()["choices"]
+    assert [choice["text"] for choice in two[:2]] == [text, text] and len(two) == 4
+    assert coder.post("/v1/completions", {**body, "suffix": ""}).json()["usage"]["prompt_tokens"] < answer["usage"]["prompt_tokens"] - 3
+
+
+def test_where_there_is_nothing_to_fill_in(coder, server):
+    for fields, param in (({"prompt": [1, 2]}, "suffix"), ({"echo": True}, "echo"), ({"suffix": 5}, "suffix")):
+        reply = coder.post("/v1/completions", {"model": CODER, "prompt": "x", "suffix": "y", **fields})
+        assert reply.status == 400 and reply.error["param"] == param, fields
+    reply = server.complete("x", suffix="y")
+    assert reply.status == 400 and reply.error["param"] == "suffix" and "no tokens" in reply.error["message"]

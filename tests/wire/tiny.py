@@ -1,0 +1,157 @@
+"""Tiny models with random weights, of odd sizes, as GGUF files: what each architecture's files hold, and under which names."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+
+F32, F16, Q8_0 = 0, 1, 8
+ALIGNMENT = 32
+
+
+def q8_0(x: np.ndarray) -> tuple[bytes, np.ndarray]:
+    """Blocks of 32: a float16 scale and 32 int8; and the weights that they are."""
+    blocks = x.reshape(-1, 32)
+    scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
+    codes = np.round(blocks / np.maximum(scale.astype(np.float32), 1e-9)).clip(-127, 127).astype(np.int8)
+    packed = np.concatenate([scale.view(np.uint8), codes.view(np.uint8)], axis=1)
+    return packed.tobytes(), (codes * scale.astype(np.float32)).reshape(x.shape)
+
+
+def encode(x: np.ndarray, kind: int) -> tuple[bytes, np.ndarray]:
+    if kind == Q8_0:
+        return q8_0(x)
+    stored = x.astype(np.float16 if kind == F16 else np.float32)
+    return stored.tobytes(), stored.astype(np.float32)
+
+
+def value(v) -> bytes:
+    """A metadata value with its type: u32, f32, bool, string, or an array of strings, floats or integers."""
+    text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
+    if isinstance(v, bool):
+        return struct.pack("<IB", 7, v)
+    if isinstance(v, int):
+        return struct.pack("<II", 4, v)
+    if isinstance(v, float):
+        return struct.pack("<If", 6, v)
+    if isinstance(v, str):
+        return struct.pack("<I", 8) + text(v)
+    kind, pack = {str: (8, text), float: (6, lambda x: struct.pack("<f", x)), int: (5, lambda x: struct.pack("<i", x))}[type(v[0])]
+    return struct.pack("<IIQ", 9, kind, len(v)) + b"".join(map(pack, v))
+
+
+def write(path, kv: dict, tensors: dict) -> dict:
+    """Writes a GGUF v3 file of `{name: (array, type)}`; returns the weights that its tensors mean."""
+    heads, data, meant = [], bytearray(), {}
+    for name, (array, kind) in tensors.items():
+        data += bytes(-len(data) % ALIGNMENT)
+        encoded, meant[name] = encode(array, kind)
+        dims = array.shape[::-1]
+        heads.append(struct.pack("<Q", len(name)) + name.encode() + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data)))
+        data += encoded
+    pairs = [struct.pack("<Q", len(k)) + k.encode() + value(v) for k, v in kv.items()]
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(heads), len(pairs)) + b"".join(pairs) + b"".join(heads)
+    with open(path, "wb") as file:
+        file.write(head + bytes(-len(head) % ALIGNMENT) + data)
+    return meant
+
+
+VOCAB, CONTEXT = 301, 256
+
+
+class Tiny:
+    """One model: `arch`'s own layout, with metadata and sizes overridden by keyword."""
+
+    def __init__(self, arch: str, *, kind=F32, extra=(), hidden=84, heads=6, kv_heads=2, dim=24, ffn=108, seed=1, norm_key="attention.layer_norm_rms_epsilon", **kv):
+        self.arch, self.kind, self.random = arch, kind, np.random.default_rng(seed)
+        self.hidden, self.q, self.kv_width, self.dim, self.ffn = hidden, heads * dim, kv_heads * dim, dim, ffn
+        self.extra = set(extra)
+        self.kv = {
+            "block_count": 2, "context_length": CONTEXT, "embedding_length": hidden, "feed_forward_length": ffn,
+            "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": dim, "attention.value_length": dim, norm_key: 1e-5,
+        }  # fmt: skip
+        self.kv |= kv
+        self.tensors = {}
+
+    def matrix(self, name, *shape, kind=None, spread=1.0):
+        """Rows that keep the size of what they are multiplied with."""
+        x = self.random.standard_normal(shape, dtype=np.float32) * np.float32(spread / np.sqrt(shape[-1]))
+        self.tensors[name] = (x, self.kind if kind is None else kind)
+
+    def vector(self, name, size, centre=1.0):
+        self.tensors[name] = (np.float32(centre) + np.float32(0.2) * self.random.standard_normal(size, dtype=np.float32), F32)
+
+    def norm(self, name, size, biased=False):
+        self.vector(name + ".weight", size)
+        if biased:
+            self.vector(name + ".bias", size, 0)
+
+    def biased(self, name, rows, cols, bias):
+        self.matrix(name + ".weight", rows, cols)
+        if bias:
+            self.vector(name + ".bias", rows, 0)
+
+    def attention(self, b):
+        h, gpt2 = self.hidden, self.arch == "gpt2"
+        bias = self.arch in ("qwen2", "qwen2moe") or "bias" in self.extra
+        if self.arch in ("phi3", "gpt2"):
+            self.biased(b + "attn_qkv", self.q + 2 * self.kv_width, h, gpt2)
+        else:
+            for m, width in (("q", self.q), ("k", self.kv_width), ("v", self.kv_width)):
+                self.biased(b + "attn_" + m, width, h, bias)
+        if self.arch in ("qwen3", "qwen3moe", "gemma3"):
+            self.norm(b + "attn_q_norm", self.dim)
+            self.norm(b + "attn_k_norm", self.dim)
+        self.biased(b + "attn_output", h, self.q, gpt2 or "bias" in self.extra)
+
+    def feed_forward(self, b):
+        h, ffn, bias = self.hidden, self.ffn, self.arch == "gpt2" or "bias" in self.extra
+        if experts := self.kv.get("expert_count"):
+            width = self.kv.get("expert_feed_forward_length", ffn)
+            self.matrix(b + "ffn_gate_inp.weight", experts, h, kind=F32, spread=3.0)
+            for m, shape in (("gate", (width, h)), ("up", (width, h)), ("down", (h, width))):
+                self.matrix(b + f"ffn_{m}_exps.weight", experts, *shape)
+            if shared := self.kv.get("expert_shared_feed_forward_length"):
+                self.matrix(b + "ffn_gate_inp_shexp.weight", h, kind=F32)
+                for m, shape in (("gate", (shared, h)), ("up", (shared, h)), ("down", (h, shared))):
+                    self.matrix(b + f"ffn_{m}_shexp.weight", *shape)
+            return
+        if self.arch == "phi3":
+            self.matrix(b + "ffn_up.weight", 2 * ffn, h)
+        else:
+            if self.arch != "gpt2":
+                self.biased(b + "ffn_gate", ffn, h, bias)
+            self.biased(b + "ffn_up", ffn, h, bias)
+        self.biased(b + "ffn_down", h, ffn, bias)
+
+    def write(self, path, context: int = CONTEXT):
+        """The file; returns its metadata and weights."""
+        gpt2, gemma = self.arch == "gpt2", self.arch.startswith("gemma")
+        self.matrix("token_embd.weight", VOCAB, self.hidden, spread=1.0 if gemma else 3.0)
+        if gpt2:
+            self.matrix("position_embd.weight", CONTEXT, self.hidden, spread=2.0, kind=F32)
+        if "untied" in self.extra:
+            self.matrix("output.weight", VOCAB, self.hidden)
+        if "rope_freqs" in self.extra:
+            self.tensors["rope_freqs.weight"] = (np.linspace(1, 8, self.dim // 2, dtype=np.float32), F32)
+        if "longrope" in self.extra:
+            pairs = self.kv.get("rope.dimension_count", self.dim) // 2
+            for which, end in (("long", 12), ("short", 1.4)):
+                self.tensors[f"rope_factors_{which}.weight"] = (np.linspace(1, end, pairs, dtype=np.float32), F32)
+        for layer in range(self.kv["block_count"]):
+            b = f"blk.{layer}."
+            self.norm(b + "attn_norm", self.hidden, gpt2)
+            self.attention(b)
+            self.norm(b + "ffn_norm", self.hidden, gpt2)
+            self.feed_forward(b)
+            if gemma:
+                self.norm(b + "post_attention_norm", self.hidden)
+                self.norm(b + "post_ffw_norm", self.hidden)
+        self.norm("output_norm", self.hidden, gpt2)
+        kv = {"general.architecture": self.arch, "general.name": f"tiny {self.arch}"} | {f"{self.arch}.{k}": v for k, v in self.kv.items()}
+        kv |= {
+            "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": [f"<{i}>" for i in range(VOCAB)],
+            "tokenizer.ggml.scores": [0.0] * VOCAB, "tokenizer.ggml.token_type": [1] * VOCAB,
+        }  # fmt: skip
+        return kv, write(path, kv, self.tensors)
