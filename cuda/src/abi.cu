@@ -246,6 +246,14 @@ pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint
   });
 }
 
+pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks) {
+  return guard(context(model), [&] {
+    require(model && masks && masks->mask_of && (masks->masks || masks->num_masks == 0));
+    use(model->ctx);
+    sample_with_masks(*model, step, *masks);
+  });
+}
+
 pen_status pen_collect(pen_model* model, pen_output* out) {
   return guard(context(model), [&] {
     require(model && out && out->sampled);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use penstock::engine::cpu::{CpuEngine, CpuOptions, simd};
-use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, SlotInit, StepId, StepOutput};
+use penstock::engine::{self, Backend, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, Masks, SlotInit, StepId, StepOutput};
 use penstock::gguf::GgufFile;
 use penstock::logits::SamplingParams;
 use penstock::metrics::ModelMetrics;
@@ -112,6 +112,9 @@ impl Engine for Recorder {
         let step = self.engine.submit(&batch)?;
         self.batches.push_back(batch);
         Ok(step)
+    }
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        self.engine.sample(step, masks)
     }
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
         let batch = self.batches.pop_front().expect("a step in flight");

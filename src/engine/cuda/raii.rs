@@ -202,6 +202,12 @@ impl Runner {
         Ok(step)
     }
 
+    /// Samples the step that was submitted last.
+    pub fn sample(&mut self, step: u64, masks: &sys::pen_masks) -> Result<(), EngineError> {
+        // SAFETY: the model is alive; the arrays of `masks` have the lengths that it gives and live through the call.
+        check(unsafe { sys::pen_sample(self.model.raw, step, masks) }, "sampling")
+    }
+
     /// Waits for a step; `results` was sized for it.
     pub fn collect(&mut self, step: u64, results: &mut Results) -> Result<(), EngineError> {
         fn pointer<T>(items: &mut [T]) -> *mut T {
