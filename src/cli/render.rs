@@ -80,7 +80,7 @@ fn read_source(path: &Path) -> anyhow::Result<Source> {
     let Some(template) = file.get_str("tokenizer.chat_template") else {
         bail!("the model has no chat template (tokenizer.chat_template)");
     };
-    let tokenizer = Tokenizer::from_gguf(&file)?;
+    let tokenizer = Tokenizer::open(&file)?;
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default().to_string();
     Ok(Source { template: template.to_string(), bos: text(tokenizer.bos()), eos: text(tokenizer.eos()) })
 }

@@ -1,20 +1,26 @@
-//! `penstock show`: what a model is, from its file's metadata.
+//! `penstock show`: what a model is, from its file's metadata, and whether it fits here.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 
 use super::list::{columns, human, print};
 use crate::config::{Config, Overrides};
+use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::{GgufFile, Value};
+use crate::model::Weights;
 use crate::registry::{Store, resolve};
+use crate::template::{ChatTemplate, Features};
+use crate::tokenizer::Tokenizer;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   penstock show smollm2
-  penstock show ./model.gguf --json")]
+  penstock show ./model.gguf --json
+  penstock show qwen3 --context 32768 --sequences 8")]
 pub struct Args {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
@@ -22,27 +28,107 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// Tokens of context to count memory for [default: what would be served]
+    #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
+    context: Option<u32>,
+    /// Sequences of that context at once
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    sequences: u32,
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
-    let (id, path) = locate(&config, &args.model)?;
-    let file = GgufFile::open(&path)?;
-    let shown = describe(&id, &path, &file);
+    let located = locate(&config, &args.model)?;
+    let file = Arc::new(GgufFile::open(&located.path)?);
+    let mut shown = describe(&located.id, &located.path, &file);
+    shown["template"] = template(&located, &file);
+    let (fault, memory) = match memory(&config, &located, &args, file) {
+        Ok(memory) => (Json::Null, memory),
+        Err(error) => (format!("{error:#}").into(), Json::Null),
+    };
+    shown["runnable"] = fault.is_null().into();
+    shown["fault"] = fault;
+    shown["memory"] = memory;
     print(&if args.json { format!("{shown:#}\n") } else { text(&shown) })
 }
 
+/// A model's file, and what its entry says of how it is served.
+struct Located {
+    id: String,
+    path: PathBuf,
+    context: Option<usize>,
+    chat_template: Option<PathBuf>,
+}
+
 /// A file of the user's own is shown even where it has another suffix than `.gguf`.
-fn locate(config: &Config, name: &str) -> anyhow::Result<(String, PathBuf)> {
+fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
     match resolve(config, name) {
         Ok(entry) => {
             let path = Store::new(&config.server.models_dir).path(&entry);
             let path = path.with_context(|| format!("`{}` is not on disk: `penstock pull {}` fetches it", entry.id, entry.id))?;
-            Ok((entry.id, path))
+            Ok(Located { id: entry.id, path, context: entry.context, chat_template: entry.chat_template })
         }
-        Err(_) if Path::new(name).is_file() => Ok((name.into(), name.into())),
+        Err(_) if Path::new(name).is_file() => Ok(Located { id: name.into(), path: name.into(), context: None, chat_template: None }),
         Err(error) => Err(error),
     }
+}
+
+/// What the chat template can do; null: there is none.
+fn template(located: &Located, file: &GgufFile) -> Json {
+    let source = match &located.chat_template {
+        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display())),
+        None => match file.get_str("tokenizer.chat_template") {
+            Some(text) => Ok(text.to_owned()),
+            None => return Json::Null,
+        },
+    };
+    let compiled = source.and_then(|source| {
+        let tokenizer = Tokenizer::open(file).map_err(|error| error.to_string())?;
+        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+        ChatTemplate::new(&source, text(tokenizer.bos()), text(tokenizer.eos())).map_err(|error| error.to_string())
+    });
+    match compiled.map(|template| template.features()) {
+        Err(fault) => json!({ "fault": fault }),
+        Ok(Features { system, tools, tool_results, thinking_switch }) => {
+            json!({ "system": system, "tools": tools, "tool_results": tool_results, "thinking_switch": thinking_switch })
+        }
+    }
+}
+
+/// What weights and KV take on each device. An error says why the engines cannot run the model.
+fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) -> anyhow::Result<Json> {
+    let engine = &config.engine;
+    let weights = Weights::load(file)?;
+    let most = weights.spec.context_length;
+    let context = args.context.map_or_else(|| located.context.unwrap_or(engine.context).min(most), |tokens| tokens as usize);
+    anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
+    let options = EngineOptions {
+        threads: engine.threads,
+        device: engine.device,
+        context,
+        kv_tokens: context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize),
+        gpu_memory_fraction: engine.gpu_memory_fraction,
+        block_size: engine.block_size,
+        max_slots: engine.max_running,
+        max_batch_tokens: engine.max_batch_tokens,
+    };
+    let devices: Vec<Json> = footprints(&weights, &options)?.iter().map(device).collect();
+    Ok(json!({ "context": context, "sequences": args.sequences, "devices": devices }))
+}
+
+fn device(footprint: &Footprint) -> Json {
+    let Footprint { backend, device, weights, kv, scratch, memory } = footprint;
+    json!({
+        "device": device,
+        "backend": backend,
+        "weights": weights,
+        "kv": kv,
+        "scratch": scratch,
+        "needed": footprint.needed(),
+        "available": memory.map(|memory| memory.free),
+        "total": memory.map(|memory| memory.total),
+        "fits": footprint.fits(),
+    })
 }
 
 fn describe(id: &str, path: &Path, file: &GgufFile) -> Json {
@@ -94,11 +180,17 @@ fn text(shown: &Json) -> String {
     let mut rows = Vec::new();
     for (key, value) in shown.as_object().into_iter().flatten() {
         let value = match (key.as_str(), value) {
+            ("fault", Json::Null) => continue,
+            ("template", value) => features(value),
+            ("memory", value) => {
+                rows.extend(devices(value));
+                continue;
+            }
             (_, Json::Null) => "not said".to_owned(),
             ("size", Json::Number(bytes)) => format!("{bytes} bytes ({})", human(bytes.as_u64().unwrap_or(0))),
             ("parameters", Json::Number(count)) => format!("{count} ({:.1} M)", count.as_f64().unwrap_or(0.0) / 1e6),
             (_, Json::Bool(flag)) => if *flag { "yes" } else { "no" }.to_owned(),
-            (_, Json::String(text)) => text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect(),
+            (_, Json::String(text)) => plain(text),
             (_, Json::Array(types)) => {
                 let one = |share: &Json| {
                     format!("{} {:.1} %", share["type"].as_str().unwrap_or_default(), share["share"].as_f64().unwrap_or(0.0) * 100.0)
@@ -110,6 +202,36 @@ fn text(shown: &Json) -> String {
         rows.push([key.replace('_', " "), value]);
     }
     columns(&rows)
+}
+
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+fn features(template: &Json) -> String {
+    if let Some(fault) = template["fault"].as_str() {
+        return plain(fault);
+    }
+    let shown = template.as_object().into_iter().flatten().filter(|(_, has)| **has == true);
+    let names: Vec<String> = shown.map(|(name, _)| name.replace('_', " ")).collect();
+    if template.is_null() { "none".into() } else { std::iter::once("messages".to_owned()).chain(names).collect::<Vec<_>>().join(", ") }
+}
+
+/// A row a device: what is needed, of what, and whether it fits.
+fn devices(memory: &Json) -> Vec<[String; 2]> {
+    let bytes = |value: &Json| value.as_u64().map_or("?".into(), human);
+    let row = |device: &Json| {
+        let verdict = match device["fits"].as_bool() {
+            Some(true) => "fits",
+            Some(false) => "does not fit",
+            None => "nobody tells whether it fits",
+        };
+        let [weights, kv, scratch, needed, available] = ["weights", "kv", "scratch", "needed", "available"].map(|key| bytes(&device[key]));
+        let (context, sequences) = (&memory["context"], &memory["sequences"]);
+        let parts = format!("weights {weights}, KV {kv} for {sequences} x {context} tokens, scratch up to {scratch}");
+        [plain(device["device"].as_str().unwrap_or_default()), format!("{verdict}: {needed} of {available} available ({parts})")]
+    };
+    memory["devices"].as_array().into_iter().flatten().map(row).collect()
 }
 
 #[cfg(test)]

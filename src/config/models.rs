@@ -67,12 +67,19 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     match &entry.source {
         Source::Pypi { packages } if packages.is_empty() => Err("packages is empty".into()),
         Source::Pypi { packages } => packages.iter().try_for_each(check_package),
-        Source::Hf { repo, file, revision } => {
+        Source::Hf { repo, file, quant, revision } => {
             if repo.split('/').count() != 2 {
                 return Err(format!("repo `{repo}` is not owner/name"));
             }
             check_path("repo", repo)?;
-            check_path("file", file)?;
+            file.iter().try_for_each(|file| check_path("file", file))?;
+            match quant {
+                Some(_) if file.is_some() => return Err("a source has a file or a quant, not both".into()),
+                Some(quant) if quant.is_empty() || !quant.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) => {
+                    return Err(format!("quant {quant:?} is no type's name, such as Q4_K_M"));
+                }
+                _ => {}
+            }
             check_path("revision", revision)
         }
         Source::Https { url } => check_url(url),

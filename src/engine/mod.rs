@@ -7,6 +7,7 @@ pub mod cuda;
 #[cfg(not(feature = "cuda"))]
 #[path = "without_cuda.rs"]
 mod cuda;
+mod footprint;
 mod rope;
 
 use std::sync::Arc;
@@ -14,6 +15,8 @@ use std::sync::Arc;
 use crate::logits::{Logprobs, MAX_LOGPROBS, SamplingParams, mask_words};
 use crate::model::{ModelSpec, TensorSlot, Weight, Weights};
 pub use cuda::end_process;
+use footprint::Share;
+pub use footprint::{Footprint, footprints};
 
 /// Where a row's token comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

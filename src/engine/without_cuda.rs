@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use super::{DeviceMemory, Engine, EngineError, EngineOptions};
+use super::{DeviceMemory, Engine, EngineError, EngineOptions, Share};
 use crate::model::Weights;
 
 /// There is none.
@@ -14,6 +14,14 @@ impl Device {
     }
 
     pub fn memory(&self) -> Result<DeviceMemory, EngineError> {
+        match self.0 {}
+    }
+
+    pub fn named_memory(&self) -> Result<(DeviceMemory, String), EngineError> {
+        match self.0 {}
+    }
+
+    pub fn share(&self, _weights: &Weights, _options: &EngineOptions) -> Result<Share, EngineError> {
         match self.0 {}
     }
 

@@ -31,13 +31,13 @@ mod tests;
 mod tests_malformed;
 
 pub use map::Backing;
+pub use split::PartName;
 pub use types::{GGML_TYPES, GgmlType, ggml_type};
 pub use value::{Array, Value};
 pub use writer::GgufBuilder;
 
 use map::Map;
 use parse::{Metadata, Parsed, parse};
-use split::PartName;
 
 /// A malformed file: which file, where, and what is wrong.
 #[derive(Debug, thiserror::Error)]

@@ -4,9 +4,11 @@ use std::path::{Path, PathBuf};
 
 /// A part's place, from its file name. Numbers count from 1.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct PartName {
+pub struct PartName {
     stem: String,
+    /// Which one.
     pub no: usize,
+    /// Of how many.
     pub count: usize,
 }
 

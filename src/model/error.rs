@@ -17,6 +17,8 @@ pub struct ModelError {
 pub enum ModelFault {
     #[error("unknown architecture {name:?}, known are {}", known_archs())]
     UnknownArchitecture { name: String },
+    #[error("it is {0}")]
+    Accessory(&'static str),
     #[error("{key} is {found}, expected {expected}")]
     Metadata { key: String, found: String, expected: String },
     #[error("tensor {tensor} is missing, expected {expected:?} (innermost first)")]

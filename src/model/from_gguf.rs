@@ -1,6 +1,7 @@
 //! GGUF metadata → [`ModelSpec`], each value checked before anything is sized by it.
 
 use super::error::{ModelError, ModelFault};
+use super::kind::refuse_accessories;
 use super::{Arch, Experts, ModelSpec, NormKind, RopeScaling, TensorSlot, vocab_check};
 use crate::gguf::{Array, GgufFile, Value};
 
@@ -108,6 +109,7 @@ impl Keys<'_> {
 }
 
 fn read(file: &GgufFile) -> Fallible<ModelSpec> {
+    refuse_accessories(file)?;
     let name = match file.get("general.architecture") {
         Some(Value::String(name)) => name,
         Some(other) => return metadata("general.architecture", shown(other), "a string"),

@@ -5,6 +5,7 @@ pub mod codebook;
 pub mod dequant;
 mod error;
 mod from_gguf;
+mod kind;
 pub mod load;
 pub mod quant;
 pub mod slots;

@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
+use super::source::SAFETENSORS;
 use crate::config::{Config, ModelEntry, Source, check_entry, find_model};
 
-/// An entry by id or alias, by path (`*.gguf`; its id is the file's stem), or straight from the Hugging Face hub
-/// (`hf:owner/repo/file.gguf`, with `@revision` at the end where it is not main).
+/// An entry by id or alias, by path (`*.gguf`; its id is the file's stem), or straight from the Hugging Face hub:
+/// `hf:owner/repo/file.gguf`, or `hf:owner/repo:Q4_K_M` (with or without `hf:`) for the file of that type, or `hf:owner/repo`; with
+/// `@revision` at the end where it is not main.
 pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
     if let Some(entry) = find_model(&config.models, name) {
         return Ok(entry.clone());
@@ -19,16 +21,35 @@ pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
         let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
         return Ok(adhoc(id, Source::File { path: path.to_owned() }));
     }
+    refuse_other_formats(path)?;
+    if name.split_once(':').is_some_and(|(repo, quant)| repo.split('/').count() == 2 && !quant.is_empty()) {
+        return from_hub(name, name);
+    }
     anyhow::bail!("the catalogue has no model `{name}` (`penstock list` shows what it has)")
+}
+
+/// Advice for who has a model in a format that is not GGUF.
+fn refuse_other_formats(path: &Path) -> anyhow::Result<()> {
+    let is_safetensors = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
+    let holds_some =
+        || std::fs::read_dir(path).is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|entry| is_safetensors(&entry.path()))));
+    match path.exists() && is_safetensors(path) || holds_some() {
+        true => anyhow::bail!("{}: {SAFETENSORS}", path.display()),
+        false => Ok(()),
+    }
 }
 
 fn from_hub(name: &str, rest: &str) -> anyhow::Result<ModelEntry> {
     let (place, revision) = rest.split_once('@').unwrap_or((rest, "main"));
+    let (place, quant) = place.split_once(':').map_or((place, None), |(place, quant)| (place, Some(quant.to_owned())));
     let mut parts = place.splitn(3, '/');
-    let (Some(owner), Some(repo), Some(file)) = (parts.next(), parts.next(), parts.next()) else {
-        anyhow::bail!("`{name}` is not hf:owner/repo/file.gguf");
+    let (Some(owner), Some(repo), file) = (parts.next(), parts.next(), parts.next()) else {
+        anyhow::bail!("`{name}` is not hf:owner/repo/file.gguf, hf:owner/repo:TYPE or hf:owner/repo");
     };
-    let source = Source::Hf { repo: format!("{owner}/{repo}"), file: file.into(), revision: revision.into() };
+    if file.is_some_and(|file| file.ends_with(".safetensors")) {
+        anyhow::bail!("`{name}`: {SAFETENSORS}");
+    }
+    let source = Source::Hf { repo: format!("{owner}/{repo}"), file: file.map(str::to_owned), quant, revision: revision.into() };
     let entry = adhoc(name.to_owned(), source);
     check_entry(&entry).map_err(|fault| anyhow::anyhow!("`{name}`: {fault}"))?;
     Ok(entry)
@@ -46,7 +67,9 @@ pub fn describe(source: &Source) -> String {
             [first, ..] => format!("pypi {}=={} and {} more", first.name, first.version, packages.len() - 1),
             [] => "pypi".into(),
         },
-        Source::Hf { repo, file, .. } => format!("hf {repo}/{file}"),
+        Source::Hf { repo, file: Some(file), .. } => format!("hf {repo}/{file}"),
+        Source::Hf { repo, quant: Some(quant), .. } => format!("hf {repo}:{quant}"),
+        Source::Hf { repo, .. } => format!("hf {repo}"),
         Source::Https { url } => url.clone(),
         Source::File { path } => path.display().to_string(),
     }

@@ -20,11 +20,14 @@ use crate::tokenizer::Tokenizer;
 pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<LoadedModel> {
     let engine = &config.engine;
     let file = Arc::new(GgufFile::open_with(path, if engine.mmap { Backing::Mapped } else { Backing::Private })?);
-    let tokenizer = Arc::new(Tokenizer::from_gguf(&file)?);
-    let template = chat_template(entry, &file, &tokenizer)?;
     let (digest, pooling) = (file.digest(), pooling(&file));
-    let weights = Weights::load(file)?;
+    // first of all: a file that is no model at all is told so, not that it has no vocabulary
+    let weights = Weights::load(file.clone())?;
     let spec = weights.spec.clone();
+    let tokenizer = Arc::new(Tokenizer::open(&file)?);
+    let (tokens, rows) = (tokenizer.vocab_size(), spec.vocab_size);
+    ensure!(tokens <= rows, "the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?");
+    let template = chat_template(entry, &file, &tokenizer)?;
     let context = entry.context.unwrap_or(engine.context).min(spec.context_length);
     let opened = open_engine(engine, weights, context)?;
     let (info, max_running) = (opened.info(), opened.max_slots());
@@ -133,6 +136,21 @@ mod tests {
         }
         assert!(matches!(last, Some(Event::Finished { generated_tokens: 4, .. })), "{last:?}");
         assert_eq!((model.backend, model.max_running), ("cpu", 32), "where nothing is set");
+    }
+
+    #[test]
+    fn a_file_says_how_its_texts_become_vectors() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        let of = |kind: Option<u32>| {
+            let file = TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build();
+            let file = kind.into_iter().fold(file, |file, kind| file.kv("llama.pooling_type", kind));
+            file.write(&path).unwrap();
+            pooling(&GgufFile::open(&path).unwrap())
+        };
+        let kinds = [None, Some(0), Some(1), Some(2), Some(3), Some(4)].map(of);
+        let (first, last, mean) = (Some(Pooling::First), Some(Pooling::Last), Some(Pooling::Mean));
+        assert_eq!(kinds, [last, last, mean, first, last, None]);
     }
 
     #[test]

@@ -1,12 +1,13 @@
-//! What is on disk: `models_dir/NAME/model.gguf` with its `manifest.json`. A model counts only with both, and the
-//! manifest is written last, so that a download which was cut short never passes for a whole one.
+//! What is on disk: `models_dir/NAME/model.gguf` with its `manifest.json`; of a split model `model-00001-of-0000N.gguf` and so on. A model
+//! counts only with both, and the manifest is written last, so that a download which was cut short never passes for a whole one.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
-use super::source::{self, PARTIAL, Partial, Progress, PullError, Tools, sha256_of};
+use super::source::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools, hex, sha256_of};
 use crate::config::{ModelEntry, Source};
 
 const MODEL: &str = "model.gguf";
@@ -18,12 +19,34 @@ const LOCKS: &str = ".locks";
 pub struct Manifest {
     pub id: String,
     pub source: Source,
-    /// Of the whole file, lower-case hex.
+    /// Of the whole file, lower-case hex; of a split model, of its parts' digests, one a line.
     pub sha256: String,
-    /// Bytes.
+    /// Bytes, of all parts.
     pub size: u64,
+    /// The files of a split model, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
     /// When it was fetched: Unix seconds.
     pub date: u64,
+}
+
+/// One file of a split model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// In the model's directory.
+    pub name: String,
+    pub sha256: String,
+    pub size: u64,
+}
+
+impl Manifest {
+    /// Its files: name, digest and size of each.
+    fn files(&self) -> Vec<(&str, &str, u64)> {
+        match &self.parts[..] {
+            [] => vec![(MODEL, &self.sha256, self.size)],
+            parts => parts.iter().map(|part| (part.name.as_str(), part.sha256.as_str(), part.size)).collect(),
+        }
+    }
 }
 
 /// A model that is on disk after a pull.
@@ -64,15 +87,18 @@ impl Store {
         self.root.join(id.replace(':', "+").replace('/', "="))
     }
 
-    /// Where a model's file is, or would be.
-    pub fn file(&self, id: &str) -> PathBuf {
-        self.dir(id).join(MODEL)
+    /// A model's file, the first one of a split model.
+    pub fn file(&self, manifest: &Manifest) -> PathBuf {
+        self.dir(&manifest.id).join(manifest.files()[0].0)
     }
 
     fn manifest(&self, dir: &Path) -> Option<Manifest> {
         let manifest: Manifest = serde_json::from_slice(&std::fs::read(dir.join(MANIFEST)).ok()?).ok()?;
-        let whole = self.dir(&manifest.id) == dir
-            && std::fs::metadata(dir.join(MODEL)).is_ok_and(|meta| meta.is_file() && meta.len() == manifest.size);
+        let plain = |name: &str| Path::new(name).file_name().is_some_and(|file| file == name);
+        let is_there = |&(name, _, size): &(&str, &str, u64)| {
+            plain(name) && std::fs::metadata(dir.join(name)).is_ok_and(|meta| meta.is_file() && meta.len() == size)
+        };
+        let whole = self.dir(&manifest.id) == dir && manifest.files().iter().all(is_there);
         whole.then_some(manifest)
     }
 
@@ -88,7 +114,7 @@ impl Store {
     pub fn path(&self, entry: &ModelEntry) -> Option<PathBuf> {
         match &entry.source {
             Source::File { path } => path.is_file().then(|| path.clone()),
-            _ => self.find(entry).map(|_| self.file(&entry.id)),
+            _ => self.find(entry).map(|manifest| self.file(&manifest)),
         }
     }
 
@@ -96,10 +122,19 @@ impl Store {
         if self.path(entry).is_some() {
             return Presence::Yes;
         }
-        match std::fs::metadata(self.dir(&entry.id).join(PARTIAL)) {
-            Ok(meta) if meta.len() > 0 => Presence::Partial(meta.len()),
-            _ => Presence::No,
+        // parts that are whole count as well
+        match self.bytes_of(&entry.id, |name| name.ends_with(PARTIAL) || name != MODEL && name.ends_with(".gguf")) {
+            0 => Presence::No,
+            bytes => Presence::Partial(bytes),
         }
+    }
+
+    /// The bytes of a model's files whose names are meant.
+    fn bytes_of(&self, id: &str, meant: impl Fn(&str) -> bool) -> u64 {
+        let Ok(entries) = std::fs::read_dir(self.dir(id)) else { return 0 };
+        let sizes =
+            entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&meant)).filter_map(|entry| entry.metadata().ok());
+        sizes.map(|meta| meta.len()).sum()
     }
 
     /// Every whole model, by id.
@@ -142,24 +177,27 @@ impl Store {
         let fault = |error| PullError::disk(&dir, error);
         let _lock = self.lock(&entry.id, Some(progress))?;
         std::fs::create_dir_all(&dir).map_err(fault)?;
-        let path = dir.join(MODEL);
         if let Some(manifest) = self.find(entry) {
             progress.stage(&format!("verifying {}", entry.id));
-            if sha256_of(&path).map_err(fault)? == manifest.sha256 {
-                return Ok(Pulled { path, sha256: manifest.sha256, size: manifest.size, fetched: false });
+            let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&dir.join(name)).map_err(fault)? == digest);
+            let all = manifest.files().into_iter().map(right).collect::<Result<Vec<bool>, PullError>>()?;
+            if !all.contains(&false) {
+                return Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: false });
             }
             progress.note(&format!("{} is damaged on disk: fetching it anew", entry.id));
         }
         remove_file(&dir.join(MANIFEST))?;
-        let mut partial = Partial::open(&dir, entry)?;
-        source::fetch(entry, &mut partial, tools, progress)?;
-        let (size, sha256) = partial.finish(entry.sha256.as_deref())?;
-        std::fs::rename(dir.join(PARTIAL), &path).map_err(fault)?;
-        remove_file(&dir.join(source::RESUME))?;
-        let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let manifest = Manifest { id: entry.id.clone(), source: entry.source.clone(), sha256: sha256.clone(), size, date };
+        let mut parts = Vec::new();
+        let pieces = source::plan(entry, tools)?;
+        for (no, piece) in (1..).zip(&pieces) {
+            if pieces.len() > 1 {
+                progress.stage(&format!("{}: part {no} of {}", entry.id, pieces.len()));
+            }
+            parts.push(fetch_piece(&dir, piece, tools, progress)?);
+        }
+        let manifest = Manifest::new(entry, parts);
         write_whole(&dir.join(MANIFEST), &serde_json::to_vec_pretty(&manifest).expect("plain data")).map_err(fault)?;
-        Ok(Pulled { path, sha256, size, fetched: true })
+        Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
     }
 
     /// Deletes what is on disk of a model, the unfinished included; gives the bytes freed, None: there was nothing.
@@ -169,12 +207,38 @@ impl Store {
             return Ok(None);
         }
         let _lock = self.lock(id, None)?;
-        let size = |name| std::fs::metadata(dir.join(name)).map_or(0, |meta| meta.len());
-        let freed = size(MODEL) + size(PARTIAL);
+        let freed = self.bytes_of(id, |name| name.ends_with(".gguf") || name.ends_with(PARTIAL));
         // First the manifest: from then on the model is not listed, whatever happens to the rest.
         remove_file(&dir.join(MANIFEST))?;
         std::fs::remove_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
         Ok(Some(freed))
+    }
+}
+
+/// Fetches one file; one that an earlier pull left whole is kept, where its digest is known.
+fn fetch_piece(dir: &Path, piece: &Piece, tools: &Tools, progress: &Progress) -> Result<Part, PullError> {
+    let path = dir.join(&piece.name);
+    let found = std::fs::metadata(&path).ok().map(|meta| meta.len());
+    if let (Some(digest), Some(size)) = (&piece.sha256, found.filter(|size| piece.size == Some(*size)))
+        && sha256_of(&path).map_err(|error| PullError::disk(&path, error))? == *digest
+    {
+        return Ok(Part { name: piece.name.clone(), sha256: digest.clone(), size });
+    }
+    let mut partial = Partial::open(dir, piece)?;
+    source::fetch(piece, &mut partial, tools, progress)?;
+    let (size, sha256) = partial.finish(piece)?;
+    Ok(Part { name: piece.name.clone(), sha256, size })
+}
+
+impl Manifest {
+    fn new(entry: &ModelEntry, parts: Vec<Part>) -> Self {
+        let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let (id, source) = (entry.id.clone(), entry.source.clone());
+        if let [one] = &parts[..] {
+            return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), date };
+        }
+        let lines: String = parts.iter().map(|part| format!("{}\n", part.sha256)).collect();
+        Self { id, source, sha256: hex(&Sha256::digest(lines)), size: parts.iter().map(|part| part.size).sum(), parts, date }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::request::{Budget, Prompt, RequestError, budget, check_ids, encode, vocab_size};
+use super::request::{Budget, Prompt, RequestError, budget, check_ids, encode, most_counted, vocab_size};
 use super::{SubmitError, ValidRequest};
 use crate::logits::SamplingParams;
 use crate::registry::LoadedModel;
@@ -17,7 +17,7 @@ pub struct Embedding {
 /// Encodes and checks a text; off the event loop.
 pub fn validate(model: Arc<LoadedModel>, prompt: Prompt, tenant: u64) -> Result<ValidRequest, RequestError> {
     let pool = Some(model.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
-    let prompt = encode(&model, prompt)?;
+    let prompt = encode(&model, prompt, most_counted(&model))?;
     check_ids("input", prompt.iter().copied(), vocab_size(&model))?;
     let max_tokens = budget(prompt.len(), model.context, Budget::Explicit(0))?;
     let sequence = NewSequence { pool, cache_salt: tenant, ..NewSequence::new(prompt, SamplingParams::greedy(), max_tokens) };

@@ -67,6 +67,8 @@ pub struct Options {
 pub enum RequestError {
     #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
     Context { prompt: usize, wanted: u32, context: usize },
+    #[error("the model's context is {context} tokens, but the prompt has more than {most}")]
+    TooLong { most: usize, context: usize },
     #[error("{field} names token {id}, but the vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { field: &'static str, id: u32, vocab_size: usize },
     #[error("the prompt has no tokens")]
@@ -85,6 +87,11 @@ impl From<TemplateError> for RequestError {
     fn from(error: TemplateError) -> Self {
         Self::Template(error.to_string())
     }
+}
+
+/// Tokens to which a prompt is counted: some contexts.
+pub(super) fn most_counted(model: &LoadedModel) -> usize {
+    model.context.saturating_mul(4)
 }
 
 /// A sequence that its model can run.
@@ -110,7 +117,7 @@ impl ValidRequest {
         if matches!(prompt, Prompt::Infill { .. }) && !options.ignore_eos {
             stop_ids.extend(tokenizer.infill().into_iter().flat_map(|infill| infill.ids()));
         }
-        let prompt = encode(&model, prompt)?;
+        let prompt = encode(&model, prompt, most_counted(&model))?;
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
         let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
@@ -153,18 +160,19 @@ pub(super) fn vocab_size(model: &LoadedModel) -> usize {
     model.tokenizer.vocab_size().min(model.spec.vocab_size)
 }
 
-/// A prompt's ids.
-pub(super) fn encode(model: &LoadedModel, prompt: Prompt) -> Result<Vec<u32>, RequestError> {
+/// A prompt's ids. One that is somewhat too long is counted, so that its length can be told; one of more than `most` is not worth the time.
+pub(super) fn encode(model: &LoadedModel, prompt: Prompt, most: usize) -> Result<Vec<u32>, RequestError> {
     let tokenizer = &model.tokenizer;
-    Ok(match prompt {
-        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input)?),
-        Prompt::Text(text) => tokenizer.encode_prompt(&text),
-        Prompt::Ids(ids) => ids,
+    let ids = match prompt {
+        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input)?, most),
+        Prompt::Text(text) => tokenizer.encode_prompt(&text, most),
+        Prompt::Ids(ids) => Some(ids),
         Prompt::Infill { prefix, suffix } => {
             let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
-            tokenizer.encode_infill(infill, &prefix, &suffix)
+            Some(tokenizer.encode_infill(infill, &prefix, &suffix))
         }
-    })
+    };
+    ids.ok_or(RequestError::TooLong { most, context: model.context })
 }
 
 /// Messages → the prompt as text, with marks in it. Whatever a client wrote is shielded: only the template itself can write control tokens.

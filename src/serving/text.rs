@@ -9,7 +9,7 @@ use crate::template::RenderInput;
 pub fn tokenize(model: &LoadedModel, prompt: Prompt, add_special: bool) -> Result<Vec<u32>, RequestError> {
     match prompt {
         Prompt::Text(text) if !add_special => Ok(model.tokenizer.encode(&text, true)),
-        other => encode(model, other),
+        other => encode(model, other, usize::MAX),
     }
 }
 

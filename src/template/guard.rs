@@ -1,15 +1,19 @@
 //! What is checked and changed in a template's source before minijinja sees it.
 
-/// The longest of 51 real templates has 17 KiB. The parser and the code generator recurse once an operator, a filter, an attribute or an `elif`;
-/// what fits into this many bytes fits their stack too.
+/// The longest of 51 real templates has 17 KiB. The parser and the code generator recurse once an operator, a filter, an attribute or an
+/// `elif`; what fits into this many bytes fits their stack too.
 pub(super) const MAX_SOURCE: usize = 64 << 10;
 
-/// The longest tag of 51 real templates has 2.3 KiB. Minijinja tries to fold constants at each operator anew, so its time grows with the square of this.
+/// The longest tag of 51 real templates has 2.3 KiB. Minijinja tries to fold constants at each operator anew, so its time grows with the
+/// square of this.
 const MAX_TAG: usize = 4 << 10;
 
 pub(super) fn check_source(source: &str) -> Result<(), String> {
     if source.len() > MAX_SOURCE {
         return Err(format!("the source has {} bytes, more than {MAX_SOURCE}", source.len()));
+    }
+    if source.contains(super::edit::PREFIX) {
+        return Err(format!("`{}` begins the names of this sandbox's own functions", super::edit::PREFIX));
     }
     match longest_tag(source) {
         (length, line) if length > MAX_TAG => Err(format!("line {line}: a tag has {length} bytes, more than {MAX_TAG}")),
@@ -54,8 +58,8 @@ fn tag_length(tag: &str, end: &str) -> usize {
     bytes.len()
 }
 
-/// Transformers marks the assistant's text for training with `{% generation %}` … `{% endgeneration %}`; they print nothing. An empty `if` keeps the
-/// whitespace control of the tags that they replace.
+/// Transformers marks the assistant's text for training with `{% generation %}` … `{% endgeneration %}`; they print nothing. An empty `if`
+/// keeps the whitespace control of the tags that they replace.
 pub(super) fn strip_generation_tags(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

@@ -6,6 +6,7 @@ use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
 use super::MAX_OUTPUT;
+use super::limits::{bounded, made};
 
 /// Deeper values are refused, as the serialiser recurses.
 const MAX_DEPTH: usize = 200;
@@ -45,9 +46,10 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
         sort_keys: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     kwargs.assert_all_used()?;
+    bounded(value)?;
     let mut out = String::new();
     write_value(&mut out, value, &style, 0)?;
-    Ok(Value::from(out))
+    made(Value::from(out))
 }
 
 /// `json.loads`, which some templates use on a tool call's arguments.

@@ -1,10 +1,8 @@
 //! Chat templates: a model's own Jinja source, rendered in a sandbox.
 //!
-//! A template comes with a model file, so it is not trusted: its source is capped, it is compiled and rendered on a thread of its own with a large
-//! stack (minijinja recurses over the syntax tree), and what a render takes in steps and gives in bytes is limited.
-//!
-//! Not limited is the memory of values inside a render: minijinja has no hook for it, and a template that doubles a text with `~` some forty times
-//! takes what there is in a few hundred steps. Only a process of its own could bound that; who opens a model file trusts it so far.
+//! A template comes with a model file, so it is not trusted: its source is capped, it is compiled and rendered on a thread of its own with
+//! a large stack (minijinja recurses over the syntax tree), and what a render takes in steps, holds in values and gives in bytes is
+//! limited.
 
 use std::error::Error as _;
 use std::io::Write;
@@ -16,13 +14,18 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 use serde_json::{Map, Value};
 
 mod clock;
+mod edit;
+mod features;
 mod guard;
+mod guarded;
 mod json;
+mod limits;
 mod python;
 #[cfg(test)]
 mod tests;
 
 pub use clock::Clock;
+pub use features::Features;
 
 /// Instructions that one render may take. The heaviest of the real templates at hand takes some thousands a conversation.
 const FUEL: u64 = 500_000;
@@ -77,11 +80,13 @@ impl ChatTemplate {
 
     /// The prompt's text. Takes its limits' worth of time at most: call it off the event loop.
     pub fn render(&self, input: &RenderInput) -> Result<String, TemplateError> {
-        if let Some(name) = input.kwargs.keys().find(|k| RESERVED.contains(&k.as_str())) {
+        if let Some(name) = input.kwargs.keys().find(|k| RESERVED.contains(&k.as_str()) || k.starts_with(edit::PREFIX)) {
             return Err(TemplateError::Invalid(format!("chat_template_kwargs may not set `{name}`")));
         }
+        let kwargs = input.kwargs.values().map(limits::input_bytes).sum::<u64>();
+        let bytes = limits::input_bytes(&input.messages) + input.tools.as_ref().map_or(0, limits::input_bytes) + kwargs;
         let context = self.context(input);
-        on_large_stack(|| render(&self.env, context))?
+        on_large_stack(|| limits::within(bytes, || render(&self.env, context)))?
     }
 
     fn context(&self, input: &RenderInput) -> minijinja::Value {
@@ -98,7 +103,10 @@ impl ChatTemplate {
 
 fn environment(source: String, clock: Clock) -> Result<Environment<'static>, Error> {
     let mut env = Environment::new();
-    env.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?;
+    let source = edit::guard(&source, syntax.clone())?;
+    env.set_syntax(syntax);
+    guarded::add_to(&mut env);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(python::method);
     env.set_fuel(Some(FUEL));
@@ -120,7 +128,8 @@ fn render(env: &Environment<'static>, context: minijinja::Value) -> Result<Strin
     String::from_utf8(output.0).map_err(|_| TemplateError::Invalid("the output is not UTF-8".into()))
 }
 
-/// Runs `f` on a fresh thread: a deep syntax tree or a deeply nested value overflows a server thread's 2 MiB, which would abort the process.
+/// Runs `f` on a fresh thread: a deep syntax tree or a deeply nested value overflows a server thread's 2 MiB, which would abort the
+/// process.
 fn on_large_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, TemplateError> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK).spawn_scoped(scope, f);

@@ -63,8 +63,6 @@ fn real_templates_render_as_transformers_does() {
         .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|n| n.strip_suffix(".jinja")).map(String::from))
         .collect();
     names.sort();
-    // its text comes from `"…"|safe + text`, which escapes the right side for HTML in Jinja: nobody wants `&#34;` in a prompt
-    names.retain(|name| name != "meetkai-functionary-medium-v3.1");
     let (mut total, mut bad) = (0, Vec::new());
     for name in &names {
         let (cases, failed) = failures(&dir, name);
@@ -150,6 +148,105 @@ fn runaway_templates_run_out() {
     for end in ["", "{{ ns.x }}", "{{ ns.x | tojson }}", "{{ ns.x == [ns.x] }}"] {
         let _ = render(&format!("{nested}{end}"));
     }
+}
+
+/// Row 24: whatever a template does, it ends soon; that it holds little meanwhile is seen in `tests/wire/test_templates.py`.
+#[test]
+fn hostile_templates_end_soon() {
+    let doubled =
+        |grow: &str| format!("{{% set ns = namespace(x='ab', l=['ab']) %}}{{% for i in range(60) %}}{grow}{{% endfor %}}{{{{ ns.x }}}}");
+    let shared = "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}";
+    let cyclic = "{% set ns = namespace() %}{% set ns.x = [ns] %}{% set ms = namespace() %}{% set ms.x = [ms] %}";
+    let raw = "x".repeat(50_000);
+    let mut sources = vec![
+        "{% for i in range(10) %}{% set x = 'a' * 99000000 %}{% endfor %}".to_owned(),
+        "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + ['a' * 1000000] %}{% endfor %}".to_owned(),
+        doubled("{% set ns.x = ns.x ~ ns.x %}"),
+        doubled("{% set ns.x = ns.x + ns.x %}"),
+        doubled("{% set ns.x = ns.x * 2 %}"),
+        doubled("{% set ns.x = [ns.x, ns.x] | join('') %}"),
+        doubled("{% set ns.x = (ns.x, ns.x) | join('') %}"),
+        doubled("{% set ns.x = ns.x.replace('a', ns.x) %}"),
+        doubled("{% set ns.x = ns.x | replace('b', ns.x) %}"),
+        doubled("{% set ns.x = ns.x.join([ns.x, ns.x]) %}"),
+        doubled("{% set ns.x = '{}{}'.format(ns.x, ns.x) %}"),
+        doubled("{% set ns.x = '%s%s' | format(ns.x, ns.x) %}"),
+        doubled("{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}"),
+        doubled("{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns.x = m(ns.x) %}"),
+        doubled("{% set ns.l = ns.l + ns.l %}") + "{{ ns.l | length }}",
+        doubled("{% set ns.l = ns.l * 2 %}"),
+        doubled("{% set ns.x = ns.x | indent(ns.x | length, true) %}"),
+        "{{ '{:>999999999}'.format('x') }}".to_owned(),
+        "{{ '%999999999d' | format(1) }}".to_owned(),
+        "{{ 'a' | batch(999999999, 'x') | list }}".to_owned(),
+        "{{ ('a' * 20000000) | list | length }}".to_owned(),
+        "{% for c in 'a' * 20000000 %}{% endfor %}".to_owned(),
+        format!("{{% set x %}}{{% for i in range(100000) %}}{raw}{{% endfor %}}{{% endset %}}"),
+        format!(
+            "{{% set ns = namespace(l=[]) %}}{{% for i in range(90000) %}}{{% set x %}}{raw}{{% endset %}}{{% set ns.l = ns.l + [x] %}}{{% endfor %}}"
+        ),
+        format!("{cyclic}{{{{ ns }}}}"),
+        format!("{cyclic}{{{{ ns.x == ms.x }}}}"),
+        format!("{cyclic}{{{{ ns.x | string }}}}"),
+        format!("{cyclic}{{{{ [ns.x, ms.x] | unique | list }}}}"),
+        format!("{cyclic}{{{{ {{}}[ns.x] }}}}"),
+        format!("{cyclic}{{{{ ns.x is eq ms.x }}}}"),
+    ];
+    for end in [
+        "{{ ns.l }}",
+        "{{ ns.l ~ '' }}",
+        "{{ ns.l == [ns.l] }}",
+        "{{ ns.l | string | length }}",
+        "{{ ns.l | tojson | length }}",
+        "{{ ns.l in [ns.l] }}",
+        "{{ {ns.l: 1} }}",
+    ] {
+        sources.push(format!("{shared}{end}"));
+    }
+    for source in sources {
+        let start = std::time::Instant::now();
+        let error = refusal(&source);
+        eprintln!("{:.90}…: {:?}, {error}", source, start.elapsed());
+        assert!(start.elapsed() < std::time::Duration::from_secs(10), "{source:.90}: {:?}", start.elapsed());
+    }
+}
+
+#[test]
+fn operators_are_jinjas() {
+    let cases = [
+        ("{{ 1 + 2 * 3 - 4 }} {{ (1 + 2) * 3 }} {{ 2 * 1.5 }} {{ 1 + 1.5 }} {{ -1 + 2 }}", "3 9 3.0 2.5 1"),
+        ("{{ 'a' ~ 1 ~ none ~ [1, 'x'] }} {{ 'a' + 'b' + 'c' }} {{ 'ab' * 2 }} {{ 2 * 'ab' }}", "a1None[1, 'x'] abc abab abab"),
+        ("{{ [1] + [2] + [3] }} {{ ([1] + [2])[1] }} {{ [1, 2] * 2 }} {{ ((1, 2) + (3,)) }}", "[1, 2, 3] 2 [1, 2, 1, 2] (1, 2, 3)"),
+        ("{{ ('a' ~ 'b')|upper ~ 'c' }} {{ ('x' + 'y') == 'xy' }} {{ 'b' in 'a' ~ 'b' }} {{ not 'a' ~ '' }}", "ABc True True False"),
+        ("{{ 'a,b'.split(',')[1:][0] }} {{ 'abc'[1:] ~ 'abc'[:-1] }} {{ -('2'|int) + 3 }} {{ 'x' if 1 + 1 == 2 else 'y' }}", "b bcab 1 x"),
+        ("{% set x | upper %}a{{ 'b' }}{% endset %}{{ x }}{% for k, v in {'a': 1}.items() if v + 1 > 1 %}{{ k ~ v }}{% endfor %}", "ABa1"),
+        ("{% macro m(a, b='x' ~ 'y') %}{{ a ~ b }}{% endmacro %}{{ m(1) ~ m(2, b=3) }}{{ dict(a='x' + 'y') }}", "1xy23{'a': 'xy'}"),
+        ("{{ '<b>'|safe + '<i>' }} {{ '<b>' + '<i>' }} {{ '<b>'|safe ~ '<i>' }}", "<b>&lt;i&gt; <b><i> <b><i>"),
+        (
+            "{{ [1, 2] is eq [1, 2] }} {{ 3 is in [1, 2 + 1] }} {{ messages|selectattr('role', 'equalto', 'us' ~ 'er')|list|length }}",
+            "True True 1",
+        ),
+    ];
+    for (source, want) in cases {
+        assert_eq!(render(source).unwrap(), want, "{source}");
+    }
+    assert!(refusal("{{ 'a' + 1 }}").contains("line 1: invalid operation: tried to use + operator on unsupported types string and number"));
+    assert!(refusal("{{ pen__add(1, 2) }}").contains("pen__"));
+    assert!(matches!(
+        template("x").unwrap().render(&RenderInput { kwargs: Map::from_iter([("pen__add".into(), Value::Null)]), ..RenderInput::default() }),
+        Err(TemplateError::Invalid(text)) if text.contains("pen__add")
+    ));
+}
+
+/// A long conversation may take much more than a short one.
+#[test]
+fn the_budget_grows_with_the_input() {
+    let source = "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x ~ m.content.strip() %}{% endfor %}{{ ns.x }}";
+    let long = "word ".repeat(1_000_000);
+    let messages =
+        serde_json::json!([{ "role": "user", "content": long }, { "role": "user", "content": long }, { "role": "user", "content": "end" }]);
+    let text = template(source).unwrap().render(&RenderInput { messages, ..RenderInput::default() }).unwrap();
+    assert_eq!(text.len(), 2 * (long.len() - 1) + 3);
 }
 
 #[test]

@@ -1,20 +1,33 @@
-//! Byte-level BPE (GPT-2's): text is cut into words, each word's bytes are merged by rank.
+//! Byte pair encoding: text is cut into words, each word's bytes (GPT-2) or characters (SentencePiece's kind, with merges) are merged by
+//! rank.
 
 use rustc_hash::FxHashMap;
 
 use super::merge::{Symbol, UNKNOWN, merge};
 use super::pieces::{Index, Pieces};
-use super::pretokenize::PreTokenizer;
-use super::vocab::{TokenType, VocabData, fault};
-use super::{Cache, TokenizerError};
+use super::scan::Scanner;
+use super::space::{SPACE_SIGN, Spaces};
+use super::vocab::{Model, TokenType, VocabData, fault};
+use super::{Cache, TokenizerError, spm};
 
 pub(super) struct Bpe {
-    pre: PreTokenizer,
-    byte_ids: [u32; 256],
+    pre: Scanner,
+    alphabet: Alphabet,
     /// (left, right) → (rank, merged)
     merges: FxHashMap<u64, (u32, u32)>,
     /// Whole words, where the pre-tokenizer takes them without merging.
     words: Option<Index>,
+}
+
+/// What is merged.
+enum Alphabet {
+    Bytes(Box<[u32; 256]>),
+    /// Characters; one that is no token falls back to its bytes.
+    Chars {
+        ids: FxHashMap<char, u32>,
+        bytes: Box<[u32; 256]>,
+        spaces: Spaces,
+    },
 }
 
 fn key(left: u32, right: u32) -> u64 {
@@ -33,6 +46,9 @@ fn byte_of(c: char) -> Option<u8> {
 
 /// Each token's bytes: byte-level text is decoded, special tokens' texts are taken as they are.
 pub(super) fn pieces(data: &VocabData) -> Pieces {
+    if data.model == Model::CharBpe {
+        return spm::pieces(data);
+    }
     let mut table: FxHashMap<char, u8> = FxHashMap::default();
     for c in (0..0x180).filter_map(char::from_u32) {
         table.extend(byte_of(c).map(|byte| (c, byte)));
@@ -48,60 +64,105 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
     pieces
 }
 
+impl Alphabet {
+    fn new(data: &VocabData, ids: &FxHashMap<&str, u32>) -> Self {
+        if data.model == Model::CharBpe {
+            let singles = ids.iter().filter_map(|(token, &id)| {
+                let mut chars = token.chars();
+                let c = chars.next().filter(|_| chars.next().is_none())?;
+                Some((if c == SPACE_SIGN { ' ' } else { c }, id))
+            });
+            let spaces = Spaces::new(ids.keys().copied(), data.add_space_prefix);
+            return Self::Chars { ids: singles.collect(), bytes: Box::new(spm::byte_ids(data)), spaces };
+        }
+        let mut bytes = [UNKNOWN; 256];
+        for c in (0..0x180).filter_map(char::from_u32) {
+            if let (Some(byte), Some(&id)) = (byte_of(c), ids.get(c.encode_utf8(&mut [0; 4]) as &str)) {
+                bytes[byte as usize] = id;
+            }
+        }
+        Self::Bytes(Box::new(bytes))
+    }
+
+    /// A word's symbols before anything is merged.
+    fn symbols(&self, word: &str, symbols: &mut Vec<Symbol>) {
+        let of_bytes = |bytes: &[u32; 256], start: usize, part: &str, symbols: &mut Vec<Symbol>| {
+            let places = (start as u32..).zip(part.bytes());
+            symbols.extend(places.map(|(at, byte)| Symbol { id: bytes[byte as usize], start: at, end: at + 1 }));
+        };
+        match self {
+            Self::Bytes(bytes) => of_bytes(bytes, 0, word, symbols),
+            Self::Chars { ids, bytes, .. } => {
+                for (at, c) in word.char_indices() {
+                    let end = at + c.len_utf8();
+                    match ids.get(&c) {
+                        Some(&id) => symbols.push(Symbol { id, start: at as u32, end: end as u32 }),
+                        None => of_bytes(bytes, at, &word[at..end], symbols),
+                    }
+                }
+            }
+        }
+    }
+}
+
 impl Bpe {
     pub(super) fn new(data: &VocabData, pieces: &Pieces) -> Result<Self, TokenizerError> {
-        let Some(pre) = PreTokenizer::by_name(data.pre) else {
-            return fault(format!("tokenizer.ggml.pre: `{}` is not supported", data.pre));
-        };
+        let pre = Scanner::new(&data.patterns).or_else(|what| fault(format!("{} {what}", data.key("pre", "pre_tokenizer"))))?;
         let mut ids: FxHashMap<&str, u32> = FxHashMap::default();
         ids.reserve(data.tokens.len());
         for (id, token) in (0u32..).zip(data.tokens) {
             ids.entry(token).or_insert(id);
         }
-        let mut byte_ids = [UNKNOWN; 256];
-        for c in (0..0x180).filter_map(char::from_u32) {
-            if let (Some(byte), Some(&id)) = (byte_of(c), ids.get(c.encode_utf8(&mut [0; 4]) as &str)) {
-                byte_ids[byte as usize] = id;
-            }
-        }
         let mut merges = FxHashMap::default();
         merges.reserve(data.merges.len());
         let mut joined = String::new();
-        for (rank, line) in (0u32..).zip(data.merges) {
-            // a merge's left part may itself start with a space in no vocabulary: the byte-level text has none
-            let Some((left, right)) = line.split_once(' ') else {
-                return fault(format!("tokenizer.ggml.merges: entry {rank} (`{}`) is not a pair", line.escape_debug()));
-            };
+        for (rank, (left, right)) in (0u32..).zip(&data.merges) {
             joined.clear();
-            joined.extend([left, right]);
+            joined.extend([*left, *right]);
             let (Some(&a), Some(&b), Some(&c)) = (ids.get(left), ids.get(right), ids.get(joined.as_str())) else {
-                return fault(format!("tokenizer.ggml.merges: entry {rank} (`{}`) names an unknown token", line.escape_debug()));
+                let pair = format!("{left} {right}");
+                let key = data.key("merges", "model.merges");
+                return fault(format!("{key}: entry {rank} (`{}`) names an unknown token", pair.escape_debug()));
             };
             merges.entry(key(a, b)).or_insert((rank, c));
         }
         let normal = (0u32..).zip(&data.types).filter(|(_, t)| **t == TokenType::Normal).map(|(id, _)| id);
-        let words = pre.ignore_merges.then(|| Index::new(pieces, normal));
-        Ok(Self { pre, byte_ids, merges, words })
+        let words = data.ignore_merges.then(|| Index::new(pieces, normal));
+        Ok(Self { pre, alphabet: Alphabet::new(data, &ids), merges, words })
+    }
+
+    /// None: the text stays as it is.
+    pub(super) fn normalised(&self, text: &str, at_start: bool) -> Option<String> {
+        match &self.alphabet {
+            Alphabet::Bytes(_) => None,
+            Alphabet::Chars { spaces, .. } => spaces.normalised(text, at_start),
+        }
     }
 
     pub(super) fn encode<'a>(&self, pieces: &Pieces, text: &'a str, cache: &mut Cache<'a>, out: &mut Vec<u32>) {
         let mut symbols = Vec::new();
-        self.pre.words(text, &mut |word| {
-            cache.or_encode(word, out, |out| self.word(pieces, word.as_bytes(), &mut symbols, out));
-        });
+        let mut word = |word: &'a str| cache.or_encode(word, out, |out| self.word(pieces, word, &mut symbols, out));
+        match &self.alphabet {
+            Alphabet::Bytes(_) => self.pre.words(text, &mut word),
+            Alphabet::Chars { spaces, .. } => self.pre.words(text, &mut |part| spaces.words(part, &mut word)),
+        }
     }
 
-    fn word(&self, pieces: &Pieces, word: &[u8], symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
-        if let Some(id) = self.words.as_ref().and_then(|words| words.get(pieces, word)) {
+    fn word(&self, pieces: &Pieces, word: &str, symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
+        if let Some(id) = self.words.as_ref().and_then(|words| words.get(pieces, word.as_bytes())) {
             return out.push(id);
         }
         symbols.clear();
-        symbols.extend((0u32..).zip(word).map(|(at, &byte)| Symbol { id: self.byte_ids[byte as usize], start: at, end: at + 1 }));
+        self.alphabet.symbols(word, symbols);
         merge(symbols, |a, b| self.merges.get(&key(a.id, b.id)).copied());
         out.extend(symbols.iter().map(|s| s.id));
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        self.merges.capacity() * 17 * 8 / 7 + self.words.as_ref().map_or(0, Index::bytes_held)
+        let alphabet = match &self.alphabet {
+            Alphabet::Bytes(_) => 1024,
+            Alphabet::Chars { ids, spaces, .. } => 1024 + ids.capacity() * 10 + spaces.bytes_held(),
+        };
+        alphabet + self.pre.bytes_held() + self.merges.capacity() * 17 * 8 / 7 + self.words.as_ref().map_or(0, Index::bytes_held)
     }
 }

@@ -29,6 +29,11 @@ impl Pieces {
         self.bytes.get(start..end)
     }
 
+    /// The most bytes that one token stands for; at least 1.
+    pub(super) fn longest(&self) -> usize {
+        (0..self.len() as u32).filter_map(|id| self.get(id)).map(<[u8]>::len).max().unwrap_or(0).max(1)
+    }
+
     pub(super) fn bytes_held(&self) -> usize {
         self.bytes.capacity() + self.ends.capacity() * 4
     }
@@ -62,6 +67,10 @@ impl Index {
             }
         }
         index
+    }
+
+    pub(super) fn longest(&self) -> usize {
+        self.longest
     }
 
     pub(super) fn get(&self, pieces: &Pieces, piece: &[u8]) -> Option<u32> {

@@ -11,6 +11,8 @@ pub(super) struct Special {
     starts: Vec<u64>,
     /// By text.
     sorted: Vec<u32>,
+    /// Those that take the white space behind them with them, by id.
+    greedy: Vec<u32>,
 }
 
 /// A special token in the text.
@@ -21,7 +23,8 @@ pub(super) struct Found {
 }
 
 impl Special {
-    pub(super) fn new(pieces: &Pieces, types: &[TokenType]) -> Self {
+    /// `greedy`: special tokens that take the white space behind them with them, ascending.
+    pub(super) fn new(pieces: &Pieces, types: &[TokenType], greedy: &[u32]) -> Self {
         let ids = (0u32..).zip(types).filter(|(_, t)| matches!(t, TokenType::Control | TokenType::UserDefined)).map(|(id, _)| id);
         let ids = ids.filter(|&id| pieces.get(id).is_some_and(|piece| !piece.is_empty()));
         let mut lengths = vec![Vec::new(); 256];
@@ -39,7 +42,7 @@ impl Special {
         }
         let mut sorted: Vec<u32> = ids.clone().collect();
         sorted.sort_unstable_by_key(|&id| pieces.get(id));
-        Self { index: Index::new(pieces, ids), lengths, starts, sorted }
+        Self { index: Index::new(pieces, ids), lengths, starts, sorted, greedy: greedy.to_vec() }
     }
 
     /// The first special token from `from` on whose id is `wanted`; the longest of those that start at one place.
@@ -53,7 +56,10 @@ impl Special {
             for &len in &self.lengths[bytes[start] as usize] {
                 let Some(candidate) = bytes.get(start..start + len as usize) else { continue };
                 if let Some(id) = self.index.get(pieces, candidate).filter(|&id| wanted(id)) {
-                    return Some(Found { start, end: start + len as usize, id });
+                    let end = start + len as usize;
+                    let spaces =
+                        if self.greedy.binary_search(&id).is_ok() { text[end..].len() - text[end..].trim_start().len() } else { 0 };
+                    return Some(Found { start, end: end + spaces, id });
                 }
             }
         }

@@ -1,23 +1,17 @@
 //! SentencePiece's BPE: characters are merged by the score of what they become; what the vocabulary lacks falls back to bytes.
 
-use rustc_hash::FxHashSet;
-
 use super::Cache;
 use super::merge::{Symbol, UNKNOWN, merge};
 use super::pieces::{Index, Pieces};
+use super::space::{SPACE_SIGN, Spaces};
 use super::vocab::{TokenType, VocabData};
-
-/// SentencePiece's sign for a space.
-const SPACE_SIGN: char = '▁';
 
 pub(super) struct Spm {
     index: Index,
     /// By id; less is better.
     keys: Vec<u32>,
     byte_ids: [u32; 256],
-    /// Characters that some token has right before a space. At any other character's end a space starts a new word: no token could cross.
-    before_space: FxHashSet<char>,
-    add_space_prefix: bool,
+    spaces: Spaces,
 }
 
 /// Each token's bytes: `▁` becomes a space and `<0x0A>` its byte.
@@ -33,9 +27,21 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
     pieces
 }
 
-fn byte_of(token: &str) -> Option<u8> {
+/// The byte that `<0x0A>` stands for.
+pub(super) fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()
+}
+
+/// Each byte's token, where there is one.
+pub(super) fn byte_ids(data: &VocabData) -> [u32; 256] {
+    let mut ids = [UNKNOWN; 256];
+    for ((id, token), _) in (0u32..).zip(data.tokens).zip(&data.types).filter(|(_, kind)| **kind == TokenType::Byte) {
+        if let Some(byte) = byte_of(token) {
+            ids[usize::from(byte)] = id;
+        }
+    }
+    ids
 }
 
 /// Orders as the floats do, downwards; -0 as 0.
@@ -48,55 +54,25 @@ impl Spm {
     pub(super) fn new(data: &VocabData, pieces: &Pieces) -> Self {
         let mergeable = |kind: &TokenType| matches!(kind, TokenType::Normal | TokenType::UserDefined | TokenType::Unused);
         let ids = (0u32..).zip(&data.types).filter(|(_, kind)| mergeable(kind)).map(|(id, _)| id);
-        let mut byte_ids = [UNKNOWN; 256];
-        let mut before_space = FxHashSet::default();
-        for ((id, token), kind) in (0u32..).zip(data.tokens).zip(&data.types) {
-            match kind {
-                TokenType::Byte => {
-                    if let Some(byte) = byte_of(token) {
-                        byte_ids[byte as usize] = id;
-                    }
-                }
-                kind if mergeable(kind) => {
-                    let spaced = token.chars().zip(token.chars().skip(1));
-                    before_space.extend(spaced.filter(|&(a, b)| a != SPACE_SIGN && b == SPACE_SIGN).map(|(a, _)| a));
-                }
-                _ => {}
-            }
-        }
+        let crossing = data.tokens.iter().zip(&data.types).filter(|(_, kind)| mergeable(kind)).map(|(token, _)| token.as_str());
+        let spaces = Spaces::new(crossing, data.add_space_prefix);
         Self {
             index: Index::new(pieces, ids),
             keys: data.scores.iter().map(|&score| descending(score)).collect(),
-            byte_ids,
-            before_space,
-            add_space_prefix: data.add_space_prefix,
+            byte_ids: byte_ids(data),
+            spaces,
         }
     }
 
-    /// How the text between special tokens is normalised: `prefix` is set at the start and behind a special token. None: it stays as it is.
     pub(super) fn normalised(&self, text: &str, prefix: bool) -> Option<String> {
-        let prefix = prefix && self.add_space_prefix;
-        if !prefix && !text.contains(SPACE_SIGN) {
-            return None;
-        }
-        let text = text.replace(SPACE_SIGN, " ");
-        Some(if prefix { format!(" {text}") } else { text })
+        self.spaces.normalised(text, prefix)
     }
 
     pub(super) fn encode<'a>(&self, pieces: &Pieces, text: &'a str, cache: &mut Cache<'a>, out: &mut Vec<u32>) {
         let mut symbols = Vec::new();
-        let mut start = 0;
-        let mut previous = ' ';
-        for (at, c) in text.char_indices() {
-            if c == ' ' && previous != ' ' && !self.before_space.contains(&previous) {
-                let word = &text[start..at];
-                cache.or_encode(word, out, |out| self.word(pieces, word, &mut symbols, out));
-                start = at;
-            }
-            previous = c;
-        }
-        let word = &text[start..];
-        cache.or_encode(word, out, |out| self.word(pieces, word, &mut symbols, out));
+        self.spaces.words(text, &mut |word| {
+            cache.or_encode(word, out, |out| self.word(pieces, word, &mut symbols, out));
+        });
     }
 
     fn word(&self, pieces: &Pieces, word: &str, symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
@@ -119,7 +95,7 @@ impl Spm {
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        self.index.bytes_held() + self.keys.capacity() * 4 + self.before_space.capacity() * 8
+        self.index.bytes_held() + self.keys.capacity() * 4 + self.spaces.bytes_held()
     }
 }
 

@@ -1,9 +1,10 @@
 //! A GGUF file's vocabulary as plain data, and its checks.
 
-use crate::gguf::GgufFile;
+use crate::gguf::{Array, GgufFile, Value};
 
 use super::TokenizerError;
-use super::pretokenize::is_llama3;
+use super::charsmap::CharsMap;
+use super::pretokenize::{habits, patterns};
 
 /// `tokenizer.ggml.token_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,19 +20,28 @@ pub(super) enum TokenType {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Model {
     /// `gpt2`: merges of bytes
-    Bpe,
+    ByteBpe,
+    /// `gemma4`: merges of characters, spaces as `▁`
+    CharBpe,
     /// `llama`: SentencePiece's scores
     Spm,
+    /// `t5`: SentencePiece's unigram model
+    Unigram,
 }
 
-/// What `tokenizer.ggml.*` says, checked: `merges` and `scores` fit the model, `types` has one entry a token, every id is in the vocabulary.
+/// A vocabulary, checked: `merges` and `scores` fit the model, `types` has one entry a token, every id is in the vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct VocabData<'a> {
     pub(super) model: Model,
-    pub(super) pre: &'a str,
+    /// Is it from a `tokenizer.json`?
+    pub(super) from_json: bool,
+    /// The pre-tokenizer's.
+    pub(super) patterns: Vec<&'a str>,
+    /// A word that is itself a token is taken whole, whatever the merges say.
+    pub(super) ignore_merges: bool,
     pub(super) tokens: &'a [String],
     pub(super) types: Vec<TokenType>,
-    pub(super) merges: &'a [String],
+    pub(super) merges: Vec<(&'a str, &'a str)>,
     pub(super) scores: &'a [f32],
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
@@ -45,6 +55,21 @@ pub(super) struct VocabData<'a> {
     pub(super) starts_with_bos: bool,
     pub(super) add_eos: bool,
     pub(super) add_space_prefix: bool,
+    /// Spaces in a row become one.
+    pub(super) squeeze_spaces: bool,
+    /// SentencePiece's compiled rules; empty: none.
+    pub(super) charsmap: &'a [u8],
+    /// Texts are brought into a Unicode form first.
+    pub(super) form: Option<Form>,
+    /// Special tokens that take the white space behind them with them.
+    pub(super) greedy: Vec<u32>,
+}
+
+/// A Unicode normalisation form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Nfc,
+    Nfkc,
 }
 
 pub(super) fn fault<T>(text: String) -> Result<T, TokenizerError> {
@@ -54,11 +79,20 @@ pub(super) fn fault<T>(text: String) -> Result<T, TokenizerError> {
 impl<'a> VocabData<'a> {
     pub(super) fn read(file: &'a GgufFile) -> Result<Self, TokenizerError> {
         let reader = Reader { file };
-        let model = match reader.text("tokenizer.ggml.model")? {
-            Some("gpt2") => Model::Bpe,
-            Some("llama") => Model::Spm,
+        let pre = reader.text("tokenizer.ggml.pre")?;
+        let (model, pre) = match reader.text("tokenizer.ggml.model")? {
+            Some("gpt2") => (if pre == Some("sarvam-moe") { Model::CharBpe } else { Model::ByteBpe }, pre.unwrap_or("default")),
+            Some("gemma4") => (Model::CharBpe, "gemma4"),
+            Some("llama") => (Model::Spm, ""),
+            Some("t5") => (Model::Unigram, ""),
             Some(other) => return fault(format!("tokenizer.ggml.model: `{other}` is not supported")),
             None => return fault("tokenizer.ggml.model is missing".into()),
+        };
+        let scored = matches!(model, Model::Spm | Model::Unigram);
+        let patterns = match patterns(pre) {
+            _ if scored => &[],
+            Some(patterns) => patterns,
+            None => return fault(format!("tokenizer.ggml.pre: `{pre}` is not supported")),
         };
         let tokens = reader.strings("tokenizer.ggml.tokens")?.unwrap_or_default();
         if tokens.is_empty() {
@@ -66,40 +100,54 @@ impl<'a> VocabData<'a> {
         }
         let count = tokens.len();
         let types = reader.types(count)?;
-        let scores = reader.scores(model, count)?;
-        let merges = reader.strings("tokenizer.ggml.merges")?.unwrap_or_default();
-        if model == Model::Bpe && merges.is_empty() {
-            return fault("tokenizer.ggml.merges is missing or empty".into());
-        }
         let id = |name: &str| reader.id(&format!("tokenizer.ggml.{name}_token_id"), count);
-        let mut other_ends = Vec::new();
-        for name in ["eot", "eom"] {
-            other_ends.extend(id(name)?);
-        }
+        let other_ends = ["eot", "eom"].into_iter().map(id).collect::<Result<Vec<_>, _>>()?;
         let mut infill = [None; 3];
         for (place, names) in infill.iter_mut().zip([["fim_pre", "prefix"], ["fim_suf", "suffix"], ["fim_mid", "middle"]]) {
             *place = id(names[0])?.or(id(names[1])?);
         }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
-        let pre = reader.text("tokenizer.ggml.pre")?.unwrap_or("default");
+        let charsmap = reader.bytes("tokenizer.ggml.precompiled_charsmap")?;
         Ok(Self {
             model,
-            pre,
+            from_json: false,
+            patterns: patterns.to_vec(),
+            ignore_merges: habits(pre).ignore_merges,
             tokens,
-            types,
-            merges,
-            scores,
+            merges: reader.merges(scored)?,
+            scores: reader.scores(scored, count)?,
             bos: id("bos")?,
             eos: id("eos")?,
             unknown: id("unknown")?,
-            other_ends,
+            other_ends: other_ends.into_iter().flatten().collect(),
             infill,
             add_bos: flag("add_bos_token", model == Model::Spm)?,
-            starts_with_bos: flag("add_bos_token", model == Model::Spm || is_llama3(pre))?,
-            add_eos: flag("add_eos_token", false)?,
+            starts_with_bos: flag("add_bos_token", model == Model::Spm || habits(pre).adds_bos)?,
+            add_eos: flag("add_eos_token", model == Model::Unigram)?,
             add_space_prefix: flag("add_space_prefix", model == Model::Spm)?,
+            squeeze_spaces: flag("remove_extra_whitespaces", false)? && model == Model::Unigram,
+            charsmap: if model == Model::Unigram { charsmap } else { &[] },
+            form: None,
+            greedy: greedy(file, tokens, &types),
+            types,
         })
     }
+
+    /// What an error calls a part of the vocabulary.
+    pub(super) fn key(&self, gguf: &str, json: &str) -> String {
+        if self.from_json { json.to_owned() } else { format!("tokenizer.ggml.{gguf}") }
+    }
+}
+
+/// Phi-3's special tokens but three take the white space behind them with them; its GGUF files do not say that.
+fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
+    let name = file.get_str("general.name").unwrap_or_default().to_lowercase();
+    if !name.contains("phi-3") && !name.contains("phi3") {
+        return Vec::new();
+    }
+    let is_special = |kind: &TokenType| matches!(kind, TokenType::Control | TokenType::UserDefined);
+    let special = (0u32..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| is_special(kind));
+    special.filter(|(_, (text, _))| !["<unk>", "<s>", "<|endoftext|>"].contains(&text.as_str())).map(|(id, _)| id).collect()
 }
 
 struct Reader<'a> {
@@ -134,14 +182,39 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn scores(&self, model: Model, count: usize) -> Result<&'a [f32], TokenizerError> {
+    fn bytes(&self, key: &str) -> Result<&'a [u8], TokenizerError> {
+        match self.file.get(key).and_then(Value::as_array) {
+            Some(Array::U8(bytes)) if CharsMap::is_whole(bytes) => Ok(bytes),
+            Some(Array::I8(bytes)) if CharsMap::is_whole(bytemuck::cast_slice(bytes)) => Ok(bytemuck::cast_slice(bytes)),
+            None if self.file.get(key).is_none() => Ok(&[]),
+            _ => fault(format!("{key} is not a table of characters")),
+        }
+    }
+
+    fn merges(&self, scored: bool) -> Result<Vec<(&'a str, &'a str)>, TokenizerError> {
+        let key = "tokenizer.ggml.merges";
+        let lines = self.strings(key)?.unwrap_or_default();
+        if scored {
+            return Ok(Vec::new());
+        }
+        if lines.is_empty() {
+            return fault(format!("{key} is missing or empty"));
+        }
+        let pair = |(rank, line): (usize, &'a String)| match line.split_once(' ') {
+            Some(pair) => Ok(pair),
+            None => fault(format!("{key}: entry {rank} (`{}`) is not a pair", line.escape_debug())),
+        };
+        lines.iter().enumerate().map(pair).collect()
+    }
+
+    fn scores(&self, scored: bool, count: usize) -> Result<&'a [f32], TokenizerError> {
         let key = "tokenizer.ggml.scores";
         let scores = self.typed(key, self.file.get_f32s(key), "an array of 32-bit floats")?;
-        match (scores, model) {
-            (None, Model::Spm) => fault(format!("{key} is missing")),
-            (Some(scores), _) if scores.len() != count => fault(format!("{key} has {} entries for {count} tokens", scores.len())),
-            (Some(scores), _) if scores.iter().any(|s| s.is_nan()) => fault(format!("{key} holds NaN")),
-            (scores, _) => Ok(scores.unwrap_or_default()),
+        match scores {
+            None if scored => fault(format!("{key} is missing")),
+            Some(scores) if scores.len() != count => fault(format!("{key} has {} entries for {count} tokens", scores.len())),
+            Some(scores) if scores.iter().any(|s| s.is_nan()) => fault(format!("{key} holds NaN")),
+            scores => Ok(scores.unwrap_or_default()),
         }
     }
 

@@ -1,6 +1,7 @@
 """Wrong values get a 400 that names the field, and the server goes on as before."""
 
 import json
+import time
 
 import pytest
 from harness import MODEL, chunks_of
@@ -205,3 +206,14 @@ def test_a_bad_request_beside_a_stream_does_not_disturb_it(server):
     refused(server, CHAT, {"temperature": -1}, "temperature")
     again = chunks_of(server.chat("Tell me a story.", stream=True, max_tokens=16))
     assert "".join(c["choices"][0]["delta"].get("content", "") for c in again) == expected
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_a_prompt_far_beyond_the_context_is_not_read_to_its_end(server, path):
+    text = "a" * 15_000_000 + " word" * 3_000_000
+    fields = {"messages": [{"role": "user", "content": text}]} if path == CHAT else {"prompt": text}
+    start = time.monotonic()
+    reply = server.post(path, body_of(path, **fields))
+    assert reply.status == 400 and reply.error["code"] == "context_length_exceeded", (reply.status, reply.body[:300])
+    assert "more than" in reply.error["message"]
+    assert time.monotonic() - start < 5, "it is told without encoding all of it"

@@ -89,10 +89,32 @@ def test_show_and_list():
     assert Path(shown["path"]).is_file() and Path(shown["path"]).stat().st_size == 98_362_432
     text = cli("show", MODEL)
     assert text.returncode == 0 and "llama" in text.stdout
+    assert shown["template"]["system"] is True and shown["runnable"] is True and shown["fault"] is None
     listed = cli("list")
     assert listed.returncode == 0
     for model in FILES:
         assert model in listed.stdout
+
+
+def test_show_tells_what_fits():
+    asked = {}
+    for context, sequences in [(2048, 1), (2048, 8)]:
+        done = cli("show", MODEL, "--json", "--context", str(context), "--sequences", str(sequences))
+        assert done.returncode == 0, done.stderr
+        memory = json.loads(done.stdout)["memory"]
+        assert (memory["context"], memory["sequences"]) == (context, sequences)
+        cpu = memory["devices"][0]
+        assert cpu["backend"] == "cpu" and cpu["needed"] == cpu["weights"] + cpu["kv"] + cpu["scratch"]
+        assert cpu["fits"] == (cpu["needed"] <= cpu["available"] <= cpu["total"])
+        asked[sequences] = cpu
+    # 30 layers of 3 heads of 64 elements, K and V in float32
+    assert asked[1]["kv"] == 2048 * 30 * 3 * 64 * 2 * 4 and asked[8]["kv"] == 8 * asked[1]["kv"]
+    text = cli("show", MODEL, "--context", "2048")
+    assert "fits: " in text.stdout and "1 x 2048 tokens" in text.stdout, text.stdout
+    huge = json.loads(cli("show", MODEL, "--json", "--sequences", "65536").stdout)["memory"]["devices"][0]
+    assert huge["fits"] is False
+    too_long = json.loads(cli("show", MODEL, "--json", "--context", "999999").stdout)
+    assert too_long["memory"] is None and "--context is 999999" in too_long["fault"]
 
 
 def test_pull_twice_fetches_once():

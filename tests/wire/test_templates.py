@@ -1,10 +1,14 @@
 """Chat templates of a catalogue entry: those that refuse a conversation, and those that never end."""
 
+import json
+import os
+import subprocess
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
-from harness import MODEL, Server
+from harness import BINARY, MODEL, Server, environment
 from test_cli import show
 
 TEMPLATES = {
@@ -47,3 +51,44 @@ def test_a_template_that_fails_is_an_error_of_the_request(templates, model):
     assert reply.status == 400, reply.body
     assert reply.error["param"] == "messages" and reply.error["type"] == "invalid_request_error"
     assert templates.complete(model=model, max_tokens=1).status == 200, "completions need no template"
+
+
+GROWING = "{%% set ns = namespace(x='ab', l=['ab']) %%}{%% for i in range(60) %%}%s{%% endfor %%}{{ ns.x }}"
+HOSTILE = {
+    "repeated": "{% for i in range(10) %}{% set x = 'a' * 99000000 %}{% endfor %}",
+    "kept": "{% set ns = namespace(l=[]) %}{% for i in range(1000) %}{% set ns.l = ns.l + ['a' * 1000000] %}{% endfor %}",
+    "doubled": GROWING % "{% set ns.x = ns.x ~ ns.x %}",
+    "replaced": GROWING % "{% set ns.x = ns.x | replace('b', ns.x) %}",
+    "captured": GROWING % "{% set y %}{{ ns.x }}{{ ns.x }}{% endset %}{% set ns.x = y %}",
+    "called": GROWING % "{% macro m(x) %}{{ x }}{{ x }}{% endmacro %}{% set ns.x = m(ns.x) %}",
+    "lists": GROWING % "{% set ns.l = ns.l * 2 %}",
+    "shared": (GROWING % "{% set ns.l = [ns.l, ns.l] %}") + "{{ ns.l | string | length }}",
+    "written": "{% for i in range(100000) %}" + "x" * 50_000 + "{% endfor %}",
+    "raw": "{% set x %}{% for i in range(100000) %}" + "x" * 50_000 + "{% endfor %}{% endset %}",
+    "padded": "{{ '{:>999999999}'.format('x') }}",
+}
+
+
+def render(folder: str, template: str) -> tuple[int, str, int]:
+    """Exit code, stderr and the greatest resident memory of `penstock render`, in bytes."""
+    source, conversation = Path(folder, "t.jinja"), Path(folder, "in.json")
+    source.write_text(template)
+    conversation.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
+    command = [BINARY, "render", source, "--input", conversation]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment())
+    text = child.stderr.read()
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return child.returncode, text, usage.ru_maxrss * 1024
+
+
+def test_a_hostile_template_ends_in_bounded_memory():
+    with tempfile.TemporaryDirectory() as folder:
+        code, text, plain = render(folder, "{{ messages[0].content }}")
+        assert code == 0, text
+        for name, template in HOSTILE.items():
+            start = time.monotonic()
+            code, text, memory = render(folder, template)
+            assert code == 1 and "chat template: " in text and "panicked" not in text, (name, code, text)
+            assert memory - plain <= 64 << 20, (name, (memory - plain) >> 20, text)
+            assert time.monotonic() - start < 20, name

@@ -23,7 +23,7 @@ pub fn model(fields: &Fields) -> Result<String, ApiError> {
 pub fn request_error(error: RequestError, source: &str) -> ApiError {
     let message = error.to_string();
     match error {
-        RequestError::Context { .. } => {
+        RequestError::Context { .. } | RequestError::TooLong { .. } => {
             ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(source)
         }
         RequestError::Vocabulary { field: "prompt" | "input", .. } | RequestError::Empty | RequestError::Template(_) => {

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use super::check::Limits;
 use super::rope::ropes;
-use super::{Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, StepId, StepOutput, has_tied_head};
+use super::{
+    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Share, StepId, StepOutput, has_tied_head,
+};
 use crate::model::{Activation, ModelSpec, NormKind, RopePairing, TensorSlot, Weights};
 use batch::Flat;
 use load::{Need, Plan};
@@ -42,6 +44,17 @@ impl Device {
     /// Its memory now, whoever holds it; `held` is 0, since no engine is open here.
     pub fn memory(&self) -> Result<DeviceMemory, EngineError> {
         self.context.memory().map(|(memory, _)| memory)
+    }
+
+    /// As [`Device::memory`], and the device's name.
+    pub fn named_memory(&self) -> Result<(DeviceMemory, String), EngineError> {
+        self.context.memory()
+    }
+
+    /// What a model would take of it.
+    pub fn share(&self, weights: &Weights, options: &EngineOptions) -> Result<Share, EngineError> {
+        let need = Need::new(&weights.spec, options, Plan::new(weights)?.weight_bytes);
+        Ok(Share { weights: need.weights, kv_block: need.kv_block, scratch: need.scratch })
     }
 
     /// Copies a model's weights to the device, whose map may go afterwards. What does not fit is refused before anything is allocated.

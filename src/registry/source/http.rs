@@ -49,6 +49,31 @@ pub fn fetch(remote: &Remote, partial: &mut Partial, progress: &Progress) -> Res
     }
 }
 
+/// A page of a listing.
+pub struct Page {
+    pub text: String,
+    /// Where the next one is (RFC 8288's `Link`).
+    pub next: Option<String>,
+}
+
+/// Fetches a text of at most `cap` bytes; tries again after faults that may pass.
+pub fn fetch_text(remote: &Remote, cap: usize) -> Result<Page, PullError> {
+    let client = Client::new(remote)?;
+    let mut fruitless = 0;
+    loop {
+        match client.page(cap) {
+            Err(PullError::Network(fault)) => {
+                fruitless += 1;
+                if fruitless >= MAX_ATTEMPTS {
+                    return Err(PullError::Network(fault));
+                }
+                std::thread::sleep(remote.backoff * 2u32.pow(fruitless - 1));
+            }
+            done => return done,
+        }
+    }
+}
+
 struct Client<'a> {
     remote: &'a Remote,
     start: Uri,
@@ -77,17 +102,38 @@ impl<'a> Client<'a> {
 
     /// One request, with its redirects, and as much of the body as comes.
     fn attempt(&self, partial: &mut Partial, progress: &Progress) -> Result<(), PullError> {
+        let from = partial.etag().filter(|_| partial.bytes() > 0).map(|etag| (partial.bytes(), etag));
+        let response = self.open(from)?;
+        if response.status() == 416 {
+            partial.restart()?;
+            return Err(PullError::Network(format!("{}: the file changed", host(&self.start))));
+        }
+        self.body(response, partial, progress)
+    }
+
+    fn page(&self, cap: usize) -> Result<Page, PullError> {
+        let response = self.open(None)?;
+        let links = text(response.headers(), header::LINK).unwrap_or_default();
+        let next = links.split(',').find(|link| link.contains("rel=\"next\""));
+        let next = next.and_then(|link| Some(link.split_once('<')?.1.split_once('>')?.0.to_owned()));
+        let mut bytes = Vec::new();
+        let read = response.into_body().into_reader().take(cap as u64 + 1).read_to_end(&mut bytes);
+        read.map_err(|error| PullError::Network(format!("{}: {error}", host(&self.start))))?;
+        match String::from_utf8(bytes) {
+            Ok(text) if text.len() <= cap => Ok(Page { text, next }),
+            _ => Err(PullError::Refused(format!("{} answers with more than {cap} bytes, or with no text", self.remote.url))),
+        }
+    }
+
+    /// The answer to one request, with its redirects: 200, 206 or 416. `from`: bytes that are here already, and what they belong to.
+    fn open(&self, from: Option<(u64, &str)>) -> Result<Response<Body>, PullError> {
         let mut url = self.start.clone();
         for _ in 0..=MAX_REDIRECTS {
-            let response = self.request(&url, partial)?;
+            let response = self.request(&url, from)?;
             let status = response.status();
             match status.as_u16() {
-                200 | 206 => return self.body(response, partial, progress),
+                200 | 206 | 416 => return Ok(response),
                 301 | 302 | 303 | 307 | 308 => url = redirect(&self.start, &url, response.headers())?,
-                416 => {
-                    partial.restart()?;
-                    return Err(PullError::Network(format!("{}: the file changed", host(&url))));
-                }
                 408 | 429 | 500..=599 => return Err(PullError::Network(format!("{} answers {status}", host(&url)))),
                 401 | 403 => {
                     return Err(PullError::Refused(format!("{url} answers {status}: it needs a token (HF_TOKEN), or an accepted licence")));
@@ -98,14 +144,14 @@ impl<'a> Client<'a> {
         Err(PullError::Refused(format!("{}: more than {MAX_REDIRECTS} redirects", self.remote.url)))
     }
 
-    fn request(&self, url: &Uri, partial: &Partial) -> Result<Response<Body>, PullError> {
+    fn request(&self, url: &Uri, from: Option<(u64, &str)>) -> Result<Response<Body>, PullError> {
         let at_home = same_origin(&self.start, url);
         let mut request = if at_home { self.named.get(url) } else { self.public.get(url) };
         if let Some(token) = self.remote.token.as_ref().filter(|_| at_home) {
             request = request.header(header::AUTHORIZATION, format!("Bearer {token}"));
         }
-        if let (1.., Some(etag)) = (partial.bytes(), partial.etag()) {
-            request = request.header(header::RANGE, format!("bytes={}-", partial.bytes())).header(header::IF_RANGE, etag);
+        if let Some((bytes, etag)) = from {
+            request = request.header(header::RANGE, format!("bytes={bytes}-")).header(header::IF_RANGE, etag);
         }
         request.call().map_err(|error| client_fault(url, error))
     }

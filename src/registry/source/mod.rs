@@ -2,22 +2,28 @@
 
 mod disk;
 mod http;
+mod hub;
 mod net;
 mod partial;
+mod plan;
 mod progress;
 mod pypi;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_hub;
 #[cfg(test)]
 mod tests_server;
 
 use std::time::Duration;
 
 pub use disk::free_bytes;
-pub use partial::{PARTIAL, Partial, RESUME, sha256_of};
+pub use hub::SAFETENSORS;
+pub use partial::{PARTIAL, Partial, hex, sha256_of};
+pub use plan::{Piece, plan};
 pub use progress::Progress;
 
-use crate::config::{ModelEntry, Source, check_url};
+use crate::config::{Source, check_url};
 
 /// Why a model could not be fetched. One line but for pip's own words.
 #[derive(Debug, thiserror::Error)]
@@ -73,20 +79,29 @@ impl Tools {
     }
 }
 
-/// Fetches an entry's bytes into `partial`: the whole file, or an error. The digest is the caller's to check.
-pub fn fetch(entry: &ModelEntry, partial: &mut Partial, tools: &Tools, progress: &Progress) -> Result<(), PullError> {
-    match &entry.source {
+impl Tools {
+    /// The hub's address, checked, without a slash at its end.
+    fn hub(&self) -> Result<&str, PullError> {
+        let endpoint = self.hf_endpoint.trim_end_matches('/');
+        check_url(endpoint).map_err(|fault| PullError::Refused(format!("HF_ENDPOINT: {fault}")))?;
+        Ok(endpoint)
+    }
+}
+
+/// Fetches a piece's bytes into `partial`: the whole file, or an error. The digest is the caller's to check.
+pub fn fetch(piece: &Piece, partial: &mut Partial, tools: &Tools, progress: &Progress) -> Result<(), PullError> {
+    let remote = |url: String, token: Option<String>| http::Remote { url, token, backoff: tools.backoff };
+    match &piece.source {
         Source::Pypi { packages } => pypi::fetch(packages, partial, &tools.python, progress),
         Source::Https { url } => {
             check_url(url).map_err(PullError::Refused)?;
-            http::fetch(&http::Remote { url: url.clone(), token: None, backoff: tools.backoff }, partial, progress)
+            http::fetch(&remote(url.clone(), None), partial, progress)
         }
-        Source::Hf { repo, file, revision } => {
-            let endpoint = tools.hf_endpoint.trim_end_matches('/');
-            check_url(endpoint).map_err(|fault| PullError::Refused(format!("HF_ENDPOINT: {fault}")))?;
-            let url = format!("{endpoint}/{repo}/resolve/{revision}/{file}");
-            http::fetch(&http::Remote { url, token: tools.hf_token.clone(), backoff: tools.backoff }, partial, progress)
+        Source::Hf { repo, file: Some(file), revision, .. } => {
+            let url = format!("{}/{repo}/resolve/{revision}/{file}", tools.hub()?);
+            http::fetch(&remote(url, tools.hf_token.clone()), partial, progress)
         }
+        Source::Hf { repo, .. } => Err(PullError::Refused(format!("{repo}: no file was looked up"))),
         Source::File { path } => Err(PullError::Refused(format!("{} is used in place", path.display()))),
     }
 }

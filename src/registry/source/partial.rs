@@ -1,4 +1,4 @@
-//! A download that is not whole yet: `model.gguf.partial`, hashed while it is written, and beside it what a later pull
+//! A download that is not whole yet: `NAME.partial`, hashed while it is written, and beside it what a later pull
 //! needs to go on.
 
 use std::fs::{File, OpenOptions};
@@ -8,11 +8,12 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{PullError, free_bytes};
-use crate::config::{ModelEntry, Source};
+use super::{Piece, PullError, free_bytes};
+use crate::config::Source;
 
-pub const PARTIAL: &str = "model.gguf.partial";
-pub const RESUME: &str = "model.gguf.resume.json";
+/// What is behind the file's name while it is not whole.
+pub const PARTIAL: &str = ".partial";
+const RESUME: &str = ".resume.json";
 /// Left free on disk where a download's length is not known beforehand.
 const SPARE: u64 = 64 << 20;
 
@@ -30,6 +31,8 @@ struct Resume {
 
 pub struct Partial {
     path: PathBuf,
+    /// Beside it: what a later pull needs.
+    note: PathBuf,
     file: File,
     hasher: Sha256,
     len: u64,
@@ -42,10 +45,10 @@ pub struct Partial {
 
 impl Partial {
     /// Opens what an earlier pull of the same source left in `dir`, or begins anew.
-    pub fn open(dir: &Path, entry: &ModelEntry) -> Result<Self, PullError> {
-        let path = dir.join(PARTIAL);
-        let fresh = Resume { source: entry.source.clone(), sha256: entry.sha256.clone(), etag: None, parts: 0, bytes: 0 };
-        let resume = std::fs::read(dir.join(RESUME))
+    pub fn open(dir: &Path, piece: &Piece) -> Result<Self, PullError> {
+        let (path, note) = (dir.join(piece.name.clone() + PARTIAL), dir.join(piece.name.clone() + RESUME));
+        let fresh = Resume { source: piece.source.clone(), sha256: piece.sha256.clone(), etag: None, parts: 0, bytes: 0 };
+        let resume = std::fs::read(&note)
             .ok()
             .and_then(|text| serde_json::from_slice::<Resume>(&text).ok())
             .filter(|resume| resume.source == fresh.source && resume.sha256 == fresh.sha256)
@@ -53,7 +56,8 @@ impl Partial {
         let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
         let file = open.map_err(|error| PullError::disk(&path, error))?;
         let free = free_bytes(dir).map_or(u64::MAX, |free| free.saturating_sub(SPARE));
-        let mut partial = Self { path, file, hasher: Sha256::new(), len: 0, size: entry.size, cap: entry.size.unwrap_or(free), resume };
+        let mut partial =
+            Self { path, note, file, hasher: Sha256::new(), len: 0, size: piece.size, cap: piece.size.unwrap_or(free), resume };
         partial.rewind()?;
         Ok(partial)
     }
@@ -129,9 +133,8 @@ impl Partial {
     }
 
     fn save(&self) -> Result<(), PullError> {
-        let path = self.path.with_file_name(RESUME);
         let text = serde_json::to_vec(&self.resume).expect("plain data");
-        std::fs::write(&path, text).map_err(|error| PullError::disk(&path, error))
+        std::fs::write(&self.note, text).map_err(|error| PullError::disk(&self.note, error))
     }
 
     /// Appends bytes; refused, with all bytes dropped, once there are more than the file may have.
@@ -167,25 +170,27 @@ impl Partial {
         }
     }
 
-    /// Checks size and digest and syncs; gives the size and the SHA-256. What fails is deleted.
-    pub fn finish(self, expected: Option<&str>) -> Result<(u64, String), PullError> {
+    /// Checks size and digest, syncs and puts the file in its place; gives the size and the SHA-256. What fails is deleted.
+    pub fn finish(self, piece: &Piece) -> Result<(u64, String), PullError> {
         if let Some(size) = self.size.filter(|size| *size != self.len) {
             self.discard();
             return Err(PullError::Size { expected: size, found: self.len.to_string() });
         }
         let found = hex(&self.hasher.clone().finalize());
-        if let Some(expected) = expected.filter(|expected| !expected.eq_ignore_ascii_case(&found)) {
+        if let Some(expected) = piece.sha256.as_deref().filter(|expected| !expected.eq_ignore_ascii_case(&found)) {
             self.discard();
             return Err(PullError::Digest { expected: expected.into(), found });
         }
         self.file.sync_all().map_err(|error| PullError::disk(&self.path, error))?;
+        std::fs::rename(&self.path, self.path.with_file_name(&piece.name)).map_err(|error| PullError::disk(&self.path, error))?;
+        let _ = std::fs::remove_file(&self.note);
         Ok((self.len, found))
     }
 
     /// Removes the files; that they are gone already is no fault.
     pub fn discard(&self) {
         let _ = std::fs::remove_file(&self.path);
-        let _ = std::fs::remove_file(self.path.with_file_name(RESUME));
+        let _ = std::fs::remove_file(&self.note);
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::tests_server::{Answer, redirect_to, serve, status};
 use super::*;
-use crate::config::PypiPackage;
+use crate::config::{ModelEntry, PypiPackage};
 use crate::registry::store::{Presence, Store};
 
 const ETAG: &str = "\"v1\"";
@@ -79,7 +79,7 @@ fn a_whole_file_is_stored_once() {
     assert!(pulled.fetched);
     assert_eq!(std::fs::read(&pulled.path).unwrap(), *body());
     assert_eq!(scene.store.list(), [scene.store.find(&entry).unwrap()]);
-    assert!(!scene.file(PARTIAL).exists() && !scene.file(RESUME).exists());
+    assert!(!scene.file("model.gguf.partial").exists() && !scene.file("model.gguf.resume.json").exists());
     assert!(!scene.pull(&entry).unwrap().fetched, "the second pull only verifies");
     assert_eq!(heads.lock().unwrap().len(), 1);
     assert!(scene.store.remove(&entry.id).unwrap().is_some_and(|freed| freed == 300_000));
@@ -138,7 +138,7 @@ fn a_flipped_bit_is_noticed_and_nothing_is_kept() {
     let (url, _) = serve(vec![Answer::File { body: Arc::new(bytes), etag: ETAG }]);
     let scene = Scene::new();
     scene.fails(&https(&url), "sha256");
-    assert!(!scene.file(PARTIAL).exists());
+    assert!(!scene.file("model.gguf.partial").exists());
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn bodies_of_another_length_are_refused() {
     scene.fails(&https(&url), "300001 bytes where 300000");
     let (url, _) = serve(vec![Answer::Endless]);
     scene.fails(&https(&url), "more than 300000");
-    assert!(!scene.file(PARTIAL).exists());
+    assert!(!scene.file("model.gguf.partial").exists());
     let (url, _) = serve(vec![Answer::Raw("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 3\r\n\r\nabc".into())]);
     scene.fails(&https(&url), "encoded body");
 }
@@ -203,7 +203,7 @@ fn redirects_to_elsewhere_are_refused() {
 
 #[test]
 fn the_token_goes_to_the_hub_alone() {
-    let hub = || entry(Source::Hf { repo: "o/r".into(), file: "d/m.gguf".into(), revision: "main".into() });
+    let hub = || entry(Source::Hf { repo: "o/r".into(), file: Some("d/m.gguf".into()), quant: None, revision: "main".into() });
     let with = |url: &str| Tools { hf_endpoint: url.into(), hf_token: Some("secret".into()), ..tools() };
     let (url, heads) = serve(vec![redirect_to("/moved"), Answer::File { body: body(), etag: ETAG }]);
     let scene = Scene::new();
@@ -240,7 +240,7 @@ fn a_full_disk_is_said_and_nothing_is_listed() {
     let (url, _) = serve(vec![Answer::File { body: body(), etag: ETAG }]);
     let (scene, entry) = (Scene::new(), https(&url));
     std::fs::create_dir_all(scene.file("")).unwrap();
-    std::os::unix::fs::symlink("/dev/full", scene.file(PARTIAL)).unwrap();
+    std::os::unix::fs::symlink("/dev/full", scene.file("model.gguf.partial")).unwrap();
     scene.fails(&entry, "free some space");
 }
 

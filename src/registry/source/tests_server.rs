@@ -38,6 +38,40 @@ pub fn serve(script: Vec<Answer>) -> (String, Heads) {
     (address, heads)
 }
 
+/// Starts a server that acts like the hub for the repository `o/r` at `main`: a listing in pages of two entries, and the files. Ends never.
+pub fn hub(files: Vec<(&'static str, Arc<Vec<u8>>)>) -> (String, Heads) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let (heads, home) = (Heads::default(), address.clone());
+    let kept = heads.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let head = read_head(&stream);
+            kept.lock().unwrap().push(head.clone());
+            let _ = reply(stream, &hub_answer(&home, &files, &head), &head);
+        }
+    });
+    (address, heads)
+}
+
+fn hub_answer(home: &str, files: &[(&'static str, Arc<Vec<u8>>)], head: &str) -> Answer {
+    let path = head.split(' ').nth(1).unwrap_or_default();
+    if let Some(query) = path.strip_prefix("/api/models/o/r/tree/main?recursive=true") {
+        let from: usize = query.strip_prefix("&cursor=").map_or(0, |cursor| cursor.parse().unwrap());
+        let rows = files.iter().skip(from).take(2).map(|(path, body)| {
+            let digest = super::partial::hex(&<sha2::Sha256 as sha2::Digest>::digest(body.as_slice()));
+            serde_json::json!({ "type": "file", "oid": "0", "size": 1, "path": path, "lfs": { "oid": digest, "size": body.len(), "pointerSize": 1 } })
+        });
+        let folder = serde_json::json!({ "type": "directory", "oid": "0", "size": 0, "path": "folder" });
+        let page = serde_json::Value::from(rows.chain([folder]).collect::<Vec<_>>()).to_string();
+        let next = format!("Link: <{home}/api/models/o/r/tree/main?recursive=true&cursor={}>; rel=\"next\"\r\n", from + 2);
+        let link = if from + 2 < files.len() { next } else { String::new() };
+        return Answer::Raw(format!("HTTP/1.1 200 OK\r\n{link}Content-Length: {}\r\nConnection: close\r\n\r\n{page}", page.len()));
+    }
+    let file = path.strip_prefix("/o/r/resolve/main/").and_then(|path| files.iter().find(|(name, _)| name.eq_ignore_ascii_case(path)));
+    file.map_or_else(|| status("404 Not Found"), |(_, body)| Answer::File { body: body.clone(), etag: "\"v1\"" })
+}
+
 fn read_head(stream: &TcpStream) -> String {
     let mut head = String::new();
     let mut reader = BufReader::new(stream);

@@ -296,6 +296,13 @@ pub struct KvCache {
 }
 
 impl KvCache {
+    /// Of a cache, K and V; None: more than can be counted.
+    pub fn bytes(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<u64> {
+        let dim = head_dim.next_multiple_of(LANES);
+        let floats = [num_blocks, num_kv_heads, dim, block_size].into_iter().try_fold(num_layers, usize::checked_mul)?;
+        (floats as u64).checked_mul(2 * size_of::<f32>() as u64)
+    }
+
     /// None: the system has not so much memory, or addresses.
     pub fn new(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<Self> {
         let dim = head_dim.next_multiple_of(LANES);

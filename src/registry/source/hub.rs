@@ -1,0 +1,147 @@
+//! What a repository of the Hugging Face hub holds, and which of its files is meant.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::plan::parts_of;
+use super::{PullError, Tools, http};
+
+/// What to do with a model that is not GGUF.
+pub const SAFETENSORS: &str = "it holds safetensors, and Penstock runs GGUF: look for a conversion (often a repository of the same name with -GGUF \
+    behind it), or convert it yourself";
+
+/// Entries of a listing that are read at most.
+const MAX_PAGES: usize = 16;
+const MAX_PAGE_BYTES: usize = 8 << 20;
+/// What is taken where nobody says which.
+const USUAL: &str = "Q4_K_M";
+
+/// A file of a repository.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Listed {
+    pub(super) path: String,
+    pub(super) size: u64,
+    /// Of files that the hub keeps apart from the repository, as it does with large ones.
+    pub(super) sha256: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "type")]
+    kind: String,
+    path: String,
+    #[serde(default)]
+    size: u64,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    oid: String,
+    size: u64,
+}
+
+/// The files of a repository at a revision.
+pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<Listed>, PullError> {
+    let hub = tools.hub()?;
+    let mut url = format!("{hub}/api/models/{repo}/tree/{}?recursive=true", revision.replace('/', "%2F"));
+    let mut listed = Vec::new();
+    for _ in 0..MAX_PAGES {
+        let remote = http::Remote { url: url.clone(), token: tools.hf_token.clone(), backoff: tools.backoff };
+        let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
+        let entries: Vec<Entry> = serde_json::from_str(&page.text)
+            .map_err(|error| PullError::Refused(format!("hf {repo}: the hub's listing is malformed: {error}")))?;
+        let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
+        listed.extend(files.map(|entry| match entry.lfs {
+            Some(lfs) => Listed { path: entry.path, size: lfs.size, sha256: Some(lfs.oid).filter(|oid| oid.len() == 64) },
+            None => Listed { path: entry.path, size: entry.size, sha256: None },
+        }));
+        match page.next {
+            Some(next) if next.starts_with(&format!("{hub}/")) => url = next,
+            _ => break,
+        }
+    }
+    Ok(listed)
+}
+
+/// A path that may become part of a URL; what a hub could smuggle in is left out.
+fn plain(path: &str) -> bool {
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/@".contains(c)) && path.split('/').all(|part| !part.is_empty() && part != "..")
+}
+
+/// All parts of the split model that `file` is a part of.
+pub(super) fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
+    let find = |path: &String| listed.iter().find(|one| one.path == *path).ok_or_else(|| format!("{path} is not there"));
+    parts_of(file).unwrap_or_else(|| vec![file.to_owned()]).iter().map(find).collect()
+}
+
+/// The model's files of the type `quant`.
+pub(super) fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+    // by the first part's path, so that a split model counts once
+    let mut models: BTreeMap<String, &Listed> = BTreeMap::new();
+    for one in listed.iter().filter(|one| one.path.to_ascii_lowercase().ends_with(".gguf") && !is_accessory(&one.path)) {
+        models.entry(parts_of(&one.path).map_or_else(|| one.path.clone(), |parts| parts[0].clone())).or_insert(one);
+    }
+    if models.is_empty() {
+        let has = |end: &str| listed.iter().any(|one| one.path.ends_with(end));
+        return Err(if has(".safetensors") {
+            SAFETENSORS.into()
+        } else if listed.iter().any(|one| one.path.to_ascii_lowercase().ends_with(".gguf")) {
+            "its GGUF files are adapters or projectors, which belong to a model and are none themselves".into()
+        } else {
+            "it holds no GGUF file".into()
+        });
+    }
+    let paths: Vec<&String> = models.keys().collect();
+    let of_type = |quant: &str| paths.iter().copied().filter(|path| names(path, quant)).collect::<Vec<_>>();
+    let found = match quant {
+        Some(quant) => of_type(quant),
+        None if paths.len() == 1 => paths.clone(),
+        None => of_type(USUAL),
+    };
+    // where a folder holds variants, the plain one at the top is meant
+    let top: Vec<&String> = found.iter().copied().filter(|path| !path.contains('/')).collect();
+    match (&found[..], &top[..]) {
+        ([one], _) | (_, [one]) => siblings(listed, one),
+        ([], _) => Err(format!("no file of type {} among {}", quant.unwrap_or(USUAL), shown(&paths))),
+        _ => Err(format!("several files are of type {}: {}: name one of them", quant.unwrap_or(USUAL), shown(&found))),
+    }
+}
+
+fn shown(paths: &[&String]) -> String {
+    const MOST: usize = 40;
+    let mut text = paths.iter().take(MOST).map(|path| path.as_str()).collect::<Vec<_>>().join(", ");
+    if paths.len() > MOST {
+        text += &format!(" and {} more", paths.len() - MOST);
+    }
+    text
+}
+
+/// LoRA adapters, vision projectors and importance matrices are kept beside models.
+fn is_accessory(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let mut words = path.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| ["mmproj", "lora", "adapter", "imatrix"].contains(&word))
+}
+
+/// Does a path name a type, by itself and in any case? `Q4_K` is not named by `Q4_K_M`.
+fn names(path: &str, quant: &str) -> bool {
+    let (path, quant) = (path.to_ascii_lowercase(), quant.to_ascii_lowercase());
+    let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    path.match_indices(&quant).any(|(at, _)| !path[..at].ends_with(inside) && !path[at + quant.len()..].starts_with(inside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn types_are_named_whole() {
+        for path in ["m-Q4_K_M.gguf", "m.q4_k_m.gguf", "Q4_K_M/m-00001-of-00002.gguf", "m-Q4_K_M-00001-of-00002.gguf"] {
+            assert!(names(path, "Q4_K_M") && !names(path, "Q4_K") && !names(path, "K_M"), "{path}");
+        }
+        assert!(names("gpt-oss-MXFP4.gguf", "mxfp4") && !names("m-IQ4_XS.gguf", "Q4_XS"));
+        assert!(is_accessory("mmproj-model-f16.gguf") && is_accessory("x/my_lora.gguf") && !is_accessory("Flora-7B-Q8_0.gguf"));
+    }
+}

@@ -1,0 +1,239 @@
+//! A vocabulary from Hugging Face's `tokenizer.json`, with the start and end tokens of the `tokenizer_config.json` beside it.
+
+use std::path::Path;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::TokenizerError;
+use super::hf_pipeline::Pipeline;
+use super::spm;
+use super::vocab::{Model, TokenType, VocabData, fault};
+
+/// The largest of known ones has 33 MB.
+const MAX_BYTES: u64 = 128 << 20;
+const MAX_TOKENS: usize = 4 << 20;
+
+#[derive(Deserialize)]
+struct Json {
+    #[serde(default)]
+    added_tokens: Vec<Added>,
+    #[serde(default)]
+    normalizer: Value,
+    #[serde(default)]
+    pre_tokenizer: Value,
+    #[serde(default)]
+    post_processor: Value,
+    #[serde(default)]
+    decoder: Value,
+    model: JsonModel,
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: u32,
+    content: String,
+    #[serde(default)]
+    special: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+}
+
+#[derive(Deserialize)]
+struct JsonModel {
+    #[serde(rename = "type", default)]
+    kind: Option<String>,
+    vocab: JsonTokens,
+    #[serde(default)]
+    merges: Vec<Merge>,
+    unk_token: Option<String>,
+    unk_id: Option<u32>,
+    #[serde(default)]
+    byte_fallback: bool,
+    #[serde(default)]
+    ignore_merges: bool,
+    continuing_subword_prefix: Option<String>,
+    end_of_word_suffix: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum JsonTokens {
+    Ids(std::collections::HashMap<String, u32>),
+    Scores(Vec<(String, f32)>),
+}
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Merge {
+    Line(String),
+    Pair(String, String),
+}
+
+impl Merge {
+    fn pair(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Line(line) => line.split_once(' '),
+            Self::Pair(left, right) => Some((left, right)),
+        }
+    }
+}
+
+/// A `tokenizer.json`, read and checked.
+pub(super) struct JsonVocab {
+    model: Model,
+    pipeline: Pipeline,
+    tokens: Vec<String>,
+    types: Vec<TokenType>,
+    scores: Vec<f32>,
+    merges: Vec<Merge>,
+    ignore_merges: bool,
+    greedy: Vec<u32>,
+    unknown: Option<u32>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+}
+
+impl JsonVocab {
+    pub(super) fn open(path: &Path) -> Result<Self, TokenizerError> {
+        let shown = path.display();
+        let json: Json = read(path)?.ok_or_else(|| TokenizerError(format!("{shown} is not there")))?;
+        let config: Value = read(&path.with_file_name("tokenizer_config.json"))?.unwrap_or_default();
+        Self::new(json, &config).map_err(|TokenizerError(text)| TokenizerError(format!("{shown}: {text}")))
+    }
+
+    fn new(json: Json, config: &Value) -> Result<Self, TokenizerError> {
+        let parts = [&json.normalizer, &json.pre_tokenizer, &json.post_processor, &json.decoder];
+        let pipeline = Pipeline::read(parts).map_err(TokenizerError)?;
+        let model = match (json.model.kind.as_deref(), &json.model.vocab) {
+            (Some("BPE") | None, JsonTokens::Ids(_)) if pipeline.byte_level => Model::ByteBpe,
+            (Some("BPE") | None, JsonTokens::Ids(_)) => Model::CharBpe,
+            (Some("Unigram") | None, JsonTokens::Scores(_)) => Model::Unigram,
+            (kind, _) => return fault(format!("model.type: `{}` is not supported", kind.unwrap_or("(none)"))),
+        };
+        for (key, affix) in
+            [("continuing_subword_prefix", &json.model.continuing_subword_prefix), ("end_of_word_suffix", &json.model.end_of_word_suffix)]
+        {
+            if affix.as_ref().is_some_and(|text| !text.is_empty()) {
+                return fault(format!("model.{key} is not supported"));
+            }
+        }
+        let (mut tokens, scores) = listed(json.model.vocab)?;
+        let mut types = vec![TokenType::Normal; tokens.len()];
+        for (kind, token) in types.iter_mut().zip(&tokens) {
+            match token.as_str() {
+                "" => *kind = TokenType::Unused,
+                token if json.model.byte_fallback && spm::byte_of(token).is_some() => *kind = TokenType::Byte,
+                _ => {}
+            }
+        }
+        let by_text = |text: &str, tokens: &[String]| tokens.iter().position(|token| token == text).map(|id| id as u32);
+        let unknown = json.model.unk_id.or_else(|| by_text(json.model.unk_token.as_deref()?, &tokens));
+        let greedy = add(&json.added_tokens, &mut tokens, &mut types)?;
+        if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)) {
+            *kind = TokenType::Unknown;
+        }
+        let named = |key: &str| {
+            let value = &config[key];
+            by_text(value.as_str().or_else(|| value["content"].as_str())?, &tokens)
+        };
+        let bos = pipeline.start.as_deref().and_then(|text| by_text(text, &tokens)).or_else(|| named("bos_token"));
+        let eos = named("eos_token").or_else(|| by_text(pipeline.end.as_deref()?, &tokens));
+        if let Some(rank) = json.model.merges.iter().position(|merge| merge.pair().is_none()) {
+            return fault(format!("model.merges: entry {rank} is not a pair"));
+        }
+        let (merges, ignore_merges) = (json.model.merges, json.model.ignore_merges);
+        let scores = if model == Model::Unigram { padded(scores, tokens.len()) } else { Vec::new() };
+        Ok(Self { model, pipeline, tokens, types, scores, merges, ignore_merges, greedy, unknown, bos, eos })
+    }
+
+    pub(super) fn data(&self) -> VocabData<'_> {
+        VocabData {
+            model: self.model,
+            from_json: true,
+            patterns: self.pipeline.patterns.iter().map(String::as_str).collect(),
+            ignore_merges: self.ignore_merges,
+            tokens: &self.tokens,
+            types: self.types.clone(),
+            merges: self.merges.iter().filter_map(Merge::pair).collect(),
+            scores: &self.scores,
+            bos: self.bos,
+            eos: self.eos,
+            unknown: self.unknown,
+            infill: [None; 3],
+            other_ends: Vec::new(),
+            add_bos: self.pipeline.start.is_some(),
+            starts_with_bos: self.pipeline.start.is_some(),
+            add_eos: self.pipeline.end.is_some(),
+            add_space_prefix: self.pipeline.add_space_prefix,
+            squeeze_spaces: self.pipeline.squeeze_spaces,
+            charsmap: &self.pipeline.charsmap,
+            form: self.pipeline.form,
+            greedy: self.greedy.clone(),
+        }
+    }
+}
+
+/// None: there is no such file.
+fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TokenizerError> {
+    let shown = path.display();
+    match path.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Ok(meta) if meta.len() > MAX_BYTES => return fault(format!("{shown} has {} bytes, more than {MAX_BYTES}", meta.len())),
+        _ => {}
+    }
+    let text = std::fs::read(path).or_else(|error| fault(format!("{shown}: {error}")))?;
+    serde_json::from_slice(&text).map(Some).or_else(|error| fault(format!("{shown}: {error}")))
+}
+
+/// Tokens by id, and the scores of those that have one. Ids that nothing is said of are empty.
+fn listed(vocab: JsonTokens) -> Result<(Vec<String>, Vec<f32>), TokenizerError> {
+    match vocab {
+        JsonTokens::Scores(pairs) if pairs.iter().any(|(_, score)| score.is_nan()) => fault("model.vocab holds NaN".into()),
+        JsonTokens::Scores(pairs) => Ok(pairs.into_iter().unzip()),
+        JsonTokens::Ids(ids) => {
+            let mut tokens = Vec::new();
+            for (token, id) in ids {
+                place(&mut tokens, id, token)?;
+            }
+            Ok((tokens, Vec::new()))
+        }
+    }
+}
+
+fn place(tokens: &mut Vec<String>, id: u32, token: String) -> Result<(), TokenizerError> {
+    let place = id as usize;
+    if place >= MAX_TOKENS {
+        return fault(format!("the id {id} of `{}` is beyond {MAX_TOKENS}", token.escape_debug()));
+    }
+    if place >= tokens.len() {
+        tokens.resize(place + 1, String::new());
+    }
+    tokens[place] = token;
+    Ok(())
+}
+
+/// Puts the added tokens in their places; gives those that take the white space behind them with them.
+fn add(added: &[Added], tokens: &mut Vec<String>, types: &mut Vec<TokenType>) -> Result<Vec<u32>, TokenizerError> {
+    let mut greedy = Vec::new();
+    for token in added {
+        if token.lstrip {
+            return fault(format!(
+                "added_tokens: `{}` takes the white space before it (lstrip), which is not supported",
+                token.content.escape_debug()
+            ));
+        }
+        place(tokens, token.id, token.content.clone())?;
+        types.resize(tokens.len(), TokenType::Unused);
+        types[token.id as usize] = if token.special { TokenType::Control } else { TokenType::UserDefined };
+        greedy.extend(token.rstrip.then_some(token.id));
+    }
+    Ok(greedy)
+}
+
+fn padded(mut scores: Vec<f32>, count: usize) -> Vec<f32> {
+    scores.resize(count, 0.0);
+    scores
+}
