@@ -200,9 +200,9 @@ pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uin
                             uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every required tensor must be there
 void pen_model_destroy(pen_model* model);
+// The model's cache; captures the graphs of decode steps, too.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out);
 void pen_kv_destroy(pen_kv* kv);
-pen_status pen_warmup(pen_model* model, pen_kv* kv);  // captures the graphs of decode steps
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step);
 // The rest of a step whose batch said sample_later: the last one that was submitted, before any other is.
 pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks);

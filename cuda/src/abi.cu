@@ -216,6 +216,7 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_s
     kv->num_blocks = int(num_blocks);
     kv->block_size = int(block_size);
     check(cudaDeviceSynchronize(), "preparing the KV cache");
+    warmup(*model, *kv);
     *out = kv.release();
   });
 }
@@ -226,15 +227,6 @@ void pen_kv_destroy(pen_kv* kv) {
     if (!kv) return;
     settle(kv->model->ctx);
     delete kv;
-  });
-}
-
-pen_status pen_warmup(pen_model* model, pen_kv* kv) {
-  return guard(context(model), [&] {
-    const std::lock_guard alone(device_wide());
-    require(model && kv);
-    use(model->ctx);
-    warmup(*model, *kv);
   });
 }
 

@@ -189,10 +189,7 @@ impl Runner {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
         check(unsafe { sys::pen_kv_create(model.raw, num_blocks as u32, block_size as u32, &mut kv) }, "the KV cache")?;
-        let runner = Self { kv, model };
-        // SAFETY: both are alive and not shared.
-        check(unsafe { sys::pen_warmup(runner.model.raw, runner.kv) }, "warm-up")?;
-        Ok(runner)
+        Ok(Self { kv, model })
     }
 
     pub fn submit(&mut self, batch: &sys::pen_batch) -> Result<u64, EngineError> {

@@ -196,7 +196,6 @@ unsafe extern "C" {
     pub fn pen_model_destroy(model: *mut pen_model);
     pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;
     pub fn pen_kv_destroy(kv: *mut pen_kv);
-    pub fn pen_warmup(model: *mut pen_model, kv: *mut pen_kv) -> pen_status;
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;
     pub fn pen_sample(model: *mut pen_model, step: u64, masks: *const pen_masks) -> pen_status;
     pub fn pen_collect(model: *mut pen_model, out: *mut pen_output) -> pen_status;
