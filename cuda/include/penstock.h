@@ -129,6 +129,7 @@ typedef struct {
 // One step: flat arrays as in `Batch` of src/engine/mod.rs. All that it points to is copied before pen_submit returns.
 typedef struct {
   uint32_t num_tokens, num_seqs, max_blocks, num_init, want_logits;
+  uint32_t sample_later;          // not 0: pen_sample follows, with masks that are not known yet
   const int32_t* inputs;          // [num_tokens] an id, or -1 - slot: what that slot sampled in the step before
   const uint32_t* positions;      // [num_tokens]
   const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
@@ -138,9 +139,6 @@ typedef struct {
   const uint32_t* slots;          // [num_seqs]
   const uint8_t* sample;          // [num_seqs]
   const pen_slot_init* init;      // [num_init]
-  uint32_t num_masks;             // at most max_slots
-  const uint32_t* masks;          // [num_masks, ceil(vocab / 32)] a bit an id, from the lowest of each word: 0 forbids it
-  const int32_t* mask_of;         // [num_seqs] row of masks, or -1; null: nothing is forbidden
   const int32_t* num_logprobs;    // [num_seqs] likeliest ids to tell of beside the sampled one, or -1: no log-probabilities; null: none
   uint32_t num_copies;            // at most max_slots
   const uint32_t* copies;         // [num_copies, 2] block and where it is copied to before the rows are written; nothing is in two copies
@@ -150,6 +148,14 @@ typedef struct {
   const uint32_t* scored_logprobs;  // [num_scored] likeliest ids to tell of beside it
   const uint8_t* pools;           // [num_seqs] PEN_POOL_*; null: none
 } pen_batch;
+
+// What the sequences of a step may sample; copied before pen_sample returns.
+typedef struct {
+  uint32_t num_masks;     // at most max_slots
+  uint32_t num_seqs;      // of the step
+  const uint32_t* masks;  // [num_masks, ceil(vocab / 32)] a bit an id, from the lowest of each word: 0 forbids it; null with num_masks 0
+  const int32_t* mask_of;  // [num_seqs] row of masks, or -1
+} pen_masks;
 
 #define PEN_MAX_LOGPROBS 20
 // A sequence's rows, after the final norm, become a vector: the row at position 0, the last, or the mean of all from position 0 on.
@@ -194,10 +200,12 @@ pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, uin
                             uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every required tensor must be there
 void pen_model_destroy(pen_model* model);
+// The model's cache; captures the graphs of decode steps, too.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out);
 void pen_kv_destroy(pen_kv* kv);
-pen_status pen_warmup(pen_model* model, pen_kv* kv);  // captures the graphs of decode steps
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step);
+// The rest of a step whose batch said sample_later: the last one that was submitted, before any other is.
+pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks);
 pen_status pen_collect(pen_model* model, pen_output* out);
 
 #ifdef __cplusplus

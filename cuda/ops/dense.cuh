@@ -30,7 +30,7 @@ __device__ __forceinline__ float dense_block_sum(float x, float* shared) {
 }
 
 // A block a row.
-__global__ void __launch_bounds__(DENSE_THREADS) layer_norm_kernel(const __grid_constant__ LayerNorm p) {
+static __global__ void __launch_bounds__(DENSE_THREADS) layer_norm_kernel(const __grid_constant__ LayerNorm p) {
   __shared__ float shared[DENSE_THREADS / WARP];
   let_next_start();
   wait_for_previous();
@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(DENSE_THREADS) layer_norm_kernel(const __grid_
 }
 
 // x += bias, rows of `cols`. Grid: (ceil(cols / DENSE_THREADS), rows)
-__global__ void __launch_bounds__(DENSE_THREADS) add_bias_kernel(float* x, const float* bias, int cols) {
+static __global__ void __launch_bounds__(DENSE_THREADS) add_bias_kernel(float* x, const float* bias, int cols) {
   let_next_start();
   wait_for_previous();
   const int i = blockIdx.x * DENSE_THREADS + threadIdx.x;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(DENSE_THREADS) add_bias_kernel(float* x, const
 }
 
 // x = cap · tanh(x / cap), rows of `cols`
-__global__ void __launch_bounds__(DENSE_THREADS) soft_cap_kernel(float* x, int cols, float cap) {
+static __global__ void __launch_bounds__(DENSE_THREADS) soft_cap_kernel(float* x, int cols, float cap) {
   let_next_start();
   wait_for_previous();
   const int i = blockIdx.x * DENSE_THREADS + threadIdx.x;
@@ -80,7 +80,7 @@ struct Activate {
 };
 
 // h = activation(gate) · up, or activation(up). Grid: (ceil(ffn / DENSE_THREADS), rows)
-__global__ void __launch_bounds__(DENSE_THREADS) activate_kernel(const __grid_constant__ Activate p) {
+static __global__ void __launch_bounds__(DENSE_THREADS) activate_kernel(const __grid_constant__ Activate p) {
   let_next_start();
   wait_for_previous();
   const int i = blockIdx.x * DENSE_THREADS + threadIdx.x;

@@ -33,7 +33,7 @@ struct Routing {
 __device__ __forceinline__ bool comes_before(float a, int i, float b, int j) { return a > b || (a == b && i < j); }
 
 // A warp a row.
-__global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_constant__ Routing p) {
+static __global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_constant__ Routing p) {
   let_next_start();
   wait_for_previous();
   const int row = blockIdx.x * ROUTE_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -97,7 +97,7 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
 }
 
 // One block; shared memory: two integers an expert. Where in its group a choice lands is left to the counters: no bit depends on it.
-__global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_constant__ Grouping p) {
+static __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_constant__ Grouping p) {
   extern __shared__ int group_counters[];
   int* counts = group_counters;
   int* first = group_counters + p.num_experts;  // group of each expert
@@ -156,7 +156,7 @@ struct ExpertLinear {
 // Grid: (groups of MT row tiles of all segments, groups of NT · 8 choices). As linear_kernel, but that which weights to read is known
 // only after the wait.
 template <int MT, int NT>
-__global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kernel(const __grid_constant__ ExpertLinear p) {
+static __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kernel(const __grid_constant__ ExpertLinear p) {
   using Shared = LinearShared<MT, NT>;
   extern __shared__ __align__(128) uint8_t shared[];
   auto* partial = reinterpret_cast<float(*)[NT * 8][Shared::STRIDE]>(shared);
@@ -229,7 +229,7 @@ struct Combine {
 };
 
 // Grid: (ceil(hidden / ROUTE_WARPS · WARP), rows)
-__global__ void __launch_bounds__(ROUTE_WARPS* WARP) combine_kernel(const __grid_constant__ Combine p) {
+static __global__ void __launch_bounds__(ROUTE_WARPS* WARP) combine_kernel(const __grid_constant__ Combine p) {
   let_next_start();
   wait_for_previous();
   const int i = blockIdx.x * ROUTE_WARPS * WARP + threadIdx.x;

@@ -216,6 +216,7 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_s
     kv->num_blocks = int(num_blocks);
     kv->block_size = int(block_size);
     check(cudaDeviceSynchronize(), "preparing the KV cache");
+    warmup(*model, *kv);
     *out = kv.release();
   });
 }
@@ -229,20 +230,19 @@ void pen_kv_destroy(pen_kv* kv) {
   });
 }
 
-pen_status pen_warmup(pen_model* model, pen_kv* kv) {
-  return guard(context(model), [&] {
-    const std::lock_guard alone(device_wide());
-    require(model && kv);
-    use(model->ctx);
-    warmup(*model, *kv);
-  });
-}
-
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step) {
   return guard(context(model), [&] {
     require(model && kv && batch && step);
     use(model->ctx);
     *step = submit(*model, *kv, *batch);
+  });
+}
+
+pen_status pen_sample(pen_model* model, uint64_t step, const pen_masks* masks) {
+  return guard(context(model), [&] {
+    require(model && masks && masks->mask_of && (masks->masks || masks->num_masks == 0));
+    use(model->ctx);
+    sample_with_masks(*model, step, *masks);
   });
 }
 

@@ -193,8 +193,8 @@ Sample sampling(pen_model& m, const Step& step) {
 
 }  // namespace
 
-void sample_step(pen_model& m, const Step& step) {
-  if (step.num_rows > 0) sample(Launch{m.stream.handle, m.overlap}, m.sampler, sampling(m, step));
+void sample_step(pen_model& m, const Step& step, bool overlap) {
+  if (step.num_rows > 0) sample(Launch{m.stream.handle, overlap && m.overlap}, m.sampler, sampling(m, step));
 }
 
 void logprobs_step(pen_model& m, const Step& step) {

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -49,6 +50,18 @@ struct MetaLayout {
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
 };
 
+// A step's metadata on the device.
+struct Step {
+  StepView view;
+  const int32_t* inputs;  // [num_tokens]
+  const int32_t* slots;   // [num_rows]
+  const int32_t* gather;  // [num_rows] or null: every row samples
+  const int32_t* mask_of;  // [num_rows]
+  const int32_t* num_logprobs;  // [num_rows]
+  int num_rows;
+  bool has_prefill;
+};
+
 // A step whose results have not been collected.
 struct InFlight {
   uint64_t step = 0;
@@ -61,7 +74,9 @@ struct InFlight {
   std::vector<uint8_t> pools;  // [num_seqs] as asked; empty: nobody asked
   int num_scored = 0, num_pools = 0, num_pool_rows = 0;
   Event done;
-  bool pending = false;
+  bool pending = false, unsampled = false;
+  Step device{};  // while it is unsampled, with its places in the metadata
+  size_t mask_of = 0;
 };
 
 struct Graph {
@@ -120,7 +135,7 @@ struct pen_model {
   pen::Stream stream;
   pen::InFlight ring[3];
   uint64_t steps = 0;
-  std::map<std::pair<int, int>, pen::Graph> graphs;  // by sequences and blocks a sequence, both rounded up
+  std::map<std::tuple<int, int, bool>, pen::Graph> graphs;  // by sequences and blocks a sequence, both rounded up; with sampling?
   bool overlap = false;  // programmatic dependent launch
 
   pen_model(pen_ctx& ctx, const pen_model_desc& desc);
@@ -131,18 +146,8 @@ struct pen_model {
 namespace pen {
 
 // forward.cu: queues a step whose metadata is on the device; logits of `num_rows` rows end up in scratch.logits.
-struct Step {
-  StepView view;
-  const int32_t* inputs;  // [num_tokens]
-  const int32_t* slots;   // [num_rows]
-  const int32_t* gather;  // [num_rows] or null: every row samples
-  const int32_t* mask_of;  // [num_rows]
-  const int32_t* num_logprobs;  // [num_rows]
-  int num_rows;
-  bool has_prefill;
-};
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
-void sample_step(pen_model& model, const Step& step);
+void sample_step(pen_model& model, const Step& step, bool overlap);  // overlap: directly behind the forward pass
 void logprobs_step(pen_model& model, const Step& step);  // after sample_step
 Norm final_norm(const pen_model& model);                 // of the step before: its input lies where the layers left it
 void head(pen_model& model, const int32_t* rows, int num_rows);  // logits of rows of the step before, at most max_slots
@@ -161,6 +166,7 @@ void collect_prompts(const pen_model& model, const InFlight& flight, pen_output&
 
 // step.cu
 uint64_t submit(pen_model& model, pen_kv& kv, const pen_batch& batch);
+void sample_with_masks(pen_model& model, uint64_t step, const pen_masks& masks);
 void collect(pen_model& model, pen_output& out);
 void warmup(pen_model& model, pen_kv& kv);
 size_t scratch_bytes(const pen_model_desc& desc);

@@ -1,6 +1,7 @@
 // Steps: metadata up, kernels (as a captured graph for decode steps), sampled ids down. Up to two are in flight: each has its own
-// pinned buffers, and the device's are safe because the stream runs in order. Masks are part of every graph, since a row without one
-// costs nothing; log-probabilities are a kernel of their own behind the graph, so that steps without them do not pay.
+// pinned buffers, and the device's are safe because the stream runs in order. A step whose masks come late has a graph of its own without the
+// sampling, which follows once they are here; log-probabilities are a kernel of their own behind the graph, so that steps without them do
+// not pay.
 #include <algorithm>
 #include <cstring>
 
@@ -71,7 +72,6 @@ void fill_meta(uint8_t* base, const MetaLayout& l, const pen_batch& b, const std
   for (uint32_t i = 0; i < b.num_seqs; i++) {
     if (row_of[i] < 0) continue;
     slots[row_of[i]] = int32_t(b.slots[i]);
-    if (b.mask_of) mask_of[row_of[i]] = b.mask_of[i];
     if (b.num_logprobs) num_logprobs[row_of[i]] = b.num_logprobs[i];
     at<int32_t>(base, l.gather)[row_of[i]] = int32_t(b.cu_seqlens_q[i + 1]) - 1;
   }
@@ -109,13 +109,13 @@ void init_slot(pen_model& m, const pen_slot_init& init) {
                 reinterpret_cast<const float*>(biases), suppressed);
 }
 
-void capture(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
+void capture(pen_model& m, const pen_kv& kv, const Step& step, bool sampling, Graph& graph) {
   cudaGraph_t captured = nullptr;
   const std::lock_guard alone(device_wide());
   check(cudaStreamBeginCapture(m.stream.handle, cudaStreamCaptureModeRelaxed), "graph capture");
   try {
     forward(m, kv, step);
-    sample_step(m, step);
+    if (sampling) sample_step(m, step, true);
   } catch (...) {
     cudaStreamEndCapture(m.stream.handle, &captured);
     if (captured) cudaGraphDestroy(captured);
@@ -128,24 +128,29 @@ void capture(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
   check(made, "graph instantiation");
 }
 
-// The kernels one by one. Pages can be written twice, but slots that half a sampling has moved on cannot be taken back: its errors
-// count as the loss of the device, those of the forward pass as what they are.
-void run(pen_model& m, const pen_kv& kv, const Step& step) {
-  forward(m, kv, step);
+// Pages can be written twice, but slots that half a sampling has moved on cannot be taken back: its errors count as the loss of the
+// device, those of the forward pass as what they are.
+void sample_or_lose(pen_model& m, const Step& step, bool overlap) {
   try {
-    sample_step(m, step);
+    sample_step(m, step, overlap);
   } catch (const CudaError& error) {
     throw StatusError(PEN_CUDA, error.what());
   }
 }
 
+// The kernels one by one.
+void run(pen_model& m, const pen_kv& kv, const Step& step, bool sampling) {
+  forward(m, kv, step);
+  if (sampling) sample_or_lose(m, step, true);
+}
+
 // Graphs are all that a step allocates, beside kernels that warm-up did not load. Where there is no memory for one the step does without it, as do all of its shape.
-void run_graph(pen_model& m, const pen_kv& kv, const Step& step) {
-  Graph& graph = m.graphs[{step.view.num_seqs, step.view.max_blocks}];
+void run_graph(pen_model& m, const pen_kv& kv, const Step& step, bool sampling) {
+  Graph& graph = m.graphs[{step.view.num_seqs, step.view.max_blocks, sampling}];
   cudaError_t failed = cudaSuccess;
   if (!graph.exec && !graph.refused) {
     try {
-      capture(m, kv, step, graph);
+      capture(m, kv, step, sampling, graph);
     } catch (const CudaError& error) {
       failed = error.code;
     }
@@ -155,7 +160,7 @@ void run_graph(pen_model& m, const pen_kv& kv, const Step& step) {
   if (failed != cudaErrorMemoryAllocation) check(failed, "graph");
   cudaGetLastError();
   graph.drop();
-  run(m, kv, step);
+  run(m, kv, step, sampling);
 }
 
 void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
@@ -169,12 +174,10 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
       throw StatusError(PEN_INVALID_ARG, "sequence " + std::to_string(i) + " of the batch is out of bounds");
     }
   }
-  bool extras = b.num_masks <= d.max_slots && (b.num_masks == 0 || b.masks);
-  for (uint32_t i = 0; i < b.num_seqs; i++) {
-    extras = extras && (!b.mask_of || (b.mask_of[i] >= -1 && b.mask_of[i] < int32_t(b.num_masks)));
-    extras = extras && (!b.num_logprobs || (b.num_logprobs[i] >= -1 && b.num_logprobs[i] <= MAX_LOGPROBS));
+  for (uint32_t i = 0; b.num_logprobs && i < b.num_seqs; i++) {
+    if (b.num_logprobs[i] >= -1 && b.num_logprobs[i] <= MAX_LOGPROBS) continue;
+    throw StatusError(PEN_INVALID_ARG, "the log-probabilities of the batch are out of bounds");
   }
-  if (!extras) throw StatusError(PEN_INVALID_ARG, "the masks or log-probabilities of the batch are out of bounds");
   check_prompt(m, kv, b);
   for (uint32_t i = 0; i < b.num_tokens; i++) {
     const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
@@ -192,6 +195,17 @@ void copy_logprobs(pen_model& m, const Step& step, InFlight& f) {
                         m.stream.handle), "copying log-probabilities");
   check(cudaMemcpyAsync(f.logprob_ids.as<int32_t>(), m.logprob_ids.as<int32_t>(), rows * MAX_LOGPROBS * 4, cudaMemcpyDeviceToHost,
                         m.stream.handle), "copying log-probabilities");
+}
+
+// What follows a step's sampling: its results go down, and the event says when they are there.
+void fetch(pen_model& m, const Step& step, InFlight& f) {
+  if (step.num_rows > 0) {
+    check(cudaMemcpyAsync(f.sampled.as<int32_t>(), m.sampled.as<int32_t>(), step.num_rows * 4, cudaMemcpyDeviceToHost, m.stream.handle),
+          "copying ids");
+    if (!f.num_logprobs.empty()) copy_logprobs(m, step, f);
+  }
+  finish_prompts(m, f);
+  check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
 }
 
 }  // namespace
@@ -315,6 +329,7 @@ void make_scratch(pen_model& m) {
 uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   check_batch(m, kv, b);
   InFlight& f = m.ring[(m.steps + 1) % 3];
+  if (m.ring[m.steps % 3].unsampled) throw StatusError(PEN_INVALID_ARG, "the step before was not sampled");
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   int max_query = 1, blocks = 1, rows = 0;
@@ -333,13 +348,9 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
   fill_meta(f.meta.as<uint8_t>(), layout, b, f.row_of);
   check(cudaMemcpyAsync(m.meta.as<uint8_t>(), f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
-  if (b.num_masks) {
-    const size_t words = size_t(b.num_masks) * ceil_div(int(m.desc.vocab_size), 32);
-    put(f.masks.as<uint8_t>(), 0, b.masks, words);
-    check(cudaMemcpyAsync(m.masks.as<uint32_t>(), f.masks.as<uint32_t>(), words * 4, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
-  }
   begin_prompts(m, kv, b, f);
   const Step step = device_step(m, layout, max_query, stride * kv.block_size);
+  const bool sampling = b.sample_later == 0;
   f.logits.clear();
   if (b.want_logits) {
     forward(m, kv, step);
@@ -348,28 +359,56 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
       check(cudaMemcpyAsync(f.logits.data(), m.scratch.logits.as<float>(), f.logits.size() * 4, cudaMemcpyDeviceToHost, m.stream.handle),
             "copying logits");
     }
-    sample_step(m, step);
+    if (sampling) sample_or_lose(m, step, false);
   } else if (decode) {
-    run_graph(m, kv, step);
+    run_graph(m, kv, step, sampling);
   } else {
-    run(m, kv, step);
-  }
-  if (rows) {
-    check(cudaMemcpyAsync(f.sampled.as<int32_t>(), m.sampled.as<int32_t>(), rows * 4, cudaMemcpyDeviceToHost, m.stream.handle), "copying ids");
+    run(m, kv, step, sampling);
   }
   f.num_logprobs.clear();
   if (b.num_logprobs) f.num_logprobs.assign(b.num_logprobs, b.num_logprobs + b.num_seqs);
-  if (rows && b.num_logprobs) copy_logprobs(m, step, f);
-  finish_prompts(m, f);
-  check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
+  if (sampling) fetch(m, step, f);
+  f.unsampled = !sampling;
+  f.device = step;
+  f.mask_of = layout.mask_of;
   f.step = ++m.steps;
   f.pending = true;
   return f.step;
 }
 
+// The device's metadata is still that of this step, which is the last one. Whatever fails here leaves a step that cannot be sampled any more.
+void sample_with_masks(pen_model& m, uint64_t number, const pen_masks& masks) {
+  InFlight& f = m.ring[number % 3];
+  if (number != m.steps || !f.pending || !f.unsampled) throw StatusError(PEN_INVALID_ARG, "the step does not wait to be sampled");
+  bool fits = masks.num_seqs == f.row_of.size() && masks.num_masks <= m.desc.max_slots;
+  for (uint32_t i = 0; fits && i < masks.num_seqs; i++) fits = masks.mask_of[i] >= -1 && masks.mask_of[i] < int32_t(masks.num_masks);
+  if (!fits) throw StatusError(PEN_INVALID_ARG, "the masks are out of bounds");
+  int32_t* mask_of = at<int32_t>(f.meta.as<uint8_t>(), f.mask_of);
+  for (uint32_t i = 0; i < masks.num_seqs; i++) {
+    if (f.row_of[i] >= 0) mask_of[f.row_of[i]] = masks.mask_of[i];
+  }
+  if (f.device.num_rows > 0) {
+    check(cudaMemcpyAsync(m.meta.as<uint8_t>() + f.mask_of, mask_of, f.device.num_rows * 4, cudaMemcpyHostToDevice, m.stream.handle),
+          "copying masks");
+  }
+  if (masks.num_masks) {
+    const size_t words = size_t(masks.num_masks) * ceil_div(int(m.desc.vocab_size), 32);
+    put(f.masks.as<uint8_t>(), 0, masks.masks, words);
+    check(cudaMemcpyAsync(m.masks.as<uint32_t>(), f.masks.as<uint32_t>(), words * 4, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
+  }
+  sample_or_lose(m, f.device, false);
+  fetch(m, f.device, f);
+  f.unsampled = false;
+}
+
 void collect(pen_model& m, pen_output& out) {
   InFlight& f = m.ring[out.step % 3];
   if (!f.pending || f.step != out.step) throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " is not in flight");
+  if (f.unsampled) {
+    f.unsampled = f.pending = false;
+    check(cudaStreamSynchronize(m.stream.handle), "a step");
+    throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
+  }
   if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step had another number of sequences");
   check(cudaEventSynchronize(f.done.handle), "a step");
   f.pending = false;
@@ -400,20 +439,20 @@ void warmup(pen_model& m, pen_kv& kv) {
   for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
     const MetaLayout layout(tokens, 1, 1, stride);
     upload(layout);
-    run(m, kv, device_step(m, layout, tokens, stride * kv.block_size));
+    run(m, kv, device_step(m, layout, tokens, stride * kv.block_size), true);
     check(cudaStreamSynchronize(m.stream.handle), "warming up");
   }
   for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_SEQS); n++) {
     const int seqs = round_seqs(n);
-    Graph& graph = m.graphs[{seqs, stride}];
+    Graph& graph = m.graphs[{seqs, stride, true}];
     if (graph.exec) continue;
     const MetaLayout layout(seqs, seqs, seqs, stride);
     upload(layout);
     const Step step = device_step(m, layout, 1, stride * kv.block_size);
     // Once by hand, so that every kernel is loaded before it is captured.
-    run(m, kv, step);
+    run(m, kv, step, true);
     check(cudaStreamSynchronize(m.stream.handle), "warming up");
-    capture(m, kv, step, graph);
+    capture(m, kv, step, true, graph);
   }
 }
 

@@ -10,7 +10,10 @@ use super::json::JsonBody;
 use super::middleware::ModelLabel;
 use super::sse::{self, Dialect};
 use super::state::AppState;
-use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
+use super::types::chat::{
+    AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta, FunctionCall, FunctionDelta, ToolCall,
+    ToolCallDelta,
+};
 use super::types::error::ErrorBody;
 use super::types::logprobs::ChatLogprobs;
 use super::types::usage::Usage;
@@ -40,14 +43,30 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let (answers, usage) = choices.collect().await?;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
-        message: AssistantMessage { role: "assistant".into(), content: Some(answer.shown.text), refusal: None },
         logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
         finish_reason: answer.finish_reason.into(),
+        message: message(answer.shown.text, answer.reasoning, answer.calls),
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
     let object = "chat.completion".into();
     Ok(HttpResponse::Ok().json(ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }))
+}
+
+fn message(text: String, reasoning: String, calls: Vec<(String, String)>) -> AssistantMessage {
+    let call = |(name, arguments)| ToolCall { id: call_id(), kind: "function".into(), function: FunctionCall { name, arguments } };
+    let calls: Vec<ToolCall> = calls.into_iter().map(call).collect();
+    AssistantMessage {
+        role: "assistant".into(),
+        content: Some(text).filter(|text| calls.is_empty() || !text.is_empty()),
+        reasoning_content: Some(reasoning).filter(|text| !text.is_empty()),
+        tool_calls: Some(calls).filter(|calls| !calls.is_empty()),
+        refusal: None,
+    }
+}
+
+fn call_id() -> String {
+    format!("call_{}", uuid::Uuid::new_v4().simple())
 }
 
 struct Chunks {
@@ -72,13 +91,32 @@ impl Dialect for Chunks {
     type Chunk = ChatChunk;
 
     fn first(&self, index: usize) -> Option<ChatChunk> {
-        let delta = Delta { role: Some("assistant".into()), content: Some(String::new()) };
+        let delta = Delta { role: Some("assistant".into()), content: Some(String::new()), ..Delta::default() };
         Some(self.choice(index, delta, None))
     }
 
     fn text(&self, index: usize, Text { text, tokens }: Text) -> ChatChunk {
         let logprobs = self.has_logprobs.then(|| ChatLogprobs::new(tokens));
-        self.chunk(vec![ChatChunkChoice { index, delta: Delta { role: None, content: Some(text) }, logprobs, finish_reason: None }], None)
+        self.chunk(
+            vec![ChatChunkChoice { index, delta: Delta { content: Some(text), ..Delta::default() }, logprobs, finish_reason: None }],
+            None,
+        )
+    }
+
+    fn reasoning(&self, index: usize, text: String) -> Option<ChatChunk> {
+        Some(self.choice(index, Delta { reasoning_content: Some(text), ..Delta::default() }, None))
+    }
+
+    fn call(&self, index: usize, number: usize, name: String) -> Option<ChatChunk> {
+        let function = FunctionDelta { name: Some(name), arguments: String::new() };
+        let call = ToolCallDelta { index: number, id: Some(call_id()), kind: Some("function".into()), function };
+        Some(self.choice(index, Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None))
+    }
+
+    fn arguments(&self, index: usize, number: usize, text: String) -> Option<ChatChunk> {
+        let function = FunctionDelta { name: None, arguments: text };
+        let call = ToolCallDelta { index: number, function, ..ToolCallDelta::default() };
+        Some(self.choice(index, Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None))
     }
 
     fn finish(&self, index: usize, reason: &'static str) -> ChatChunk {

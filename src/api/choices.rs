@@ -1,6 +1,6 @@
 //! The generations behind one response: each is a choice, and they are read as they come.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
 use actix_web::web;
@@ -37,6 +37,11 @@ pub enum Part {
     /// The prompt's tokens, before all else.
     Prompt(usize, Vec<TokenLogprob>),
     Text(usize, Text),
+    Reasoning(usize, String),
+    /// A call of a function begins; the second number is the call's.
+    Call(usize, usize, String),
+    /// More of that call's arguments.
+    Arguments(usize, usize, String),
     Finished(usize, &'static str),
 }
 
@@ -46,6 +51,9 @@ pub struct Answer {
     /// Where they were asked for.
     pub prompt: Vec<TokenLogprob>,
     pub shown: Text,
+    pub reasoning: String,
+    /// Functions and their arguments.
+    pub calls: Vec<(String, String)>,
     pub finish_reason: &'static str,
 }
 
@@ -61,6 +69,8 @@ pub struct Choices {
     num_prompts: usize,
     num_choices: usize,
     best_of: usize,
+    /// Choices that have called a function.
+    callers: HashSet<usize>,
     usage: Usage,
     active: Active,
     complete: bool,
@@ -84,7 +94,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         families.into_iter().flatten().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
     let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
     let (ready, usage) = (VecDeque::new(), Usage::default());
-    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, usage, active, complete: false })
+    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, callers: HashSet::new(), usage, active, complete: false })
 }
 
 fn next(index: usize, mut generation: Generation) -> Next {
@@ -143,13 +153,15 @@ impl Choices {
                     self.running.push(next(index, generation));
                     self.tell_of_prompt(index, &tokens);
                 }
-                Some(Output::Text(text)) => {
+                Some(output @ (Output::Text(_) | Output::Reasoning(_) | Output::Call(..) | Output::Arguments(..))) => {
                     self.running.push(next(index, generation));
-                    return Some(Ok(Part::Text(index, text)));
+                    let part = self.part(index, output);
+                    self.ready.extend(part);
                 }
                 Some(Output::Finished(reason, counts)) => {
                     self.usage = self.usage.plus(self.usage_of(index, counts));
-                    return Some(Ok(Part::Finished(index, finish_reason(reason))));
+                    let called = reason == FinishReason::Stop && self.callers.contains(&index);
+                    return Some(Ok(Part::Finished(index, if called { "tool_calls" } else { finish_reason(reason) })));
                 }
                 Some(Output::Failed(message)) => {
                     self.complete = true;
@@ -158,6 +170,19 @@ impl Choices {
                 }
                 None => {}
             }
+        }
+    }
+
+    fn part(&mut self, index: usize, output: Output) -> Option<Part> {
+        match output {
+            Output::Text(text) => Some(Part::Text(index, text)),
+            Output::Reasoning(text) => Some(Part::Reasoning(index, text)),
+            Output::Call(number, name) => {
+                self.callers.insert(index);
+                Some(Part::Call(index, number, name))
+            }
+            Output::Arguments(number, text) => Some(Part::Arguments(index, number, text)),
+            Output::Prompt(_) | Output::Finished(..) | Output::Failed(_) => None,
         }
     }
 
@@ -175,6 +200,7 @@ impl Choices {
             0 => Usage::new(counts.prompt, counts.cached, counts.generated),
             _ => Usage::new(0, 0, counts.generated),
         }
+        .with_reasoning(counts.reasoning)
     }
 
     /// Every choice, in order.
@@ -186,6 +212,11 @@ impl Choices {
                 Part::Text(index, mut piece) => {
                     answers[index].shown.text.push_str(&piece.text);
                     answers[index].shown.tokens.append(&mut piece.tokens);
+                }
+                Part::Reasoning(index, text) => answers[index].reasoning.push_str(&text),
+                Part::Call(index, _, name) => answers[index].calls.push((name, String::new())),
+                Part::Arguments(index, _, text) => {
+                    answers[index].calls.iter_mut().last().into_iter().for_each(|call| call.1.push_str(&text))
                 }
                 Part::Finished(index, reason) => answers[index].finish_reason = reason,
             }

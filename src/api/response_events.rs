@@ -64,7 +64,7 @@ impl Events for Streamed {
 
     fn part(&mut self, part: Part) -> Vec<Bytes> {
         match part {
-            Part::Prompt(..) => Vec::new(),
+            Part::Prompt(..) | Part::Reasoning(..) | Part::Call(..) | Part::Arguments(..) => Vec::new(),
             Part::Text(_, piece) => {
                 let delta = piece.text.clone();
                 let logprobs = self.draft.push(piece);

@@ -42,6 +42,16 @@ pub trait Dialect: 'static {
         None
     }
     fn text(&self, index: usize, text: Text) -> Self::Chunk;
+    /// Reasoning and calls, where the endpoint tells them from text.
+    fn reasoning(&self, _index: usize, _text: String) -> Option<Self::Chunk> {
+        None
+    }
+    fn call(&self, _index: usize, _number: usize, _name: String) -> Option<Self::Chunk> {
+        None
+    }
+    fn arguments(&self, _index: usize, _number: usize, _text: String) -> Option<Self::Chunk> {
+        None
+    }
     fn finish(&self, index: usize, reason: &'static str) -> Self::Chunk;
     /// The last event, without choices.
     fn usage(&self, usage: Usage) -> Self::Chunk;
@@ -62,6 +72,9 @@ impl<D: Dialect> Events for Chunks<D> {
         let chunk = match part {
             Part::Prompt(index, tokens) => self.dialect.prompt(index, tokens),
             Part::Text(index, text) => Some(self.dialect.text(index, text)),
+            Part::Reasoning(index, text) => self.dialect.reasoning(index, text),
+            Part::Call(index, number, name) => self.dialect.call(index, number, name),
+            Part::Arguments(index, number, text) => self.dialect.arguments(index, number, text),
             Part::Finished(index, reason) => Some(self.dialect.finish(index, reason)),
         };
         chunk.iter().map(data).collect()

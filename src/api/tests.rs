@@ -108,7 +108,10 @@ fn wrong_values_name_their_field() {
         "messages[0].content[1].type",
         json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]),
     ));
-    cases.push(nested("messages[1].tool_calls", json!([{"role": "user", "content": ""}, {"role": "assistant", "tool_calls": [{}]}])));
+    cases.push(nested(
+        "messages[1].tool_calls[0].function",
+        json!([{"role": "user", "content": ""}, {"role": "assistant", "tool_calls": [{}]}]),
+    ));
     cases.push(nested("messages[0].content", json!([{"role": "user", "content": vec![json!({"type": "text", "text": "a"}); 100_000]}])));
     for (param, body) in cases {
         let text = body.to_string();

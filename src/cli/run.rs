@@ -192,7 +192,9 @@ impl Chat {
                     show(&piece.text)?;
                     answer += &piece.text;
                 }
-                Some(Output::Prompt(_)) => {}
+                // Shown, but no part of the conversation.
+                Some(Output::Reasoning(text)) => show(&text)?,
+                Some(Output::Prompt(_) | Output::Call(..) | Output::Arguments(..)) => {}
                 Some(Output::Failed(message)) => bail!(message),
                 Some(Output::Finished(..)) | None => {
                     show("\n")?;
@@ -231,6 +233,9 @@ fn options(args: &Args) -> Options {
         stop: Vec::new(),
         stop_token_ids: Vec::new(),
         ignore_eos: false,
+        structure: None,
+        tools: None,
+        continue_final: false,
         logprobs: None,
         echo: false,
         tenant: 0,

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::{Batch, EngineError, Input, KvCapacity, MAX_LOGPROBS, mask_words};
+use super::{Batch, EngineError, Input, KvCapacity, MAX_LOGPROBS, Masks, mask_words};
 
 /// What a backend was opened for.
 #[derive(Clone, Copy, Debug)]
@@ -50,17 +50,13 @@ impl Limits {
         self.check_sequences(batch)
     }
 
-    /// Log-probabilities and masks.
+    /// What is asked for beside sampled tokens.
     fn check_extras(&self, batch: &Batch) -> Result<(), EngineError> {
-        if [batch.num_logprobs.len(), batch.mask_of.len()].iter().any(|&len| len != 0 && len != batch.num_seqs()) {
-            return fault("its log-probabilities or masks are not those of its sequences");
+        if ![0, batch.num_seqs()].contains(&batch.num_logprobs.len()) {
+            return fault("its log-probabilities are not those of its sequences");
         }
         if let Some(n) = batch.num_logprobs.iter().flatten().find(|&&n| usize::from(n) > MAX_LOGPROBS) {
             return fault(format!("{n} log-probabilities, {MAX_LOGPROBS} are the most"));
-        }
-        let (words, num_masks) = (batch.masks.len(), batch.masks.len() / mask_words(self.vocab_size));
-        if words != num_masks * mask_words(self.vocab_size) || num_masks > self.max_slots {
-            return fault(format!("{words} words are no masks of {} ids for {} slots", self.vocab_size, self.max_slots));
         }
         self.check_copies(&batch.copies)?;
         if let Some(s) = batch.scored.iter().find(|s| s.row as usize >= batch.num_tokens() || s.id as usize >= self.vocab_size) {
@@ -72,7 +68,19 @@ impl Limits {
         if !batch.pools.is_empty() && batch.pools.len() != batch.num_seqs() {
             return fault("its pools are not those of its sequences");
         }
-        if batch.mask_of.iter().flatten().any(|&mask| mask as usize >= num_masks) {
+        Ok(())
+    }
+
+    /// Masks of a step of `num_seqs` sequences.
+    pub fn check_masks(&self, masks: &Masks, num_seqs: usize) -> Result<(), EngineError> {
+        if masks.of.len() != num_seqs {
+            return fault("its masks are not those of its sequences");
+        }
+        let (words, num_masks) = (masks.words.len(), masks.words.len() / mask_words(self.vocab_size));
+        if words != num_masks * mask_words(self.vocab_size) || num_masks > self.max_slots {
+            return fault(format!("{words} words are no masks of {} ids for {} slots", self.vocab_size, self.max_slots));
+        }
+        if masks.of.iter().flatten().any(|&mask| mask as usize >= num_masks) {
             return fault("it names a mask that does not exist");
         }
         Ok(())
@@ -132,8 +140,6 @@ mod tests {
             slots: vec![0, 1],
             sample: vec![false, true],
             num_logprobs: vec![None, Some(20)],
-            masks: vec![1, 2],
-            mask_of: vec![None, Some(1)],
             copies: vec![(1, 2)],
             scored: vec![Scored { row: 0, id: 9, num_logprobs: 0 }, Scored { row: 2, id: 0, num_logprobs: 20 }],
             pools: vec![None, Some(Pool { kind: Pooling::Mean, complete: true })],
@@ -147,7 +153,7 @@ mod tests {
         let limits = Limits { kv, vocab_size: 10, max_slots: 2, max_batch_tokens: 4, max_context: 6 };
         limits.check(&batch()).unwrap();
         type Spoil = fn(&mut Batch);
-        let cases: [(&str, Spoil); 26] = [
+        let cases: [(&str, Spoil); 23] = [
             ("length", |b| b.sample.truncate(1)),
             ("length", |b| b.cu_seqlens_q.clear()),
             ("do not fit", |b| b.max_blocks = 1),
@@ -161,10 +167,7 @@ mod tests {
             ("6 is the most", |b| b.context_lens[1] = 7),
             ("a position", |b| b.positions[3] = 5),
             ("not those of its sequences", |b| b.num_logprobs.truncate(1)),
-            ("not those of its sequences", |b| b.mask_of.push(None)),
             ("21 log-probabilities", |b| b.num_logprobs[1] = Some(21)),
-            ("3 words are no masks", |b| b.masks.push(1)),
-            ("names a mask", |b| b.mask_of[0] = Some(2)),
             ("copies a block", |b| b.copies = vec![(0, 3)]),
             ("copies a block", |b| b.copies = vec![(2, 1), (1, 0)]),
             ("copies a block", |b| b.copies = vec![(2, 1), (0, 1)]),
@@ -184,7 +187,17 @@ mod tests {
             let error = limits.check(&spoilt).unwrap_err().to_string();
             assert!(error.contains(what), "{what}: {error}");
         }
-        let error = Limits { vocab_size: 40, ..limits }.check(&Batch { masks: vec![1; 3], ..batch() }).unwrap_err();
+        let masks = || Masks { words: vec![1, 2], of: vec![None, Some(1)] };
+        limits.check_masks(&masks(), 2).unwrap();
+        for (what, spoilt) in [
+            ("not those of its sequences", Masks { of: vec![None; 3], ..masks() }),
+            ("3 words are no masks", Masks { words: vec![1; 3], ..masks() }),
+            ("names a mask", Masks { of: vec![Some(2), None], ..masks() }),
+        ] {
+            let error = limits.check_masks(&spoilt, 2).unwrap_err().to_string();
+            assert!(error.contains(what), "{what}: {error}");
+        }
+        let error = Limits { vocab_size: 40, ..limits }.check_masks(&Masks { words: vec![1; 3], ..masks() }, 2).unwrap_err();
         assert!(error.to_string().contains("3 words are no masks of 40 ids"), "a mask and a half: {error}");
         let mut wide = batch();
         wide.inputs.push(Input::Token(1));

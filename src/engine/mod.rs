@@ -82,13 +82,19 @@ pub struct Batch {
     pub init: Vec<SlotInit>, // slots to (re)initialise first
     /// [num_seqs] Some(n): the log-probabilities of the sampled id and of the n likeliest, n <= 20. Empty: nobody asks.
     pub num_logprobs: Vec<Option<u8>>,
-    pub masks: Vec<u32>,           // [num_masks, ceil(vocab / 32)] a bit an id: 0 forbids it
-    pub mask_of: Vec<Option<u32>>, // [num_seqs] a sequence's row of `masks`; empty: all is allowed
     /// (from, to): whole blocks that are copied before the step's rows are written.
     pub copies: Vec<(u32, u32)>,
     pub scored: Vec<Scored>,      // [num_scored] in the order of their rows
     pub pools: Vec<Option<Pool>>, // [num_seqs] or empty: nobody asks
+    pub sample_later: bool,       // nothing is sampled before `Engine::sample`: its masks are not known yet
     pub want_logits: bool,        // copy the raw logits of every sampled row into the output (tests, `penstock logits`)
+}
+
+/// What the sequences of a step may sample. They are made while the step's forward pass runs: see [`Batch::sample_later`].
+#[derive(Clone, Debug, Default)]
+pub struct Masks {
+    pub words: Vec<u32>,      // [num_masks, ceil(vocab / 32)] a bit an id: 0 forbids it
+    pub of: Vec<Option<u32>>, // [num_seqs] a sequence's row of `words`; None: all is allowed
 }
 
 impl Batch {
@@ -104,11 +110,13 @@ impl Batch {
     fn num_logprobs(&self, i: usize) -> Option<usize> {
         self.num_logprobs.get(i)?.map(usize::from)
     }
+}
 
+impl Masks {
     /// What sequence `i` may sample.
-    fn mask(&self, i: usize, vocab: usize) -> Option<&[u32]> {
-        let index = (*self.mask_of.get(i)?)? as usize;
-        Some(&self.masks[index * mask_words(vocab)..][..mask_words(vocab)])
+    fn row(&self, i: usize, vocab: usize) -> Option<&[u32]> {
+        let index = (*self.of.get(i)?)? as usize;
+        Some(&self.words[index * mask_words(vocab)..][..mask_words(vocab)])
     }
 }
 
@@ -312,7 +320,9 @@ pub trait Engine: Send {
         None
     }
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError>;
-    /// Waits for a step; steps are collected in the order of their submission.
+    /// Samples the step that was submitted last, whose batch said [`Batch::sample_later`]; no other may be submitted before.
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError>;
+    /// Waits for a step; steps are collected in the order of their submission. One that waits to be sampled is dropped with an error.
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError>;
 }
 

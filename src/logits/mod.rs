@@ -3,6 +3,7 @@
 //! The order, which is vLLM's for the part that changes what is drawn: repetition penalty, presence and frequency penalties,
 //! logit bias, suppression of ids before `min_tokens`, a grammar's mask; then temperature, min-p, top-k, top-p; then the draw.
 
+mod constraint;
 pub mod filter;
 mod logprobs;
 pub mod rng;
@@ -12,6 +13,7 @@ mod tests;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+pub use constraint::{Allowed, Constraint, Grammar};
 use filter::Filters;
 pub use logprobs::{Logprobs, MAX_LOGPROBS};
 

@@ -7,9 +7,11 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context, ensure};
 
 use super::{LoadedModel, fault, modified, unix_seconds};
+use crate::answer::Style;
 use crate::config::{Backend, Config, Engine as EngineConfig, ModelEntry};
 use crate::engine::{self, EngineOptions};
 use crate::gguf::{Backing, GgufFile, Value};
+use crate::grammar::Compiler;
 use crate::metrics::ModelMetrics;
 use crate::model::Weights;
 use crate::scheduler::{Guard, Handle, Pooling, SchedulerOptions};
@@ -43,6 +45,8 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let guard = (backend != "cpu").then_some(guard);
     let handle = Handle::spawn_guarded(opened, options, ModelMetrics::for_model(&entry.id), guard);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
+    let style = template.as_ref().map(|template| Style::of(template, &tokenizer));
+    let grammars = Compiler::new(tokenizer.clone(), spec.vocab_size);
     let fingerprint = format!("fp_{}_{digest}_{backend}", env!("CARGO_PKG_VERSION"));
     Ok(LoadedModel {
         id: entry.id.clone(),
@@ -50,7 +54,9 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
         spec,
         context,
         tokenizer,
+        grammars,
         template,
+        style,
         handle,
         backend,
         pooling,

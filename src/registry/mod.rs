@@ -22,7 +22,9 @@ pub use store::{Presence, Store};
 use pool::{Patience, Slot, Unavailable};
 use source::{Progress, Tools};
 
+use crate::answer::Style;
 use crate::config::{Config, ModelEntry};
+use crate::grammar::Compiler;
 use crate::metrics::ModelMetrics;
 use crate::model::ModelSpec;
 use crate::scheduler::{Handle, Pooling};
@@ -38,8 +40,11 @@ pub struct LoadedModel {
     /// The longest context served, in tokens.
     pub context: usize,
     pub tokenizer: Arc<Tokenizer>,
+    pub grammars: Compiler,
     /// None: the file has no chat template.
     pub template: Option<ChatTemplate>,
+    /// How it writes tool calls and reasoning; None without a template.
+    pub style: Option<Style>,
     pub handle: Handle,
     /// "cpu" or "cuda"
     pub backend: &'static str,

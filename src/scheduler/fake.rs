@@ -4,8 +4,8 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Batch, Engine, EngineError, Input, KvCapacity, Pool, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput};
-use crate::logits::{Logprobs, SamplingParams};
+use crate::engine::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Pool, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput};
+use crate::logits::{Logprobs, SamplingParams, mask_words};
 use crate::model::ModelSpec;
 
 use super::NewSequence;
@@ -53,6 +53,8 @@ pub struct FakeEngine {
     kv: Vec<u32>, // [num_blocks * block_size] token ids
     slots: HashMap<u32, Slot>,
     done: VecDeque<(StepId, StepOutput)>,
+    /// A step whose masks are not there yet.
+    unsampled: Option<(StepId, Batch)>,
     control: Arc<Mutex<Control>>,
 }
 
@@ -60,6 +62,12 @@ pub struct FakeEngine {
 pub fn next_token(context: &[u32], params: &SamplingParams) -> u32 {
     let mix = |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
     (context.iter().fold(params.seed, mix) >> 7) as u32 % VOCAB
+}
+
+/// The first allowed token from `id` on.
+pub fn masked_token(id: u32, mask: &[u32]) -> u32 {
+    let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
+    (id..VOCAB).chain(0..id).find(allowed).expect("something is allowed")
 }
 
 /// "Log-probabilities" that tell of which token they are, and how many were asked for.
@@ -130,7 +138,7 @@ impl FakeEngine {
         let control = Arc::new(Mutex::new(Control::default()));
         let kv = vec![EMPTY; capacity.num_blocks * capacity.block_size];
         let (slots, done) = (HashMap::new(), VecDeque::new());
-        (Self { capacity, max_slots, max_in_flight, kv, slots, done, control: control.clone() }, control)
+        (Self { capacity, max_slots, max_in_flight, kv, slots, done, unsampled: None, control: control.clone() }, control)
     }
 
     /// Blocks that this step writes may be in one sequence's table only: what is shared is never written.
@@ -148,8 +156,8 @@ impl FakeEngine {
         assert_eq!(batch.slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "a slot twice in a batch");
     }
 
-    /// Writes a sequence's rows to the cache and samples from its last.
-    fn run(&mut self, batch: &Batch, i: usize, step: u64) -> Sampled {
+    /// Writes a sequence's rows to the cache.
+    fn write(&mut self, batch: &Batch, i: usize, step: u64) {
         let block_size = self.capacity.block_size;
         let (start, end) = (batch.cu_seqlens_q[i] as usize, batch.cu_seqlens_q[i + 1] as usize);
         let context_len = batch.context_lens[i] as usize;
@@ -174,6 +182,14 @@ impl FakeEngine {
                 }
             };
         }
+    }
+
+    /// Samples behind a sequence's last row.
+    fn draw(&mut self, batch: &Batch, i: usize, step: u64, masks: &Masks) -> Sampled {
+        let (block_size, context_len) = (self.capacity.block_size, batch.context_lens[i] as usize);
+        let table = &batch.block_tables[i * batch.max_blocks..(i + 1) * batch.max_blocks];
+        let place = |position: usize| table[position / block_size] as usize * block_size + position % block_size;
+        let slot = self.slots.get_mut(&batch.slots[i]).expect("a slot that was initialised");
         if !batch.sample[i] {
             return Sampled::None;
         }
@@ -188,6 +204,10 @@ impl FakeEngine {
             return Sampled::NotFinite;
         }
         let id = next_token(&context, &slot.init.params);
+        let id = match masks.of.get(i).copied().flatten() {
+            None => id,
+            Some(mask) => masked_token(id, &masks.words[mask as usize * mask_words(VOCAB as usize)..]),
+        };
         slot.init.generated.push(id);
         slot.sampled = Some((step, id));
         Sampled::Token(id)
@@ -269,14 +289,26 @@ impl Engine for FakeEngine {
             self.slots.insert(init.slot, Slot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
         }
         self.copy(batch);
-        let sampled: Vec<Sampled> = (0..batch.num_seqs()).map(|i| self.run(batch, i, step)).collect();
+        assert!(self.unsampled.is_none(), "the step before was not sampled");
+        (0..batch.num_seqs()).for_each(|i| self.write(batch, i, step));
+        self.unsampled = Some((StepId(step), batch.clone()));
+        if !batch.sample_later {
+            self.sample(StepId(step), &Masks { of: vec![None; batch.num_seqs()], ..Masks::default() })?;
+        }
+        Ok(StepId(step))
+    }
+
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        let (id, batch) = self.unsampled.take().expect("a step that waits to be sampled");
+        assert_eq!((id, masks.of.len()), (step, batch.num_seqs()));
+        let sampled: Vec<Sampled> = (0..batch.num_seqs()).map(|i| self.draw(&batch, i, step.0, masks)).collect();
         let logprobs = sampled.iter().zip(&batch.num_logprobs).map(|(sampled, asked)| logprobs(*sampled, *asked)).collect();
         let complete = |i: usize| batch.pools[i].is_some_and(|pool| pool.complete);
         let pooled = |i| if complete(i) { self.slots[&batch.slots[i]].pooled.clone() } else { Vec::new() };
         let pooled = (0..batch.num_seqs()).map(pooled).collect();
-        let scored = self.score(batch);
-        self.done.push_back((StepId(step), StepOutput { sampled, logprobs, scored, pooled, ..StepOutput::default() }));
-        Ok(StepId(step))
+        let scored = self.score(&batch);
+        self.done.push_back((step, StepOutput { sampled, logprobs, scored, pooled, ..StepOutput::default() }));
+        Ok(())
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {

@@ -8,6 +8,9 @@ mod block_manager;
 #[cfg(test)]
 mod fake;
 mod guard;
+mod masks;
+#[cfg(test)]
+mod masks_tests;
 mod policy;
 mod prefix;
 #[cfg(test)]
@@ -29,7 +32,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::Engine;
 pub use crate::engine::Pooling;
-use crate::logits::{Logprobs, SamplingParams};
+use crate::logits::{Grammar, Logprobs, SamplingParams};
 use crate::metrics::ModelMetrics;
 pub use guard::{Fault, Guard};
 use sequence::{Sequence, Shared, Ticket};
@@ -63,6 +66,8 @@ pub struct NewSequence {
     ///
     /// [`MAX_LOGPROBS`]: crate::logits::MAX_LOGPROBS
     pub num_logprobs: Option<u8>,
+    /// What the tokens must follow. Its end ids should be among `stop_ids`.
+    pub grammar: Option<Arc<dyn Grammar>>,
     /// Some(n): the log-probabilities of the prompt's tokens but the first, each with those of the n likeliest in its place.
     pub score_prompt: Option<u8>,
     /// The prompt becomes a vector; nothing is generated.
@@ -84,6 +89,7 @@ impl NewSequence {
             score_prompt: None,
             pool: None,
             family: None,
+            grammar: None,
         }
     }
 }
@@ -103,7 +109,7 @@ impl Family {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FinishReason {
-    /// A stop id was sampled (`stop`).
+    /// A stop id was sampled, or a grammar allows nothing more (`stop`).
     Stop,
     /// `max_tokens` or the end of the KV cache (`length`).
     Length,
@@ -129,7 +135,7 @@ pub enum Event {
         /// Tokens delivered: without the stop id.
         generated_tokens: u32,
     },
-    /// The last event of one that did not: the logits were not finite, or the engine failed.
+    /// The last event of one that did not: the logits were not finite, its grammar came to a dead end, or the engine failed.
     Failed(String),
 }
 

@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::block_manager::BlockManager;
+use super::masks::MaskWorkers;
 use super::sequence::Sequence;
 use super::{Event, FinishReason, SchedulerOptions};
-use crate::engine::{Batch, Engine, EngineError, Sampled, StepId, StepOutput};
-use crate::logits::Logprobs;
+use crate::engine::{Batch, Engine, EngineError, Masks, Sampled, StepId, StepOutput};
+use crate::logits::{Allowed, Logprobs};
 use crate::metrics::ModelMetrics;
 
 /// One sequence's part of a submitted step.
@@ -45,10 +46,12 @@ pub(super) struct Scheduler {
     next_id: u64,
     /// The count of block releases at which the queue's head last found too few blocks.
     pub blocked_at: Option<u64>,
+    mask_workers: MaskWorkers,
     // Buffers, kept from step to step.
     pub batch: Batch,
     pub rows: Vec<Row>,
     spare_rows: Vec<Vec<Row>>,
+    masks: Masks,
     output: StepOutput,
     pub scratch: Vec<u32>,
 }
@@ -67,9 +70,11 @@ impl Scheduler {
             max_in_flight: engine.max_in_flight().clamp(1, 2),
             next_id: 0,
             blocked_at: None,
+            mask_workers: MaskWorkers::default(),
             batch: Batch::default(),
             rows: Vec::new(),
             spare_rows: Vec::new(),
+            masks: Masks::default(),
             output: StepOutput::default(),
             scratch: Vec::new(),
             engine,
@@ -102,6 +107,9 @@ impl Scheduler {
         } else if len + usize::from(sequence.max_tokens > 0) > capacity {
             self.fail(sequence, &format!("the prompt has {len} tokens and the KV cache holds {capacity}"));
         } else {
+            if let Some(masked) = &mut sequence.masked {
+                masked.start(&mut self.mask_workers);
+            }
             self.waiting.push_back(sequence);
         }
     }
@@ -148,6 +156,7 @@ impl Scheduler {
         if self.rows.is_empty() {
             return self.collect().map(|()| None);
         }
+        self.batch.sample_later = self.rows.iter().any(|row| row.sample && self.running[row.index].masked.is_some());
         let step = match self.engine.submit(&self.batch) {
             Ok(step) => step,
             Err(error @ EngineError::Device(_)) => return Err(error),
@@ -155,10 +164,56 @@ impl Scheduler {
         };
         let next = self.spare_rows.pop().unwrap_or_default();
         self.in_flight.push_back(InFlight { step, rows: std::mem::replace(&mut self.rows, next) });
+        if self.batch.sample_later {
+            self.sample(step)?;
+        }
         while self.in_flight.len() >= self.max_in_flight {
             self.collect()?;
         }
         Ok(None)
+    }
+
+    /// The second half of a step: what the step before sampled moves the grammars on, whose masks are made while this one runs.
+    fn sample(&mut self, step: StepId) -> Result<(), EngineError> {
+        while self.in_flight.len() > 1 {
+            self.collect()?;
+        }
+        let rows = self.in_flight.back().map_or(&[][..], |flight| &flight.rows);
+        let mut ends = Vec::new();
+        self.masks.words.clear();
+        self.masks.of.clear();
+        for row in rows {
+            let index = self.running.binary_search_by_key(&row.id, |sequence| sequence.id).ok().filter(|_| row.sample);
+            let mask = match index.and_then(|index| self.running[index].masked.as_mut()).map(|masked| masked.allowed()) {
+                None | Some(Ok(Allowed::All)) => None,
+                Some(Ok(Allowed::Mask(words))) => {
+                    self.masks.words.extend_from_slice(words);
+                    Some((self.masks.words.len() / words.len().max(1) - 1) as u32)
+                }
+                Some(Ok(Allowed::End)) => {
+                    ends.push((row.id, None));
+                    None
+                }
+                Some(Err(error)) => {
+                    ends.push((row.id, Some(error.to_owned())));
+                    None
+                }
+            };
+            self.masks.of.push(mask);
+        }
+        self.engine.sample(step, &self.masks)?;
+        // What they sample in this step is surplus.
+        for (id, error) in ends {
+            let Ok(index) = self.running.binary_search_by_key(&id, |sequence| sequence.id) else { continue };
+            match error {
+                None => self.finish(index, FinishReason::Stop, Instant::now()),
+                Some(error) => {
+                    let sequence = self.remove_running(index);
+                    self.fail(sequence, &error);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// The engine refused the step, say for want of memory: nothing of it has run. The youngest sequence in it is failed and the others
@@ -262,9 +317,12 @@ impl Scheduler {
             Some(last) => self.metrics.inter_token_latency_seconds.observe((now - last).as_secs_f64()),
             None => self.note_first_token(index, now),
         }
-        let sequence = &self.running[index];
+        let sequence = &mut self.running[index];
         if sequence.generated.len() >= sequence.max_tokens || sequence.num_known() > self.blocks.num_tokens() {
-            self.finish(index, FinishReason::Length, now);
+            return self.finish(index, FinishReason::Length, now);
+        }
+        if let Some(masked) = &mut sequence.masked {
+            masked.accept(token, &mut self.mask_workers);
         }
     }
 

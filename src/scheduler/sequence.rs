@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
+use super::masks::Masked;
 use super::prefix::{ContentId, ROOT};
 use super::{EnqueueError, Event, Family, NewSequence};
 use crate::engine::{Input, Pooling, Scored, SlotInit};
@@ -113,6 +114,7 @@ pub struct Sequence {
     pub stop_ids: Vec<u32>,
     pub salt: u64,
     pub num_logprobs: Option<u8>,
+    pub masked: Option<Masked>,
     pub score_prompt: Option<u8>,
     /// Tokens of the prompt whose scores the client has, the first counted in, which has none.
     pub num_scored: usize,
@@ -157,6 +159,7 @@ impl Sequence {
             stop_ids: new.stop_ids,
             salt: new.cache_salt,
             num_logprobs: new.num_logprobs,
+            masked: new.grammar.map(Masked::new),
             score_prompt: new.score_prompt,
             num_scored: 1,
             pool: new.pool,

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::fake::{FakeEngine, solo_run};
 use super::tests::{params, sequence};
 use super::*;
-use crate::engine::{Batch, EngineError, KvCapacity, Sampled, StepId, StepOutput};
+use crate::engine::{Batch, EngineError, KvCapacity, Masks, Sampled, StepId, StepOutput};
 use crate::model::ModelSpec;
 
 const CAPACITY: KvCapacity = KvCapacity { num_blocks: 64, block_size: 4 };
@@ -235,6 +235,10 @@ impl Engine for FreeEngine {
         self.step += 1;
         self.num_seqs[self.step as usize % 2] = batch.num_seqs();
         Ok(StepId(self.step))
+    }
+
+    fn sample(&mut self, _: StepId, _: &Masks) -> Result<(), EngineError> {
+        unreachable!("nobody follows a grammar")
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {

@@ -9,6 +9,8 @@ mod tokens;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+pub use crate::answer::{Choice as ToolChoice, Format, Structure, Tool, Tools};
+use crate::answer::{Delta, Parser};
 pub use detokenizer::{Detokenizer, Piece};
 pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
 pub use text::{apply_template, detokenize, pieces, tokenize};
@@ -18,6 +20,7 @@ use crate::logits::Logprobs;
 use crate::registry::LoadedModel;
 use crate::scheduler::{EnqueueError, Event, EventStream, Family};
 
+pub use crate::grammar::GrammarError;
 pub use crate::scheduler::FinishReason;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -44,6 +47,8 @@ pub struct Counts {
     /// Of the prompt's, found in the prefix cache.
     pub cached: u32,
     pub generated: u32,
+    /// Of the generated, spent on reasoning.
+    pub reasoning: u32,
 }
 
 /// A piece of the text.
@@ -54,25 +59,32 @@ pub struct Text {
     pub tokens: Vec<TokenLogprob>,
 }
 
-/// What a generation yields: the prompt's tokens where their log-probabilities were asked for, texts, then exactly one of the others.
+/// What a generation yields: the prompt's tokens where their log-probabilities were asked for, texts, reasoning and calls, then exactly one of
+/// the last two.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     Prompt(Vec<TokenLogprob>),
     Text(Text),
+    Reasoning(String),
+    /// A tool call begins: its number, from 0, and its function.
+    Call(usize, String),
+    /// More of that call's arguments.
+    Arguments(usize, String),
     Finished(FinishReason, Counts),
     Failed(String),
 }
 
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
-    let ValidRequest { model, sequence, stop, echo } = request;
+    let ValidRequest { model, sequence, stop, echo, parser } = request;
     let mut text = TextState::new(sequence.prompt.len() as u32, sequence.params.min_tokens, &stop);
     text.wants_logprobs = sequence.num_logprobs.is_some();
+    text.parser = parser;
     let prompt = sequence.score_prompt.map(|_| PromptState { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
     // Nothing to generate and nothing to tell of the prompt (an echo): the engine does not hear of it.
     let idle = sequence.max_tokens == 0 && prompt.is_none();
     let events = if idle { None } else { Some(model.handle.enqueue(sequence)?) };
-    Ok(Generation { model, events, prompt, text, last: None, done: false })
+    Ok(Generation { model, events, prompt, text, queued: VecDeque::new(), done: false })
 }
 
 /// Hands in `count` generations of one request, which differ in their seeds only: the prompt is computed once. The first has the
@@ -97,8 +109,8 @@ pub struct Generation {
     /// Until the prompt's tokens have been handed out, where they are wanted.
     prompt: Option<PromptState>,
     text: TextState,
-    /// What follows a text that came out with the last event.
-    last: Option<Output>,
+    /// What came out with the last event and was not handed out.
+    queued: VecDeque<Output>,
     done: bool,
 }
 
@@ -125,7 +137,7 @@ impl Generation {
     }
 
     fn ready(&mut self) -> Option<Option<Output>> {
-        if let Some(output) = self.scored_prompt().or_else(|| self.last.take()) {
+        if let Some(output) = self.scored_prompt().or_else(|| self.queued.pop_front()) {
             return Some(Some(output));
         }
         self.done.then_some(None)
@@ -147,8 +159,13 @@ impl Generation {
             // Frees the sequence's blocks now rather than when the client has read everything.
             self.events = None;
         }
-        self.last = step.last;
-        if step.shown == Text::default() { self.last.take() } else { Some(Output::Text(step.shown)) }
+        let cut = match &step.last {
+            Some(Output::Finished(reason, _)) => Some(*reason == FinishReason::Length),
+            _ => None,
+        };
+        self.queued.extend(self.text.parts(step.shown, cut));
+        self.queued.extend(step.last);
+        self.queued.pop_front()
     }
 
     fn take_token(&mut self, id: u32, logprobs: Option<&Logprobs>) -> Step {
@@ -158,7 +175,8 @@ impl Generation {
             let Some(logprobs) = logprobs else { return Step::failed("the logits are not finite".into()) };
             self.text.pending.push_back(TokenLogprob::new(tokenizer, id, self.text.num_decoded(), logprobs));
         }
-        self.text.token(tokenizer.token_bytes(id, false).unwrap_or_default())
+        let tag = self.model.style.as_ref().is_some_and(|style| self.text.parser.is_some() && style.tags.contains(&id));
+        self.text.token(tokenizer.token_bytes(id, tag).unwrap_or_default())
     }
 
     /// The prompt's tokens, once the last of them has come.
@@ -198,13 +216,15 @@ struct TextState {
     num_shown: usize,
     /// Tokens whose text is not shown yet.
     pending: VecDeque<TokenLogprob>,
+    /// None: all is text.
+    parser: Option<Parser>,
 }
 
 impl TextState {
     fn new(prompt: u32, min_tokens: u32, stop: &[String]) -> Self {
         let counts = Counts { prompt, ..Counts::default() };
         let (wants_logprobs, num_shown, pending) = (false, 0, VecDeque::new());
-        Self { detokenizer: Detokenizer::new(stop), counts, min_tokens, wants_logprobs, num_shown, pending }
+        Self { detokenizer: Detokenizer::new(stop), counts, min_tokens, wants_logprobs, num_shown, pending, parser: None }
     }
 
     /// Characters of the text so far, those held back included.
@@ -216,8 +236,26 @@ impl TextState {
         Event::Finished { reason: FinishReason::Length, prompt_tokens: self.counts.prompt, cached_tokens: 0, generated_tokens: 0 }
     }
 
+    /// What a text is made of; `cut` where it is the last one. Log-probabilities come with text alone.
+    fn parts(&mut self, shown: Text, cut: Option<bool>) -> Vec<Output> {
+        let Some(parser) = &mut self.parser else {
+            return if shown == Text::default() { Vec::new() } else { vec![Output::Text(shown)] };
+        };
+        let mut deltas = parser.push(&shown.text);
+        deltas.extend(cut.into_iter().flat_map(|cut| parser.finish(cut)));
+        let mut tokens = Some(shown.tokens);
+        let part = |delta| match delta {
+            Delta::Text(text) => Output::Text(Text { text, tokens: tokens.take().unwrap_or_default() }),
+            Delta::Reasoning(text) => Output::Reasoning(text),
+            Delta::Call(index, name) => Output::Call(index, name),
+            Delta::Arguments(index, text) => Output::Arguments(index, text),
+        };
+        deltas.into_iter().map(part).collect()
+    }
+
     fn token(&mut self, bytes: &[u8]) -> Step {
         self.counts.generated += 1;
+        self.counts.reasoning += u32::from(self.parser.as_ref().is_some_and(Parser::is_reasoning));
         if self.counts.generated < self.min_tokens {
             let text = self.detokenizer.push_unstoppable(bytes);
             return Step { shown: self.shown(text), last: None };
@@ -266,7 +304,7 @@ mod tests {
     fn a_stop_text_ends_the_generation() {
         let mut state = TextState::new(5, 0, &["END".into()]);
         assert_eq!(state.token(b"one E"), Step { shown: text("one "), last: None });
-        let counts = Counts { prompt: 5, cached: 0, generated: 2 };
+        let counts = Counts { prompt: 5, cached: 0, generated: 2, reasoning: 0 };
         assert_eq!(state.token(b"ND two"), Step { shown: text(""), last: Some(Output::Finished(FinishReason::Stop, counts)) });
     }
 
@@ -274,7 +312,7 @@ mod tests {
     fn the_end_shows_what_was_held_back() {
         let mut state = TextState::new(5, 0, &["END".into()]);
         state.token(b"one EN");
-        let counts = Counts { prompt: 5, cached: 4, generated: 1 };
+        let counts = Counts { prompt: 5, cached: 4, generated: 1, reasoning: 0 };
         assert_eq!(
             state.finished(FinishReason::Length, 4),
             Step { shown: text("EN"), last: Some(Output::Finished(FinishReason::Length, counts)) }

@@ -4,6 +4,9 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use crate::answer::{Parser, Rules, Structure, Tools, prepare};
+use crate::grammar::{GrammarError, Source};
+use crate::logits::Grammar;
 pub use crate::logits::SamplingParams;
 use crate::registry::LoadedModel;
 use crate::scheduler::NewSequence;
@@ -55,6 +58,12 @@ pub struct Options {
     pub stop_token_ids: Vec<u32>,
     /// Do not end at the model's own end tokens.
     pub ignore_eos: bool,
+    /// What the answer must look like; not with `ignore_eos` or a least number of tokens.
+    pub structure: Option<Structure>,
+    /// What may be called; in a chat only.
+    pub tools: Option<Tools>,
+    /// Go on with the last message of a chat, which is the assistant's, rather than answer it.
+    pub continue_final: bool,
     /// Some(n): each token's log-probability, and those of the n likeliest in its place.
     pub logprobs: Option<u8>,
     /// Show the prompt; with `logprobs` its tokens', too.
@@ -77,6 +86,8 @@ pub enum RequestError {
     NoTemplate(String),
     #[error("{0}")]
     Template(String),
+    #[error("`{field}`: {error}")]
+    Grammar { field: &'static str, error: GrammarError },
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
     #[error("the model `{0}` ranks texts: it has no embedding of one")]
@@ -102,6 +113,8 @@ pub struct ValidRequest {
     pub(super) stop: Vec<String>,
     /// The prompt as text, where it is to be shown; else empty.
     pub(super) echo: String,
+    /// Tells reasoning and calls from text; None: there is nothing but text.
+    pub(super) parser: Option<Parser>,
 }
 
 impl ValidRequest {
@@ -117,10 +130,22 @@ impl ValidRequest {
         if matches!(prompt, Prompt::Infill { .. }) && !options.ignore_eos {
             stop_ids.extend(tokenizer.infill().into_iter().flat_map(|infill| infill.ids()));
         }
-        let prompt = encode(&model, prompt, most_counted(&model))?;
+        // Of a chat: does the prompt end within reasoning?
+        let mut chat = None;
+        let most = most_counted(&model);
+        let prompt = match prompt {
+            Prompt::Chat(input) => {
+                let text = rendered(&model, input, options.tools.as_ref(), options.continue_final)?;
+                chat = Some(opens_reasoning(&model, &text));
+                tokenizer.encode_rendered(&text, most).ok_or(RequestError::TooLong { most, context: model.context })?
+            }
+            other => encode(&model, other, most)?,
+        };
         check_ids("prompt", prompt.iter().copied(), vocab_size)?;
         let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
+        let grammar = grammar(&model, options, chat)?;
+        let parser = chat.and_then(|opened| parser(&model, options, opened));
         stop_ids.sort_unstable();
         stop_ids.dedup();
         let mut params = options.sampling.clone();
@@ -131,10 +156,11 @@ impl ValidRequest {
             stop_ids,
             cache_salt: options.tenant,
             num_logprobs: options.logprobs,
+            grammar,
             score_prompt: options.logprobs.filter(|_| options.echo),
             ..NewSequence::new(prompt, params, max_tokens)
         };
-        Ok(Self { model, sequence, stop: options.stop.clone(), echo })
+        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser })
     }
 
     /// Of the prompt.
@@ -155,6 +181,22 @@ pub(super) fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>,
     }
 }
 
+/// What the answer must follow; `chat`: of a chat, does it begin within reasoning?
+fn grammar(model: &LoadedModel, options: &Options, chat: Option<bool>) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
+    let (structure, grammars) = (options.structure.as_ref(), &model.grammars);
+    let found = match (chat, &model.style, structure) {
+        (Some(opened), Some(style), _) => {
+            Rules { style, tokenizer: &model.tokenizer, grammars, tools: options.tools.as_ref(), structure, opened }.grammar()
+        }
+        (_, _, Some(structure)) => {
+            let source = structure.format.add_to(Source::new("start: @answer"));
+            source.and_then(|source| grammars.compile(&source)).map(Some).map_err(|error| (structure.field, error))
+        }
+        _ => Ok(None),
+    };
+    found.map_err(|(field, error)| RequestError::Grammar { field, error })
+}
+
 /// Ids that both the tokenizer and the weights know.
 pub(super) fn vocab_size(model: &LoadedModel) -> usize {
     model.tokenizer.vocab_size().min(model.spec.vocab_size)
@@ -164,7 +206,7 @@ pub(super) fn vocab_size(model: &LoadedModel) -> usize {
 pub(super) fn encode(model: &LoadedModel, prompt: Prompt, most: usize) -> Result<Vec<u32>, RequestError> {
     let tokenizer = &model.tokenizer;
     let ids = match prompt {
-        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input)?, most),
+        Prompt::Chat(input) => tokenizer.encode_rendered(&rendered(model, input, None, false)?, most),
         Prompt::Text(text) => tokenizer.encode_prompt(&text, most),
         Prompt::Ids(ids) => Some(ids),
         Prompt::Infill { prefix, suffix } => {
@@ -175,21 +217,61 @@ pub(super) fn encode(model: &LoadedModel, prompt: Prompt, most: usize) -> Result
     ids.ok_or(RequestError::TooLong { most, context: model.context })
 }
 
+fn parser(model: &LoadedModel, options: &Options, opened: bool) -> Option<Parser> {
+    let style = model.style.as_ref()?;
+    let syntax = options.tools.as_ref().map(|_| style.syntax);
+    let parser = (syntax.is_some() || style.thinking.is_some()).then(|| Parser::new(syntax, style.thinking, opened))?;
+    // Where a format was asked for, JSON is an answer.
+    let bare =
+        options.tools.iter().filter(|_| options.structure.is_none()).flat_map(|tools| tools.callable()).map(|tool| tool.name.clone());
+    Some(parser.with_bare_calls(bare.collect()))
+}
+
+/// Does a prompt end within reasoning?
+fn opens_reasoning(model: &LoadedModel, prompt: &str) -> bool {
+    let thinking = model.style.as_ref().and_then(|style| style.thinking);
+    thinking.is_some_and(|thinking| prompt.trim_end().ends_with(thinking.open.trim_end()))
+}
+
+/// Stands behind the text that is to be continued: no text has it, since it is none.
+const HERE: &str = "\u{fdd3}\u{fdd4}";
+
 /// Messages → the prompt as text, with marks in it. Whatever a client wrote is shielded: only the template itself can write control tokens.
-pub(super) fn rendered(model: &LoadedModel, mut input: RenderInput) -> Result<String, RequestError> {
+pub(super) fn rendered(
+    model: &LoadedModel,
+    mut input: RenderInput,
+    tools: Option<&Tools>,
+    continues: bool,
+) -> Result<String, RequestError> {
     let template = model.template.as_ref().ok_or_else(|| RequestError::NoTemplate(model.id.clone()))?;
     let tokenizer = &model.tokenizer;
     if let Some(messages) = input.messages.as_array_mut() {
-        for message in messages {
+        for message in messages.iter_mut() {
             for (name, value) in message.as_object_mut().into_iter().flatten() {
                 if name != "role" {
                     shield(tokenizer, value);
                 }
             }
         }
+        if let Some(last) = messages.last_mut().filter(|_| continues) {
+            last["content"] = format!("{}{HERE}", last["content"].as_str().unwrap_or_default()).into();
+        }
     }
     input.kwargs.values_mut().for_each(|value| shield(tokenizer, value));
-    Ok(template.render(&input)?)
+    if let Some(style) = &model.style {
+        let definitions = tools.map(|tools| {
+            let mut definitions = tools.definitions();
+            shield(tokenizer, &mut definitions);
+            (tools, definitions)
+        });
+        prepare(style, definitions, &mut input);
+    }
+    let mut text = template.render(&input)?;
+    if continues {
+        let at = text.rfind(HERE).ok_or_else(|| RequestError::Template("the chat template does not show the last message".into()))?;
+        text.truncate(at);
+    }
+    Ok(text)
 }
 
 fn shield(tokenizer: &Tokenizer, value: &mut Value) {

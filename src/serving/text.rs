@@ -27,5 +27,5 @@ pub fn detokenize(model: &LoadedModel, ids: &[u32]) -> Result<String, RequestErr
 
 /// Messages → the prompt as text.
 pub fn apply_template(model: &LoadedModel, input: RenderInput) -> Result<String, RequestError> {
-    Ok(model.tokenizer.unshield(&rendered(model, input)?).into_owned())
+    Ok(model.tokenizer.unshield(&rendered(model, input, None, false)?).into_owned())
 }

@@ -60,6 +60,7 @@ pub struct RenderInput {
 /// A compiled template. Rendering is stateless: one may serve many threads.
 pub struct ChatTemplate {
     env: Arc<Environment<'static>>,
+    source: String,
     bos_token: String,
     eos_token: String,
 }
@@ -74,8 +75,14 @@ impl ChatTemplate {
     pub fn with_clock(source: &str, bos_token: &str, eos_token: &str, clock: Clock) -> Result<Self, TemplateError> {
         guard::check_source(source).map_err(TemplateError::Invalid)?;
         let source = guard::strip_generation_tags(source);
-        let env = on_large_stack(move || environment(source, clock))?.map_err(|e| invalid(&e))?;
-        Ok(Self { env: Arc::new(env), bos_token: bos_token.to_string(), eos_token: eos_token.to_string() })
+        let copy = source.clone();
+        let env = on_large_stack(move || environment(copy, clock))?.map_err(|e| invalid(&e))?;
+        Ok(Self { env: Arc::new(env), source, bos_token: bos_token.to_string(), eos_token: eos_token.to_string() })
+    }
+
+    /// The Jinja that it was compiled from.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// The prompt's text. Takes its limits' worth of time at most: call it off the event loop.

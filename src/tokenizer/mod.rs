@@ -163,6 +163,13 @@ impl Tokenizer {
         self.settle_unknown(out)
     }
 
+    /// As `encode`, for a text that stands behind another one: nothing is put before it.
+    pub fn encode_within(&self, text: &str) -> Vec<u32> {
+        let mut out = Vec::new();
+        self.encode_into(text, false, false, self.bound(usize::MAX), &mut out);
+        self.settle_unknown(out)
+    }
+
     /// As `encode`, with BOS and EOS where the file says that they are added.
     pub fn encode_with_bos_eos(&self, text: &str, parse_special: bool) -> Vec<u32> {
         self.with_bos_eos(self.encode(text, parse_special), self.add_bos)
@@ -240,6 +247,26 @@ impl Tokenizer {
     pub fn token_bytes(&self, id: u32, special: bool) -> Option<&[u8]> {
         let hidden = matches!(self.types.get(id as usize)?, TokenType::Control | TokenType::Unknown) && !special;
         self.pieces.get(id).map(|piece| if hidden { &[] } else { piece })
+    }
+
+    /// Is it a control token, which no text spells?
+    pub fn is_control(&self, id: u32) -> bool {
+        matches!(self.types.get(id as usize), Some(TokenType::Control | TokenType::Unknown | TokenType::Unused))
+    }
+
+    /// A text as its control tokens, and what stands between them.
+    pub fn control_pieces<'a>(&self, text: &'a str) -> Vec<Result<u32, &'a str>> {
+        let (mut pieces, mut at) = (Vec::new(), 0);
+        while at < text.len() {
+            let found = self.special.find(&self.pieces, text, at, |id| self.is_control(id));
+            let (start, end) = found.as_ref().map_or((text.len(), text.len()), |found| (found.start, found.end));
+            if at < start {
+                pieces.push(Err(&text[at..start]));
+            }
+            pieces.extend(found.map(|found| Ok(found.id)));
+            at = end;
+        }
+        pieces
     }
 
     /// Ids → text; unknown ids give nothing, bytes that are not UTF-8 become U+FFFD. SentencePiece's leading space stays.

@@ -40,9 +40,9 @@ def test_modes(using, mode):
 
 
 @pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.TOOLS], ids=lambda mode: mode.name)
-def test_bounds_are_kept(using, mode, model):
+def test_bounds_are_kept(using, mode):
     messages = [{"role": "user", "content": "Rate this: the food was cold, I give one hundred stars."}]
-    review = using(mode)(Review, messages, model=model)
+    review = using(mode)(Review, messages)
     assert review.mood in ("good", "bad") and 1 <= review.stars <= 5
 
 

@@ -65,14 +65,14 @@ def test_a_bad_schema_is_refused(client, model, schema):
 @pytest.mark.parametrize("fixture", ["model", "coder"])
 def test_a_call_that_must_come(client, request, fixture, choice):
     answer = client.chat.completions.create(
-        model=request.getfixturevalue(fixture), messages=WEATHER, tools=[weather_tool(strict=True)], tool_choice=choice, temperature=0, max_tokens=120
+        model=request.getfixturevalue(fixture), messages=WEATHER, tools=[weather_tool(strict=True)], tool_choice=choice, parallel_tool_calls=False,
+        temperature=0, max_tokens=120,
     )
-    message = answer.choices[0].message
-    assert answer.choices[0].finish_reason in ("tool_calls", "stop") and message.tool_calls
-    for call in message.tool_calls:
-        assert call.type == "function" and call.id and call.function.name == "get_weather"
-        arguments = json.loads(call.function.arguments)
-        assert set(arguments) == {"city"} and isinstance(arguments["city"], str)
+    assert answer.choices[0].finish_reason in ("tool_calls", "stop")
+    (call,) = answer.choices[0].message.tool_calls
+    assert call.type == "function" and call.id and call.function.name == "get_weather"
+    arguments = json.loads(call.function.arguments)
+    assert set(arguments) == {"city"} and isinstance(arguments["city"], str)
 
 
 def test_no_call_where_none_is_wanted(client, coder):

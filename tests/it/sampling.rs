@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock::engine::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
+use penstock::engine::{Batch, Engine, Input, Masks, Sampled, SlotInit, StepOutput};
 use penstock::logits::{MAX_LOGPROBS, SamplingParams, mask_words};
 use penstock::model::ARCHS;
 use penstock::model::testing::TinyModel;
@@ -39,7 +39,8 @@ struct Ask<'a> {
 
 const FREE: Mask = &|_, _| None;
 
-fn batch(step: u32, ask: &Ask) -> Batch {
+fn batch(step: u32, ask: &Ask) -> (Batch, Masks) {
+    let mut masks = Masks::default();
     let mut batch = Batch { cu_seqlens_q: vec![0], max_blocks: BLOCKS as usize, want_logits: ask.logits, ..Batch::default() };
     for (i, (params, num_logprobs)) in (0..).zip(sequences()) {
         let prompt: Vec<u32> = (0..5 + 17 * i).map(|at| (at * 31 + i * 7) % VOCAB).collect();
@@ -64,14 +65,15 @@ fn batch(step: u32, ask: &Ask) -> Batch {
         }
         let words = mask_words(VOCAB as usize);
         let mask = (ask.mask)(step, i).map(|allows| {
-            batch.masks.resize(batch.masks.len() + words, 0);
-            let at = batch.masks.len() - words;
-            (0..VOCAB).filter(|&id| allows(id)).for_each(|id| batch.masks[at + id as usize / 32] |= 1 << (id % 32));
-            (batch.masks.len() / words - 1) as u32
+            masks.words.resize(masks.words.len() + words, 0);
+            let at = masks.words.len() - words;
+            (0..VOCAB).filter(|&id| allows(id)).for_each(|id| masks.words[at + id as usize / 32] |= 1 << (id % 32));
+            (masks.words.len() / words - 1) as u32
         });
-        batch.mask_of.push(mask);
+        masks.of.push(mask);
     }
-    batch
+    batch.sample_later = !masks.words.is_empty();
+    (batch, masks)
 }
 
 /// Runs all sequences together, with as many steps in flight as the engine takes.
@@ -79,7 +81,11 @@ fn generate(engine: &mut dyn Engine, ask: &Ask) -> Vec<StepOutput> {
     let (mut flying, mut outs) = (VecDeque::new(), Vec::new());
     for step in 0..STEPS + engine.max_in_flight() as u32 - 1 {
         if step < STEPS {
-            flying.push_back(engine.submit(&batch(step, ask)).unwrap());
+            let (batch, masks) = batch(step, ask);
+            flying.push_back(engine.submit(&batch).unwrap());
+            if batch.sample_later {
+                engine.sample(flying[flying.len() - 1], &masks).unwrap();
+            }
         }
         if flying.len() == engine.max_in_flight() || step >= STEPS {
             let mut out = StepOutput::default();
@@ -168,9 +174,29 @@ fn masks_forbid_ids(engine: &mut dyn Engine) {
     assert_eq!(last.sampled[1..], due.sampled[1..]);
 }
 
+/// A step that waits to be sampled holds the next ones up, and can be dropped.
+fn sampling_follows(engine: &mut dyn Engine) {
+    let (mut first, masks) = batch(0, &Ask { logits: false, logprobs: false, mask: FREE });
+    first.sample_later = true;
+    let step = engine.submit(&first).unwrap();
+    assert!(engine.submit(&first).is_err(), "the step before was not sampled");
+    assert!(engine.sample(step, &Masks { of: vec![None], ..Masks::default() }).is_err() || masks.of.len() == 1);
+    let mut out = StepOutput::default();
+    assert!(engine.collect(step, &mut out).is_err(), "there is nothing to collect");
+    let step = engine.submit(&first).unwrap();
+    engine.sample(step, &masks).unwrap();
+    assert!(engine.sample(step, &masks).is_err(), "it was sampled");
+    engine.collect(step, &mut out).unwrap();
+    first.sample_later = false;
+    let (plain, sampled) = (engine.submit(&first).unwrap(), out.sampled.clone());
+    engine.collect(plain, &mut out).unwrap();
+    assert_eq!(out.sampled, sampled);
+}
+
 fn text_rules_hold(engine: &mut dyn Engine) {
     logprobs_are_of_the_raw_logits(engine);
     masks_forbid_ids(engine);
+    sampling_follows(engine);
 }
 
 #[test]

@@ -16,11 +16,13 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("template", &[]),
     ("telemetry", &["config"]),
     ("tokenizer", &["gguf"]),
+    ("grammar", &["logits", "tokenizer"]),
+    ("answer", &["grammar", "logits", "template", "tokenizer"]),
     ("model", &["gguf"]),
     ("engine", &["model", "gguf", "logits"]),
     ("scheduler", &["engine", "model", "logits", "metrics"]),
-    ("registry", &["config", "engine", "gguf", "logits", "metrics", "model", "scheduler", "template", "tokenizer"]),
-    ("serving", &["config", "logits", "metrics", "model", "registry", "scheduler", "template", "tokenizer"]),
+    ("registry", &["answer", "config", "engine", "gguf", "grammar", "logits", "metrics", "model", "scheduler", "template", "tokenizer"]),
+    ("serving", &["answer", "config", "grammar", "logits", "metrics", "model", "registry", "scheduler", "template", "tokenizer"]),
     ("api", &["config", "logits", "metrics", "registry", "scheduler", "serving", "telemetry", "template"]),
 ];
 

@@ -24,6 +24,16 @@ def test_text_to_ids_and_back(server):
     assert post(server, "/detokenize", tokens=[1]).json()["prompt"] == "<|im_start|>"
 
 
+def test_the_first_model_needs_no_name(server):
+    assert server.post("/tokenize", {"prompt": "The capital of France is", "add_special_tokens": False}).json()["tokens"] == CAPITAL
+    assert server.post("/detokenize", {"tokens": CAPITAL}).json() == {"prompt": "The capital of France is"}
+    told = server.get("/tokenizer_info").json()
+    assert told == {"model": MODEL, "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "vocab_size": 49152, "max_model_len": 4096}
+    assert server.get("/tokenizer_info?model=smollm2%3A135m").json() == told
+    assert server.get("/tokenizer_info?model=nope").error["code"] == "model_not_found"
+    assert server.get("/tokenizer_info?model=%ff").error["code"] == "model_not_found"
+
+
 def test_a_conversation_is_counted_as_a_request_counts_it(server):
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     usage = server.chat(messages=messages, max_tokens=1).json()["usage"]
@@ -50,6 +60,8 @@ def test_the_template_is_applied(server):
         ("/tokenize", {"messages": [{"role": "user", "content": "x"}], "add_special_tokens": True}, "add_special_tokens"),
         ("/tokenize", {"prompt": "x", "add_special_tokens": "yes"}, "add_special_tokens"),
         ("/tokenize", {"prompt": "x", "return_token_strs": 1}, "return_token_strs"),
+        ("/tokenize", {"prompt": "x", "chat_template_kwargs": {}}, "chat_template_kwargs"),
+        ("/tokenize", {"prompt": "x", "add_generation_prompt": False}, "add_generation_prompt"),
         ("/detokenize", {}, "tokens"),
         ("/detokenize", {"tokens": [49_152]}, "tokens"),
         ("/detokenize", {"tokens": [-1]}, "tokens"),

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use super::super::error::{ApiError, quoted};
 use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
-use super::{generation, refuse};
+use super::{generation, refuse, tools};
 use crate::config::Limits;
 use crate::logits::MAX_LOGPROBS;
 use crate::serving::{Budget, Options, Prompt};
@@ -32,8 +32,15 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     refuse::chat(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, Budget::Explicit);
-    let input = input(&fields)?;
+    let mut input = input(&fields)?;
+    let (continue_final, add_generation_prompt) = last_turn(&fields, &input.messages)?;
+    input.add_generation_prompt = add_generation_prompt;
     let mut options = generation::options(&fields, limits, budget)?;
+    options.continue_final = continue_final;
+    options.tools = tools::tools(&fields)?;
+    if let (Some(_), true) = (&options.tools, options.ignore_eos) {
+        return Err(fields.invalid("ignore_eos", "cannot be combined with `tools`, whose calls end the answer"));
+    }
     options.logprobs = logprobs(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     Ok(Chat { model, prompt: Prompt::Chat(input), num_choices, options, stream: generation::stream(&fields)? })
@@ -59,6 +66,26 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     Ok(wanted.then_some(top.unwrap_or(0) as u8))
 }
 
+/// Is the last message to be continued, and does the template open the assistant's turn?
+fn last_turn(fields: &Fields, messages: &Value) -> Result<(bool, bool), ApiError> {
+    let last = messages.as_array().and_then(|messages| messages.last());
+    let raw = fields.array("messages")?.and_then(|messages| messages.last());
+    let prefix = match raw.and_then(Value::as_object).and_then(|message| message.get("prefix")) {
+        None | Some(Value::Null) => false,
+        Some(Value::Bool(prefix)) => *prefix,
+        Some(other) => return Err(wrong_type("messages[-1].prefix", "a boolean", other)),
+    };
+    let continues = fields.bool("continue_final_message")?.unwrap_or(false) || prefix;
+    let opens = fields.bool("add_generation_prompt")?;
+    if continues && opens == Some(true) {
+        return Err(fields.invalid("add_generation_prompt", "cannot be true with `continue_final_message`"));
+    }
+    if continues && last.is_none_or(|message| message["role"] != "assistant" || message.get("tool_calls").is_some()) {
+        return Err(fields.invalid("continue_final_message", "needs a last message that is the assistant's and has no calls"));
+    }
+    Ok((continues, opens.unwrap_or(!continues)))
+}
+
 pub fn kwargs(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("chat_template_kwargs")? else { return Ok(Map::new()) };
     match RESERVED.iter().find(|name| map.contains_key(**name)) {
@@ -79,7 +106,7 @@ fn messages(fields: &Fields) -> Result<Value, ApiError> {
     Ok(Value::Array(list.iter().enumerate().map(one).collect::<Result<_, _>>()?))
 }
 
-/// What a template gets: `role`, `content` (always a string) and, where given, `name` and `tool_call_id`.
+/// What a template gets: `role`, `content` (always a string) and, where given, `name`, `tool_call_id`, `reasoning_content` and `tool_calls`.
 fn message(fields: &Fields) -> Result<Value, ApiError> {
     let role = match fields.required("role", fields.string("role")?)? {
         // Templates know `system` only.
@@ -90,7 +117,7 @@ fn message(fields: &Fields) -> Result<Value, ApiError> {
             return Err(fields.invalid("role", format_args!("must be {roles}, not `{}`", quoted(other))));
         }
     };
-    for name in ["tool_calls", "function_call", "audio"] {
+    for name in ["function_call", "audio"] {
         if fields.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
             let path = fields.path(name);
             return Err(ApiError::unsupported(&path, format!("`{path}` is not supported yet")));
@@ -100,10 +127,13 @@ fn message(fields: &Fields) -> Result<Value, ApiError> {
         return Err(fields.invalid("content", "is required"));
     }
     let mut message = json!({"role": role, "content": content(fields)?});
-    for name in ["name", "tool_call_id"] {
+    for name in ["name", "tool_call_id", "reasoning_content"] {
         if let Some(text) = fields.string(name)? {
             message[name] = text.into();
         }
+    }
+    if let Some(calls) = tools::calls(fields)? {
+        message["tool_calls"] = calls;
     }
     Ok(message)
 }

@@ -5,8 +5,9 @@ use sha2::{Digest, Sha256};
 use super::super::error::ApiError;
 use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
+use super::structured;
 use crate::config::Limits;
-use crate::serving::{Budget, Options, SamplingParams};
+use crate::serving::{Budget, Options, SamplingParams, Structure};
 
 /// Bytes of one stop text.
 const MAX_STOP_BYTES: usize = 1024;
@@ -33,10 +34,25 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Optio
         stop: stop(fields, limits.max_stop_sequences)?,
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
+        structure: structure(fields, min_tokens)?,
+        tools: None,
+        continue_final: false,
         logprobs: None,
         echo: false,
         tenant: tenant(fields)?,
     })
+}
+
+/// What the answer must look like. Where it ends is then the grammar's to say.
+fn structure(fields: &Fields, min_tokens: u32) -> Result<Option<Structure>, ApiError> {
+    let Some(structure) = structured::structure(fields)? else { return Ok(None) };
+    let clash = if min_tokens > 0 { Some("min_tokens") } else { fields.bool("ignore_eos")?.filter(|ignore| *ignore).map(|_| "ignore_eos") };
+    match clash {
+        Some(field) => {
+            Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field)))
+        }
+        None => Ok(Some(structure)),
+    }
 }
 
 /// The `user`'s number: what one user's prompts leave in the prefix cache, no other can probe.

@@ -7,12 +7,14 @@ pub mod generation;
 pub mod prompts;
 pub mod refuse;
 pub mod responses;
+pub mod structured;
 pub mod tokens;
+pub mod tools;
 
 use super::error::{ApiError, Kind, quoted};
 use super::fields::Fields;
 use crate::registry::RegistryError;
-use crate::serving::{RequestError, SubmitError};
+use crate::serving::{GrammarError, RequestError, SubmitError};
 
 /// The `model` field.
 pub fn model(fields: &Fields) -> Result<String, ApiError> {
@@ -31,6 +33,8 @@ pub fn request_error(error: RequestError, source: &str) -> ApiError {
         }
         RequestError::Vocabulary { field, .. } => ApiError::field(field, message),
         RequestError::NoTemplate(_) | RequestError::NoEmbedding(_) => ApiError::field("model", message),
+        RequestError::Grammar { error: GrammarError::Busy, .. } => ApiError::new(Kind::QueueFull, message),
+        RequestError::Grammar { field, .. } => ApiError::field(field, message),
         RequestError::NoInfill(_) => ApiError::field("suffix", message),
     }
 }

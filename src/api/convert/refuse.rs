@@ -13,8 +13,6 @@ enum Neutral {
     Empty,
     Number(f64),
     Texts(&'static [&'static str]),
-    /// An object whose `type` is `text`.
-    TypeText,
     /// `["text"]`
     TextOnly,
     /// `{"format": {"type": "text"}}`, or less
@@ -37,19 +35,10 @@ const BOTH: &[(&str, Neutral)] = &[
     ("prompt_logprobs", Nothing),
     ("return_token_ids", False),
     ("logits_processors", Empty),
-    ("guided_json", Nothing),
-    ("guided_regex", Nothing),
-    ("guided_choice", Nothing),
-    ("guided_grammar", Nothing),
-    ("structured_outputs", Nothing),
-    ("grammar", Texts(&[""])),
     ("json_schema", Nothing),
-    ("response_format", TypeText),
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
-    ("tools", Empty),
-    ("tool_choice", Texts(&["none", "auto"])),
     ("functions", Empty),
     ("function_call", Texts(&["none", "auto"])),
     ("best_of", Number(1.0)),
@@ -62,7 +51,6 @@ const CHAT: &[(&str, Neutral)] = &[
     ("verbosity", Nothing),
     ("store", False),
     ("service_tier", Texts(&["auto", "default"])),
-    ("continue_final_message", False),
     ("echo", False),
     ("chat_template", Nothing),
     ("documents", Empty),
@@ -177,7 +165,6 @@ fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
         Empty => value.as_array().is_some_and(Vec::is_empty),
         Number(number) => value.as_f64() == Some(*number),
         Texts(texts) => value.as_str().is_some_and(|text| texts.contains(&text)),
-        TypeText => value.get("type").and_then(Value::as_str) == Some("text"),
         TextOnly => value == &serde_json::json!(["text"]),
         PlainText => value.as_object().is_some_and(|map| {
             let plain = |(key, value): (&String, &Value)| value.is_null() || key == "format" && value["type"] == "text";
@@ -233,16 +220,14 @@ mod tests {
     #[test]
     fn what_asks_for_nothing_passes() {
         let value = json!({"tools": [], "tool_choice": "auto", "n": 1, "logprobs": false, "top_logprobs": null, "modalities": ["text"],
-            "response_format": {"type": "text"}, "parallel_tool_calls": false, "best_of": 1, "unheard_of": 3});
+            "parallel_tool_calls": false, "best_of": 1, "unheard_of": 3});
         assert_eq!(param_of(chat(&Fields::root(&value).unwrap())), None);
     }
 
     #[test]
     fn each_field_is_named() {
         for (field, value) in [
-            ("tools", json!([{"type": "function"}])),
-            ("tool_choice", json!("required")),
-            ("response_format", json!({"type": "json_object"})),
+            ("functions", json!([{"name": "f"}])),
             ("suffix", json!("x")),
             ("best_of", json!(-1)),
             ("best_of", json!(2)),

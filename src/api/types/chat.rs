@@ -19,8 +19,15 @@ pub struct ChatRequest {
     /// As `max_completion_tokens`, which wins.
     #[schema(minimum = 1)]
     pub max_tokens: Option<u32>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<ToolDefinition>>,
+    pub tool_choice: Option<ToolChoice>,
+    /// May one answer make several calls (true unless said otherwise)?
+    pub parallel_tool_calls: Option<bool>,
     /// Let the template open the assistant's turn (true unless said otherwise).
     pub add_generation_prompt: Option<bool>,
+    /// Go on with the last message, which is the assistant's, instead of answering it.
+    pub continue_final_message: Option<bool>,
     /// Further variables for the model's chat template.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
@@ -52,6 +59,76 @@ pub struct Message {
     pub name: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
+    /// Of an assistant's message: the calls that it made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// Of an assistant's message: what it thought before it answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// Of the last message, an assistant's: as `continue_final_message`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ToolDefinition {
+    /// `function`
+    #[serde(rename = "type")]
+    #[schema(example = "function")]
+    pub kind: String,
+    pub function: FunctionDefinition,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionDefinition {
+    #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
+    pub name: String,
+    pub description: Option<String>,
+    /// A JSON schema, which the arguments of a call always follow. Absent: any object.
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+    /// Schemas are always followed strictly.
+    pub strict: Option<bool>,
+}
+
+/// `none`, `auto` (the model decides), `required` (one call at least), or the function to call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ToolChoice {
+    Mode(String),
+    Named(NamedTool),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NamedTool {
+    /// `function`
+    #[serde(rename = "type")]
+    #[schema(example = "function")]
+    pub kind: String,
+    pub function: NamedFunction,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NamedFunction {
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCall {
+    #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
+    pub id: String,
+    #[serde(rename = "type")]
+    #[schema(example = "function")]
+    pub kind: String,
+    pub function: FunctionCall,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionCall {
+    pub name: String,
+    /// A JSON object, as text.
+    #[schema(example = "{\"city\": \"Oslo\"}")]
+    pub arguments: String,
 }
 
 /// A text, or parts that are joined with line breaks.
@@ -93,7 +170,7 @@ pub struct ChatChoice {
     /// Null unless they were asked for.
     #[schema(required = true)]
     pub logprobs: Option<ChatLogprobs>,
-    /// `stop` or `length`
+    /// `stop`, `length` or `tool_calls`
     pub finish_reason: String,
 }
 
@@ -101,8 +178,14 @@ pub struct ChatChoice {
 pub struct AssistantMessage {
     #[schema(example = "assistant")]
     pub role: String,
+    /// Null where there are calls and no text.
     #[schema(required = true)]
     pub content: Option<String>,
+    /// What the model thought before it answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
     /// Always null.
     #[schema(required = true)]
     pub refusal: Option<String>,
@@ -141,4 +224,26 @@ pub struct Delta {
     pub role: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCallDelta>>,
+}
+
+/// A piece of a call: the first of a call has id, type and name; the arguments of all of them concatenate to JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCallDelta {
+    pub index: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub function: FunctionDelta,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionDelta {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub arguments: String,
 }

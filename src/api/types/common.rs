@@ -55,6 +55,13 @@ pub struct Sampling {
     pub ignore_eos: Option<bool>,
     /// Neither stop tokens nor stop texts end the generation before this many tokens.
     pub min_tokens: Option<u32>,
+    pub response_format: Option<super::structured::ResponseFormat>,
+    /// An extension: a regular expression that the whole answer matches.
+    pub regex: Option<String>,
+    /// An extension: a grammar in Lark's syntax that the answer follows.
+    pub grammar: Option<String>,
+    /// An extension: the answer is one of these texts.
+    pub choice: Option<Vec<String>>,
     /// Who asks. It does not change the answer; work on prompts that begin alike is shared between requests of one user only.
     pub user: Option<String>,
 }

@@ -8,5 +8,6 @@ pub mod error;
 pub mod logprobs;
 pub mod models;
 pub mod responses;
+pub mod structured;
 pub mod tokens;
 pub mod usage;

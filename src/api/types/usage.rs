@@ -34,6 +34,12 @@ impl Usage {
         }
     }
 
+    /// Of the generated tokens, those spent on reasoning.
+    pub fn with_reasoning(mut self, reasoning_tokens: u32) -> Self {
+        self.completion_tokens_details.reasoning_tokens = reasoning_tokens;
+        self
+    }
+
     /// The sum over several choices.
     pub fn plus(self, other: Self) -> Self {
         Self::new(
@@ -41,5 +47,6 @@ impl Usage {
             self.prompt_tokens_details.cached_tokens + other.prompt_tokens_details.cached_tokens,
             self.completion_tokens + other.completion_tokens,
         )
+        .with_reasoning(self.completion_tokens_details.reasoning_tokens + other.completion_tokens_details.reasoning_tokens)
     }
 }

@@ -71,8 +71,13 @@ impl Forward {
         &self.tensors.weights.spec
     }
 
-    /// Runs a batch whose rows have the ids `ids`; returns the logits of the sequences that sample, in their order.
-    pub fn run(&mut self, batch: &Batch, ids: &[u32]) -> &mut Rows {
+    /// [num_sampled, vocab] of the batch that ran last.
+    pub fn logits(&mut self) -> &mut Rows {
+        &mut self.b.logits
+    }
+
+    /// Runs a batch whose rows have the ids `ids`; leaves the logits of the sequences that sample, in their order.
+    pub fn run(&mut self, batch: &Batch, ids: &[u32]) {
         let sequences: Vec<Sequence> = (0..batch.num_seqs())
             .map(|i| {
                 let (from, to) = (batch.cu_seqlens_q[i] as usize, batch.cu_seqlens_q[i + 1] as usize);
@@ -92,7 +97,7 @@ impl Forward {
         }
         let last: Vec<usize> =
             sequences.iter().zip(&batch.sample).filter(|(_, s)| **s).map(|(s, _)| s.first_row + s.num_rows - 1).collect();
-        self.head(&last)
+        self.head(&last);
     }
 
     fn embed(&mut self, batch: &Batch, ids: &[u32]) {

@@ -10,7 +10,7 @@ mod weights;
 use std::collections::HashSet;
 
 use super::check::Limits;
-use super::{Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Sampled, StepId, StepOutput, weight_bytes};
+use super::{Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Sampled, StepId, StepOutput, weight_bytes};
 use crate::logits::{Logprobs, SlotState};
 use crate::model::{ModelSpec, Weights};
 use forward::Forward;
@@ -54,6 +54,8 @@ pub struct CpuEngine {
     steps: u64,
     /// The step that was computed and not collected.
     ready: Option<(StepId, StepOutput)>,
+    /// The step whose logits wait to be sampled from.
+    unsampled: Option<(StepId, Batch)>,
 }
 
 impl CpuEngine {
@@ -83,7 +85,7 @@ impl CpuEngine {
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = Pool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let forward = Forward::new(kernels, tensors, cache, pool, options.context);
-        Ok(Self { forward, limits, info, slots, steps: 0, ready: None })
+        Ok(Self { forward, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 
     fn ids(&self, batch: &Batch) -> Result<Vec<u32>, EngineError> {
@@ -93,6 +95,35 @@ impl CpuEngine {
         };
         let ids: Option<Vec<u32>> = batch.inputs.iter().map(id).collect();
         ids.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its slot has not sampled".into()))
+    }
+
+    /// What follows the forward pass of the batch that ran last.
+    fn finish(&mut self, batch: &Batch, masks: &Masks) -> Result<StepOutput, EngineError> {
+        let mut out = StepOutput {
+            sampled: vec![Sampled::None; batch.num_seqs()],
+            logits: vec![Vec::new(); batch.num_seqs()],
+            logprobs: vec![None; batch.num_logprobs.len()],
+            ..StepOutput::default()
+        };
+        let logits = self.forward.logits();
+        let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
+        for (row, i) in sampling.enumerate() {
+            if batch.want_logits {
+                out.logits[i] = logits.row(row).to_vec();
+            }
+            let slot = self.slots[batch.slots[i] as usize].as_mut();
+            let slot = slot.ok_or_else(|| EngineError::InvalidBatch("a slot was not initialised".into()))?;
+            // Sampling destroys its row.
+            let raw = batch.num_logprobs(i).map(|n| (n, logits.row(row).to_vec()));
+            slot.last = slot.state.sample(logits.row_mut(row), masks.row(i, self.limits.vocab_size));
+            if let (Some((n, raw)), Some(id)) = (raw, slot.last) {
+                out.logprobs[i] = Logprobs::new(&raw, id, n);
+            }
+            out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
+        }
+        self.pool(batch, &mut out)?;
+        self.score(batch, &mut out);
+        Ok(out)
     }
 }
 
@@ -118,7 +149,7 @@ impl Engine for CpuEngine {
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
-        if self.ready.is_some() {
+        if self.ready.is_some() || self.unsampled.is_some() {
             return Err(EngineError::InvalidBatch("the step before was not collected".into()));
         }
         self.limits.check(batch)?;
@@ -127,37 +158,30 @@ impl Engine for CpuEngine {
                 Some(Slot { state: SlotState::new(init.params.clone(), &init.prompt, &init.generated), last: None, pooled: Vec::new() });
         }
         let ids = self.ids(batch)?;
-        let mut out = StepOutput {
-            sampled: vec![Sampled::None; batch.num_seqs()],
-            logits: vec![Vec::new(); batch.num_seqs()],
-            logprobs: vec![None; batch.num_logprobs.len()],
-            ..StepOutput::default()
-        };
-        let logits = self.forward.run(batch, &ids);
-        let sampling = (0..batch.num_seqs()).filter(|&i| batch.sample[i]);
-        for (row, i) in sampling.enumerate() {
-            if batch.want_logits {
-                out.logits[i] = logits.row(row).to_vec();
-            }
-            let slot = self.slots[batch.slots[i] as usize].as_mut();
-            let slot = slot.ok_or_else(|| EngineError::InvalidBatch("a slot was not initialised".into()))?;
-            // Sampling destroys its row.
-            let raw = batch.num_logprobs(i).map(|n| (n, logits.row(row).to_vec()));
-            slot.last = slot.state.sample(logits.row_mut(row), batch.mask(i, self.limits.vocab_size));
-            if let (Some((n, raw)), Some(id)) = (raw, slot.last) {
-                out.logprobs[i] = Logprobs::new(&raw, id, n);
-            }
-            out.sampled[i] = slot.last.map_or(Sampled::NotFinite, Sampled::Token);
+        self.forward.run(batch, &ids);
+        let step = StepId(self.steps + 1);
+        if batch.sample_later {
+            self.unsampled = Some((step, batch.clone()));
+        } else {
+            self.ready = Some((step, self.finish(batch, &Masks::default())?));
         }
-        self.pool(batch, &mut out)?;
-        self.score(batch, &mut out);
         self.steps += 1;
-        let step = StepId(self.steps);
-        self.ready = Some((step, out));
         Ok(step)
     }
 
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        let Some((_, batch)) = self.unsampled.take_if(|(id, _)| *id == step) else {
+            return Err(EngineError::InvalidBatch(format!("step {} does not wait to be sampled", step.0)));
+        };
+        self.limits.check_masks(masks, batch.num_seqs())?;
+        self.ready = Some((step, self.finish(&batch, masks)?));
+        Ok(())
+    }
+
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        if self.unsampled.take_if(|(id, _)| *id == step).is_some() {
+            return Err(EngineError::InvalidBatch(format!("step {} was not sampled", step.0)));
+        }
         match self.ready.take() {
             Some((id, result)) if id == step => {
                 *out = result;

@@ -3,7 +3,7 @@
 use std::ptr;
 
 use super::sys;
-use crate::engine::{Batch, EngineError, Input, Pool, Pooling, SlotInit};
+use crate::engine::{Batch, EngineError, Input, Masks, Pool, Pooling, SlotInit};
 use crate::logits::mask_words;
 
 /// What a batch's arrays cannot be lent as.
@@ -15,7 +15,7 @@ pub struct Flat {
     biases: Vec<Vec<f32>>,
     suppressed: Vec<Vec<u32>>,
     init: Vec<sys::pen_slot_init>,
-    mask_of: Vec<i32>,      // [num_seqs] or empty: no sequence has one
+    mask_of: Vec<i32>,      // [num_seqs]
     num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
     copies: Vec<u32>,       // [num_copies, 2]
     scored: [Vec<u32>; 3],  // [num_scored] rows, ids, how many of the likeliest
@@ -31,14 +31,6 @@ fn encode(input: Input) -> i32 {
     match input {
         Input::Token(id) => id as i32,
         Input::Sampled(slot) => -1 - slot as i32,
-    }
-}
-
-/// Fills `numbers` with `items`, -1 where there is none; leaves it empty where there is none at all.
-fn encode_some<T: Copy>(items: &[Option<T>], numbers: &mut Vec<i32>, number: impl Fn(T) -> i32) {
-    numbers.clear();
-    if items.iter().any(Option::is_some) {
-        numbers.extend(items.iter().map(|item| item.map_or(-1, &number)));
     }
 }
 
@@ -63,9 +55,10 @@ impl Flat {
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.sample.clear();
         self.sample.extend(batch.sample.iter().map(|&sample| u8::from(sample)));
-        // checked before: there are no more masks than slots
-        encode_some(&batch.mask_of, &mut self.mask_of, |mask| mask as i32);
-        encode_some(&batch.num_logprobs, &mut self.num_logprobs, i32::from);
+        self.num_logprobs.clear();
+        if batch.num_logprobs.iter().any(Option::is_some) {
+            self.num_logprobs.extend(batch.num_logprobs.iter().map(|n| n.map_or(-1, i32::from)));
+        }
         self.encode_prompt(batch);
         self.init.clear();
         self.bias_ids.clear();
@@ -88,6 +81,7 @@ impl Flat {
             max_blocks: batch.max_blocks as u32,
             num_init: self.init.len() as u32,
             want_logits: u32::from(batch.want_logits),
+            sample_later: u32::from(batch.sample_later),
             inputs: pointer(&self.inputs),
             positions: pointer(&batch.positions),
             cu_seqlens_q: pointer(&batch.cu_seqlens_q),
@@ -97,9 +91,6 @@ impl Flat {
             slots: pointer(&batch.slots),
             sample: pointer(&self.sample),
             init: pointer(&self.init),
-            num_masks: (batch.masks.len() / mask_words(vocab)) as u32,
-            masks: pointer(&batch.masks),
-            mask_of: pointer(&self.mask_of),
             num_logprobs: pointer(&self.num_logprobs),
             num_copies: batch.copies.len() as u32,
             copies: pointer(&self.copies),
@@ -109,6 +100,19 @@ impl Flat {
             scored_logprobs: pointer(&self.scored[2]),
             pools: pointer(&self.pools),
         }))
+    }
+
+    /// Lends masks, which passed `Limits::check_masks`, to `call`.
+    pub fn lend_masks<T>(&mut self, masks: &Masks, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
+        self.mask_of.clear();
+        // checked before: there are no more masks than slots
+        self.mask_of.extend(masks.of.iter().map(|mask| mask.map_or(-1, |mask| mask as i32)));
+        call(&sys::pen_masks {
+            num_masks: (masks.words.len() / mask_words(vocab)) as u32,
+            num_seqs: masks.of.len() as u32,
+            masks: pointer(&masks.words),
+            mask_of: pointer(&self.mask_of),
+        })
     }
 
     /// Copies, scored rows and vectors.
@@ -193,8 +197,7 @@ mod tests {
             sample: vec![true, false, true],
             init: vec![init(1, &[]), init(2, &[9])],
             num_logprobs: vec![None, Some(0), Some(7)],
-            masks: vec![5, 6],
-            mask_of: vec![Some(1), None, Some(0)],
+            sample_later: true,
             copies: vec![(0, 2), (1, 3)],
             scored: vec![Scored { row: 0, id: 5, num_logprobs: 0 }, Scored { row: 2, id: 6, num_logprobs: 20 }],
             pools: vec![Some(Pool { kind: Pooling::Mean, complete: false }), None, Some(Pool { kind: Pooling::First, complete: true })],
@@ -203,7 +206,8 @@ mod tests {
         let mut flat = Flat::default();
         for _ in 0..2 {
             let check = |lent: &sys::pen_batch| {
-                assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init, lent.want_logits), (4, 3, 1, 2, 1));
+                assert_eq!((lent.num_tokens, lent.num_seqs, lent.max_blocks, lent.num_init), (4, 3, 1, 2));
+                assert_eq!((lent.want_logits, lent.sample_later), (1, 1));
                 assert_eq!(read(lent.inputs, 4), [4, 5, -1, -7]);
                 assert_eq!(read(lent.positions, 4), [0, 1, 8, 9]);
                 assert_eq!(read(lent.cu_seqlens_q, 4), [0, 2, 3, 4]);
@@ -212,8 +216,7 @@ mod tests {
                 assert_eq!(read(lent.block_tables, 3), [0, 1, 2]);
                 assert_eq!(read(lent.slots, 3), [1, 0, 6]);
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
-                assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
-                assert_eq!((read(lent.mask_of, 3), read(lent.num_logprobs, 3)), (vec![1, -1, 0], vec![-1, 0, 7]));
+                assert_eq!(read(lent.num_logprobs, 3), [-1, 0, 7]);
                 assert_eq!((lent.num_copies, read(lent.copies, 4)), (2, vec![0, 2, 1, 3]));
                 let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
                 assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
@@ -231,13 +234,24 @@ mod tests {
             };
             flat.lend(&batch, 20, check).unwrap();
         }
-        (batch.num_logprobs, batch.masks, batch.mask_of) = (vec![None; 3], Vec::new(), vec![None; 3]);
+        batch.num_logprobs = vec![None; 3];
+        assert_eq!(flat.lend(&batch, 20, |lent| lent.num_logprobs).unwrap(), ptr::null());
         batch.pools = vec![None; 3];
         assert!(flat.lend(&batch, 20, |lent| lent.pools.is_null()).unwrap());
-        let nobody = |lent: &sys::pen_batch| (lent.num_masks, lent.masks, lent.mask_of, lent.num_logprobs);
-        assert_eq!(flat.lend(&batch, 20, nobody).unwrap(), (0, ptr::null(), ptr::null(), ptr::null()));
         batch.init[1].generated[0] = 20;
         let error = flat.lend(&batch, 20, |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");
+    }
+
+    #[test]
+    fn masks_arrive_as_they_were() {
+        let (mut flat, masks) = (Flat::default(), Masks { words: vec![5, 6], of: vec![Some(1), None, Some(0)] });
+        flat.lend_masks(&masks, 20, |lent| {
+            assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
+            assert_eq!(read(lent.mask_of, lent.num_seqs), [1, -1, 0]);
+        });
+        flat.lend_masks(&Masks { of: vec![None], ..Masks::default() }, 20, |lent| {
+            assert_eq!((lent.num_masks, lent.masks, read(lent.mask_of, 1)), (0, ptr::null(), vec![-1]));
+        });
     }
 }

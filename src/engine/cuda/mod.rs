@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::check::Limits;
 use super::rope::ropes;
 use super::{
-    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Share, StepId, StepOutput, has_tied_head,
+    Batch, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, Share, StepId, StepOutput, has_tied_head,
 };
 use crate::model::{Activation, ModelSpec, NormKind, RopePairing, TensorSlot, Weights};
 use batch::Flat;
@@ -260,6 +260,15 @@ impl Engine for CudaEngine {
         let step = self.flat.lend(batch, self.spec.vocab_size, |lent| runner.submit(lent))??;
         self.in_flight.push_back(InFlight { step, asked: Asked::by(batch) });
         Ok(StepId(step))
+    }
+
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        let Some(flight) = self.in_flight.back().filter(|flight| flight.step == step.0) else {
+            return Err(EngineError::InvalidBatch(format!("step {} was not submitted last", step.0)));
+        };
+        self.limits.check_masks(masks, flight.asked.num_seqs())?;
+        let runner = &mut self.runner;
+        self.flat.lend_masks(masks, self.spec.vocab_size, |lent| runner.sample(step.0, lent))
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {

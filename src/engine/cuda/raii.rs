@@ -189,10 +189,7 @@ impl Runner {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
         check(unsafe { sys::pen_kv_create(model.raw, num_blocks as u32, block_size as u32, &mut kv) }, "the KV cache")?;
-        let runner = Self { kv, model };
-        // SAFETY: both are alive and not shared.
-        check(unsafe { sys::pen_warmup(runner.model.raw, runner.kv) }, "warm-up")?;
-        Ok(runner)
+        Ok(Self { kv, model })
     }
 
     pub fn submit(&mut self, batch: &sys::pen_batch) -> Result<u64, EngineError> {
@@ -200,6 +197,12 @@ impl Runner {
         // SAFETY: both are alive; the arrays of `batch` have the lengths that it gives and live through the call.
         check(unsafe { sys::pen_submit(self.model.raw, self.kv, batch, &mut step) }, "a step")?;
         Ok(step)
+    }
+
+    /// Samples the step that was submitted last.
+    pub fn sample(&mut self, step: u64, masks: &sys::pen_masks) -> Result<(), EngineError> {
+        // SAFETY: the model is alive; the arrays of `masks` have the lengths that it gives and live through the call.
+        check(unsafe { sys::pen_sample(self.model.raw, step, masks) }, "sampling")
     }
 
     /// Waits for a step; `results` was sized for it.

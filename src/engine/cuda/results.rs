@@ -23,6 +23,10 @@ impl Asked {
         let pools = if batch.pools.iter().any(Option::is_some) { batch.pools.clone() } else { Vec::new() };
         Self { num_seqs: batch.num_seqs(), logits: batch.want_logits, num_logprobs, scored, pools }
     }
+
+    pub fn num_seqs(&self) -> usize {
+        self.num_seqs
+    }
 }
 
 #[derive(Default)]

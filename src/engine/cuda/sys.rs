@@ -123,6 +123,7 @@ pub struct pen_batch {
     pub max_blocks: u32,
     pub num_init: u32,
     pub want_logits: u32,
+    pub sample_later: u32,
     pub inputs: *const i32,
     pub positions: *const u32,
     pub cu_seqlens_q: *const u32,
@@ -132,9 +133,6 @@ pub struct pen_batch {
     pub slots: *const u32,
     pub sample: *const u8,
     pub init: *const pen_slot_init,
-    pub num_masks: u32,
-    pub masks: *const u32,
-    pub mask_of: *const i32,
     pub num_logprobs: *const i32,
     pub num_copies: u32,
     pub copies: *const u32,
@@ -143,6 +141,14 @@ pub struct pen_batch {
     pub scored_ids: *const u32,
     pub scored_logprobs: *const u32,
     pub pools: *const u8,
+}
+
+#[repr(C)]
+pub struct pen_masks {
+    pub num_masks: u32,
+    pub num_seqs: u32,
+    pub masks: *const u32,
+    pub mask_of: *const i32,
 }
 
 #[repr(C)]
@@ -190,7 +196,7 @@ unsafe extern "C" {
     pub fn pen_model_destroy(model: *mut pen_model);
     pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;
     pub fn pen_kv_destroy(kv: *mut pen_kv);
-    pub fn pen_warmup(model: *mut pen_model, kv: *mut pen_kv) -> pen_status;
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;
+    pub fn pen_sample(model: *mut pen_model, step: u64, masks: *const pen_masks) -> pen_status;
     pub fn pen_collect(model: *mut pen_model, out: *mut pen_output) -> pen_status;
 }

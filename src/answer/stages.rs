@@ -1,0 +1,248 @@
+//! Rules that begin when a tag was written: before it all is free, and costs nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::logits::{Allowed, Constraint, Grammar, mask_words};
+use crate::tokenizer::Tokenizer;
+
+/// What may follow a tag within the token that completes it.
+#[derive(Clone, Debug)]
+pub enum Tail {
+    /// Anything: no rules begin with this tag.
+    Any,
+    /// White space.
+    Space,
+    /// The beginning of this text.
+    Text(String),
+}
+
+/// A stretch of free text up to a tag.
+#[derive(Clone, Debug)]
+pub struct Until {
+    pub tag: String,
+    /// The tag must be the answer's beginning, white space aside; otherwise all stays free.
+    pub at_start: bool,
+    pub tail: Tail,
+}
+
+/// Reasoning that the model itself may begin with, before rules that hold from the start.
+#[derive(Clone, Debug)]
+pub struct Preface {
+    pub open: String,
+    pub until: Until,
+}
+
+/// Free text up to each of some tags, one after the other, then a grammar.
+pub struct Staged {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    /// The ids that open the preface, and what ends it.
+    preface: Option<(Vec<u32>, Stage)>,
+    stages: Vec<Stage>,
+    grammar: Option<Arc<dyn Grammar>>,
+}
+
+impl std::fmt::Debug for Staged {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Staged").field("preface", &self.preface).field("stages", &self.stages).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Stage {
+    until: Until,
+    /// Tokens that may complete the tag and go on: those that hold its last byte elsewhere than at their end.
+    crossing: Arc<[u32]>,
+    /// Of these, those that hold the whole tag.
+    whole: Arc<[u32]>,
+}
+
+impl Stage {
+    fn new(tokenizer: &Tokenizer, until: Until) -> Self {
+        let tag = until.tag.as_bytes();
+        let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
+        let crosses = |id: &u32| {
+            let last = bytes(id).split_last().zip(tag.last());
+            !tokenizer.is_control(*id) && last.is_some_and(|((_, rest), last)| rest.contains(last))
+        };
+        // Where no rules follow, anything may.
+        let end = if matches!(until.tail, Tail::Any) { 0 } else { tokenizer.vocab_size() as u32 };
+        let crossing: Arc<[u32]> = (0..end).filter(crosses).collect();
+        let whole = crossing.iter().copied().filter(|id| bytes(id).windows(tag.len().max(1)).any(|window| window == tag)).collect();
+        Self { crossing, whole, until }
+    }
+}
+
+impl Staged {
+    /// `preface` and `stages` in their order; behind them `grammar`, or whatever the model likes.
+    pub fn new(
+        tokenizer: Arc<Tokenizer>,
+        vocab_size: usize,
+        preface: Option<Preface>,
+        stages: Vec<Until>,
+        grammar: Option<Arc<dyn Grammar>>,
+    ) -> Self {
+        let stages = stages.into_iter().map(|until| Stage::new(&tokenizer, until)).collect();
+        let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(&tokenizer, preface.until)));
+        Self { tokenizer, vocab_size, preface, stages, grammar }
+    }
+}
+
+impl Grammar for Staged {
+    fn start(&self) -> Box<dyn Constraint> {
+        let (ids, preface) = self.preface.clone().unzip();
+        let rules = self.grammar.as_ref().filter(|_| self.stages.is_empty()).map(|grammar| grammar.start());
+        Box::new(Place {
+            tokenizer: self.tokenizer.clone(),
+            vocab_size: self.vocab_size,
+            opening: Opening { ids: ids.unwrap_or_default().into(), begun: false },
+            preface,
+            stages: self.stages.iter().cloned().collect(),
+            text: Vec::new(),
+            grammar: self.grammar.clone(),
+            rules,
+        })
+    }
+}
+
+/// Ids that open the preface.
+struct Opening {
+    ids: VecDeque<u32>,
+    begun: bool,
+}
+
+struct Place {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    opening: Opening,
+    preface: Option<Stage>,
+    stages: VecDeque<Stage>,
+    /// Of the current stage, as far as it may be a tag's beginning.
+    text: Vec<u8>,
+    grammar: Option<Arc<dyn Grammar>>,
+    /// Once they have begun.
+    rules: Option<Box<dyn Constraint>>,
+}
+
+/// How much of `text`'s end is a beginning of `tag`, the whole tag included.
+fn overlap(text: &[u8], tag: &[u8]) -> usize {
+    (0..=text.len().min(tag.len())).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
+}
+
+/// What stands behind `tag` in `text`, if it is there.
+fn behind<'a>(text: &'a [u8], until: &Until) -> Option<&'a [u8]> {
+    let tag = until.tag.as_bytes();
+    if until.at_start {
+        return text.trim_ascii_start().strip_prefix(tag);
+    }
+    text.windows(tag.len()).position(|window| window == tag).map(|at| &text[at + tag.len()..])
+}
+
+impl Tail {
+    fn allows(&self, rest: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Space => rest.iter().all(u8::is_ascii_whitespace) && rest.len() <= 4,
+            Self::Text(text) => text.as_bytes().starts_with(rest),
+        }
+    }
+}
+
+impl Place {
+    /// Notes free text; where it completes the stage's tag, the next one begins.
+    fn free(&mut self, bytes: &[u8]) -> Result<(), String> {
+        self.text.extend_from_slice(bytes);
+        while let Some(stage) = self.stages.front() {
+            let Some(rest) = behind(&self.text, &stage.until).map(<[u8]>::to_vec) else {
+                self.forget();
+                return Ok(());
+            };
+            self.stages.pop_front();
+            self.text = rest;
+        }
+        let rest = std::mem::take(&mut self.text);
+        if let Some(grammar) = self.grammar.take() {
+            let mut rules = grammar.start();
+            let rest = String::from_utf8_lossy(&rest).into_owned();
+            self.tokenizer.encode_within(&rest).into_iter().try_for_each(|id| rules.accept(id))?;
+            self.rules = Some(rules);
+        }
+        Ok(())
+    }
+
+    /// Drops what can be no part of a tag any more.
+    fn forget(&mut self) {
+        let Some(stage) = self.stages.front() else { return };
+        let tag = stage.until.tag.as_bytes();
+        if !stage.until.at_start {
+            let keep = overlap(&self.text, tag);
+            self.text.drain(..self.text.len() - keep);
+        } else if !tag.starts_with(self.text.trim_ascii_start()) {
+            // Free for good.
+            self.stages.clear();
+            self.grammar = None;
+        }
+    }
+
+    /// All but the tokens that would complete the stage's tag and go on as its rules do not allow.
+    fn free_mask(&self) -> Allowed {
+        let Some(stage) = self.stages.front() else { return Allowed::All };
+        let mut mask = None;
+        let may_complete = if self.text.is_empty() { &stage.whole } else { &stage.crossing };
+        for &id in may_complete.iter() {
+            let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default();
+            let text = [&self.text[..], bytes].concat();
+            if behind(&text, &stage.until).is_some_and(|rest| !rest.is_empty() && !stage.until.tail.allows(rest)) {
+                let words: &mut Vec<u32> = mask.get_or_insert_with(|| vec![u32::MAX; mask_words(self.vocab_size)]);
+                words[id as usize / 32] &= !(1 << (id % 32));
+            }
+        }
+        mask.map_or(Allowed::All, Allowed::Mask)
+    }
+
+    fn only(&self, id: u32) -> Vec<u32> {
+        let mut words = vec![0; mask_words(self.vocab_size)];
+        if let Some(word) = words.get_mut(id as usize / 32) {
+            *word |= 1 << (id % 32);
+        }
+        words
+    }
+}
+
+impl Constraint for Place {
+    fn accept(&mut self, id: u32) -> Result<(), String> {
+        if let Some(stage) = self.preface.take()
+            && self.opening.ids.pop_front_if(|due| *due == id).is_some()
+        {
+            self.opening.begun = true;
+            if self.opening.ids.is_empty() {
+                self.stages.push_front(stage);
+                self.rules = None;
+            } else {
+                self.preface = Some(stage);
+            }
+            return Ok(());
+        }
+        if let Some(rules) = &mut self.rules {
+            return rules.accept(id);
+        }
+        let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
+        self.free(&bytes)
+    }
+
+    fn allowed(&mut self) -> Result<Allowed, String> {
+        let due = self.opening.ids.front().copied().filter(|_| self.preface.is_some());
+        if let Some(id) = due.filter(|_| self.opening.begun) {
+            return Ok(Allowed::Mask(self.only(id)));
+        }
+        let Some(rules) = &mut self.rules else { return Ok(self.free_mask()) };
+        match (rules.allowed()?, due) {
+            (Allowed::Mask(mut words), Some(id)) => {
+                words.iter_mut().zip(self.only(id)).for_each(|(word, more)| *word |= more);
+                Ok(Allowed::Mask(words))
+            }
+            (allowed, _) => Ok(allowed),
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! `tools`, `tool_choice`, `parallel_tool_calls`, and the calls of earlier messages.
+
+use std::collections::HashSet;
+
+use serde_json::{Value, json};
+
+use super::super::error::{ApiError, quoted};
+use super::super::fields::{Fields, wrong_type};
+use crate::serving::{Tool, ToolChoice, Tools};
+
+const MAX_TOOLS: usize = 128;
+const MAX_CALLS: usize = 128;
+const MAX_NAME: usize = 64;
+
+/// None: there are no tools, or none may be called.
+pub fn tools(fields: &Fields) -> Result<Option<Tools>, ApiError> {
+    let list = fields.array("tools")?.unwrap_or_default();
+    if list.len() > MAX_TOOLS {
+        return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
+    }
+    let tools: Vec<Tool> = list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
+    let mut names = HashSet::new();
+    if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
+        return Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name))));
+    }
+    let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
+    let choice = choice(fields, &names)?;
+    Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel }))
+}
+
+fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
+    let name = function.required("name", function.string("name")?)?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
+        return Err(function.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
+    }
+    Ok(name)
+}
+
+fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
+    let fields = Fields::at(value, path)?;
+    let function = function_of(&fields, path)?;
+    let name = name(&function)?.to_owned();
+    function.string("description")?;
+    function.bool("strict")?;
+    let parameters = match function.get("parameters") {
+        None => None,
+        Some(value @ Value::Object(_)) => Some(value.clone()),
+        Some(other) => return Err(wrong_type(&function.path("parameters"), "a JSON schema", other)),
+    };
+    // Templates expect all of it.
+    let mut definition = value.clone();
+    definition["type"] = "function".into();
+    for (key, nothing) in [("description", json!("")), ("parameters", json!({"type": "object", "properties": {}}))] {
+        if function.get(key).is_none() {
+            definition["function"][key] = nothing;
+        }
+    }
+    Ok(Tool { name, parameters, definition })
+}
+
+/// `function` of a tool, a call or a choice, whose `type` is `function`.
+fn function_of<'a>(fields: &Fields<'a>, path: &str) -> Result<Fields<'a>, ApiError> {
+    match fields.string("type")? {
+        None | Some("function") => {}
+        Some(other) => return Err(fields.invalid("type", format_args!("is `{}`; only `function` is supported", quoted(other)))),
+    }
+    Fields::at(fields.required("function", fields.get("function"))?, &format!("{path}.function"))
+}
+
+/// None: nothing may be called.
+fn choice(fields: &Fields, names: &HashSet<&str>) -> Result<Option<ToolChoice>, ApiError> {
+    let needs_tools = |choice| match names.is_empty() {
+        true => Err(fields.invalid("tool_choice", "asks for a call, but there are no `tools`")),
+        false => Ok(Some(choice)),
+    };
+    match fields.get("tool_choice") {
+        None => Ok(Some(ToolChoice::Auto)),
+        Some(Value::String(mode)) => match mode.as_str() {
+            "none" => Ok(None),
+            "auto" => Ok(Some(ToolChoice::Auto)),
+            "required" | "any" => needs_tools(ToolChoice::Required),
+            other => {
+                Err(fields.invalid("tool_choice", format_args!("must be none, auto, required or a function, not `{}`", quoted(other))))
+            }
+        },
+        Some(value @ Value::Object(_)) => {
+            let inner = Fields::at(value, "tool_choice")?;
+            let named = function_of(&inner, "tool_choice")?;
+            let name = name(&named)?;
+            if !names.contains(name) {
+                return Err(fields.invalid("tool_choice", format_args!("names `{name}`, which is not among `tools`")));
+            }
+            needs_tools(ToolChoice::Named(name.to_owned()))
+        }
+        Some(other) => Err(wrong_type("tool_choice", "a string or an object", other)),
+    }
+}
+
+/// The calls of an assistant's message, as templates take them.
+pub fn calls(message: &Fields) -> Result<Option<Value>, ApiError> {
+    let Some(list) = message.array("tool_calls")?.filter(|list| !list.is_empty()) else { return Ok(None) };
+    if list.len() > MAX_CALLS {
+        return Err(message.invalid("tool_calls", format_args!("holds more than {MAX_CALLS} calls")));
+    }
+    let call = |(i, value): (usize, &Value)| {
+        let path = format!("{}[{i}]", message.path("tool_calls"));
+        let fields = Fields::at(value, &path)?;
+        let function = function_of(&fields, &path)?;
+        let arguments = match function.get("arguments") {
+            None => "{}".to_owned(),
+            Some(Value::String(text)) => text.clone(),
+            Some(object @ Value::Object(_)) => object.to_string(),
+            Some(other) => return Err(wrong_type(&function.path("arguments"), "a JSON object as a string", other)),
+        };
+        let id = fields.string("id")?.unwrap_or_default();
+        Ok(json!({"id": id, "type": "function", "function": {"name": name(&function)?, "arguments": arguments}}))
+    };
+    Ok(Some(Value::Array(list.iter().enumerate().map(call).collect::<Result<_, _>>()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(mut body: Value) -> Result<Option<Tools>, ApiError> {
+        if body.get("tools").is_none() {
+            body["tools"] = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+                {"type": "function", "function": {"name": "g", "strict": true, "description": "d"}}]);
+        }
+        tools(&Fields::root(&body).unwrap())
+    }
+
+    #[test]
+    fn choices_are_understood() {
+        for (value, choice) in [
+            (json!(null), ToolChoice::Auto),
+            (json!("auto"), ToolChoice::Auto),
+            (json!("required"), ToolChoice::Required),
+            (json!({"type": "function", "function": {"name": "g"}}), ToolChoice::Named("g".into())),
+        ] {
+            let tools = parse(json!({"tool_choice": value, "parallel_tool_calls": false})).unwrap().unwrap();
+            assert_eq!((tools.choice, tools.parallel, tools.tools.len()), (choice, false, 2));
+        }
+        assert_eq!(parse(json!({"tool_choice": "none"})).unwrap(), None);
+        assert_eq!(parse(json!({"tools": []})).unwrap(), None);
+        assert!(parse(json!({})).unwrap().unwrap().parallel);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let function = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+        for (body, param) in [
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": [3]}), "tools[0]"),
+            (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+            (json!({"tools": [{"type": "function"}]}), "tools[0].function"),
+            (function(json!({})), "tools[0].function.name"),
+            (function(json!({"name": "a b"})), "tools[0].function.name"),
+            (function(json!({"name": "a", "parameters": []})), "tools[0].function.parameters"),
+            (function(json!({"name": "a", "strict": 3})), "tools[0].function.strict"),
+            (json!({"tools": [{"function": {"name": "a"}}, {"function": {"name": "a"}}]}), "tools"),
+            (json!({"tool_choice": "maybe"}), "tool_choice"),
+            (json!({"tool_choice": {"type": "function", "function": {"name": "h"}}}), "tool_choice"),
+            (json!({"tools": [], "tool_choice": "required"}), "tool_choice"),
+            (json!({"parallel_tool_calls": 1}), "parallel_tool_calls"),
+        ] {
+            assert_eq!(parse(body.clone()).unwrap_err().param.as_deref(), Some(param), "{body}");
+        }
+    }
+
+    #[test]
+    fn calls_of_earlier_messages_are_read() {
+        let read = |message: Value| calls(&Fields::at(&message, "messages[1]").unwrap());
+        let call =
+            |arguments: Value| json!({"tool_calls": [{"id": "x", "type": "function", "function": {"name": "f", "arguments": arguments}}]});
+        let due = json!([{"id": "x", "type": "function", "function": {"name": "f", "arguments": "{\"a\":1}"}}]);
+        assert_eq!(read(call(json!("{\"a\":1}"))).unwrap(), Some(due.clone()));
+        assert_eq!(read(call(json!({"a": 1}))).unwrap(), Some(due));
+        assert_eq!(read(json!({"tool_calls": []})).unwrap(), None);
+        assert_eq!(read(call(json!(3))).unwrap_err().param.as_deref(), Some("messages[1].tool_calls[0].function.arguments"));
+    }
+}

@@ -1,0 +1,134 @@
+//! Grammars over a real vocabulary, followed by a writer that takes whatever a random number says.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::gguf::GgufFile;
+use crate::logits::{Allowed, rng};
+use crate::tokenizer::Tokenizer;
+
+fn compiler() -> Option<(Compiler, Arc<Tokenizer>)> {
+    let models = std::env::var_os("PENSTOCK_TEST_MODELS");
+    let path = models.map(|dir| std::path::Path::new(&dir).join("smollm2-135m-instruct-q4_1.gguf"));
+    let Some(path) = path.filter(|path| path.exists()) else {
+        println!("skipped: PENSTOCK_TEST_MODELS names no models");
+        return None;
+    };
+    let tokenizer = Arc::new(Tokenizer::from_gguf(&GgufFile::open(&path).unwrap()).unwrap());
+    let size = tokenizer.vocab_size();
+    Some((Compiler::new(tokenizer.clone(), size), tokenizer))
+}
+
+/// What a writer without any sense writes: None if it does not come to an end.
+fn write(compiler: &Compiler, tokenizer: &Tokenizer, source: &Source, seed: u64) -> Result<Option<String>, GrammarError> {
+    let mut place = compiler.compile(source)?.start();
+    let mut ids = Vec::new();
+    for step in 0..400 {
+        let Allowed::Mask(words) = place.allowed().unwrap() else { return Ok(Some(tokenizer.decode(&ids, true))) };
+        let allowed: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+        if allowed.iter().any(|id| tokenizer.end_ids().contains(id)) {
+            return Ok(Some(tokenizer.decode(&ids, true)));
+        }
+        let id = allowed[(rng::uniform(seed, step) * allowed.len() as f64) as usize];
+        place.accept(id).unwrap();
+        ids.push(id);
+    }
+    Ok(None)
+}
+
+#[test]
+fn what_is_written_under_a_schema_is_json() {
+    let Some((compiler, tokenizer)) = compiler() else { return };
+    let schema = json!({"type": "object", "required": ["a", "b"], "additionalProperties": false,
+        "properties": {"a": {"enum": ["x", "yy", 3]}, "b": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 4}}});
+    let source = Source::new("start: @answer").with_schema("answer", &schema).unwrap();
+    let mut ended = 0;
+    for seed in 0..20 {
+        let Some(text) = write(&compiler, &tokenizer, &source, seed).unwrap() else { continue };
+        let value: Value = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+        assert!(["x", "yy"].iter().any(|x| value["a"] == *x) || value["a"] == 3, "{text}");
+        assert!((2..=4).contains(&value["b"].as_array().unwrap().len()), "{text}");
+        ended += 1;
+    }
+    assert!(ended > 10, "{ended}");
+    assert_eq!(compiler.num_kept(), 1, "the same grammar is compiled once");
+}
+
+#[test]
+fn other_grammars_are_followed() {
+    let Some((compiler, tokenizer)) = compiler() else { return };
+    let cases = [
+        Source::new("start: @answer").with_regex("answer", "[a-c]{3}/[0-9]{2}").unwrap(),
+        Source::new("start: @answer").with_lark("answer", "start: word \"/\" num\nword: /[abc]{3}/\nnum: /[0-9]{2}/").unwrap(),
+        Source::new(format!("start: {} | {}", lark_string("abc/12"), lark_string("cba/21"))),
+    ];
+    for source in cases {
+        for seed in 0..5 {
+            let text = write(&compiler, &tokenizer, &source, seed).unwrap().expect("an end");
+            let bytes = text.as_bytes();
+            assert!(bytes.len() == 6 && bytes[..3].iter().all(|b| b"abc".contains(b)) && bytes[3] == b'/', "{text}");
+            assert!(bytes[4..].iter().all(u8::is_ascii_digit), "{text}");
+        }
+    }
+}
+
+/// Rows 27 to 33 of the list of bad inputs.
+#[test]
+fn what_cannot_be_honoured_is_refused_and_named() {
+    let Some((compiler, _)) = compiler() else { return };
+    let schema = |schema: Value| Source::new("start: @answer").with_schema("answer", &schema).and_then(|source| compiler.compile(&source));
+    let refused = |value: Value, what: &str| {
+        let start = Instant::now();
+        let error = schema(value.clone()).err().unwrap_or_else(|| panic!("{what}: it was taken")).to_string();
+        println!("{:>6} ms  {error}", start.elapsed().as_millis());
+        assert!(error.contains(what), "{what}: {error}");
+    };
+    refused(json!({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}), "#/properties/a/not");
+    refused(json!({"anyOf": [{"type": "array", "items": {"pattern": "(?<=x)*"}}]}), "#/anyOf/0/items");
+    refused(json!({"pattern": "["}), "#");
+    refused(json!({"$ref": "http://169.254.169.254/x"}), "#");
+    refused(json!(false), "false");
+    refused(json!({"type": "integer", "minimum": 3, "maximum": 1}), "#");
+    refused(json!({"type": "object", "properties": {"a": {"type": "strin"}}}), "#/properties/a");
+    refused(json!({"pattern": format!("{}{}", "(".repeat(5000), ")".repeat(5000))}), "#");
+    for regex in ["[", "(?<=x)*", "(?=a)b"] {
+        let source = Source::new("start: @answer").with_regex("answer", regex).unwrap();
+        println!("{}", compiler.compile(&source).expect_err(regex));
+    }
+    let chain = |len: usize| {
+        let defs = (0..len).map(|i| (format!("d{i}"), json!({"$ref": format!("#/$defs/d{}", (i + 1) % len)})));
+        json!({"$ref": "#/$defs/d0", "$defs": Value::Object(defs.collect())})
+    };
+    for len in [250, 1000, 1900, 60_000] {
+        let start = Instant::now();
+        let result = schema(chain(len)).map(drop);
+        println!("a chain of {len}: {:?} after {} ms", result, start.elapsed().as_millis());
+        assert!(len < 2000 || result.is_err());
+    }
+    for value in [json!({"$ref": "#"}), json!({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})] {
+        println!("{value}: {:?}", schema(value.clone()).map(drop));
+    }
+    let wide =
+        json!({"type": "object", "properties": Value::Object((0..1999).map(|i| (format!("p{i}"), json!({"type": "string"}))).collect())});
+    let start = Instant::now();
+    println!("1,999 properties: {:?} after {} ms", schema(wide).map(drop), start.elapsed().as_millis());
+    let start = Instant::now();
+    let source = Source::new("start: @answer").with_regex("answer", "(x{1,1000}){1,1000}").unwrap();
+    println!("(x{{1,1000}}){{1,1000}}: {:?} after {} ms", compiler.compile(&source).map(drop), start.elapsed().as_millis());
+    let any_of = |i: usize| json!({"anyOf": (0..4).map(|k| json!({"properties": {format!("p{i}"): {"const": k}}})).collect::<Vec<_>>()});
+    let start = Instant::now();
+    let product = json!({"allOf": (0..7).map(any_of).collect::<Vec<_>>()});
+    println!("4^7 alternatives: {:?} after {} ms", schema(product).map(drop), start.elapsed().as_millis());
+}
+
+#[test]
+fn what_is_kept_is_bounded() {
+    let Some((compiler, _)) = compiler() else { return };
+    for i in 0..80 {
+        compiler.compile(&Source::new(format!("start: \"{i}\""))).unwrap();
+    }
+    assert_eq!(compiler.num_kept(), 64);
+}

@@ -1,0 +1,82 @@
+"""Reasoning told from text, and answers that go on with what is there."""
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from harness import MODEL, Server, chunks_of
+from test_cli import show
+
+HEAD = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% if not loop.last or add_generation_prompt %}<|im_end|>\n{% endif %}{% endfor %}"
+OPEN = HEAD + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}{% endif %}"
+
+
+@pytest.fixture(scope="module")
+def thinker():
+    path = show(MODEL)["path"]
+    with tempfile.TemporaryDirectory() as folder:
+        config, template = Path(folder, "models.toml"), Path(folder, "open.jinja")
+        template.write_text(OPEN)
+        config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{template}'\nsource = {{ type = 'file', path = '{path}' }}\n")
+        with Server({"SERVER__DEFAULT_MODELS": f"thinker,{MODEL}", "ENGINE__KV_TOKENS": "4096"}, args=("--config", str(config))) as running:
+            yield running
+
+
+def ask(server, **fields) -> dict:
+    reply = server.chat(model="thinker", **fields)
+    assert reply.status == 200, reply.body
+    return reply.json()
+
+
+def test_an_open_thought_is_reasoning(thinker):
+    answer = ask(thinker, content="What is the capital of France?", max_tokens=10)
+    message = answer["choices"][0]["message"]
+    assert message["reasoning_content"] and message["content"] == ""
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == answer["usage"]["completion_tokens"] > 0
+
+
+def test_a_format_holds_for_what_follows_the_thought(thinker):
+    fields = dict(content="Is it so?", max_tokens=40, choice=["yes", "no"])
+    message = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
+    assert message["content"] in ("yes", "no") and "reasoning_content" not in message
+    thought = ask(thinker, **fields)["choices"][0]
+    assert thought["message"]["reasoning_content"] and thought["message"]["content"] in ("", "yes", "no"), thought
+
+
+def test_without_thinking_all_is_text(thinker):
+    fields = dict(content="What is the capital of France?", max_tokens=10, chat_template_kwargs={"enable_thinking": False})
+    answer = ask(thinker, **fields)
+    message = answer["choices"][0]["message"]
+    assert message["content"] and "reasoning_content" not in message
+    assert answer["usage"]["completion_tokens_details"]["reasoning_tokens"] == 0
+
+
+def test_reasoning_is_streamed(thinker):
+    whole = ask(thinker, content="Why?", max_tokens=12)["choices"][0]["message"]["reasoning_content"]
+    chunks = chunks_of(thinker.chat("Why?", model="thinker", max_tokens=12, stream=True))
+    pieces = [chunk["choices"][0]["delta"].get("reasoning_content") for chunk in chunks]
+    assert "".join(filter(None, pieces)) == whole and sum(map(bool, pieces)) > 1
+    assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
+
+
+def test_an_answer_goes_on(thinker):
+    messages = [{"role": "user", "content": "What is the capital of France?"}, {"role": "assistant", "content": "The capital of France is"}]
+    for fields in ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}):
+        reply = thinker.chat(messages=messages, max_tokens=3, **fields)
+        assert reply.status == 200, reply.body
+        assert reply.json()["choices"][0]["message"]["content"].strip().startswith("Paris"), reply.body
+    messages[1]["prefix"] = True
+    assert thinker.chat(messages=messages, max_tokens=3).json()["choices"][0]["message"]["content"].strip().startswith("Paris")
+
+
+@pytest.mark.parametrize(
+    "fields, param",
+    [
+        ({"continue_final_message": True}, "continue_final_message"),
+        ({"continue_final_message": 1}, "continue_final_message"),
+        ({"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
+    ],
+)
+def test_what_cannot_go_on_is_refused(thinker, fields, param):
+    reply = thinker.chat("x", **fields)
+    assert reply.status == 400 and reply.error["param"] == param, reply.body
