@@ -17,8 +17,9 @@ enum class Input : int {
 };
 
 // Bytes of records that a warp's ring holds at least: where there is one block a multiprocessor at most, where there are more, and for
-// long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it wait for.
-enum class RingSize : int { FEW_TILES = 10240, USUAL = 5120, LONG_ROWS = 8192 };
+// long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it wait for. The shortest is for
+// devices with less shared memory than the others want.
+enum class RingSize : int { FEW_TILES = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
 __host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
   const int n = int(size) / record_bytes + 1;
   return n < 3 ? 3 : n > 17 ? 17 : n;

@@ -27,14 +27,20 @@ void run(const Launch& launch, const Linear& args) {
   launch(linear_kernel<MT, NT>, dim3(groups, ceil_div(args.num_tokens, NT * 8)), dim3(SLICES * WARP), bytes, args);
 }
 
+int device_attribute(cudaDeviceAttr attribute) {
+  int device = 0, n = 0;
+  check(cudaGetDevice(&device), "current device");
+  check(cudaDeviceGetAttribute(&n, attribute, device), "device attribute");
+  return n;
+}
 int multiprocessors() {
-  static const int count = [] {
-    int device = 0, n = 0;
-    check(cudaGetDevice(&device), "current device");
-    check(cudaDeviceGetAttribute(&n, cudaDevAttrMultiProcessorCount, device), "multiprocessor count");
-    return n;
-  }();
+  static const int count = device_attribute(cudaDevAttrMultiProcessorCount);
   return count;
+}
+// Bytes that a block may have.
+int shared_limit() {
+  static const int bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return bytes;
 }
 
 constexpr size_t MAX_STAGED = 36 << 10;
@@ -51,8 +57,15 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   }
   const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2;
   const size_t at = round_up(DecodeLinearShared<NT>::x + staged, 128), bytes = at + SLICES * ring;
+  if (bytes > size_t(shared_limit())) {
+    if constexpr (RING != RingSize::SHORTEST) {
+      return run_decode<NT, INPUT, RingSize::SHORTEST>(launch, args, tiles, each, rehearses);
+    } else if constexpr (INPUT == Input::SHARED) {
+      return run_decode<NT, Input::GLOBAL, RingSize::SHORTEST>(launch, args, tiles, each, rehearses);
+    }
+  }
   static const bool once = [] {
-    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, 200 << 10), "shared memory");
+    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_limit()), "shared memory");
     check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
     return true;
   }();
