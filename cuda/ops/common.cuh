@@ -123,13 +123,17 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
-// --- copies into shared memory that complete on a barrier (sm_90) ---
+// --- barriers in shared memory (sm_90) ---
 
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_of(barrier)), "r"(arrivals) : "memory");
+#endif
 }
 __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_of(barrier)) : "memory");
+#endif
 }
 // Waits for the end of the barrier's phase of this parity.
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
@@ -139,20 +143,6 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) 
           shared_of(barrier)),
       "r"(phase)
       : "memory");
-#endif
-}
-// One thread tells the barrier how many bytes its phase waits for, beside its own arrival.
-__device__ __forceinline__ void barrier_expect(uint64_t* barrier, uint32_t bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_of(barrier)), "r"(bytes) : "memory");
-#endif
-}
-// One thread: `bytes` (a multiple of 16) from global to shared memory, counted on the barrier.
-__device__ __forceinline__ void copy_bulk(void* shared, const void* global, uint32_t bytes, uint64_t* barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_of(shared)),
-               "l"(global), "r"(bytes), "r"(shared_of(barrier))
-               : "memory");
 #endif
 }
 // Shared-memory writes of ordinary instructions become visible to copies and tensor cores that read it by themselves.
