@@ -47,9 +47,9 @@ std::vector<float> normal(Random& random, size_t count, float scale) {
   return values;
 }
 
-// Rows of the residual stream, a branch beside it or not, after the final norm.
+// Rows of the residual stream, a branch beside it or not, after the final norm; with a bias, after a LayerNorm.
 double finished(const std::vector<float>& x, const std::vector<float>& branch, const std::vector<float>& branch_weight,
-                const std::vector<float>& weight, int hidden, float eps, int row, int column) {
+                const std::vector<float>& weight, const std::vector<float>& bias, int hidden, float eps, int row, int column) {
   const auto inverse = [&](auto value) {
     double sum = 0;
     for (int i = 0; i < hidden; i++) sum += value(i) * value(i);
@@ -58,20 +58,24 @@ double finished(const std::vector<float>& x, const std::vector<float>& branch, c
   const auto at = [&](const std::vector<float>& v, int i) { return double(v[size_t(row) * hidden + i]); };
   const double scale = branch.empty() ? 0.0 : inverse([&](int i) { return at(branch, i); });
   const auto moved = [&](int i) { return branch.empty() ? at(x, i) : at(x, i) + at(branch, i) * scale * branch_weight[i]; };
-  return moved(column) * inverse(moved) * weight[column];
+  double mean = 0;
+  for (int i = 0; i < hidden && !bias.empty(); i++) mean += moved(i) / hidden;
+  const auto centred = [&](int i) { return moved(i) - mean; };
+  return centred(column) * inverse(centred) * weight[column] + (bias.empty() ? 0.0 : bias[column]);
 }
 
 // One vector's rows in one chunk and in several: the same bits, and close to the host's.
 void vectors(Random& random, bool quick) {
   const int hidden = 4 * (1 + random.below(quick ? 70 : 1100)), rows = 1 + random.below(quick ? 20 : 200), slots = 3, slot = random.below(slots);
-  const bool branched = random.below(2);
+  const bool branched = random.below(2), layer_norm = random.below(2);
   const float eps = 1e-5f;
   const std::vector<float> x = normal(random, size_t(rows) * hidden, 3.0f), weight = normal(random, hidden, 1.0f);
   const std::vector<float> branch = branched ? normal(random, x.size(), 0.5f) : std::vector<float>();
   const std::vector<float> branch_weight = branched ? normal(random, hidden, 1.0f) : std::vector<float>();
+  const std::vector<float> bias = layer_norm ? normal(random, hidden, 1.0f) : std::vector<float>();
   std::vector<int32_t> list(rows);
   for (int i = 0; i < rows; i++) list[i] = i;
-  const Buffer<float> device_x(x), device_branch(branch), device_branch_weight(branch_weight), device_weight(weight);
+  const Buffer<float> device_x(x), device_branch(branch), device_branch_weight(branch_weight), device_weight(weight), device_bias(bias);
   const Buffer<int32_t> device_list(list);
   const Norm norm{device_x.get(), branched ? device_branch.get() : nullptr, branched ? device_branch_weight.get() : nullptr, nullptr,
                   device_weight.get(), hidden, eps};
@@ -79,7 +83,8 @@ void vectors(Random& random, bool quick) {
   for (int chunk : {rows, 7, 1}) {
     const Buffer<float> finished_rows(size_t(rows) * hidden), out(size_t(2) * hidden);
     const Buffer<double> sums(size_t(slots) * hidden);
-    finish_kernel<<<rows, PROMPT_THREADS, 0, test_stream()>>>(device_list.get(), norm, finished_rows.get());
+    finish_kernel<<<rows, PROMPT_THREADS, 0, test_stream()>>>(device_list.get(), norm, layer_norm, layer_norm ? device_bias.get() : nullptr,
+                                                              finished_rows.get());
     for (int from = 0; from < rows; from += chunk) {
       const int to = std::min(rows, from + chunk);
       const Buffer<Pooled> pooled(std::vector<Pooled>{{slot, 1, from, to - from, from == 0, to == rows ? rows : 0}});
@@ -87,7 +92,7 @@ void vectors(Random& random, bool quick) {
                                                                                                out.get(), hidden);
       check(cudaStreamSynchronize(test_stream()), "a vector");
     }
-    const std::string what = text("hidden %d, %d rows, chunks of %d%s", hidden, rows, chunk, branched ? ", a branch" : "");
+    const std::string what = text("hidden %d, %d rows, chunks of %d%s", hidden, rows, chunk, branched ? ", a branch" : "") + (layer_norm ? ", LayerNorm" : "");
     const std::vector<float> got = out.read();
     const std::vector<float> vector(got.begin() + hidden, got.end());
     report(finished_rows.guards_intact() && out.guards_intact() && sums.guards_intact(), what + ": guards");
@@ -96,7 +101,7 @@ void vectors(Random& random, bool quick) {
       bool close = true;
       for (int column = 0; column < hidden; column += 1 + hidden / 16) {
         double mean = 0;
-        for (int row = 0; row < rows; row++) mean += finished(x, branch, branch_weight, weight, hidden, eps, row, column) / rows;
+        for (int row = 0; row < rows; row++) mean += finished(x, branch, branch_weight, weight, bias, hidden, eps, row, column) / rows;
         close = close && fabs(mean - vector[column]) < 1e-5 * (1 + fabs(mean));
       }
       report(close, what + ": off the host's");

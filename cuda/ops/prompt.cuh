@@ -43,19 +43,23 @@ __device__ inline double sum_of_block(double x) {
 }
 
 // grid (rows). out = a row of the residual stream after the final norm, in float32: no product follows, for which it would be rounded.
-__global__ void __launch_bounds__(PROMPT_THREADS) finish_kernel(const int32_t* rows, Norm p, float* out) {
+// `centred`: a LayerNorm, whose bias may be null.
+__global__ void __launch_bounds__(PROMPT_THREADS) finish_kernel(const int32_t* rows, Norm p, bool centred, const float* bias, float* out) {
   const size_t row = size_t(rows[blockIdx.x]) * p.hidden;
-  float scale = 0;
-  if (p.branch) {
+  float scale = 0, mean = 0;
+  const auto sum_over = [&](auto term) {
     double sum = 0;
-    for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) sum += double(p.branch[row + i]) * double(p.branch[row + i]);
-    scale = rsqrtf(float(sum_of_block(sum) / p.hidden) + p.eps);
-  }
+    for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) sum += term(i);
+    return float(sum_of_block(sum) / p.hidden);
+  };
+  const auto square = [](float x) { return double(x) * double(x); };
+  if (p.branch) scale = rsqrtf(sum_over([&](int i) { return square(p.branch[row + i]); }) + p.eps);
   const auto at = [&](int i) { return p.branch ? p.x[row + i] + p.branch[row + i] * scale * p.branch_weight[i] : p.x[row + i]; };
-  double sum = 0;
-  for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) sum += double(at(i)) * double(at(i));
-  const float inverse = rsqrtf(float(sum_of_block(sum) / p.hidden) + p.eps);
-  for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) out[size_t(blockIdx.x) * p.hidden + i] = at(i) * inverse * p.weight[i];
+  if (centred) mean = sum_over([&](int i) { return double(at(i)); });
+  const float inverse = rsqrtf(sum_over([&](int i) { return square(at(i) - mean); }) + p.eps);
+  for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) {
+    out[size_t(blockIdx.x) * p.hidden + i] = (at(i) - mean) * inverse * p.weight[i] + (bias ? bias[i] : 0.0f);
+  }
 }
 
 // grid (columns, vectors). Rows are added in the order of their positions, whatever the chunks: the sum so far stays with the slot.

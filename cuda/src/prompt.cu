@@ -137,7 +137,9 @@ void finish_prompts(pen_model& m, InFlight& f) {
   if (f.num_pools == 0) return;
   const Norm norm = final_norm(m);
   float* rows = norm.x == m.scratch.x.as<float>() ? m.scratch.x_other.as<float>() : m.scratch.x.as<float>();  // the one that is free
-  if (f.num_pool_rows > 0) finish_kernel<<<f.num_pool_rows, PROMPT_THREADS, 0, m.stream.handle>>>(device.pool_rows, norm, rows);
+  if (f.num_pool_rows > 0) {
+    finish_kernel<<<f.num_pool_rows, PROMPT_THREADS, 0, m.stream.handle>>>(device.pool_rows, norm, m.desc.layer_norm != 0, m.output_norm_bias, rows);
+  }
   pool_kernel<<<dim3(ceil_div(hidden, PROMPT_THREADS), f.num_pools), PROMPT_THREADS, 0, m.stream.handle>>>(device.pooled, rows, m.pool_sums.as<double>(),
                                                                                           m.pooled.as<float>(), hidden);
   check(cudaGetLastError(), "a vector");

@@ -113,6 +113,7 @@ impl Compiler {
         limits.verbose_errors = false;
         // An object of as many optional members as are allowed takes some of them each.
         limits.max_items_in_row = MAX_ITEMS;
+        limits.step_max_items = 25 * MAX_ITEMS;
         Ok(Arc::new(factory))
     }
 

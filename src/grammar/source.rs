@@ -10,7 +10,7 @@ const MAX_BYTES: usize = 1 << 20;
 /// Values in a schema: compiling takes about a microsecond for each, and more for some.
 const MAX_VALUES: usize = 100_000;
 /// Members of an object: their order is a part of the grammar, whose size grows with the square.
-const MAX_MEMBERS: usize = 2000;
+const MAX_MEMBERS: usize = 500;
 /// References, each of which may lead to another: the stack must hold their chain.
 const MAX_REFS: usize = 5000;
 

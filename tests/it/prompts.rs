@@ -133,6 +133,7 @@ fn a_prompt_becomes_a_vector(engine: &mut dyn Engine, path: &Path) {
     let size = logits.iter().fold(0f32, |most, x| most.max(x.abs()));
     for (row, logit) in matrix.chunks_exact(head.cols).zip(&logits) {
         let product: f64 = row.iter().zip(&rows[76]).map(|(w, x)| f64::from(*w) * f64::from(*x)).sum();
+        let product = weights.spec.final_soft_cap.map(f64::from).map_or(product, |cap| cap * (product / cap).tanh());
         assert!((product as f32 - logit).abs() < 2e-3 * size, "{product} and {logit}");
     }
 }

@@ -128,17 +128,9 @@ def test_required_fields(server, path, missing):
         assert reply.status == 400 and reply.error["param"] == missing, reply.body
 
 
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
-SCHEMA = {"type": "json_schema", "json_schema": {"name": "x", "strict": True, "schema": {"type": "object"}}}
-
-
 @pytest.mark.parametrize(
     "path, fields, param",
     [
-        (CHAT, {"tools": [TOOL]}, "tools"),
-        (CHAT, {"tools": [TOOL], "tool_choice": "required"}, "tools"),
-        (CHAT, {"response_format": SCHEMA}, "response_format"),
-        (CHAT, {"response_format": {"type": "json_object"}}, "response_format"),
         (CHAT, {"best_of": 3}, "best_of"),
         (CHAT, {"suffix": "the end"}, "suffix"),
         (COMPLETIONS, {"top_logprobs": 3}, "top_logprobs"),
@@ -152,7 +144,7 @@ def test_what_is_not_built_is_refused_by_name(server, path, fields, param):
 
 def test_response_format(server):
     assert server.chat(response_format={"type": "text"}).status == 200
-    refused(server, CHAT, {"response_format": {"type": "xml"}}, "response_format")
+    refused(server, CHAT, {"response_format": {"type": "xml"}}, "response_format.type")
     refused(server, CHAT, {"response_format": "json"}, "response_format")
     assert server.chat(tools=[]).status in (200, 400)
     assert server.chat(tool_choice="none").status == 200
