@@ -70,11 +70,7 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
 fn last_turn(fields: &Fields, messages: &Value) -> Result<(bool, bool), ApiError> {
     let last = messages.as_array().and_then(|messages| messages.last());
     let raw = fields.array("messages")?.and_then(|messages| messages.last());
-    let prefix = match raw.and_then(Value::as_object).and_then(|message| message.get("prefix")) {
-        None | Some(Value::Null) => false,
-        Some(Value::Bool(prefix)) => *prefix,
-        Some(other) => return Err(wrong_type("messages[-1].prefix", "a boolean", other)),
-    };
+    let prefix = raw.and_then(|message| message.get("prefix")).and_then(Value::as_bool).unwrap_or(false);
     let continues = fields.bool("continue_final_message")?.unwrap_or(false) || prefix;
     let opens = fields.bool("add_generation_prompt")?;
     if continues && opens == Some(true) {
@@ -132,6 +128,8 @@ fn message(fields: &Fields) -> Result<Value, ApiError> {
             message[name] = text.into();
         }
     }
+    // read where the last message is looked at
+    fields.bool("prefix")?;
     if let Some(calls) = tools::calls(fields)? {
         message["tool_calls"] = calls;
     }

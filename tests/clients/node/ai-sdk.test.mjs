@@ -93,11 +93,13 @@ test("an output of a kind", async () => {
 });
 
 test("a tool, and what comes of it", async () => {
-  const wanted = { ...ask, model: penstock(coder), prompt: "What is the weather in Paris?", maxOutputTokens: 120, tools: { weather }, stopWhen: isStepCount(3) };
+  const wanted = { ...ask, model: penstock(coder), prompt: "What is the weather in Paris?", maxOutputTokens: 120, tools: { get_weather: weather }, stopWhen: isStepCount(3) };
+  // so small a model would ask again and again
+  wanted.prepareStep = ({ stepNumber }) => (stepNumber ? { toolChoice: "none" } : {});
   const { steps, text } = await generateText(wanted);
   assert.equal(steps.length, 2);
   assert.equal(steps[0].finishReason, "tool-calls");
-  assert.deepEqual(steps[0].toolCalls.map((call) => [call.toolName, call.input]), [["weather", { city: "Paris" }]]);
+  assert.deepEqual(steps[0].toolCalls.map((call) => [call.toolName, call.input]), [["get_weather", { city: "Paris" }]]);
   assert.match(text, /sunny|24/);
   const kinds = [];
   for await (const part of streamText(wanted).stream) kinds.push(part.type);
@@ -106,8 +108,8 @@ test("a tool, and what comes of it", async () => {
 });
 
 test("a call that must come", async () => {
-  for (const toolChoice of ["required", { type: "tool", toolName: "weather" }]) {
-    const { toolCalls } = await generateText({ ...ask, prompt: "Hello!", maxOutputTokens: 120, tools: { weather }, toolChoice });
-    assert.ok(toolCalls.length && toolCalls.every((call) => call.toolName === "weather" && typeof call.input.city === "string"));
+  for (const toolChoice of ["required", { type: "tool", toolName: "get_weather" }]) {
+    const { toolCalls } = await generateText({ ...ask, prompt: "Hello!", maxOutputTokens: 120, tools: { get_weather: weather }, toolChoice });
+    assert.ok(toolCalls.length && toolCalls.every((call) => call.toolName === "get_weather" && typeof call.input.city === "string"));
   }
 });
