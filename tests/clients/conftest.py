@@ -17,6 +17,7 @@ NEEDS = {
     "test_openai_structured.py": "openai",
     "test_openai_surface.py": "openai",
     "test_pydantic_ai.py": "pydantic_ai",
+    "test_tools.py": "openai",
 }
 collect_ignore = [name for name, module in NEEDS.items() if find_spec(module) is None]
 

@@ -97,20 +97,6 @@ def test_a_wrong_value_names_its_field(client, model):
     assert caught.value.param == "temperature" and caught.value.type == "invalid_request_error"
 
 
-@pytest.mark.parametrize(
-    "fields, param",
-    [
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}]}, "tools"),
-        ({"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {"type": "object"}}}}, "response_format"),
-    ],
-    ids=["tools", "json_schema"],
-)
-def test_what_is_not_built_is_refused_by_name(client, model, fields, param):
-    with pytest.raises(openai.BadRequestError) as caught:
-        ask(client, model, **fields)
-    assert caught.value.param == param
-
-
 def test_models(client, model):
     listed = {entry.id: entry for entry in client.models.list()}
     assert listed[model].object == "model" and listed[model].owned_by
