@@ -34,25 +34,6 @@ struct Tile {
   }
 };
 
-__device__ __forceinline__ uint32_t shared_address(const void* p) { return static_cast<uint32_t>(__cvta_generic_to_shared(p)); }
-
-// Copies 16 bytes into shared memory, or zeroes them (`src` is then not read). Asynchronous from sm_80 on.
-__device__ __forceinline__ void copy_chunk(uint32_t dst, const __half* src, bool real) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(dst), "l"(src), "r"(real ? 16 : 0) : "memory");
-#else
-  uint4 x = make_uint4(0, 0, 0, 0);
-  if (real) x = *reinterpret_cast<const uint4*>(src);
-  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(dst), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
-#endif
-}
-
-__device__ __forceinline__ void copies_commit() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.commit_group;" ::: "memory");
-#endif
-}
-
 // Waits until all but the newest `pending` groups (at most 2 are told apart) of this thread have arrived.
 __device__ __forceinline__ void copies_wait(int pending) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -129,7 +110,7 @@ __device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, con
     const bool real = key < place.num_keys && chunk * 8 < head_dim;
     const size_t row = key < PAGE_UNIT ? place.low + static_cast<uint32_t>(key * head_dim)
                                        : place.high + static_cast<uint32_t>((key - PAGE_UNIT) * head_dim);
-    copy_chunk(dst + Tile<D>::at(key, chunk), real ? pages + row + chunk * 8 : pages, real);
+    copy_async(dst + Tile<D>::at(key, chunk), real ? pages + row + chunk * 8 : pages, real);
   }
 }
 

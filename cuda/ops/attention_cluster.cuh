@@ -81,16 +81,16 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   cluster_arrive();
 
   const int tile = range.first + rank;
-  const uint32_t keys = shared_address(shared), values = keys + Tile<D>::BYTES;
+  const uint32_t keys = shared_of(shared), values = keys + Tile<D>::BYTES;
   const auto fetch = [&] {
     if (mine) {
       TilePlace place;
       place.find(Pages(p.kv, step, seq, range.context, kv_head), tile);
       copy_tile<D>(keys, p.kv.k, place, p.kv.head_dim, threadIdx.x, WARP * CLUSTER_TEAM);
-      copies_commit();
+      copy_commit();
       copy_tile<D>(values, p.kv.v, place, p.kv.head_dim, threadIdx.x, WARP * CLUSTER_TEAM);
     }
-    copies_commit();
+    copy_commit();
   };
   // As in attention_decode_kernel: ahead of the wait, unless another kernel writes the fresh row.
   const bool early = fresh.qkv != nullptr || (tile + 1) * KEYS < range.context;
@@ -139,9 +139,9 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   __syncthreads();
 
   const size_t partial_at = Shared::partial(plan.rows, gridDim.x), rows_at = Shared::partial_rows(plan.rows);
-  const uint32_t o = in_first_block(shared_address(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank);
+  const uint32_t o = in_first_block(shared_of(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank);
   if (lane % 4 == 0 && member == 0) {
-    const uint32_t place = in_first_block(shared_address(shared + rows_at) + rank * ROWS * 8);
+    const uint32_t place = in_first_block(shared_of(shared + rows_at) + rank * ROWS * 8);
     if (row0 < rows) store_cluster(place + row0 * 8, maximum[0], sum[0]);
     if (row1 < rows) store_cluster(place + row1 * 8, maximum[1], sum[1]);
   }
@@ -152,9 +152,9 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
     if (row0 < rows) store_cluster(o + (row0 * Shared::ROW + dim) * 4, acc[0], acc[1]);
     if (row1 < rows) store_cluster(o + (row1 * Shared::ROW + dim) * 4, acc[2], acc[3]);
   }, member * ELEMENTS);
-  arrive_at_first_block(in_first_block(shared_address(barrier)), lane);
+  arrive_at_first_block(in_first_block(shared_of(barrier)), lane);
   if (rank != 0) return;
-  wait_for_cluster(shared_address(barrier));
+  wait_for_cluster(shared_of(barrier));
   const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr, nullptr};
   merge_round<D>(p, space, plan.rows, range.count, rows, 0, true, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
 }

@@ -108,7 +108,7 @@ template <int D>
 __device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attention& p, bool shared, const __half* from, int stride, int rows,
                                           int lane) {
   if (shared) {
-    const uint32_t at = shared_address(from + min(lane % 16, rows - 1) * stride + lane / 16 * 8);
+    const uint32_t at = shared_of(from + min(lane % 16, rows - 1) * stride + lane / 16 * 8);
 #pragma unroll
     for (int k = 0; k < D / 16; ++k) {
       if (k * 16 < p.kv.head_dim) load_matrices(q[k], at + k * 32);
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
   const int my_first = range.first + begin + team;
   const bool early = fresh.qkv != nullptr || (my_first + 1) * KEYS < range.context;
 
-  const uint32_t ring = shared_address(shared) + team * plan.buffers * Tile<D>::BYTES;
+  const uint32_t ring = shared_of(shared) + team * plan.buffers * Tile<D>::BYTES;
   const Pages pages(p.kv, step, seq, range.context, kv_head);
   TilePlace place;
   // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that the count of groups tells.
@@ -245,7 +245,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
       if (item % 2 == 0) place.find(pages, my_first + item / 2 * teams);
       copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, member * WARP + lane, TEAM * WARP);
     }
-    copies_commit();
+    copy_commit();
   };
   if (early) {
     for (int i = 0; i < plan.buffers; ++i) fetch(i);

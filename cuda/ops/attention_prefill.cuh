@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   // What the warp's rows see between them.
   const Span warp_span = {span_of(warp_row).begin, warp_row < num_rows ? span_of(min(warp_row + ROWS, num_rows) - 1).end : 0};
 
-  const uint32_t ring = shared_address(shared);
+  const uint32_t ring = shared_of(shared);
   const Pages pages(p.kv, step, seq, context, kv_head);
   TilePlace place, next;
   next.find(pages, first_tile);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
       copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, head_dim, threadIdx.x, blockDim.x);
       if (item % 2 == 1) next.find(pages, first_tile + item / 2 + 1);
     }
-    copies_commit();
+    copy_commit();
   };
   // Makes item i readable by all, and requests the one that takes the buffer of item i - 1, which nobody reads any more.
   auto arrive = [&](int item) {

@@ -281,23 +281,14 @@ __global__ void __launch_bounds__(SLICES* WARP, MT * NT == 2 ? 2 : 1) linear_ker
   __half* const out16 = held(p.out16);
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
   const bool glu = epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL;
-  // What the sum is added to, requested before the products: the thread's own element of the epilogue where there is but one.
-  constexpr bool KEEPS = MT == 1 && NT == 1;
-  float kept = 0;
   const __half* const given = held(p.x);
   const int ldx = held(p.ldx);
   const auto ready = [&](const __half* (&x)[NT]) {
-    const int token = threadIdx.x / TILE_ROWS, column = tile * TILE_ROWS + threadIdx.x % TILE_ROWS;
-    const bool keeps = KEEPS && epilogue == Epilogue::ADD && token < 8 && first_token + token < num_tokens && column < rows;
-    const float* keep_at = out + size_t(first_token + token) * ldo + offset + column;
-    const __half* source = given;
-    int stride = ldx;
     wait_for_previous();
-    if (keeps) kept = *keep_at;
 #pragma unroll
     for (int n = 0; n < NT; n++) {
       const int token = first_token + 8 * n + lane / 4;
-      x[n] = token < num_tokens ? source + size_t(token) * stride + 2 * (lane % 4) : nullptr;
+      x[n] = token < num_tokens ? given + size_t(token) * ldx + 2 * (lane % 4) : nullptr;
     }
   };
   float acc[MT][NT][4] = {};
@@ -332,7 +323,7 @@ __global__ void __launch_bounds__(SLICES* WARP, MT * NT == 2 ? 2 : 1) linear_ker
         const int column = (tile + m) * TILE_ROWS + row;
         if (column >= rows) continue;
         float& y = out[at + column];
-        y = epilogue == Epilogue::ADD ? __fadd_rn(KEEPS ? kept : y, sum(row)) : sum(row);
+        y = epilogue == Epilogue::ADD ? __fadd_rn(y, sum(row)) : sum(row);
       }
     }
   }
