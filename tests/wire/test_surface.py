@@ -9,6 +9,9 @@ ENDPOINTS = {
     "responses": ("/v1/responses", {"input": "Hi", "max_output_tokens": 2, "temperature": 0}),
     "embeddings": ("/v1/embeddings", {"input": "Hi"}),
 }
+FUNCTION = {"name": "f", "parameters": {"type": "object"}}
+NESTED, FLAT = [{"type": "function", "function": FUNCTION}], [{"type": "function", **FUNCTION}]
+TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]
 # A value that asks for something, and what it needs beside it: per endpoint where they differ.
 VALUES = {
     "stream": {"stream": True},
@@ -43,6 +46,17 @@ VALUES = {
     "previous_response_id": {"previous_response_id": "stored"},
     "store": {"store": True},
     "metadata": {"metadata": {"a": "b"}},
+    "response_format": {"response_format": {"type": "json_object"}},
+    "regex": {"regex": "[a-z]+"},
+    "grammar": {"grammar": 'start: "a"'},
+    "choice": {"choice": ["a", "b"]},
+    "text": {"text": {"format": {"type": "json_object"}}},
+    "tools": {"responses": {"tools": FLAT}, "*": {"tools": NESTED}},
+    "tool_choice": {"chat": {"tools": NESTED, "tool_choice": "required"}, "responses": {"tools": FLAT, "tool_choice": "required"}, "*": {"tool_choice": "required"}},
+    "parallel_tool_calls": {"chat": {"tools": NESTED, "parallel_tool_calls": False}, "responses": {"tools": FLAT, "parallel_tool_calls": False}, "*": {"parallel_tool_calls": False}},
+    "continue_final_message": {"chat": {"messages": TURNS, "continue_final_message": True}, "*": {"continue_final_message": True}},
+    "reasoning": {"reasoning": {"effort": "low"}},
+    "reasoning_effort": {"reasoning_effort": "low"},
     "encoding_format": {"encoding_format": "base64"},
     "dimensions": {"dimensions": 8},
 }

@@ -59,6 +59,8 @@ const CHAT: &[(&str, Neutral)] = &[
     ("previous_response_id", Nothing),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),
+    ("text", Nothing),
+    ("reasoning", Nulls),
 ];
 
 const COMPLETIONS: &[(&str, Neutral)] = &[
@@ -79,6 +81,9 @@ const COMPLETIONS: &[(&str, Neutral)] = &[
     ("store", False),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),
+    ("text", Nothing),
+    ("reasoning", Nulls),
+    ("reasoning_effort", Nothing),
 ];
 
 /// Fields of the other endpoints, and of this one what is not built.
@@ -106,6 +111,7 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("moderation", Nothing),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),
+    ("reasoning_effort", Nothing),
 ];
 
 /// What generates, where nothing is generated.
@@ -150,6 +156,14 @@ const EMBEDDINGS: &[(&str, Neutral)] = &[
     ("previous_response_id", Nothing),
     ("store", False),
     ("metadata", Nothing),
+    ("regex", Nothing),
+    ("grammar", Nothing),
+    ("choice", Nothing),
+    ("guided_json", Nothing),
+    ("structured_outputs", Nothing),
+    ("text", Nothing),
+    ("reasoning", Nulls),
+    ("reasoning_effort", Nothing),
 ];
 
 fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
