@@ -2,9 +2,11 @@
 
 import asyncio
 import json
+import typing
 
 import openai
 import pytest
+from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 from test_openai import CAPITAL, CAPITAL_IDS, ask
 
@@ -143,6 +145,40 @@ def test_a_call_in_the_sdks_stream(client, coder, choice):
                 assert "".join(pieces) == event.snapshot
         (call,) = stream.get_final_response().output
     assert len(pieces) > 1 and "".join(pieces) == call.arguments and call.parsed_arguments == GetWeather(city="Paris")
+
+
+def event_types() -> dict:
+    union = ResponseStreamEvent
+    while typing.get_origin(union) is not typing.Union:
+        union = typing.get_args(union)[0]
+    return {typing.get_args(event.model_fields["type"].annotation)[0]: event for event in typing.get_args(union)}
+
+
+TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}}}
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"include": ["message.output_text.logprobs"], "top_logprobs": 2, "metadata": {"a": "b"}, "instructions": "Be kind."},
+        {"max_output_tokens": 2},
+        {"tools": [TOOL], "tool_choice": "required", "parallel_tool_calls": False},
+        {"tools": [TOOL], "tool_choice": "any", "parallel_tool_calls": False},
+        {"tools": [{"name": "now"}], "tool_choice": {"name": "now"}},
+        {"text": {"format": {"type": "json_schema", "name": "x", "schema": TOOL["parameters"]}}},
+    ],
+    ids=["text", "cut", "call", "any", "named", "format"],
+)
+def test_no_field_of_the_sdks_types_is_missing(server, model, fields):
+    """The SDK itself does not check what comes: a field that is missing fails where it is read."""
+    body = {"model": model, "input": "What is the weather in Paris?", "temperature": 0, "max_output_tokens": 60, **fields}
+    Response.model_validate_json(server.post("/v1/responses", body).body, strict=True)
+    types = event_types()
+    lines = server.post("/v1/responses", {**body, "stream": True}).body.decode().splitlines()
+    events = [line.removeprefix("data: ") for line in lines if line.startswith("data: ")]
+    assert len(events) > 6
+    for event in events:
+        types[json.loads(event)["type"]].model_validate_json(event, strict=True)
 
 
 def test_responses_at_once(server, model):

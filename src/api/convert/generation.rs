@@ -56,9 +56,10 @@ fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u3
 
 /// Calls say where the answer ends, too.
 pub fn check_tools(fields: &Fields, options: &Options) -> Result<(), ApiError> {
-    match options.tools.is_some() && options.ignore_eos {
-        true => Err(fields.invalid("ignore_eos", "cannot be combined with `tools`, whose calls end the answer")),
-        false => Ok(()),
+    let clash = [("ignore_eos", options.ignore_eos), ("min_tokens", options.sampling.min_tokens > 0)].into_iter().find(|(_, asked)| *asked);
+    match clash.filter(|_| options.tools.is_some()) {
+        Some((field, _)) => Err(fields.invalid(field, "cannot be combined with `tools`, whose calls end the answer")),
+        None => Ok(()),
     }
 }
 

@@ -65,7 +65,7 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         store: fields.bool("store")?.unwrap_or(true),
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
         text: text(fields)?,
-        tool_choice: fields.get("tool_choice").cloned().unwrap_or_else(|| "auto".into()),
+        tool_choice: fields.get("tool_choice").map_or_else(|| "auto".into(), shown_choice),
         tools: fields.array("tools")?.unwrap_or_default().iter().map(shown_tool).collect(),
         top_logprobs: fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0) as u8,
         top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
@@ -90,6 +90,15 @@ fn shown_tool(tool: &Value) -> Value {
         shown[key] = value.clone();
     }
     shown
+}
+
+/// As clients know it, whatever other names it came under.
+fn shown_choice(choice: &Value) -> Value {
+    match choice {
+        Value::String(any) if any == "any" => "required".into(),
+        Value::Object(named) => json!({"type": "function", "name": named.get("name")}),
+        other => other.clone(),
+    }
 }
 
 /// `top_logprobs`, or `include` with the text's.

@@ -174,6 +174,8 @@ pub struct ResponseUsage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct InputTokensDetails {
     pub cached_tokens: u32,
+    /// Always 0: nothing is charged for what is kept.
+    pub cache_write_tokens: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -185,7 +187,7 @@ impl From<Usage> for ResponseUsage {
     fn from(usage: Usage) -> Self {
         Self {
             input_tokens: usage.prompt_tokens,
-            input_tokens_details: InputTokensDetails { cached_tokens: usage.prompt_tokens_details.cached_tokens },
+            input_tokens_details: InputTokensDetails { cached_tokens: usage.prompt_tokens_details.cached_tokens, cache_write_tokens: 0 },
             output_tokens: usage.completion_tokens,
             output_tokens_details: OutputTokensDetails { reasoning_tokens: usage.completion_tokens_details.reasoning_tokens },
             total_tokens: usage.total_tokens,
