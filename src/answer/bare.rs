@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 const FENCE: &str = "```json";
+const KEYS: [&str; 2] = ["\"arguments\"", "\"parameters\""];
 
 /// An answer's beginning against that of such a call.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,37 +61,17 @@ pub fn beginning(text: &str, functions: &[String]) -> Beginning {
 pub fn goes_on(rest: &str) -> bool {
     let rest = rest.trim_start();
     let Some(rest) = rest.strip_prefix(',').map(str::trim_start) else { return rest.is_empty() };
-    ["\"arguments\"", "\"parameters\""].iter().any(|key| key.starts_with(rest))
+    KEYS.iter().any(|key| key.starts_with(rest))
 }
 
-/// An answer that may be a call.
-pub enum Bare {
-    Open,
-    No,
-    /// The function and its arguments.
-    Call(String, Value),
-}
-
-/// Takes an answer for a call once it is complete.
-pub fn call(text: &str, functions: &[String]) -> Bare {
-    match beginning(text, functions) {
-        Beginning::Open => return Bare::Open,
-        Beginning::No => return Bare::No,
-        Beginning::At(_) => {}
-    }
-    let body = text.trim_start();
-    let body = body.strip_prefix(FENCE).unwrap_or(body);
-    match serde_json::Deserializer::from_str(body).into_iter::<Value>().next() {
-        Some(Err(error)) if error.is_eof() => Bare::Open,
-        Some(Ok(call)) => {
-            let arguments = [&call["arguments"], &call["parameters"]].into_iter().find(|arguments| arguments.is_object());
-            match (call["name"].as_str(), arguments, call.as_object().map(serde_json::Map::len)) {
-                (Some(name), Some(arguments), Some(2)) => Bare::Call(name.to_owned(), arguments.clone()),
-                _ => Bare::No,
-            }
-        }
-        _ => Bare::No,
-    }
+/// A complete object as a call, from its function's name on: the function, its arguments as they are written, and what they say.
+pub fn call(text: &str) -> Option<(&str, &str, Value)> {
+    let (name, rest) = text.split_once('"')?;
+    let rest = rest.trim_start().strip_prefix(',')?.trim_start();
+    let rest = KEYS.iter().find_map(|key| rest.strip_prefix(key))?.trim_start();
+    let arguments = rest.strip_prefix(':')?.strip_suffix('}')?.trim();
+    let value: Value = serde_json::from_str(arguments).ok()?;
+    value.is_object().then_some((name, arguments, value))
 }
 
 #[cfg(test)]
@@ -119,6 +100,16 @@ mod tests {
         }
         for rest in ["}", ": ", ",,", ", \"description", ", \"arguments\":"] {
             assert!(!goes_on(rest), "{rest}");
+        }
+    }
+
+    #[test]
+    fn arguments_stay_as_they_are_written() {
+        let (name, arguments, value) = call("f\" ,\n\"arguments\" : {\"n\": 12345678901234567890123, \"x\": 1.10} }").unwrap();
+        assert_eq!((name, arguments), ("f", "{\"n\": 12345678901234567890123, \"x\": 1.10}"));
+        assert_eq!(value["x"], 1.1);
+        for text in ["f\"}", "f\", \"arguments\": 3}", "f\", \"arguments\": {}, \"x\": 1}", "f\", \"x\": {}}", "f\", \"parameters\": {]}"] {
+            assert_eq!(call(text), None, "{text}");
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use serde_json::Value;
 
-use super::bare::{self, Bare, Due, due};
+use super::bare::{self, Beginning, Due, due};
 use super::syntax::{Syntax, Thinking};
 
 /// A part of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Delta {
-    Text(String),
+    /// Where in the answer it begins, in characters, and the text.
+    Text(usize, String),
     Reasoning(String),
     /// A call of this function begins; calls count from 0.
     Call(usize, String),
@@ -31,6 +32,12 @@ enum State {
     /// Nothing but white space since the start, or since the reasoning.
     Before,
     Text,
+    /// Within a call by JSON alone, whose function's name is at this byte of what is held; this far it was looked through.
+    Bare {
+        name: usize,
+        json: Json,
+        seen: usize,
+    },
     /// Behind what begins a call's name.
     Name,
     Arguments(Json),
@@ -87,6 +94,8 @@ pub struct Parser {
     state: State,
     /// What may turn out to be a tag, or white space before one.
     held: String,
+    /// Characters of the answer before what is held.
+    position: usize,
     /// That have begun.
     calls: usize,
     deltas: Vec<Delta>,
@@ -108,7 +117,8 @@ impl Parser {
             (None, None) => State::Text,
         };
         let call = syntax.map(|syntax| [syntax.trigger, syntax.open, syntax.before].concat()).unwrap_or_default();
-        Self { syntax, thinking, call, bare: Vec::new(), answered: Vec::new(), state, held: String::new(), calls: 0, deltas: Vec::new() }
+        let (bare, answered, held, deltas) = (Vec::new(), Vec::new(), String::new(), Vec::new());
+        Self { syntax, thinking, call, bare, answered, state, held, position: 0, calls: 0, deltas }
     }
 
     /// Takes an answer that is nothing but a JSON object with `name` and `arguments`, perhaps in a fence, for a call of one of these
@@ -126,6 +136,21 @@ impl Parser {
         matches!(self.state, State::Reasoning { .. })
     }
 
+    /// Has a call begun, and not ended?
+    pub fn is_calling(&self) -> bool {
+        let trigger = self.syntax.map_or("", |syntax| syntax.trigger);
+        match self.state {
+            State::Name | State::Arguments(_) | State::Behind | State::Bare { .. } => true,
+            State::Before | State::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
+            State::Start | State::Reasoning { .. } | State::Done => false,
+        }
+    }
+
+    /// Characters of the answer of which it is clear what they are.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
     /// More of the answer.
     pub fn push(&mut self, text: &str) -> Vec<Delta> {
         self.held.push_str(text);
@@ -135,14 +160,14 @@ impl Parser {
 
     /// The end of the answer. Where it was `cut`, the beginning of a tag is no text.
     pub fn finish(&mut self, cut: bool) -> Vec<Delta> {
-        let held = std::mem::take(&mut self.held);
+        let (at, held) = (self.position, self.take(self.held.len()));
         let without = |tag: &str| if cut { held.len() - partial(&held, tag) } else { held.len() };
         match self.state {
-            State::Start | State::Before | State::Text => {
+            State::Start | State::Before | State::Text | State::Bare { .. } => {
                 let text = &held[..without(&self.call)];
                 // White space behind a text belongs to it; alone it says nothing.
                 if self.state == State::Text || !text.trim().is_empty() {
-                    self.text(text.to_owned());
+                    self.text(at, text.to_owned());
                 }
             }
             State::Reasoning { .. } => {
@@ -159,9 +184,9 @@ impl Parser {
         self.thinking.map_or("", |thinking| thinking.close)
     }
 
-    fn text(&mut self, text: String) {
+    fn text(&mut self, at: usize, text: String) {
         if !text.is_empty() {
-            self.deltas.push(Delta::Text(text));
+            self.deltas.push(Delta::Text(at, text));
         }
     }
 
@@ -174,6 +199,7 @@ impl Parser {
     /// Takes `len` bytes out of what is held.
     fn take(&mut self, len: usize) -> String {
         let rest = self.held.split_off(len);
+        self.position += self.held.chars().count();
         std::mem::replace(&mut self.held, rest)
     }
 
@@ -189,11 +215,12 @@ impl Parser {
             State::Reasoning { begun } => self.in_reasoning(begun),
             State::Before => self.before_text(),
             State::Text => self.in_text(),
+            State::Bare { name, json, seen } => self.in_bare(name, json, seen),
             State::Name => self.in_name(),
             State::Arguments(json) => self.in_arguments(json),
             State::Behind => self.behind_call(),
             State::Done => {
-                self.held.clear();
+                self.take(self.held.len());
                 false
             }
         }
@@ -236,32 +263,20 @@ impl Parser {
     fn before_text(&mut self) -> bool {
         let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head), self.held.trim_start());
         let space = self.held.len() - trimmed.len();
-        let bare = if self.bare.is_empty() { Bare::No } else { bare::call(trimmed, &self.bare) };
-        match bare {
-            Bare::Call(name, arguments) => {
-                let repeated = self.answered.iter().any(|answered| (&answered.0, &answered.1) == (&name, &arguments));
-                let arguments = arguments.to_string();
-                match repeated {
-                    true => self.deltas.push(Delta::Repeated(name, arguments)),
-                    false => self.deltas.extend([Delta::Call(0, name), Delta::Arguments(0, arguments)]),
-                }
-                self.calls = 1;
-                return self.turn(State::Done);
-            }
-            Bare::Open if !trimmed.is_empty() => return false,
-            Bare::Open | Bare::No => {}
-        }
-        let (at_head, at_call) = (due(trimmed, head), due(trimmed, &self.call));
-        match (at_head, at_call) {
-            (Due::There, _) if !head.is_empty() => {
+        let bare = if self.bare.is_empty() { Beginning::No } else { bare::beginning(trimmed, &self.bare) };
+        // A family's own way comes first: some write JSON alone, too, and then several calls.
+        match (due(trimmed, head), due(trimmed, &self.call), bare) {
+            (Due::There, ..) if !head.is_empty() => {
                 self.take(space + head.len());
                 self.turn(State::Text)
             }
-            (_, Due::There) if !self.call.is_empty() => {
+            (_, Due::There, _) if !self.call.is_empty() => {
                 self.take(space + self.call.len());
                 self.turn(State::Name)
             }
-            (Due::Open, _) | (_, Due::Open) => false,
+            (.., Beginning::At(at)) => self.turn(State::Bare { name: space + at, json: Json::default(), seen: 0 }),
+            (Due::Open, ..) | (_, Due::Open, _) => false,
+            (.., Beginning::Open) if !trimmed.is_empty() => false,
             _ if self.thinking.is_some() && trimmed.is_empty() => false,
             _ => {
                 // Without reasoning before it, white space is the text's own.
@@ -271,22 +286,39 @@ impl Parser {
         }
     }
 
+    fn in_bare(&mut self, name: usize, mut json: Json, seen: usize) -> bool {
+        let Some(end) = self.held.as_bytes()[seen..].iter().position(|byte| json.step(*byte)) else {
+            self.state = State::Bare { name, json, seen: self.held.len() };
+            return false;
+        };
+        let Some((function, arguments, value)) = bare::call(&self.held[name..=seen + end]) else { return self.turn(State::Text) };
+        let repeated = self.answered.iter().any(|answered| answered.0 == function && answered.1 == value);
+        let (function, arguments) = (function.to_owned(), arguments.to_owned());
+        match repeated {
+            true => self.deltas.push(Delta::Repeated(function, arguments)),
+            false => self.deltas.extend([Delta::Call(0, function), Delta::Arguments(0, arguments)]),
+        }
+        self.calls = 1;
+        self.turn(State::Done)
+    }
+
     fn in_text(&mut self) -> bool {
+        let from = self.position;
         if !self.syntax.is_some_and(|syntax| syntax.follows_text) {
-            let text = std::mem::take(&mut self.held);
-            self.text(text);
+            let text = self.take(self.held.len());
+            self.text(from, text);
             return false;
         }
         if let Some(at) = self.held.find(&self.call) {
             // White space before a call is no part of the text.
             let text = self.take(at).trim_end().to_owned();
-            self.text(text);
+            self.text(from, text);
             self.take(self.call.len());
             return self.turn(State::Name);
         }
         let end = self.held.len() - partial(&self.held, &self.call);
         let ready = self.take(self.held[..end].trim_end().len());
-        self.text(ready);
+        self.text(from, ready);
         false
     }
 
@@ -309,7 +341,7 @@ impl Parser {
             // No call after all. The first of them was text then.
             Due::Missing if self.calls == 0 => {
                 let text = self.call.clone();
-                self.text(text);
+                self.text(self.position - text.chars().count(), text);
                 self.turn(State::Text)
             }
             Due::Missing => self.turn(State::Done),

@@ -10,7 +10,9 @@ fn joined(deltas: impl IntoIterator<Item = Delta>) -> Vec<Delta> {
     let mut out: Vec<Delta> = Vec::new();
     for delta in deltas {
         match (out.last_mut(), delta) {
-            (Some(Delta::Text(last)), Delta::Text(text)) | (Some(Delta::Reasoning(last)), Delta::Reasoning(text)) => last.push_str(&text),
+            (Some(Delta::Text(_, last)), Delta::Text(_, text)) | (Some(Delta::Reasoning(last)), Delta::Reasoning(text)) => {
+                last.push_str(&text);
+            }
             (Some(Delta::Arguments(i, last)), Delta::Arguments(j, text)) if *i == j => last.push_str(&text),
             (_, delta) => out.push(delta),
         }
@@ -20,8 +22,19 @@ fn joined(deltas: impl IntoIterator<Item = Delta>) -> Vec<Delta> {
 
 fn parse<'a>(parser: &Parser, pieces: impl IntoIterator<Item = &'a str>, cut: bool) -> Vec<Delta> {
     let mut parser = parser.clone();
-    let mut deltas: Vec<Delta> = pieces.into_iter().flat_map(|piece| parser.push(piece)).collect();
+    let (mut deltas, mut answer) = (Vec::new(), String::new());
+    for piece in pieces {
+        answer += piece;
+        deltas.extend(parser.push(piece));
+    }
     deltas.extend(parser.finish(cut));
+    for delta in &mut deltas {
+        if let Delta::Text(at, text) = delta {
+            let there: String = answer.chars().skip(*at).take(text.chars().count()).collect();
+            assert_eq!(there, *text, "{answer}");
+            *at = 0;
+        }
+    }
     joined(deltas)
 }
 
@@ -31,11 +44,8 @@ fn everywhere(parser: &Parser, answer: &str) -> Vec<Delta> {
     for (at, _) in answer.char_indices() {
         assert_eq!(parse(parser, [&answer[..at], &answer[at..]], false), whole, "cut at {at}: {answer}");
     }
-    let mut buffer = [0; 4];
-    let mut one_by_one = parser.clone();
-    let mut deltas: Vec<Delta> = answer.chars().flat_map(|c| one_by_one.push(c.encode_utf8(&mut buffer))).collect();
-    deltas.extend(one_by_one.finish(false));
-    assert_eq!(joined(deltas), whole, "{answer}");
+    let characters = answer.char_indices().map(|(at, c)| &answer[at..at + c.len_utf8()]);
+    assert_eq!(parse(parser, characters, false), whole, "{answer}");
     whole
 }
 
@@ -55,7 +65,7 @@ fn expected(calls: &[(&str, &str)]) -> Vec<Delta> {
 }
 
 fn text(text: &str) -> Delta {
-    Delta::Text(text.into())
+    Delta::Text(0, text.into())
 }
 
 fn reasoning(text: &str) -> Delta {
@@ -89,7 +99,7 @@ fn a_half_tag_never_leaks() {
         let end_of_name = syntax.trigger.len() + syntax.open.len() + syntax.before.len() + CALLS[0].0.len() + syntax.between.len();
         for (at, _) in answer.char_indices() {
             let deltas = parse(&Parser::new(Some(syntax), None, false), [&answer[..at]], true);
-            assert!(!deltas.iter().any(|delta| matches!(delta, Delta::Text(_))), "{}: {:?}", syntax.name, deltas);
+            assert!(!deltas.iter().any(|delta| matches!(delta, Delta::Text(..))), "{}: {:?}", syntax.name, deltas);
             assert_eq!(deltas.is_empty(), at < end_of_name, "{}: {:?}", syntax.name, deltas);
         }
         let mut parser = Parser::new(Some(syntax), None, false);
@@ -108,7 +118,7 @@ fn what_is_no_call_is_text() {
 #[test]
 fn a_call_may_be_json_alone() {
     let parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()], Vec::new());
-    let call = [Delta::Call(0, "f".into()), Delta::Arguments(0, "{\"a\":1}".into())];
+    let call = [Delta::Call(0, "f".into()), Delta::Arguments(0, "{\"a\": 1}".into())];
     for answer in ["{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "```json\n{\n  \"name\": \"f\",\n  \"parameters\": {\"a\": 1}\n}\n```"] {
         assert_eq!(everywhere(&parser, answer), call, "{answer}");
     }
@@ -118,6 +128,32 @@ fn a_call_may_be_json_alone() {
         assert_eq!(everywhere(&parser, answer), [text(answer)]);
     }
     assert_eq!(everywhere(&parser, &written(GENERIC, &CALLS[..1])), expected(&CALLS[..1]));
+}
+
+#[test]
+fn a_family_that_writes_json_alone_keeps_its_several_calls() {
+    let names = CALLS.map(|(name, _)| name.to_owned()).to_vec();
+    for syntax in SYNTAXES.iter().filter(|syntax| syntax.repeats()) {
+        let parser = Parser::new(Some(syntax), None, false).with_bare_calls(names.clone(), Vec::new());
+        assert_eq!(everywhere(&parser, &written(syntax, &CALLS)), expected(&CALLS), "{}", syntax.name);
+    }
+    let llama = SYNTAXES.iter().find(|syntax| syntax.name == "llama3").unwrap();
+    let mut parser = Parser::new(Some(llama), None, false).with_bare_calls(names, Vec::new());
+    assert_eq!(
+        parser.push("{\"name\": \"now-2.x\", \"parameters\": {\"a"),
+        [Delta::Call(0, "now-2.x".into()), Delta::Arguments(0, "{\"a".into())]
+    );
+}
+
+#[test]
+fn a_call_is_known_while_it_is_written() {
+    for (text, calling) in
+        [("<tool_call", false), ("So: <tool_call>", true), ("<tool_call>\n{\"na", true), ("{\"name\": \"f\"", true), ("{\"na", false)]
+    {
+        let mut parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()], Vec::new());
+        parser.push(text);
+        assert_eq!(parser.is_calling(), calling, "{text}");
+    }
 }
 
 #[test]

@@ -236,7 +236,7 @@ impl Place {
             self.bare = Some(bare);
             return Ok(());
         }
-        bare.text.extend_from_slice(new);
+        bare.text.extend_from_slice(if bare.text.is_empty() { new.trim_ascii_start() } else { new });
         match bare.beginning(&[]) {
             Beginning::Open => self.bare = Some(bare),
             Beginning::No => {}

@@ -12,7 +12,6 @@ use crate::registry::LoadedModel;
 use crate::template::RenderInput;
 
 /// What is asked then.
-#[derive(Clone)]
 pub struct Again {
     input: RenderInput,
     options: Options,
@@ -22,7 +21,7 @@ pub struct Again {
 
 impl Again {
     /// Of a conversation whose last message is a call's result.
-    pub fn of(input: &RenderInput, options: &Options) -> Option<Box<Self>> {
+    pub fn of(input: &RenderInput, options: &Options) -> Option<Arc<Self>> {
         let messages = input.messages.as_array()?;
         options.tools.as_ref().filter(|tools| tools.choice == Choice::Auto)?;
         messages.last().filter(|last| last["role"] == "tool")?;
@@ -38,7 +37,7 @@ impl Again {
             }
         }
         let input = RenderInput { messages: kept.into(), ..input.clone() };
-        Some(Box::new(Self { input, options: Options { tools: None, ..options.clone() }, answered }))
+        Some(Arc::new(Self { input, options: Options { tools: None, ..options.clone() }, answered }))
     }
 }
 
@@ -51,7 +50,7 @@ impl Generation {
     /// In place of this one, which has repeated a call. Off the event loop: it encodes the prompt. Where that cannot be, the call stands.
     pub fn ask_again(mut self, name: String, arguments: String) -> Self {
         let counts = self.text.counts;
-        let next = self.again.take().and_then(|again| submit(again.request(self.model.clone(), counts.generated)?).ok());
+        let next = self.again.take().and_then(|(again, seed)| submit(again.request(self.model.clone(), counts.generated, seed)?).ok());
         match next {
             Some(mut next) => {
                 // What was spent counts, and the prompt that the client knows of.
@@ -60,7 +59,7 @@ impl Generation {
             }
             None => {
                 let finished = Output::Finished(FinishReason::Stop, counts);
-                self.queued.extend([Output::Call(0, name), Output::Arguments(0, arguments), finished]);
+                self.queued = [Output::Call(0, name), Output::Arguments(0, arguments), finished].into();
                 self.done = true;
                 self
             }
@@ -69,11 +68,13 @@ impl Generation {
 }
 
 impl Again {
-    fn request(mut self: Box<Self>, model: Arc<LoadedModel>, spent: u32) -> Option<ValidRequest> {
-        if let Budget::Explicit(count) = &mut self.options.budget {
+    fn request(&self, model: Arc<LoadedModel>, spent: u32, seed: u64) -> Option<ValidRequest> {
+        let mut options = self.options.clone();
+        options.sampling.seed = seed;
+        if let Budget::Explicit(count) = &mut options.budget {
             *count = count.checked_sub(spent).filter(|left| *left > 0)?;
         }
-        ValidRequest::new(model, Prompt::Chat(self.input), &self.options).ok()
+        ValidRequest::new(model, Prompt::Chat(self.input.clone()), &options).ok()
     }
 }
 
@@ -120,7 +121,7 @@ mod tests {
         let again = Again::of(&input(&messages), &options(Choice::Auto)).unwrap();
         assert_eq!(again.answered, [("f".to_owned(), json!({"a": 1})), ("f".to_owned(), json!({"b": 2}))]);
         let kept = [&earlier[..], &[user.clone(), result.clone(), json!({"role": "assistant", "content": "Now b."}), result]].concat();
-        assert_eq!((again.input.messages, again.options.tools), (json!(kept), None));
+        assert_eq!((&again.input.messages, &again.options.tools), (&json!(kept), &None));
         assert!(Again::of(&input(&messages), &options(Choice::Required)).is_none());
         assert!(Again::of(&input(&[user]), &options(Choice::Auto)).is_none());
     }

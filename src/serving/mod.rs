@@ -82,6 +82,7 @@ pub enum Output {
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     let ValidRequest { model, sequence, stop, echo, parser, again } = request;
     let mut text = TextState::new(sequence.prompt.len() as u32, sequence.params.min_tokens, &stop);
+    let again = again.map(|again| (again, sequence.params.seed));
     text.wants_logprobs = sequence.num_logprobs.is_some();
     text.parser = parser;
     let prompt = sequence.score_prompt.map(|_| PromptState { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
@@ -113,7 +114,8 @@ pub struct Generation {
     /// Until the prompt's tokens have been handed out, where they are wanted.
     prompt: Option<PromptState>,
     text: TextState,
-    again: Option<Box<Again>>,
+    /// With the seed of this one's draws.
+    again: Option<(Arc<Again>, u64)>,
     /// What came out with the last event and was not handed out.
     queued: VecDeque<Output>,
     done: bool,
@@ -221,6 +223,8 @@ struct TextState {
     num_shown: usize,
     /// Tokens whose text is not shown yet.
     pending: VecDeque<TokenLogprob>,
+    /// Tokens of which it is not clear yet whether they are text.
+    unclear: VecDeque<TokenLogprob>,
     /// None: all is text.
     parser: Option<Parser>,
 }
@@ -228,8 +232,8 @@ struct TextState {
 impl TextState {
     fn new(prompt: u32, min_tokens: u32, stop: &[String]) -> Self {
         let counts = Counts { prompt, ..Counts::default() };
-        let (wants_logprobs, num_shown, pending) = (false, 0, VecDeque::new());
-        Self { detokenizer: Detokenizer::new(stop), counts, min_tokens, wants_logprobs, num_shown, pending, parser: None }
+        let (pending, unclear, detokenizer) = (VecDeque::new(), VecDeque::new(), Detokenizer::new(stop));
+        Self { detokenizer, counts, min_tokens, wants_logprobs: false, num_shown: 0, pending, unclear, parser: None }
     }
 
     /// Characters of the text so far, those held back included.
@@ -248,21 +252,39 @@ impl TextState {
         };
         let mut deltas = parser.push(&shown.text);
         deltas.extend(cut.into_iter().flat_map(|cut| parser.finish(cut)));
-        let mut tokens = Some(shown.tokens);
+        let position = parser.position();
+        self.unclear.extend(shown.tokens);
         let part = |delta| match delta {
-            Delta::Text(text) => Output::Text(Text { text, tokens: tokens.take().unwrap_or_default() }),
+            Delta::Text(at, text) => Output::Text(Text { tokens: self.tokens_of(at, &text), text }),
             Delta::Reasoning(text) => Output::Reasoning(text),
             Delta::Call(index, name) => Output::Call(index, name),
             Delta::Arguments(index, text) => Output::Arguments(index, text),
             Delta::Repeated(name, arguments) => Output::Repeated(name, arguments),
         };
-        deltas.into_iter().map(part).collect()
+        let parts = deltas.into_iter().map(part).collect();
+        self.skip_tokens(position);
+        parts
+    }
+
+    /// The tokens of a text that begins at this character.
+    fn tokens_of(&mut self, at: usize, text: &str) -> Vec<TokenLogprob> {
+        self.skip_tokens(at);
+        let end = at + text.chars().count();
+        let count = self.unclear.iter().take_while(|token| token.offset < end).count();
+        self.unclear.drain(..count).collect()
+    }
+
+    /// Drops those that end before this character: they are no text.
+    fn skip_tokens(&mut self, at: usize) {
+        let ends = |token: &TokenLogprob| token.offset + String::from_utf8_lossy(&token.bytes).chars().count();
+        while self.unclear.pop_front_if(|token| ends(token) <= at).is_some() {}
     }
 
     fn token(&mut self, bytes: &[u8]) -> Step {
         self.counts.generated += 1;
         self.counts.reasoning += u32::from(self.parser.as_ref().is_some_and(Parser::is_reasoning));
-        if self.counts.generated < self.min_tokens {
+        // A call ends where its rules say: cut by a stop text it would be none.
+        if self.counts.generated < self.min_tokens || self.parser.as_ref().is_some_and(Parser::is_calling) {
             let text = self.detokenizer.push_unstoppable(bytes);
             return Step { shown: self.shown(text), last: None };
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::again::Again;
-use crate::answer::{Parser, Rules, Structure, Tools, prepare};
+use crate::answer::{Choice, Parser, Rules, Structure, Tools, prepare};
 use crate::grammar::{GrammarError, Source};
 use crate::logits::Grammar;
 pub use crate::logits::SamplingParams;
@@ -116,7 +116,7 @@ pub struct ValidRequest {
     pub(super) echo: String,
     /// Tells reasoning and calls from text; None: there is nothing but text.
     pub(super) parser: Option<Parser>,
-    pub(super) again: Option<Box<Again>>,
+    pub(super) again: Option<Arc<Again>>,
 }
 
 impl ValidRequest {
@@ -164,7 +164,11 @@ impl ValidRequest {
             score_prompt: options.logprobs.filter(|_| options.echo),
             ..NewSequence::new(prompt, params, max_tokens)
         };
-        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser, again })
+        // Where there is nothing but calls, no text can end the answer.
+        let only_calls = options.tools.as_ref().is_some_and(|tools| tools.choice != Choice::Auto)
+            && model.style.as_ref().is_some_and(|style| style.thinking.is_none());
+        let stop = if only_calls { Vec::new() } else { options.stop.clone() };
+        Ok(Self { model, sequence, stop, echo, parser, again })
     }
 
     /// Of the prompt.

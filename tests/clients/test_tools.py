@@ -43,6 +43,15 @@ def test_a_weather_dialogue(client):
     assert "sunny" in second.choices[0].message.content and "21" in second.choices[0].message.content, second
 
 
+def test_choices_that_are_asked_again_have_draws_of_their_own(client):
+    """This model repeats the call that was answered, so that it is asked by the result alone."""
+    call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
+    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "a", "content": get_weather("Oslo")}]
+    answer = client.chat.completions.create(model=MODEL, messages=messages, tools=TOOLS, n=6, temperature=1.2, seed=5, max_tokens=60)
+    assert len({choice.message.content for choice in answer.choices if choice.message.content}) > 1, answer
+
+
 def test_the_model_decides(client):
     auto = dict(model=MODEL, tools=TOOLS, temperature=0, max_tokens=80)
     called = client.chat.completions.create(messages=[{"role": "user", "content": QUESTION}], **auto)

@@ -108,6 +108,26 @@ def test_a_stream_has_the_same_calls(server, choice):
     check_calls({"tool_calls": calls})
 
 
+@pytest.mark.parametrize("stop", ["}", "\n", '"name"', "o"])
+def test_no_stop_text_cuts_a_call(server, stop):
+    fields = dict(tools=TOOLS, tool_choice=named("get_weather"), parallel_tool_calls=False, max_tokens=200)
+    message = message_of(server.chat("Weather in Oslo?", stop=[stop], **fields))
+    check_calls(message, ["get_weather"])
+    plain = message_of(server.chat("Weather in Oslo?", **fields))
+    assert [call["function"] for call in message["tool_calls"]] == [call["function"] for call in plain["tool_calls"]]
+
+
+def test_log_probabilities_are_the_texts(server):
+    """Of an answer with tools, too, where white space may be held back until it is clear whether a call follows."""
+    fields = dict(tools=TOOLS, logprobs=True, max_tokens=100)
+    for question in ("Write two short paragraphs about rivers.", "Describe a person as JSON with name and age."):
+        choice = server.chat(question, **fields).json()["choices"][0]
+        text = choice["message"]["content"]
+        assert "\n" in text and b"".join(bytes(token["bytes"]) for token in choice["logprobs"]["content"]).decode() == text
+        chunks = [chunk["choices"][0] for chunk in chunks_of(server.chat(question, stream=True, **fields))]
+        assert [token for chunk in chunks for token in (chunk.get("logprobs") or {}).get("content", [])] == choice["logprobs"]["content"]
+
+
 def test_a_result_is_answered(server):
     call = {"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo", "unit": "C"}'}}
     messages = [
@@ -131,6 +151,7 @@ def test_a_result_is_answered(server):
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": TOOLS * 2}, "tools"),
         ({"tools": TOOLS, "ignore_eos": True}, "ignore_eos"),
+        ({"tools": TOOLS, "min_tokens": 5}, "min_tokens"),
     ],
 )
 def test_what_is_wrong_is_named(server, fields, param):
@@ -170,3 +191,16 @@ def test_each_family_calls(families, model):
     content, calls, reason = deltas_of(families.chat("Weather in Oslo?", stream=True, **fields))
     assert reason == message["finish_reason"] and [call["function"] for call in calls] == [call["function"] for call in message.get("tool_calls", [])]
     assert families.chat("Hi", model=model, tools=TOOLS, max_tokens=8).status == 200
+
+
+def test_several_calls_by_json_alone(families):
+    """Llama's calls have no tags: all of them come, and their arguments in pieces."""
+    model = "meta-llama-Llama-3.1-8B-Instruct"
+    fields = dict(model=model, tools=TOOLS, tool_choice="required", max_tokens=300, temperature=0.7)
+    most = 0
+    for seed in range(4):
+        message = message_of(families.chat("Weather in Paris and in Oslo?", seed=seed, **fields))
+        most = max(most, len(message["tool_calls"]))
+    assert most > 1
+    chunks = chunks_of(families.chat("Weather in Oslo?", stream=True, seed=1, **{**fields, "tool_choice": named("get_weather")}))
+    assert sum("tool_calls" in chunk["choices"][0]["delta"] for chunk in chunks) > 3
