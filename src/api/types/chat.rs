@@ -28,6 +28,8 @@ pub struct ChatRequest {
     pub add_generation_prompt: Option<bool>,
     /// Go on with the last message, which is the assistant's, instead of answering it.
     pub continue_final_message: Option<bool>,
+    /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`: how much to think before the answer, where the model's template knows levels.
+    pub reasoning_effort: Option<String>,
     /// Further variables for the model's chat template.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,

@@ -29,6 +29,8 @@ pub struct ResponseRequest {
     pub tool_choice: Option<ResponseToolChoice>,
     /// May one answer make several calls (true unless said otherwise)?
     pub parallel_tool_calls: Option<bool>,
+    /// How much to think before the answer, where the model's template knows levels.
+    pub reasoning: Option<ReasoningSettings>,
     /// What the answer must look like.
     pub text: Option<TextSettings>,
     /// `message.output_text.logprobs` adds log-probabilities to the text.
@@ -76,6 +78,12 @@ pub enum ResponseToolChoice {
         kind: String,
         name: String,
     },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReasoningSettings {
+    /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`
+    pub effort: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
