@@ -74,10 +74,10 @@ pub struct Message {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolDefinition {
-    /// `function`
+    /// `function`, where it is given.
     #[serde(rename = "type")]
     #[schema(example = "function")]
-    pub kind: String,
+    pub kind: Option<String>,
     pub function: FunctionDefinition,
 }
 
@@ -103,10 +103,10 @@ pub enum ToolChoice {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NamedTool {
-    /// `function`
+    /// `function`, where it is given.
     #[serde(rename = "type")]
     #[schema(example = "function")]
-    pub kind: String,
+    pub kind: Option<String>,
     pub function: NamedFunction,
 }
 

@@ -54,9 +54,10 @@ pub enum ResponseInput {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResponseTool {
+    /// `function`, where it is given.
     #[serde(rename = "type")]
     #[schema(pattern = "^function$", example = "function")]
-    pub kind: String,
+    pub kind: Option<String>,
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
     pub name: String,
     pub description: Option<String>,
@@ -75,7 +76,7 @@ pub enum ResponseToolChoice {
     Named {
         #[serde(rename = "type")]
         #[schema(pattern = "^function$", example = "function")]
-        kind: String,
+        kind: Option<String>,
         name: String,
     },
 }
