@@ -39,7 +39,8 @@ pub struct Responses {
     pub stream: bool,
 }
 
-pub fn parse(body: &Value, limits: &Limits) -> Result<Responses, ApiError> {
+/// `stored` finds an item of a stored response by its id.
+pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Responses, ApiError> {
     let fields = Fields::root(body)?;
     let model = super::model(&fields)?;
     refuse::responses(&fields)?;
@@ -52,7 +53,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Responses, ApiError> {
     options.logprobs = logprobs(&fields)?;
     let settings = settings(&fields, max_output_tokens)?;
     let stream = fields.bool("stream")?.unwrap_or(false);
-    Ok(Responses { model, messages: response_input::messages(&fields)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
+    Ok(Responses { model, messages: response_input::messages(&fields, stored)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
 }
 
 fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
