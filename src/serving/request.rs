@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use crate::answer::{Parser, Rules, Structure, Tools, prepare};
+use crate::answer::{Choice, Parser, Rules, Structure, Tools, prepare};
 use crate::grammar::{GrammarError, Source};
 use crate::logits::Grammar;
 pub use crate::logits::SamplingParams;
@@ -72,6 +72,14 @@ pub struct Options {
     pub tenant: u64,
 }
 
+impl Options {
+    /// The field that says what the answer must follow: a call that must come leaves no room for another format.
+    fn rules(&self) -> &'static str {
+        let forced = self.tools.as_ref().is_some_and(|tools| tools.choice != Choice::Auto);
+        self.structure.as_ref().filter(|_| !forced).map_or("tools", |structure| structure.field)
+    }
+}
+
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
     #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
@@ -115,6 +123,8 @@ pub struct ValidRequest {
     pub(super) echo: String,
     /// Tells reasoning and calls from text; None: there is nothing but text.
     pub(super) parser: Option<Parser>,
+    /// The field that says what the answer must follow, where one does.
+    pub(super) rules: &'static str,
 }
 
 impl ValidRequest {
@@ -160,7 +170,8 @@ impl ValidRequest {
             score_prompt: options.logprobs.filter(|_| options.echo),
             ..NewSequence::new(prompt, params, max_tokens)
         };
-        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser })
+        let rules = options.rules();
+        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser, rules })
     }
 
     /// Of the prompt.
