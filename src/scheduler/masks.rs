@@ -43,27 +43,34 @@ impl Reply {
     }
 }
 
-/// Threads that compute masks, started with the first sequence that needs one.
+/// Threads that compute masks, started with the first sequence that needs one. Slow ones have a thread of their own: none waits behind them,
+/// and they take one core of the engine's at most.
 #[derive(Default)]
-pub struct MaskWorkers(Option<Sender<Job>>);
+pub struct MaskWorkers {
+    quick: Option<Sender<Job>>,
+    slow: Option<Sender<Job>>,
+}
 
 impl MaskWorkers {
-    fn send(&mut self, job: Job) {
-        let jobs = self.0.get_or_insert_with(|| {
-            let (sender, receiver) = crossbeam_channel::unbounded();
-            let cores = std::thread::available_parallelism().map_or(1, usize::from);
-            for _ in 0..cores.min(MAX_THREADS) {
-                let jobs = receiver.clone();
-                let thread = std::thread::Builder::new().name("masks".into()).stack_size(STACK).spawn(move || serve(&jobs));
-                if let Err(error) = thread {
-                    tracing::error!("a thread for masks did not start: {error}");
-                }
-            }
-            sender
-        });
+    fn send(&mut self, job: Job, is_slow: bool) {
+        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        let (jobs, num_threads) = if is_slow { (&mut self.slow, 1) } else { (&mut self.quick, cores.min(MAX_THREADS)) };
+        let jobs = jobs.get_or_insert_with(|| spawn(num_threads));
         // Where no thread listens, the reply's channel closes with the job: the sequence hears of it.
         let _ = jobs.send(job);
     }
+}
+
+fn spawn(num_threads: usize) -> Sender<Job> {
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    for _ in 0..num_threads {
+        let jobs: Receiver<Job> = receiver.clone();
+        let thread = std::thread::Builder::new().name("masks".into()).stack_size(STACK).spawn(move || serve(&jobs));
+        if let Err(error) = thread {
+            tracing::error!("a thread for masks did not start: {error}");
+        }
+    }
+    sender
 }
 
 fn serve(jobs: &Receiver<Job>) {
@@ -114,7 +121,7 @@ impl Masked {
     /// Has the first mask computed.
     pub fn start(&mut self, workers: &mut MaskWorkers) {
         if let State::New(grammar) = &self.state {
-            self.state = request(Work::Start(grammar.clone()), workers);
+            self.state = request(Work::Start(grammar.clone()), workers, self.is_slow);
         }
     }
 
@@ -122,7 +129,7 @@ impl Masked {
     pub fn accept(&mut self, id: u32, workers: &mut MaskWorkers) {
         let State::Ready(reply) = std::mem::replace(&mut self.state, State::Ready(Reply::lost())) else { return };
         if let Some(constraint) = reply.constraint {
-            self.state = request(Work::Accept(constraint, id), workers);
+            self.state = request(Work::Accept(constraint, id), workers, self.is_slow);
         }
     }
 
@@ -153,8 +160,8 @@ impl Masked {
     }
 }
 
-fn request(work: Work, workers: &mut MaskWorkers) -> State {
+fn request(work: Work, workers: &mut MaskWorkers, is_slow: bool) -> State {
     let (sender, receiver) = crossbeam_channel::bounded(1);
-    workers.send(Job { work, reply: sender });
+    workers.send(Job { work, reply: sender }, is_slow);
     State::Waiting(receiver)
 }
