@@ -1,17 +1,16 @@
 #!/usr/bin/env python3
 """Decode speed with a schema beside none: eight requests at once, as many tokens in both, rounds in turns.
 
-    tests/bench/schema.py [MODEL…] [--batch 8] [--tokens 192] [--rounds 7] [--load 1.5] [--penstock target/release/penstock]
+    tests/bench/schema.py [MODEL…] [--batch 8] [--tokens 192] [--rounds 7] [--others 0.05] [--penstock target/release/penstock]
 
 Each request streams; its speed is that of its tokens behind the first, so that prompts and compilation do not count, nor does HTTP
 count more for one than the other. A round's speed is the sum over its requests; medians, and the ratio of each round, are printed.
-The schemas need more text than there are tokens, so both are cut at the same length. Before each round the machine's load must be below
-`--load`.
+The schemas need more text than there are tokens, so both are cut at the same length. Where other programs took a greater share of the
+processor than `--others` in a round or the second before it, it is run again.
 """
 import argparse
 import http.client
 import json
-import os
 import statistics
 import sys
 import time
@@ -58,11 +57,27 @@ def speed(server, model, index, tokens, schema):
     return (tokens - 1) / (last - first)
 
 
+def ticks(server):
+    """Time of the processor: all of it, and what others than the server and this program had of it."""
+    numbers = [int(x) for x in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
+    ours = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in (server.process.pid, "self")]
+    total = sum(numbers)
+    return total, total - numbers[3] - numbers[4] - sum(int(fields[11]) + int(fields[12]) for fields in ours)
+
+
 def one_round(server, model, a, schema):
-    while os.getloadavg()[0] > a.load:
-        time.sleep(2)
-    with ThreadPoolExecutor(a.batch) as pool:
-        return sum(pool.map(lambda index: speed(server, model, index, a.tokens, schema), range(a.batch)))
+    """A round in which others had next to nothing of the processor, as did the second before it."""
+    while True:
+        before = ticks(server)
+        time.sleep(1)
+        begun = ticks(server)
+        if (begun[1] - before[1]) / (begun[0] - before[0]) > a.others:
+            continue
+        with ThreadPoolExecutor(a.batch) as pool:
+            total = sum(pool.map(lambda index: speed(server, model, index, a.tokens, schema), range(a.batch)))
+        ended = ticks(server)
+        if (ended[1] - begun[1]) / (ended[0] - begun[0]) <= a.others:
+            return total
 
 
 def main():
@@ -71,7 +86,7 @@ def main():
     p.add_argument("--batch", type=int, default=8)
     p.add_argument("--tokens", type=int, default=192)
     p.add_argument("--rounds", type=int, default=7)
-    p.add_argument("--load", type=float, default=1.5)
+    p.add_argument("--others", type=float, default=0.05)
     p.add_argument("--penstock", default=str(harness.BINARY))
     a = p.parse_args()
     for model in a.models:
