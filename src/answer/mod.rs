@@ -3,6 +3,7 @@
 //! A model's [`Style`] is read from its chat template when it is loaded. From it and a request's tools come the rules that the answer
 //! must follow ([`rules`](Rules)), and the [`Parser`] that takes the answer apart while it is written.
 
+mod bare;
 mod format;
 mod parser;
 #[cfg(test)]

@@ -1,5 +1,8 @@
 //! Takes an answer apart while it is written. Whatever the pieces that it comes in, the deltas concatenate to the same.
 
+use serde_json::Value;
+
+use super::bare::{self, Bare, Due, due};
 use super::syntax::{Syntax, Thinking};
 
 /// A part of an answer.
@@ -11,6 +14,8 @@ pub enum Delta {
     Call(usize, String),
     /// More of that call's arguments, which concatenate to a JSON object.
     Arguments(usize, String),
+    /// The answer is but a call by JSON alone that was answered already: the function and its arguments.
+    Repeated(String, String),
 }
 
 /// The longest name of a function.
@@ -77,6 +82,8 @@ pub struct Parser {
     call: String,
     /// Functions that an answer may call by JSON alone, as small models do that forget their tags.
     bare: Vec<String>,
+    /// Calls whose results the answer can build on.
+    answered: Vec<(String, Value)>,
     state: State,
     /// What may turn out to be a tag, or white space before one.
     held: String,
@@ -91,60 +98,6 @@ fn partial(text: &str, tag: &str) -> usize {
     (1..=longest).rev().find(|&len| tag.is_char_boundary(len) && text.ends_with(&tag[..len])).unwrap_or(0)
 }
 
-/// A text against what is due.
-enum Due {
-    /// It is all there.
-    There,
-    /// It may still come.
-    Open,
-    Missing,
-}
-
-fn due(text: &str, tag: &str) -> Due {
-    if text.starts_with(tag) {
-        Due::There
-    } else if tag.starts_with(text) {
-        Due::Open
-    } else {
-        Due::Missing
-    }
-}
-
-/// An answer that may be a call by JSON alone.
-enum Bare {
-    Open,
-    No,
-    Call(String, String),
-}
-
-fn bare_call(text: &str, functions: &[String]) -> Bare {
-    const FENCE: &str = "```json";
-    const BEGINNING: &str = "{\"name\":\"";
-    if functions.is_empty() {
-        return Bare::No;
-    }
-    let body = text.strip_prefix(FENCE).map_or(text, str::trim_start);
-    if body.is_empty() || FENCE.starts_with(text) {
-        return Bare::Open;
-    }
-    let squeezed: String = body.chars().filter(|c| !c.is_whitespace()).take(BEGINNING.len()).collect();
-    if !BEGINNING.starts_with(&squeezed) {
-        return Bare::No;
-    }
-    match serde_json::Deserializer::from_str(body).into_iter::<serde_json::Value>().next() {
-        Some(Err(error)) if error.is_eof() => Bare::Open,
-        Some(Ok(call)) => {
-            let name = call["name"].as_str().filter(|name| functions.iter().any(|function| function == name));
-            let arguments = [&call["arguments"], &call["parameters"]].into_iter().find(|arguments| arguments.is_object());
-            match (name, arguments, call.as_object().map(serde_json::Map::len)) {
-                (Some(name), Some(arguments), Some(2)) => Bare::Call(name.to_owned(), arguments.to_string()),
-                _ => Bare::No,
-            }
-        }
-        _ => Bare::No,
-    }
-}
-
 impl Parser {
     /// Of an answer that begins within reasoning where the prompt has `opened` it. No `syntax`: there are no calls.
     pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, opened: bool) -> Self {
@@ -155,12 +108,13 @@ impl Parser {
             (None, None) => State::Text,
         };
         let call = syntax.map(|syntax| [syntax.trigger, syntax.open, syntax.before].concat()).unwrap_or_default();
-        Self { syntax, thinking, call, bare: Vec::new(), state, held: String::new(), calls: 0, deltas: Vec::new() }
+        Self { syntax, thinking, call, bare: Vec::new(), answered: Vec::new(), state, held: String::new(), calls: 0, deltas: Vec::new() }
     }
 
-    /// Takes an answer that is nothing but a JSON object with `name` and `arguments`, perhaps in a fence, for a call of one of these functions.
-    pub fn with_bare_calls(mut self, functions: Vec<String>) -> Self {
-        self.bare = functions;
+    /// Takes an answer that is nothing but a JSON object with `name` and `arguments`, perhaps in a fence, for a call of one of these
+    /// functions. Those in `answered` need no second call.
+    pub fn with_bare_calls(mut self, functions: Vec<String>, answered: Vec<(String, Value)>) -> Self {
+        (self.bare, self.answered) = (functions, answered);
         if self.state == State::Text && self.syntax.is_some() {
             self.state = State::Before;
         }
@@ -282,9 +236,15 @@ impl Parser {
     fn before_text(&mut self) -> bool {
         let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head), self.held.trim_start());
         let space = self.held.len() - trimmed.len();
-        match bare_call(trimmed, &self.bare) {
+        let bare = if self.bare.is_empty() { Bare::No } else { bare::call(trimmed, &self.bare) };
+        match bare {
             Bare::Call(name, arguments) => {
-                self.deltas.extend([Delta::Call(0, name), Delta::Arguments(0, arguments)]);
+                let repeated = self.answered.iter().any(|answered| (&answered.0, &answered.1) == (&name, &arguments));
+                let arguments = arguments.to_string();
+                match repeated {
+                    true => self.deltas.push(Delta::Repeated(name, arguments)),
+                    false => self.deltas.extend([Delta::Call(0, name), Delta::Arguments(0, arguments)]),
+                }
                 self.calls = 1;
                 return self.turn(State::Done);
             }

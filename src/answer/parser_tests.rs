@@ -107,7 +107,7 @@ fn what_is_no_call_is_text() {
 
 #[test]
 fn a_call_may_be_json_alone() {
-    let parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()]);
+    let parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()], Vec::new());
     let call = [Delta::Call(0, "f".into()), Delta::Arguments(0, "{\"a\":1}".into())];
     for answer in ["{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "```json\n{\n  \"name\": \"f\",\n  \"parameters\": {\"a\": 1}\n}\n```"] {
         assert_eq!(everywhere(&parser, answer), call, "{answer}");

@@ -44,6 +44,7 @@ impl Rules<'_> {
         let syntax = self.style.syntax;
         let source = Source::new(self.call_rules(tools, false)).with_tools(tools)?;
         let grammar = self.compile(&source)?;
+        let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
         let tail = Tail::Text([syntax.open, syntax.before].concat());
         let call = Until { tag: syntax.trigger.into(), at_start: !syntax.follows_text, tail };
         let thinking =
@@ -53,7 +54,8 @@ impl Rules<'_> {
             Some((thinking, until)) => (Some(Preface { open: thinking.open.into(), until }), vec![call]),
             None => (None, vec![call]),
         };
-        Ok(self.staged(preface, stages, grammar))
+        let functions = tools.callable().map(|tool| tool.name.clone()).collect();
+        Ok(Arc::new(self.staged(preface, stages, grammar).with_bare_calls(functions, bare)))
     }
 
     /// Calls or an answer of a certain form, behind reasoning where the model does that.
@@ -85,21 +87,23 @@ impl Rules<'_> {
         let grammar = self.compile(&source)?;
         let Some(thinking) = self.style.thinking else { return Ok(grammar) };
         let until = Until { tag: thinking.close.into(), at_start: false, tail: Tail::Space };
-        Ok(match self.opened {
+        Ok(Arc::new(match self.opened {
             true => self.staged(None, vec![until], grammar),
             false => self.staged(Some(Preface { open: thinking.open.into(), until }), Vec::new(), grammar),
-        })
+        }))
     }
 
-    fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Arc<dyn Grammar>) -> Arc<dyn Grammar> {
-        Arc::new(Staged::new(self.tokenizer.clone(), self.grammars.vocab_size(), preface, stages, Some(grammar)))
+    fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Arc<dyn Grammar>) -> Staged {
+        Staged::new(self.tokenizer.clone(), self.grammars.vocab_size(), preface, stages, Some(grammar))
     }
 
     /// The rule `start` for calls, from their trigger on or from behind it.
     fn call_rules(&self, tools: &Tools, with_trigger: bool) -> String {
         let Syntax { trigger, open, before, between, after, separator, close, .. } = self.style.syntax;
         let lead = if with_trigger { [*trigger, open].concat() } else { (*open).to_owned() };
-        let more = match tools.parallel && self.style.syntax.repeats() {
+        // A function that is named is called once.
+        let several = tools.parallel && !matches!(tools.choice, Choice::Named(_));
+        let more = match several && self.style.syntax.repeats() {
             true => format!("({} call){{0,{}}}", self.literal(separator), MAX_CALLS - 1),
             false => String::new(),
         };
@@ -142,15 +146,27 @@ impl Rules<'_> {
     /// Finds out whose fault it is: that of a tool, which is named, or of the format.
     fn blame(&self, error: GrammarError) -> RuleError {
         let GrammarError::Invalid(text) = &error else { return (self.structure.map_or("tools", |structure| structure.field), error) };
-        for (i, tool) in self.tools.into_iter().flat_map(|tools| tools.tools.iter().enumerate()) {
+        for tool in self.tools.into_iter().flat_map(|tools| &tools.tools) {
             let alone = Source::new("start: @tool").with_schema("tool", &tool.schema()).and_then(|source| self.grammars.compile(&source));
             if let Err(GrammarError::Invalid(error)) = alone {
-                return ("tools", GrammarError::Invalid(format!("tools[{i}].function.parameters: {error}")));
+                return ("tools", GrammarError::Invalid(format!("{}: {error}", tool.path)));
             }
         }
         let field = self.structure.map_or("tools", |structure| structure.field);
         (field, GrammarError::Invalid(text.clone()))
     }
+}
+
+/// The rule `start` for a call by JSON alone, from its function's name on, and the end of a fence around it.
+fn bare_rules(tools: &Tools) -> String {
+    let names: Vec<String> = (0..tools.callable().count()).map(|i| format!("call_{i}")).collect();
+    let mut lark = format!("start: ({}) FENCE?\nFENCE: /[ \\t\\r\\n]{{0,4}}```/\nSPACE: /[ \\t\\r\\n]{{1,100}}/\n", names.join(" | "));
+    for (i, tool) in tools.callable().enumerate() {
+        let name = lark_string(&format!("{}\"", tool.name));
+        let key = r#"("\"arguments\"" | "\"parameters\"")"#;
+        let _ = writeln!(lark, "call_{i}: {name} SPACE? \",\" SPACE? {key} SPACE? \":\" SPACE? @tool_{i} SPACE? \"}}\"");
+    }
+    lark
 }
 
 impl Source {

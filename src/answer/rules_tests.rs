@@ -76,8 +76,11 @@ fn style(syntax: &'static Syntax, thinking: bool) -> Style {
 fn tools(choice: Choice) -> Tools {
     let parameters = json!({"type": "object", "properties": {"on": {"type": "boolean"}, "unit": {"enum": ["C", "F"]}}, "required": ["on", "unit"],
         "additionalProperties": false});
-    let tool = |name: &str| Tool { name: name.into(), parameters: Some(parameters.clone()), definition: json!({}) };
-    Tools { tools: vec![tool("first"), tool("second")], choice, parallel: false }
+    let tool = |i: usize, name: &str| {
+        let path = format!("tools[{i}].function.parameters");
+        Tool { name: name.into(), parameters: Some(parameters.clone()), definition: json!({}), path }
+    };
+    Tools { tools: vec![tool(0, "first"), tool(1, "second")], choice, parallel: false }
 }
 
 fn check_call(syntax: &'static Syntax, text: &str, names: &[&str]) {
@@ -125,6 +128,34 @@ fn a_call_that_may_be_is_free_until_it_begins() {
         let mut free = rig.start(&style(syntax, false), Some(&tools(Choice::Auto)), None, false);
         rig.write(&mut *free, "Just a text, and nothing behind it.");
         assert_eq!(free.allowed().unwrap(), Allowed::All);
+    }
+}
+
+#[test]
+fn a_call_by_json_alone_follows_its_schema() {
+    let Some(rig) = Rig::new() else { return };
+    let tools = tools(Choice::Auto);
+    for (text, thinking) in
+        [("{\"name\": \"first\"", false), ("```json\n{\n  \"name\": \"second\",", false), ("{\"name\":\"first\",", true)]
+    {
+        let mut place = rig.start(&style(GENERIC, thinking), Some(&tools), None, thinking);
+        if thinking {
+            rig.write(&mut *place, "{\"name\": \"first\", \"x\": 1}</think>\n");
+        }
+        rig.write(&mut *place, text);
+        assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{text}");
+        let Some(rest) = rig.scribble(&mut *place, 5) else { continue };
+        let whole = format!("{text}{rest}");
+        let mut parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["first".into(), "second".into()], Vec::new());
+        let deltas = [parser.push(&whole), parser.finish(false)].concat();
+        let [Delta::Call(0, _), Delta::Arguments(0, arguments)] = &deltas[..] else { panic!("{whole}: {deltas:?}") };
+        let value: Value = serde_json::from_str(arguments).unwrap();
+        assert!(value["on"].is_boolean() && value.as_object().unwrap().len() == 2, "{arguments}");
+    }
+    for text in ["{\"name\": \"firstly\", \"age\": 3}", "Here: {\"name\": \"first\", \"x\": 1}"] {
+        let mut place = rig.start(&style(GENERIC, false), Some(&tools), None, false);
+        rig.write(&mut *place, text);
+        assert_eq!(place.allowed().unwrap(), Allowed::All, "{text}");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use super::bare::{Beginning, beginning, goes_on};
 use crate::logits::{Allowed, Constraint, Grammar, mask_words};
 use crate::tokenizer::Tokenizer;
 
@@ -40,6 +41,7 @@ pub struct Staged {
     /// The ids that open the preface, and what ends it.
     preface: Option<(Vec<u32>, Stage)>,
     stages: Vec<Stage>,
+    bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
 }
 
@@ -58,17 +60,34 @@ struct Stage {
     whole: Arc<[u32]>,
 }
 
+/// Calls by JSON alone, in place of the last stage's tag.
+#[derive(Clone)]
+struct BareCalls {
+    functions: Arc<[String]>,
+    /// From the function's name on.
+    grammar: Arc<dyn Grammar>,
+    /// Tokens that may end a name and go on.
+    crossing: Arc<[u32]>,
+    /// Of the last stage, as long as it may be such a call.
+    text: Vec<u8>,
+}
+
+/// Tokens that hold `byte` elsewhere than at their end.
+fn crossing(tokenizer: &Tokenizer, byte: u8) -> impl Iterator<Item = u32> {
+    let crosses = move |id: &u32| {
+        let bytes = tokenizer.token_bytes(*id, true).unwrap_or_default();
+        !tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte))
+    };
+    (0..tokenizer.vocab_size() as u32).filter(crosses)
+}
+
 impl Stage {
     fn new(tokenizer: &Tokenizer, until: Until) -> Self {
         let tag = until.tag.as_bytes();
         let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
-        let crosses = |id: &u32| {
-            let last = bytes(id).split_last().zip(tag.last());
-            !tokenizer.is_control(*id) && last.is_some_and(|((_, rest), last)| rest.contains(last))
-        };
         // Where no rules follow, anything may.
-        let end = if matches!(until.tail, Tail::Any) { 0 } else { tokenizer.vocab_size() as u32 };
-        let crossing: Arc<[u32]> = (0..end).filter(crosses).collect();
+        let last = tag.last().filter(|_| !matches!(until.tail, Tail::Any));
+        let crossing: Arc<[u32]> = last.into_iter().flat_map(|last| crossing(tokenizer, *last)).collect();
         let whole = crossing.iter().copied().filter(|id| bytes(id).windows(tag.len().max(1)).any(|window| window == tag)).collect();
         Self { crossing, whole, until }
     }
@@ -85,7 +104,14 @@ impl Staged {
     ) -> Self {
         let stages = stages.into_iter().map(|until| Stage::new(&tokenizer, until)).collect();
         let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(&tokenizer, preface.until)));
-        Self { tokenizer, vocab_size, preface, stages, grammar }
+        Self { tokenizer, vocab_size, preface, stages, bare: None, grammar }
+    }
+
+    /// Lets the last stage begin with a call by JSON alone of one of `functions`; from the function's name on `grammar` holds.
+    pub fn with_bare_calls(mut self, functions: Vec<String>, grammar: Arc<dyn Grammar>) -> Self {
+        let crossing = crossing(&self.tokenizer, b'"').collect();
+        self.bare = Some(BareCalls { functions: functions.into(), grammar, crossing, text: Vec::new() });
+        self
     }
 }
 
@@ -100,6 +126,7 @@ impl Grammar for Staged {
             preface,
             stages: self.stages.iter().cloned().collect(),
             text: Vec::new(),
+            bare: self.bare.clone(),
             grammar: self.grammar.clone(),
             rules,
         })
@@ -120,6 +147,8 @@ struct Place {
     stages: VecDeque<Stage>,
     /// Of the current stage, as far as it may be a tag's beginning.
     text: Vec<u8>,
+    /// Until it is clear that there is none.
+    bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
     /// Once they have begun.
     rules: Option<Box<dyn Constraint>>,
@@ -149,24 +178,69 @@ impl Tail {
     }
 }
 
+impl BareCalls {
+    /// Of the text so far and `more`.
+    fn beginning(&self, more: &[u8]) -> Beginning {
+        beginning(&String::from_utf8_lossy(&[&self.text[..], more].concat()), &self.functions)
+    }
+
+    fn may_be_in_name(&self) -> bool {
+        self.text.len() >= "{\"name\":".len()
+    }
+
+    /// A token that ends the name must go on as a call does.
+    fn allows(&self, more: &[u8]) -> bool {
+        let Beginning::At(at) = self.beginning(more) else { return true };
+        let text = [&self.text[..], more].concat();
+        let behind_name = String::from_utf8_lossy(&text[at..]).split_once('"').map(|(_, rest)| goes_on(rest));
+        behind_name.unwrap_or(true)
+    }
+}
+
 impl Place {
     /// Notes free text; where it completes the stage's tag, the next one begins.
     fn free(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut new = bytes.to_vec();
         self.text.extend_from_slice(bytes);
         while let Some(stage) = self.stages.front() {
             let Some(rest) = behind(&self.text, &stage.until).map(<[u8]>::to_vec) else {
                 self.forget();
-                return Ok(());
+                return self.may_be_bare(&new);
             };
             self.stages.pop_front();
             self.text = rest;
+            new.clone_from(&self.text);
         }
-        let rest = std::mem::take(&mut self.text);
-        if let Some(grammar) = self.grammar.take() {
-            let mut rules = grammar.start();
-            let rest = String::from_utf8_lossy(&rest).into_owned();
-            self.tokenizer.encode_within(&rest).into_iter().try_for_each(|id| rules.accept(id))?;
-            self.rules = Some(rules);
+        match self.grammar.take() {
+            Some(grammar) => {
+                let rest = std::mem::take(&mut self.text);
+                self.follow(&*grammar, &rest)
+            }
+            None => self.may_be_bare(&new),
+        }
+    }
+
+    /// From here on `grammar` holds; `text` is its beginning.
+    fn follow(&mut self, grammar: &dyn Grammar, text: &[u8]) -> Result<(), String> {
+        let mut rules = grammar.start();
+        let text = String::from_utf8_lossy(text).into_owned();
+        self.tokenizer.encode_within(&text).into_iter().try_for_each(|id| rules.accept(id))?;
+        self.rules = Some(rules);
+        Ok(())
+    }
+
+    /// Notes what of the last stage is `new`.
+    fn may_be_bare(&mut self, new: &[u8]) -> Result<(), String> {
+        let Some(mut bare) = self.bare.take() else { return Ok(()) };
+        if self.stages.len() > 1 {
+            self.bare = Some(bare);
+            return Ok(());
+        }
+        bare.text.extend_from_slice(new);
+        match bare.beginning(&[]) {
+            Beginning::Open => self.bare = Some(bare),
+            Beginning::No => {}
+            Beginning::At(at) => return self.follow(&*bare.grammar, &bare.text[at..]),
         }
         Ok(())
     }
@@ -185,18 +259,25 @@ impl Place {
         }
     }
 
-    /// All but the tokens that would complete the stage's tag and go on as its rules do not allow.
+    /// All but the tokens that would complete the stage's tag, or a bare call's name, and go on as the rules do not allow.
     fn free_mask(&self) -> Allowed {
-        let Some(stage) = self.stages.front() else { return Allowed::All };
         let mut mask = None;
-        let may_complete = if self.text.is_empty() { &stage.whole } else { &stage.crossing };
-        for &id in may_complete.iter() {
-            let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default();
-            let text = [&self.text[..], bytes].concat();
-            if behind(&text, &stage.until).is_some_and(|rest| !rest.is_empty() && !stage.until.tail.allows(rest)) {
-                let words: &mut Vec<u32> = mask.get_or_insert_with(|| vec![u32::MAX; mask_words(self.vocab_size)]);
-                words[id as usize / 32] &= !(1 << (id % 32));
+        let mut forbid = |id: u32| {
+            let words: &mut Vec<u32> = mask.get_or_insert_with(|| vec![u32::MAX; mask_words(self.vocab_size)]);
+            words[id as usize / 32] &= !(1 << (id % 32));
+        };
+        let bytes = |id: u32| self.tokenizer.token_bytes(id, true).unwrap_or_default();
+        if let Some(stage) = self.stages.front() {
+            let may_complete = if self.text.is_empty() { &stage.whole } else { &stage.crossing };
+            for &id in may_complete.iter() {
+                let text = [&self.text[..], bytes(id)].concat();
+                if behind(&text, &stage.until).is_some_and(|rest| !rest.is_empty() && !stage.until.tail.allows(rest)) {
+                    forbid(id);
+                }
             }
+        }
+        for bare in self.bare.iter().filter(|bare| bare.may_be_in_name()) {
+            bare.crossing.iter().filter(|id| !bare.allows(bytes(**id))).for_each(|id| forbid(*id));
         }
         mask.map_or(Allowed::All, Allowed::Mask)
     }

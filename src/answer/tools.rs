@@ -9,8 +9,10 @@ pub struct Tool {
     pub name: String,
     /// The schema of its arguments; None: any object.
     pub parameters: Option<Value>,
-    /// As the client sent it, for the template.
+    /// As chat clients send it, for the template.
     pub definition: Value,
+    /// Where the request has `parameters`.
+    pub path: String,
 }
 
 /// Which tools must be called.

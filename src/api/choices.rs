@@ -16,7 +16,7 @@ use super::types::usage::Usage;
 use crate::registry::LoadedModel;
 use crate::serving::{self, Counts, FinishReason, Generation, Options, Output, Prompt, Text, TokenLogprob, ValidRequest};
 
-type Next = LocalBoxFuture<'static, (usize, Generation, Option<Output>)>;
+type Next = LocalBoxFuture<'static, (usize, Result<(Generation, Option<Output>), ApiError>)>;
 
 /// What is to be generated.
 pub struct Ask {
@@ -100,7 +100,17 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
 fn next(index: usize, mut generation: Generation) -> Next {
     Box::pin(async move {
         let output = generation.next().await;
-        (index, generation, output)
+        (index, Ok((generation, output)))
+    })
+}
+
+/// The one that is asked in place of one that has repeated a call.
+fn again(index: usize, generation: Generation, name: String, arguments: String) -> Next {
+    Box::pin(async move {
+        match off_loop(move || generation.ask_again(name, arguments)).await {
+            Ok(generation) => next(index, generation).await,
+            Err(error) => (index, Err(error)),
+        }
     })
 }
 
@@ -144,9 +154,16 @@ impl Choices {
                     return Some(Err(ApiError::new(Kind::Draining, "the server is shutting down")));
                 }
             };
-            let Some((index, generation, output)) = ready else {
+            let Some((index, result)) = ready else {
                 self.complete = true;
                 return None;
+            };
+            let (generation, output) = match result {
+                Ok(next) => next,
+                Err(error) => {
+                    self.complete = true;
+                    return Some(Err(error));
+                }
             };
             match output {
                 Some(Output::Prompt(tokens)) => {
@@ -158,6 +175,7 @@ impl Choices {
                     let part = self.part(index, output);
                     self.ready.extend(part);
                 }
+                Some(Output::Repeated(name, arguments)) => self.running.push(again(index, generation, name, arguments)),
                 Some(Output::Finished(reason, counts)) => {
                     self.usage = self.usage.plus(self.usage_of(index, counts));
                     let called = reason == FinishReason::Stop && self.callers.contains(&index);
@@ -186,7 +204,7 @@ impl Choices {
                 Some(Part::Call(index, number, name))
             }
             Output::Arguments(number, text) => Some(Part::Arguments(index, number, text)),
-            Output::Prompt(_) | Output::Finished(..) | Output::Failed(_) | Output::Unfollowable(..) => None,
+            Output::Prompt(_) | Output::Repeated(..) | Output::Finished(..) | Output::Failed(_) | Output::Unfollowable(..) => None,
         }
     }
 

@@ -17,6 +17,7 @@ mod metrics;
 mod middleware;
 mod models;
 mod page;
+mod response_draft;
 mod response_events;
 mod responses;
 mod server;

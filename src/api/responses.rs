@@ -9,16 +9,13 @@ use super::error::{ApiError, Kind, quoted};
 use super::head::Head;
 use super::json::JsonBody;
 use super::middleware::ModelLabel;
+use super::response_draft::{Draft, value};
 use super::response_events::Streamed;
 use super::sse;
 use super::state::AppState;
 use super::store::Stored;
 use super::types::error::ErrorBody;
-use super::types::logprobs::{ChatLogprobs, ChatToken};
-use super::types::responses::{
-    DeletedResponse, IncompleteDetails, OutputMessage, OutputText, ResponseError, ResponseEvent, ResponseObject, ResponseRequest,
-    ResponseUsage, Settings,
-};
+use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, ResponseRequest};
 use super::types::usage::Usage;
 use crate::serving::Prompt;
 use crate::template::RenderInput;
@@ -44,22 +41,17 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let instructions = settings.instructions.iter().map(|text| json!({"role": "system", "content": text}));
     let shown = Value::Array(instructions.chain(messages.iter().cloned()).collect());
     let prompt = Prompt::Chat(RenderInput { messages: shown, tools: None, add_generation_prompt: true, kwargs });
-    let mut answer = Draft::new(Head::new("resp", &model), settings, messages);
-    answer.has_logprobs = options.logprobs.is_some();
+    let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
+    let mut answer = Kept { draft, messages };
     let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, source: "input" };
-    let choices = choices::start(state.clone(), ask).await?;
+    let mut choices = choices::start(state.clone(), ask).await?;
     if stream {
         return Ok(sse::stream(choices, Streamed::new(answer, state)));
     }
-    let (mut answers, usage) = choices.collect().await?;
-    for whole in answers.drain(..) {
-        answer.push(whole.shown);
-        answer.finish(whole.finish_reason);
+    while let Some(part) = choices.next().await {
+        answer.draft.take(part?);
     }
-    answer.usage = Some(usage);
-    let response = answer.object();
-    keep(&state, &answer, &response);
-    Ok(HttpResponse::Ok().json(response))
+    Ok(HttpResponse::Ok().json(answer.end(&state, choices.usage())))
 }
 
 /// The messages so far: those of the response that this one goes on from, and the new ones.
@@ -72,80 +64,23 @@ fn conversation(state: &AppState, messages: Vec<Value>, previous: Option<&str>) 
     Ok([stored.messages, messages].concat())
 }
 
-/// Keeps an answer where that was asked for.
-pub fn keep(state: &AppState, answer: &Draft, response: &ResponseObject) {
-    if !answer.settings.store {
-        return;
-    }
-    let mut messages = answer.messages.clone();
-    messages.push(json!({"role": "assistant", "content": answer.text}));
-    // Our own types serialise: maps have string keys.
-    let response = serde_json::to_value(response).expect("a response is JSON");
-    state.responses.insert(&answer.head.id, Stored { response, messages });
-}
-
-/// An answer in the making.
-pub struct Draft {
-    pub head: Head,
-    pub settings: Settings,
-    /// The conversation before the answer, without instructions.
+/// An answer that is kept once it has ended, where that was asked for.
+pub struct Kept {
+    pub draft: Draft,
+    /// The conversation before it, without instructions.
     pub messages: Vec<Value>,
-    pub message_id: String,
-    pub text: String,
-    pub has_logprobs: bool,
-    pub logprobs: Vec<ChatToken>,
-    /// `in_progress` until it has ended.
-    pub status: &'static str,
-    pub error: Option<ResponseError>,
-    pub usage: Option<Usage>,
 }
 
-impl Draft {
-    fn new(head: Head, settings: Settings, messages: Vec<Value>) -> Self {
-        let message_id = format!("msg_{}", uuid::Uuid::new_v4().simple());
-        let head = Head { id: head.id.replacen('-', "_", 1), ..head };
-        let (text, logprobs, status) = (String::new(), Vec::new(), "in_progress");
-        Self { head, settings, messages, message_id, text, has_logprobs: false, logprobs, status, error: None, usage: None }
-    }
-
-    /// Adds a piece of the text; its tokens.
-    pub fn push(&mut self, piece: crate::serving::Text) -> Vec<ChatToken> {
-        self.text.push_str(&piece.text);
-        let tokens = if self.has_logprobs { ChatLogprobs::new(piece.tokens).content } else { Vec::new() };
-        self.logprobs.extend_from_slice(&tokens);
-        tokens
-    }
-
-    pub fn finish(&mut self, reason: &str) {
-        self.status = if reason == "length" { "incomplete" } else { "completed" };
-    }
-
-    /// The text so far.
-    pub fn part(&self) -> OutputText {
-        let (text, logprobs) = (self.text.clone(), self.logprobs.clone());
-        OutputText { kind: "output_text".into(), text, annotations: Vec::new(), logprobs }
-    }
-
-    pub fn message(&self, content: Vec<OutputText>) -> OutputMessage {
-        let (id, status) = (self.message_id.clone(), self.status.into());
-        OutputMessage { id, kind: "message".into(), status, role: "assistant".into(), content }
-    }
-
-    /// The response as it is now: its output is there once it has ended.
-    pub fn object(&self) -> ResponseObject {
-        let cut = self.status == "incomplete";
-        ResponseObject {
-            id: self.head.id.clone(),
-            object: "response".into(),
-            created_at: self.head.created,
-            status: self.status.into(),
-            error: self.error.clone(),
-            incomplete_details: cut.then(|| IncompleteDetails { reason: "max_output_tokens".into() }),
-            model: self.head.model.clone(),
-            output: if matches!(self.status, "completed" | "incomplete") { vec![self.message(vec![self.part()])] } else { Vec::new() },
-            usage: self.usage.map(ResponseUsage::from),
-            settings: self.settings.clone(),
+impl Kept {
+    pub fn end(&mut self, state: &AppState, usage: Usage) -> ResponseObject {
+        self.draft.usage = Some(usage);
+        let response = self.draft.object();
+        if self.draft.settings.store {
+            let mut messages = std::mem::take(&mut self.messages);
+            messages.push(self.draft.as_message());
+            state.responses.insert(&self.draft.head.id, Stored { response: value(&response), messages });
         }
+        response
     }
 }
 

@@ -19,8 +19,7 @@ pub struct Stored {
 impl Stored {
     /// About, and not less than the texts in it.
     fn num_bytes(&self) -> usize {
-        let texts = |message: &Value| message["content"].as_str().map_or(0, str::len) + 128;
-        self.response.to_string().len() + self.messages.iter().map(texts).sum::<usize>()
+        self.response.to_string().len() + self.messages.iter().map(|message| message.to_string().len() + 128).sum::<usize>()
     }
 }
 

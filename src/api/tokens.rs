@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 
+use super::convert::tokens::Text;
 use super::convert::{self, request_error};
 use super::error::{ApiError, Kind};
 use super::json::JsonBody;
@@ -24,9 +25,13 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
     let request = convert::tokens::tokenize(&body.0)?;
     let model = named_or_first(&state, request.model.as_deref()).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
-    let (source, max_model_len) = (request.source, model.context);
+    let max_model_len = model.context;
+    let source = if matches!(request.of, Text::Chat(_)) { "messages" } else { "prompt" };
     let work = move || {
-        let tokens = serving::tokenize(&model, request.prompt, request.add_special)?;
+        let tokens = match request.of {
+            Text::Plain { text, add_special } => serving::tokenize(&model, text, add_special)?,
+            Text::Chat(chat) => serving::tokenize_chat(&model, chat)?,
+        };
         let token_strs = request.with_pieces.then(|| serving::pieces(&model, &tokens));
         Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
     };
@@ -82,9 +87,9 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
     (status = 400, description = "a field is wrong, or the template refuses", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (model, input) = convert::tokens::apply_template(&body.0)?;
+    let (model, chat) = convert::tokens::apply_template(&body.0)?;
     let model = state.model(&model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
-    let prompt = off_loop(move || serving::apply_template(&model, input)).await?.map_err(|error| request_error(error, "messages"))?;
+    let prompt = off_loop(move || serving::apply_template(&model, chat)).await?.map_err(|error| request_error(error, "messages"))?;
     Ok(HttpResponse::Ok().json(PromptText { prompt }))
 }

@@ -1,5 +1,6 @@
 //! From a validated request to a stream of text, and back.
 
+mod again;
 mod detokenizer;
 pub mod embedding;
 mod request;
@@ -11,9 +12,10 @@ use std::sync::Arc;
 
 pub use crate::answer::{Choice as ToolChoice, Format, Structure, Tool, Tools};
 use crate::answer::{Delta, Parser};
+use again::Again;
 pub use detokenizer::{Detokenizer, Piece};
 pub use request::{Budget, Options, Prompt, RequestError, SamplingParams, ValidRequest};
-pub use text::{apply_template, detokenize, pieces, tokenize};
+pub use text::{Conversation, apply_template, detokenize, pieces, tokenize, tokenize_chat};
 pub use tokens::TokenLogprob;
 
 use crate::logits::Logprobs;
@@ -70,6 +72,8 @@ pub enum Output {
     Call(usize, String),
     /// More of that call's arguments.
     Arguments(usize, String),
+    /// Nothing but a call that was answered already; see [`Generation::ask_again`].
+    Repeated(String, String),
     Finished(FinishReason, Counts),
     Failed(String),
     /// What the request asks for in this field cannot be followed any further, and why.
@@ -78,7 +82,7 @@ pub enum Output {
 
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
-    let ValidRequest { model, sequence, stop, echo, parser, rules } = request;
+    let ValidRequest { model, sequence, stop, echo, parser, again, rules } = request;
     let mut text = TextState::new(sequence.prompt.len() as u32, sequence.params.min_tokens, &stop);
     text.wants_logprobs = sequence.num_logprobs.is_some();
     text.parser = parser;
@@ -86,7 +90,7 @@ pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     // Nothing to generate and nothing to tell of the prompt (an echo): the engine does not hear of it.
     let idle = sequence.max_tokens == 0 && prompt.is_none();
     let events = if idle { None } else { Some(model.handle.enqueue(sequence)?) };
-    Ok(Generation { model, events, prompt, text, rules, queued: VecDeque::new(), done: false })
+    Ok(Generation { model, events, prompt, text, again, rules, queued: VecDeque::new(), done: false })
 }
 
 /// Hands in `count` generations of one request, which differ in their seeds only: the prompt is computed once. The first has the
@@ -111,6 +115,7 @@ pub struct Generation {
     /// Until the prompt's tokens have been handed out, where they are wanted.
     prompt: Option<PromptState>,
     text: TextState,
+    again: Option<Box<Again>>,
     /// The field of the request that says what the text must follow.
     rules: &'static str,
     /// What came out with the last event and was not handed out.
@@ -258,6 +263,7 @@ impl TextState {
             Delta::Reasoning(text) => Output::Reasoning(text),
             Delta::Call(index, name) => Output::Call(index, name),
             Delta::Arguments(index, text) => Output::Arguments(index, text),
+            Delta::Repeated(name, arguments) => Output::Repeated(name, arguments),
         };
         deltas.into_iter().map(part).collect()
     }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::again::Again;
 use crate::answer::{Choice, Parser, Rules, Structure, Tools, prepare};
 use crate::grammar::{GrammarError, Source};
 use crate::logits::Grammar;
@@ -123,6 +124,7 @@ pub struct ValidRequest {
     pub(super) echo: String,
     /// Tells reasoning and calls from text; None: there is nothing but text.
     pub(super) parser: Option<Parser>,
+    pub(super) again: Option<Box<Again>>,
     /// The field that says what the answer must follow, where one does.
     pub(super) rules: &'static str,
 }
@@ -141,10 +143,11 @@ impl ValidRequest {
             stop_ids.extend(tokenizer.infill().into_iter().flat_map(|infill| infill.ids()));
         }
         // Of a chat: does the prompt end within reasoning?
-        let mut chat = None;
+        let (mut chat, mut again) = (None, None);
         let most = most_counted(&model);
         let prompt = match prompt {
             Prompt::Chat(input) => {
+                again = Again::of(&input, options);
                 let text = rendered(&model, input, options.tools.as_ref(), options.continue_final)?;
                 chat = Some(opens_reasoning(&model, &text));
                 tokenizer.encode_rendered(&text, most).ok_or(RequestError::TooLong { most, context: model.context })?
@@ -155,7 +158,8 @@ impl ValidRequest {
         let echo = shown.map(|shown| shown.echo(tokenizer, &prompt)).unwrap_or_default();
         let max_tokens = budget(prompt.len(), model.context, options.budget)?;
         let grammar = grammar(&model, options, chat)?;
-        let parser = chat.and_then(|opened| parser(&model, options, opened));
+        let answered = again.as_ref().map(|again| again.answered.clone()).unwrap_or_default();
+        let parser = chat.and_then(|opened| parser(&model, options, opened, answered));
         stop_ids.sort_unstable();
         stop_ids.dedup();
         let mut params = options.sampling.clone();
@@ -171,7 +175,7 @@ impl ValidRequest {
             ..NewSequence::new(prompt, params, max_tokens)
         };
         let rules = options.rules();
-        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser, rules })
+        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser, again, rules })
     }
 
     /// Of the prompt.
@@ -228,14 +232,14 @@ pub(super) fn encode(model: &LoadedModel, prompt: Prompt, most: usize) -> Result
     ids.ok_or(RequestError::TooLong { most, context: model.context })
 }
 
-fn parser(model: &LoadedModel, options: &Options, opened: bool) -> Option<Parser> {
+fn parser(model: &LoadedModel, options: &Options, opened: bool, answered: Vec<(String, Value)>) -> Option<Parser> {
     let style = model.style.as_ref()?;
     let syntax = options.tools.as_ref().map(|_| style.syntax);
     let parser = (syntax.is_some() || style.thinking.is_some()).then(|| Parser::new(syntax, style.thinking, opened))?;
     // Where a format was asked for, JSON is an answer.
     let bare =
         options.tools.iter().filter(|_| options.structure.is_none()).flat_map(|tools| tools.callable()).map(|tool| tool.name.clone());
-    Some(parser.with_bare_calls(bare.collect()))
+    Some(parser.with_bare_calls(bare.collect(), answered))
 }
 
 /// Does a prompt end within reasoning?

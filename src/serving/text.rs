@@ -1,16 +1,28 @@
 //! Texts and ids without a generation: what a prompt becomes, and what ids stand for.
 
-use super::Prompt;
 use super::request::{RequestError, check_ids, encode, rendered, vocab_size};
+use super::{Prompt, Tools};
 use crate::registry::LoadedModel;
 use crate::template::RenderInput;
 
-/// The ids of a prompt; text without what a prompt begins and ends with unless `add_special`. Off the event loop: a second a megabyte.
-pub fn tokenize(model: &LoadedModel, prompt: Prompt, add_special: bool) -> Result<Vec<u32>, RequestError> {
-    match prompt {
-        Prompt::Text(text) if !add_special => Ok(model.tokenizer.encode(&text, true)),
-        other => encode(model, other, usize::MAX),
-    }
+/// A conversation, and what beside it a chat request tells the template.
+#[derive(Debug)]
+pub struct Conversation {
+    pub input: RenderInput,
+    pub tools: Option<Tools>,
+    /// Up to the end of the last message, which is the assistant's.
+    pub continue_final: bool,
+}
+
+/// The ids of a text; without what a prompt begins and ends with unless `add_special`. Off the event loop: a second a megabyte.
+pub fn tokenize(model: &LoadedModel, text: String, add_special: bool) -> Result<Vec<u32>, RequestError> {
+    if add_special { encode(model, Prompt::Text(text), usize::MAX) } else { Ok(model.tokenizer.encode(&text, true)) }
+}
+
+/// The ids of a conversation. Off the event loop, too.
+pub fn tokenize_chat(model: &LoadedModel, chat: Conversation) -> Result<Vec<u32>, RequestError> {
+    let text = rendered(model, chat.input, chat.tools.as_ref(), chat.continue_final)?;
+    Ok(model.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
 }
 
 /// Each id's own text, lossy where it is a part of a character; a control token's is its name.
@@ -26,6 +38,6 @@ pub fn detokenize(model: &LoadedModel, ids: &[u32]) -> Result<String, RequestErr
 }
 
 /// Messages → the prompt as text.
-pub fn apply_template(model: &LoadedModel, input: RenderInput) -> Result<String, RequestError> {
-    Ok(model.tokenizer.unshield(&rendered(model, input, None, false)?).into_owned())
+pub fn apply_template(model: &LoadedModel, chat: Conversation) -> Result<String, RequestError> {
+    Ok(model.tokenizer.unshield(&rendered(model, chat.input, chat.tools.as_ref(), chat.continue_final)?).into_owned())
 }

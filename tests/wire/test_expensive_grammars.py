@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from harness import sse_events
+from harness import MODEL, sse_events
 
 # Each step back in the text may be read in ever more ways.
 AMBIGUOUS = "start: e\ne: e e | e e e | /[a-z ]/ | "
@@ -70,11 +70,11 @@ def test_others_get_on_meanwhile(server):
     alone = [server.text("Once upon a time", **fields), server.chat(PROMPT, **fields, **format).json()["choices"][0]["message"]["content"]]
     ended = []
 
-    def expensive():
-        reply = server.chat(PROMPT, max_tokens=400, temperature=1, grammar=NESTED)
+    def expensive(seed):
+        reply = server.chat(PROMPT, max_tokens=400, temperature=1, seed=seed, grammar=NESTED)
         ended.append((time.monotonic(), reply.status))
 
-    threads = [threading.Thread(target=expensive) for _ in range(3)]
+    threads = [threading.Thread(target=expensive, args=(seed,)) for seed in range(3)]
     for thread in threads:
         thread.start()
     time.sleep(0.3)
@@ -87,3 +87,16 @@ def test_others_get_on_meanwhile(server):
     assert beside == alone
     assert [status for _, status in ended] == [400] * 3
     assert took < 20
+
+
+@pytest.mark.usefixtures("survives")
+def test_a_response_fails(server):
+    format = {"type": "json_schema", "name": "x", "schema": {"type": "array", "items": {"type": "string", "pattern": BOMB}, "minItems": 1}}
+    body = {"model": MODEL, "input": PROMPT, "max_output_tokens": 400, "text": {"format": format}}
+    error = server.post("/v1/responses", body).error
+    assert (error["type"], error["param"]) == ("invalid_request_error", "text") and "lexer error: too many" in error["message"], error
+    reply = server.post("/v1/responses", body | {"stream": True})
+    assert reply.status == 200, reply.body
+    last = [json.loads(line[6:]) for line in reply.body.decode().split("\n") if line.startswith("data: ")][-1]
+    assert last["type"] == "response.failed" and last["response"]["status"] == "failed", last
+    assert last["response"]["error"]["code"] == "invalid_prompt" and "`text`" in last["response"]["error"]["message"], last

@@ -5,7 +5,8 @@ use serde_json::{Map, Value, json};
 use super::super::error::{ApiError, quoted};
 use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
-use super::{generation, refuse, tools};
+use super::tools::{self, Shape};
+use super::{generation, refuse, structured};
 use crate::config::Limits;
 use crate::logits::MAX_LOGPROBS;
 use crate::serving::{Budget, Options, Prompt};
@@ -32,28 +33,21 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     refuse::chat(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, Budget::Explicit);
-    let mut input = input(&fields)?;
-    let (continue_final, add_generation_prompt) = last_turn(&fields, &input.messages)?;
-    input.add_generation_prompt = add_generation_prompt;
-    let mut options = generation::options(&fields, limits, budget)?;
+    let (input, continue_final) = input(&fields)?;
+    let mut options = generation::options(&fields, limits, budget, structured::structure(&fields)?)?;
     options.continue_final = continue_final;
-    options.tools = tools::tools(&fields)?;
-    if let (Some(_), true) = (&options.tools, options.ignore_eos) {
-        return Err(fields.invalid("ignore_eos", "cannot be combined with `tools`, whose calls end the answer"));
-    }
+    options.tools = tools::tools(&fields, Shape::Nested)?;
+    generation::check_tools(&fields, &options)?;
     options.logprobs = logprobs(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     Ok(Chat { model, prompt: Prompt::Chat(input), num_choices, options, stream: generation::stream(&fields)? })
 }
 
-/// What the template gets.
-pub fn input(fields: &Fields) -> Result<RenderInput, ApiError> {
-    Ok(RenderInput {
-        messages: messages(fields)?,
-        tools: None,
-        add_generation_prompt: fields.bool("add_generation_prompt")?.unwrap_or(true),
-        kwargs: kwargs(fields)?,
-    })
+/// What the template gets, and whether the last message is to be continued.
+pub fn input(fields: &Fields) -> Result<(RenderInput, bool), ApiError> {
+    let messages = messages(fields)?;
+    let (continue_final, add_generation_prompt) = last_turn(fields, &messages)?;
+    Ok((RenderInput { messages, tools: None, add_generation_prompt, kwargs: kwargs(fields)? }, continue_final))
 }
 
 /// `logprobs` and `top_logprobs`

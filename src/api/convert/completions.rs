@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::super::error::ApiError;
 use super::super::fields::Fields;
 use super::super::types::common::StreamOptions;
-use super::{generation, prompts, refuse};
+use super::{generation, prompts, refuse, structured};
 use crate::config::Limits;
 use crate::serving::{Budget, Options, Prompt};
 
@@ -35,7 +35,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     if budget == Budget::Explicit(0) && !echo {
         return Err(fields.invalid("max_tokens", "may be 0 only with `echo`"));
     }
-    let mut options = generation::options(&fields, limits, budget)?;
+    let mut options = generation::options(&fields, limits, budget, structured::structure(&fields)?)?;
     options.echo = echo;
     options.logprobs = fields.integer("logprobs", 0..=MAX_LOGPROBS)?.map(|n| n as u8);
     let stream = generation::stream(&fields)?;

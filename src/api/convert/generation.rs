@@ -5,7 +5,6 @@ use sha2::{Digest, Sha256};
 use super::super::error::ApiError;
 use super::super::fields::{Fields, wrong_type};
 use super::super::types::common::StreamOptions;
-use super::structured;
 use crate::config::Limits;
 use crate::serving::{Budget, Options, SamplingParams, Structure};
 
@@ -17,7 +16,7 @@ const MAX_BIAS: usize = 4096;
 pub const MAX_CHOICES: i64 = 16;
 
 /// Everything but the budget, which the two endpoints read differently.
-pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Options, ApiError> {
+pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Option<Structure>) -> Result<Options, ApiError> {
     let min_tokens = fields.count("min_tokens", 0)?.unwrap_or(0);
     if let Budget::Explicit(max_tokens) = budget
         && min_tokens > max_tokens
@@ -34,7 +33,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Optio
         stop: stop(fields, limits.max_stop_sequences)?,
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
-        structure: structure(fields, min_tokens)?,
+        structure: check_structure(fields, structure, min_tokens)?,
         tools: None,
         continue_final: false,
         logprobs: None,
@@ -43,15 +42,23 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget) -> Result<Optio
     })
 }
 
-/// What the answer must look like. Where it ends is then the grammar's to say.
-fn structure(fields: &Fields, min_tokens: u32) -> Result<Option<Structure>, ApiError> {
-    let Some(structure) = structured::structure(fields)? else { return Ok(None) };
+/// Where an answer of a certain form ends is the grammar's to say.
+fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u32) -> Result<Option<Structure>, ApiError> {
+    let Some(structure) = structure else { return Ok(None) };
     let clash = if min_tokens > 0 { Some("min_tokens") } else { fields.bool("ignore_eos")?.filter(|ignore| *ignore).map(|_| "ignore_eos") };
     match clash {
         Some(field) => {
             Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field)))
         }
         None => Ok(Some(structure)),
+    }
+}
+
+/// Calls say where the answer ends, too.
+pub fn check_tools(fields: &Fields, options: &Options) -> Result<(), ApiError> {
+    match options.tools.is_some() && options.ignore_eos {
+        true => Err(fields.invalid("ignore_eos", "cannot be combined with `tools`, whose calls end the answer")),
+        false => Ok(()),
     }
 }
 

@@ -6,6 +6,7 @@ pub mod embeddings;
 pub mod generation;
 pub mod prompts;
 pub mod refuse;
+pub mod response_input;
 pub mod responses;
 pub mod structured;
 pub mod tokens;

@@ -15,8 +15,6 @@ enum Neutral {
     Texts(&'static [&'static str]),
     /// `["text"]`
     TextOnly,
-    /// `{"format": {"type": "text"}}`, or less
-    PlainText,
     /// An object of nulls.
     Nulls,
 }
@@ -98,10 +96,7 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("add_generation_prompt", True),
     ("continue_final_message", False),
     ("chat_template", Nothing),
-    ("tools", Empty),
-    ("tool_choice", Texts(&["none", "auto"])),
     ("max_tool_calls", Nothing),
-    ("text", PlainText),
     ("reasoning", Nulls),
     ("background", False),
     ("conversation", Nothing),
@@ -166,10 +161,6 @@ fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
         Number(number) => value.as_f64() == Some(*number),
         Texts(texts) => value.as_str().is_some_and(|text| texts.contains(&text)),
         TextOnly => value == &serde_json::json!(["text"]),
-        PlainText => value.as_object().is_some_and(|map| {
-            let plain = |(key, value): (&String, &Value)| value.is_null() || key == "format" && value["type"] == "text";
-            map.iter().all(plain)
-        }),
         Nulls => value.as_object().is_some_and(|map| map.values().all(Value::is_null)),
     }
 }

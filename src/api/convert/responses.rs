@@ -5,13 +5,12 @@ use serde_json::{Map, Value, json};
 use super::super::error::{ApiError, quoted};
 use super::super::fields::{Fields, wrong_type};
 use super::super::types::responses::Settings;
-use super::{chat, generation, refuse};
+use super::tools::{self, Shape};
+use super::{chat, generation, refuse, response_input, structured};
 use crate::config::Limits;
 use crate::logits::MAX_LOGPROBS;
 use crate::serving::{Budget, Options};
 
-const MAX_ITEMS: usize = 16_384;
-const MAX_PARTS: usize = 1024;
 const MAX_METADATA: usize = 16;
 const MAX_KEY: usize = 64;
 const MAX_VALUE: usize = 512;
@@ -45,11 +44,14 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Responses, ApiError> {
     let model = super::model(&fields)?;
     refuse::responses(&fields)?;
     let max_output_tokens = fields.count("max_output_tokens", 1)?;
-    let mut options = generation::options(&fields, limits, max_output_tokens.map_or(Budget::Rest, Budget::Explicit))?;
+    let budget = max_output_tokens.map_or(Budget::Rest, Budget::Explicit);
+    let mut options = generation::options(&fields, limits, budget, structured::of_response(&fields)?)?;
+    options.tools = tools::tools(&fields, Shape::Flat)?;
+    generation::check_tools(&fields, &options)?;
     options.logprobs = logprobs(&fields)?;
     let settings = settings(&fields, max_output_tokens)?;
     let stream = fields.bool("stream")?.unwrap_or(false);
-    Ok(Responses { model, messages: messages(&fields)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
+    Ok(Responses { model, messages: response_input::messages(&fields)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
 }
 
 fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
@@ -62,9 +64,9 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         reasoning: json!({"effort": null, "summary": null}),
         store: fields.bool("store")?.unwrap_or(true),
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
-        text: json!({"format": {"type": "text"}}),
+        text: text(fields)?,
         tool_choice: fields.get("tool_choice").cloned().unwrap_or_else(|| "auto".into()),
-        tools: Vec::new(),
+        tools: fields.array("tools")?.unwrap_or_default().iter().map(shown_tool).collect(),
         top_logprobs: fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0) as u8,
         top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
         truncation: "disabled".into(),
@@ -72,6 +74,22 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         background: false,
         service_tier: "default".into(),
     })
+}
+
+/// With all that clients look for.
+fn text(fields: &Fields) -> Result<Value, ApiError> {
+    let mut text = fields.object("text")?.cloned().unwrap_or_default();
+    text.retain(|_, value| !value.is_null());
+    text.entry("format").or_insert_with(|| json!({"type": "text"}));
+    Ok(text.into())
+}
+
+fn shown_tool(tool: &Value) -> Value {
+    let mut shown = json!({"type": "function", "description": null, "parameters": null, "strict": true});
+    for (key, value) in tool.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        shown[key] = value.clone();
+    }
+    shown
 }
 
 /// `top_logprobs`, or `include` with the text's.
@@ -100,87 +118,12 @@ fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     Ok(map.clone())
 }
 
-/// `input` as messages for a template.
-fn messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
-    let items = match fields.required("input", fields.get("input"))? {
-        Value::String(text) => return Ok(vec![json!({"role": "user", "content": text})]),
-        Value::Array(items) => items,
-        other => return Err(wrong_type("input", "a string or a list of items", other)),
-    };
-    if items.is_empty() || items.len() > MAX_ITEMS {
-        return Err(fields.invalid("input", format_args!("must hold 1 to {MAX_ITEMS} items")));
-    }
-    items.iter().enumerate().map(|(i, item)| message(&Fields::at(item, &format!("input[{i}]"))?)).collect()
-}
-
-fn message(fields: &Fields) -> Result<Value, ApiError> {
-    match fields.string("type")? {
-        None | Some("message") => {}
-        Some(kind) => {
-            let path = fields.path("type");
-            return Err(ApiError::unsupported(&path, format!("`{path}` is `{}`; only messages are supported", quoted(kind))));
-        }
-    }
-    let role = match fields.required("role", fields.string("role")?)? {
-        "developer" => "system",
-        role @ ("system" | "user" | "assistant") => role,
-        other => {
-            return Err(fields.invalid("role", format_args!("must be system, developer, user or assistant, not `{}`", quoted(other))));
-        }
-    };
-    Ok(json!({"role": role, "content": content(fields)?}))
-}
-
-fn content(fields: &Fields) -> Result<String, ApiError> {
-    let path = fields.path("content");
-    let parts = match fields.required("content", fields.get("content"))? {
-        Value::String(text) => return Ok(text.clone()),
-        Value::Array(parts) => parts,
-        other => return Err(wrong_type(&path, "a string or a list of parts", other)),
-    };
-    if parts.len() > MAX_PARTS {
-        return Err(fields.invalid("content", format_args!("holds more than {MAX_PARTS} parts")));
-    }
-    let text = |(i, value): (usize, &Value)| {
-        let part = Fields::at(value, &format!("{path}[{i}]"))?;
-        match part.required("type", part.string("type")?)? {
-            "input_text" | "output_text" | "text" => part.required("text", part.string("text")?).map(str::to_owned),
-            other => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
-        }
-    };
-    Ok(parts.iter().enumerate().map(text).collect::<Result<Vec<_>, _>>()?.join("\n"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn items_become_messages() {
-        let body = json!({"input": [
-            {"role": "developer", "content": "Be brief."},
-            {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
-            {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
-             "content": [{"type": "output_text", "text": "c", "annotations": []}]}]});
-        let expected = [("system", "Be brief."), ("user", "a\nb"), ("assistant", "c")];
-        let expected = expected.map(|(role, content)| json!({"role": role, "content": content}));
-        assert_eq!(messages(&Fields::root(&body).unwrap()).unwrap(), expected);
-    }
-
-    #[test]
-    fn what_is_wrong_is_named() {
-        let user = |content: Value| json!({"input": [{"role": "user", "content": content}]});
-        for (body, param) in [
-            (json!({}), "input"),
-            (json!({"input": []}), "input"),
-            (json!({"input": 5}), "input"),
-            (json!({"input": [{"role": "wizard", "content": "x"}]}), "input[0].role"),
-            (json!({"input": [{"type": "function_call", "name": "f"}]}), "input[0].type"),
-            (user(json!(5)), "input[0].content"),
-            (user(json!([{"type": "input_image", "image_url": "x"}])), "input[0].content[0].type"),
-        ] {
-            assert_eq!(messages(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param), "{body}");
-        }
+    fn metadata_is_bounded() {
         for (body, param) in [(json!({"metadata": {"a": 1}}), "metadata"), (json!({"metadata": {"a": "x".repeat(513)}}), "metadata")] {
             assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param));
         }

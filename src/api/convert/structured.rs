@@ -36,6 +36,32 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     Ok(found)
 }
 
+/// The same at `/v1/responses`, whose own field is `text`.
+pub fn of_response(fields: &Fields) -> Result<Option<Structure>, ApiError> {
+    let (found, format) = (structure(fields)?, text_format(fields)?);
+    if let (Some(found), Some(_)) = (&found, &format) {
+        return Err(fields.invalid("text", format_args!("cannot be combined with `{}`: both say what the answer must be", found.field)));
+    }
+    Ok(format.map(|format| Structure { format, field: "text" }).or(found))
+}
+
+/// `text.format`
+fn text_format(fields: &Fields) -> Result<Option<Format>, ApiError> {
+    let Some(text) = fields.get("text") else { return Ok(None) };
+    let text = Fields::at(text, "text")?;
+    if text.string("verbosity")?.is_some_and(|verbosity| verbosity != "medium") {
+        return Err(ApiError::unsupported("text.verbosity", "`text.verbosity` is not supported yet"));
+    }
+    let Some(format) = text.get("format") else { return Ok(None) };
+    let format = Fields::at(format, "text.format")?;
+    match format.required("type", format.string("type")?)? {
+        "text" => Ok(None),
+        "json_object" => Ok(Some(Format::JsonObject)),
+        "json_schema" => named_schema(&format).map(Some),
+        other => Err(format.invalid("type", format_args!("must be text, json_object or json_schema, not `{}`", quoted(other)))),
+    }
+}
+
 /// A field whose kind is known.
 fn format(fields: &Fields, field: &str, kind: &str) -> Result<Option<Format>, ApiError> {
     Ok(match kind {
@@ -95,10 +121,13 @@ fn response_format(value: &Value) -> Result<Option<Format>, ApiError> {
     }))
 }
 
-/// `strict` changes nothing: a schema is followed to the letter or refused.
 fn json_schema(fields: &Fields) -> Result<Format, ApiError> {
     let value = fields.required("json_schema", fields.get("json_schema"))?;
-    let inner = Fields::at(value, "response_format.json_schema")?;
+    named_schema(&Fields::at(value, "response_format.json_schema")?)
+}
+
+/// `strict` changes nothing: a schema is followed to the letter or refused.
+fn named_schema(inner: &Fields) -> Result<Format, ApiError> {
     let name = inner.required("name", inner.string("name")?)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
@@ -107,7 +136,7 @@ fn json_schema(fields: &Fields) -> Result<Format, ApiError> {
     inner.string("description")?;
     inner.bool("strict")?;
     match inner.get("schema") {
-        Some(schema) => schema_at(schema, "response_format.json_schema.schema"),
+        Some(schema) => schema_at(schema, &inner.path("schema")),
         None => Ok(Format::JsonObject),
     }
 }
@@ -149,6 +178,32 @@ mod tests {
         let nothing =
             json!({"response_format": {"type": "text"}, "grammar": "", "guided_json": null, "structured_outputs": {"regex": null}});
         assert!(parse(&nothing).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_response_asks_by_its_text() {
+        let parse = |body: Value| of_response(&Fields::root(&body).unwrap()).map_err(|error| error.param.unwrap());
+        let schema = json!({"type": "object"});
+        let format = |format: Value| json!({"text": {"format": format}});
+        let named = format(json!({"type": "json_schema", "name": "x", "strict": true, "schema": schema}));
+        let due = |format| Ok(Some(Structure { format, field: "text" }));
+        assert_eq!(parse(named.clone()), due(Format::JsonSchema(schema)));
+        assert_eq!(parse(format(json!({"type": "json_object"}))), due(Format::JsonObject));
+        for nothing in [format(json!({"type": "text"})), json!({"text": {"verbosity": "medium", "format": null}}), json!({"text": null})] {
+            assert_eq!(parse(nothing), Ok(None));
+        }
+        let both = json!({"text": named["text"], "regex": "a"});
+        for (body, param) in [
+            (both, "text"),
+            (json!({"text": "json"}), "text"),
+            (json!({"text": {"verbosity": "low"}}), "text.verbosity"),
+            (format(json!({"type": "regex", "regex": "a"})), "text.format.type"),
+            (format(json!({"type": "json_schema", "schema": {}})), "text.format.name"),
+            (format(json!({"type": "json_schema", "name": "x", "schema": 3})), "text.format.schema"),
+        ] {
+            assert_eq!(parse(body.clone()), Err(param.into()), "{body}");
+        }
+        assert_eq!(parse(json!({"regex": "a"})).unwrap().unwrap().field, "regex");
     }
 
     #[test]

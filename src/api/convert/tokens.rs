@@ -5,39 +5,44 @@ use serde_json::Value;
 use super::super::error::ApiError;
 use super::super::fields::Fields;
 use super::chat;
-use crate::serving::Prompt;
-use crate::template::RenderInput;
+use super::tools::{self, Shape};
+use crate::serving::Conversation;
+
+/// What is to be tokenized.
+#[derive(Debug)]
+pub enum Text {
+    Plain { text: String, add_special: bool },
+    Chat(Conversation),
+}
 
 #[derive(Debug)]
 pub struct Tokenize {
     /// None: the first that is served.
     pub model: Option<String>,
-    pub prompt: Prompt,
-    /// The field that holds it.
-    pub source: &'static str,
-    pub add_special: bool,
+    pub of: Text,
     pub with_pieces: bool,
 }
 
 pub fn tokenize(body: &Value) -> Result<Tokenize, ApiError> {
     let fields = Fields::root(body)?;
     let model = fields.string("model")?.map(str::to_owned);
-    let (prompt, source) = match fields.get("messages") {
-        Some(_) if fields.get("prompt").is_some() => return Err(fields.invalid("prompt", "is not allowed with `messages`")),
-        Some(_) => (Prompt::Chat(chat::input(&fields)?), "messages"),
-        None => (Prompt::Text(fields.required("prompt", fields.string("prompt")?)?.to_owned()), "prompt"),
-    };
     let add_special = fields.bool("add_special_tokens")?;
-    for field in ["add_generation_prompt", "chat_template_kwargs"] {
-        if fields.get(field).is_some() && source == "prompt" {
-            return Err(fields.invalid(field, "is only allowed with `messages`"));
+    let of = match fields.get("messages") {
+        Some(_) if fields.get("prompt").is_some() => return Err(fields.invalid("prompt", "is not allowed with `messages`")),
+        Some(_) if add_special.is_some() => {
+            return Err(fields.invalid("add_special_tokens", "is only allowed with `prompt`: a template writes its own"));
         }
-    }
-    if add_special.is_some() && source == "messages" {
-        return Err(fields.invalid("add_special_tokens", "is only allowed with `prompt`: a template writes its own"));
-    }
-    let with_pieces = fields.bool("return_token_strs")?.unwrap_or(false);
-    Ok(Tokenize { model, prompt, source, add_special: add_special.unwrap_or(true), with_pieces })
+        Some(_) => Text::Chat(conversation(&fields)?),
+        None => {
+            let text = fields.required("prompt", fields.string("prompt")?)?.to_owned();
+            let of_chats = ["add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools", "tool_choice"];
+            if let Some(field) = of_chats.iter().find(|field| fields.get(field).is_some()) {
+                return Err(fields.invalid(field, "is only allowed with `messages`"));
+            }
+            Text::Plain { text, add_special: add_special.unwrap_or(true) }
+        }
+    };
+    Ok(Tokenize { model, of, with_pieces: fields.bool("return_token_strs")?.unwrap_or(false) })
 }
 
 /// The model, if one is named, and the ids.
@@ -48,7 +53,12 @@ pub fn detokenize(body: &Value) -> Result<(Option<String>, Vec<u32>), ApiError> 
 }
 
 /// The model and the conversation.
-pub fn apply_template(body: &Value) -> Result<(String, RenderInput), ApiError> {
+pub fn apply_template(body: &Value) -> Result<(String, Conversation), ApiError> {
     let fields = Fields::root(body)?;
-    Ok((super::model(&fields)?, chat::input(&fields)?))
+    Ok((super::model(&fields)?, conversation(&fields)?))
+}
+
+fn conversation(fields: &Fields) -> Result<Conversation, ApiError> {
+    let (input, continue_final) = chat::input(fields)?;
+    Ok(Conversation { input, continue_final, tools: tools::tools(fields, Shape::Nested)? })
 }

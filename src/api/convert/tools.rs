@@ -12,19 +12,29 @@ const MAX_TOOLS: usize = 128;
 const MAX_CALLS: usize = 128;
 const MAX_NAME: usize = 64;
 
+/// Where a function's fields are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// In `function`, as in a chat.
+    Nested,
+    /// Beside `type`, as in `/v1/responses`.
+    Flat,
+}
+
 /// None: there are no tools, or none may be called.
-pub fn tools(fields: &Fields) -> Result<Option<Tools>, ApiError> {
+pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
     let list = fields.array("tools")?.unwrap_or_default();
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
-    let tools: Vec<Tool> = list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
+    let tools: Vec<Tool> =
+        list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"), shape)).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
     if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         return Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name))));
     }
     let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
-    let choice = choice(fields, &names)?;
+    let choice = choice(fields, &names, shape)?;
     Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel }))
 }
 
@@ -37,39 +47,49 @@ fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
     Ok(name)
 }
 
-fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
+fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
     let fields = Fields::at(value, path)?;
-    let function = function_of(&fields, path)?;
+    let function = function_of(fields, shape)?;
     let name = name(&function)?.to_owned();
     function.string("description")?;
     function.bool("strict")?;
+    let path = function.path("parameters");
     let parameters = match function.get("parameters") {
         None => None,
         Some(value @ Value::Object(_)) => Some(value.clone()),
-        Some(other) => return Err(wrong_type(&function.path("parameters"), "a JSON schema", other)),
+        Some(other) => return Err(wrong_type(&path, "a JSON schema", other)),
     };
-    // Templates expect all of it.
-    let mut definition = value.clone();
+    let mut definition = match shape {
+        Shape::Nested => value.clone(),
+        Shape::Flat => json!({"type": "function", "function": value}),
+    };
     definition["type"] = "function".into();
+    if let (Shape::Flat, Some(function)) = (shape, definition["function"].as_object_mut()) {
+        function.remove("type");
+    }
+    // Templates expect all of it.
     for (key, nothing) in [("description", json!("")), ("parameters", json!({"type": "object", "properties": {}}))] {
         if function.get(key).is_none() {
             definition["function"][key] = nothing;
         }
     }
-    Ok(Tool { name, parameters, definition })
+    Ok(Tool { name, parameters, definition, path })
 }
 
-/// `function` of a tool, a call or a choice, whose `type` is `function`.
-fn function_of<'a>(fields: &Fields<'a>, path: &str) -> Result<Fields<'a>, ApiError> {
+/// The function of a tool, a call or a choice, whose `type` is `function`.
+fn function_of<'a>(fields: Fields<'a>, shape: Shape) -> Result<Fields<'a>, ApiError> {
     match fields.string("type")? {
         None | Some("function") => {}
         Some(other) => return Err(fields.invalid("type", format_args!("is `{}`; only `function` is supported", quoted(other)))),
     }
-    Fields::at(fields.required("function", fields.get("function"))?, &format!("{path}.function"))
+    match shape {
+        Shape::Nested => Fields::at(fields.required("function", fields.get("function"))?, &fields.path("function")),
+        Shape::Flat => Ok(fields),
+    }
 }
 
 /// None: nothing may be called.
-fn choice(fields: &Fields, names: &HashSet<&str>) -> Result<Option<ToolChoice>, ApiError> {
+fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option<ToolChoice>, ApiError> {
     let needs_tools = |choice| match names.is_empty() {
         true => Err(fields.invalid("tool_choice", "asks for a call, but there are no `tools`")),
         false => Ok(Some(choice)),
@@ -85,8 +105,7 @@ fn choice(fields: &Fields, names: &HashSet<&str>) -> Result<Option<ToolChoice>, 
             }
         },
         Some(value @ Value::Object(_)) => {
-            let inner = Fields::at(value, "tool_choice")?;
-            let named = function_of(&inner, "tool_choice")?;
+            let named = function_of(Fields::at(value, "tool_choice")?, shape)?;
             let name = name(&named)?;
             if !names.contains(name) {
                 return Err(fields.invalid("tool_choice", format_args!("names `{name}`, which is not among `tools`")));
@@ -97,26 +116,29 @@ fn choice(fields: &Fields, names: &HashSet<&str>) -> Result<Option<ToolChoice>, 
     }
 }
 
-/// The calls of an assistant's message, as templates take them.
+/// A call as templates take it.
+pub fn call(id: &str, function: &Fields) -> Result<Value, ApiError> {
+    let arguments = match function.get("arguments") {
+        None => "{}".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(object @ Value::Object(_)) => object.to_string(),
+        Some(other) => return Err(wrong_type(&function.path("arguments"), "a JSON object as a string", other)),
+    };
+    Ok(json!({"id": id, "type": "function", "function": {"name": name(function)?, "arguments": arguments}}))
+}
+
+/// The calls of an assistant's message.
 pub fn calls(message: &Fields) -> Result<Option<Value>, ApiError> {
     let Some(list) = message.array("tool_calls")?.filter(|list| !list.is_empty()) else { return Ok(None) };
     if list.len() > MAX_CALLS {
         return Err(message.invalid("tool_calls", format_args!("holds more than {MAX_CALLS} calls")));
     }
-    let call = |(i, value): (usize, &Value)| {
-        let path = format!("{}[{i}]", message.path("tool_calls"));
-        let fields = Fields::at(value, &path)?;
-        let function = function_of(&fields, &path)?;
-        let arguments = match function.get("arguments") {
-            None => "{}".to_owned(),
-            Some(Value::String(text)) => text.clone(),
-            Some(object @ Value::Object(_)) => object.to_string(),
-            Some(other) => return Err(wrong_type(&function.path("arguments"), "a JSON object as a string", other)),
-        };
+    let one = |(i, value): (usize, &Value)| {
+        let fields = Fields::at(value, &format!("{}[{i}]", message.path("tool_calls")))?;
         let id = fields.string("id")?.unwrap_or_default();
-        Ok(json!({"id": id, "type": "function", "function": {"name": name(&function)?, "arguments": arguments}}))
+        call(id, &function_of(fields, Shape::Nested)?)
     };
-    Ok(Some(Value::Array(list.iter().enumerate().map(call).collect::<Result<_, _>>()?)))
+    Ok(Some(Value::Array(list.iter().enumerate().map(one).collect::<Result<_, _>>()?)))
 }
 
 #[cfg(test)]
@@ -128,7 +150,7 @@ mod tests {
             body["tools"] = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
                 {"type": "function", "function": {"name": "g", "strict": true, "description": "d"}}]);
         }
-        tools(&Fields::root(&body).unwrap())
+        tools(&Fields::root(&body).unwrap(), Shape::Nested)
     }
 
     #[test]

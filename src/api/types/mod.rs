@@ -7,6 +7,7 @@ pub mod embeddings;
 pub mod error;
 pub mod logprobs;
 pub mod models;
+pub mod response_items;
 pub mod responses;
 pub mod structured;
 pub mod tokens;

@@ -4,14 +4,15 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::logprobs::ChatToken;
+use super::response_items::{InputItem, OutputItem};
+use super::structured::NamedSchema;
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "input": "Name three rivers.", "max_output_tokens": 40}))]
 pub struct ResponseRequest {
     pub model: String,
-    /// A text, or a list of messages.
+    /// A text, or a list of items.
     pub input: ResponseInput,
     /// What the model is told before the conversation. It does not carry over to the next response.
     pub instructions: Option<String>,
@@ -23,6 +24,13 @@ pub struct ResponseRequest {
     pub stream: Option<bool>,
     #[schema(minimum = 1)]
     pub max_output_tokens: Option<u32>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<ResponseTool>>,
+    pub tool_choice: Option<ResponseToolChoice>,
+    /// May one answer make several calls (true unless said otherwise)?
+    pub parallel_tool_calls: Option<bool>,
+    /// What the answer must look like.
+    pub text: Option<TextSettings>,
     /// `message.output_text.logprobs` adds log-probabilities to the text.
     pub include: Option<Vec<String>>,
     /// The likeliest tokens in each place; with log-probabilities.
@@ -39,31 +47,49 @@ pub struct ResponseRequest {
 #[serde(untagged)]
 pub enum ResponseInput {
     Text(String),
-    Items(Vec<InputMessage>),
+    Items(Vec<InputItem>),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct InputMessage {
-    /// `message`, where it is given.
+pub struct ResponseTool {
     #[serde(rename = "type")]
-    pub kind: Option<String>,
-    pub role: super::chat::Role,
-    pub content: InputContent,
+    #[schema(pattern = "^function$", example = "function")]
+    pub kind: String,
+    #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
+    pub name: String,
+    pub description: Option<String>,
+    /// A JSON schema, which the arguments of a call always follow. Absent: any object.
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+    /// Schemas are always followed strictly.
+    pub strict: Option<bool>,
 }
 
+/// `none`, `auto` (the model decides), `required` (one call at least), or the function to call.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum InputContent {
-    Text(String),
-    Parts(Vec<InputPart>),
+pub enum ResponseToolChoice {
+    Mode(String),
+    Named {
+        #[serde(rename = "type")]
+        #[schema(pattern = "^function$", example = "function")]
+        kind: String,
+        name: String,
+    },
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct InputPart {
-    /// `input_text` or `output_text`
-    #[serde(rename = "type")]
-    pub kind: String,
-    pub text: String,
+pub struct TextSettings {
+    pub format: Option<TextFormat>,
+}
+
+/// It is followed to the letter, token by token, unless `max_output_tokens` cuts it; what cannot be is refused.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TextFormat {
+    Text,
+    JsonObject,
+    JsonSchema(NamedSchema),
 }
 
 /// A response, or what of it is there.
@@ -83,7 +109,7 @@ pub struct ResponseObject {
     #[schema(required = true)]
     pub incomplete_details: Option<IncompleteDetails>,
     pub model: String,
-    pub output: Vec<OutputMessage>,
+    pub output: Vec<OutputItem>,
     /// Null until it has ended.
     #[schema(required = true)]
     pub usage: Option<ResponseUsage>,
@@ -109,7 +135,7 @@ pub struct Settings {
     pub temperature: f64,
     #[schema(value_type = Object)]
     pub text: Value,
-    #[schema(value_type = String)]
+    #[schema(value_type = ResponseToolChoice)]
     pub tool_choice: Value,
     #[schema(value_type = Vec<Object>)]
     pub tools: Vec<Value>,
@@ -134,33 +160,6 @@ pub struct ResponseError {
 pub struct IncompleteDetails {
     #[schema(example = "max_output_tokens")]
     pub reason: String,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct OutputMessage {
-    #[schema(example = "msg_6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
-    pub id: String,
-    #[serde(rename = "type")]
-    #[schema(example = "message")]
-    pub kind: String,
-    /// `in_progress`, `completed` or `incomplete`
-    pub status: String,
-    #[schema(example = "assistant")]
-    pub role: String,
-    pub content: Vec<OutputText>,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct OutputText {
-    #[serde(rename = "type")]
-    #[schema(example = "output_text")]
-    pub kind: String,
-    pub text: String,
-    /// Always empty.
-    #[schema(value_type = Vec<Object>)]
-    pub annotations: Vec<Value>,
-    /// Empty unless they were asked for.
-    pub logprobs: Vec<ChatToken>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -197,9 +196,10 @@ impl From<Usage> for ResponseUsage {
 /// One server-sent event of a streamed response; its other fields depend on its type.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResponseEvent {
-    /// `response.created`, `response.in_progress`, `response.output_item.added`, `response.content_part.added`,
-    /// `response.output_text.delta`, `response.output_text.done`, `response.content_part.done`, `response.output_item.done`, and last
-    /// `response.completed`, `response.incomplete` or `response.failed`
+    /// `response.created` and `response.in_progress`; for each item `response.output_item.added`, what it is made of, and
+    /// `response.output_item.done`; last `response.completed`, `response.incomplete` or `response.failed`. A message and reasoning are made
+    /// of `response.content_part.added`, then `response.output_text.delta` and `.done` or `response.reasoning_text.delta` and `.done`, and
+    /// `response.content_part.done`; a call of `response.function_call_arguments.delta` and `.done`
     #[serde(rename = "type")]
     pub kind: String,
     pub sequence_number: u64,

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::chat::Message;
+use super::chat::{Message, ToolChoice, ToolDefinition};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "prompt": "The longest river"}))]
@@ -21,6 +21,11 @@ pub struct TokenizeRequest {
     /// With `messages`: let the template open the assistant's turn.
     #[schema(default = true)]
     pub add_generation_prompt: Option<bool>,
+    /// As in a chat request.
+    pub tools: Option<Vec<ToolDefinition>>,
+    pub tool_choice: Option<ToolChoice>,
+    /// End with the last message, which is the assistant's, as it is.
+    pub continue_final_message: Option<bool>,
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
     /// Each token's text, too.
@@ -54,6 +59,11 @@ pub struct TemplateRequest {
     /// Let the template open the assistant's turn.
     #[schema(default = true)]
     pub add_generation_prompt: Option<bool>,
+    /// As in a chat request.
+    pub tools: Option<Vec<ToolDefinition>>,
+    pub tool_choice: Option<ToolChoice>,
+    /// End with the last message, which is the assistant's, as it is.
+    pub continue_final_message: Option<bool>,
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
 }
