@@ -152,16 +152,16 @@ fn a_dead_end_costs_its_sequence_alone() {
 fn slow_masks_hold_up_their_own_sequence_only() {
     for max_in_flight in [1, 2] {
         let handle = spawn(CAPACITY, max_in_flight);
-        let slow = following(3, 1000, Counting { takes: 5 * PATIENCE, ..Counting::new(10) });
+        let slow = following(3, 1000, Counting { takes: 25 * PATIENCE, ..Counting::new(4) });
         let mut slow_stream = handle.enqueue(slow.clone()).unwrap();
         let start = Instant::now();
         for i in 0..4 {
             let other = following(i, 1000, Counting::new(30));
             assert_eq!(read_all(&mut handle.enqueue(other.clone()).unwrap()).0, solo_masked(&other, 30));
         }
-        // 120 tokens of theirs; the slow one's first takes as long as a tenth of all of its own.
-        assert!(start.elapsed() < 30 * PATIENCE, "{:?}", start.elapsed());
-        assert_eq!(read_all(&mut slow_stream).0, solo_masked(&slow, 10));
-        assert!(start.elapsed() > 50 * PATIENCE);
+        // Their 120 tokens, before the slow one has its fourth.
+        assert!(start.elapsed() < 4 * 25 * PATIENCE, "{:?}", start.elapsed());
+        assert_eq!(read_all(&mut slow_stream).0, solo_masked(&slow, 4));
+        assert!(start.elapsed() >= 4 * 25 * PATIENCE);
     }
 }

@@ -6,7 +6,7 @@
 Each request streams; its speed is that of its tokens behind the first, so that prompts and compilation do not count, nor does HTTP
 count more for one than the other. A round's speed is the sum over its requests; medians, and the ratio of each round, are printed.
 The schemas need more text than there are tokens, so both are cut at the same length. Where other programs took a greater share of the
-processor than `--others` in a round or the second before it, it is run again.
+processor than `--others` in a round or just before it, it is run again.
 """
 import argparse
 import http.client
@@ -66,10 +66,10 @@ def ticks(server):
 
 
 def one_round(server, model, a, schema):
-    """A round in which others had next to nothing of the processor, as did the second before it."""
+    """A round in which others had next to nothing of the processor, as just before it."""
     while True:
         before = ticks(server)
-        time.sleep(1)
+        time.sleep(0.3)
         begun = ticks(server)
         if (begun[1] - before[1]) / (begun[0] - before[0]) > a.others:
             continue

@@ -130,7 +130,7 @@ def gaps(server, num_tokens: int) -> list[float]:
     """Seconds between the tokens of a stream, sorted."""
     body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": num_tokens, "temperature": 0, "stream": True, "ignore_eos": True}
     with open_stream(server, "/v1/completions", body) as stream, stream.makefile("rb") as lines:
-        times = [time.monotonic() for line in lines if line.startswith(b"data: {")]
+        times = [time.monotonic() for line in iter(lines.readline, b"data: [DONE]\n") if line.startswith(b"data: {")]
     return sorted(later - earlier for earlier, later in zip(times, times[1:]))
 
 
