@@ -235,6 +235,7 @@ fn options(args: &Args) -> Options {
         ignore_eos: false,
         structure: None,
         tools: None,
+        effort: None,
         continue_final: false,
         logprobs: None,
         echo: false,

@@ -63,6 +63,8 @@ pub struct Options {
     pub structure: Option<Structure>,
     /// What may be called; in a chat only.
     pub tools: Option<Tools>,
+    /// How much to think before the answer, and the field that asks for it; in a chat only.
+    pub effort: Option<(&'static str, String)>,
     /// Go on with the last message of a chat, which is the assistant's, rather than answer it.
     pub continue_final: bool,
     /// Some(n): each token's log-probability, and those of the n likeliest in its place.
@@ -99,6 +101,8 @@ pub enum RequestError {
     Grammar { field: &'static str, error: GrammarError },
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
+    #[error("`{field}`: the chat template of the model `{model}` has no levels of reasoning")]
+    NoEffort { field: &'static str, model: String },
     #[error("the model `{0}` ranks texts: it has no embedding of one")]
     NoEmbedding(String),
 }
@@ -146,7 +150,10 @@ impl ValidRequest {
         let (mut chat, mut again) = (None, None);
         let most = most_counted(&model);
         let prompt = match prompt {
-            Prompt::Chat(input) => {
+            Prompt::Chat(mut input) => {
+                if let Some((field, effort)) = &options.effort {
+                    set_effort(&model, field, effort, &mut input)?;
+                }
                 again = Again::of(&input, options);
                 let text = rendered(&model, input, options.tools.as_ref(), options.continue_final)?;
                 chat = Some(opens_reasoning(&model, &text));
@@ -240,6 +247,18 @@ fn parser(model: &LoadedModel, options: &Options, opened: bool, answered: Vec<(S
     let bare =
         options.tools.iter().filter(|_| options.structure.is_none()).flat_map(|tools| tools.callable()).map(|tool| tool.name.clone());
     Some(parser.with_bare_calls(bare.collect(), answered))
+}
+
+/// Templates know levels of reasoning by name, or only whether there is any.
+fn set_effort(model: &LoadedModel, field: &'static str, effort: &str, input: &mut RenderInput) -> Result<(), RequestError> {
+    let source = model.template.as_ref().map_or("", |template| template.source());
+    let (name, value) = match effort {
+        _ if source.contains("reasoning_effort") => ("reasoning_effort", effort.into()),
+        "none" if source.contains("enable_thinking") => ("enable_thinking", false.into()),
+        _ => return Err(RequestError::NoEffort { field, model: model.id.clone() }),
+    };
+    input.kwargs.insert(name.into(), value);
+    Ok(())
 }
 
 /// Does a prompt end within reasoning?

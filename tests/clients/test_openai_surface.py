@@ -1,9 +1,11 @@
 """More of the official Python SDK: log-probabilities, choices, embeddings, responses with the SDK's own helpers."""
 
 import asyncio
+import json
 
 import openai
 import pytest
+from pydantic import BaseModel
 from test_openai import CAPITAL, CAPITAL_IDS, ask
 
 ANSWER = "The capital of France is Paris."
@@ -88,6 +90,59 @@ def test_responses_with_the_sdks_helper(client, model):
         deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
         final = stream.get_final_response()
     assert "".join(deltas) == final.output_text == ANSWER and final.usage.output_tokens > 0
+
+
+class City(BaseModel):
+    name: str
+    country: str
+
+
+class GetWeather(BaseModel):
+    city: str
+
+
+def test_responses_of_a_kind(client, coder):
+    fields = {"model": coder, "input": "Paris is the capital of France. Give the city's name and country as JSON.", "temperature": 0, "max_output_tokens": 60}
+    assert client.responses.parse(text_format=City, **fields).output_parsed == City(name="Paris", country="France")
+    with client.responses.stream(text_format=City, **fields) as stream:
+        assert stream.get_final_response().output_parsed == City(name="Paris", country="France")
+
+
+def weather_of(city: str) -> str:
+    return f"In {city} it is sunny, 24 degrees."
+
+
+def test_a_tool_over_responses(client, coder):
+    """A dialogue in two steps, once with the items handed back and once by the id of what is stored."""
+    tool = openai.pydantic_function_tool(GetWeather, name="get_weather", description="The weather in a city.")
+    fields = {"model": coder, "tools": [tool], "temperature": 0, "max_output_tokens": 80}
+    question = [{"role": "user", "content": "What is the weather in Paris?"}]
+    first = client.responses.parse(input=question, **fields)
+    (call,) = first.output
+    assert call.type == "function_call" and call.name == "get_weather" and call.parsed_arguments == GetWeather(city="Paris")
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": weather_of(**json.loads(call.arguments))}
+    fields["tools"] = [{"type": "function", **tool["function"]}]
+    by_items = client.responses.create(input=[*question, *first.output, result], **fields)
+    by_id = client.responses.create(input=[result], previous_response_id=first.id, **fields)
+    for last in (by_items, by_id):
+        assert last.status == "completed" and "sunny" in last.output_text and "{" not in last.output_text, last
+    assert by_items.usage.input_tokens == by_id.usage.input_tokens
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "get_weather"}], ids=["required", "named"])
+def test_a_call_in_the_sdks_stream(client, coder, choice):
+    tool = openai.pydantic_function_tool(GetWeather, name="get_weather")
+    pieces = []
+    with client.responses.stream(
+        model=coder, input="What is the weather in Paris?", tools=[tool], tool_choice=choice, parallel_tool_calls=False,
+        temperature=0, max_output_tokens=80,
+    ) as stream:
+        for event in stream:
+            if event.type == "response.function_call_arguments.delta":
+                pieces.append(event.delta)
+                assert "".join(pieces) == event.snapshot
+        (call,) = stream.get_final_response().output
+    assert len(pieces) > 1 and "".join(pieces) == call.arguments and call.parsed_arguments == GetWeather(city="Paris")
 
 
 def test_responses_at_once(server, model):

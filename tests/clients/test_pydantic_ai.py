@@ -87,11 +87,7 @@ def test_a_tool(coding_agent):
     agent = coding_agent()
     asked = []
 
-    async def once(_, definition):
-        # so small a model would ask again and again
-        return None if asked else definition
-
-    @agent.tool_plain(prepare=once)
+    @agent.tool_plain
     def get_weather(city: str) -> str:
         """The weather in a city."""
         asked.append(city)

@@ -17,7 +17,7 @@ PARIS = r"^The capital of France is Paris\.$"
 # Python: by section and number within it, the module that an environment must have, and what must be printed
 PRINTED = {
     "openai (Python)": [("openai", PARIS)],
-    "LangChain (Python)": [("langchain_openai", PARIS), ("langchain_openai", r"^In Paris it is sunny, 24 degrees\.$")],
+    "LangChain (Python)": [("langchain_openai", PARIS), ("langchain_openai", r"^The weather in Paris is sunny.*24 degrees")],
     "Pydantic AI": [("pydantic_ai", PARIS)],
     "OpenAI Agents SDK": [("agents", PARIS)],
     "LlamaIndex": [("llama_index", PARIS)],

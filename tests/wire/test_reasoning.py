@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from harness import MODEL, Server, chunks_of
 from test_cli import show
+from test_responses import events_of
 
 HEAD = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% if not loop.last or add_generation_prompt %}<|im_end|>\n{% endif %}{% endfor %}"
 OPEN = HEAD + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}{% endif %}"
@@ -57,6 +58,38 @@ def test_reasoning_is_streamed(thinker):
     pieces = [chunk["choices"][0]["delta"].get("reasoning_content") for chunk in chunks]
     assert "".join(filter(None, pieces)) == whole and sum(map(bool, pieces)) > 1
     assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
+
+
+def test_levels_of_reasoning(thinker):
+    """This template knows only whether there is any."""
+    fields = dict(content="What is the capital of France?", max_tokens=10)
+    off = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
+    assert ask(thinker, **fields, reasoning_effort="none")["choices"][0]["message"] == off
+    response = thinker.post("/v1/responses", {"model": "thinker", "input": fields["content"], "max_output_tokens": 10, "temperature": 0, "reasoning": {"effort": "none"}}).json()
+    assert response["output"][0]["content"][0]["text"] == off["content"] and response["reasoning"] == {"effort": "none", "summary": None}
+    for effort in ("high", "a lot"):
+        assert thinker.chat("Why?", model="thinker", reasoning_effort=effort).error["param"] == "reasoning_effort"
+    assert thinker.chat("Why?", reasoning_effort="none").error["param"] == "reasoning_effort", "no thinking to switch off"
+
+
+def test_reasoning_is_an_item_of_a_response(thinker):
+    fields = {"model": "thinker", "input": "Why?", "max_output_tokens": 5, "temperature": 0}
+    whole = ask(thinker, content="Why?", max_tokens=5)["choices"][0]["message"]["reasoning_content"]
+    response = thinker.post("/v1/responses", fields).json()
+    (item,) = response["output"]
+    assert item["type"] == "reasoning" and item["summary"] == [] and item["id"].startswith("rs_") and item["status"] == "incomplete"
+    assert item["content"] == [{"type": "reasoning_text", "text": whole}]
+    assert response["usage"]["output_tokens_details"]["reasoning_tokens"] == 5
+    events = events_of(thinker.post("/v1/responses", {**fields, "stream": True}))
+    kinds = [event["type"].removeprefix("response.") for event in events if "delta" not in event]
+    assert kinds == ["created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.done", "content_part.done",
+                     "output_item.done", "incomplete"]
+    assert "".join(event["delta"] for event in events if event["type"] == "response.reasoning_text.delta") == whole
+    # it goes in again, where the template shows what was thought
+    again = [{"role": "user", "content": "Why?"}, item, {"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}]
+    messages = [again[0], {"role": "assistant", "content": "So.", "reasoning_content": whole}, again[3]]
+    expected = thinker.chat(messages=messages, model="thinker", max_tokens=1).json()["usage"]["prompt_tokens"]
+    assert thinker.post("/v1/responses", {**fields, "input": again}).json()["usage"]["input_tokens"] == expected
 
 
 def test_an_answer_goes_on(thinker):

@@ -5,12 +5,14 @@ import json
 import pytest
 from harness import MODEL, Server
 
+CITY = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}, "required": ["city"], "additionalProperties": False}
+TOOLS = [{"type": "function", "name": "get_weather", "description": "The weather of a city", "parameters": CITY}]
 QUESTION = "What is the capital of France?"
 ANSWER = "The capital of France is Paris."
 
 
-def respond(server, text=QUESTION, **fields):
-    return server.post("/v1/responses", {"model": MODEL, "input": text, "temperature": 0, "max_output_tokens": 12, **fields})
+def respond(server, input=QUESTION, **fields):
+    return server.post("/v1/responses", {"model": MODEL, "input": input, "temperature": 0, "max_output_tokens": 12, **fields})
 
 
 def text_of(response: dict) -> str:
@@ -59,7 +61,7 @@ def test_instructions_and_forms_of_input(server):
     chat = server.chat(messages=[*system, {"role": "user", "content": QUESTION}], max_tokens=12).json()
     expected = chat["choices"][0]["message"]["content"]
     as_item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
-    for fields in ({"instructions": "Answer in French."}, {"text": [*system, as_item]}, {"text": [{**system[0], "role": "developer"}, as_item]}):
+    for fields in ({"instructions": "Answer in French."}, {"input": [*system, as_item]}, {"input": [{**system[0], "role": "developer"}, as_item]}):
         response = respond(server, **fields).json()
         assert text_of(response) == expected and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"], fields
 
@@ -86,6 +88,64 @@ def test_events_come_in_their_order(server):
     assert places == {(message["id"], 0, 0)}
     assert [event["text"] for event in events if event["type"] == "response.output_text.done"] == [ANSWER]
     assert events_of(respond(server, stream=True, max_output_tokens=2))[-1]["type"] == "response.incomplete"
+
+
+def call_of(response: dict) -> dict:
+    (call,) = response["output"]
+    assert call["type"] == "function_call" and call["id"].startswith("fc_") and call["call_id"].startswith("call_") and call["name"] == "get_weather"
+    assert set(json.loads(call["arguments"])) == {"city"}
+    return call
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "get_weather"}], ids=["required", "named"])
+def test_a_call_is_an_item(server, choice):
+    fields = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False, "max_output_tokens": 200}
+    response = respond(server, "Weather in Oslo?", **fields).json()
+    assert response["status"] == "completed" and response["tool_choice"] == choice and response["parallel_tool_calls"] is False
+    assert [(tool["name"], tool["strict"]) for tool in response["tools"]] == [("get_weather", True)]
+    call = call_of(response)
+    events = events_of(respond(server, "Weather in Oslo?", stream=True, **fields))
+    types = [event["type"] for event in events]
+    deltas = [event for event in events if event["type"] == "response.function_call_arguments.delta"]
+    assert types == (
+        ["response.created", "response.in_progress", "response.output_item.added"]
+        + ["response.function_call_arguments.delta"] * len(deltas)
+        + ["response.function_call_arguments.done", "response.output_item.done", "response.completed"]
+    )
+    streamed = call_of(events[-1]["response"])
+    assert "".join(event["delta"] for event in deltas) == streamed["arguments"] == call["arguments"] and len(deltas) > 1
+    added, done = (event["item"] for event in events if event["type"].startswith("response.output_item"))
+    assert added == {**streamed, "status": "in_progress", "arguments": ""} and done == streamed
+    whole = next(event for event in events if event["type"] == "response.function_call_arguments.done")
+    assert (whole["arguments"], whole["name"]) == (streamed["arguments"], "get_weather")
+    assert {(event["item_id"], event["output_index"]) for event in [*deltas, whole]} == {(streamed["id"], 0)}
+
+
+def test_results_go_in_as_a_chat_has_them(server):
+    """Items in, or the id of what is stored: the prompt is that of the same chat."""
+    asked = respond(server, "Weather in Oslo?", tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200).json()
+    call = call_of(asked)
+    result = {"type": "function_call_output", "call_id": call["call_id"], "output": "21 degrees"}
+    question = {"role": "user", "content": "Weather in Oslo?"}
+    tool = {"type": "function", "function": {key: value for key, value in TOOLS[0].items() if key != "type"}}
+    function = {"name": call["name"], "arguments": call["arguments"]}
+    messages = [
+        question,
+        {"role": "assistant", "content": None, "tool_calls": [{"id": call["call_id"], "type": "function", "function": function}]},
+        {"role": "tool", "tool_call_id": call["call_id"], "content": "21 degrees"},
+    ]
+    expected = server.chat(messages=messages, tools=[tool], max_tokens=1).json()["usage"]["prompt_tokens"]
+    by_items = respond(server, [question, *asked["output"], result], tools=TOOLS).json()
+    by_id = respond(server, [result], previous_response_id=asked["id"], tools=TOOLS).json()
+    assert by_items["usage"]["input_tokens"] == by_id["usage"]["input_tokens"] == expected
+
+
+def test_a_format_by_text(server):
+    schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"], "additionalProperties": False}
+    asked = {"format": {"type": "json_schema", "name": "x", "strict": True, "schema": schema}}
+    response = respond(server, "Is it so?", text=asked, max_output_tokens=40).json()
+    assert isinstance(json.loads(text_of(response))["sure"], bool) and response["text"] == asked
+    assert isinstance(json.loads(text_of(respond(server, "Is it so?", text={"format": {"type": "json_object"}}, max_output_tokens=200).json())), dict)
 
 
 def test_log_probabilities(server):
@@ -138,7 +198,22 @@ def test_the_store_is_bounded():
     [
         ({"input": None}, "input"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "reasoning", "summary": []}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
+        ({"input": [{"type": "function_call_output", "call_id": "x", "output": 3}]}, "input[0].output"),
+        ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
+        ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": {"type": "strin"}}]}, "tools"),
+        ({"tool_choice": "required"}, "tool_choice"),
+        ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
+        ({"max_tool_calls": 3}, "max_tool_calls"),
+        ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"reasoning": {"effort": "a lot"}}, "reasoning.effort"),
+        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
+        ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "strin"}}}}, "text"),
+        ({"text": {"format": {"type": "json_object"}}, "min_tokens": 3}, "min_tokens"),
+        ({"text": {"verbosity": "low"}}, "text.verbosity"),
         ({"input": [{"role": "tool", "content": "x"}]}, "input[0].role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0].type"),
         ({"instructions": 5}, "instructions"),

@@ -1,7 +1,11 @@
 """docs/api.md says which field is honoured where; here every cell of its table is tried."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from harness import MODEL, ROOT, Server
+from test_cli import show
 
 ENDPOINTS = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}),
@@ -9,6 +13,9 @@ ENDPOINTS = {
     "responses": ("/v1/responses", {"input": "Hi", "max_output_tokens": 2, "temperature": 0}),
     "embeddings": ("/v1/embeddings", {"input": "Hi"}),
 }
+FUNCTION = {"name": "f", "parameters": {"type": "object"}}
+NESTED, FLAT = [{"type": "function", "function": FUNCTION}], [{"type": "function", **FUNCTION}]
+TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]
 # A value that asks for something, and what it needs beside it: per endpoint where they differ.
 VALUES = {
     "stream": {"stream": True},
@@ -43,6 +50,17 @@ VALUES = {
     "previous_response_id": {"previous_response_id": "stored"},
     "store": {"store": True},
     "metadata": {"metadata": {"a": "b"}},
+    "response_format": {"response_format": {"type": "json_object"}},
+    "regex": {"regex": "[a-z]+"},
+    "grammar": {"grammar": 'start: "a"'},
+    "choice": {"choice": ["a", "b"]},
+    "text": {"text": {"format": {"type": "json_object"}}},
+    "tools": {"responses": {"tools": FLAT}, "*": {"tools": NESTED}},
+    "tool_choice": {"chat": {"tools": NESTED, "tool_choice": "required"}, "responses": {"tools": FLAT, "tool_choice": "required"}, "*": {"tool_choice": "required"}},
+    "parallel_tool_calls": {"chat": {"tools": NESTED, "parallel_tool_calls": False}, "responses": {"tools": FLAT, "parallel_tool_calls": False}, "*": {"parallel_tool_calls": False}},
+    "continue_final_message": {"chat": {"messages": TURNS, "continue_final_message": True}, "*": {"continue_final_message": True}},
+    "reasoning": {"reasoning": {"effort": "low"}},
+    "reasoning_effort": {"reasoning_effort": "low"},
     "encoding_format": {"encoding_format": "base64"},
     "dimensions": {"dimensions": 8},
 }
@@ -70,6 +88,21 @@ def test_every_field_stands_in_the_table():
     assert sorted(field for field, _ in rows()) == sorted(VALUES)
 
 
+@pytest.fixture(scope="module")
+def thinker():
+    """A model whose template has levels of reasoning."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, template = Path(folder, "models.toml"), Path(folder, "levels.jinja")
+        template.write_text("{{ reasoning_effort }}{% for m in messages %}{{ m.content }}\n{% endfor %}")
+        config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{template}'\nsource = {{ type = 'file', path = '{show(MODEL)['path']}' }}\n")
+        with Server({"SERVER__DEFAULT_MODELS": "thinker", "ENGINE__KV_TOKENS": "4096"}, args=("--config", str(config))) as running:
+            yield running
+
+
+# Where it depends on the model whether a field can be honoured: one that can.
+ABLE = {"suffix": ("coder", "qwen2.5-coder:0.5b"), "reasoning": ("thinker", "thinker"), "reasoning_effort": ("thinker", "thinker")}
+
+
 @pytest.mark.parametrize("field, cells", rows(), ids=[field for field, _ in rows()])
 def test_cells(server, request, field, cells):
     for endpoint, says in cells.items():
@@ -78,7 +111,8 @@ def test_cells(server, request, field, cells):
         sample = dict(sample.get(endpoint, sample.get("*", sample)))
         if sample.get("previous_response_id") and endpoint == "responses":
             sample["previous_response_id"] = server.post(path, {"model": MODEL, **base}).json()["id"]
-        here, model = (request.getfixturevalue("coder"), "qwen2.5-coder:0.5b") if field == "suffix" else (server, MODEL)
+        fixture, model = ABLE.get(field, ("server", MODEL))
+        here = request.getfixturevalue(fixture)
         reply = here.post(path, {"model": model, **base, **sample})
         if says == "honoured":
             assert reply.status == 200, (endpoint, reply.body)

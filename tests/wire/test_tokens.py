@@ -48,6 +48,14 @@ def test_the_template_is_applied(server):
     prompt = post(server, "/apply-template", messages=messages).json()["prompt"]
     assert prompt == "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nHi <|im_end|> there<|im_end|>\n<|im_start|>assistant\n"
     assert "assistant" not in post(server, "/apply-template", messages=messages, add_generation_prompt=False).json()["prompt"]
+    tool = {"type": "function", "function": {"name": "look_up", "description": "Looks things up"}}
+    told = post(server, "/apply-template", messages=messages, tools=[tool]).json()["prompt"]
+    assert "look_up" in told and "look_up" not in post(server, "/apply-template", messages=messages, tools=[tool], tool_choice="none").json()["prompt"]
+    fields = {"messages": messages, "tools": [tool]}
+    counted = post(server, "/tokenize", **fields).json()["count"]
+    assert counted == server.chat(**fields, max_tokens=1).json()["usage"]["prompt_tokens"]
+    going_on = [*messages, {"role": "assistant", "content": "Well,"}]
+    assert post(server, "/apply-template", messages=going_on, continue_final_message=True).json()["prompt"].endswith("Well,")
 
 
 @pytest.mark.parametrize(
@@ -67,6 +75,9 @@ def test_the_template_is_applied(server):
         ("/detokenize", {"tokens": [-1]}, "tokens"),
         ("/detokenize", {"tokens": "x"}, "tokens"),
         ("/apply-template", {}, "messages"),
+        ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "tools": [{"type": "nothing"}]}, "tools[0].type"),
+        ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "continue_final_message": True}, "continue_final_message"),
+        ("/tokenize", {"prompt": "x", "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ("/apply-template", {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
         ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
     ],

@@ -58,6 +58,22 @@ def test_a_named_function_is_called(server):
     assert message["finish_reason"] == "tool_calls"
 
 
+def test_several_calls(server):
+    """Where several may come, each is valid; a function that is named is called once all the same."""
+    most = 0
+    for seed in range(4):
+        fields = dict(tools=TOOLS, max_tokens=400, temperature=0.7, seed=seed)
+        message = message_of(server.chat("Weather in Paris and in Oslo?", tool_choice="required", **fields))
+        if message["finish_reason"] != "length":
+            check_calls(message)
+            most = max(most, len(message["tool_calls"]))
+        message = message_of(server.chat("Weather in Paris and in Oslo?", tool_choice=named("get_weather"), **fields))
+        if message["finish_reason"] != "length":
+            check_calls(message, ["get_weather"])
+            assert len(message["tool_calls"]) == 1
+    assert most > 1, "so small a model repeats itself where it may"
+
+
 def test_none_calls_nothing(server):
     plain = message_of(server.chat("What is the capital of France?", max_tokens=12))
     message = message_of(server.chat("What is the capital of France?", tools=TOOLS, tool_choice="none", max_tokens=12))

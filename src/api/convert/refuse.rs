@@ -45,7 +45,6 @@ const CHAT: &[(&str, Neutral)] = &[
     ("modalities", TextOnly),
     ("prediction", Nothing),
     ("web_search_options", Nothing),
-    ("reasoning_effort", Nothing),
     ("verbosity", Nothing),
     ("store", False),
     ("service_tier", Texts(&["auto", "default"])),
@@ -59,6 +58,8 @@ const CHAT: &[(&str, Neutral)] = &[
     ("previous_response_id", Nothing),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),
+    ("text", Nothing),
+    ("reasoning", Nulls),
 ];
 
 const COMPLETIONS: &[(&str, Neutral)] = &[
@@ -79,6 +80,9 @@ const COMPLETIONS: &[(&str, Neutral)] = &[
     ("store", False),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),
+    ("text", Nothing),
+    ("reasoning", Nulls),
+    ("reasoning_effort", Nothing),
 ];
 
 /// Fields of the other endpoints, and of this one what is not built.
@@ -97,7 +101,6 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("continue_final_message", False),
     ("chat_template", Nothing),
     ("max_tool_calls", Nothing),
-    ("reasoning", Nulls),
     ("background", False),
     ("conversation", Nothing),
     ("context_management", Nothing),
@@ -106,6 +109,7 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("moderation", Nothing),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),
+    ("reasoning_effort", Nothing),
 ];
 
 /// What generates, where nothing is generated.
@@ -150,6 +154,14 @@ const EMBEDDINGS: &[(&str, Neutral)] = &[
     ("previous_response_id", Nothing),
     ("store", False),
     ("metadata", Nothing),
+    ("regex", Nothing),
+    ("grammar", Nothing),
+    ("choice", Nothing),
+    ("guided_json", Nothing),
+    ("structured_outputs", Nothing),
+    ("text", Nothing),
+    ("reasoning", Nulls),
+    ("reasoning_effort", Nothing),
 ];
 
 fn is_neutral(value: &Value, neutral: &Neutral) -> bool {

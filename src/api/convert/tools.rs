@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::super::error::{ApiError, quoted};
 use super::super::fields::{Fields, wrong_type};
@@ -59,14 +59,12 @@ fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
         Some(value @ Value::Object(_)) => Some(value.clone()),
         Some(other) => return Err(wrong_type(&path, "a JSON schema", other)),
     };
+    let own = value.as_object().into_iter().flatten().filter(|(key, _)| *key != "type");
     let mut definition = match shape {
         Shape::Nested => value.clone(),
-        Shape::Flat => json!({"type": "function", "function": value}),
+        Shape::Flat => json!({"function": own.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>()}),
     };
     definition["type"] = "function".into();
-    if let (Shape::Flat, Some(function)) = (shape, definition["function"].as_object_mut()) {
-        function.remove("type");
-    }
     // Templates expect all of it.
     for (key, nothing) in [("description", json!("")), ("parameters", json!({"type": "object", "properties": {}}))] {
         if function.get(key).is_none() {
@@ -151,6 +149,21 @@ mod tests {
                 {"type": "function", "function": {"name": "g", "strict": true, "description": "d"}}]);
         }
         tools(&Fields::root(&body).unwrap(), Shape::Nested)
+    }
+
+    #[test]
+    fn the_two_shapes_mean_the_same() {
+        let nested = json!({"tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object"}}}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}}});
+        let flat = json!({"tools": [{"type": "function", "name": "f", "strict": true, "parameters": {"type": "object"}}],
+            "tool_choice": {"type": "function", "name": "f"}});
+        let read = |body: &Value, shape| tools(&Fields::root(body).unwrap(), shape).unwrap().unwrap();
+        let (nested, flat) = (read(&nested, Shape::Nested), read(&flat, Shape::Flat));
+        assert_eq!(
+            (&nested.choice, nested.definitions()[0]["function"].to_string()),
+            (&flat.choice, flat.definitions()[0]["function"].to_string())
+        );
+        assert_eq!((nested.tools[0].path.as_str(), flat.tools[0].path.as_str()), ("tools[0].function.parameters", "tools[0].parameters"));
     }
 
     #[test]

@@ -94,13 +94,11 @@ test("an output of a kind", async () => {
 
 test("a tool, and what comes of it", async () => {
   const wanted = { ...ask, model: penstock(coder), prompt: "What is the weather in Paris?", maxOutputTokens: 120, tools: { get_weather: weather }, stopWhen: isStepCount(3) };
-  // so small a model would ask again and again
-  wanted.prepareStep = ({ stepNumber }) => (stepNumber ? { toolChoice: "none" } : {});
   const { steps, text } = await generateText(wanted);
   assert.equal(steps.length, 2);
   assert.equal(steps[0].finishReason, "tool-calls");
   assert.deepEqual(steps[0].toolCalls.map((call) => [call.toolName, call.input]), [["get_weather", { city: "Paris" }]]);
-  assert.match(text, /sunny|24/);
+  assert.match(text, /^[^{]*sunny[^{]*$/);
   const kinds = [];
   for await (const part of streamText(wanted).stream) kinds.push(part.type);
   for (const kind of ["tool-input-start", "tool-input-delta", "tool-input-end", "tool-call", "tool-result", "text-delta", "finish"]) assert.ok(kinds.includes(kind), kind);

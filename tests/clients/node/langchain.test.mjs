@@ -61,7 +61,6 @@ const weather = tool(async ({ city }) => `In ${city} it is sunny, 24 degrees.`, 
   name: "get_weather",
   description: "The weather in a city.",
   schema: z.object({ city: z.string() }),
-  returnDirect: true,
 });
 const coding = () => open({ model: coder, maxTokens: 120 });
 
@@ -78,9 +77,8 @@ test("a call and its result", async () => {
   const question = new HumanMessage("What is the weather in Paris?");
   const first = await chat.invoke([question]);
   assert.deepEqual(first.tool_calls.map((call) => [call.name, call.args]), [["get_weather", { city: "Paris" }]]);
-  // so small a model would ask again and again
-  const last = await coding().bindTools([weather], { tool_choice: "none" }).invoke([question, first, await weather.invoke(first.tool_calls[0])]);
-  assert.match(last.content, /sunny|24/);
+  const last = await chat.invoke([question, first, await weather.invoke(first.tool_calls[0])]);
+  assert.match(last.content, /^[^{]*sunny[^{]*$/);
   let total;
   for await (const chunk of await chat.stream([question])) total = total ? total.concat(chunk) : chunk;
   assert.deepEqual(total.tool_calls.map((call) => [call.name, call.args]), [["get_weather", { city: "Paris" }]]);
@@ -88,6 +86,7 @@ test("a call and its result", async () => {
 
 test("an agent", async () => {
   const { messages } = await createAgent({ model: coding(), tools: [weather] }).invoke({ messages: [{ role: "user", content: "What is the weather in Paris?" }] });
-  assert.equal(messages.length, 3);
+  assert.equal(messages.length, 4);
   assert.equal(messages[2].content, "In Paris it is sunny, 24 degrees.");
+  assert.match(messages[3].content, /^[^{]*sunny[^{]*$/);
 });
