@@ -68,7 +68,7 @@ pub fn mask_words(vocab: usize) -> usize {
 }
 
 /// Takes what a mask forbids out of the running. A NaN stays: writing over it would hide that the row is broken. Without branches on
-/// single bits, which nobody can predict, and which took a tenth of a small model's step.
+/// single bits, which no processor predicts.
 fn forbid(logits: &mut [f32], mask: &[u32]) {
     const BITS: [u32; 32] = {
         let mut bits = [0; 32];

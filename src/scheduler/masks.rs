@@ -43,8 +43,8 @@ impl Reply {
     }
 }
 
-/// Threads that compute masks, started with the first sequence that needs one. Slow ones have a thread of their own: none waits behind them,
-/// and they take one core of the engine's at most.
+/// Threads that compute masks, started with the first sequence that needs one. Slow ones have a thread of their own: none waits behind
+/// them, and they take one core of the engine's at most.
 #[derive(Default)]
 pub struct MaskWorkers {
     quick: Option<Sender<Job>>,
