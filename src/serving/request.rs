@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::again::Again;
-use crate::answer::{Parser, Rules, Structure, Tools, prepare};
+use crate::answer::{Choice, Parser, Rules, Structure, Tools, prepare};
 use crate::grammar::{GrammarError, Source};
 use crate::logits::Grammar;
 pub use crate::logits::SamplingParams;
@@ -75,6 +75,14 @@ pub struct Options {
     pub tenant: u64,
 }
 
+impl Options {
+    /// The field that says what the answer must follow: a call that must come leaves no room for another format.
+    fn rules(&self) -> &'static str {
+        let forced = self.tools.as_ref().is_some_and(|tools| tools.choice != Choice::Auto);
+        self.structure.as_ref().filter(|_| !forced).map_or("tools", |structure| structure.field)
+    }
+}
+
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
     #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
@@ -121,6 +129,8 @@ pub struct ValidRequest {
     /// Tells reasoning and calls from text; None: there is nothing but text.
     pub(super) parser: Option<Parser>,
     pub(super) again: Option<Box<Again>>,
+    /// The field that says what the answer must follow, where one does.
+    pub(super) rules: &'static str,
 }
 
 impl ValidRequest {
@@ -171,7 +181,8 @@ impl ValidRequest {
             score_prompt: options.logprobs.filter(|_| options.echo),
             ..NewSequence::new(prompt, params, max_tokens)
         };
-        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser, again })
+        let rules = options.rules();
+        Ok(Self { model, sequence, stop: options.stop.clone(), echo, parser, again, rules })
     }
 
     /// Of the prompt.
