@@ -1,5 +1,7 @@
 FROM rust:1.95-bookworm AS build
 WORKDIR /src
+# Stands in every answer's system_fingerprint, for example a commit; the version where there is none.
+ARG PENSTOCK_BUILD
 COPY . .
 RUN cargo build --release --locked
 

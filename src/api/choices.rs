@@ -186,6 +186,10 @@ impl Choices {
                     let kind = if generation.engine_alive() { Kind::GenerationFailed } else { Kind::EngineStopped };
                     return Some(Err(ApiError::new(kind, message)));
                 }
+                Some(Output::Unfollowable(field, message)) => {
+                    self.complete = true;
+                    return Some(Err(ApiError::field(field, format!("`{field}`: {message}"))));
+                }
                 None => {}
             }
         }
@@ -200,7 +204,7 @@ impl Choices {
                 Some(Part::Call(index, number, name))
             }
             Output::Arguments(number, text) => Some(Part::Arguments(index, number, text)),
-            Output::Prompt(_) | Output::Repeated(..) | Output::Finished(..) | Output::Failed(_) => None,
+            Output::Prompt(_) | Output::Repeated(..) | Output::Finished(..) | Output::Failed(_) | Output::Unfollowable(..) => None,
         }
     }
 

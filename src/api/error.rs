@@ -60,6 +60,15 @@ impl Kind {
         }
     }
 
+    /// The nearest of the codes that a response has for why it failed.
+    pub fn response_code(self) -> &'static str {
+        match self.row() {
+            (_, REQUEST, _) => "invalid_prompt",
+            (StatusCode::TOO_MANY_REQUESTS, ..) => "rate_limit_exceeded",
+            _ => "server_error",
+        }
+    }
+
     /// Seconds after which trying again may help.
     const fn retry_after(self) -> Option<&'static str> {
         match self {

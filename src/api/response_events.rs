@@ -55,7 +55,7 @@ impl Events for Streamed {
 
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
         self.answer.draft.status = "failed";
-        self.answer.draft.error = Some(ResponseError { code: "server_error".into(), message: error.message.clone() });
+        self.answer.draft.error = Some(ResponseError { code: error.kind.response_code().into(), message: error.message.clone() });
         vec![self.whole("response.failed")]
     }
 }

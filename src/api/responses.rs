@@ -33,7 +33,7 @@ const PREFIX: &str = "/v1/responses/";
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let request = convert::responses::parse(&body.0, &state.limits)?;
+    let request = convert::responses::parse(&body.0, &state.limits, &|id| state.responses.item(id))?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let Responses { messages, kwargs, options, settings, stream, .. } = request;

@@ -17,6 +17,10 @@ pub struct Stored {
 }
 
 impl Stored {
+    fn item_ids(&self) -> impl Iterator<Item = &str> {
+        self.response["output"].as_array().into_iter().flatten().filter_map(|item| item["id"].as_str())
+    }
+
     /// About, and not less than the texts in it.
     fn num_bytes(&self) -> usize {
         self.response.to_string().len() + self.messages.iter().map(|message| message.to_string().len() + 128).sum::<usize>()
@@ -31,6 +35,8 @@ pub struct ResponseStore {
 #[derive(Default)]
 struct Inner {
     by_id: HashMap<String, (Stored, usize)>,
+    /// The response that an item came with.
+    by_item: HashMap<String, String>,
     /// In the order of their arrival; some may have been deleted.
     order: VecDeque<String>,
     num_bytes: usize,
@@ -38,9 +44,12 @@ struct Inner {
 
 impl Inner {
     fn remove(&mut self, id: &str) -> bool {
-        let removed = self.by_id.remove(id);
-        self.num_bytes -= removed.as_ref().map_or(0, |(_, size)| *size);
-        removed.is_some()
+        let Some((stored, size)) = self.by_id.remove(id) else { return false };
+        self.num_bytes -= size;
+        for item in stored.item_ids() {
+            self.by_item.remove(item);
+        }
+        true
     }
 }
 
@@ -57,6 +66,8 @@ impl ResponseStore {
         let size = stored.num_bytes();
         let mut inner = self.lock();
         inner.num_bytes += size;
+        let items: Vec<_> = stored.item_ids().map(|item| (item.to_owned(), id.to_owned())).collect();
+        inner.by_item.extend(items);
         inner.by_id.insert(id.to_owned(), (stored, size));
         inner.order.push_back(id.to_owned());
         // The list holds deleted ones, too, so that it is bounded by itself.
@@ -68,6 +79,13 @@ impl ResponseStore {
 
     pub fn get(&self, id: &str) -> Option<Stored> {
         self.lock().by_id.get(id).map(|(stored, _)| stored.clone())
+    }
+
+    /// What came out with a stored response.
+    pub fn item(&self, id: &str) -> Option<Value> {
+        let inner = self.lock();
+        let (stored, _) = inner.by_id.get(inner.by_item.get(id)?)?;
+        stored.response["output"].as_array()?.iter().find(|item| item["id"] == id).cloned()
     }
 
     /// Was it there?
@@ -83,7 +101,10 @@ mod tests {
     use super::*;
 
     fn stored(text: &str) -> Stored {
-        Stored { response: json!({"text": text}), messages: vec![json!({"role": "user", "content": text})] }
+        Stored {
+            response: json!({"text": text, "output": [{"id": format!("item_{text:.8}"), "text": text}]}),
+            messages: vec![json!({"role": "user", "content": text})],
+        }
     }
 
     #[test]
@@ -92,6 +113,7 @@ mod tests {
         for id in ["a", "b", "c"] {
             store.insert(id, stored(id));
         }
+        assert_eq!(store.item("item_b").unwrap()["text"], "b");
         assert!(store.delete("b") && !store.delete("b"));
         store.insert("d", stored("d"));
         assert!(store.get("a").is_none() && store.get("b").is_none());
@@ -99,6 +121,9 @@ mod tests {
         store.insert("e", stored("e"));
         store.insert("f", stored("f"));
         assert!(store.get("c").is_none() && store.get("d").is_some());
+        assert!(store.item("item_c").is_none() && store.item("item_d").is_some());
+        let inner = store.lock();
+        assert_eq!(inner.by_item.len(), inner.by_id.len());
     }
 
     #[test]

@@ -30,7 +30,7 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
     let work = move || {
         let tokens = match request.of {
             Text::Plain { text, add_special } => serving::tokenize(&model, text, add_special)?,
-            Text::Chat(chat) => serving::tokenize_chat(&model, chat)?,
+            Text::Chat(chat) => serving::tokenize_chat(&model, *chat)?,
         };
         let token_strs = request.with_pieces.then(|| serving::pieces(&model, &tokens));
         Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })

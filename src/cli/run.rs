@@ -195,7 +195,7 @@ impl Chat {
                 // Shown, but no part of the conversation.
                 Some(Output::Reasoning(text)) => show(&text)?,
                 Some(Output::Prompt(_) | Output::Call(..) | Output::Arguments(..) | Output::Repeated(..)) => {}
-                Some(Output::Failed(message)) => bail!(message),
+                Some(Output::Failed(message) | Output::Unfollowable(_, message)) => bail!(message),
                 Some(Output::Finished(..)) | None => {
                     show("\n")?;
                     return Ok((answer, End::Complete));
@@ -235,6 +235,7 @@ fn options(args: &Args) -> Options {
         ignore_eos: false,
         structure: None,
         tools: None,
+        effort: None,
         continue_final: false,
         logprobs: None,
         echo: false,

@@ -21,6 +21,8 @@ const TIME: Duration = Duration::from_secs(5);
 const MAX_COMPILING: usize = 2;
 /// Places in a grammar that a text may be at.
 const MAX_ITEMS: usize = 8000;
+/// States of the automaton that splits a text, made as it is followed: some 400 bytes each, for each text.
+const MAX_LEXER_STATES: usize = 50_000;
 /// Compiled grammars that are kept.
 const MAX_KEPT: usize = 64;
 
@@ -114,6 +116,7 @@ impl Compiler {
         // An object of as many optional members as are allowed takes some of them each.
         limits.max_items_in_row = MAX_ITEMS;
         limits.step_max_items = 25 * MAX_ITEMS;
+        limits.max_lexer_states = MAX_LEXER_STATES;
         Ok(Arc::new(factory))
     }
 

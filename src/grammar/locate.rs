@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 /// Schemas that are tried at most.
 const MAX_TRIALS: usize = 200;
 
-const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
+pub const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
 /// Keywords whose value is a schema, a list of schemas, or schemas by name.
 const ONE: [&str; 4] = ["items", "additionalProperties", "additionalItems", "not"];
 const LIST: [&str; 5] = ["items", "prefixItems", "anyOf", "oneOf", "allOf"];

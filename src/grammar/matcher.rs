@@ -1,9 +1,10 @@
 //! A compiled grammar, and a sequence's place in it.
 
-use llguidance::Matcher;
 use llguidance::toktrie::SimpleVob;
+use llguidance::{Cancelled, Matcher};
 
 use super::GrammarError;
+use super::meter::{CREDIT, EARNED, Meter};
 use crate::logits::{Allowed, Constraint, Grammar, mask_words};
 
 /// A grammar at the beginning of a text. Sequences get copies.
@@ -33,14 +34,16 @@ impl Compiled {
 
 impl Grammar for Compiled {
     fn start(&self) -> Box<dyn Constraint> {
-        let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         // Deep: what a text makes its copy learn ends with it.
-        Box::new(Place { matcher: matcher.deep_clone(), ends: self.ends.clone(), vocab_size: self.vocab_size })
+        let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
+        let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
+        Box::new(Place { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size })
     }
 }
 
 struct Place {
     matcher: Matcher,
+    meter: Meter,
     ends: SimpleVob,
     vocab_size: usize,
 }
@@ -58,17 +61,26 @@ pub fn reason(error: &str) -> String {
     text.chars().take(300).collect()
 }
 
+/// Why a text cannot go on.
+fn cannot_follow(error: &str) -> String {
+    if error == Cancelled.to_string() {
+        let (credit, earned) = (CREDIT.as_secs(), EARNED.as_millis());
+        return format!("the grammar takes too long to follow: more than {earned} ms a token, and {credit} s beyond that");
+    }
+    format!("the grammar cannot be followed: {}", reason(error))
+}
+
 impl Constraint for Place {
     fn accept(&mut self, id: u32) -> Result<(), String> {
-        self.matcher.consume_token(id).map_err(|error| format!("the grammar cannot be followed: {}", reason(&error.to_string())))
+        self.meter.time(|| self.matcher.consume_token(id)).map_err(|error| cannot_follow(&error.to_string()))
     }
 
     fn allowed(&mut self) -> Result<Allowed, String> {
         if self.matcher.is_stopped() {
             let stop = self.matcher.stop_reason();
-            return if stop.is_ok() { Ok(Allowed::End) } else { Err(format!("the grammar cannot be followed: {stop}")) };
+            return if stop.is_ok() { Ok(Allowed::End) } else { Err(cannot_follow(&stop.to_string())) };
         }
-        let mask = self.matcher.compute_mask().map_err(|error| reason(&error.to_string()))?;
+        let mask = self.meter.time(|| self.matcher.compute_mask()).map_err(|error| cannot_follow(&error.to_string()))?;
         let mut rest = mask.clone();
         rest.sub(&self.ends);
         if rest.is_zero() {

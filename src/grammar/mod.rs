@@ -6,6 +6,7 @@
 mod compile;
 mod locate;
 mod matcher;
+mod meter;
 mod source;
 #[cfg(test)]
 mod tests;

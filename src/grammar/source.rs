@@ -4,12 +4,13 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
 use super::GrammarError;
+use super::locate::DEFINITIONS;
 
 /// Bytes of a schema or grammar, as JSON.
 const MAX_BYTES: usize = 1 << 20;
 /// Values in a schema: compiling takes about a microsecond for each, and more for some.
 const MAX_VALUES: usize = 100_000;
-/// Members of an object: their order is a part of the grammar, whose size grows with the square.
+/// Members of an object: their order is a part of the grammar, whose size grows with the square. Definitions have none.
 const MAX_MEMBERS: usize = 500;
 /// References, each of which may lead to another: the stack must hold their chain.
 const MAX_REFS: usize = 5000;
@@ -128,7 +129,14 @@ impl Size {
                 for (key, value) in map {
                     self.bytes += key.len();
                     self.refs += usize::from(key.ends_with("ef") && key.starts_with('$'));
-                    self.add(value);
+                    match value {
+                        Value::Object(definitions) if DEFINITIONS.contains(&key.as_str()) => {
+                            self.values += 1;
+                            self.bytes += definitions.keys().map(String::len).sum::<usize>();
+                            definitions.values().for_each(|definition| self.add(definition));
+                        }
+                        other => self.add(other),
+                    }
                 }
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}

@@ -132,3 +132,25 @@ fn what_is_kept_is_bounded() {
     }
     assert_eq!(compiler.num_kept(), 64);
 }
+
+/// Rows 33 and 35: what is dear to follow ends, with the reason, in bounded time.
+#[test]
+fn what_takes_too_much_to_follow_is_ended() {
+    let Some((compiler, tokenizer)) = compiler() else { return };
+    let cases = [
+        ("start: e\ne: e e | e e e | /[a-z ]/ | ", "too long to follow"),
+        ("start: (((/[a-z]/{0,50}){0,50}){0,50}){0,50}", "follow"),
+        ("start: /.*[a-f].{24}x/", "too many"),
+    ];
+    for (lark, reason) in cases {
+        let start = Instant::now();
+        let mut place = compiler.compile(&Source::new(lark)).unwrap().start();
+        let letters: Vec<u32> = ('a'..='p').map(|letter| tokenizer.encode(&letter.to_string(), false)[0]).collect();
+        let mut step = |step| place.allowed().and_then(|_| place.accept(letters[(rng::uniform(1, step) * 16.0) as usize])).err();
+        let error = (0..1000).find_map(&mut step).expect(lark);
+        println!("{lark}: {error} after {} ms", start.elapsed().as_millis());
+        assert!(error.contains(reason), "{error}");
+        assert!(start.elapsed().as_secs() < 60, "{lark}: {:?}", start.elapsed());
+        assert!(place.allowed().is_err(), "it stays so");
+    }
+}

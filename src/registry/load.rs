@@ -18,6 +18,12 @@ use crate::scheduler::{Guard, Handle, Pooling, SchedulerOptions};
 use crate::template::ChatTemplate;
 use crate::tokenizer::Tokenizer;
 
+/// What a build calls itself in answers: its version, or what it was told when it was made (a commit, say).
+const BUILD: &str = match option_env!("PENSTOCK_BUILD") {
+    Some(build) => build,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 /// Opens a model file and starts its engine thread.
 pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::Result<LoadedModel> {
     let engine = &config.engine;
@@ -47,7 +53,7 @@ pub fn load_model(config: &Config, entry: &ModelEntry, path: &Path) -> anyhow::R
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
     let style = template.as_ref().map(|template| Style::of(template, &tokenizer));
     let grammars = Compiler::new(tokenizer.clone(), spec.vocab_size);
-    let fingerprint = format!("fp_{}_{digest}_{backend}", env!("CARGO_PKG_VERSION"));
+    let fingerprint = format!("fp_{}_{digest}_{backend}", BUILD);
     Ok(LoadedModel {
         id: entry.id.clone(),
         created,

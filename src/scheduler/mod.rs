@@ -135,8 +135,10 @@ pub enum Event {
         /// Tokens delivered: without the stop id.
         generated_tokens: u32,
     },
-    /// The last event of one that did not: the logits were not finite, its grammar came to a dead end, or the engine failed.
+    /// The last event of one that did not: the logits were not finite, or the engine failed.
     Failed(String),
+    /// The last event of one whose own grammar came to a dead end, or takes more to follow than is allowed.
+    Unfollowable(String),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -252,7 +254,7 @@ impl EventStream {
     /// A channel that closes without a last event: the engine thread went down with the sequence.
     fn note(&mut self, event: Option<Event>) -> Event {
         let event = event.unwrap_or_else(|| Event::Failed(STOPPED.to_owned()));
-        self.ended = matches!(event, Event::Finished { .. } | Event::Failed(_));
+        self.ended = matches!(event, Event::Finished { .. } | Event::Failed(_) | Event::Unfollowable(_));
         event
     }
 }

@@ -27,7 +27,7 @@ impl Scheduler {
         }
         let mut budget = self.options.max_batch_tokens;
         for index in 0..self.running.len() {
-            if self.running[index].num_remaining(self.blocks.num_tokens()) == 1 {
+            if self.running[index].num_remaining(self.blocks.num_tokens()) == 1 && !self.running[index].awaits_mask() {
                 budget -= self.push_rows(index, 1);
             }
         }

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::block_manager::BlockManager;
-use super::masks::MaskWorkers;
+use super::masks::{MaskWorkers, PATIENCE};
 use super::sequence::Sequence;
 use super::{Event, FinishReason, SchedulerOptions};
 use crate::engine::{Batch, Engine, EngineError, Masks, Sampled, StepId, StepOutput};
@@ -154,6 +154,7 @@ impl Scheduler {
             self.collect()?;
         }
         if self.rows.is_empty() {
+            self.await_mask();
             return self.collect().map(|()| None);
         }
         self.batch.sample_later = self.rows.iter().any(|row| row.sample && self.running[row.index].masked.is_some());
@@ -178,42 +179,67 @@ impl Scheduler {
         while self.in_flight.len() > 1 {
             self.collect()?;
         }
-        let rows = self.in_flight.back().map_or(&[][..], |flight| &flight.rows);
-        let mut ends = Vec::new();
+        let rows = self.in_flight.back_mut().map_or(&mut [][..], |flight| &mut flight.rows);
+        let deadline = Instant::now() + PATIENCE;
+        let (mut ends, mut late) = (Vec::new(), Vec::new());
         self.masks.words.clear();
         self.masks.of.clear();
         for row in rows {
             let index = self.running.binary_search_by_key(&row.id, |sequence| sequence.id).ok().filter(|_| row.sample);
-            let mask = match index.and_then(|index| self.running[index].masked.as_mut()).map(|masked| masked.allowed()) {
-                None | Some(Ok(Allowed::All)) => None,
-                Some(Ok(Allowed::Mask(words))) => {
+            let masked = index.and_then(|index| self.running[index].masked.as_mut());
+            let mask = match masked.map(|masked| masked.is_ready_by(deadline).then(|| masked.allowed())) {
+                None | Some(Some(Ok(Allowed::All))) => None,
+                Some(None) => {
+                    // Sampled without a mask: its last row runs once more, when that is there.
+                    (row.sample, row.end) = (false, row.end - 1);
+                    late.push(row.id);
+                    None
+                }
+                Some(Some(Ok(Allowed::Mask(words)))) => {
                     self.masks.words.extend_from_slice(words);
                     Some((self.masks.words.len() / words.len().max(1) - 1) as u32)
                 }
-                Some(Ok(Allowed::End)) => {
+                Some(Some(Ok(Allowed::End))) => {
                     ends.push((row.id, None));
                     None
                 }
-                Some(Err(error)) => {
-                    ends.push((row.id, Some(error.to_owned())));
+                Some(Some(Err(last))) => {
+                    ends.push((row.id, Some(last)));
                     None
                 }
             };
             self.masks.of.push(mask);
         }
         self.engine.sample(step, &self.masks)?;
-        // What they sample in this step is surplus.
-        for (id, error) in ends {
+        for id in late {
             let Ok(index) = self.running.binary_search_by_key(&id, |sequence| sequence.id) else { continue };
-            match error {
+            let sequence = &mut self.running[index];
+            sequence.num_computed -= 1;
+            sequence.num_pending -= 1;
+            // The slot has seen a token that is none.
+            sequence.needs_init = true;
+        }
+        // What they sample in this step is surplus.
+        for (id, last) in ends {
+            let Ok(index) = self.running.binary_search_by_key(&id, |sequence| sequence.id) else { continue };
+            match last {
                 None => self.finish(index, FinishReason::Stop, Instant::now()),
-                Some(error) => {
+                Some(last) => {
                     let sequence = self.remove_running(index);
-                    self.fail(sequence, &error);
+                    self.count_end("error");
+                    sequence.end(last);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Where all that run wait for their masks, there is nothing to do but wait, for as long as a new sequence may.
+    fn await_mask(&mut self) {
+        let held_back = self.running.iter_mut().position(Sequence::awaits_mask).filter(|_| self.in_flight.is_empty());
+        if let Some(masked) = held_back.and_then(|index| self.running[index].masked.as_mut()) {
+            masked.is_ready_by(Instant::now() + PATIENCE / 4);
+        }
     }
 
     /// The engine refused the step, say for want of memory: nothing of it has run. The youngest sequence in it is failed and the others

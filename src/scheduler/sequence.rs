@@ -217,6 +217,12 @@ impl Sequence {
         due.map(move |at| Scored { row: (first + at - start) as u32, id: self.prompt[at + 1], num_logprobs })
     }
 
+    /// Must its next mask be there before it takes part in a step? Where masks take long, no step is to wait for them.
+    pub fn awaits_mask(&mut self) -> bool {
+        let pending = self.num_pending > 0;
+        self.masked.as_mut().is_some_and(|masked| masked.is_slow && (pending || !masked.is_ready_by(Instant::now())))
+    }
+
     /// Where the row at `position` gets its token from.
     pub fn input(&self, position: usize) -> Input {
         match position.checked_sub(self.prompt.len()) {

@@ -96,6 +96,7 @@ mod tests {
             ignore_eos: false,
             structure: None,
             tools: Some(Tools { tools: vec![tool], choice, parallel: true }),
+            effort: None,
             continue_final: false,
             logprobs: None,
             echo: false,

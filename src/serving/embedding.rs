@@ -21,7 +21,7 @@ pub fn validate(model: Arc<LoadedModel>, prompt: Prompt, tenant: u64) -> Result<
     check_ids("input", prompt.iter().copied(), vocab_size(&model))?;
     let max_tokens = budget(prompt.len(), model.context, Budget::Explicit(0))?;
     let sequence = NewSequence { pool, cache_salt: tenant, ..NewSequence::new(prompt, SamplingParams::greedy(), max_tokens) };
-    Ok(ValidRequest { model, sequence, stop: Vec::new(), echo: String::new(), parser: None, again: None })
+    Ok(ValidRequest { model, sequence, stop: Vec::new(), echo: String::new(), parser: None, again: None, rules: "input" })
 }
 
 /// Hands a text that was validated here to its model's engine thread.
@@ -42,7 +42,7 @@ impl Embedding {
                     vector.truncate(dimensions.unwrap_or(vector.len()));
                     return Ok(normalised(vector));
                 }
-                Some(Event::Failed(message)) => return Err((message, self.model.handle.is_alive())),
+                Some(Event::Failed(message) | Event::Unfollowable(message)) => return Err((message, self.model.handle.is_alive())),
                 Some(Event::Token { .. } | Event::Scored(_)) => {}
                 Some(Event::Finished { .. }) | None => return Err(("the engine gave no vector".into(), self.model.handle.is_alive())),
             }

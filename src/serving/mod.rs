@@ -62,7 +62,7 @@ pub struct Text {
 }
 
 /// What a generation yields: the prompt's tokens where their log-probabilities were asked for, texts, reasoning and calls, then exactly one of
-/// the last two.
+/// the last three.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
     Prompt(Vec<TokenLogprob>),
@@ -76,11 +76,13 @@ pub enum Output {
     Repeated(String, String),
     Finished(FinishReason, Counts),
     Failed(String),
+    /// What the request asks for in this field cannot be followed any further, and why.
+    Unfollowable(&'static str, String),
 }
 
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
-    let ValidRequest { model, sequence, stop, echo, parser, again } = request;
+    let ValidRequest { model, sequence, stop, echo, parser, again, rules } = request;
     let mut text = TextState::new(sequence.prompt.len() as u32, sequence.params.min_tokens, &stop);
     let again = again.map(|again| (again, sequence.params.seed));
     text.wants_logprobs = sequence.num_logprobs.is_some();
@@ -89,7 +91,7 @@ pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     // Nothing to generate and nothing to tell of the prompt (an echo): the engine does not hear of it.
     let idle = sequence.max_tokens == 0 && prompt.is_none();
     let events = if idle { None } else { Some(model.handle.enqueue(sequence)?) };
-    Ok(Generation { model, events, prompt, text, again, queued: VecDeque::new(), done: false })
+    Ok(Generation { model, events, prompt, text, again, rules, queued: VecDeque::new(), done: false })
 }
 
 /// Hands in `count` generations of one request, which differ in their seeds only: the prompt is computed once. The first has the
@@ -116,6 +118,8 @@ pub struct Generation {
     text: TextState,
     /// With the seed of this one's draws.
     again: Option<(Arc<Again>, u64)>,
+    /// The field of the request that says what the text must follow.
+    rules: &'static str,
     /// What came out with the last event and was not handed out.
     queued: VecDeque<Output>,
     done: bool,
@@ -159,6 +163,7 @@ impl Generation {
             Some(Event::Token { id, logprobs }) => self.take_token(id, logprobs.as_deref()),
             Some(Event::Finished { reason, cached_tokens, .. }) => self.text.finished(reason, cached_tokens),
             Some(Event::Failed(message)) => Step::failed(message),
+            Some(Event::Unfollowable(message)) => Step::last(Output::Unfollowable(self.rules, message)),
             Some(Event::Pooled(_)) | None => Step::failed("the engine has stopped".into()),
         };
         if step.last.is_some() {
@@ -209,7 +214,11 @@ struct Step {
 
 impl Step {
     fn failed(message: String) -> Self {
-        Self { shown: Text::default(), last: Some(Output::Failed(message)) }
+        Self::last(Output::Failed(message))
+    }
+
+    fn last(output: Output) -> Self {
+        Self { shown: Text::default(), last: Some(output) }
     }
 }
 

@@ -63,6 +63,8 @@ pub struct Options {
     pub structure: Option<Structure>,
     /// What may be called; in a chat only.
     pub tools: Option<Tools>,
+    /// How much to think before the answer, and the field that asks for it; in a chat only.
+    pub effort: Option<(&'static str, String)>,
     /// Go on with the last message of a chat, which is the assistant's, rather than answer it.
     pub continue_final: bool,
     /// Some(n): each token's log-probability, and those of the n likeliest in its place.
@@ -71,6 +73,14 @@ pub struct Options {
     pub echo: bool,
     /// Prompts that begin alike share work only where this is the same.
     pub tenant: u64,
+}
+
+impl Options {
+    /// The field that says what the answer must follow: a call that must come leaves no room for another format.
+    fn rules(&self) -> &'static str {
+        let forced = self.tools.as_ref().is_some_and(|tools| tools.choice != Choice::Auto);
+        self.structure.as_ref().filter(|_| !forced).map_or("tools", |structure| structure.field)
+    }
 }
 
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -91,6 +101,8 @@ pub enum RequestError {
     Grammar { field: &'static str, error: GrammarError },
     #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
     NoInfill(String),
+    #[error("`{field}`: the chat template of the model `{model}` has no levels of reasoning")]
+    NoEffort { field: &'static str, model: String },
     #[error("the model `{0}` ranks texts: it has no embedding of one")]
     NoEmbedding(String),
 }
@@ -117,6 +129,8 @@ pub struct ValidRequest {
     /// Tells reasoning and calls from text; None: there is nothing but text.
     pub(super) parser: Option<Parser>,
     pub(super) again: Option<Arc<Again>>,
+    /// The field that says what the answer must follow, where one does.
+    pub(super) rules: &'static str,
 }
 
 impl ValidRequest {
@@ -136,7 +150,10 @@ impl ValidRequest {
         let (mut chat, mut again) = (None, None);
         let most = most_counted(&model);
         let prompt = match prompt {
-            Prompt::Chat(input) => {
+            Prompt::Chat(mut input) => {
+                if let Some((field, effort)) = &options.effort {
+                    set_effort(&model, field, effort, &mut input)?;
+                }
                 again = Again::of(&input, options);
                 let text = rendered(&model, input, options.tools.as_ref(), options.continue_final)?;
                 chat = Some(opens_reasoning(&model, &text));
@@ -168,7 +185,7 @@ impl ValidRequest {
         let only_calls = options.tools.as_ref().is_some_and(|tools| tools.choice != Choice::Auto)
             && model.style.as_ref().is_some_and(|style| style.thinking.is_none());
         let stop = if only_calls { Vec::new() } else { options.stop.clone() };
-        Ok(Self { model, sequence, stop, echo, parser, again })
+        Ok(Self { model, sequence, stop, echo, parser, again, rules: options.rules() })
     }
 
     /// Of the prompt.
@@ -233,6 +250,18 @@ fn parser(model: &LoadedModel, options: &Options, opened: bool, answered: Vec<(S
     let bare =
         options.tools.iter().filter(|_| options.structure.is_none()).flat_map(|tools| tools.callable()).map(|tool| tool.name.clone());
     Some(parser.with_bare_calls(bare.collect(), answered))
+}
+
+/// Templates know levels of reasoning by name, or only whether there is any.
+fn set_effort(model: &LoadedModel, field: &'static str, effort: &str, input: &mut RenderInput) -> Result<(), RequestError> {
+    let source = model.template.as_ref().map_or("", |template| template.source());
+    let (name, value) = match effort {
+        _ if source.contains("reasoning_effort") => ("reasoning_effort", effort.into()),
+        "none" if source.contains("enable_thinking") => ("enable_thinking", false.into()),
+        _ => return Err(RequestError::NoEffort { field, model: model.id.clone() }),
+    };
+    input.kwargs.insert(name.into(), value);
+    Ok(())
 }
 
 /// Does a prompt end within reasoning?

@@ -60,6 +60,18 @@ def test_reasoning_is_streamed(thinker):
     assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
 
 
+def test_levels_of_reasoning(thinker):
+    """This template knows only whether there is any."""
+    fields = dict(content="What is the capital of France?", max_tokens=10)
+    off = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
+    assert ask(thinker, **fields, reasoning_effort="none")["choices"][0]["message"] == off
+    response = thinker.post("/v1/responses", {"model": "thinker", "input": fields["content"], "max_output_tokens": 10, "temperature": 0, "reasoning": {"effort": "none"}}).json()
+    assert response["output"][0]["content"][0]["text"] == off["content"] and response["reasoning"] == {"effort": "none", "summary": None}
+    for effort in ("high", "a lot"):
+        assert thinker.chat("Why?", model="thinker", reasoning_effort=effort).error["param"] == "reasoning_effort"
+    assert thinker.chat("Why?", reasoning_effort="none").error["param"] == "reasoning_effort", "no thinking to switch off"
+
+
 def test_reasoning_is_an_item_of_a_response(thinker):
     fields = {"model": "thinker", "input": "Why?", "max_output_tokens": 5, "temperature": 0}
     whole = ask(thinker, content="Why?", max_tokens=5)["choices"][0]["message"]["reasoning_content"]

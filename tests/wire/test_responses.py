@@ -138,6 +138,8 @@ def test_results_go_in_as_a_chat_has_them(server):
     expected = server.chat(messages=messages, tools=[tool], max_tokens=1).json()["usage"]["prompt_tokens"]
     by_items = respond(server, [question, *asked["output"], result], tools=TOOLS).json()
     by_id = respond(server, [result], previous_response_id=asked["id"], tools=TOOLS).json()
+    by_reference = respond(server, [question, {"type": "item_reference", "id": call["id"]}, result], tools=TOOLS).json()
+    assert by_reference["usage"]["input_tokens"] == expected
     assert by_items["usage"]["input_tokens"] == by_id["usage"]["input_tokens"] == expected
 
 
@@ -199,7 +201,8 @@ def test_the_store_is_bounded():
     [
         ({"input": None}, "input"),
         ({"input": []}, "input"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].type"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input[0].id"),
+        ({"input": [{"type": "computer_call", "id": "x"}]}, "input[0].type"),
         ({"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "input[0].call_id"),
         ({"input": [{"type": "function_call_output", "call_id": "x", "output": 3}]}, "input[0].output"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
@@ -209,6 +212,8 @@ def test_the_store_is_bounded():
         ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
         ({"max_tool_calls": 3}, "max_tool_calls"),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
+        ({"reasoning": {"effort": "a lot"}}, "reasoning.effort"),
+        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "strin"}}}}, "text"),
         ({"text": {"format": {"type": "json_object"}}, "min_tokens": 3}, "min_tokens"),

@@ -1,23 +1,31 @@
 """JSON Schema's own test suite, as npm's `json-schema-test-suite` carries it: each schema is refused with its path, or what a small model
-writes under it is valid, by the judgement of another implementation."""
+writes under it is valid, by the judgement of another implementation. Refused is what llguidance refuses, and no more."""
 
 import json
+import re
 import shutil
 import subprocess
 import tarfile
 from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
 
 import jsonschema
 import pytest
 from harness import ROOT
+from llguidance import LLMatcher
 
 PACKAGE = "json-schema-test-suite"
 VERSION = "0.0.10"
 # Draft 3 is not known any more: its schemas stand here as what they say by the latest draft.
 DRAFTS = {"draft3": None, "draft4": "http://json-schema.org/draft-04/schema#"}
-# Of the suite's 179 schemas: what is refused, since the library below cannot follow it.
-MOST_REFUSED = 70
+# Of the suite's 179 schemas.
+MOST_REFUSED = 50
+MOST_CUT = 2
+# A small model may lose itself in the digits of a number, however many tokens it has: what was cut is asked for again, with a lean to the
+# end. 2 is the model's end of a turn.
+LEAN = {"logit_bias": {"2": 8}, "frequency_penalty": 1}
+TRIES = [{"seed": 1}, {"seed": 2}, *({"seed": seed, **LEAN} for seed in range(4))]
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +51,36 @@ def suite() -> list[tuple[str, object]]:
     return found
 
 
+def llguidance_refuses(schema) -> str | None:
+    """Why the library refuses the schema by itself; it must not take one by loosening it."""
+    failed, messages = LLMatcher.validate_grammar_with_warnings(LLMatcher.grammar_from_json_schema(json.dumps(schema)))
+    assert failed or not messages, (schema, messages)
+    return "; ".join(messages) if failed else None
+
+
+def test_the_same_library_judges():
+    assert re.search(rf'^llguidance = {{ version = "{re.escape(version("llguidance"))}"', (ROOT / "Cargo.toml").read_text(), re.M)
+
+
 def test_every_schema_is_followed_or_refused(server, suite):
     assert len(suite) > 150, "the suite is there"
 
     def one(case):
         name, schema = case
         asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-        reply = server.chat("Write a short JSON value.", response_format=asked, max_tokens=60, temperature=0.8, seed=1, stop=None, timeout=300)
-        if reply.status == 400:
-            error = reply.error
-            assert error["param"] == "response_format" and "#" in error["message"], (name, error)
-            return name, "refused", error["message"]
-        assert reply.status == 200, (name, schema, reply.body)
-        (choice,) = reply.json()["choices"]
-        if choice["finish_reason"] == "length":
-            return name, "cut", ""
+        alone = llguidance_refuses(schema)
+        for fields in TRIES:
+            reply = server.chat("Write a short JSON value.", response_format=asked, max_tokens=60, temperature=0.8, **fields)
+            if reply.status == 400:
+                error = reply.error
+                assert error["param"] == "response_format" and "#" in error["message"], (name, error)
+                return name, "refused" if alone else "refused by us alone", error["message"]
+            assert reply.status == 200 and alone is None, (name, schema, alone, reply.body)
+            (choice,) = reply.json()["choices"]
+            if choice["finish_reason"] != "length":
+                break
+        else:
+            return name, "cut", choice["message"]["content"]
         value = json.loads(choice["message"]["content"])
         validator = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
         errors = [error.message for error in validator(schema).iter_errors(value)]
@@ -65,9 +88,12 @@ def test_every_schema_is_followed_or_refused(server, suite):
 
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(one, suite))
-    counts = {kind: sum(result[1] == kind for result in results) for kind in ("valid", "cut", "refused", "invalid")}
-    print(counts)
-    for name, _, detail in (result for result in results if result[1] == "refused"):
-        print(f"refused {name}: {detail}")
+    counts = {kind: sum(result[1] == kind for result in results) for kind in ("valid", "cut", "refused", "refused by us alone", "invalid")}
+    print(f"{len(suite)} schemas, of which llguidance alone takes {len(suite) - counts['refused']}: {counts}")
+    for name, kind, detail in results:
+        if kind != "valid":
+            print(f"{kind} {name}: {detail}")
     assert counts["invalid"] == 0, [result for result in results if result[1] == "invalid"]
+    assert counts["refused by us alone"] == 0, [result for result in results if result[1] == "refused by us alone"]
     assert counts["refused"] <= MOST_REFUSED, counts
+    assert counts["cut"] <= MOST_CUT, counts

@@ -1,7 +1,11 @@
 """docs/api.md says which field is honoured where; here every cell of its table is tried."""
 
+import tempfile
+from pathlib import Path
+
 import pytest
 from harness import MODEL, ROOT, Server
+from test_cli import show
 
 ENDPOINTS = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 2, "temperature": 0}),
@@ -84,6 +88,21 @@ def test_every_field_stands_in_the_table():
     assert sorted(field for field, _ in rows()) == sorted(VALUES)
 
 
+@pytest.fixture(scope="module")
+def thinker():
+    """A model whose template has levels of reasoning."""
+    with tempfile.TemporaryDirectory() as folder:
+        config, template = Path(folder, "models.toml"), Path(folder, "levels.jinja")
+        template.write_text("{{ reasoning_effort }}{% for m in messages %}{{ m.content }}\n{% endfor %}")
+        config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{template}'\nsource = {{ type = 'file', path = '{show(MODEL)['path']}' }}\n")
+        with Server({"SERVER__DEFAULT_MODELS": "thinker", "ENGINE__KV_TOKENS": "4096"}, args=("--config", str(config))) as running:
+            yield running
+
+
+# Where it depends on the model whether a field can be honoured: one that can.
+ABLE = {"suffix": ("coder", "qwen2.5-coder:0.5b"), "reasoning": ("thinker", "thinker"), "reasoning_effort": ("thinker", "thinker")}
+
+
 @pytest.mark.parametrize("field, cells", rows(), ids=[field for field, _ in rows()])
 def test_cells(server, request, field, cells):
     for endpoint, says in cells.items():
@@ -92,7 +111,8 @@ def test_cells(server, request, field, cells):
         sample = dict(sample.get(endpoint, sample.get("*", sample)))
         if sample.get("previous_response_id") and endpoint == "responses":
             sample["previous_response_id"] = server.post(path, {"model": MODEL, **base}).json()["id"]
-        here, model = (request.getfixturevalue("coder"), "qwen2.5-coder:0.5b") if field == "suffix" else (server, MODEL)
+        fixture, model = ABLE.get(field, ("server", MODEL))
+        here = request.getfixturevalue(fixture)
         reply = here.post(path, {"model": model, **base, **sample})
         if says == "honoured":
             assert reply.status == 200, (endpoint, reply.body)

@@ -36,6 +36,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let (input, continue_final) = input(&fields)?;
     let mut options = generation::options(&fields, limits, budget, structured::structure(&fields)?)?;
     options.continue_final = continue_final;
+    options.effort = generation::effort(&fields, "reasoning_effort")?.map(|effort| ("reasoning_effort", effort));
     options.tools = tools::tools(&fields, Shape::Nested)?;
     generation::check_tools(&fields, &options)?;
     options.logprobs = logprobs(&fields)?;

@@ -12,6 +12,7 @@ use crate::serving::{Budget, Options, SamplingParams, Structure};
 const MAX_STOP_BYTES: usize = 1024;
 const MAX_STOP_IDS: usize = 1024;
 const MAX_BIAS: usize = 4096;
+const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
 /// Of a prompt.
 pub const MAX_CHOICES: i64 = 16;
 
@@ -35,6 +36,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         structure: check_structure(fields, structure, min_tokens)?,
         tools: None,
+        effort: None,
         continue_final: false,
         logprobs: None,
         echo: false,
@@ -51,6 +53,15 @@ fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u3
             Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field)))
         }
         None => Ok(Some(structure)),
+    }
+}
+
+/// A level of reasoning, by its name.
+pub fn effort(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
+    let Some(effort) = fields.string(name)? else { return Ok(None) };
+    match EFFORTS.contains(&effort) {
+        true => Ok(Some(effort.to_owned())),
+        false => Err(fields.invalid(name, format_args!("must be one of {}, not `{}`", EFFORTS.join(", "), super::quoted(effort)))),
     }
 }
 

@@ -36,6 +36,7 @@ pub fn request_error(error: RequestError, source: &str) -> ApiError {
         RequestError::NoTemplate(_) | RequestError::NoEmbedding(_) => ApiError::field("model", message),
         RequestError::Grammar { error: GrammarError::Busy, .. } => ApiError::new(Kind::QueueFull, message),
         RequestError::Grammar { field, .. } => ApiError::field(field, message),
+        RequestError::NoEffort { field, .. } => ApiError::field(field, message),
         RequestError::NoInfill(_) => ApiError::field("suffix", message),
     }
 }

@@ -9,8 +9,8 @@ use super::tools;
 const MAX_ITEMS: usize = 16_384;
 const MAX_PARTS: usize = 1024;
 
-/// What one answer was made of, reasoning, text and calls, is one message again.
-pub fn messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
+/// What one answer was made of, reasoning, text and calls, is one message again. `stored` finds an item by its id.
+pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Vec<Value>, ApiError> {
     let items = match fields.required("input", fields.get("input"))? {
         Value::String(text) => return Ok(vec![json!({"role": "user", "content": text})]),
         Value::Array(items) => items,
@@ -23,7 +23,9 @@ pub fn messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
     // Are the last items an answer's?
     let mut answering = false;
     for (i, item) in items.iter().enumerate() {
-        let fields = Fields::at(item, &format!("input[{i}]"))?;
+        let path = format!("input[{i}]");
+        let found = reference(&Fields::at(item, &path)?, stored)?;
+        let fields = Fields::at(found.as_ref().unwrap_or(item), &path)?;
         match fields.string("type")? {
             None | Some("message") => {
                 let (role, text) = (role(&fields)?, texts(&fields, "content")?);
@@ -66,6 +68,21 @@ pub fn messages(fields: &Fields) -> Result<Vec<Value>, ApiError> {
         }
     }
     Ok(messages)
+}
+
+/// The item that an `item_reference` names.
+fn reference(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Option<Value>, ApiError> {
+    if fields.string("type")? != Some("item_reference") {
+        return Ok(None);
+    }
+    let id = fields.required("id", fields.string("id")?)?;
+    let gone = || {
+        fields.invalid(
+            "id",
+            format_args!("names `{}`, which is not there: its response was not stored, was deleted, or is too old", quoted(id)),
+        )
+    };
+    stored(id).map(Some).ok_or_else(gone)
 }
 
 fn role<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
@@ -113,7 +130,8 @@ mod tests {
     use super::*;
 
     fn of(items: Value) -> Result<Vec<Value>, ApiError> {
-        messages(&Fields::root(&json!({"input": items})).unwrap())
+        let stored = |id: &str| (id == "msg_1").then(|| json!({"type": "message", "id": id, "role": "assistant", "content": "stored"}));
+        messages(&Fields::root(&json!({"input": items})).unwrap(), &stored)
     }
 
     #[test]
@@ -123,8 +141,8 @@ mod tests {
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "a"}, {"type": "input_text", "text": "b"}]},
             {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant",
              "content": [{"type": "output_text", "text": "c", "annotations": []}]},
-            {"role": "assistant", "content": "d"}]);
-        let expected = [("system", "Be brief."), ("user", "a\nb"), ("assistant", "c"), ("assistant", "d")];
+            {"role": "assistant", "content": "d"}, {"type": "item_reference", "id": "msg_1"}]);
+        let expected = [("system", "Be brief."), ("user", "a\nb"), ("assistant", "c"), ("assistant", "d"), ("assistant", "stored")];
         let expected = expected.map(|(role, content)| json!({"role": role, "content": content}));
         assert_eq!(of(items).unwrap(), expected);
     }
@@ -153,7 +171,8 @@ mod tests {
             (json!([]), "input"),
             (json!(5), "input"),
             (json!([{"role": "wizard", "content": "x"}]), "input[0].role"),
-            (json!([{"type": "item_reference", "id": "x"}]), "input[0].type"),
+            (json!([{"type": "item_reference", "id": "x"}]), "input[0].id"),
+            (json!([{"type": "computer_call", "id": "x"}]), "input[0].type"),
             (json!([{"type": "function_call", "name": "f"}]), "input[0].call_id"),
             (json!([{"type": "function_call", "call_id": "a"}]), "input[0].name"),
             (json!([{"type": "function_call", "call_id": "a", "name": "f", "arguments": 3}]), "input[0].arguments"),

@@ -39,19 +39,21 @@ pub struct Responses {
     pub stream: bool,
 }
 
-pub fn parse(body: &Value, limits: &Limits) -> Result<Responses, ApiError> {
+/// `stored` finds an item of a stored response by its id.
+pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Responses, ApiError> {
     let fields = Fields::root(body)?;
     let model = super::model(&fields)?;
     refuse::responses(&fields)?;
     let max_output_tokens = fields.count("max_output_tokens", 1)?;
     let budget = max_output_tokens.map_or(Budget::Rest, Budget::Explicit);
     let mut options = generation::options(&fields, limits, budget, structured::of_response(&fields)?)?;
+    options.effort = reasoning(&fields)?.map(|effort| ("reasoning", effort));
     options.tools = tools::tools(&fields, Shape::Flat)?;
     generation::check_tools(&fields, &options)?;
     options.logprobs = logprobs(&fields)?;
     let settings = settings(&fields, max_output_tokens)?;
     let stream = fields.bool("stream")?.unwrap_or(false);
-    Ok(Responses { model, messages: response_input::messages(&fields)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
+    Ok(Responses { model, messages: response_input::messages(&fields, stored)?, kwargs: chat::kwargs(&fields)?, options, settings, stream })
 }
 
 fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
@@ -61,7 +63,7 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         metadata: metadata(fields)?,
         parallel_tool_calls: fields.bool("parallel_tool_calls")?.unwrap_or(true),
         previous_response_id: fields.string("previous_response_id")?.map(str::to_owned),
-        reasoning: json!({"effort": null, "summary": null}),
+        reasoning: json!({"effort": reasoning(fields)?, "summary": null}),
         store: fields.bool("store")?.unwrap_or(true),
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
         text: text(fields)?,
@@ -74,6 +76,19 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         background: false,
         service_tier: "default".into(),
     })
+}
+
+/// `reasoning.effort`. What a model thought is shown as it is, so that an automatic summary of it is nothing more.
+fn reasoning(fields: &Fields) -> Result<Option<String>, ApiError> {
+    let Some(value) = fields.get("reasoning") else { return Ok(None) };
+    let inner = Fields::at(value, "reasoning")?;
+    for name in ["summary", "generate_summary"] {
+        if inner.string(name)?.is_some_and(|summary| summary != "auto") {
+            let path = inner.path(name);
+            return Err(ApiError::unsupported(&path, format!("`{path}` is not supported: reasoning is not summarised")));
+        }
+    }
+    generation::effort(&inner, "effort")
 }
 
 /// With all that clients look for.

@@ -12,7 +12,7 @@ use crate::serving::Conversation;
 #[derive(Debug)]
 pub enum Text {
     Plain { text: String, add_special: bool },
-    Chat(Conversation),
+    Chat(Box<Conversation>),
 }
 
 #[derive(Debug)]
@@ -32,7 +32,7 @@ pub fn tokenize(body: &Value) -> Result<Tokenize, ApiError> {
         Some(_) if add_special.is_some() => {
             return Err(fields.invalid("add_special_tokens", "is only allowed with `prompt`: a template writes its own"));
         }
-        Some(_) => Text::Chat(conversation(&fields)?),
+        Some(_) => Text::Chat(Box::new(conversation(&fields)?)),
         None => {
             let text = fields.required("prompt", fields.string("prompt")?)?.to_owned();
             let of_chats = ["add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools", "tool_choice"];

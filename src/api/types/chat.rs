@@ -28,6 +28,8 @@ pub struct ChatRequest {
     pub add_generation_prompt: Option<bool>,
     /// Go on with the last message, which is the assistant's, instead of answering it.
     pub continue_final_message: Option<bool>,
+    /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`: how much to think before the answer, where the model's template knows levels.
+    pub reasoning_effort: Option<String>,
     /// Further variables for the model's chat template.
     #[schema(value_type = Option<Object>)]
     pub chat_template_kwargs: Option<Map<String, Value>>,
@@ -72,10 +74,10 @@ pub struct Message {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ToolDefinition {
-    /// `function`
+    /// `function`, where it is given.
     #[serde(rename = "type")]
     #[schema(example = "function")]
-    pub kind: String,
+    pub kind: Option<String>,
     pub function: FunctionDefinition,
 }
 
@@ -101,10 +103,10 @@ pub enum ToolChoice {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NamedTool {
-    /// `function`
+    /// `function`, where it is given.
     #[serde(rename = "type")]
     #[schema(example = "function")]
-    pub kind: String,
+    pub kind: Option<String>,
     pub function: NamedFunction,
 }
 

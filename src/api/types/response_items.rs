@@ -15,6 +15,16 @@ pub enum InputItem {
     Call(InputCall),
     Result(CallResult),
     Reasoning(InputReasoning),
+    Reference(ItemReference),
+}
+
+/// An item of a stored response.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ItemReference {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^item_reference$", example = "item_reference")]
+    pub kind: String,
+    pub id: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

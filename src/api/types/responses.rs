@@ -29,6 +29,8 @@ pub struct ResponseRequest {
     pub tool_choice: Option<ResponseToolChoice>,
     /// May one answer make several calls (true unless said otherwise)?
     pub parallel_tool_calls: Option<bool>,
+    /// How much to think before the answer, where the model's template knows levels.
+    pub reasoning: Option<ReasoningSettings>,
     /// What the answer must look like.
     pub text: Option<TextSettings>,
     /// `message.output_text.logprobs` adds log-probabilities to the text.
@@ -52,9 +54,10 @@ pub enum ResponseInput {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ResponseTool {
+    /// `function`, where it is given.
     #[serde(rename = "type")]
     #[schema(pattern = "^function$", example = "function")]
-    pub kind: String,
+    pub kind: Option<String>,
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
     pub name: String,
     pub description: Option<String>,
@@ -73,9 +76,15 @@ pub enum ResponseToolChoice {
     Named {
         #[serde(rename = "type")]
         #[schema(pattern = "^function$", example = "function")]
-        kind: String,
+        kind: Option<String>,
         name: String,
     },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReasoningSettings {
+    /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`
+    pub effort: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
