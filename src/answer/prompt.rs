@@ -45,9 +45,10 @@ fn written(syntax: &Syntax, messages: Vec<Value>) -> Vec<Value> {
         let role = message["role"].as_str().unwrap_or_default().to_owned();
         if role == "tool" {
             let result = format!("<tool_response>\n{}\n</tool_response>", message["content"].as_str().unwrap_or_default());
-            match out.last_mut().filter(|_| in_results) {
-                Some(last) => last["content"] = format!("{}\n{result}", last["content"].as_str().unwrap_or_default()).into(),
-                None => out.push(json!({"role": "user", "content": result})),
+            // In place: there may be thousands of results.
+            match out.last_mut().filter(|_| in_results).map(|last| &mut last["content"]) {
+                Some(Value::String(results)) => results.extend(["\n", &result]),
+                _ => out.push(json!({"role": "user", "content": result})),
             }
             in_results = true;
             continue;
