@@ -1,5 +1,7 @@
 //! `input` of `/v1/responses`: items become messages for a template.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::super::error::{ApiError, quoted};
@@ -22,9 +24,10 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
     let mut messages = Vec::with_capacity(items.len());
     // Are the last items an answer's?
     let mut answering = false;
+    let mut referred = HashSet::new();
     for (i, item) in items.iter().enumerate() {
         let path = format!("input[{i}]");
-        let found = reference(&Fields::at(item, &path)?, stored)?;
+        let found = reference(&Fields::at(item, &path)?, stored, &mut referred)?;
         let fields = Fields::at(found.as_ref().unwrap_or(item), &path)?;
         match fields.string("type")? {
             None | Some("message") => {
@@ -70,12 +73,19 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
     Ok(messages)
 }
 
-/// The item that an `item_reference` names.
-fn reference(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Option<Value>, ApiError> {
+/// The item that an `item_reference` names; each but once, so that a short request stands for no more than what is stored.
+fn reference<'a>(
+    fields: &Fields<'a>,
+    stored: &dyn Fn(&str) -> Option<Value>,
+    referred: &mut HashSet<&'a str>,
+) -> Result<Option<Value>, ApiError> {
     if fields.string("type")? != Some("item_reference") {
         return Ok(None);
     }
     let id = fields.required("id", fields.string("id")?)?;
+    if !referred.insert(id) {
+        return Err(fields.invalid("id", format_args!("names `{}` a second time", quoted(id))));
+    }
     let gone = || {
         fields.invalid(
             "id",
@@ -172,6 +182,7 @@ mod tests {
             (json!(5), "input"),
             (json!([{"role": "wizard", "content": "x"}]), "input[0].role"),
             (json!([{"type": "item_reference", "id": "x"}]), "input[0].id"),
+            (json!([{"type": "item_reference", "id": "msg_1"}, {"type": "item_reference", "id": "msg_1"}]), "input[1].id"),
             (json!([{"type": "computer_call", "id": "x"}]), "input[0].type"),
             (json!([{"type": "function_call", "name": "f"}]), "input[0].call_id"),
             (json!([{"type": "function_call", "call_id": "a"}]), "input[0].name"),
