@@ -110,3 +110,19 @@ fn tell(style: &Style, definitions: &Value, messages: &mut Vec<Value>) {
     }
     .into();
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::syntax::GENERIC;
+    use super::*;
+
+    #[test]
+    fn results_in_a_row_are_one_message() {
+        let result = |text: &str| json!({"role": "tool", "tool_call_id": "x", "content": text});
+        let user = |text: &str| json!({"role": "user", "content": text});
+        let shown = |text: &str| format!("<tool_response>\n{text}\n</tool_response>");
+        let messages = vec![user("q"), result("a"), result("b"), result("c"), user("r"), result("d")];
+        let joined = ["a", "b", "c"].map(shown).join("\n");
+        assert_eq!(written(GENERIC, messages), [user("q"), user(&joined), user("r"), user(&shown("d"))]);
+    }
+}
