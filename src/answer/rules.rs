@@ -44,18 +44,26 @@ impl Rules<'_> {
         let syntax = self.style.syntax;
         let source = Source::new(self.call_rules(tools, false)).with_tools(tools)?;
         let grammar = self.compile(&source)?;
-        let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
-        let tail = Tail::Text([syntax.open, syntax.before].concat());
-        let call = Until { tag: syntax.trigger.into(), at_start: !syntax.follows_text, tail };
-        let thinking =
-            self.style.thinking.map(|thinking| (thinking, Until { tag: thinking.close.into(), at_start: false, tail: Tail::Any }));
-        let (preface, stages) = match thinking {
-            Some((_, until)) if self.opened => (None, vec![until, call]),
-            Some((thinking, until)) => (Some(Preface { open: thinking.open.into(), until }), vec![call]),
-            None => (None, vec![call]),
-        };
+        let mut stages = Vec::new();
+        let mut preface = None;
+        if let Some(thinking) = self.style.thinking {
+            let until = Until { tag: thinking.close.into(), tail: Tail::Any };
+            match self.opened {
+                true => stages.push(until),
+                false => preface = Some(Preface { open: thinking.open.into(), until }),
+            }
+        }
         let functions = tools.callable().map(|tool| tool.name.clone()).collect();
-        Ok(Arc::new(self.staged(preface, stages, grammar).with_bare_calls(functions, bare)))
+        let staged = if syntax.follows_text {
+            let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
+            stages.push(Until { tag: syntax.trigger.into(), tail: Tail::Text([syntax.open, syntax.before].concat()) });
+            self.staged(preface, stages, Some(grammar)).with_bare_calls(functions, bare, Tail::Call)
+        } else {
+            // Its calls are JSON alone, and JSON of another kind is an answer: only a function's name tells.
+            let behind_name = syntax.between.strip_prefix('"').unwrap_or(syntax.between);
+            self.staged(preface, stages, None).with_bare_calls(functions, grammar, Tail::Text(behind_name.into()))
+        };
+        Ok(Arc::new(staged))
     }
 
     /// Calls or an answer of a certain form, behind reasoning where the model does that.
@@ -86,15 +94,15 @@ impl Rules<'_> {
         }
         let grammar = self.compile(&source)?;
         let Some(thinking) = self.style.thinking else { return Ok(grammar) };
-        let until = Until { tag: thinking.close.into(), at_start: false, tail: Tail::Space };
+        let until = Until { tag: thinking.close.into(), tail: Tail::Space };
         Ok(Arc::new(match self.opened {
-            true => self.staged(None, vec![until], grammar),
-            false => self.staged(Some(Preface { open: thinking.open.into(), until }), Vec::new(), grammar),
+            true => self.staged(None, vec![until], Some(grammar)),
+            false => self.staged(Some(Preface { open: thinking.open.into(), until }), Vec::new(), Some(grammar)),
         }))
     }
 
-    fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Arc<dyn Grammar>) -> Staged {
-        Staged::new(self.tokenizer.clone(), self.grammars.vocab_size(), preface, stages, Some(grammar))
+    fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Staged {
+        Staged::new(self.tokenizer.clone(), self.grammars.vocab_size(), preface, stages, grammar)
     }
 
     /// The rule `start` for calls, from their trigger on or from behind it.

@@ -121,13 +121,18 @@ fn a_call_that_may_be_is_free_until_it_begins() {
             rig.write(&mut *place, "I look it up. { < [\n");
             assert_eq!(place.allowed().unwrap(), Allowed::All, "{}", syntax.name);
         }
-        rig.write(&mut *place, syntax.trigger);
+        // Where a tag is no more than the beginning of JSON, it takes a function's name to make a call.
+        let beginning = if syntax.follows_text { syntax.trigger.to_owned() } else { format!("{}second\"", syntax.trigger) };
+        rig.write(&mut *place, &beginning);
         assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{}", syntax.name);
         let Some(text) = rig.scribble(&mut *place, 3) else { continue };
-        check_call(syntax, &format!("{}{text}", syntax.trigger), &["first", "second"]);
+        check_call(syntax, &format!("{beginning}{text}"), &["first", "second"]);
         let mut free = rig.start(&style(syntax, false), Some(&tools(Choice::Auto)), None, false);
         rig.write(&mut *free, "Just a text, and nothing behind it.");
         assert_eq!(free.allowed().unwrap(), Allowed::All);
+        let mut json = rig.start(&style(syntax, false), Some(&tools(Choice::Auto)), None, false);
+        rig.write(&mut *json, "{\"name\": \"Ada\", \"age\": 36}");
+        assert_eq!(json.allowed().unwrap(), Allowed::All, "{}", syntax.name);
     }
 }
 

@@ -16,14 +16,14 @@ pub enum Tail {
     Space,
     /// The beginning of this text.
     Text(String),
+    /// Of a call by JSON alone, what goes on behind its function's name.
+    Call,
 }
 
 /// A stretch of free text up to a tag.
 #[derive(Clone, Debug)]
 pub struct Until {
     pub tag: String,
-    /// The tag must be the answer's beginning, white space aside; otherwise all stays free.
-    pub at_start: bool,
     pub tail: Tail,
 }
 
@@ -60,14 +60,17 @@ struct Stage {
     whole: Arc<[u32]>,
 }
 
-/// Calls by JSON alone, in place of the last stage's tag.
+/// Calls by JSON alone, with which the last stage may begin.
 #[derive(Clone)]
 struct BareCalls {
     functions: Arc<[String]>,
     /// From the function's name on.
     grammar: Arc<dyn Grammar>,
-    /// Tokens that may end a name and go on.
+    /// Tokens that may end a name and go on, and how.
     crossing: Arc<[u32]>,
+    tail: Tail,
+    /// 1 where the last stage is one that a tag ends, which may come instead; 0 where no tag does.
+    stages_left: usize,
     /// Of the last stage, as long as it may be such a call.
     text: Vec<u8>,
 }
@@ -107,10 +110,11 @@ impl Staged {
         Self { tokenizer, vocab_size, preface, stages, bare: None, grammar }
     }
 
-    /// Lets the last stage begin with a call by JSON alone of one of `functions`; from the function's name on `grammar` holds.
-    pub fn with_bare_calls(mut self, functions: Vec<String>, grammar: Arc<dyn Grammar>) -> Self {
+    /// Lets what is written last begin with a call by JSON alone of one of `functions`; from the function's name on `grammar` holds.
+    pub fn with_bare_calls(mut self, functions: Vec<String>, grammar: Arc<dyn Grammar>, tail: Tail) -> Self {
         let crossing = crossing(&self.tokenizer, b'"').collect();
-        self.bare = Some(BareCalls { functions: functions.into(), grammar, crossing, text: Vec::new() });
+        let stages_left = usize::from(self.grammar.is_some());
+        self.bare = Some(BareCalls { functions: functions.into(), grammar, crossing, tail, stages_left, text: Vec::new() });
         self
     }
 }
@@ -162,9 +166,6 @@ fn overlap(text: &[u8], tag: &[u8]) -> usize {
 /// What stands behind `tag` in `text`, if it is there.
 fn behind<'a>(text: &'a [u8], until: &Until) -> Option<&'a [u8]> {
     let tag = until.tag.as_bytes();
-    if until.at_start {
-        return text.trim_ascii_start().strip_prefix(tag);
-    }
     text.windows(tag.len()).position(|window| window == tag).map(|at| &text[at + tag.len()..])
 }
 
@@ -174,6 +175,7 @@ impl Tail {
             Self::Any => true,
             Self::Space => rest.iter().all(u8::is_ascii_whitespace) && rest.len() <= 4,
             Self::Text(text) => text.as_bytes().starts_with(rest),
+            Self::Call => goes_on(&String::from_utf8_lossy(rest)),
         }
     }
 }
@@ -192,8 +194,8 @@ impl BareCalls {
     fn allows(&self, more: &[u8]) -> bool {
         let Beginning::At(at) = self.beginning(more) else { return true };
         let text = [&self.text[..], more].concat();
-        let behind_name = String::from_utf8_lossy(&text[at..]).split_once('"').map(|(_, rest)| goes_on(rest));
-        behind_name.unwrap_or(true)
+        let name_end = text[at..].iter().position(|byte| *byte == b'"');
+        name_end.is_none_or(|end| self.tail.allows(&text[at + end + 1..]))
     }
 }
 
@@ -232,7 +234,7 @@ impl Place {
     /// Notes what of the last stage is `new`.
     fn may_be_bare(&mut self, new: &[u8]) -> Result<(), String> {
         let Some(mut bare) = self.bare.take() else { return Ok(()) };
-        if self.stages.len() > 1 {
+        if self.stages.len() > bare.stages_left {
             self.bare = Some(bare);
             return Ok(());
         }
@@ -248,15 +250,8 @@ impl Place {
     /// Drops what can be no part of a tag any more.
     fn forget(&mut self) {
         let Some(stage) = self.stages.front() else { return };
-        let tag = stage.until.tag.as_bytes();
-        if !stage.until.at_start {
-            let keep = overlap(&self.text, tag);
-            self.text.drain(..self.text.len() - keep);
-        } else if !tag.starts_with(self.text.trim_ascii_start()) {
-            // Free for good.
-            self.stages.clear();
-            self.grammar = None;
-        }
+        let keep = overlap(&self.text, stage.until.tag.as_bytes());
+        self.text.drain(..self.text.len() - keep);
     }
 
     /// All but the tokens that would complete the stage's tag, or a bare call's name, and go on as the rules do not allow.
