@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
+use super::chat::FunctionDefinition;
 use super::response_items::{InputItem, OutputItem};
 use super::structured::NamedSchema;
 use super::usage::Usage;
@@ -58,14 +59,8 @@ pub struct ResponseTool {
     #[serde(rename = "type")]
     #[schema(pattern = "^function$", example = "function")]
     pub kind: Option<String>,
-    #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
-    pub name: String,
-    pub description: Option<String>,
-    /// A JSON schema, which the arguments of a call always follow. Absent: any object.
-    #[schema(value_type = Option<Object>)]
-    pub parameters: Option<Value>,
-    /// Schemas are always followed strictly.
-    pub strict: Option<bool>,
+    #[serde(flatten)]
+    pub function: FunctionDefinition,
 }
 
 /// `none`, `auto` (the model decides), `required` (one call at least), or the function to call.
