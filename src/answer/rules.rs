@@ -10,7 +10,6 @@ use super::syntax::Syntax;
 use super::tools::{Choice, Tools};
 use crate::grammar::{Compiler, GrammarError, Source, lark_string};
 use crate::logits::Grammar;
-use crate::tokenizer::Tokenizer;
 
 /// Calls in one answer.
 const MAX_CALLS: usize = 32;
@@ -18,7 +17,6 @@ const MAX_CALLS: usize = 32;
 /// What rules are made of.
 pub struct Rules<'a> {
     pub style: &'a Style,
-    pub tokenizer: &'a Arc<Tokenizer>,
     pub grammars: &'a Compiler,
     pub tools: Option<&'a Tools>,
     pub structure: Option<&'a Structure>,
@@ -57,11 +55,11 @@ impl Rules<'_> {
         let staged = if syntax.follows_text {
             let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
             stages.push(Until { tag: syntax.trigger.into(), tail: Tail::Text([syntax.open, syntax.before].concat()) });
-            self.staged(preface, stages, Some(grammar)).with_bare_calls(functions, bare, Tail::Call)
+            self.staged(preface, stages, Some(grammar)).with_bare_calls(self.grammars, functions, bare, Tail::Call)
         } else {
             // Its calls are JSON alone, and JSON of another kind is an answer: only a function's name tells.
             let behind_name = syntax.between.strip_prefix('"').unwrap_or(syntax.between);
-            self.staged(preface, stages, None).with_bare_calls(functions, grammar, Tail::Text(behind_name.into()))
+            self.staged(preface, stages, None).with_bare_calls(self.grammars, functions, grammar, Tail::Text(behind_name.into()))
         };
         Ok(Arc::new(staged))
     }
@@ -102,7 +100,7 @@ impl Rules<'_> {
     }
 
     fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Staged {
-        Staged::new(self.tokenizer.clone(), self.grammars.vocab_size(), preface, stages, grammar)
+        Staged::new(self.grammars, preface, stages, grammar)
     }
 
     /// The rule `start` for calls, from their trigger on or from behind it.
@@ -134,7 +132,7 @@ impl Rules<'_> {
                 parts.push(lark_string(&String::from_utf8_lossy(&std::mem::take(plain))));
             }
         };
-        for id in self.tokenizer.control_pieces(text) {
+        for id in self.grammars.tokenizer().control_pieces(text) {
             match id {
                 Ok(id) => {
                     flush(&mut plain, &mut parts);

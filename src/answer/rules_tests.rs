@@ -10,8 +10,7 @@ use super::rules::Rules;
 use super::style::{History, Style, Telling};
 use super::syntax::{GENERIC, SYNTAXES, Syntax, THINKING};
 use super::tools::{Choice, Tool, Tools};
-use crate::gguf::GgufFile;
-use crate::grammar::Compiler;
+use crate::grammar::{Compiler, tests::compiler};
 use crate::logits::{Allowed, Constraint, rng};
 use crate::tokenizer::Tokenizer;
 
@@ -22,19 +21,12 @@ struct Rig {
 
 impl Rig {
     fn new() -> Option<Self> {
-        let models = std::env::var_os("PENSTOCK_TEST_MODELS");
-        let path = models.map(|dir| std::path::Path::new(&dir).join("smollm2-135m-instruct-q4_1.gguf"));
-        let Some(path) = path.filter(|path| path.exists()) else {
-            println!("skipped: PENSTOCK_TEST_MODELS names no models");
-            return None;
-        };
-        let tokenizer = Arc::new(Tokenizer::from_gguf(&GgufFile::open(&path).unwrap()).unwrap());
-        let grammars = Compiler::new(tokenizer.clone(), tokenizer.vocab_size());
+        let (grammars, tokenizer) = compiler()?;
         Some(Self { tokenizer, grammars })
     }
 
     fn start(&self, style: &Style, tools: Option<&Tools>, structure: Option<&Structure>, opened: bool) -> Box<dyn Constraint> {
-        let rules = Rules { style, tokenizer: &self.tokenizer, grammars: &self.grammars, tools, structure, opened };
+        let rules = Rules { style, grammars: &self.grammars, tools, structure, opened };
         rules.grammar().unwrap().expect("rules").start()
     }
 
@@ -189,8 +181,7 @@ fn a_bad_schema_is_blamed_on_its_tool() {
     let mut tools = tools(Choice::Auto);
     tools.tools[1].parameters = Some(json!({"properties": {"a": {"pattern": "["}}}));
     let style = style(GENERIC, false);
-    let rules =
-        Rules { style: &style, tokenizer: &rig.tokenizer, grammars: &rig.grammars, tools: Some(&tools), structure: None, opened: false };
+    let rules = Rules { style: &style, grammars: &rig.grammars, tools: Some(&tools), structure: None, opened: false };
     let (field, error) = rules.grammar().unwrap_err();
     assert!(field == "tools" && error.to_string().starts_with("tools[1].function.parameters: #/properties/a"), "{error}");
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::bare::{Beginning, beginning, goes_on};
+use crate::grammar::Compiler;
 use crate::logits::{Allowed, Constraint, Grammar, mask_words};
 use crate::tokenizer::Tokenizer;
 
@@ -75,22 +76,13 @@ struct BareCalls {
     text: Vec<u8>,
 }
 
-/// Tokens that hold `byte` elsewhere than at their end.
-fn crossing(tokenizer: &Tokenizer, byte: u8) -> impl Iterator<Item = u32> {
-    let crosses = move |id: &u32| {
-        let bytes = tokenizer.token_bytes(*id, true).unwrap_or_default();
-        !tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte))
-    };
-    (0..tokenizer.vocab_size() as u32).filter(crosses)
-}
-
 impl Stage {
-    fn new(tokenizer: &Tokenizer, until: Until) -> Self {
+    fn new(grammars: &Compiler, until: Until) -> Self {
         let tag = until.tag.as_bytes();
-        let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
+        let bytes = |id: &u32| grammars.tokenizer().token_bytes(*id, true).unwrap_or_default();
         // Where no rules follow, anything may.
         let last = tag.last().filter(|_| !matches!(until.tail, Tail::Any));
-        let crossing: Arc<[u32]> = last.into_iter().flat_map(|last| crossing(tokenizer, *last)).collect();
+        let crossing = last.map(|last| grammars.crossing(*last)).unwrap_or_default();
         let whole = crossing.iter().copied().filter(|id| bytes(id).windows(tag.len().max(1)).any(|window| window == tag)).collect();
         Self { crossing, whole, until }
     }
@@ -98,21 +90,16 @@ impl Stage {
 
 impl Staged {
     /// `preface` and `stages` in their order; behind them `grammar`, or whatever the model likes.
-    pub fn new(
-        tokenizer: Arc<Tokenizer>,
-        vocab_size: usize,
-        preface: Option<Preface>,
-        stages: Vec<Until>,
-        grammar: Option<Arc<dyn Grammar>>,
-    ) -> Self {
-        let stages = stages.into_iter().map(|until| Stage::new(&tokenizer, until)).collect();
-        let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(&tokenizer, preface.until)));
-        Self { tokenizer, vocab_size, preface, stages, bare: None, grammar }
+    pub fn new(grammars: &Compiler, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Self {
+        let tokenizer = grammars.tokenizer().clone();
+        let stages = stages.into_iter().map(|until| Stage::new(grammars, until)).collect();
+        let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(grammars, preface.until)));
+        Self { tokenizer, vocab_size: grammars.vocab_size(), preface, stages, bare: None, grammar }
     }
 
     /// Lets what is written last begin with a call by JSON alone of one of `functions`; from the function's name on `grammar` holds.
-    pub fn with_bare_calls(mut self, functions: Vec<String>, grammar: Arc<dyn Grammar>, tail: Tail) -> Self {
-        let crossing = crossing(&self.tokenizer, b'"').collect();
+    pub fn with_bare_calls(mut self, grammars: &Compiler, functions: Vec<String>, grammar: Arc<dyn Grammar>, tail: Tail) -> Self {
+        let crossing = grammars.crossing(b'"');
         let stages_left = usize::from(self.grammar.is_some());
         self.bare = Some(BareCalls { functions: functions.into(), grammar, crossing, tail, stages_left, text: Vec::new() });
         self
@@ -213,12 +200,10 @@ impl Place {
             self.text = rest;
             new.clone_from(&self.text);
         }
+        let rest = std::mem::take(&mut self.text);
         match self.grammar.take() {
-            Some(grammar) => {
-                let rest = std::mem::take(&mut self.text);
-                self.follow(&*grammar, &rest)
-            }
-            None => self.may_be_bare(&new),
+            Some(grammar) => self.follow(&*grammar, &rest),
+            None => self.may_be_bare(&rest),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Compiling within bounds of time, stack and number; what was compiled lately is kept.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -33,6 +33,8 @@ pub struct Compiler {
     factory: OnceLock<Result<Arc<ParserFactory>, String>>,
     /// By their text; the one that was used last stands last.
     kept: Mutex<VecDeque<(String, Arc<Compiled>)>>,
+    /// By a byte, the tokens of [`Compiler::crossing`].
+    crossing: Mutex<HashMap<u8, Arc<[u32]>>>,
     places: Arc<Places>,
 }
 
@@ -70,11 +72,25 @@ impl Drop for Place {
 impl Compiler {
     /// For a model that samples ids below `vocab_size`.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
-        Self { tokenizer, vocab_size, factory: OnceLock::new(), kept: Mutex::default(), places: Arc::default() }
+        Self { tokenizer, vocab_size, factory: OnceLock::new(), kept: Mutex::default(), crossing: Mutex::default(), places: Arc::default() }
     }
 
     pub fn vocab_size(&self) -> usize {
         self.vocab_size
+    }
+
+    pub fn tokenizer(&self) -> &Arc<Tokenizer> {
+        &self.tokenizer
+    }
+
+    /// Tokens of a text that hold `byte` elsewhere than at their end. Looked for once: the vocabulary is large, requests are many.
+    pub fn crossing(&self, byte: u8) -> Arc<[u32]> {
+        let crosses = |id: &u32| {
+            let bytes = self.tokenizer.token_bytes(*id, true).unwrap_or_default();
+            !self.tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte))
+        };
+        let mut crossing = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
+        crossing.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(crosses).collect()).clone()
     }
 
     /// Compiles a grammar, or finds it among those kept. It may take seconds: call it off the event loop.

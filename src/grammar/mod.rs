@@ -9,7 +9,7 @@ mod matcher;
 mod meter;
 mod source;
 #[cfg(test)]
-mod tests;
+pub mod tests;
 mod vocab;
 
 pub use compile::Compiler;

@@ -10,7 +10,8 @@ use crate::gguf::GgufFile;
 use crate::logits::{Allowed, rng};
 use crate::tokenizer::Tokenizer;
 
-fn compiler() -> Option<(Compiler, Arc<Tokenizer>)> {
+/// Over the vocabulary of a real model, where there is one.
+pub fn compiler() -> Option<(Compiler, Arc<Tokenizer>)> {
     let models = std::env::var_os("PENSTOCK_TEST_MODELS");
     let path = models.map(|dir| std::path::Path::new(&dir).join("smollm2-135m-instruct-q4_1.gguf"));
     let Some(path) = path.filter(|path| path.exists()) else {

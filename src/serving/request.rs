@@ -210,9 +210,7 @@ pub(super) fn check_ids(field: &'static str, mut ids: impl Iterator<Item = u32>,
 fn grammar(model: &LoadedModel, options: &Options, chat: Option<bool>) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
     let (structure, grammars) = (options.structure.as_ref(), &model.grammars);
     let found = match (chat, &model.style, structure) {
-        (Some(opened), Some(style), _) => {
-            Rules { style, tokenizer: &model.tokenizer, grammars, tools: options.tools.as_ref(), structure, opened }.grammar()
-        }
+        (Some(opened), Some(style), _) => Rules { style, grammars, tools: options.tools.as_ref(), structure, opened }.grammar(),
         (_, _, Some(structure)) => {
             let source = structure.format.add_to(Source::new("start: @answer"));
             source.and_then(|source| grammars.compile(&source)).map(Some).map_err(|error| (structure.field, error))
