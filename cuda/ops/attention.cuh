@@ -100,9 +100,9 @@ struct TilePlace {
 };
 
 // Starts the copy of one tile from `pages` (all of K or of V) by `count` threads. Keys past the context and elements past head_dim
-// become zero: a masked probability of 0 must meet a finite value.
+// become zero: a masked probability of 0 must meet a finite value. The row of key `skip` is left as it is.
 template <int D>
-__device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, const TilePlace& place, int head_dim, int thread, int count) {
+__device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, const TilePlace& place, int head_dim, int thread, int count, int skip = -1) {
   constexpr int CHUNKS = Tile<D>::CHUNKS;
 #pragma unroll 8
   for (int i = thread; i < KEYS * CHUNKS; i += count) {
@@ -110,7 +110,7 @@ __device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, con
     const bool real = key < place.num_keys && chunk * 8 < head_dim;
     const size_t row = key < PAGE_UNIT ? place.low + static_cast<uint32_t>(key * head_dim)
                                        : place.high + static_cast<uint32_t>((key - PAGE_UNIT) * head_dim);
-    copy_async(dst + Tile<D>::at(key, chunk), real ? pages + row + chunk * 8 : pages, real);
+    copy_async(dst + Tile<D>::at(key, chunk), real ? pages + row + chunk * 8 : pages, real, key != skip);
   }
 }
 
@@ -159,8 +159,8 @@ struct ScoreScale {
   __device__ __forceinline__ explicit ScoreScale(const Attention& p) {
     constexpr float LOG2_E = 1.4426950408889634f;
     const bool capped = p.soft_cap > 0.0f;
-    c = __fmul_rn(capped ? p.soft_cap : p.scale, LOG2_E);
-    inner = capped ? __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * LOG2_E) : 0.0f;
+    c = held(__fmul_rn(capped ? p.soft_cap : p.scale, LOG2_E));
+    inner = held(capped ? __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * LOG2_E) : 0.0f);
   }
   // tanh(y) as 1 − 2 / (1 + e^2y): off by some 1e-7.
   template <int N>

@@ -8,7 +8,8 @@
 namespace pen {
 
 constexpr int CLUSTER_TILES = 8;  // blocks that every device lets a cluster have
-constexpr int CLUSTER_TEAM = 4;   // warps of a block
+constexpr int CLUSTER_TEAM = 4;   // warps that share the tile
+constexpr int CLUSTER_WARPS = 16;  // of a block, at most: all finish fresh rows and merge
 
 template <int D>
 struct ClusterShared {
@@ -31,40 +32,35 @@ __device__ __forceinline__ uint32_t in_first_block(uint32_t shared) {
 #endif
   return at;
 }
-__device__ __forceinline__ void store_cluster(uint32_t at, float x, float y) {
+// Two floats to another block's shared memory, counted by a barrier there: no fence is needed, which would cost more than all the rest.
+__device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uint32_t barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};" ::"r"(at), "f"(x), "f"(y) : "memory");
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at), "f"(x), "f"(y), "r"(barrier) : "memory");
 #endif
 }
-__device__ __forceinline__ void cluster_arrive() {
+// The barrier's phase ends when so many bytes have come.
+__device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_of(barrier)), "r"(bytes) : "memory");
+#endif
+}
+// All blocks of the cluster are there, and their barriers initialised.
+__device__ __forceinline__ void cluster_arrive() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.relaxed.aligned;" ::: "memory");
 #endif
 }
 __device__ __forceinline__ void cluster_wait() {
+  __syncwarp();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 #endif
 }
-// What the warp has stored before becomes visible to who waits for the barrier of the first block.
-__device__ __forceinline__ void arrive_at_first_block(uint32_t barrier, int lane) {
-  __syncwarp();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  if (lane == 0) asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
-#endif
-}
-__device__ __forceinline__ void wait_for_cluster(uint32_t barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile(
-      "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 done, [%0], 0;\n@done bra end;\nbra wait;\nend:\n}\n" ::"r"(
-          barrier)
-      : "memory");
-#endif
-}
 
-// grid [tiles, num_kv_heads * ceil(group / plan.rows), num_seqs] in clusters of [tiles, 1, 1], block [32 CLUSTER_TEAM]
+// grid [tiles, num_kv_heads * ceil(group / plan.rows), num_seqs] in clusters of [tiles, 1, 1], block [32 up to CLUSTER_WARPS]
 template <int D>
-__global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
+__global__ void __launch_bounds__(WARP* CLUSTER_WARPS) attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                                                                                const __grid_constant__ DecodePlan plan,
                                                                                const __grid_constant__ QkvFinish fresh) {
   using Shared = ClusterShared<D>;
@@ -76,19 +72,24 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = blockIdx.x;
   const DecodeRange range(step, seq, p.window);
   const bool mine = rank < range.count;
-  uint64_t* barrier = reinterpret_cast<uint64_t*>(shared + Shared::tiles);
-  if (threadIdx.x == 0) barrier_init(barrier, CLUSTER_TEAM * max(range.count, 1));
+  uint64_t* const barrier = reinterpret_cast<uint64_t*>(shared + Shared::tiles);
+  if (rank == 0 && threadIdx.x == 0) {
+    barrier_init(barrier, 1);
+    expect_bytes(barrier, range.count * rows * static_cast<int>(sizeof(float2) + sizeof(float) * p.kv.head_dim));
+  }
   cluster_arrive();
 
   const int tile = range.first + rank;
+  const bool sees = rank == range.count - 1;  // the fresh row lies in its tile
   const uint32_t keys = shared_of(shared), values = keys + Tile<D>::BYTES;
   const auto fetch = [&] {
     if (mine) {
       TilePlace place;
       place.find(Pages(p.kv, step, seq, range.context, kv_head), tile);
-      copy_tile<D>(keys, p.kv.k, place, p.kv.head_dim, threadIdx.x, WARP * CLUSTER_TEAM);
+      const int skip = fresh.qkv != nullptr && sees ? (range.context - 1) % KEYS : -1;
+      copy_tile<D>(keys, p.kv.k, place, p.kv.head_dim, threadIdx.x, blockDim.x, skip);
       copy_commit();
-      copy_tile<D>(values, p.kv.v, place, p.kv.head_dim, threadIdx.x, WARP * CLUSTER_TEAM);
+      copy_tile<D>(values, p.kv.v, place, p.kv.head_dim, threadIdx.x, blockDim.x, skip);
     }
     copy_commit();
   };
@@ -98,63 +99,49 @@ __global__ void __launch_bounds__(WARP* CLUSTER_TEAM) attention_cluster_kernel(c
   const int token = mine ? step.cu_seqlens_q[seq] : 0;
   const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
   int query_stride = p.kv.head_dim;
-  const bool sees = rank == range.count - 1;  // the fresh row lies in its tile
+  const Span seen = visible(range.context - 1, p.window);
+  const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
+  const ScoreScale scale(p);
   if (fresh.qkv == nullptr) {
     wait_for_previous();
     if (!early) fetch();
-    copies_wait(1);
   } else {
     __half* queries = reinterpret_cast<__half*>(shared + Shared::queries);
     query_rows = queries, query_stride = Shared::ROW;
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, mine};
-    fresh_rows.finish<D>(fresh, step, queries, query_stride);
-    copies_wait(sees ? 0 : 1);
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, mine, shared_of(queries), query_stride, keys, values};
+    fresh_rows.finish<D>(fresh, step);
   }
-  cluster_wait();  // the first block's barrier is there
+  copies_wait(0);
+  cluster_wait();  // the first block is there
   if (!mine) return;
   __syncthreads();
-  if (fresh.qkv != nullptr && sees) {
-    const __half* queries = reinterpret_cast<const __half*>(shared + Shared::queries);
-    const int row = (range.context - 1) % KEYS;
-    for (int i = threadIdx.x; i < p.kv.head_dim / 4; i += WARP * CLUSTER_TEAM) {
-      const int which = i / (p.kv.head_dim / 8), chunk = i % (p.kv.head_dim / 8);
-      *reinterpret_cast<uint4*>(shared + which * Tile<D>::BYTES + Tile<D>::at(row, chunk)) =
-          *reinterpret_cast<const uint4*>(queries + (rows + which) * query_stride + chunk * 8);
-    }
-    __syncthreads();
-  }
-
-  const int row0 = lane / 4, row1 = row0 + 8;
-  uint32_t q[D / 16][4];
-  load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
-  const Span seen = visible(range.context - 1, p.window);
-  const Span span[2] = {seen, seen};
-  const ScoreScale scale(p);
-  uint32_t probabilities[KEYS / 16][4];
-  float maximum[2], sum[2];
-  const auto sync = [] { __syncthreads(); };
-  attend_keys<D, CLUSTER_TEAM>(probabilities, maximum, q, keys, span, tile, scale, TeamPlace{member, lane, shared + Shared::exchange}, sync, [] {});
-  tile_sums(sum, probabilities);
-  copies_wait(0);
-  __syncthreads();
-
   const size_t partial_at = Shared::partial(plan.rows, gridDim.x), rows_at = Shared::partial_rows(plan.rows);
-  const uint32_t o = in_first_block(shared_of(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank);
-  if (lane % 4 == 0 && member == 0) {
-    const uint32_t place = in_first_block(shared_of(shared + rows_at) + rank * ROWS * 8);
-    if (row0 < rows) store_cluster(place + row0 * 8, maximum[0], sum[0]);
-    if (row1 < rows) store_cluster(place + row1 * 8, maximum[1], sum[1]);
+  if (member < CLUSTER_TEAM) {
+    const int row0 = lane / 4, row1 = row0 + 8;
+    uint32_t q[D / 16][4];
+    load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
+    uint32_t probabilities[KEYS / 16][4];
+    float maximum[2], sum[2];
+    const auto sync = [] { asm volatile("bar.sync 1, %0;" ::"n"(CLUSTER_TEAM * WARP) : "memory"); };
+    attend_keys<D, CLUSTER_TEAM>(probabilities, maximum, q, keys, span, tile, scale, TeamPlace{member, lane, shared + Shared::exchange}, sync, [] {});
+    tile_sums(sum, probabilities);
+    const uint32_t o = in_first_block(shared_of(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank);
+    const uint32_t first_barrier = in_first_block(shared_of(barrier));
+    if (lane % 4 == 0 && member == 0) {
+      const uint32_t place = in_first_block(shared_of(shared + rows_at) + rank * ROWS * 8);
+      if (row0 < rows) store_cluster(place + row0 * 8, maximum[0], sum[0], first_barrier);
+      if (row1 < rows) store_cluster(place + row1 * 8, maximum[1], sum[1], first_barrier);
+    }
+    constexpr int ELEMENTS = D / 8 / CLUSTER_TEAM;
+    tile_values<D, ELEMENTS>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
+      const int dim = n * 8 + lane % 4 * 2;
+      if (dim >= p.kv.head_dim) return;
+      if (row0 < rows) store_cluster(o + (row0 * Shared::ROW + dim) * 4, acc[0], acc[1], first_barrier);
+      if (row1 < rows) store_cluster(o + (row1 * Shared::ROW + dim) * 4, acc[2], acc[3], first_barrier);
+    }, member * ELEMENTS);
   }
-  constexpr int ELEMENTS = D / 8 / CLUSTER_TEAM;
-  tile_values<D, ELEMENTS>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
-    const int dim = n * 8 + lane % 4 * 2;
-    if (dim >= p.kv.head_dim) return;
-    if (row0 < rows) store_cluster(o + (row0 * Shared::ROW + dim) * 4, acc[0], acc[1]);
-    if (row1 < rows) store_cluster(o + (row1 * Shared::ROW + dim) * 4, acc[2], acc[3]);
-  }, member * ELEMENTS);
-  arrive_at_first_block(in_first_block(shared_of(barrier)), lane);
   if (rank != 0) return;
-  wait_for_cluster(shared_of(barrier));
+  barrier_wait(barrier, 0);
   const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr, nullptr};
   merge_round<D>(p, space, plan.rows, range.count, rows, 0, true, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
 }

@@ -83,13 +83,24 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
       running.maximum = before.x, running.sum = before.y;
       o = *reinterpret_cast<const float4*>(state + row * Shared::ROW + dim);
     }
-    for (int t = 0; t < tiles; ++t) {
-      const float2 tile_row = partial_rows[t * ROWS + row];
-      const float4 tile_o = *reinterpret_cast<const float4*>(partial + t * row_floats + row * Shared::ROW + dim);
-      float keep, add;
-      merge(running, tile_row.x, tile_row.y, keep, add);
-      o = make_float4(merged(o.x, tile_o.x, keep, add), merged(o.y, tile_o.y, keep, add), merged(o.z, tile_o.z, keep, add),
-                      merged(o.w, tile_o.w, keep, add));
+    constexpr int BATCH = 4;  // tiles whose results are read together
+    for (int t = 0; t < tiles; t += BATCH) {
+      float2 tile_row[BATCH];
+      float4 tile_o[BATCH];
+#pragma unroll
+      for (int k = 0; k < BATCH; ++k) {
+        const int at = min(t + k, tiles - 1);
+        tile_row[k] = partial_rows[at * ROWS + row];
+        tile_o[k] = *reinterpret_cast<const float4*>(partial + at * row_floats + row * Shared::ROW + dim);
+      }
+#pragma unroll
+      for (int k = 0; k < BATCH; ++k) {
+        if (t + k >= tiles) break;
+        float keep, add;
+        merge(running, tile_row[k].x, tile_row[k].y, keep, add);
+        o = make_float4(merged(o.x, tile_o[k].x, keep, add), merged(o.y, tile_o[k].y, keep, add), merged(o.z, tile_o[k].z, keep, add),
+                        merged(o.w, tile_o[k].w, keep, add));
+      }
     }
     if (last) {
       const float inverse = inverse_sum(running.sum);
@@ -103,19 +114,14 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   }
 }
 
-// The query fragments of `rows` rows, from shared memory or from p.q. Absent rows become zeros or another row.
+// The query fragments of `rows` rows, from shared memory (whole rows of D) or from p.q. Absent rows become zeros or another row.
 template <int D>
 __device__ __forceinline__ void load_rows(uint32_t (&q)[D / 16][4], const Attention& p, bool shared, const __half* from, int stride, int rows,
                                           int lane) {
   if (shared) {
     const uint32_t at = shared_of(from + min(lane % 16, rows - 1) * stride + lane / 16 * 8);
 #pragma unroll
-    for (int k = 0; k < D / 16; ++k) {
-      if (k * 16 < p.kv.head_dim) load_matrices(q[k], at + k * 32);
-      if (k * 16 >= p.kv.head_dim) q[k][0] = q[k][1] = q[k][2] = q[k][3] = 0;
-      // an odd number of eights: the rest of the row is not there
-      if (k * 16 + 8 == p.kv.head_dim) q[k][2] = q[k][3] = 0;
-    }
+    for (int k = 0; k < D / 16; ++k) load_matrices(q[k], at + k * 32);
   } else {
     const int row0 = lane / 4, row1 = row0 + 8;
     load_query<D>(q, row0 < rows ? from + row0 * stride : nullptr, row1 < rows ? from + row1 * stride : nullptr, p.kv.head_dim, lane);
@@ -174,32 +180,53 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
   }
 }
 
+__device__ __forceinline__ void store_half(uint32_t shared, __half x) {
+  asm volatile("st.shared.u16 [%0], %1;" ::"r"(shared), "h"(__half_as_ushort(x)) : "memory");
+}
+
 // What the blocks of a sequence do about its fresh row: the block's heads of Q into shared memory and, where the block sees them, K and
-// V, which follow them there, into the pages, too.
+// V into the pages and into the tiles of shared memory that hold their row.
 struct FreshRows {
   int head, rows, kv_head;  // Q: heads [head, head + rows)
   int position, token;
   bool sees, exists;
-  // Waits for the step's products on the way. Rows of `stride` halves; visible to the block after a __syncthreads().
+  uint32_t queries;              // shared: [rows, stride] halves
+  int stride;
+  uint32_t key_tile, value_tile;  // shared; 0: not there
+  // Waits for the step's products on the way. Visible to the block after a __syncthreads().
   template <int D>
-  __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step, __half* queries, int stride) const {
-    const int num_heads = fresh.num_heads, kv_heads = fresh.kv.num_kv_heads, head_dim = fresh.kv.head_dim;
+  __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step) const {
+    constexpr int PAIRS = (D + 63) / 64;
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
-    const int heads = num_heads + 2 * kv_heads, items = sees ? rows + 2 : rows;
-    const uint32_t slot = exists ? step.slot_mapping[token] : NO_SLOT;
-    FreshHead<(D + 63) / 64> item_head;
-    const auto head_of = [&](int item) { return item < rows ? head + item : num_heads + (item - rows) * kv_heads + kv_head; };
-    item_head.prepare(fresh, head_of(min(warp, items - 1)), position, exists && warp < items, lane);
-    wait_for_previous();
-    if (!exists) return;
-    for (int item = warp; item < items; item += warps) {
-      if (item != warp) item_head.prepare(fresh, head_of(item), position, true, lane);
-      __half* to = queries + item * stride;
-      item_head.finish(fresh, fresh.qkv + (static_cast<size_t>(token) * heads + head_of(item)) * head_dim, to, lane);
-      if (item < rows) continue;
-      __syncwarp();
-      __half* page = page_row(fresh.kv, item == rows ? fresh.kv.k : fresh.kv.v, slot, kv_head);
-      for (int i = lane * 8; i < head_dim; i += WARP * 8) *reinterpret_cast<uint4*>(page + i) = *reinterpret_cast<const uint4*>(to + i);
+    const int items = !exists ? 0 : sees ? rows + 2 : rows, padding = D - fresh.kv.head_dim;
+    for (int i = threadIdx.x; i < rows * padding; i += blockDim.x) {
+      store_half(queries + (i / padding * stride + fresh.kv.head_dim + i % padding) * 2, __ushort_as_half(0));
+    }
+    bool waited = false;
+#pragma unroll 1
+    for (int item = warp; item < items || !waited; item += warps) {
+      const bool mine = item < items;
+      const Head kind = item < rows ? Head::Q : item == rows ? Head::K : Head::V;
+      FreshHead<PAIRS> fresh_head;
+      fresh_head.prepare(fresh, kind, kind == Head::Q ? head + item : kv_head, token, position, mine, lane);
+      const uint32_t tile = kind == Head::Q ? queries + item * stride * 2 : kind == Head::K ? key_tile : value_tile;
+      __half* const page = mine && kind != Head::Q ? held(page_row(fresh.kv, kind == Head::K ? fresh.kv.k : fresh.kv.v, step.slot_mapping[token], kv_head))
+                                                   : nullptr;
+      uint32_t to[PAIRS][2];
+#pragma unroll
+      for (int j = 0; j < PAIRS; ++j) {
+#pragma unroll
+        for (int which = 0; which < 2; ++which) {
+          const int dim = which == 0 ? fresh_head.first[j] : fresh_head.second[j];
+          to[j][which] = held(tile + (kind == Head::Q ? dim * 2 : Tile<D>::at(position % KEYS, dim / 8) + dim % 8 * 2));
+        }
+      }
+      if (!waited) wait_for_previous();
+      waited = true;
+      fresh_head.finish([&](int j, int which, __half y) {
+        if (tile != 0) store_half(to[j][which], y);
+        if (page != nullptr) page[which == 0 ? fresh_head.first[j] : fresh_head.second[j]] = y;
+      });
     }
   }
 };
@@ -240,16 +267,42 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
   const Pages pages(p.kv, step, seq, range.context, kv_head);
   TilePlace place;
   // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that the count of groups tells.
-  auto fetch = [&](int item) {
+  auto fetch = [&](int item, int skip) {
     if (item < 2 * mine) {
+      int thread = member * WARP + lane;
+      if constexpr (TEAM > 1) thread = held(thread);  // or what follows from it is computed where no tile is left, too
       if (item % 2 == 0) place.find(pages, my_first + item / 2 * teams);
-      copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, member * WARP + lane, TEAM * WARP);
+      copy_tile<D>(ring + (item & (plan.buffers - 1)) * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, thread, TEAM * WARP, skip);
     }
     copy_commit();
   };
+  const bool sees = end == range.count;  // the fresh row lies in the block's tiles
+  const bool sees_first = sees && num_tiles <= teams;  // in the first tile of its team
   if (early) {
-    for (int i = 0; i < plan.buffers; ++i) fetch(i);
+    const int skip = fresh.qkv != nullptr && sees_first && team == num_tiles - 1 ? (range.context - 1) % KEYS : -1;
+    for (int i = 0; i < plan.buffers; ++i) fetch(i, skip);
   }
+  const Span seen = visible(range.context - 1, p.window);
+  // Absent rows get the row's span too: their queries do no harm, and their results are not stored.
+  const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
+  const ScoreScale scale(p);
+  const int row0 = lane / 4, row1 = row0 + 8, rounds = held(ceil_div(num_tiles, teams));
+  float* const partial = held(reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES));
+  float2* const partial_rows = held(reinterpret_cast<float2*>(partial + (teams + 1) * plan.rows * DecodeShared<D>::ROW));
+  const MergeSpace space{partial, partial_rows, partial + teams * plan.rows * DecodeShared<D>::ROW, partial_rows + teams * ROWS};
+  char* const exchange = held(shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
+                              DecodeShared<D>::fixed(plan.rows) + team * DecodeShared<D>::exchange);
+  // Where a tile's results go: those of row0, and how far it is to row1 and to the next tile.
+  float* tile_o = partial + (team * plan.rows + row0) * DecodeShared<D>::ROW;
+  float2* tile_row = partial_rows + team * ROWS + row0;
+  int row_step = 8, tile_step = 0, o_row_step = 8 * DecodeShared<D>::ROW;
+  if (!direct) {
+    const Partials partials(p, gridDim.z, plan.max_tiles);
+    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head + row0) * plan.max_tiles - range.first;
+    tile_o = partials.o + at * p.kv.head_dim, tile_row = partials.row + at;
+    row_step = 8 * plan.max_tiles, tile_step = 1, o_row_step = row_step * p.kv.head_dim;
+  }
+  tile_o = held(tile_o), tile_row = held(tile_row), row_step = held(row_step), o_row_step = held(o_row_step);
   const int token = num_tiles == 0 ? 0 : step.cu_seqlens_q[seq];
   const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
   int query_stride = p.kv.head_dim;
@@ -260,42 +313,19 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
     __half* queries = reinterpret_cast<__half*>(shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
                                                 DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
     query_rows = queries, query_stride = DecodeShared<D>::ROW;
-    const bool sees = end == range.count;  // the fresh row lies in its tiles
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0};
-    fresh_rows.finish<D>(fresh, step, queries, query_stride);
+    const uint32_t last_tile = shared_of(shared) + (num_tiles - 1) * plan.buffers * Tile<D>::BYTES;
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0, shared_of(queries), query_stride,
+                               sees_first ? last_tile : 0, sees_first && plan.buffers == 2 ? last_tile + Tile<D>::BYTES : 0};
+    fresh_rows.finish<D>(fresh, step);
     if (num_tiles == 0) return;
     __syncthreads();
-    if (sees && team == num_tiles - 1) {  // the fresh row's tile is this team's first
-      copies_wait(0);
-      team_sync();
-      const int row = (range.context - 1) % KEYS;
-      for (int i = member * WARP + lane; i < p.kv.head_dim / 8 * plan.buffers; i += TEAM * WARP) {
-        const int which = i / (p.kv.head_dim / 8), chunk = i % (p.kv.head_dim / 8);  // K, then V where it is there already
-        *reinterpret_cast<uint4*>(shared + (static_cast<size_t>(team) * plan.buffers + which) * Tile<D>::BYTES + Tile<D>::at(row, chunk)) =
-            *reinterpret_cast<const uint4*>(queries + (rows + which) * query_stride + chunk * 8);
-      }
-      team_sync();
-    }
   }
   if (!early) {
-    for (int i = 0; i < plan.buffers; ++i) fetch(i);
+    for (int i = 0; i < plan.buffers; ++i) fetch(i, -1);
   }
 
-  const int row0 = lane / 4, row1 = row0 + 8;
   uint32_t q[D / 16][4];
   if (mine > 0) load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
-  // Absent rows get the row's span too: their queries do no harm, and their results are not stored.
-  const Span seen = visible(range.context - 1, p.window);
-  const Span span[2] = {seen, seen};
-  const ScoreScale scale(p);
-
-  const Partials partials(p, gridDim.z, plan.max_tiles);
-  float* partial = reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES);
-  float2* partial_rows = reinterpret_cast<float2*>(partial + (teams + 1) * plan.rows * DecodeShared<D>::ROW);
-  const MergeSpace space{partial, partial_rows, partial + teams * plan.rows * DecodeShared<D>::ROW, partial_rows + teams * ROWS};
-  char* exchange = shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
-                   DecodeShared<D>::fixed(plan.rows) + team * DecodeShared<D>::exchange;
-  const int rounds = ceil_div(num_tiles, teams);
   for (int round = 0; round < rounds; ++round) {
     if (round < mine) {
       const int tile = my_first + round * teams;
@@ -304,39 +334,30 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
       float maximum[2], sum[2];
       const TeamPlace place{member, lane, exchange};
       uint32_t probabilities[KEYS / 16][4];
-      attend_keys<D, TEAM>(probabilities, maximum, q, ring + 2 * round % plan.buffers * Tile<D>::BYTES, span, tile, scale, place, team_sync, [&] {
+      attend_keys<D, TEAM>(probabilities, maximum, q, ring, span, tile, scale, place, team_sync, [&] {
         team_sync();
         // With one buffer this is V of the same tile.
-        fetch(2 * round + plan.buffers);
+        fetch(2 * round + plan.buffers, -1);
       });
       tile_sums(sum, probabilities);
       copies_wait(plan.buffers - 1);
       team_sync();
 
-      float* o[2];
-      float2* row_out[2];
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const int row = row0 + 8 * h;
-        if (direct) {
-          o[h] = partial + (team * plan.rows + row) * DecodeShared<D>::ROW;
-          row_out[h] = partial_rows + team * ROWS + row;
-        } else {
-          const size_t at = (static_cast<size_t>(seq) * p.num_heads + head + row) * plan.max_tiles + (tile - range.first);
-          o[h] = partials.o + at * p.kv.head_dim;
-          row_out[h] = partials.row + at;
-        }
-        if (row < rows && lane % 4 == 0 && member == 0) *row_out[h] = make_float2(maximum[h], sum[h]);
+      float* const o = tile_o + static_cast<size_t>(tile * tile_step) * p.kv.head_dim;
+      if (lane % 4 == 0 && member == 0) {
+        float2* const row_out = tile_row + tile * tile_step;
+        if (row0 < rows) row_out[0] = make_float2(maximum[0], sum[0]);
+        if (row1 < rows) row_out[row_step] = make_float2(maximum[1], sum[1]);
       }
       constexpr int ELEMENTS = D / 8 / TEAM;
-      tile_values<D, ELEMENTS>(probabilities, ring + (2 * round + 1) % plan.buffers * Tile<D>::BYTES, lane, [&](int n, const float(&acc)[4]) {
+      tile_values<D, ELEMENTS>(probabilities, ring + (plan.buffers - 1) * Tile<D>::BYTES, lane, [&](int n, const float(&acc)[4]) {
         const int dim = n * 8 + lane % 4 * 2;
         if (dim >= p.kv.head_dim) return;
-        if (row0 < rows) *reinterpret_cast<float2*>(o[0] + dim) = make_float2(acc[0], acc[1]);
-        if (row1 < rows) *reinterpret_cast<float2*>(o[1] + dim) = make_float2(acc[2], acc[3]);
+        if (row0 < rows) *reinterpret_cast<float2*>(o + dim) = make_float2(acc[0], acc[1]);
+        if (row1 < rows) *reinterpret_cast<float2*>(o + o_row_step + dim) = make_float2(acc[2], acc[3]);
       }, member * ELEMENTS);
       team_sync();
-      fetch(2 * round + 1 + plan.buffers);
+      fetch(2 * round + 1 + plan.buffers, -1);
     }
     if (direct) {
       __syncthreads();

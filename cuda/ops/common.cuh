@@ -7,6 +7,7 @@
 
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 
 namespace pen {
 
@@ -72,6 +73,20 @@ __device__ __forceinline__ void wait_for_previous() {
 #endif
 }
 
+// Hides where a value comes from, so that the compiler computes from here on what it makes of it: what a kernel reads from the constant
+// bank after its wait costs a miss, and what is moved out of loops and branches costs registers.
+template <typename T>
+__device__ __forceinline__ T held(T x) {
+  if constexpr (std::is_same_v<T, float>) {
+    asm volatile("" : "+f"(x));
+  } else if constexpr (sizeof(T) == 8) {
+    asm volatile("" : "+l"(x));
+  } else {
+    asm volatile("" : "+r"(x));
+  }
+  return x;
+}
+
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) x += __shfl_xor_sync(0xffffffffu, x, offset);
@@ -103,11 +118,14 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const
 
 __device__ __forceinline__ uint32_t shared_of(const void* p) { return uint32_t(__cvta_generic_to_shared(p)); }
 
-// 16 bytes into shared memory, zeros where `valid` is false. Asynchronous from sm_80 on.
-__device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid = true) {
+// 16 bytes into shared memory, zeros where `valid` is false, nothing where not `wanted`. Asynchronous from sm_80 on.
+__device__ __forceinline__ void copy_async(uint32_t shared, const void* global, bool valid = true, bool wanted = true) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared), "l"(global), "r"(valid ? 16 : 0) : "memory");
+  asm volatile("{\n.reg .pred wanted;\nsetp.ne.b32 wanted, %3, 0;\n@wanted cp.async.cg.shared.global [%0], [%1], 16, %2;\n}\n" ::"r"(shared), "l"(global),
+               "r"(valid ? 16 : 0), "r"(int(wanted))
+               : "memory");
 #else
+  if (!wanted) return;
   const uint4 x = valid ? *reinterpret_cast<const uint4*>(global) : uint4{};
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(shared), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
 #endif

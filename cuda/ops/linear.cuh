@@ -59,7 +59,7 @@ constexpr int MAX_SHARED_TILES = 1024;
 
 constexpr int NORM_THREADS = SLICES * WARP;
 
-// The same sum on every thread of the block: lanes, then warps, each in one order. `shared`: SLICES floats, which the next call but one
+// The same sum on every thread of the block: lanes, then warps, each in one order. `shared`: SLICES floats, aligned to 16 bytes, which the next call but one
 // may use again.
 __device__ __forceinline__ float block_sum(float x, float* shared) {
   x = warp_sum(x);
@@ -67,7 +67,10 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
   __syncthreads();
   float total = 0;
 #pragma unroll
-  for (int w = 0; w < NORM_THREADS / WARP; w++) total = __fadd_rn(total, shared[w]);
+  for (int w = 0; w < NORM_THREADS / WARP; w += 4) {
+    const float4 four = *reinterpret_cast<const float4*>(shared + w);
+    total = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(total, four.x), four.y), four.z), four.w);
+  }
   return total;
 }
 
@@ -98,18 +101,26 @@ struct NormWeights {
   }
 };
 
-__device__ __forceinline__ float norm_scale(const Norm& p, float squares, float* sums) { return rsqrtf(block_sum(squares, sums) / float(p.hidden) + p.eps); }
+__device__ __forceinline__ float norm_scale(const Norm& p, float squares, float* sums) { return rsqrtf(__fdividef(block_sum(squares, sums), float(p.hidden)) + p.eps); }
 
-__device__ __forceinline__ void write_normed(const float4& x, const float4& weight, float inverse, __half* h) {
+// Where a normalised row goes: column by column.
+struct PlainRow {
+  __half* h;
+  // Columns i to i + 3, i a multiple of 4.
+  __device__ __forceinline__ void put(int i, uint32_t low, uint32_t high) const { *reinterpret_cast<uint2*>(h + i) = make_uint2(low, high); }
+};
+
+template <class Row>
+__device__ __forceinline__ void write_normed(const float4& x, const float4& weight, float inverse, const Row& to, int i) {
   const __half2 low = __floats2half2_rn(__fmul_rn(__fmul_rn(x.x, inverse), weight.x), __fmul_rn(__fmul_rn(x.y, inverse), weight.y));
   const __half2 high = __floats2half2_rn(__fmul_rn(__fmul_rn(x.z, inverse), weight.z), __fmul_rn(__fmul_rn(x.w, inverse), weight.w));
-  *reinterpret_cast<uint2*>(h) = make_uint2(half2_bits(low), half2_bits(high));
+  to.put(i, half2_bits(low), half2_bits(high));
 }
 
 // One row by a whole block of NORM_THREADS, at most PIECES · 1024 columns. Its bits do not depend on which kernel calls it, nor on
 // PIECES. `sums`: 2 SLICES floats.
-template <int PIECES>
-__device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES>& weights, int index, __half* h, float* x_out, float* sums) {
+template <int PIECES, class Row>
+__device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES>& weights, int index, const Row& to, float* x_out, float* sums) {
   const size_t row = size_t(index) * p.hidden;
   float4 x[PIECES], branch[PIECES];
 #pragma unroll
@@ -136,13 +147,14 @@ __device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES
   for (int k = 0; k < PIECES; k++) {
     const int i = (k * NORM_THREADS + threadIdx.x) * 4;
     if (i >= p.hidden) continue;
-    write_normed(x[k], weights.own[k], inverse, h + i);
+    write_normed(x[k], weights.own[k], inverse, to, i);
     if (x_out) *reinterpret_cast<float4*>(x_out + row + i) = x[k];
   }
 }
 
 // The same for rows of any width, read once more for each step.
-__device__ __forceinline__ void norm_wide_row(const Norm& p, int index, __half* h, float* x_out, float* sums) {
+template <class Row>
+__device__ __forceinline__ void norm_wide_row(const Norm& p, int index, const Row& to, float* x_out, float* sums) {
   const size_t row = size_t(index) * p.hidden;
   float scale = 0;
   const auto moved = [&](int i) {
@@ -160,7 +172,7 @@ __device__ __forceinline__ void norm_wide_row(const Norm& p, int index, __half* 
   const float inverse = norm_scale(p, sum, sums + SLICES);
   for (int i = threadIdx.x * 4; i < p.hidden; i += NORM_THREADS * 4) {
     const float4 x = moved(i);
-    write_normed(x, *reinterpret_cast<const float4*>(p.weight + i), inverse, h + i);
+    write_normed(x, *reinterpret_cast<const float4*>(p.weight + i), inverse, to, i);
     if (x_out) *reinterpret_cast<float4*>(x_out + row + i) = x;
   }
 }
@@ -189,9 +201,6 @@ struct LinearShared {
   static constexpr int STRIDE = TILE_ROWS + 4;
   static constexpr size_t bytes = size_t(SLICES) * NT * 8 * STRIDE * 4;
 };
-
-// Halves of a row of normalised input in shared memory: eight rows fall into different banks.
-__host__ __device__ constexpr int norm_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
 
 // One slice of MT row tiles times NT column tiles.
 template <class Format, int MT, int NT, class Ready>
@@ -240,28 +249,6 @@ __device__ __forceinline__ void multiply_slice(float (&acc)[MT][NT][4], const Ma
       }
     }
   }
-}
-
-// Keeps a parameter in registers from here on: what a kernel reads from the constant bank after its wait costs a miss.
-template <typename T>
-__device__ __forceinline__ T held(T x) {
-  if constexpr (sizeof(T) == 8) {
-    asm volatile("" : "+l"(x));
-  } else {
-    asm volatile("" : "+r"(x));
-  }
-  return x;
-}
-
-// All rows of a layer's input, by a whole block. `sums`: 4 SLICES floats.
-template <int PIECES>
-__device__ __forceinline__ void norm_rows(const Norm& p, const NormWeights<PIECES>& weights, int num_tokens, __half* normed, bool writes, float* sums) {
-  const int stride = norm_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
-  for (int n = 0; n < num_tokens; n++) {
-    norm_row(p, weights, n, normed + n * stride, writes ? p.x_out : nullptr, sums + n % 2 * 2 * SLICES);
-    for (int k = p.hidden + threadIdx.x; k < columns; k += NORM_THREADS) normed[n * stride + k] = __ushort_as_half(0);
-  }
-  __syncthreads();
 }
 
 // Grid: (groups of MT row tiles of all segments, groups of NT · 8 tokens).

@@ -14,66 +14,70 @@ __device__ __forceinline__ __half to_half(float x) {
   return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f));
 }
 
-// One (token, head) of up to 64 PAIRS elements, by a warp: what does not depend on the step's products is requested first.
+enum class Head : int { Q, K, V };
+
+// One (token, head) of up to 64 PAIRS elements, by a warp: what does not depend on the step's products is computed and requested first,
+// since nearly all that a short step's attention costs is the instructions after its wait.
 template <int PAIRS>
 struct FreshHead {
-  bool is_q, is_v, real;
-  int kv_head, rotated, pairs;
-  const float* norm;
-  // Where pair i lies: rotated pairs first, then what is left, two by two.
+  const float* x;
+  bool normed;
+  float inverse_dim, eps;
+  // Pair i: rotated pairs first, then what is left, two by two.
+  bool there[PAIRS];
   int first[PAIRS], second[PAIRS];
-  float cosine[PAIRS], sine[PAIRS], bias_a[PAIRS], bias_b[PAIRS];
+  float cosine[PAIRS], sine[PAIRS], bias_a[PAIRS], bias_b[PAIRS], norm_a[PAIRS], norm_b[PAIRS];
 
-  __device__ __forceinline__ void prepare(const QkvFinish& p, int head, uint32_t position, bool exists, int lane) {
+  // `index`: among the heads of its kind.
+  __device__ __forceinline__ void prepare(const QkvFinish& p, Head kind, int index, int token, uint32_t position, bool exists, int lane) {
     const int head_dim = p.kv.head_dim, kv_heads = p.kv.num_kv_heads;
-    is_q = head < p.num_heads, is_v = head >= p.num_heads + kv_heads, real = exists;
-    kv_head = is_q ? 0 : (head - p.num_heads) % kv_heads;
-    const float* bias = is_q ? p.q_bias : is_v ? p.v_bias : p.k_bias;
-    if (bias != nullptr) bias += (is_q ? head : kv_head) * head_dim;
-    norm = is_q ? p.q_norm : is_v ? nullptr : p.k_norm;
-    rotated = is_v ? 0 : p.rope_dim / 2, pairs = head_dim / 2;
-    const float* table = p.rope;
-    if (real && rotated > 0) table += static_cast<size_t>(position) * p.rope_dim;
+    const int before = kind == Head::Q ? 0 : kind == Head::K ? p.num_heads : p.num_heads + kv_heads;
+    x = held(p.qkv + (static_cast<size_t>(token) * (p.num_heads + 2 * kv_heads) + before + index) * head_dim);
+    const float* bias = kind == Head::Q ? p.q_bias : kind == Head::K ? p.k_bias : p.v_bias;
+    const float* norm = kind == Head::Q ? p.q_norm : kind == Head::K ? p.k_norm : nullptr;
+    if (bias != nullptr) bias += index * head_dim;
+    normed = norm != nullptr, inverse_dim = held(__frcp_rn(static_cast<float>(head_dim))), eps = held(p.norm_eps);
+    const int rotated = kind == Head::V ? 0 : p.rope_dim / 2;
+    const float* table = p.rope + static_cast<size_t>(position) * p.rope_dim;
 #pragma unroll
     for (int j = 0; j < PAIRS; ++j) {
       const int i = lane + WARP * j;
       const bool turned = i < rotated, halves = turned && p.rope_halves;
-      first[j] = halves ? i : 2 * i;
-      second[j] = halves ? i + rotated : 2 * i + 1;
-      cosine[j] = 1.0f, sine[j] = 0.0f, bias_a[j] = 0.0f, bias_b[j] = 0.0f;
-      if (!real || i >= pairs) continue;
+      there[j] = exists && i < head_dim / 2;
+      first[j] = held(halves ? i : 2 * i);
+      second[j] = held(halves ? i + rotated : 2 * i + 1);
+      cosine[j] = norm_a[j] = norm_b[j] = 1.0f, sine[j] = bias_a[j] = bias_b[j] = 0.0f;
+      if (!there[j]) continue;
       if (turned) cosine[j] = table[i], sine[j] = table[rotated + i];
       if (bias != nullptr) bias_a[j] = bias[first[j]], bias_b[j] = bias[second[j]];
+      if (norm != nullptr) norm_a[j] = norm[first[j]], norm_b[j] = norm[second[j]];
     }
   }
 
-  // `x` [head_dim] of the products to `out` [head_dim].
-  __device__ __forceinline__ void finish(const QkvFinish& p, const float* x, __half* out, int lane) const {
+  // put(j, which of the pair, value)
+  template <class Put>
+  __device__ __forceinline__ void finish(Put put) const {
     float a[PAIRS], b[PAIRS], squares = 0.0f;
 #pragma unroll
     for (int j = 0; j < PAIRS; ++j) {
-      a[j] = 0.0f, b[j] = 0.0f;
-      if (lane + WARP * j >= pairs) continue;
-      a[j] = __fadd_rn(x[first[j]], bias_a[j]);
-      b[j] = __fadd_rn(x[second[j]], bias_b[j]);
-      squares = __fmaf_rn(b[j], b[j], __fmaf_rn(a[j], a[j], squares));
-    }
-    if (norm != nullptr) {
-      const float inverse = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(p.kv.head_dim) + p.norm_eps);
-#pragma unroll
-      for (int j = 0; j < PAIRS; ++j) {
-        if (lane + WARP * j >= pairs) continue;
-        a[j] = __fmul_rn(a[j], __fmul_rn(inverse, norm[first[j]]));
-        b[j] = __fmul_rn(b[j], __fmul_rn(inverse, norm[second[j]]));
-      }
+      a[j] = there[j] ? __ldcg(x + first[j]) : 0.0f;
+      b[j] = there[j] ? __ldcg(x + second[j]) : 0.0f;
     }
 #pragma unroll
     for (int j = 0; j < PAIRS; ++j) {
-      const int i = lane + WARP * j;
-      if (i >= pairs) continue;
-      const bool turned = i < rotated;
-      out[first[j]] = to_half(turned ? __fmaf_rn(a[j], cosine[j], -__fmul_rn(b[j], sine[j])) : a[j]);
-      out[second[j]] = to_half(turned ? __fmaf_rn(a[j], sine[j], __fmul_rn(b[j], cosine[j])) : b[j]);
+      a[j] = __fadd_rn(a[j], bias_a[j]), b[j] = __fadd_rn(b[j], bias_b[j]);
+      squares = __fmaf_rn(b[j], b[j], __fmaf_rn(a[j], a[j], squares));
+    }
+    if (normed) {
+      const float inverse = rsqrtf(__fmaf_rn(warp_sum(squares), inverse_dim, eps));
+#pragma unroll
+      for (int j = 0; j < PAIRS; ++j) a[j] = __fmul_rn(a[j], __fmul_rn(inverse, norm_a[j])), b[j] = __fmul_rn(b[j], __fmul_rn(inverse, norm_b[j]));
+    }
+#pragma unroll
+    for (int j = 0; j < PAIRS; ++j) {
+      if (!there[j]) continue;
+      put(j, 0, to_half(__fmaf_rn(a[j], cosine[j], -__fmul_rn(b[j], sine[j]))));
+      put(j, 1, to_half(__fmaf_rn(a[j], sine[j], __fmul_rn(b[j], cosine[j]))));
     }
   }
 };
@@ -95,14 +99,16 @@ __global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p,
   const bool real = item < static_cast<long long>(step.num_tokens) * heads;
   const int token = real ? static_cast<int>(item / heads) : 0, head = real ? static_cast<int>(item % heads) : 0;
   const uint32_t slot = real ? step.slot_mapping[token] : NO_SLOT;
+  const Head kind = head < p.num_heads ? Head::Q : head < p.num_heads + p.kv.num_kv_heads ? Head::K : Head::V;
+  const int index = kind == Head::Q ? head : head - p.num_heads - (kind == Head::V ? p.kv.num_kv_heads : 0);
   FreshHead<QKV_PAIRS> fresh;
-  fresh.prepare(p, head, slot == NO_SLOT ? 0 : step.positions[token], slot != NO_SLOT, lane);
+  fresh.prepare(p, kind, index, token, slot == NO_SLOT ? 0 : step.positions[token], slot != NO_SLOT, lane);
   wait_for_previous();
   let_next_start();
   if (slot == NO_SLOT) return;
-  __half* out = fresh.is_q ? p.q + (static_cast<size_t>(token) * p.num_heads + head) * head_dim
-                           : page_row(p.kv, fresh.is_v ? p.kv.v : p.kv.k, slot, fresh.kv_head);
-  fresh.finish(p, p.qkv + (static_cast<size_t>(token) * heads + head) * head_dim, out, lane);
+  __half* out = kind == Head::Q ? p.q + (static_cast<size_t>(token) * p.num_heads + head) * head_dim
+                                : page_row(p.kv, kind == Head::V ? p.kv.v : p.kv.k, slot, index);
+  fresh.finish([&](int j, int which, __half y) { out[which == 0 ? fresh.first[j] : fresh.second[j]] = y; });
 }
 
 }  // namespace pen

@@ -60,7 +60,7 @@ __global__ void __launch_bounds__(ROW_THREADS) embed_kernel(const __grid_constan
 
 // Rows of `norm`, one a block; `gather` names the row of each block (negative: none), or is null.
 __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constant__ Norm norm, const int32_t* gather, __half* h, int ldh) {
-  __shared__ float sums[2 * SLICES];
+  __shared__ __align__(16) float sums[2 * SLICES];
   let_next_start();
   constexpr int PIECES = 4;
   const NormWeights<PIECES> weights(norm);
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constan
   wait_for_previous();
   if (row < 0) return;
   h += size_t(blockIdx.x) * ldh;
-  if (norm.hidden <= PIECES * NORM_THREADS * 4) return norm_row(norm, weights, row, h, norm.x_out, sums);
-  norm_wide_row(norm, row, h, norm.x_out, sums);
+  if (norm.hidden <= PIECES * NORM_THREADS * 4) return norm_row(norm, weights, row, PlainRow{h}, norm.x_out, sums);
+  norm_wide_row(norm, row, PlainRow{h}, norm.x_out, sums);
 }
 
 }  // namespace pen

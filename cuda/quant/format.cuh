@@ -1,13 +1,17 @@
 // How weights lie in device memory, and how they become operands of the tensor cores.
 //
 // A matrix is cut into records of 16 rows × 64 columns, row tiles outermost, so that a warp streams one row tile front to back. A
-// record holds planes: the low LO bits of the codes, their high HI bits, and a float16 scale (with a float16 minimum where the type
+// record holds planes: two of the codes' words (LO and HI of each lane) and a float16 scale (with a float16 minimum where the type
 // has one) for each row and group of GROUP columns. Codes are permuted so that each lane finds in its own words exactly the operands
-// that mma.m16n8k16 wants from it, ready for a mask and a shift:
+// that mma.m16n8k16 wants from it, ready for a mask and at most a shift:
 //   code (step s, register i, half h) of lane l is row l/4 + 8 (i & 1), column 16 s + 2 (l % 4) + 8 (i >> 1) + h.
+// The two codes of a register lie at the same place of a word's two halves, as many registers a word as its halves have room for; a
+// code for which no word has room is put together from what they have left (Codes).
 // A weight is (code - OFFSET) * scale, or fma(code - OFFSET, scale, minimum), in float16, rounded once. Where levels are uneven, codes go
 // through a table of the type, held in registers: level * scale, levels between -1 and 1.
 #pragma once
+
+#include <tuple>
 
 #include "../ops/common.cuh"
 
@@ -58,7 +62,7 @@ __device__ __forceinline__ void load_words_shared(uint32_t (&w)[N], uint32_t at)
     }
   }
 }
-// Bit fields of one register of codes: its two codes sit at bits `shift` and `shift + 16` of a word.
+__host__ __device__ constexpr uint32_t twice(uint32_t x) { return x | x << 16; }
 __device__ __forceinline__ uint32_t shift_by(uint32_t x, int shift) { return shift >= 0 ? x >> shift : x << -shift; }
 
 // x & mask | with, as the one instruction that it is: compilers split it where both are constants.
@@ -67,6 +71,56 @@ __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t w
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(with));
   return y;
 }
+// Where the codes of BITS bits lie in a lane's words: register r = 4 s + i of a record.
+template <int BITS>
+struct Codes {
+  static constexpr int words = BITS, a_word = 16 / BITS, direct = a_word * words;  // registers
+  static constexpr int spare = 16 - a_word * BITS, first = spare > 1 ? spare : 0;  // bits of a half that no whole code fills: one above or some below
+  __host__ __device__ static constexpr int bit(int r) { return first + r % a_word * BITS; }
+  // The registers of a word whose bits a half's mantissa of ten cannot hold are shifted down to here.
+  __host__ __device__ static constexpr int shift(int r) {
+    if (bit(r) + BITS <= 10) return 0;
+    int f = 0;
+    while (first + f * BITS + BITS <= 10) f++;
+    return first + f * BITS;
+  }
+
+  // Two codes in the mantissas of halves where their unit is 1, so that taking `constant` off again is exact: 1024 + code where they lie at
+  // bit 0, 64 + code at bit 4.
+  template <class Words>
+  __device__ __forceinline__ static uint32_t take(const Words& word, int r, int& constant) {
+    if (r < direct) {
+      const int at = bit(r) - shift(r);
+      constant = 1024 >> at;
+      return and_or(word(r / a_word) >> shift(r), twice((1u << BITS) - 1) << at, twice(0x6400u - (at << 10)));
+    }
+    constant = 1024;
+    uint32_t q = twice(0x6400u);
+    if constexpr (spare == 1) {  // a bit of each word
+#pragma unroll
+      for (int j = 0; j < words; j++) q = and_or(shift_by(word(j), 15 - j), twice(1u << j), q);
+    } else if constexpr (spare == 4) {  // four bits of one word, two of another
+      const int k = r - direct;
+      q = and_or(word(k), twice(0xfu), q);
+      q = and_or(word(4 + k / 2) << (4 - k % 2 * 2), twice(0x30u), q);
+    }
+    return q;
+  }
+
+  // The same the other way: sets the code of half `h`.
+  __device__ static void put(uint32_t (&word)[words], int r, int h, uint32_t code) {
+    if (r < direct) {
+      word[r / a_word] |= code << (bit(r) + 16 * h);
+    } else if (spare == 1) {
+      for (int j = 0; j < words; j++) word[j] |= (code >> j & 1) << (15 + 16 * h);
+    } else {
+      const int k = r - direct;
+      word[k % words] |= (code & 15) << (16 * h);
+      word[(4 + k / 2) % words] |= code >> 4 << (k % 2 * 2 + 16 * h);
+    }
+  }
+};
+
 template <FormatId ID, int LO, int HI, int GROUP, bool MIN, int OFFSET>
 struct QuantFormat {
   static constexpr FormatId id = ID;
@@ -120,21 +174,13 @@ struct QuantFormat {
       const int g = s * 16 / GROUP;
 #pragma unroll
       for (int i = 0; i < 4; i++) {
-        // Codes in the mantissas of halves whose unit is 1, so that taking the constant part off again is exact: 1024 + code where the
-        // code lies at bit 0, 64 + code at bit 4, which saves a shift.
         uint32_t q;
-        const int up = LO == 4 && i % 2 == 1 ? 4 : 0;
-        const uint32_t base = up ? 0x54005400u : 0x64006400u;
+        int constant = 1024;
         if constexpr (LO == 8) {
           q = __byte_perm(lo[2 * s + i / 2], 0x64646464u, i % 2 == 0 ? 0x4140 : 0x4342);
-        } else if constexpr (LO == 4) {
-          q = and_or(i < 2 ? lo[s] : lo[s] >> 8, 0x000f000fu << up, base);
         } else {
-          q = and_or(lo[s / 2] >> (2 * (4 * (s % 2) + i)), 0x00030003u, base);
+          q = Codes<LO + HI>::take([&](int j) { return j < LO ? lo[j] : hi[(j - LO) % (HI > 0 ? HI : 1)]; }, 4 * s + i, constant);
         }
-        if constexpr (HI == 1) q = and_or(shift_by(hi[0], 4 * s + i - LO - up), 0x00010001u << (LO + up), q);
-        if constexpr (HI == 2) q = and_or(shift_by(hi[s / 2], 2 * (4 * (s % 2) + i) - LO - up), 0x00030003u << (LO + up), q);
-        const int constant = up ? 64 : 1024;
         const __half2 code = __hsub2(bits_half2(q), __float2half2_rn(float(constant + OFFSET)));
         if constexpr (MIN) {
           const __half2 pair = bits_half2(scale[2 * g + (i & 1)]);
@@ -152,25 +198,24 @@ struct QuantFormat {
   // zeroed memory).
   template <class Source>
   __device__ static void pack(uint8_t* record, int lane, const Source& source) {
-    uint32_t lo[LO] = {}, hi[HI > 0 ? HI : 1] = {};
+    uint32_t words[LO + HI] = {};
     for (int s = 0; s < STEPS; s++) {
       for (int i = 0; i < 4; i++) {
         if (!source.owns(i & 1)) continue;
         for (int h = 0; h < 2; h++) {
           const uint32_t code = source.code(lane / 4 + 8 * (i & 1), 16 * s + 2 * (lane % 4) + 8 * (i >> 1) + h);
-          const uint32_t low = code & ((1u << LO) - 1), high = code >> LO;
-          if constexpr (LO == 8) lo[2 * s + i / 2] |= low << (16 * (i % 2) + 8 * h);
-          if constexpr (LO == 4) lo[s] |= low << (4 * i + 16 * h);
-          if constexpr (LO == 2) lo[s / 2] |= low << (2 * (4 * (s % 2) + i) + 16 * h);
-          if constexpr (HI == 1) hi[0] |= high << (4 * s + i + 16 * h);
-          if constexpr (HI == 2) hi[s / 2] |= high << (2 * (4 * (s % 2) + i) + 16 * h);
+          if constexpr (LO == 8) {
+            words[2 * s + i / 2] |= code << (16 * (i % 2) + 8 * h);
+          } else {
+            Codes<LO + HI>::put(words, 4 * s + i, h, code);
+          }
         }
       }
     }
     auto* low_plane = reinterpret_cast<uint32_t*>(record);
-    for (int w = 0; w < LO; w++) atomicOr(&low_plane[LO >= 4 ? (w / 4) * 128 + lane * 4 + w % 4 : lane * LO + w], lo[w]);
+    for (int w = 0; w < LO; w++) atomicOr(&low_plane[LO >= 4 ? (w / 4) * 128 + lane * 4 + w % 4 : lane * LO + w], words[w]);
     auto* high_plane = reinterpret_cast<uint32_t*>(record + low_bytes);
-    for (int w = 0; w < HI; w++) atomicOr(&high_plane[lane * HI + w], hi[w]);
+    for (int w = 0; w < HI; w++) atomicOr(&high_plane[lane * HI + w], words[LO + w]);
     if (lane % 4 != 0) return;
     auto* scales = reinterpret_cast<__half*>(record + low_bytes + high_bytes + (lane / 4) * scale_words * 4);
     for (int g = 0; g < groups; g++) {
@@ -379,25 +424,24 @@ using FormatIQ4 = Lookup4Format<FORMAT_IQ4, IQ4_LEVELS>;
 using FormatMXFP4 = Lookup4Format<FORMAT_MXFP4, MXFP4_LEVELS>;
 
 // Calls `f` with a value of the format's type: the one place where a run-time format becomes a compile-time one.
-template <class F>
+using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2, FormatIQ1,
+                              FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4>;
+
+// Calls f(Format{}): the one place where a run-time format becomes a compile-time one. By halving, not by a switch, whose table would lie
+// in a constant bank of its own, hundreds of cycles away in each kernel.
+template <int FIRST = 0, int END = std::tuple_size_v<AllFormats>, class F>
 __device__ __forceinline__ void with_format(int format, F&& f) {
-  switch (format) {
-    case FORMAT_H16: return f(FormatH16{});
-    case FORMAT_Q4: return f(FormatQ4{});
-    case FORMAT_Q4_MIN: return f(FormatQ4Min{});
-    case FORMAT_Q5: return f(FormatQ5{});
-    case FORMAT_Q5_MIN: return f(FormatQ5Min{});
-    case FORMAT_Q8: return f(FormatQ8{});
-    case FORMAT_Q2_MIN: return f(FormatQ2Min{});
-    case FORMAT_Q3: return f(FormatQ3{});
-    case FORMAT_Q6: return f(FormatQ6{});
-    case FORMAT_Q2: return f(FormatQ2{});
-    case FORMAT_IQ1: return f(FormatIQ1{});
-    case FORMAT_IQ2: return f(FormatIQ2{});
-    case FORMAT_IQ3_XXS: return f(FormatIQ3XXS{});
-    case FORMAT_IQ3_S: return f(FormatIQ3S{});
-    case FORMAT_IQ4: return f(FormatIQ4{});
-    case FORMAT_MXFP4: return f(FormatMXFP4{});
+  if constexpr (END - FIRST == 1) {
+    using Format = std::tuple_element_t<FIRST, AllFormats>;
+    static_assert(Format::id == FIRST, "formats in the order of their ids");
+    f(Format{});
+  } else {
+    constexpr int MIDDLE = (FIRST + END) / 2;
+    if (held(format) < MIDDLE) {
+      with_format<FIRST, MIDDLE>(format, f);
+    } else {
+      with_format<MIDDLE, END>(format, f);
+    }
   }
 }
 

@@ -134,8 +134,7 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   }
 }
 
-// Short contexts of few sequences: a cluster of blocks for each sequence and K/V head, where the tiles are large or the blocks not very
-// few (measured). False: not here.
+// Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. False: not here.
 template <int D>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = current_device();
@@ -143,15 +142,17 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   plan.max_tiles = most_tiles(step.max_context, args.window);
   const int group = args.num_heads / args.kv.num_kv_heads;
   plan.rows = std::min(group, ROWS);
-  const size_t bytes = ClusterShared<D>::bytes(plan.rows, plan.max_tiles);
-  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads);
-  if (blocks > device.num_sms || (plan.max_tiles * D <= 256 && (blocks < 8 || blocks > 16))) return false;
-  if (!device.clusters || plan.max_tiles > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
+  // One block is no cluster: it could not reach its own shared memory as the others do.
+  const int blocks = std::max(plan.max_tiles, 2);
+  const size_t bytes = ClusterShared<D>::bytes(plan.rows, blocks);
+  if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) > device.num_sms) return false;
+  if (!device.clusters || blocks > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
   allow_shared<attention_cluster_kernel<D>>(device);
   Launch clustered = launch;
-  clustered.cluster = plan.max_tiles;
-  const dim3 grid(plan.max_tiles, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
-  clustered(attention_cluster_kernel<D>, grid, WARP * CLUSTER_TEAM, bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  clustered.cluster = blocks;
+  const dim3 grid(blocks, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
+  const int warps = std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS);  // a fresh head each
+  clustered(attention_cluster_kernel<D>, grid, WARP * warps, bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
   return true;
 }
 

@@ -46,8 +46,8 @@ int shared_limit() {
 constexpr size_t MAX_STAGED = 36 << 10;
 
 // `each`: blocks a multiprocessor.
-template <int NT, Input INPUT, RingSize RING>
-void run_decode(const Launch& launch, const Linear& args, int tiles, int each, bool rehearses) {
+template <Input INPUT, RingSize RING>
+void run_decode(const Launch& launch, const Linear& args, int tiles, int each) {
   const int most = multiprocessors() * each, blocks = std::min(tiles, most);
   // No more of the ring than a warp ever fills: the less a kernel takes, the earlier the next one starts.
   const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].chunks(), SLICES);
@@ -55,42 +55,41 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   for (int i = 0; i < args.num_segments; i++) {
     ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(ring_records(args.w[i].record_bytes, RING), records));
   }
-  const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2;
-  const size_t at = round_up(DecodeLinearShared<NT>::x + staged, 128), bytes = at + SLICES * ring;
+  const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2;
+  const size_t at = round_up(DecodeLinearShared::x + staged, 128), bytes = at + SLICES * ring;
   if (bytes > size_t(shared_limit())) {
     if constexpr (RING != RingSize::SHORTEST) {
-      return run_decode<NT, INPUT, RingSize::SHORTEST>(launch, args, tiles, each, rehearses);
+      return run_decode<INPUT, RingSize::SHORTEST>(launch, args, tiles, each);
     } else if constexpr (INPUT == Input::SHARED) {
-      return run_decode<NT, Input::GLOBAL, RingSize::SHORTEST>(launch, args, tiles, each, rehearses);
+      return run_decode<Input::GLOBAL, RingSize::SHORTEST>(launch, args, tiles, each);
     }
   }
   static const bool once = [] {
-    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_limit()), "shared memory");
-    check(cudaFuncSetAttribute(linear_decode_kernel<NT, INPUT, RING>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
+    check(cudaFuncSetAttribute(linear_decode_kernel<INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_limit()), "shared memory");
+    check(cudaFuncSetAttribute(linear_decode_kernel<INPUT, RING>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
     return true;
   }();
   (void)once;
-  launch(linear_decode_kernel<NT, INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring), rehearses && launch.overlap);
+  launch(linear_decode_kernel<INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
-// Measured: two blocks a multiprocessor leave room for the kernels around, which counts for short ones; three read more where rows are
-// short and there are not very many. A rehearsal pays where all blocks are there early.
-template <int NT, Input INPUT>
+// Measured: one block a multiprocessor with much in flight where there are few tiles or rows are short; two or three for the rest. Fewer leave
+// room for the kernels around, which counts for short ones.
+template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
   const int chunks = args.w[0].chunks();
-  if (tiles <= multiprocessors()) return run_decode<NT, INPUT, RingSize::FEW_TILES>(launch, args, tiles, 1, true);
-  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<NT, INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
   const bool is_short = tiles * chunks < SHORT;
-  run_decode<NT, INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3, is_short);
+  if (tiles <= multiprocessors() || (is_short && chunks <= 16)) return run_decode<INPUT, RingSize::FEW_TILES>(launch, args, tiles, 1);
+  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2);
+  run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3);
 }
 
-template <int NT>
 void decode(const Launch& launch, const Linear& args, int tiles) {
-  if (args.norm.x) return decode_from<NT, Input::NORM>(launch, args, tiles);
-  const bool fits = size_t(args.num_tokens) * norm_stride(args.w[0].cols) * 2 <= MAX_STAGED;
-  if (fits) return decode_from<NT, Input::SHARED>(launch, args, tiles);
-  decode_from<NT, Input::GLOBAL>(launch, args, tiles);
+  if (args.norm.x) return decode_from<Input::NORM>(launch, args, tiles);
+  const bool fits = size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= MAX_STAGED;
+  if (fits) return decode_from<Input::SHARED>(launch, args, tiles);
+  decode_from<Input::GLOBAL>(launch, args, tiles);
 }
 
 }  // namespace
@@ -101,7 +100,7 @@ void linear(const Launch& launch, const Linear& args) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
   // More row tiles a block share what is read of x; fewer blocks than the GPU holds would leave it idle.
-  if (args.num_tokens <= 8) return decode<1>(launch, args, tiles);
+  if (args.num_tokens <= 8) return decode(launch, args, tiles);
   if (args.num_tokens > 16 && has_warpgroup_products()) return linear_prefill(launch, args);
   if (args.num_tokens <= 16) return run<1, 2>(launch, args);
   if (args.num_tokens <= 32) return tiles >= 512 ? run<2, 4>(launch, args) : run<1, 4>(launch, args);
