@@ -180,6 +180,7 @@ __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16]
   }
 }
 
+constexpr uint32_t NOWHERE = 0xffffffffu;  // no address of shared memory; 0 may be one
 __device__ __forceinline__ void store_half(uint32_t shared, __half x) {
   asm volatile("st.shared.u16 [%0], %1;" ::"r"(shared), "h"(__half_as_ushort(x)) : "memory");
 }
@@ -192,7 +193,7 @@ struct FreshRows {
   bool sees, exists;
   uint32_t queries;              // shared: [rows, stride] halves
   int stride;
-  uint32_t key_tile, value_tile;  // shared; 0: not there
+  uint32_t key_tile, value_tile;  // shared, or NOWHERE
   // Waits for the step's products on the way. Visible to the block after a __syncthreads().
   template <int D>
   __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step) const {
@@ -224,7 +225,7 @@ struct FreshRows {
       if (!waited) wait_for_previous();
       waited = true;
       fresh_head.finish([&](int j, int which, __half y) {
-        if (tile != 0) store_half(to[j][which], y);
+        if (tile != NOWHERE) store_half(to[j][which], y);
         if (page != nullptr) page[which == 0 ? fresh_head.first[j] : fresh_head.second[j]] = y;
       });
     }
@@ -315,7 +316,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
     query_rows = queries, query_stride = DecodeShared<D>::ROW;
     const uint32_t last_tile = shared_of(shared) + (num_tiles - 1) * plan.buffers * Tile<D>::BYTES;
     const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0, shared_of(queries), query_stride,
-                               sees_first ? last_tile : 0, sees_first && plan.buffers == 2 ? last_tile + Tile<D>::BYTES : 0};
+                               sees_first ? last_tile : NOWHERE, sees_first && plan.buffers == 2 ? last_tile + Tile<D>::BYTES : NOWHERE};
     fresh_rows.finish<D>(fresh, step);
     if (num_tiles == 0) return;
     __syncthreads();

@@ -27,7 +27,7 @@ constexpr int DECODE_TOKENS = 8;
 
 struct DecodeLinearShared {
   static constexpr int STRIDE = TILE_ROWS + 4;
-  static constexpr size_t partial = size_t(SLICES) * DECODE_TOKENS * STRIDE * 4;  // of a tile; there are two
+  static constexpr size_t partial = size_t(SLICES) * DECODE_TOKENS * STRIDE * 4;  // of a group of tiles; there are two
   static constexpr size_t sums = 2 * partial;
   static constexpr size_t x = sums + 128;
 };
