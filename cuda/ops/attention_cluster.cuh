@@ -58,7 +58,7 @@ __device__ __forceinline__ void cluster_wait() {
 #endif
 }
 
-// grid [tiles, num_kv_heads * ceil(group / plan.rows), num_seqs] in clusters of [tiles, 1, 1], block [32 up to CLUSTER_WARPS]
+// grid [tiles, two at least; num_kv_heads * ceil(group / plan.rows), num_seqs] in clusters of the first, block [32 up to CLUSTER_WARPS]
 template <int D>
 __global__ void __launch_bounds__(WARP* CLUSTER_WARPS) attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                                                                                const __grid_constant__ DecodePlan plan,

@@ -268,7 +268,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
   const Pages pages(p.kv, step, seq, range.context, kv_head);
   TilePlace place;
   // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that the count of groups tells.
-  auto fetch = [&](int item, int skip) {
+  auto fetch = [&](int item, int skip = -1) {
     if (item < 2 * mine) {
       int thread = member * WARP + lane;
       if constexpr (TEAM > 1) thread = held(thread);  // or what follows from it is computed where no tile is left, too
@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
     __syncthreads();
   }
   if (!early) {
-    for (int i = 0; i < plan.buffers; ++i) fetch(i, -1);
+    for (int i = 0; i < plan.buffers; ++i) fetch(i);
   }
 
   uint32_t q[D / 16][4];
@@ -338,7 +338,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
       attend_keys<D, TEAM>(probabilities, maximum, q, ring, span, tile, scale, place, team_sync, [&] {
         team_sync();
         // With one buffer this is V of the same tile.
-        fetch(2 * round + plan.buffers, -1);
+        fetch(2 * round + plan.buffers);
       });
       tile_sums(sum, probabilities);
       copies_wait(plan.buffers - 1);
@@ -358,7 +358,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>()) attention_decode_kerne
         if (row1 < rows) *reinterpret_cast<float2*>(o + o_row_step + dim) = make_float2(acc[2], acc[3]);
       }, member * ELEMENTS);
       team_sync();
-      fetch(2 * round + 1 + plan.buffers, -1);
+      fetch(2 * round + 1 + plan.buffers);
     }
     if (direct) {
       __syncthreads();

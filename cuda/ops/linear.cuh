@@ -59,8 +59,8 @@ constexpr int MAX_SHARED_TILES = 1024;
 
 constexpr int NORM_THREADS = SLICES * WARP;
 
-// The same sum on every thread of the block: lanes, then warps, each in one order. `shared`: SLICES floats, aligned to 16 bytes, which the next call but one
-// may use again.
+// The same sum on every thread of the block: lanes, then warps, each in one order. `shared`: SLICES floats, aligned to 16 bytes, which
+// the next call but one may use again.
 __device__ __forceinline__ float block_sum(float x, float* shared) {
   x = warp_sum(x);
   if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
@@ -101,7 +101,9 @@ struct NormWeights {
   }
 };
 
-__device__ __forceinline__ float norm_scale(const Norm& p, float squares, float* sums) { return rsqrtf(__fdividef(block_sum(squares, sums), float(p.hidden)) + p.eps); }
+__device__ __forceinline__ float norm_scale(const Norm& p, float squares, float* sums) {
+  return rsqrtf(__fdividef(block_sum(squares, sums), float(p.hidden)) + p.eps);
+}
 
 // Where a normalised row goes: column by column.
 struct PlainRow {
@@ -153,8 +155,7 @@ __device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES
 }
 
 // The same for rows of any width, read once more for each step.
-template <class Row>
-__device__ __forceinline__ void norm_wide_row(const Norm& p, int index, const Row& to, float* x_out, float* sums) {
+__device__ __forceinline__ void norm_wide_row(const Norm& p, int index, const PlainRow& to, float* x_out, float* sums) {
   const size_t row = size_t(index) * p.hidden;
   float scale = 0;
   const auto moved = [&](int i) {

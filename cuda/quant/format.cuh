@@ -124,7 +124,7 @@ struct Codes {
 template <FormatId ID, int LO, int HI, int GROUP, bool MIN, int OFFSET>
 struct QuantFormat {
   static constexpr FormatId id = ID;
-  static constexpr int low_bits = LO, high_bits = HI, group = GROUP, offset = OFFSET;
+  static constexpr int group = GROUP, offset = OFFSET;
   static constexpr bool has_min = MIN;
   static float level(uint32_t code) { return float(code) - OFFSET; }
   static constexpr int groups = CHUNK / GROUP;
@@ -423,7 +423,6 @@ using FormatIQ3S = Lookup4Format<FORMAT_IQ3_S, IQ3_S_LEVELS>;
 using FormatIQ4 = Lookup4Format<FORMAT_IQ4, IQ4_LEVELS>;
 using FormatMXFP4 = Lookup4Format<FORMAT_MXFP4, MXFP4_LEVELS>;
 
-// Calls `f` with a value of the format's type: the one place where a run-time format becomes a compile-time one.
 using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2, FormatIQ1,
                               FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4>;
 

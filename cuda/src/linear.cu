@@ -73,8 +73,8 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each) {
   launch(linear_decode_kernel<INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
-// Measured: one block a multiprocessor with much in flight where there are few tiles or rows are short; two or three for the rest. Fewer leave
-// room for the kernels around, which counts for short ones.
+// Measured: one block a multiprocessor with much in flight where there are few tiles or rows are short; two or three for the rest. Fewer
+// leave room for the kernels around, which counts for short ones.
 template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
