@@ -1,5 +1,6 @@
 // What a layer's ops cost where they are: layers of real shapes in one programmatic graph, as forward.cu queues a decode step, timed
-// whole, without each op, and each op alone. Ops overlap, so the three differ. No checks: the programs beside this one do that.
+// whole, without each op, and each op alone. Ops overlap, so the three differ. The head (its norm, its product) comes behind the layers.
+// No checks: the programs beside this one do that.
 //   layers [rows a step, 1 by default] [shape …]
 #include <algorithm>
 #include <cstdio>
@@ -15,7 +16,7 @@ using namespace pen;
 
 namespace {
 
-enum Op { QKV = 1, ATTENTION = 2, O = 4, GATE_UP = 8, DOWN = 16, ALL = 31 };
+enum Op { QKV = 1, ATTENTION = 2, O = 4, GATE_UP = 8, DOWN = 16, ALL = 31, HEAD = 32 };
 const char* const NAMES[] = {"qkv", "attention", "o", "gate_up", "down"};
 constexpr int CONTEXT = 200, PAGE = 32, PAGES = 8, RUNS = 19;
 
@@ -31,14 +32,16 @@ struct Shape {
   const char* name;
   int layers, hidden, heads, kv_heads, head_dim, ffn;
   Kind attention, ffn_up, ffn_down;
+  int vocab;
+  Kind head;
 };
 const Shape SHAPES[] = {
-    {"smollm2-135m", 30, 576, 9, 3, 64, 1536, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ4Min>()},
-    {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ6>()},
-    {"gemma-3-270m", 18, 640, 4, 1, 256, 2048, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ8>()},
-    {"llama-3.2-1b-f16", 16, 2048, 32, 8, 64, 8192, kind<FormatH16>(), kind<FormatH16>(), kind<FormatH16>()},
-    {"llama-3.2-1b-q4", 16, 2048, 32, 8, 64, 8192, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>()},
-    {"llama-3.1-8b-q4", 32, 4096, 32, 8, 128, 14336, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>()},
+    {"smollm2-135m", 30, 576, 9, 3, 64, 1536, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ4Min>(), 49152, kind<FormatQ8>()},
+    {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ6>(), 151936, kind<FormatQ8>()},
+    {"gemma-3-270m", 18, 640, 4, 1, 256, 2048, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ8>(), 262144, kind<FormatQ8>()},
+    {"llama-3.2-1b-f16", 16, 2048, 32, 8, 64, 8192, kind<FormatH16>(), kind<FormatH16>(), kind<FormatH16>(), 128256, kind<FormatH16>()},
+    {"llama-3.2-1b-q4", 16, 2048, 32, 8, 64, 8192, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>(), 128256, kind<FormatQ6>()},
+    {"llama-3.1-8b-q4", 32, 4096, 32, 8, 128, 14336, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>(), 128256, kind<FormatQ6>()},
 };
 
 // Memory that is freed together. Records are random bytes whose scales are small numbers.
@@ -76,7 +79,8 @@ struct Layers {
   Shape s;
   int rows;
   std::vector<Layer> layers;
-  float *x, *qkv, *weight, *rope, *workspace;
+  Matrix output;
+  float *logits, *x, *qkv, *weight, *rope, *workspace;
   __half *h, *q, *attn, *ffn;
   uint32_t* arrivals;
   StepView view;
@@ -91,6 +95,8 @@ struct Layers {
                         arena.matrix(s.hidden, heads, s.attention), arena.matrix(2 * s.ffn, s.hidden, s.ffn_up), arena.matrix(s.hidden, s.ffn, s.ffn_down),
                         {arena.take<__half>(size_t(pages) * PAGE * kv), arena.take<__half>(size_t(pages) * PAGE * kv), pages, PAGE, s.kv_heads, s.head_dim}});
     }
+    output = arena.matrix(s.vocab, s.hidden, s.head);
+    logits = arena.take<float>(size_t(rows) * s.vocab);
     x = arena.take<float>(size_t(rows) * s.hidden);
     qkv = arena.take<float>(size_t(rows) * (heads + 2 * kv));
     weight = arena.take<float>(s.hidden);
@@ -155,9 +161,13 @@ struct Layers {
       }
       if (ops & DOWN) linear(launch, product(l.down, ffn, ld_ffn, Epilogue::ADD, x, s.hidden));
     }
+    if (!(ops & HEAD)) return;
+    const Norm norm{x, nullptr, nullptr, nullptr, weight, s.hidden, 1e-5f};
+    launch(norm_kernel, dim3(rows), dim3(NORM_THREADS), 0, norm, nullptr, h, ld_hidden);
+    linear(launch, product(output, h, ld_hidden, Epilogue::STORE, logits, s.vocab));
   }
 
-  // Microseconds a layer, the median of RUNS.
+  // Microseconds of all, the median of RUNS.
   double time(int ops) const {
     queue(ops);  // settles the kernels' attributes
     check(cudaStreamSynchronize(stream), "first run");
@@ -185,7 +195,7 @@ struct Layers {
     cudaGraphExecDestroy(exec);
     cudaGraphDestroy(graph);
     std::sort(times.begin(), times.end());
-    return times[times.size() / 2] * 1e3 / s.layers;
+    return times[times.size() / 2] * 1e3;
   }
 };
 
@@ -196,9 +206,12 @@ int main(int argc, char** argv) {
   for (const Shape& shape : SHAPES) {
     if (argc > 2 && std::none_of(argv + 2, argv + argc, [&](const char* name) { return !std::strcmp(name, shape.name); })) continue;
     const Layers layers(shape, rows);
-    const double all = layers.time(ALL);
-    printf("%-17s %d rows: %.2f us a layer, %.0f us in all |", shape.name, rows, all, all * shape.layers);
-    for (int i = 0; i < 5; i++) printf(" %s: without %.2f, alone %.2f |", NAMES[i], all - layers.time(ALL & ~(1 << i)), layers.time(1 << i));
+    const double all = layers.time(ALL), each = 1.0 / shape.layers, head = layers.time(ALL | HEAD) - all;
+    printf("%-17s %d rows: %.2f us a layer, %.0f us in all, head %.1f us (%.2f TB/s) |", shape.name, rows, all * each, all + head, head,
+           layers.output.bytes() / head * 1e-6);
+    for (int i = 0; i < 5; i++) {
+      printf(" %s: without %.2f, alone %.2f |", NAMES[i], (all - layers.time(ALL & ~(1 << i))) * each, layers.time(1 << i) * each);
+    }
     printf("\n");
     fflush(stdout);
   }

@@ -114,24 +114,29 @@ struct Device {
   Results run(const Rows& rows, const char* what, bool overlap = false) {
     const int n = int(rows.slots.size());
     Guarded<float> logits(rows.logits.size()), logprobs(size_t(n) * (1 + MAX_LOGPROBS));
-    Guarded<int32_t> slot_of(n), mask_of(n), asked(n), sampled(n), ids(size_t(n) * MAX_LOGPROBS);
+    Guarded<int32_t> slot_of(n), mask_of(n), asked(n), sampled(n), copy(n), ids(size_t(n) * MAX_LOGPROBS);
+    Guarded<int32_t*> copy_at(1);
     const size_t bytes = sampler_workspace(n, vocab);
     Guarded<uint32_t> workspace(bytes / 4);
     logits.put(rows.logits);
     slot_of.put(rows.slots);
     mask_of.put(rows.mask_of);
     asked.put(rows.num_logprobs);
+    copy_at.put({copy.get()});
     Sample args{logits.get(), n, slot_of.get(), masks.get(), rows.mask_of.empty() ? nullptr : mask_of.get(),
-                rows.num_logprobs.empty() ? nullptr : asked.get(), logprobs.get(), ids.get(), sampled.get(), workspace.get(), bytes};
+                rows.num_logprobs.empty() ? nullptr : asked.get(), logprobs.get(), ids.get(), sampled.get(), copy_at.get(), workspace.get(),
+                bytes};
     cudaStream_t stream;
     check(cudaStreamCreate(&stream), "stream");
     check(cudaDeviceSynchronize(), "before sample");
     sample(Launch{stream, overlap}, state, args);
     check(cudaStreamSynchronize(stream), "sample");
     check(cudaStreamDestroy(stream), "stream");
-    EXPECT(logits.intact() && logprobs.intact() && sampled.intact() && ids.intact() && workspace.intact() && slot_of.intact(),
+    EXPECT(logits.intact() && logprobs.intact() && sampled.intact() && copy.intact() && ids.intact() && workspace.intact() && slot_of.intact(),
            "%s: a guard zone of the step was written", what);
-    return Results{sampled.take(), ids.take(), logprobs.take()};
+    const std::vector<int32_t> all = sampled.take(), copied = copy.take();
+    for (int i = 0; i < n; i++) EXPECT(rows.slots[i] < 0 || copied[i] == all[i], "%s: row %d: the copy says %d, due %d", what, i, copied[i], all[i]);
+    return Results{all, ids.take(), logprobs.take()};
   }
 
   void check_guards(const char* what) {
@@ -490,7 +495,7 @@ void timings() {
           if (c.penalties) s.p.presence_penalty = 0.1f, s.p.repetition_penalty = 1.1f;
           device.reset(r, s);
         }
-        // A graph of several calls, as the engine runs them.
+        // A graph of several calls, as the engine runs them (nothing here depends on what is read ahead of the wait).
         constexpr int CALLS = 12;
         cudaStream_t stream;
         check(cudaStreamCreate(&stream), "stream");
@@ -499,7 +504,7 @@ void timings() {
         check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
         for (int i = 0; i < CALLS; i++) {
           Sample args{sets[i % SETS], rows, slot_of.get(), nullptr, nullptr, c.logprobs < 0 ? nullptr : asked.get(), logprobs.get(),
-                      ids.get(), sampled.get(), workspace.get(), bytes};
+                      ids.get(), sampled.get(), nullptr, workspace.get(), bytes};
           sample(Launch{stream, true}, device.state, args);
         }
         check(cudaStreamEndCapture(stream, &graph), "capture");

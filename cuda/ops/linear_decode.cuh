@@ -14,10 +14,10 @@ enum class Input : int {
   GLOBAL,  // p.x
 };
 
-// Bytes of records that a warp's ring holds at least: where there is one block a multiprocessor at most, where there are more, and for
-// long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it wait for. The shortest is for
-// devices with less shared memory than the others want.
-enum class RingSize : int { FEW_TILES = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
+// Bytes of records that a warp's ring holds at least: where it holds all that the warp has to read, where there are several blocks a
+// multiprocessor, and for long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it wait for.
+// The shortest is for devices with less shared memory than the others want.
+enum class RingSize : int { WHOLE = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
 __host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
   const int n = int(size) / record_bytes + 1;
   return n < 3 ? 3 : n > 17 ? 17 : n;
@@ -91,13 +91,18 @@ struct Records {
   }
 };
 
-// `count` row tiles of one matrix; the ring is full but for a slot.
+// `count` row tiles of one matrix; the ring is full but for a slot, or holds them whole.
 template <class Format, RingSize RING, class X, class Tile, class Finish>
 __device__ __forceinline__ void stream_tiles(Records& records, int count, uint32_t first_column, uint32_t ring, X x,
                                              Tile begin_tile, Finish finish) {
   constexpr int R = ring_records(Format::record_bytes, RING);
+  constexpr bool WHOLE = RING == RingSize::WHOLE;
   const int lane = threadIdx.x % WARP, length = records.length;
   int slot = 0, last = R - 1;
+  if constexpr (WHOLE) {
+    copy_wait<0>();
+    __syncwarp();
+  }
 #pragma unroll 1
   for (int t = 0; t < count; t++) {
     begin_tile(t);
@@ -106,15 +111,20 @@ __device__ __forceinline__ void stream_tiles(Records& records, int count, uint32
 #pragma unroll 1
     for (int c = 0; c < length; c++, column += CHUNK * sizeof(__half)) {
       uint32_t b[STEPS][2];
-      if constexpr (RING == RingSize::FEW_TILES) x(b, column);  // registers are short elsewhere
-      copy_wait<R - 2>();
-      __syncwarp();
       typename Format::Raw raw;
-      raw.load_shared(ring + slot * Format::record_bytes, lane);
-      records.request(last, Format::record_bytes, lane);  // every lane has read that slot
-      last = slot;
-      slot = slot + 1 == R ? 0 : slot + 1;
-      if constexpr (RING != RingSize::FEW_TILES) x(b, column);
+      if constexpr (WHOLE) {
+        x(b, column);
+        raw.load_shared(ring, lane);
+        ring += Format::record_bytes;
+      } else {
+        copy_wait<R - 2>();
+        __syncwarp();
+        raw.load_shared(ring + slot * Format::record_bytes, lane);
+        records.request(last, Format::record_bytes, lane);  // every lane has read that slot
+        last = slot;
+        slot = slot + 1 == R ? 0 : slot + 1;
+        x(b, column);
+      }
 #pragma unroll
       for (int s = 0; s < STEPS; s++) {
         uint32_t a[4];
@@ -128,7 +138,7 @@ __device__ __forceinline__ void stream_tiles(Records& records, int count, uint32
 
 // Grid: blocks, each with its share of the row tiles of all segments. Up to DECODE_TOKENS tokens.
 template <Input INPUT, RingSize RING>
-__global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::FEW_TILES ? 1 : 3) linear_decode_kernel(const __grid_constant__ Linear p, int ring_at,
+__global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3) linear_decode_kernel(const __grid_constant__ Linear p, int ring_at,
                                                                                                 int ring_bytes) {
   using Shared = DecodeLinearShared;
   extern __shared__ __align__(128) uint8_t shared[];
@@ -155,7 +165,8 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::FEW_TILES ? 1 
     if (count <= 0) continue;
     const uint32_t ring = held(shared_of(shared) + ring_at + warp * ring_bytes);
     Records records(w, first, count, warp, lane, ring);
-    for (int i = 0; i < ring_records(w.record_bytes, RING) - 1; i++) records.request(i, w.record_bytes, lane);
+    const int requested = RING == RingSize::WHOLE ? records.left : ring_records(w.record_bytes, RING) - 1;
+    for (int i = 0; i < requested; i++) records.request(i, w.record_bytes, lane);
     // Bytes: where the lane's part of the slice's first chunk lies. A column of the product that has no token repeats the first's.
     const int x_token = lane / 4 < num_tokens ? lane / 4 : 0;
     const uint32_t first_column =

@@ -145,6 +145,7 @@ __device__ __forceinline__ uint64_t row_best(const Scratch& scratch, int row) {
 __device__ __forceinline__ void record(const SamplerState& state, const Sample& args, int row, int slot, int id) {
   args.sampled[row] = id;
   state.last[slot] = id;
+  if (args.copy != nullptr) (*args.copy)[row] = id;
   if (id < 0) return;
   SlotParams& p = state.params[slot];
   if (has_penalties(p)) state.counts[size_t(slot) * state.vocab + id] += 1;

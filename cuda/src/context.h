@@ -113,7 +113,7 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Pinned host memory, which the device copies from and to by itself.
+// Pinned host memory, which the device copies from and to by itself, and kernels write to.
 class Pinned {
  public:
   Pinned() = default;

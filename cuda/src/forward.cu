@@ -186,6 +186,7 @@ Sample sampling(pen_model& m, const Step& step) {
   args.masks = m.masks.as<uint32_t>();
   args.mask_of = step.mask_of;
   args.sampled = m.sampled.as<int32_t>();
+  args.copy = step.sampled;
   args.workspace = m.scratch.sampler.as<void>();
   args.workspace_bytes = m.scratch.sampler.size();
   return args;
@@ -197,11 +198,11 @@ void sample_step(pen_model& m, const Step& step, bool overlap) {
   if (step.num_rows > 0) sample(Launch{m.stream.handle, overlap && m.overlap}, m.sampler, sampling(m, step));
 }
 
-void logprobs_step(pen_model& m, const Step& step) {
+void logprobs_step(pen_model& m, const Step& step, const InFlight& f) {
   Sample args = sampling(m, step);
   args.num_logprobs = step.num_logprobs;
-  args.logprobs = m.logprobs.as<float>();
-  args.logprob_ids = m.logprob_ids.as<int32_t>();
+  args.logprobs = f.logprobs.as<float>();
+  args.logprob_ids = f.logprob_ids.as<int32_t>();
   // It may follow a graph: not a programmatic dependent of it.
   sample_logprobs(Launch{m.stream.handle}, m.sampler, args);
 }

@@ -37,33 +37,43 @@ int multiprocessors() {
   static const int count = device_attribute(cudaDevAttrMultiProcessorCount);
   return count;
 }
-// Bytes that a block may have.
+// Bytes of shared memory that a block may have, and that a multiprocessor has.
 int shared_limit() {
   static const int bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  return bytes;
+}
+int shared_total() {
+  static const int bytes = device_attribute(cudaDevAttrMaxSharedMemoryPerMultiprocessor);
   return bytes;
 }
 
 constexpr size_t MAX_STAGED = 36 << 10;
 
-// `each`: blocks a multiprocessor.
+// `each`: blocks a multiprocessor. `spread`: no more than that on any: beside blocks that wait for their turn, two would land on one while
+// another has none, and the kernel would take twice as long.
 template <Input INPUT, RingSize RING>
-void run_decode(const Launch& launch, const Linear& args, int tiles, int each) {
-  const int most = multiprocessors() * each, blocks = std::min(tiles, most);
+void run_decode(const Launch& launch, const Linear& args, int tiles, int each, bool spread) {
+  const int blocks = std::min(tiles, multiprocessors() * each);
   // No more of the ring than a warp ever fills: the less a kernel takes, the earlier the next one starts.
   const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].chunks(), SLICES);
   size_t ring = 0;
   for (int i = 0; i < args.num_segments; i++) {
-    ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(ring_records(args.w[i].record_bytes, RING), records));
+    const int most = RING == RingSize::WHOLE ? records : ring_records(args.w[i].record_bytes, RING);
+    ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(most, records));
+  }
+  if constexpr (RING == RingSize::WHOLE) {
+    if (ring > size_t(RING)) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, each, true);
   }
   const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2;
-  const size_t at = round_up(DecodeLinearShared::x + staged, 128), bytes = at + SLICES * ring;
-  if (bytes > size_t(shared_limit())) {
+  const size_t at = round_up(DecodeLinearShared::x + staged, 128), needed = at + SLICES * ring;
+  if (needed > size_t(shared_limit())) {
     if constexpr (RING != RingSize::SHORTEST) {
-      return run_decode<INPUT, RingSize::SHORTEST>(launch, args, tiles, each);
+      return run_decode<INPUT, RingSize::SHORTEST>(launch, args, tiles, each, spread);
     } else if constexpr (INPUT == Input::SHARED) {
-      return run_decode<Input::GLOBAL, RingSize::SHORTEST>(launch, args, tiles, each);
+      return run_decode<Input::GLOBAL, RingSize::SHORTEST>(launch, args, tiles, each, spread);
     }
   }
+  const size_t bytes = spread ? std::max(needed, size_t(shared_total() / (each + 1))) : needed;
   static const bool once = [] {
     check(cudaFuncSetAttribute(linear_decode_kernel<INPUT, RING>, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_limit()), "shared memory");
     check(cudaFuncSetAttribute(linear_decode_kernel<INPUT, RING>, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared), "carveout");
@@ -73,16 +83,16 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each) {
   launch(linear_decode_kernel<INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
-// Measured: one block a multiprocessor with much in flight where there are few tiles or rows are short; two or three for the rest. Fewer
-// leave room for the kernels around, which counts for short ones.
+// Measured: one block a multiprocessor, all that it reads requested at once, where there are few tiles or rows are short; two or three
+// for the rest. Fewer leave room for the kernels around, which counts for short ones.
 template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
   const int chunks = args.w[0].chunks();
-  const bool is_short = tiles * chunks < SHORT;
-  if (tiles <= multiprocessors() || (is_short && chunks <= 16)) return run_decode<INPUT, RingSize::FEW_TILES>(launch, args, tiles, 1);
-  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2);
-  run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3);
+  const bool is_short = tiles * chunks < SHORT, few = tiles <= multiprocessors();
+  if (few || (is_short && chunks <= 16)) return run_decode<INPUT, RingSize::WHOLE>(launch, args, tiles, 1, !few);
+  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3, true);
 }
 
 void decode(const Launch& launch, const Linear& args, int tiles) {

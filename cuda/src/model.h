@@ -46,13 +46,14 @@ struct Scratch {
 // Places in a step's metadata, which travels as one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks;
-  size_t inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
+  size_t sampled, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
 };
 
 // A step's metadata on the device.
 struct Step {
   StepView view;
+  int32_t* const* sampled;  // where the address of the results in pinned memory lies
   const int32_t* inputs;  // [num_tokens]
   const int32_t* slots;   // [num_rows]
   const int32_t* gather;  // [num_rows] or null: every row samples
@@ -130,7 +131,7 @@ struct pen_model {
   std::vector<pen::Buffer> sampler_buffers;
   pen::Buffer init_lists;  // prompts, biases … of a slot on their way into the sampler's state
   pen::Buffer meta, sampled;
-  pen::Buffer masks, logprobs, logprob_ids;
+  pen::Buffer masks;
   pen::Buffer prompt_lists, scored, scored_ids, pool_sums, pooled;
   pen::Stream stream;
   pen::InFlight ring[3];
@@ -148,7 +149,7 @@ namespace pen {
 // forward.cu: queues a step whose metadata is on the device; logits of `num_rows` rows end up in scratch.logits.
 void forward(pen_model& model, const pen_kv& kv, const Step& step);
 void sample_step(pen_model& model, const Step& step, bool overlap);  // overlap: directly behind the forward pass
-void logprobs_step(pen_model& model, const Step& step);  // after sample_step
+void logprobs_step(pen_model& model, const Step& step, const InFlight& flight);  // after sample_step; into pinned memory
 Norm final_norm(const pen_model& model);                 // of the step before: its input lies where the layers left it
 void head(pen_model& model, const int32_t* rows, int num_rows);  // logits of rows of the step before, at most max_slots
 

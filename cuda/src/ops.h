@@ -97,10 +97,12 @@ struct Sample {
   float* logprobs;         // [num_rows, 1 + MAX_LOGPROBS] out: the chosen one's, then the likeliest in descending order
   int32_t* logprob_ids;    // [num_rows, MAX_LOGPROBS] out
   int32_t* sampled;        // [num_rows] out: an id or -2; also written to state.last
+  int32_t* const* copy;    // where the address of a copy of these lies, of rows that are no padding; null: none
   void* workspace;
   size_t workspace_bytes;
 };
 size_t sampler_workspace(int num_rows, int vocab);
+// What rows ask for is read ahead of the wait: a call must not follow another one programmatically.
 void sample(const Launch& launch, const SamplerState& state, const Sample& args);
 // The log-probabilities alone, of the same rows after `sample`, which computes them by itself where `num_logprobs` is there.
 void sample_logprobs(const Launch& launch, const SamplerState& state, const Sample& args);

@@ -1,5 +1,6 @@
 // Sampling: two passes over all rows by many blocks a row (the largest logit; weights, their sums and a histogram), then one block
-// a row draws. A greedy row is done in the second pass's first block; all that follows leaves it at once.
+// a row draws. A greedy row is done in the second pass's first block; all that follows leaves it at once. What a row asks for is read
+// before the wait: nothing in the step changes it, but for how many tokens a row that is done has generated.
 //
 // Semantics, order and rounding are those of src/logits: the same logits and seed give the same id. The exceptions are sums of
 // doubles, whose last bits may differ.
@@ -34,8 +35,9 @@ constexpr int GROUPS = CHUNK / (4 * PASS_THREADS);
 // grid (chunks, rows). The best key of a chunk.
 __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState state, Sample args, Scratch scratch) {
   let_next_start();
-  wait_for_previous();
   const int chunk = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
+  const Row r = make_row(state, args, row, max(slot, 0), state.params[max(slot, 0)]);
+  wait_for_previous();
   if (slot < 0) {
     if (chunk == 0 && threadIdx.x == 0) args.sampled[row] = -1;
     return;
@@ -46,7 +48,6 @@ __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState stat
   float4 loaded[GROUPS];
 #pragma unroll
   for (int g = 0; g < GROUPS; g++) loaded[g] = load4(logits, start + g * 4 * PASS_THREADS, vocab, aligned);
-  const Row r = make_row(state, args, row, slot, state.params[slot]);
   if (chunk == 0 && threadIdx.x < EXPONENTS) {
     scratch.counts[row * EXPONENTS + threadIdx.x] = 0;
     scratch.masses[row * EXPONENTS + threadIdx.x] = 0;
@@ -82,10 +83,10 @@ __global__ void __launch_bounds__(PASS_THREADS) largest_kernel(SamplerState stat
 // many candidates lie in each power of two: of distances of logits for top-k, of weights >= min_p (with their mass) else.
 __global__ void __launch_bounds__(PASS_THREADS) weigh_kernel(SamplerState state, Sample args, Scratch scratch) {
   let_next_start();
-  wait_for_previous();
   const int chunk = blockIdx.x, row = blockIdx.y, slot = args.slots[row], vocab = state.vocab;
+  const float temperature = state.params[max(slot, 0)].temperature;
+  wait_for_previous();
   if (slot < 0) return;
-  const float temperature = state.params[slot].temperature;
   if (temperature == 0.0f && chunk != 0) return;
   const uint64_t best = row_best(scratch, row);  // by every warp for itself
   const bool sound = is_sound(best);
@@ -366,9 +367,10 @@ __device__ int draw_filtered(const SlotParams& p, const Filters& filters, const 
 // grid (rows). Draws for the rows that are not greedy.
 __global__ void __launch_bounds__(SELECT_THREADS) draw_kernel(SamplerState state, Sample args, Scratch scratch) {
   let_next_start();
-  wait_for_previous();
   const int row = blockIdx.x, slot = args.slots[row], vocab = state.vocab;
-  if (slot < 0 || state.params[slot].temperature == 0.0f) return;
+  const bool draws = slot >= 0 && state.params[slot].temperature != 0.0f;
+  wait_for_previous();
+  if (!draws) return;
   const uint64_t best = row_best(scratch, row);
   if (!is_sound(best)) return;
   __shared__ DrawShared s;

@@ -45,6 +45,7 @@ Step device_step(pen_model& m, const MetaLayout& l, int max_query, int max_conte
   step.view = StepView{at<uint32_t>(base, l.positions), at<uint32_t>(base, l.slot_mapping), at<uint32_t>(base, l.cu_seqlens),
                        at<uint32_t>(base, l.context_lens), at<uint32_t>(base, l.block_tables), l.num_tokens, l.num_seqs, l.max_blocks,
                        max_query, max_context};
+  step.sampled = at<int32_t*>(base, l.sampled);
   step.inputs = at<int32_t>(base, l.inputs);
   step.slots = at<int32_t>(base, l.slots);
   step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
@@ -55,9 +56,12 @@ Step device_step(pen_model& m, const MetaLayout& l, int max_query, int max_conte
   return step;
 }
 
-// The metadata of `batch` in pinned memory; rows and sequences past its own are padding that no kernel acts on.
-void fill_meta(uint8_t* base, const MetaLayout& l, const pen_batch& b, const std::vector<int32_t>& row_of) {
+// The metadata of `batch` in a flight's pinned memory; rows and sequences past its own are padding that no kernel acts on.
+void fill_meta(const InFlight& f, const MetaLayout& l, const pen_batch& b, const std::vector<int32_t>& row_of) {
+  uint8_t* base = f.meta.as<uint8_t>();
   std::memset(base, 0, l.block_tables);
+  // A copy behind the graph would hold the next step up, the more so as it changes engines; a kernel's writes do not.
+  *at<int32_t*>(base, l.sampled) = f.sampled.as<int32_t>();
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);
   put(base, l.slot_mapping, b.slot_mapping, b.num_tokens);
@@ -187,23 +191,10 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   }
 }
 
-// Sampling leaves the logits as they are, so that this may follow a graph which knows nothing of it.
-void copy_logprobs(pen_model& m, const Step& step, InFlight& f) {
-  logprobs_step(m, step);
-  const size_t rows = size_t(step.num_rows);
-  check(cudaMemcpyAsync(f.logprobs.as<float>(), m.logprobs.as<float>(), rows * (1 + MAX_LOGPROBS) * 4, cudaMemcpyDeviceToHost,
-                        m.stream.handle), "copying log-probabilities");
-  check(cudaMemcpyAsync(f.logprob_ids.as<int32_t>(), m.logprob_ids.as<int32_t>(), rows * MAX_LOGPROBS * 4, cudaMemcpyDeviceToHost,
-                        m.stream.handle), "copying log-probabilities");
-}
-
-// What follows a step's sampling: its results go down, and the event says when they are there.
-void fetch(pen_model& m, const Step& step, InFlight& f) {
-  if (step.num_rows > 0) {
-    check(cudaMemcpyAsync(f.sampled.as<int32_t>(), m.sampled.as<int32_t>(), step.num_rows * 4, cudaMemcpyDeviceToHost, m.stream.handle),
-          "copying ids");
-    if (!f.num_logprobs.empty()) copy_logprobs(m, step, f);
-  }
+// What follows a step's sampling; the event says when all results are there.
+void finish(pen_model& m, const Step& step, InFlight& f) {
+  // Sampling leaves the logits as they are, so that this may follow a graph which knows nothing of it.
+  if (step.num_rows > 0 && !f.num_logprobs.empty()) logprobs_step(m, step, f);
   finish_prompts(m, f);
   check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
 }
@@ -218,6 +209,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
     next += round_up(count * 4, 16);
     return place;
   };
+  sampled = take(2);  // an address
   inputs = take(tokens);
   positions = take(tokens);
   slot_mapping = take(tokens);
@@ -234,7 +226,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
 namespace {
 
 struct Sizes {
-  size_t rows, x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts, masks, logprobs, logprob_ids;
+  size_t rows, x, branch, qkv, gate_up, h, q, attn, ffn, last, logits, sampler, meta, lists, counts, masks;
   int ld_hidden, ld_attn, ld_ffn;
   explicit Sizes(const pen_model_desc& d) {
     // A graph's rows are rounded up, and padding is computed, too.
@@ -259,8 +251,6 @@ struct Sizes {
     lists = (2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4;
     counts = s * (size_t(d.vocab_size) + 2 * MAX_BIASES) * 4 + s * sizeof(SlotParams);
     masks = s * ceil_div(int(d.vocab_size), 32) * 4;
-    logprobs = s * (1 + MAX_LOGPROBS) * 4;
-    logprob_ids = s * MAX_LOGPROBS * 4;
   }
 };
 
@@ -271,7 +261,7 @@ size_t scratch_bytes(const pen_model_desc& d) {
   bool separate = false;
   for (uint32_t i = 0; i < d.num_layers; i++) separate |= !d.layers[i].fused_glu || !d.layers[i].fused_shared_glu;
   return 2 * z.x + z.branch + z.qkv + (separate ? z.gate_up : 0) + z.h + z.q + z.attn + z.ffn + z.last + z.logits + z.sampler + z.meta +
-         z.lists + z.counts + z.masks + z.logprobs + z.logprob_ids + PromptSizes(d).total() + ATTENTION_WORKSPACE + MAX_SHARED_TILES * 4 +
+         z.lists + z.counts + z.masks + PromptSizes(d).total() + ATTENTION_WORKSPACE + MAX_SHARED_TILES * 4 +
          expert_scratch_bytes(d, z.rows);
 }
 
@@ -314,14 +304,12 @@ void make_scratch(pen_model& m) {
   m.meta = Buffer(m.ctx, z.meta, true);
   m.sampled = Buffer(m.ctx, round_seqs(int(slots)) * 4, true);
   m.masks = Buffer(m.ctx, z.masks, true);
-  m.logprobs = Buffer(m.ctx, z.logprobs, true);
-  m.logprob_ids = Buffer(m.ctx, z.logprob_ids, true);
   for (InFlight& f : m.ring) {
     f.meta = Pinned(z.meta);
     f.sampled = Pinned(round_seqs(int(slots)) * 4);
     f.masks = Pinned(z.masks);
-    f.logprobs = Pinned(z.logprobs);
-    f.logprob_ids = Pinned(z.logprob_ids);
+    f.logprobs = Pinned(slots * (1 + MAX_LOGPROBS) * 4);
+    f.logprob_ids = Pinned(slots * MAX_LOGPROBS * 4);
   }
   make_prompt_scratch(m);
 }
@@ -346,7 +334,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   const int stride = decode ? round_blocks(blocks, kv.block_size) : blocks;
   const MetaLayout layout(decode ? seqs : int(b.num_tokens), seqs, rows, stride);
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
-  fill_meta(f.meta.as<uint8_t>(), layout, b, f.row_of);
+  fill_meta(f, layout, b, f.row_of);
   check(cudaMemcpyAsync(m.meta.as<uint8_t>(), f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
   begin_prompts(m, kv, b, f);
   const Step step = device_step(m, layout, max_query, stride * kv.block_size);
@@ -367,7 +355,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   }
   f.num_logprobs.clear();
   if (b.num_logprobs) f.num_logprobs.assign(b.num_logprobs, b.num_logprobs + b.num_seqs);
-  if (sampling) fetch(m, step, f);
+  if (sampling) finish(m, step, f);
   f.unsampled = !sampling;
   f.device = step;
   f.mask_of = layout.mask_of;
@@ -397,7 +385,7 @@ void sample_with_masks(pen_model& m, uint64_t number, const pen_masks& masks) {
     check(cudaMemcpyAsync(m.masks.as<uint32_t>(), f.masks.as<uint32_t>(), words * 4, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
   }
   sample_or_lose(m, f.device, false);
-  fetch(m, f.device, f);
+  finish(m, f.device, f);
   f.unsampled = false;
 }
 
@@ -430,10 +418,9 @@ void warmup(pen_model& m, pen_kv& kv) {
   pen_batch nothing{};
   const uint32_t none = 0;
   nothing.cu_seqlens_q = &none;
-  uint8_t* base = m.ring[0].meta.as<uint8_t>();
   const auto upload = [&](const MetaLayout& layout) {
-    fill_meta(base, layout, nothing, {});
-    check(cudaMemcpyAsync(m.meta.as<uint8_t>(), base, layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+    fill_meta(m.ring[0], layout, nothing, {});
+    check(cudaMemcpyAsync(m.meta.as<uint8_t>(), m.ring[0].meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
   };
   // Kernels are loaded when they are first used: the first prompt must not wait for that, nor find no memory for it.
   for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
