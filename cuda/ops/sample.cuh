@@ -143,13 +143,15 @@ __device__ __forceinline__ uint64_t row_best(const Scratch& scratch, int row) {
 
 // Writes a row's result and records it; by one thread.
 __device__ __forceinline__ void record(const SamplerState& state, const Sample& args, int row, int slot, int id) {
+  int32_t* const copy = args.copy != nullptr ? *args.copy : nullptr;  // first: the answer takes its time
   args.sampled[row] = id;
   state.last[slot] = id;
-  if (args.copy != nullptr) (*args.copy)[row] = id;
-  if (id < 0) return;
-  SlotParams& p = state.params[slot];
-  if (has_penalties(p)) state.counts[size_t(slot) * state.vocab + id] += 1;
-  p.num_generated += 1;
+  if (id >= 0) {
+    SlotParams& p = state.params[slot];
+    if (has_penalties(p)) state.counts[size_t(slot) * state.vocab + id] += 1;
+    p.num_generated += 1;
+  }
+  if (copy != nullptr) copy[row] = id;
 }
 constexpr int NOT_FINITE = -2;
 

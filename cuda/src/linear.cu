@@ -83,16 +83,16 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   launch(linear_decode_kernel<INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
-// Measured: one block a multiprocessor, all that it reads requested at once, where there are few tiles or rows are short; two or three
-// for the rest. Fewer leave room for the kernels around, which counts for short ones.
+// Measured: one block a multiprocessor, all that it reads requested at once, where there are few tiles or rows are short; two for the
+// rest. Fewer leave room for the kernels around, which counts for short ones.
 template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
-  const int chunks = args.w[0].chunks();
-  const bool is_short = tiles * chunks < SHORT, few = tiles <= multiprocessors();
-  if (few || (is_short && chunks <= 16)) return run_decode<INPUT, RingSize::WHOLE>(launch, args, tiles, 1, !few);
-  if (chunks >= 64 || tiles * chunks >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
-  run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, is_short ? 2 : 3, true);
+  const int chunks = args.w[0].chunks(), records = tiles * chunks;
+  const bool few = tiles <= multiprocessors();
+  if (few || (records < SHORT && chunks <= 16)) return run_decode<INPUT, RingSize::WHOLE>(launch, args, tiles, 1, !few);
+  if (chunks >= 64 || records >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, 2, true);
 }
 
 void decode(const Launch& launch, const Linear& args, int tiles) {
