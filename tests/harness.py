@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -106,6 +107,11 @@ class Server:
                 pass
             time.sleep(0.05)
         raise TimeoutError(f"not ready after {START_SECONDS} s:\n{self.output()}")
+
+    @property
+    def backend(self) -> str:
+        """Of its models, as it says itself: cpu or cuda."""
+        return re.search(r"  (cpu|cuda) backend", Path(self.log.name).read_text(errors="replace"))[1]
 
     def output(self) -> str:
         return Path(self.log.name).read_text(errors="replace")[-4000:]

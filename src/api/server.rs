@@ -15,6 +15,7 @@ use super::middleware::around;
 use super::state::AppState;
 use super::{routes, sse};
 use crate::config::Config;
+use crate::engine;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -103,7 +104,7 @@ async fn shutdown((mut term, mut int): (Signal, Signal), state: web::Data<AppSta
         () = drained => {}
         () = either(&mut term, &mut int) => {
             tracing::warn!("second signal: exiting at once");
-            std::process::exit(130);
+            engine::end_process(130);
         }
     }
 }

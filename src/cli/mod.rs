@@ -1,9 +1,10 @@
 //! The command line: one file a command.
 
-use std::io::ErrorKind;
-use std::process::ExitCode;
+use std::io::{ErrorKind, Write};
 
 use clap::{Parser, Subcommand};
+
+use crate::engine;
 
 pub mod bench;
 pub mod inspect;
@@ -54,8 +55,8 @@ pub enum Command {
     Logits(logits::Args),
 }
 
-/// Runs a command; errors go to stderr.
-pub fn main() -> ExitCode {
+/// Runs a command and ends the process; errors go to stderr.
+pub fn main() -> ! {
     let cli = Cli::parse();
     let config = cli.config.as_deref();
     let result = match cli.command {
@@ -71,15 +72,15 @@ pub fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
+    let code = match result {
+        Ok(()) => 0,
         // Whoever reads has read enough: `penstock list | head -1`.
-        Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => {
-            ExitCode::FAILURE
-        }
+        Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
             eprintln!("penstock: {error:#}");
-            ExitCode::FAILURE
+            1
         }
-    }
+    };
+    let _ = std::io::stdout().flush();
+    engine::end_process(code)
 }

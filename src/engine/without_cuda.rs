@@ -30,7 +30,7 @@ impl Device {
     }
 }
 
-/// Ends the process at once.
+/// Ends the process.
 pub fn end_process(code: i32) -> ! {
     std::process::exit(code)
 }

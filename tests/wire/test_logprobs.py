@@ -32,7 +32,9 @@ def test_against_the_reference(server, case):
     logprobs = logprobs_of(server.complete(case["ids"], max_tokens=1, logprobs=5, ignore_eos=True))
     expected = [logit - case["lse"] for _, logit in case["top"][:5]]
     got = sorted(logprobs["top_logprobs"][0].values(), reverse=True)
-    assert all(abs(a - b) < 2e-3 * case["std"] for a, b in zip(got, expected)), (got, expected)
+    # on a GPU what enters a product is float16
+    near = 2e-3 if server.backend == "cpu" else 5e-3
+    assert all(abs(a - b) < near * case["std"] for a, b in zip(got, expected)), (got, expected)
     assert logprobs["token_logprobs"][0] == got[0], "greedy: the likeliest"
 
 

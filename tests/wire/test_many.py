@@ -126,4 +126,4 @@ def test_the_fingerprint_names_build_model_and_backend(server):
     answers += chunks_of(server.chat(max_tokens=2, stream=True)) + chunks_of(server.complete(max_tokens=2, stream=True))
     (fingerprint,) = {answer["system_fingerprint"] for answer in answers}
     prefix, build, digest, backend = fingerprint.split("_")
-    assert (prefix, build, backend) == ("fp", version, "cpu") and len(digest) == 12 and int(digest, 16) >= 0
+    assert (prefix, build, backend) == ("fp", version, server.backend) and len(digest) == 12 and int(digest, 16) >= 0

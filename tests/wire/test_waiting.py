@@ -42,6 +42,8 @@ def read_all(stream) -> bytes:
 
 
 def test_silence_is_filled_with_comments(narrow):
+    if narrow.backend == "cuda":
+        pytest.skip("a GPU is done with the longest answer before there is silence")
     occupied = occupy(narrow)
     stream = waiting(narrow, 1, "/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}])
     start = time.monotonic()

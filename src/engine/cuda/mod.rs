@@ -63,7 +63,8 @@ impl Device {
     }
 }
 
-/// Ends the process at once. The usual way out runs the driver's exit handlers, which wait for a device that no longer answers.
+/// Ends the process at once. The usual way out runs the exit handlers of CUDA, which wait for a device that no longer answers, and take away
+/// what a thread that still loads a model or frees one is about to call.
 pub fn end_process(code: i32) -> ! {
     // SAFETY: takes a number and does not return.
     unsafe { libc::_exit(code) }
