@@ -31,7 +31,7 @@ use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
 
 pub use docs::openapi_json;
-pub use server::{listen, serve};
+pub use server::{Interrupted, listen, serve};
 pub use state::AppState;
 
 use error::{ApiError, Kind, quoted};

@@ -15,7 +15,6 @@ use super::middleware::around;
 use super::state::AppState;
 use super::{routes, sse};
 use crate::config::Config;
-use crate::engine;
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 4096;
@@ -40,6 +39,11 @@ pub fn listen(host: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
     })
 }
 
+/// A second signal: whoever sends it does not want to wait for the requests that run.
+#[derive(Debug, thiserror::Error)]
+#[error("a second signal ends the process at once")]
+pub struct Interrupted;
+
 /// Serves until a signal ends it, or `stopped` says that loading failed; blocking.
 pub fn serve(
     config: &Config,
@@ -63,10 +67,11 @@ pub fn serve(
     rt::System::new().block_on(async move {
         let server = server.listen(listener).context("the socket cannot be listened on")?.run();
         let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
-        rt::spawn(shutdown(signals, state, server.handle(), drain));
+        let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),
             error = stopped => Err(error),
+            Ok(Err(interrupted)) = shutdown => Err(interrupted.into()),
         }
     })
 }
@@ -81,8 +86,13 @@ fn bound_socket(connection: &dyn std::any::Any) {
     }
 }
 
-/// First signal: refuse new requests, let the running ones end within `deadline`. Second: exit at once.
-async fn shutdown((mut term, mut int): (Signal, Signal), state: web::Data<AppState>, server: ServerHandle, deadline: Duration) {
+/// First signal: refuse new requests, let the running ones end within `deadline`. Second: an error.
+async fn shutdown(
+    (mut term, mut int): (Signal, Signal),
+    state: web::Data<AppState>,
+    server: ServerHandle,
+    deadline: Duration,
+) -> Result<(), Interrupted> {
     either(&mut term, &mut int).await;
     state.drain.start();
     tracing::info!(active = state.drain.num_active(), seconds = deadline.as_secs(), "shutting down: running requests may end");
@@ -101,11 +111,8 @@ async fn shutdown((mut term, mut int): (Signal, Signal), state: web::Data<AppSta
         server.stop(true).await;
     };
     tokio::select! {
-        () = drained => {}
-        () = either(&mut term, &mut int) => {
-            tracing::warn!("second signal: exiting at once");
-            engine::end_process(130);
-        }
+        () = drained => Ok(()),
+        () = either(&mut term, &mut int) => Err(Interrupted),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Write};
 
 use clap::{Parser, Subcommand};
 
+use crate::api::Interrupted;
 use crate::engine;
 
 pub mod bench;
@@ -78,7 +79,7 @@ pub fn main() -> ! {
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
             eprintln!("penstock: {error:#}");
-            1
+            if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };
     let _ = std::io::stdout().flush();

@@ -181,7 +181,8 @@ def test_a_second_sigterm_ends_at_once():
         server.process.wait(10)
         assert time.monotonic() - start < 3
         stream.close()
-        server.process.returncode = 0  # how it ends then is not the point here
+        assert server.process.returncode == 130, server.output()
+        server.process.returncode = 0  # so that leaving the block does not complain
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
