@@ -111,7 +111,9 @@ class Server:
     @property
     def backend(self) -> str:
         """Of its models, as it says itself: cpu or cuda."""
-        return re.search(r"  (cpu|cuda) backend", Path(self.log.name).read_text(errors="replace"))[1]
+        found = lambda: re.search(r"  (cpu|cuda) backend", Path(self.log.name).read_text(errors="replace"))
+        wait_until(found, 5, "it says what serves")  # a moment after it is ready
+        return found()[1]
 
     def output(self) -> str:
         return Path(self.log.name).read_text(errors="replace")[-4000:]

@@ -286,10 +286,9 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
 }
 
 // Three segments of different types in one launch equal three launches.
-void test_segments() {
-  const int cols = 1024, most = 40;
+void test_segments(int cols, const int (&rows)[3]) {
+  const int most = 40, ldo = rows[0] + rows[1] + rows[2];
   const uint32_t ids[3] = {12, 8, 14};
-  const int rows[3] = {256, 40, 64}, ldo = 360;
   std::vector<__half> x(size_t(most) * cols);
   for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
   Device<__half> dx(x);
@@ -300,8 +299,7 @@ void test_segments() {
   std::vector<std::unique_ptr<Device<uint8_t>>> keep;
   Linear all = args;
   all.num_segments = 3;
-  for (int tokens : {1, 20, 40, 70}) {
-    if (tokens > most) continue;
+  for (int tokens : {1, 3, 8, 20, most}) {
     std::vector<std::vector<float>> each;
     int offset = 0;
     for (int i = 0; i < 3; i++) {
@@ -324,7 +322,7 @@ void test_segments() {
     for (int n = 0; n < tokens; n++) {
       for (int i = 0; i < 3; i++) {
         if (std::memcmp(&y[size_t(n) * ldo + all.out_offset[i]], &each[i][size_t(n) * rows[i]], rows[i] * 4) != 0) {
-          printf("FAIL segments: %d tokens, token %d, segment %d\n", tokens, n, i);
+          printf("FAIL segments of %d columns: %d tokens, token %d, segment %d\n", cols, tokens, n, i);
           failures++;
           return;
         }
@@ -430,7 +428,12 @@ int main(int argc, char** argv) {
     printf("%s done, %d failures\n", q.name, failures);
     fflush(stdout);
   }
-  test_segments();
+  // Several tiles and records a warp that are all there ahead of the wait; slices without a record; blocks that go from one segment to the next.
+  test_type(*quant_row(6), 3000, 320, 20, hopper);
+  if (!quick) test_type(*quant_row(6), 6000, 896, 70, hopper);
+  test_segments(1024, {256, 40, 64});
+  test_segments(256, {3000, 40, 64});
+  if (!quick) test_segments(1024, {6000, 1000, 1008});
   printf("linear: %d failures\n", failures);
   if (timing) {
     for (uint32_t id : {12u, 14u, 8u, 1u, 23u, 21u, 16u, 35u}) {

@@ -135,7 +135,10 @@ struct Device {
     EXPECT(logits.intact() && logprobs.intact() && sampled.intact() && copy.intact() && ids.intact() && workspace.intact() && slot_of.intact(),
            "%s: a guard zone of the step was written", what);
     const std::vector<int32_t> all = sampled.take(), copied = copy.take();
-    for (int i = 0; i < n; i++) EXPECT(rows.slots[i] < 0 || copied[i] == all[i], "%s: row %d: the copy says %d, due %d", what, i, copied[i], all[i]);
+    for (int i = 0; i < n; i++) {
+      const int due = rows.slots[i] < 0 ? int(POISON) : all[i];
+      EXPECT(copied[i] == due, "%s: row %d: the copy says %d, due %d", what, i, copied[i], due);
+    }
     return Results{all, ids.take(), logprobs.take()};
   }
 

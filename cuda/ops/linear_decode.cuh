@@ -14,9 +14,9 @@ enum class Input : int {
   GLOBAL,  // p.x
 };
 
-// Bytes of records that a warp's ring holds at least: where it holds all that the warp has to read, where there are several blocks a
-// multiprocessor, and for long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it wait for.
-// The shortest is for devices with less shared memory than the others want.
+// Bytes of records that a warp's ring holds: at most where it holds all that the warp has to read, at least otherwise: where there are several
+// blocks a multiprocessor, and for long rows. Measured: more in flight than the memory needs is in the way of what the kernels around it
+// wait for. The shortest is for devices with less shared memory than the others want.
 enum class RingSize : int { WHOLE = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
 __host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
   const int n = int(size) / record_bytes + 1;

@@ -83,8 +83,8 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   launch(linear_decode_kernel<INPUT, RING>, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
-// Measured: one block a multiprocessor, all that it reads requested at once, where there are few tiles or rows are short; two for the
-// rest. Fewer leave room for the kernels around, which counts for short ones.
+// Measured: one block a multiprocessor, all that it reads of a matrix requested at once, where there are few tiles or rows are short; two for
+// the rest. Fewer leave room for the kernels around, which counts for short ones.
 template <Input INPUT>
 void decode_from(const Launch& launch, const Linear& args, int tiles) {
   constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records

@@ -102,7 +102,8 @@ struct Sample {
   size_t workspace_bytes;
 };
 size_t sampler_workspace(int num_rows, int vocab);
-// What rows ask for is read ahead of the wait: a call must not follow another one programmatically.
+// What rows ask for (slots, mask_of, the slots' parameters) is read ahead of the wait: a call must not follow programmatically on anything that
+// writes them, directly or through kernels between: another call, sampler_reset.
 void sample(const Launch& launch, const SamplerState& state, const Sample& args);
 // The log-probabilities alone, of the same rows after `sample`, which computes them by itself where `num_logprobs` is there.
 void sample_logprobs(const Launch& launch, const SamplerState& state, const Sample& args);

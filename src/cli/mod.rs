@@ -60,6 +60,7 @@ pub enum Command {
 pub fn main() -> ! {
     let cli = Cli::parse();
     let config = cli.config.as_deref();
+    let serves = matches!(cli.command, Command::Serve(_));
     let result = match cli.command {
         Command::Serve(args) => serve::run(args, config),
         Command::Run(args) => run::run(args, config),
@@ -82,6 +83,9 @@ pub fn main() -> ! {
             if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };
-    let _ = std::io::stdout().flush();
+    // Not what `serve` has to say: a thread that cannot write it would be waited for.
+    if !serves {
+        let _ = std::io::stdout().flush();
+    }
     engine::end_process(code)
 }

@@ -171,7 +171,7 @@ def test_sigterm_drains():
 
 def test_a_second_sigterm_ends_at_once():
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
-        stream = open_stream(server, "/v1/completions", long_stream())
+        stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         stream.recv(1024)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
