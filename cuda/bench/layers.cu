@@ -126,13 +126,14 @@ struct Layers {
     a.slabs = workspace, a.slab_bytes = WORKSPACE, a.arrivals = arrivals;
     return a;
   }
+  Norm norm() const { return {x, nullptr, nullptr, nullptr, weight, s.hidden, 1e-5f}; }
+  void queue_norm(int ldh) const { Launch{stream, true}(norm_kernel, dim3(rows), dim3(NORM_THREADS), 0, norm(), nullptr, h, ldh); }
   void normalised(Linear a) const {
     const Launch launch{stream, true};
-    const Norm norm{x, nullptr, nullptr, nullptr, weight, s.hidden, 1e-5f};
     if (takes_norm(rows, s.hidden)) {
-      a.norm = norm;
+      a.norm = norm();
     } else {
-      launch(norm_kernel, dim3(rows), dim3(NORM_THREADS), 0, norm, nullptr, h, a.ldx);
+      queue_norm(a.ldx);
     }
     linear(launch, a);
   }
@@ -162,8 +163,7 @@ struct Layers {
       if (ops & DOWN) linear(launch, product(l.down, ffn, ld_ffn, Epilogue::ADD, x, s.hidden));
     }
     if (!(ops & HEAD)) return;
-    const Norm norm{x, nullptr, nullptr, nullptr, weight, s.hidden, 1e-5f};
-    launch(norm_kernel, dim3(rows), dim3(NORM_THREADS), 0, norm, nullptr, h, ld_hidden);
+    queue_norm(ld_hidden);
     linear(launch, product(output, h, ld_hidden, Epilogue::STORE, logits, s.vocab));
   }
 

@@ -186,7 +186,7 @@ Sample sampling(pen_model& m, const Step& step) {
   args.masks = m.masks.as<uint32_t>();
   args.mask_of = step.mask_of;
   args.sampled = m.sampled.as<int32_t>();
-  args.copy = step.sampled;
+  args.copy = step.results;
   args.workspace = m.scratch.sampler.as<void>();
   args.workspace_bytes = m.scratch.sampler.size();
   return args;

@@ -46,14 +46,14 @@ struct Scratch {
 // Places in a step's metadata, which travels as one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks;
-  size_t sampled, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
+  size_t results, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
 };
 
 // A step's metadata on the device.
 struct Step {
   StepView view;
-  int32_t* const* sampled;  // where the address of the results in pinned memory lies
+  int32_t* const* results;  // where the address of the sampled ids in pinned memory lies
   const int32_t* inputs;  // [num_tokens]
   const int32_t* slots;   // [num_rows]
   const int32_t* gather;  // [num_rows] or null: every row samples

@@ -45,7 +45,7 @@ Step device_step(pen_model& m, const MetaLayout& l, int max_query, int max_conte
   step.view = StepView{at<uint32_t>(base, l.positions), at<uint32_t>(base, l.slot_mapping), at<uint32_t>(base, l.cu_seqlens),
                        at<uint32_t>(base, l.context_lens), at<uint32_t>(base, l.block_tables), l.num_tokens, l.num_seqs, l.max_blocks,
                        max_query, max_context};
-  step.sampled = at<int32_t*>(base, l.sampled);
+  step.results = at<int32_t*>(base, l.results);
   step.inputs = at<int32_t>(base, l.inputs);
   step.slots = at<int32_t>(base, l.slots);
   step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
@@ -61,7 +61,7 @@ void fill_meta(const InFlight& f, const MetaLayout& l, const pen_batch& b, const
   uint8_t* base = f.meta.as<uint8_t>();
   std::memset(base, 0, l.block_tables);
   // A copy behind the graph would hold the next step up, the more so as it changes engines; a kernel's writes do not.
-  *at<int32_t*>(base, l.sampled) = f.sampled.as<int32_t>();
+  *at<int32_t*>(base, l.results) = f.sampled.as<int32_t>();
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);
   put(base, l.slot_mapping, b.slot_mapping, b.num_tokens);
@@ -209,7 +209,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
     next += round_up(count * 4, 16);
     return place;
   };
-  sampled = take(2);  // an address
+  results = take(2);  // an address
   inputs = take(tokens);
   positions = take(tokens);
   slot_mapping = take(tokens);

@@ -1,6 +1,6 @@
 //! The command line: one file a command.
 
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 
 use clap::{Parser, Subcommand};
 
@@ -60,7 +60,6 @@ pub enum Command {
 pub fn main() -> ! {
     let cli = Cli::parse();
     let config = cli.config.as_deref();
-    let serves = matches!(cli.command, Command::Serve(_));
     let result = match cli.command {
         Command::Serve(args) => serve::run(args, config),
         Command::Run(args) => run::run(args, config),
@@ -83,9 +82,6 @@ pub fn main() -> ! {
             if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };
-    // Not what `serve` has to say: a thread that cannot write it would be waited for.
-    if !serves {
-        let _ = std::io::stdout().flush();
-    }
+    // stdout holds lines back only until they end, and who writes less flushes it.
     engine::end_process(code)
 }
