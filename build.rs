@@ -1,4 +1,4 @@
-//! Compiles `cuda/` where the feature `cuda` is on.
+//! Compiles `cuda/` for the engine's crate if the feature `cuda` is on.
 
 #[path = "build/nvcc.rs"]
 mod nvcc;
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const DEFAULT_ARCHS: &str = "80;86;89;90a;90+ptx";
 
 fn main() {
-    println!("cargo::rerun-if-changed=build.rs");
-    println!("cargo::rerun-if-changed=build/nvcc.rs");
+    println!("cargo::rerun-if-changed={}", root().join("build.rs").display());
+    println!("cargo::rerun-if-changed={}", root().join("build/nvcc.rs").display());
     println!("cargo::rerun-if-env-changed=CLIPPY_ARGS");
-    // lints link nothing, and cargo keeps their build script apart from the build's: the kernels would be compiled twice
+    // lints link nothing, and cargo runs the build script for them separately: the kernels would be compiled twice
     if !cfg!(feature = "cuda") || std::env::var_os("CLIPPY_ARGS").is_some() {
         return;
     }
@@ -24,12 +24,12 @@ fn main() {
 }
 
 fn build_cuda() -> Result<(), String> {
-    println!("cargo::rerun-if-changed=cuda");
     for name in ["NVCC", "CUDA_HOME", "CUDA_PATH", "PENSTOCK_CUDA_ARCHS"] {
         println!("cargo::rerun-if-env-changed={name}");
     }
-    let root = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").ok_or("cargo sets CARGO_MANIFEST_DIR")?);
-    let nvcc = nvcc::Places::from_env(&root).find()?;
+    let root = root();
+    println!("cargo::rerun-if-changed={}", root.join("cuda").display());
+    let nvcc = nvcc::Places::from_env(&root, |name| std::env::var_os(name)).find()?;
     let runtime = nvcc::runtime_dir(&nvcc)?;
     let archs = std::env::var("PENSTOCK_CUDA_ARCHS").ok().filter(|archs| !archs.trim().is_empty());
     let flags = nvcc::code_flags(archs.as_deref().unwrap_or(DEFAULT_ARCHS))?;
@@ -47,7 +47,13 @@ fn build_cuda() -> Result<(), String> {
     Ok(())
 }
 
-/// Every `.cu` below `dir` but the bench programs, which have a `main` each.
+/// The project's root: this script belongs to the engine's crate, which lies in `src/engine`.
+fn root() -> PathBuf {
+    let engine = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    engine.ancestors().nth(2).expect("src/engine lies two levels below the root").to_path_buf()
+}
+
+/// Every `.cu` below `dir` except the bench programs, each of which has a `main`.
 fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     let entries = std::fs::read_dir(dir).map_err(|error| format!("{}: {error}", dir.display()))?;
     for path in entries.flatten().map(|entry| entry.path()) {
@@ -62,7 +68,7 @@ fn collect(dir: &Path, files: &mut Vec<PathBuf>) -> Result<(), String> {
     Ok(())
 }
 
-/// Compiles each file by itself, as many at once as cargo allows.
+/// Compiles each file separately, as many at once as cargo allows.
 fn compile(files: &[PathBuf], root: &Path, nvcc: &Path, flags: &[String]) -> Result<Vec<PathBuf>, String> {
     let threads = std::env::var("NUM_JOBS").ok().and_then(|jobs| jobs.parse().ok()).unwrap_or(1usize).clamp(1, files.len().max(1));
     let (next, outcome) = (AtomicUsize::new(0), Mutex::new((Vec::new(), Vec::new())));

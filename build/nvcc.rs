@@ -1,35 +1,39 @@
-//! Where the CUDA compiler is. The build script and its test share this.
+//! Finds the CUDA compiler. The build script and its test share this.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Places to look in, from the environment.
+/// Places to look in.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
-    /// `NVCC`: the compiler itself
+    /// `NVCC`: the compiler itself.
     pub nvcc: Option<OsString>,
-    /// `CUDA_HOME`, else `CUDA_PATH`: `bin/nvcc` is in it
+    /// `CUDA_HOME`, or else `CUDA_PATH`: a directory with `bin/nvcc`.
     pub home: Option<OsString>,
-    /// `PATH`
+    /// `PATH`.
     pub path: Option<OsString>,
-    /// The project: `.venv` may hold a compiler that pip installed
+    /// The project, whose `.venv` may hold a compiler that pip installed.
     pub root: PathBuf,
-    /// `/usr/local/cuda`
+    /// `/usr/local/cuda`.
     pub usual: PathBuf,
 }
 
 impl Places {
-    pub fn from_env(root: &Path) -> Self {
-        let var = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    /// `var`: the value of an environment variable. An empty one counts as not set.
+    pub fn from_env(root: &Path, var: impl Fn(&str) -> Option<OsString>) -> Self {
+        let var = |name| var(name).filter(|value| !value.is_empty());
         let (home, usual) = (var("CUDA_HOME").or_else(|| var("CUDA_PATH")), PathBuf::from("/usr/local/cuda"));
         Self { nvcc: var("NVCC"), home, path: var("PATH"), root: root.to_owned(), usual }
     }
 
-    /// The first compiler of: `NVCC`, `CUDA_HOME`, `PATH`, `.venv`, `/usr/local/cuda`. What is named and not there is an error.
+    /// The first compiler of: `NVCC`, `CUDA_HOME`, `PATH`, `.venv`, `/usr/local/cuda`.
+    ///
+    /// # Errors
+    /// If none has a compiler, or if `NVCC` or `CUDA_HOME` is set and has none.
     pub fn find(&self) -> Result<PathBuf, String> {
         if let Some(nvcc) = &self.nvcc {
             let nvcc = PathBuf::from(nvcc);
-            return if nvcc.is_file() { Ok(nvcc) } else { Err(format!("NVCC is {}, which is no file", nvcc.display())) };
+            return if nvcc.is_file() { Ok(nvcc) } else { Err(format!("NVCC is {}, which is not a file", nvcc.display())) };
         }
         if let Some(home) = &self.home {
             let nvcc = Path::new(home).join("bin/nvcc");
@@ -51,7 +55,7 @@ impl Places {
     }
 }
 
-/// Where pip puts CUDA in a virtual environment, the latest version first.
+/// The directories in which pip puts CUDA in a virtual environment, the latest version first.
 fn wheels(venv: &Path) -> Vec<PathBuf> {
     let entries = |dir: PathBuf| {
         let mut paths: Vec<PathBuf> = std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
@@ -78,15 +82,15 @@ pub fn runtime_dir(nvcc: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// What to compile for: `80;86;90a;90+ptx`. A number is machine code for that architecture, `+ptx` the portable form that later
-/// ones compile when the program starts.
+/// The compiler's flags for a list such as `80;86;90a;90+ptx`. A number stands for machine code for that architecture; `+ptx` for the
+/// portable form, which later architectures compile when the program starts.
 pub fn code_flags(archs: &str) -> Result<Vec<String>, String> {
     let mut flags = Vec::new();
     for arch in archs.split([';', ',', ' ']).filter(|arch| !arch.is_empty()) {
         let (number, kind) = arch.strip_suffix("+ptx").map_or((arch, "sm"), |number| (number, "compute"));
         let digits = number.strip_suffix(['a', 'f']).unwrap_or(number);
         if digits.len() < 2 || !digits.bytes().all(|b| b.is_ascii_digit()) {
-            return Err(format!("PENSTOCK_CUDA_ARCHS: `{arch}` is no architecture such as 86, 90a or 90+ptx"));
+            return Err(format!("PENSTOCK_CUDA_ARCHS: `{arch}` is not an architecture: expected something like 86, 90a or 90+ptx"));
         }
         flags.push(format!("-gencode=arch=compute_{number},code={kind}_{number}"));
     }

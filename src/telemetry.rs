@@ -1,11 +1,11 @@
-//! Logs: `tracing` to stderr.
+//! Logging: `tracing` to stderr.
 
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. `filter` is a level or a list of directives (`info`, `warn,penstock::access=info`); `RUST_LOG` wins over it.
-/// A second call does nothing.
+/// Starts logging. `filter` is a level or a list of directives (`info`, `warn,penstock::access=info`). `RUST_LOG` overrides it.
+/// A second call has no effect.
 pub fn init(filter: &str) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(text) if !text.is_empty() => {
@@ -15,7 +15,7 @@ pub fn init(filter: &str) -> anyhow::Result<()> {
     };
     let subscriber =
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
-    // Already started: a test, or a command within a command.
+    // This fails if logging has started already: in tests, or if one command runs another.
     let _ = subscriber.try_init();
     Ok(())
 }

@@ -1,4 +1,4 @@
-"""Starts and stops the real binary for tests; a small HTTP client that hides nothing. Standard library only."""
+"""Starts and stops the real binary for tests, with a small HTTP client that hides nothing. Uses the standard library only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
 CUDA_BINARY = ROOT / "target" / "release" / "penstock-cuda"
 MODEL = "smollm2:135m"
-# It has a template for tools.
+# A model with a template for tools.
 CODER = "qwen2.5-coder:0.5b"
 START_SECONDS = 120
 
@@ -30,17 +30,29 @@ def free_port() -> int:
 
 
 def environment(overrides: dict[str, str] | None = None) -> dict[str, str]:
-    """This environment, with `{"ENGINE__CONTEXT": "512"}` as PENSTOCK__ENGINE__CONTEXT=512."""
+    """The environment with settings: `{"ENGINE__CONTEXT": "512"}` becomes PENSTOCK__ENGINE__CONTEXT=512."""
     env = dict(os.environ)
     env.update({f"PENSTOCK__{name}": str(value) for name, value in (overrides or {}).items()})
     return env
 
 
-def cli(*args: str, stdin: str | bytes | None = None, env: dict[str, str] | None = None, timeout: float = 120, cwd: Path | None = None, binary: Path = BINARY):
-    """Runs one command to its end; output as text."""
+def cli(
+    *args: str,
+    stdin: str | bytes | None = None,
+    env: dict[str, str] | None = None,
+    timeout: float = 120,
+    cwd: Path | None = None,
+    binary: Path = BINARY,
+):
+    """Runs one command to its end and returns its output as text."""
     data = stdin.encode() if isinstance(stdin, str) else stdin
     done = subprocess.run(
-        [str(binary), *map(str, args)], input=data if data is not None else b"", capture_output=True, env=environment(env), timeout=timeout, cwd=cwd or ROOT
+        [str(binary), *map(str, args)],
+        input=data if data is not None else b"",
+        capture_output=True,
+        env=environment(env),
+        timeout=timeout,
+        cwd=cwd or ROOT,
     )
     done.stdout, done.stderr = done.stdout.decode(), done.stderr.decode()
     return done
@@ -57,7 +69,7 @@ class Reply:
 
     @property
     def error(self) -> dict:
-        """The error object, once the envelope was checked: exactly `error`, with exactly the four keys, of the right types."""
+        """The error object. Checks the envelope: exactly the key `error`, with exactly four keys of the right types."""
         payload = self.json()
         assert set(payload) == {"error"}, payload
         error = payload["error"]
@@ -83,7 +95,9 @@ class Server:
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.NamedTemporaryFile("w+b", prefix="penstock-", suffix=".log", delete=False)
         command = [str(self.binary), "serve", "--port", str(self.port), *self.args]
-        self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.config), cwd=ROOT)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.config), cwd=ROOT
+        )
         try:
             self.wait_ready()
         except BaseException:
@@ -110,9 +124,9 @@ class Server:
 
     @property
     def backend(self) -> str:
-        """Of its models, as it says itself: cpu or cuda."""
+        """The backend of its models as the server reports it: cpu or cuda."""
         found = lambda: re.search(r"  (cpu|cuda) backend", Path(self.log.name).read_text(errors="replace"))
-        wait_until(found, 5, "it says what serves")  # a moment after it is ready
+        wait_until(found, 5, "the server names its backend")  # a moment after it is ready
         return found()[1]
 
     def output(self) -> str:
@@ -129,7 +143,7 @@ class Server:
         return self.process.returncode
 
     def request(self, method: str, path: str, body=None, headers: dict[str, str] | None = None, timeout: float = 90) -> Reply:
-        """`body`: bytes as they are, anything else as JSON."""
+        """Sends a request. A body of bytes is sent as it is, anything else as JSON."""
         sent = dict(headers or {})
         if body is not None and not isinstance(body, (bytes, bytearray)):
             body = json.dumps(body).encode()
@@ -154,16 +168,18 @@ class Server:
         return self.post("/v1/chat/completions", body)
 
     def complete(self, prompt="The capital of France is", timeout: float = 90, **fields) -> Reply:
-        return self.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": 8, "temperature": 0, **fields}, timeout=timeout)
+        return self.post(
+            "/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": 8, "temperature": 0, **fields}, timeout=timeout
+        )
 
     def text(self, prompt="The capital of France is", **fields) -> str:
-        """A completion's text; anything but a 200 fails."""
+        """The text of a completion. Any status but 200 fails."""
         reply = self.complete(prompt, **fields)
         assert reply.status == 200, reply.body
         return reply.json()["choices"][0]["text"]
 
     def metrics(self) -> dict[tuple, float]:
-        """Samples of our own prefix by (name, sorted labels)."""
+        """The samples by (name, sorted labels)."""
         return parse_metrics(self.get("/metrics").body.decode())
 
     def gauge(self, name: str, model: str = MODEL) -> float:
@@ -171,7 +187,7 @@ class Server:
 
 
 def parse_metrics(text: str) -> dict[tuple, float]:
-    """The exposition format, read plainly: good for values without quotes in their labels."""
+    """Reads the exposition format. Labels must not hold quotes."""
     samples = {}
     for line in text.splitlines():
         if not line or line.startswith("#"):
@@ -184,7 +200,7 @@ def parse_metrics(text: str) -> dict[tuple, float]:
 
 
 def wait_until(condition, seconds: float, what: str) -> float:
-    """Polls `condition`; returns how long it took."""
+    """Waits until `condition` holds and returns how long it took [s]."""
     start = time.monotonic()
     while True:
         if condition():
@@ -194,13 +210,13 @@ def wait_until(condition, seconds: float, what: str) -> float:
 
 
 def sse_events(body: bytes) -> list[str]:
-    """The data of each event of a whole stream; asserts that every line is a `data:` line, a comment or empty."""
+    """The data of each event of a whole stream. Every line must be a `data:` line, a comment or empty."""
     text = body.decode()
     assert text.endswith("\n\n"), f"the stream ends within an event: {text[-80:]!r}"
     events = []
     for block in text.split("\n\n"):
         for line in filter(None, block.split("\n")):
-            assert line.startswith("data: ") or line.startswith(":"), f"not a line of ours: {line!r}"
+            assert line.startswith("data: ") or line.startswith(":"), f"neither data nor a comment: {line!r}"
         data = [line[6:] for line in block.split("\n") if line.startswith("data: ")]
         assert len(data) <= 1, f"two data lines in one event: {block!r}"
         events += data
@@ -208,7 +224,7 @@ def sse_events(body: bytes) -> list[str]:
 
 
 def chunks_of(reply: Reply) -> list[dict]:
-    """A stream's JSON chunks; checks content type and the closing [DONE]."""
+    """The JSON chunks of a stream. Checks the content type and the final [DONE]."""
     assert reply.status == 200, reply.body
     assert reply.headers["content-type"].startswith("text/event-stream"), reply.headers["content-type"]
     events = sse_events(reply.body)
@@ -217,23 +233,25 @@ def chunks_of(reply: Reply) -> list[dict]:
 
 
 def open_stream(server: Server, path: str, body: dict) -> socket.socket:
-    """Sends a request on a raw socket; the caller reads and closes it."""
+    """Sends a request on a raw socket, which the caller reads and closes."""
     payload = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+    )
     stream = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     stream.sendall(head.encode() + payload)
     return stream
 
 
 def raw(server: Server, data: bytes, seconds: float = 10) -> bytes:
-    """Sends bytes as they are and reads until the server closes, falls silent for a second after an answer, or `seconds` pass."""
+    """Sends bytes as they are. Reads until the server closes, is silent for a second after an answer, or `seconds` have passed."""
     with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as connection:
         got = b""
         end = time.monotonic() + seconds
         try:
             connection.sendall(data)
         except OSError:
-            pass  # the server may close before it has read all
+            pass  # the server may close before it has read everything
         while time.monotonic() < end:
             connection.settimeout(1.0 if got else max(0.05, end - time.monotonic()))
             try:

@@ -1,6 +1,6 @@
-// Checks and timings of src/attention.cu: decode and prefill attention over pages, and the finishing of Q, K and V.
-// Build: nvcc -std=c++17 -O3 -arch=<sm> -cudart static bench/attention.cu src/attention.cu -o attention
-// Run:   attention [--quick] [--time]
+// Checks and timings of cuda/attention: decode and prefill attention over pages, and the finishing of Q, K and V.
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention.cu cuda/attention/*.cu -o attention
+//   attention [--quick] [--time]
 // Each failure is a line that names the case, the check and the first element that is wrong; the exit code is 1 then.
 #include "attention_harness.cuh"
 #include "attention_qkv.cuh"
@@ -9,7 +9,7 @@
 namespace pen::bench {
 namespace {
 
-// A sequence of `length` positions: its queries, and its K and V, which lie in shuffled pages. Slots past the length are NaN.
+// A sequence of `length` positions: its queries, and its K and V, which lie in shuffled pages. Page slots past the length are NaN.
 struct Sequence {
   int length;
   std::vector<uint32_t> blocks;
@@ -26,7 +26,7 @@ struct World {
   World(const Shape& shape, const std::vector<int>& lengths, Random& random)
       : shape(shape), scale(1.0f / sqrtf(static_cast<float>(shape.head_dim))) {
     for (int length : lengths) num_blocks += ceil_div(length, shape.block_size);
-    num_blocks += 3;  // nobody's
+    num_blocks += 3;  // of no sequence
     std::vector<uint32_t> order(num_blocks);
     for (int i = 0; i < num_blocks; ++i) order[i] = i;
     for (int i = num_blocks - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
@@ -55,7 +55,7 @@ struct World {
   }
   int width() const { return shape.num_heads * shape.head_dim; }
 
-  // What the head of the row at `pos` must give.
+  // The expected output of the head of the row at `pos`.
   std::vector<double> reference(const Sequence& seq, int pos, int head) const {
     const int kv_head = head / (shape.num_heads / shape.num_kv_heads), dim = shape.head_dim;
     const int begin = shape.window != 0 && pos + 1 > static_cast<int>(shape.window) ? pos + 1 - static_cast<int>(shape.window) : 0;
@@ -109,7 +109,7 @@ struct Runner {
     max_blocks += 2;
     for (const Item& item : items) {
       contexts.push_back(item.seq < 0 ? 0 : item.context);
-      std::vector<uint32_t> table(max_blocks, 0x7fffffffu);  // what no one may look up
+      std::vector<uint32_t> table(max_blocks, 0x7fffffffu);  // entries that must not be looked up
       if (item.seq >= 0) {
         const Sequence& seq = world.seqs[item.seq];
         for (int i = 0; i < ceil_div(item.context, shape.block_size); ++i) table[i] = seq.blocks[i];
@@ -125,7 +125,7 @@ struct Runner {
     q.resize(static_cast<size_t>(num_tokens) * width, poison_half());
     if (options.max_context != 0) max_context = std::max(max_context, options.max_context);
     const size_t bytes =
-        options.workspace ? attention_workspace(num_seqs, shape.num_heads, shape.num_kv_heads, shape.head_dim, max_context) : 0;
+        options.workspace ? attention_workspace(gpu(), num_seqs, shape.num_heads, shape.num_kv_heads, shape.head_dim, max_context) : 0;
 
     Buffer<__half> d_q(q), out(static_cast<size_t>(num_tokens) * stride);
     Buffer<uint32_t> d_cu(cu), d_contexts(contexts), d_tables(tables);
@@ -133,8 +133,9 @@ struct Runner {
     const StepView step{nullptr,    nullptr,  d_cu.get(), d_contexts.get(), d_tables.get(),
                         num_tokens, num_seqs, max_blocks, max_query,        max_context};
     const KvView kv{k.get(), v.get(), world.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
-    const Attention args{d_q.get(), kv, out.get(), stride, shape.num_heads, world.scale, shape.window, workspace.get(), bytes, shape.soft_cap};
-    const Launch launch{test_stream(), options.overlap};
+    const Attention args{d_q.get(),  kv,           out.get(),       stride, shape.num_heads,
+                         world.scale, shape.window, workspace.get(), bytes,  shape.soft_cap};
+    const Launch launch{gpu(), test_stream(), options.overlap};
     if (options.decode) attention_decode(launch, args, step);
     if (options.prefill) attention_prefill(launch, args, step);
     check(cudaDeviceSynchronize(), where.c_str());
@@ -203,7 +204,7 @@ void exact(const World& world, int seq, const std::vector<int>& positions, const
   }
 }
 
-// Every row of every sequence by the decode kernel, many at a time: [length, width] each.
+// Every row of every sequence by the decode kernel, many at a time: [length, width] per sequence.
 std::vector<std::vector<__half>> all_by_decode(Runner& runner, const std::string& where) {
   const World& world = runner.world;
   std::vector<std::vector<__half>> rows(world.seqs.size());
@@ -308,7 +309,8 @@ void check_attention(const Shape& shape, const std::vector<int>& lengths, uint64
   Random random{seed};
   const World world(shape, lengths, random);
   Runner runner(world);
-  const std::string name = text("%s (%d/%d heads of %d, pages of %d, window %u, soft cap %g)", shape.name, shape.num_heads, shape.num_kv_heads,
+  const std::string name = text("%s (%d/%d heads of %d, pages of %d, window %u, soft cap %g)", shape.name, shape.num_heads,
+                                shape.num_kv_heads,
                                 shape.head_dim, shape.block_size, shape.window, shape.soft_cap);
   const auto rows = all_by_decode(runner, name + " decode of every row");
   check_decode(runner, rows, name);

@@ -9,7 +9,8 @@
 #include <string>
 #include <vector>
 
-#include "../src/ops.h"
+#include "../attention/attention.h"
+#include "gpu.h"
 
 namespace pen::bench {
 
@@ -96,7 +97,7 @@ struct Shape {
   float soft_cap = 0.0f;
 };
 
-// A stream of its own: programmatic launches are not for the default one. Ordered with the copies, which use that.
+// A stream of its own, since the default one takes no programmatic launches. It is ordered with the copies, which use the default one.
 inline cudaStream_t test_stream() {
   static cudaStream_t stream = [] {
     cudaStream_t s;

@@ -1,4 +1,4 @@
-// Checks of qkv_finish: against double, nothing written but what must be, and a token alone as in a batch.
+// Checks of qkv_finish: results against double, writes only where they belong, and the same bits for a token alone and in a batch.
 #pragma once
 
 #include "attention_harness.cuh"
@@ -50,7 +50,7 @@ struct QkvWorld {
     }
   }
 
-  // Head `head` of q, k, v side by side, as it must come out.
+  // The expected output of head `head` of q, k, v side by side.
   std::vector<double> reference(int token, int head) const {
     const int dim = shape.head_dim, q_heads = shape.num_heads, kv_heads = shape.num_kv_heads, half = shape.rope_dim / 2;
     const int part = head < q_heads ? 0 : head < q_heads + kv_heads ? 1 : 2, local = part == 0 ? head : (head - q_heads) % kv_heads;
@@ -106,7 +106,7 @@ inline QkvOut run_qkv(const QkvWorld& w, int begin, int end, bool overlap, const
                        q.get(),
                        kv};
   const StepView step{positions.get(), slots.get(), nullptr, nullptr, nullptr, end - begin, 0, 0, 1, 1};
-  qkv_finish({test_stream(), overlap}, args, step);
+  qkv_finish({gpu(), test_stream(), overlap}, args, step);
   check(cudaDeviceSynchronize(), where.c_str());
   report(q.guards_intact() && k.guards_intact() && v.guards_intact(), where + ": wrote outside of its memory");
   return {q.read(), k.read(), v.read()};

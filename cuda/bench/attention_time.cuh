@@ -7,13 +7,13 @@ namespace pen::bench {
 
 constexpr int TIMED_RUNS = 9;
 
-// Microseconds a call of `call(i)`, i = 0 .. calls - 1, when they follow one another in a graph.
+// Microseconds per call of `call(i)`, i = 0 .. calls - 1, when the calls follow one another in a graph.
 template <class Call>
 double time_chain(int calls, Call call) {
   const cudaStream_t stream = test_stream();
   cudaGraph_t graph;
   cudaGraphExec_t executable;
-  call(0);  // settles the kernels' attributes
+  call(0);  // sets the kernels' attributes
   check(cudaStreamSynchronize(stream), "first call");
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
   for (int i = 0; i < calls; ++i) call(i);
@@ -62,7 +62,7 @@ struct TimedStep {
         max_blocks(ceil_div(context, s.block_size)),
         stride(static_cast<int>(round_up(s.num_heads * s.head_dim, 64))),
         layer_elements(static_cast<size_t>(num_seqs) * max_blocks * s.num_kv_heads * s.block_size * s.head_dim),
-        bytes(attention_workspace(num_seqs, s.num_heads, s.num_kv_heads, s.head_dim, context)),
+        bytes(attention_workspace(gpu(), num_seqs, s.num_heads, s.num_kv_heads, s.head_dim, context)),
         k(layer_elements * layers),
         v(layer_elements * layers),
         q(static_cast<size_t>(num_seqs) * rows * s.num_heads * s.head_dim),
@@ -123,7 +123,7 @@ inline void time_all() {
   cudaDeviceProp device;
   check(cudaGetDeviceProperties(&device, 0), "properties");
   const bool overlap = device.major >= 9;
-  const Launch launch{test_stream(), overlap};
+  const Launch launch{gpu(), test_stream(), overlap};
   const Shape smol{"SmolLM2-135M", 9, 3, 64, 32, 0}, qwen{"Qwen2.5-0.5B", 14, 2, 64, 32, 0}, gemma{"Gemma-3-270m", 4, 1, 256, 32, 512},
       llama1{"Llama-3.2-1B", 32, 8, 64, 32, 0}, llama8{"Llama-3.1-8B", 32, 8, 128, 32, 0};
   printf("\n%s, programmatic launches: %d\n%-14s %6s %8s %12s %12s %10s\n", device.name, overlap, "decode", "batch", "context",

@@ -1,18 +1,21 @@
-// What a layer's ops cost where they are: layers of real shapes in one programmatic graph, as forward.cu queues a decode step, timed
-// whole, without each op, and each op alone. Ops overlap, so the three differ. The head (its norm, its product) comes behind the layers.
-// No checks: the programs beside this one do that.
-//   layers [rows a step, 1 by default] [shape …]
+// Times each op of a layer in place: layers of real shapes in one programmatic graph, as engine/forward.cu queues a decode step, timed
+// whole, without each op, and each op alone. Ops overlap, so the three differ. The head (its norm, its product) follows the layers.
+// Nothing is checked here: the other programs of this folder do that.
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/layers.cu cuda/{attention,norm,linear,quant}/*.cu -o layers
+//   layers [rows per step, 1 by default] [shape …]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <vector>
 
-#include "../ops/rowwise.cuh"
-#include "../src/linear.h"
-#include "../src/ops.h"
+#include "../attention/attention.h"
+#include "../linear/linear.h"
+#include "../quant/format.cuh"
+#include "gpu.h"
 
 using namespace pen;
+using pen::bench::gpu;
 
 namespace {
 
@@ -91,9 +94,12 @@ struct Layers {
     check(cudaStreamCreate(&stream), "stream");
     const int heads = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim, pages = PAGES * rows;
     for (int i = 0; i < s.layers; i++) {
-      layers.push_back({arena.matrix(heads, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention),
-                        arena.matrix(s.hidden, heads, s.attention), arena.matrix(2 * s.ffn, s.hidden, s.ffn_up), arena.matrix(s.hidden, s.ffn, s.ffn_down),
-                        {arena.take<__half>(size_t(pages) * PAGE * kv), arena.take<__half>(size_t(pages) * PAGE * kv), pages, PAGE, s.kv_heads, s.head_dim}});
+      const auto cache = [&] { return arena.take<__half>(size_t(pages) * PAGE * kv); };
+      Layer l{arena.matrix(heads, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention),
+              arena.matrix(s.hidden, heads, s.attention), arena.matrix(2 * s.ffn, s.hidden, s.ffn_up),
+              arena.matrix(s.hidden, s.ffn, s.ffn_down), {}};
+      l.kv = {cache(), cache(), pages, PAGE, s.kv_heads, s.head_dim};
+      layers.push_back(l);
     }
     output = arena.matrix(s.vocab, s.hidden, s.head);
     logits = arena.take<float>(size_t(rows) * s.vocab);
@@ -113,7 +119,8 @@ struct Layers {
       starts.push_back(i + 1);
       for (int page = 0; page < PAGES; page++) table.push_back(i * PAGES + page);
     }
-    view = {arena.upload(positions), arena.upload(slots), arena.upload(starts), arena.upload(contexts), arena.upload(table), rows, rows, PAGES, 1, PAGE * PAGES};
+    view = {arena.upload(positions), arena.upload(slots), arena.upload(starts), arena.upload(contexts), arena.upload(table),
+            rows, rows, PAGES, 1, PAGE * PAGES};
   }
   ~Layers() { cudaStreamDestroy(stream); }
 
@@ -127,19 +134,18 @@ struct Layers {
     return a;
   }
   Norm norm() const { return {x, nullptr, nullptr, nullptr, weight, s.hidden, 1e-5f}; }
-  void queue_norm(int ldh) const { Launch{stream, true}(norm_kernel, dim3(rows), dim3(NORM_THREADS), 0, norm(), nullptr, h, ldh); }
+  Launch launch() const { return {gpu(), stream, true}; }
+  void queue_norm(int ldh) const { rms_norm(launch(), norm(), nullptr, rows, h, ldh); }
   void normalised(Linear a) const {
-    const Launch launch{stream, true};
     if (takes_norm(rows, s.hidden)) {
       a.norm = norm();
     } else {
       queue_norm(a.ldx);
     }
-    linear(launch, a);
+    linear(launch(), a);
   }
 
   void queue(int ops) const {
-    const Launch launch{stream, true};
     const int heads = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim;
     const int ld_hidden = int(round_up(s.hidden, CHUNK)), ld_attn = int(round_up(heads, CHUNK)), ld_ffn = int(round_up(s.ffn, CHUNK));
     for (const Layer& l : layers) {
@@ -152,24 +158,24 @@ struct Layers {
       }
       if (ops & ATTENTION) {
         const QkvFinish fresh{qkv, nullptr, nullptr, nullptr, nullptr, nullptr, 1e-5f, rope, s.head_dim, true, s.heads, q, l.kv};
-        attention_decode(launch, Attention{q, l.kv, attn, ld_attn, s.heads, 0.125f, 0, workspace, WORKSPACE}, view, &fresh);
+        attention_decode(launch(), Attention{q, l.kv, attn, ld_attn, s.heads, 0.125f, 0, workspace, WORKSPACE}, view, &fresh);
       }
-      if (ops & O) linear(launch, product(l.o, attn, ld_attn, Epilogue::ADD, x, s.hidden));
+      if (ops & O) linear(launch(), product(l.o, attn, ld_attn, Epilogue::ADD, x, s.hidden));
       if (ops & GATE_UP) {
         Linear a = product(l.gate_up, h, ld_hidden, Epilogue::SILU_MUL, nullptr, ld_ffn);
         a.out16 = ffn;
         normalised(a);
       }
-      if (ops & DOWN) linear(launch, product(l.down, ffn, ld_ffn, Epilogue::ADD, x, s.hidden));
+      if (ops & DOWN) linear(launch(), product(l.down, ffn, ld_ffn, Epilogue::ADD, x, s.hidden));
     }
     if (!(ops & HEAD)) return;
     queue_norm(ld_hidden);
-    linear(launch, product(output, h, ld_hidden, Epilogue::STORE, logits, s.vocab));
+    linear(launch(), product(output, h, ld_hidden, Epilogue::STORE, logits, s.vocab));
   }
 
   // Microseconds of all, the median of RUNS.
   double time(int ops) const {
-    queue(ops);  // settles the kernels' attributes
+    queue(ops);  // sets the kernels' attributes
     check(cudaStreamSynchronize(stream), "first run");
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -207,7 +213,7 @@ int main(int argc, char** argv) {
     if (argc > 2 && std::none_of(argv + 2, argv + argc, [&](const char* name) { return !std::strcmp(name, shape.name); })) continue;
     const Layers layers(shape, rows);
     const double all = layers.time(ALL), each = 1.0 / shape.layers, head = layers.time(ALL | HEAD) - all;
-    printf("%-17s %d rows: %.2f us a layer, %.0f us in all, head %.1f us (%.2f TB/s) |", shape.name, rows, all * each, all + head, head,
+    printf("%-17s %d rows: %.2f us per layer, %.0f us in all, head %.1f us (%.2f TB/s) |", shape.name, rows, all * each, all + head, head,
            layers.output.bytes() / head * 1e-6);
     for (int i = 0; i < 5; i++) {
       printf(" %s: without %.2f, alone %.2f |", NAMES[i], (all - layers.time(ALL & ~(1 << i))) * each, layers.time(1 << i) * each);

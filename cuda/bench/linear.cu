@@ -1,6 +1,7 @@
 // Linear layers: every type's decoder against the gguf package and its products against float64, both on the host; the same bits from
-// every kernel and at every number of tokens; timings.
-//   linear [--quick] [--time | --few]      where the sources are: it reads tests/golden/quants
+// every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/linear/*.cu cuda/quant/*.cu -o linear
+//   linear [--quick] [--time | --few]
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,14 +12,13 @@
 #include <random>
 #include <vector>
 
-#include "../src/linear.h"
+#include "../linear/linear.h"
+#include "../quant/blocks_book.cuh"
+#include "../quant/repack.h"
+#include "gpu.h"
 
 using namespace pen;
-
-namespace pen {
-void linear_prefill(const Launch& launch, const Linear& args);
-void linear_prefill_any(const Launch& launch, const Linear& args);
-}  // namespace pen
+using pen::bench::gpu;
 
 namespace {
 
@@ -33,7 +33,7 @@ void put_half(std::vector<uint8_t>& blocks, size_t at, float x) {
   std::memcpy(&blocks[at], &h, 2);
 }
 
-// Random blocks whose scales are of the size that real files have.
+// Random blocks with scales as large as those of real files.
 std::vector<uint8_t> random_blocks(const QuantRow& q, size_t rows, size_t cols) {
   std::vector<uint8_t> blocks(rows * cols / q.block_size * q.block_bytes);
   for (auto& byte : blocks) byte = uint8_t(random_bits());
@@ -67,7 +67,7 @@ std::vector<uint8_t> random_blocks(const QuantRow& q, size_t rows, size_t cols) 
   return blocks;
 }
 
-// A weight as the file means it, in float32.
+// A weight of the file in float32.
 template <class Block, class Format>
 float weight_of(const uint8_t* block, int i) {
   if constexpr (Format::id == FORMAT_H16) {
@@ -88,29 +88,37 @@ float weight_at(uint32_t id, const uint8_t* block, int i) {
   return NAN;
 }
 
-// The decoders against the gguf package, on the host: tests/golden/quants/NAME.bin holds blocks and their weights. What is past float16
-// is refused at load.
+// The decoders against the gguf package, on the host: tests/golden/quants/NAME.bin holds blocks and their weights. Weights past float16's
+// range are refused at load.
 void test_blocks(const QuantRow& q) {
   std::ifstream file(std::string("tests/golden/quants/") + q.name + ".bin", std::ios::binary);
   const std::vector<char> bytes{std::istreambuf_iterator<char>(file), {}};
   const size_t each = q.block_bytes + 4 * q.block_size, count = bytes.size() / each;
-  if (count == 0) { printf("FAIL %s: no tests/golden/quants/%s.bin here; run this where the sources are\n", q.name, q.name); failures++; return; }
+  if (count == 0) {
+    printf("FAIL %s: tests/golden/quants/%s.bin was not found: run this in the project's directory\n", q.name, q.name);
+    failures++;
+    return;
+  }
   for (size_t i = 0; i < count * q.block_size; i++) {
     const auto* block = reinterpret_cast<const uint8_t*>(&bytes[i / q.block_size * q.block_bytes]);
     const float got = weight_at(q.id, block, int(i % q.block_size));
     float want;
     std::memcpy(&want, &bytes[count * q.block_bytes + 4 * i], 4);
-    if (std::fabs(want) <= 65504.0f && got != want) { printf("FAIL %s: weight %zu is %g, not %g\n", q.name, i, got, want); failures++; return; }
+    if (std::fabs(want) <= 65504.0f && got != want) {
+      printf("FAIL %s: weight %zu is %g, not %g\n", q.name, i, got, want);
+      failures++;
+      return;
+    }
   }
 }
 
 template <typename T>
-struct Device {
+struct Array {
   T* data = nullptr;
   size_t size;
-  explicit Device(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
-  explicit Device(const std::vector<T>& from) : Device(from.size()) { put(from); }
-  ~Device() { cudaFree(data); }
+  explicit Array(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
+  explicit Array(const std::vector<T>& from) : Array(from.size()) { put(from); }
+  ~Array() { cudaFree(data); }
   void put(const std::vector<T>& from) { check(cudaMemcpy(data, from.data(), size * sizeof(T), cudaMemcpyHostToDevice), "copy"); }
   std::vector<T> get() const {
     std::vector<T> to(size);
@@ -119,10 +127,10 @@ struct Device {
   }
 };
 
-Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, int cols, Device<uint8_t>& records, bool shared = false,
+Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, int cols, Array<uint8_t>& records, bool shared = false,
               const std::vector<uint8_t>* second = nullptr) {
   Matrix m{records.data, shared ? 2 * rows : rows, cols, q.format, q.record_bytes};
-  Device<int> overflow(std::vector<int>{0});
+  Array<int> overflow(std::vector<int>{0});
   check(cudaMemset(records.data, 0, records.size), "memset");
   const size_t row_bytes = size_t(cols) / q.block_size * q.block_bytes;
   const int piece = shared ? 24 : 48;  // in pieces, as the loader does
@@ -130,8 +138,8 @@ Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, i
     const auto& from = half ? *second : blocks;
     for (int first = 0; first < rows; first += piece) {
       const int count = std::min(piece, rows - first);
-      Device<uint8_t> part(std::vector<uint8_t>(from.begin() + first * row_bytes, from.begin() + (first + count) * row_bytes));
-      repack(Launch{}, q.id, Repack{part.data, records.data, first, count, rows, cols,
+      Array<uint8_t> part(std::vector<uint8_t>(from.begin() + first * row_bytes, from.begin() + (first + count) * row_bytes));
+      repack(Launch{gpu()}, q.id, Repack{part.data, records.data, first, count, rows, cols,
                                     !shared ? Placement::WHOLE : half ? Placement::LOWER_HALF : Placement::UPPER_HALF, overflow.data});
       check(cudaDeviceSynchronize(), "repack");
     }
@@ -139,11 +147,11 @@ Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, i
   return m;
 }
 
-// With a workspace, as the engine has one.
+// With a workspace like the engine's.
 Linear empty_linear() {
   constexpr size_t BYTES = size_t(64) << 20;
-  static Device<uint8_t> slabs(BYTES);
-  static Device<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
+  static Array<uint8_t> slabs(BYTES);
+  static Array<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
   Linear args{};
   args.slabs = reinterpret_cast<float*>(slabs.data);
   args.slab_bytes = BYTES;
@@ -156,15 +164,18 @@ using Kernel = void (*)(const Launch&, const Linear&);
 std::vector<float> product(Kernel kernel, const Linear& args, int rows) {
   Linear a = args;
   std::vector<uint32_t> poison(size_t(a.num_tokens) * rows + 64, 0x7fc01234u);
-  Device<float> out(poison.size());
+  Array<float> out(poison.size());
   check(cudaMemcpy(out.data, poison.data(), poison.size() * 4, cudaMemcpyHostToDevice), "copy");
   a.out = out.data;
   a.ldo = rows;
-  kernel(Launch{}, a);
+  kernel(Launch{gpu()}, a);
   check(cudaDeviceSynchronize(), "product");
   std::vector<float> y = out.get();
   for (size_t i = size_t(a.num_tokens) * rows; i < y.size(); i++) {
-    if (std::memcmp(&y[i], &poison[i], 4) != 0) { printf("  wrote past the end at +%zu\n", i - size_t(a.num_tokens) * rows); failures++; break; }
+    if (std::memcmp(&y[i], &poison[i], 4) == 0) continue;
+    printf("FAIL: wrote past the end at +%zu\n", i - size_t(a.num_tokens) * rows);
+    failures++;
+    break;
   }
   y.resize(size_t(a.num_tokens) * rows);
   return y;
@@ -174,14 +185,14 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   const auto blocks = random_blocks(q, rows, cols);
   const size_t row_bytes = size_t(cols) / q.block_size * q.block_bytes;
   Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
-  Device<uint8_t> records(shape.bytes());
+  Array<uint8_t> records(shape.bytes());
   const Matrix w = upload(q, blocks, rows, cols, records);
   const int ldx = int(round_up(cols, CHUNK));
   std::vector<__half> x(size_t(most) * ldx, __float2half(0.0f));
   for (int n = 0; n < most; n++) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
   }
-  Device<__half> dx(x);
+  Array<__half> dx(x);
   Linear args = empty_linear();
   args.w[0] = w;
   args.num_segments = 1;
@@ -237,12 +248,12 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
   const int most = 70, ldx = int(round_up(cols, CHUNK)), ldo = int(round_up(ffn, CHUNK));
   const auto gate = random_blocks(q, ffn, cols), up = random_blocks(q, ffn, cols);
   Matrix one{nullptr, ffn, cols, q.format, q.record_bytes}, both{nullptr, 2 * ffn, cols, q.format, q.record_bytes};
-  Device<uint8_t> r1(one.bytes()), r2(one.bytes()), r3(both.bytes());
+  Array<uint8_t> r1(one.bytes()), r2(one.bytes()), r3(both.bytes());
   std::vector<__half> x(size_t(most) * ldx, __float2half(0.0f));
   for (int n = 0; n < most; n++) {
     for (int k = 0; k < cols; k++) x[size_t(n) * ldx + k] = __float2half_rn(std::normal_distribution<float>()(random_bits));
   }
-  Device<__half> dx(x);
+  Array<__half> dx(x);
   Linear args = empty_linear();
   args.num_segments = 1;
   args.x = dx.data;
@@ -257,10 +268,10 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
   args.ldo = ldo;
   std::vector<__half> first;
   for (int tokens : {1, 9, 40, 64, 70}) {
-    Device<__half> out(std::vector<__half>(size_t(most) * ldo, __float2half(7.0f)));
+    Array<__half> out(std::vector<__half>(size_t(most) * ldo, __float2half(7.0f)));
     args.out16 = out.data;
     args.num_tokens = tokens;
-    linear(Launch{}, args);
+    linear(Launch{gpu()}, args);
     check(cudaDeviceSynchronize(), "glu");
     const auto y = out.get();
     double error = 0, norm = 0;
@@ -270,7 +281,8 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
         const float got = __half2float(y[size_t(n) * ldo + i]);
         if (n >= tokens || i >= ffn) { outside |= got != 7.0f; continue; }
         const double a = g[size_t(n) * ffn + i];
-        const double activated = epilogue == Epilogue::SILU_MUL ? a / (1 + std::exp(-a)) : 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)));
+        const double silu = a / (1 + std::exp(-a)), gelu = 0.5 * a * (1 + std::tanh(0.7978845608028654 * (a + 0.044715 * a * a * a)));
+        const double activated = epilogue == Epilogue::SILU_MUL ? silu : gelu;
         const double want = activated * u[size_t(n) * ffn + i];
         error += (got - want) * (got - want);
         norm += want * want;
@@ -291,12 +303,12 @@ void test_segments(int cols, const int (&rows)[3]) {
   const uint32_t ids[3] = {12, 8, 14};
   std::vector<__half> x(size_t(most) * cols);
   for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
-  Device<__half> dx(x);
+  Array<__half> dx(x);
   Linear args = empty_linear();
   args.x = dx.data;
   args.ldx = cols;
   args.num_segments = 1;
-  std::vector<std::unique_ptr<Device<uint8_t>>> keep;
+  std::vector<std::unique_ptr<Array<uint8_t>>> keep;
   Linear all = args;
   all.num_segments = 3;
   for (int tokens : {1, 3, 8, 20, most}) {
@@ -305,7 +317,7 @@ void test_segments(int cols, const int (&rows)[3]) {
     for (int i = 0; i < 3; i++) {
       const QuantRow& q = *quant_row(ids[i]);
       Matrix shape{nullptr, rows[i], cols, q.format, q.record_bytes};
-      keep.push_back(std::make_unique<Device<uint8_t>>(shape.bytes()));
+      keep.push_back(std::make_unique<Array<uint8_t>>(shape.bytes()));
       all.w[i] = args.w[0] = upload(q, random_blocks(q, rows[i], cols), rows[i], cols, *keep.back());
       all.out_offset[i] = offset;
       offset += rows[i];
@@ -313,10 +325,10 @@ void test_segments(int cols, const int (&rows)[3]) {
       each.push_back(product(linear, args, rows[i]));
     }
     all.num_tokens = tokens;
-    Device<float> out(size_t(tokens) * ldo);
+    Array<float> out(size_t(tokens) * ldo);
     all.out = out.data;
     all.ldo = ldo;
-    linear(Launch{}, all);
+    linear(Launch{gpu()}, all);
     check(cudaDeviceSynchronize(), "segments");
     const auto y = out.get();
     for (int n = 0; n < tokens; n++) {
@@ -334,9 +346,9 @@ void test_segments(int cols, const int (&rows)[3]) {
 void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
   Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
   const int copies = int(std::max<size_t>(1, std::min<size_t>(16, (size_t(200) << 20) / shape.bytes())));
-  std::vector<std::unique_ptr<Device<uint8_t>>> records;
+  std::vector<std::unique_ptr<Array<uint8_t>>> records;
   for (int i = 0; i < copies; i++) {
-    records.push_back(std::make_unique<Device<uint8_t>>(shape.bytes()));
+    records.push_back(std::make_unique<Array<uint8_t>>(shape.bytes()));
     std::vector<uint8_t> noise(shape.bytes());
     for (size_t j = 0; j < noise.size(); j += 4) { const uint32_t r = random_bits() & 0x23ff23ff; std::memcpy(&noise[j], &r, 4); }
     records.back()->put(noise);
@@ -346,8 +358,8 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
   for (int tokens : sizes) {
     std::vector<__half> x(size_t(tokens) * cols);
     for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
-    Device<__half> dx(x);
-    Device<float> out(size_t(tokens) * rows);
+    Array<__half> dx(x);
+    Array<float> out(size_t(tokens) * rows);
     Linear args = empty_linear();
     args.num_segments = 1;
     args.x = dx.data;
@@ -364,7 +376,7 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
       check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capture");
       for (int i = 0; i < rounds; i++) {
         args.w[0] = Matrix{records[i % copies]->data, rows, cols, q.format, q.record_bytes};
-        kernel(Launch{stream, true}, args);
+        kernel(Launch{gpu(), stream, true}, args);
       }
       check(cudaStreamEndCapture(stream, &graph), "capture");
       check(cudaGraphInstantiate(&exec, graph, 0), "graph");
@@ -428,7 +440,7 @@ int main(int argc, char** argv) {
     printf("%s done, %d failures\n", q.name, failures);
     fflush(stdout);
   }
-  // Several tiles and records a warp that are all there ahead of the wait; slices without a record; blocks that go from one segment to the next.
+  // Several tiles and records per warp that are all requested before the wait; slices without a record; blocks that cross segments.
   test_type(*quant_row(6), 3000, 320, 20, hopper);
   if (!quick) test_type(*quant_row(6), 6000, 896, 70, hopper);
   test_segments(1024, {256, 40, 64});

@@ -1,7 +1,7 @@
 // Copied blocks and vectors against the host's, on random odd shapes.
-//
-//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/prompt.cu -o prompt && ./prompt [--quick]
-#include "../ops/prompt.cuh"
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/prompt.cu cuda/prompt/*.cu -o prompt
+//   prompt [--quick]
+#include "../prompt/prompt.h"
 
 #include "attention_harness.cuh"
 
@@ -26,7 +26,8 @@ void copies(Random& random, bool quick) {
   }
   const Buffer<uint4> device_k(k), device_v(v);
   const Buffer<uint32_t> device_pairs(pairs);
-  copy_blocks_kernel<<<dim3(count, layers), PROMPT_THREADS, 0, test_stream()>>>(device_pairs.get(), device_k.get(), device_v.get(), size_t(blocks), words);
+  const size_t block_bytes = size_t(words) * sizeof(uint4);
+  copy_blocks({gpu(), test_stream()}, device_pairs.get(), count, device_k.get(), device_v.get(), layers, blocks, block_bytes);
   check(cudaStreamSynchronize(test_stream()), "copying blocks");
   for (int layer = 0; layer < layers; layer++) {
     for (int i = 0; i < count; i++) {
@@ -35,7 +36,9 @@ void copies(Random& random, bool quick) {
       std::copy_n(v.begin() + from, words, v.begin() + to);
     }
   }
-  const auto same = [](const std::vector<uint4>& a, const std::vector<uint4>& b) { return memcmp(a.data(), b.data(), a.size() * sizeof(uint4)) == 0; };
+  const auto same = [](const std::vector<uint4>& a, const std::vector<uint4>& b) {
+    return memcmp(a.data(), b.data(), a.size() * sizeof(uint4)) == 0;
+  };
   const std::string what = text("%d copies of %d words, %d layers, %d blocks", count, words, layers, blocks);
   report(same(device_k.read(), k) && same(device_v.read(), v), what);
   report(device_k.guards_intact() && device_v.guards_intact(), what + ": guards");
@@ -47,7 +50,7 @@ std::vector<float> normal(Random& random, size_t count, float scale) {
   return values;
 }
 
-// Rows of the residual stream, a branch beside it or not, after the final norm; with a bias, after a LayerNorm.
+// An element of a row of the residual stream, with a branch or without, after the final norm; with a bias, after a LayerNorm.
 double finished(const std::vector<float>& x, const std::vector<float>& branch, const std::vector<float>& branch_weight,
                 const std::vector<float>& weight, const std::vector<float>& bias, int hidden, float eps, int row, int column) {
   const auto inverse = [&](auto value) {
@@ -66,7 +69,8 @@ double finished(const std::vector<float>& x, const std::vector<float>& branch, c
 
 // One vector's rows in one chunk and in several: the same bits, and close to the host's.
 void vectors(Random& random, bool quick) {
-  const int hidden = 4 * (1 + random.below(quick ? 70 : 1100)), rows = 1 + random.below(quick ? 20 : 200), slots = 3, slot = random.below(slots);
+  const int hidden = 4 * (1 + random.below(quick ? 70 : 1100)), rows = 1 + random.below(quick ? 20 : 200);
+  const int slots = 3, slot = random.below(slots);
   const bool branched = random.below(2), layer_norm = random.below(2);
   const float eps = 1e-5f;
   const std::vector<float> x = normal(random, size_t(rows) * hidden, 3.0f), weight = normal(random, hidden, 1.0f);
@@ -83,16 +87,16 @@ void vectors(Random& random, bool quick) {
   for (int chunk : {rows, 7, 1}) {
     const Buffer<float> finished_rows(size_t(rows) * hidden), out(size_t(2) * hidden);
     const Buffer<double> sums(size_t(slots) * hidden);
-    finish_kernel<<<rows, PROMPT_THREADS, 0, test_stream()>>>(device_list.get(), norm, layer_norm, layer_norm ? device_bias.get() : nullptr,
-                                                              finished_rows.get());
+    const Launch launch{gpu(), test_stream()};
+    final_rows(launch, device_list.get(), rows, norm, layer_norm, layer_norm ? device_bias.get() : nullptr, finished_rows.get());
     for (int from = 0; from < rows; from += chunk) {
       const int to = std::min(rows, from + chunk);
       const Buffer<Pooled> pooled(std::vector<Pooled>{{slot, 1, from, to - from, from == 0, to == rows ? rows : 0}});
-      pool_kernel<<<dim3(ceil_div(hidden, PROMPT_THREADS), 1), PROMPT_THREADS, 0, test_stream()>>>(pooled.get(), finished_rows.get(), sums.get(),
-                                                                                               out.get(), hidden);
+      pool_rows(launch, pooled.get(), 1, finished_rows.get(), sums.get(), out.get(), hidden);
       check(cudaStreamSynchronize(test_stream()), "a vector");
     }
-    const std::string what = text("hidden %d, %d rows, chunks of %d%s", hidden, rows, chunk, branched ? ", a branch" : "") + (layer_norm ? ", LayerNorm" : "");
+    const std::string what =
+        text("hidden %d, %d rows, chunks of %d%s%s", hidden, rows, chunk, branched ? ", a branch" : "", layer_norm ? ", LayerNorm" : "");
     const std::vector<float> got = out.read();
     const std::vector<float> vector(got.begin() + hidden, got.end());
     report(finished_rows.guards_intact() && out.guards_intact() && sums.guards_intact(), what + ": guards");

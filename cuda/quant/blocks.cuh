@@ -1,5 +1,5 @@
-// Blocks of GGUF's tensor types as the file holds them (the layouts are ggml's). Each decoder tells a weight's code and its group's
-// scale and minimum; src/model/dequant.rs is the exact float32 reference.
+// Blocks of GGUF's tensor types as the file holds them (the layouts are ggml's). Each decoder gives a weight's code and its group's scale
+// and minimum; src/model/dequant.rs is the exact float32 reference.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -11,7 +11,7 @@ namespace pen {
 __host__ __device__ __forceinline__ float half_at(const uint8_t* p) { return __half2float(__ushort_as_half(uint16_t(p[0] | p[1] << 8))); }
 __host__ __device__ __forceinline__ uint32_t bits_of(uint32_t x, int from, int count) { return (x >> from) & ((1u << count) - 1); }
 
-// The float of these bits, on the host as well.
+// The float with these bits, on the host and on the device.
 __host__ __device__ __forceinline__ float float_of(uint32_t bits) {
   float x;
   memcpy(&x, &bits, 4);
@@ -58,7 +58,9 @@ struct BlockQ8_0 {
 };
 
 // Two-bit fields of Q2_K, Q3_K and the high bits of Q6_K: 32 bytes hold weights i, i + 32, i + 64, i + 96.
-__host__ __device__ __forceinline__ uint32_t two_bits(const uint8_t* q, int i) { return bits_of(q[i / 128 * 32 + i % 32], i % 128 / 32 * 2, 2); }
+__host__ __device__ __forceinline__ uint32_t two_bits(const uint8_t* q, int i) {
+  return bits_of(q[i / 128 * 32 + i % 32], i % 128 / 32 * 2, 2);
+}
 
 struct BlockQ2_K {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) { return two_bits(b + 16, i); }
@@ -94,7 +96,9 @@ struct BlockQ4_K {
   __host__ __device__ static float min(const uint8_t* b, int i) { return -half_at(b + 2) * float(k_min(b + 4, i / 32)); }
 };
 struct BlockQ5_K {
-  __host__ __device__ static uint32_t code(const uint8_t* b, int i) { return k_nibble(b + 48, i) | bits_of(b[16 + i % 32], i / 32, 1) << 4; }
+  __host__ __device__ static uint32_t code(const uint8_t* b, int i) {
+    return k_nibble(b + 48, i) | bits_of(b[16 + i % 32], i / 32, 1) << 4;
+  }
   __host__ __device__ static float scale(const uint8_t* b, int i) { return half_at(b) * float(k_scale(b + 4, i / 32)); }
   __host__ __device__ static float min(const uint8_t* b, int i) { return -half_at(b + 2) * float(k_min(b + 4, i / 32)); }
 };

@@ -1,5 +1,5 @@
-// Blocks of the code-book types and of the ternary ones, as blocks.cuh: src/model/codebook.rs is the exact float32 reference. A weight
-// is its format's level of the code times scale(); levels lie between -1 and 1, scales are larger by as much.
+// Blocks of the code-book types and of the ternary ones, like blocks.cuh; src/model/codebook.rs is the exact float32 reference. A weight is
+// its format's level of the code times scale(). Levels are normalised to lie between -1 and 1, and scales are larger by that factor.
 #pragma once
 
 #include "blocks.cuh"
@@ -11,11 +11,14 @@ struct Book {
   uint16_t entries[N];
 };
 
-// A book's entries, four hexadecimal digits each: indexes into the type's levels, the first lowest.
+// A book's entries, four hexadecimal digits each: indexes into the type's levels, the first in the lowest bits.
 template <int N>
 constexpr Book<N> book(const char (&text)[4 * N + 1]) {
   Book<N> to{};
-  for (int i = 0; i < 4 * N; i++) to.entries[i / 4] = uint16_t(to.entries[i / 4] << 4 | (text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10));
+  for (int i = 0; i < 4 * N; i++) {
+    const int digit = text[i] <= '9' ? text[i] - '0' : text[i] - 'a' + 10;
+    to.entries[i / 4] = uint16_t(to.entries[i / 4] << 4 | digit);
+  }
   return to;
 }
 
@@ -52,7 +55,7 @@ __device__ constexpr Book<512> IQ3_S_ON_DEVICE = IQ3_S_ON_HOST;
 __host__ __device__ __forceinline__ uint32_t half_word_at(const uint8_t* p) { return uint32_t(p[0] | p[1] << 8); }
 __host__ __device__ __forceinline__ uint32_t word_at(const uint8_t* p) { return half_word_at(p) | half_word_at(p + 2) << 16; }
 
-// Sign `i` of eight that are stored as seven: their number is even.
+// Sign `i` of eight, of which seven are stored: the number of minus signs is even.
 __host__ __device__ __forceinline__ uint32_t even_sign(uint32_t seven, int i) {
   const uint32_t x = seven & 127, y = x ^ x >> 4, z = y ^ y >> 2;
   return i < 7 ? x >> i & 1 : (z ^ z >> 1) & 1;
@@ -64,7 +67,7 @@ struct BlockIQ4_NL {
 };
 struct BlockMXFP4 {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) { return nibble(b + 1, i); }
-  // Half an e8m0 number, since the levels are doubled e2m1 numbers. Those past 250 would become infinite here; loading refuses them.
+  // Half an e8m0 number, since the levels are doubled e2m1 numbers. Numbers past 250 would become infinite here; loading refuses them.
   __host__ __device__ static float scale(const uint8_t* b, int) {
     const uint32_t e = b[0] < 250 ? b[0] : 250;
     return 16 * float_of(e < 2 ? 0x200000u << e : (e - 1) << 23);
@@ -80,22 +83,30 @@ struct BlockIQ4_XS {
 };
 
 // Index `i` of eight in an entry, and its sign.
-__host__ __device__ __forceinline__ uint32_t code_of_8(uint32_t entry, int i, uint32_t sign) { return bits_of(entry, 2 * i, 2) | sign << 2; }
-__host__ __device__ __forceinline__ uint32_t code_of_4(uint32_t entry, int i, uint32_t sign) { return bits_of(entry, 4 * i, 4) | sign << 3; }
+__host__ __device__ __forceinline__ uint32_t code_of_8(uint32_t entry, int i, uint32_t sign) {
+  return bits_of(entry, 2 * i, 2) | sign << 2;
+}
+__host__ __device__ __forceinline__ uint32_t code_of_4(uint32_t entry, int i, uint32_t sign) {
+  return bits_of(entry, 4 * i, 4) | sign << 3;
+}
 
 struct BlockIQ3_XXS {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) {
     const uint32_t signs = word_at(b + 66 + i / 32 * 4) >> (i % 32 / 8 * 7);
     return code_of_4(PEN_ENTRY(IQ3_XXS, b[2 + i / 4]), i % 4, even_sign(signs, i % 8));
   }
-  __host__ __device__ static float scale(const uint8_t* b, int i) { return 32 * half_at(b) * (0.5f + float(word_at(b + 66 + i / 32 * 4) >> 28)); }
+  __host__ __device__ static float scale(const uint8_t* b, int i) {
+    return 32 * half_at(b) * (0.5f + float(word_at(b + 66 + i / 32 * 4) >> 28));
+  }
 };
 struct BlockIQ3_S {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) {
     const uint32_t entry = b[2 + i / 4] | bits_of(b[66 + i / 32], i % 32 / 4, 1) << 8;
     return code_of_4(PEN_ENTRY(IQ3_S, entry), i % 4, bits_of(b[74 + i / 8], i % 8, 1));
   }
-  __host__ __device__ static float scale(const uint8_t* b, int i) { return 16 * half_at(b) * float(1 + 2 * bits_of(b[106 + i / 64], i / 32 % 2 * 4, 4)); }
+  __host__ __device__ static float scale(const uint8_t* b, int i) {
+    return 16 * half_at(b) * float(1 + 2 * bits_of(b[106 + i / 64], i / 32 % 2 * 4, 4));
+  }
 };
 
 // IQ1 and IQ2: scales in two parts, amplitude · (2 step + 1) for 16 weights.
@@ -127,7 +138,7 @@ struct BlockIQ2_S : TwoPartScale<BlockIQ2_S> {
   __host__ __device__ static float amplitude(const uint8_t* b) { return 8 * half_at(b); }
   __host__ __device__ static uint32_t step(const uint8_t* b, int i) { return bits_of(b[74 + i / 32], i / 16 % 2 * 4, 4); }
 };
-// IQ1: the code's highest bit tells whether the level is shifted down by an eighth or up.
+// IQ1: the code's highest bit tells whether the level is shifted down or up by an eighth.
 struct BlockIQ1_S : TwoPartScale<BlockIQ1_S> {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) {
     const uint32_t word = half_word_at(b + 34 + i / 32 * 2);
@@ -141,12 +152,14 @@ struct BlockIQ1_M : TwoPartScale<BlockIQ1_M> {
     const uint32_t high = bits_of(b[32 + i / 16], i / 8 % 2 * 4, 4);
     return code_of_8(PEN_ENTRY(IQ1, b[i / 8] | (high & 7) << 8), i % 8, high >> 3);
   }
-  // The half's nibbles top the four words of scales.
+  // The four nibbles of the half are the highest bits of the four words of scales.
   __host__ __device__ static float amplitude(const uint8_t* b) {
     const uint8_t half[2] = {uint8_t(b[49] >> 4 | (b[51] & 0xf0)), uint8_t(b[53] >> 4 | (b[55] & 0xf0))};
     return 2 * half_at(half);
   }
-  __host__ __device__ static uint32_t step(const uint8_t* b, int i) { return bits_of(half_word_at(b + 48 + i / 64 * 2), i / 16 % 4 * 3, 3); }
+  __host__ __device__ static uint32_t step(const uint8_t* b, int i) {
+    return bits_of(half_word_at(b + 48 + i / 64 * 2), i / 16 % 4 * 3, 3);
+  }
 };
 
 // Ternary digits: a byte is a fraction of 256 in base 3.

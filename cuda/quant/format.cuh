@@ -1,35 +1,29 @@
 // How weights lie in device memory, and how they become operands of the tensor cores.
 //
-// A matrix is cut into records of 16 rows × 64 columns, row tiles outermost, so that a warp streams one row tile front to back. A
-// record holds planes: two of the codes' words (LO and HI of each lane) and a float16 scale (with a float16 minimum where the type
-// has one) for each row and group of GROUP columns. Codes are permuted so that each lane finds in its own words exactly the operands
-// that mma.m16n8k16 wants from it, ready for a mask and at most a shift:
+// A matrix is cut into records of 16 rows × 64 columns, row tiles outermost, so that a warp streams one row tile front to back. A record
+// holds planes: two of the codes' words (LO and HI of each lane), and a float16 scale (with a float16 minimum if the type has one) for each
+// row and group of GROUP columns. Codes are permuted so that each lane finds in its own words exactly the operands that mma.m16n8k16
+// expects from it, ready for a mask and at most a shift:
 //   code (step s, register i, half h) of lane l is row l/4 + 8 (i & 1), column 16 s + 2 (l % 4) + 8 (i >> 1) + h.
-// The two codes of a register lie at the same place of a word's two halves, as many registers a word as its halves have room for; a
-// code for which no word has room is put together from what they have left (Codes).
-// A weight is (code - OFFSET) * scale, or fma(code - OFFSET, scale, minimum), in float16, rounded once. Where levels are uneven, codes go
-// through a table of the type, held in registers: level * scale, levels between -1 and 1.
+// The two codes of a register lie at the same place of a word's two halves. A word holds as many registers as its halves have room for; a
+// code for which no word has room is put together from the bits that are left over (Codes).
+// A weight is (code - OFFSET) * scale, or fma(code - OFFSET, scale, minimum), in float16, rounded once. If a type's levels are uneven,
+// codes go through a table of the type, held in registers: level * scale, with levels between -1 and 1.
 #pragma once
 
 #include <tuple>
 
-#include "../ops/common.cuh"
+#include "../device/kernel.cuh"
+#include "matrix.h"
 
 namespace pen {
-
-constexpr int TILE_ROWS = 16;
-constexpr int CHUNK = 64;  // columns a record
-constexpr int STEPS = CHUNK / 16;
 
 enum FormatId : int {
   FORMAT_H16, FORMAT_Q4, FORMAT_Q4_MIN, FORMAT_Q5, FORMAT_Q5_MIN, FORMAT_Q8, FORMAT_Q2_MIN, FORMAT_Q3, FORMAT_Q6,
   FORMAT_Q2, FORMAT_IQ1, FORMAT_IQ2, FORMAT_IQ3_XXS, FORMAT_IQ3_S, FORMAT_IQ4, FORMAT_MXFP4
 };
 
-__device__ __forceinline__ uint32_t half2_bits(__half2 x) { return *reinterpret_cast<uint32_t*>(&x); }
-__device__ __forceinline__ __half2 bits_half2(uint32_t x) { return *reinterpret_cast<__half2*>(&x); }
-
-// `N` words from `p`, in the widest loads; streamed past L1, since no other warp of this SM reads them soon.
+// Loads `N` words from `p` in the widest loads, past L1, since no other warp of this multiprocessor reads them soon.
 template <int N>
 __device__ __forceinline__ void load_words(uint32_t (&w)[N], const uint8_t* p) {
   static_assert(N == 1 || N == 2 || N % 4 == 0, "plane width");
@@ -65,7 +59,7 @@ __device__ __forceinline__ void load_words_shared(uint32_t (&w)[N], uint32_t at)
 __host__ __device__ constexpr uint32_t twice(uint32_t x) { return x | x << 16; }
 __device__ __forceinline__ uint32_t shift_by(uint32_t x, int shift) { return shift >= 0 ? x >> shift : x << -shift; }
 
-// x & mask | with, as the one instruction that it is: compilers split it where both are constants.
+// x & mask | with, as one instruction: compilers split it if both are constants.
 __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t with) {
   uint32_t y;
   asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(y) : "r"(x), "r"(mask), "r"(with));
@@ -75,7 +69,8 @@ __device__ __forceinline__ uint32_t and_or(uint32_t x, uint32_t mask, uint32_t w
 template <int BITS>
 struct Codes {
   static constexpr int words = BITS, a_word = 16 / BITS, direct = a_word * words;  // registers
-  static constexpr int spare = 16 - a_word * BITS, first = spare > 1 ? spare : 0;  // bits of a half that no whole code fills: one above or some below
+  // The bits of a half that no whole code fills: one above the codes, or some below.
+  static constexpr int spare = 16 - a_word * BITS, first = spare > 1 ? spare : 0;
   __host__ __device__ static constexpr int bit(int r) { return first + r % a_word * BITS; }
   // The registers of a word whose bits a half's mantissa of ten cannot hold are shifted down to here.
   __host__ __device__ static constexpr int shift(int r) {
@@ -85,8 +80,8 @@ struct Codes {
     return first + f * BITS;
   }
 
-  // Two codes in the mantissas of halves where their unit is 1, so that taking `constant` off again is exact: 1024 + code where they lie at
-  // bit 0, 64 + code at bit 4.
+  // Two codes in the mantissas of halves, placed so that their unit is 1 and subtracting `constant` is exact: 1024 + code for codes at
+  // bit 0, 64 + code for codes at bit 4.
   template <class Words>
   __device__ __forceinline__ static uint32_t take(const Words& word, int r, int& constant) {
     if (r < direct) {
@@ -107,7 +102,7 @@ struct Codes {
     return q;
   }
 
-  // The same the other way: sets the code of half `h`.
+  // The inverse: sets the code of half `h`.
   __device__ static void put(uint32_t (&word)[words], int r, int h, uint32_t code) {
     if (r < direct) {
       word[r / a_word] |= code << (bit(r) + 16 * h);
@@ -133,7 +128,7 @@ struct QuantFormat {
   static constexpr int record_bytes = low_bytes + high_bytes + 8 * scale_words * 4;
   static constexpr int words = LO + HI + scale_words;
 
-  // What a lane holds of a record.
+  // A lane's part of a record, in registers.
   struct Raw {
     uint32_t lo[LO];
     uint32_t hi[HI > 0 ? HI : 1];
@@ -169,7 +164,7 @@ struct QuantFormat {
       }
     }
 
-    // The lane's operands of step `s`. Compile-time `s` after unrolling.
+    // The lane's operands of step `s`, which is a constant once the loop around it is unrolled.
     __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
       const int g = s * 16 / GROUP;
 #pragma unroll
@@ -193,7 +188,7 @@ struct QuantFormat {
     }
   };
 
-  // Writes one lane's part of a record. `source` speaks of the record's elements: code(row, column), scale(row, column), min(row,
+  // Writes one lane's part of a record. `source` gives the record's elements: code(row, column), scale(row, column), min(row,
   // column), and owns(half): whether rows 0..8 and 8..16 are its own (two matrices that share records each write their half into
   // zeroed memory).
   template <class Source>
@@ -280,7 +275,7 @@ __device__ __forceinline__ void scaled_levels(uint32_t bytes, __half2 scales, ui
   a = half2_bits(__hmul2(upper, __low2half2(scales)));
   b = half2_bits(__hmul2(lower, __high2half2(scales)));
 }
-// Where a lane's code of register `i` and half `h` lies among eight nibbles: four neighbours select four bytes at once.
+// The place of a lane's code of register `i` and half `h` among eight nibbles: four neighbours select four bytes at once.
 __host__ __device__ constexpr int nibble_shift(int i, int h) { return 16 * (i / 2) + 8 * (i % 2) + 4 * h; }
 
 // Four-bit codes through a table; a float16 scale for each 32 columns.
@@ -399,7 +394,7 @@ struct Lookup3Format {
   }
 };
 
-// Levels in 128ths by code. Where a code is an index and a sign, the sign is its highest bit.
+// Levels in 128ths by code. If a code is an index and a sign, the sign is its highest bit.
 constexpr int8_t IQ1_LEVELS[8] = {-56, 8, 72, 0, -72, -8, 56, 0};  // 64 (-1, 0, 1 ± 1/8)
 constexpr int8_t IQ2_LEVELS[8] = {16, 50, 86, 0, -16, -50, -86, 0};  // 2 (8, 25, 43)
 constexpr int8_t IQ3_XXS_LEVELS[16] = {8, 24, 40, 56, 72, 88, 104, 124, -8, -24, -40, -56, -72, -88, -104, -124};  // 2 (4, 12 … 52, 62)
@@ -423,11 +418,11 @@ using FormatIQ3S = Lookup4Format<FORMAT_IQ3_S, IQ3_S_LEVELS>;
 using FormatIQ4 = Lookup4Format<FORMAT_IQ4, IQ4_LEVELS>;
 using FormatMXFP4 = Lookup4Format<FORMAT_MXFP4, MXFP4_LEVELS>;
 
-using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2, FormatIQ1,
-                              FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4>;
+using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2,
+                              FormatIQ1, FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4>;
 
-// Calls f(Format{}): the one place where a run-time format becomes a compile-time one. By halving, not by a switch, whose table would lie
-// in a constant bank of its own, hundreds of cycles away in each kernel.
+// Calls f(Format{}): the only place that turns a run-time format into a compile-time one. It halves the range, since a switch's table would
+// lie in a constant bank of its own, hundreds of cycles away in each kernel.
 template <int FIRST = 0, int END = std::tuple_size_v<AllFormats>, class F>
 __device__ __forceinline__ void with_format(int format, F&& f) {
   if constexpr (END - FIRST == 1) {
@@ -443,15 +438,5 @@ __device__ __forceinline__ void with_format(int format, F&& f) {
     }
   }
 }
-
-// A matrix in device memory.
-struct Matrix {
-  const uint8_t* data = nullptr;
-  int rows = 0, cols = 0;
-  int format = 0, record_bytes = 0;
-  __host__ __device__ int tiles() const { return ceil_div(rows, TILE_ROWS); }
-  __host__ __device__ int chunks() const { return ceil_div(cols, CHUNK); }
-  size_t bytes() const { return size_t(tiles()) * chunks() * record_bytes; }
-};
 
 }  // namespace pen

@@ -1,22 +1,10 @@
-// From blocks of a GGUF file to records, on the device. Runs once a tensor, at load.
+// The kernel of repack.h. It runs once per piece of a tensor, at load.
 #pragma once
 
 #include "blocks_book.cuh"
+#include "repack.h"
 
 namespace pen {
-
-// Where rows of a matrix go. A matrix of its own fills whole tiles; gate and up of a gated layer share them: tile t holds rows
-// 8 t … 8 t + 8 of the gate above the same rows of up, so that one lane of the product ends up with both.
-enum class Placement : int { WHOLE, UPPER_HALF, LOWER_HALF };
-
-struct Repack {
-  const uint8_t* blocks;  // rows first_row … of the file's matrix, on the device
-  uint8_t* records;       // the whole matrix, zeroed before
-  int first_row, num_rows;  // of this piece; first_row is a multiple of 16 (WHOLE) or 8
-  int rows, cols;           // of the whole matrix as the file has it
-  Placement placement;
-  int* overflow;  // set where a weight or a scale does not fit into float16
-};
 
 // The elements of one record, seen through a decoder.
 template <class Block, int BLOCK_SIZE, int BLOCK_BYTES, int OFFSET>

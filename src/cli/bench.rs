@@ -1,4 +1,4 @@
-//! `penstock bench`: an engine's speed without a server around it.
+//! `penstock bench`: the speed of an engine, without a server.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -7,14 +7,14 @@ use std::time::Instant;
 
 use anyhow::Context;
 
-use super::serve::parse_backend;
-use crate::config;
-use crate::engine::{self, Backend, Batch, Engine, EngineInfo, EngineOptions, Input, SlotInit, StepId, StepOutput};
+use crate::config::Backend;
+use crate::engine::{self, BackendKind, Batch, Engine, EngineInfo, EngineOptions, Input, SlotInit, StepId, StepOutput};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::{ModelSpec, Weights};
+use crate::registry::backend;
 
-/// Of a prompt and of an answer: past it block numbers would wrap.
+/// The most tokens of a prompt or an answer. Beyond this limit block numbers would overflow.
 const MOST_TOKENS: i64 = 1 << 20;
 
 #[derive(clap::Args, Debug)]
@@ -24,27 +24,27 @@ pub struct Args {
     #[arg(long, value_name = "FILE.gguf")]
     model: PathBuf,
     /// Where to compute: auto, cpu or cuda
-    #[arg(long, default_value = "auto", value_parser = parse_backend)]
-    backend: config::Backend,
+    #[arg(long, default_value = "auto")]
+    backend: Backend,
     /// Index of the GPU
     #[arg(long, default_value_t = 0)]
     device: u32,
     /// Tokens of each prompt
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
     prompt: u32,
-    /// Tokens to decode after it
+    /// Tokens to decode after each prompt
     #[arg(long = "gen", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
     generate: u32,
-    /// Sequences that decode at once: one measurement each
+    /// Numbers of sequences that decode at once, one measurement for each
     #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
     batch: Vec<u32>,
-    /// Rows of a prefill step (default: 512 on the CPU, 2048 on a GPU)
+    /// Rows per prefill step [default: 512 on the CPU, 2048 on a GPU]
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
     prefill_chunk: Option<u32>,
-    /// Runs of each measurement, after one that is not counted; medians are shown
+    /// Runs of each measurement, after one that does not count; the medians are printed
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     repeat: u32,
-    /// CPU threads (0: one a physical core)
+    /// CPU threads; 0: one per physical core
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Print JSON
@@ -56,7 +56,7 @@ const BLOCK: u32 = 32;
 const CPU_CHUNK: u32 = 512;
 const GPU_CHUNK: u32 = 2048;
 
-/// What was measured on what.
+/// The measurements, and the model and device that they were made with.
 #[derive(serde::Serialize)]
 struct Report {
     model: String,
@@ -65,32 +65,32 @@ struct Report {
     prompt: u32,
     generated: u32,
     prefill_chunk: u32,
-    /// Of all weights, where they are computed with.
+    /// Bytes of all weights in the device's memory.
     weight_bytes: u64,
-    /// Of the file, while it was copied to the device.
+    /// The speed at which the file was copied to the device.
     load_gigabytes_per_second: Option<f64>,
-    /// A copy within the device's memory: bytes read and written.
+    /// The speed of a copy within the device's memory, which counts bytes read and bytes written.
     copy_gigabytes_per_second: Option<f64>,
     rows: Vec<Measurement>,
 }
 
-/// One row of the result: medians.
+/// The medians of one measurement.
 #[derive(serde::Serialize)]
 struct Measurement {
     batch: u32,
     prefill_tokens_per_second: f64,
     decode_step_milliseconds: f64,
     decode_tokens_per_second: f64,
-    /// Weights and KV cache that a step reads, over its time; GPUs only.
+    /// The weights and the KV cache that a step reads, divided by its time. GPUs only.
     decode_gigabytes_per_second: Option<f64>,
-    /// The same as a share of the copy's.
+    /// The same, as a share of the copy's speed.
     decode_bandwidth_share: Option<f64>,
 }
 
 pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     let mut engine = open(&args)?;
     let info = engine.info();
-    let chunk = args.prefill_chunk.unwrap_or(if info.backend == "cpu" { CPU_CHUNK } else { GPU_CHUNK });
+    let chunk = args.prefill_chunk.unwrap_or(if info.backend == BackendKind::Cpu { CPU_CHUNK } else { GPU_CHUNK });
     let copy = engine.copy_bandwidth();
     let mut rows = Vec::new();
     for &batch in &args.batch {
@@ -101,7 +101,7 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
             values[values.len() / 2]
         };
         let (prefill, step) = (median(&|r| r.0), median(&|r| r.1));
-        let read = (info.backend != "cpu").then(|| step_bytes(engine.spec(), &info, &args, batch) / step);
+        let read = (info.backend != BackendKind::Cpu).then(|| step_bytes(engine.spec(), &info, &args, batch) / step);
         rows.push(Measurement {
             batch,
             prefill_tokens_per_second: f64::from(args.prompt) / prefill,
@@ -113,7 +113,7 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     }
     let report = Report {
         model: engine.spec().name.clone(),
-        backend: info.backend,
+        backend: info.backend.name(),
         device: info.device,
         prompt: args.prompt,
         generated: args.generate,
@@ -140,17 +140,12 @@ fn open(args: &Args) -> anyhow::Result<Box<dyn Engine>> {
         device: args.device,
         context: (blocks * BLOCK) as usize,
         kv_tokens: (blocks * BLOCK * most) as usize,
-        gpu_memory_fraction: 1.0,
         block_size: BLOCK as usize,
         max_slots: most as usize,
         max_batch_tokens: args.prefill_chunk.unwrap_or(GPU_CHUNK).max(most) as usize,
+        ..EngineOptions::default()
     };
-    let backend = match args.backend {
-        config::Backend::Auto => Backend::Auto,
-        config::Backend::Cpu => Backend::Cpu,
-        config::Backend::Cuda => Backend::Cuda,
-    };
-    engine::open(weights, &options, backend).with_context(|| format!("--backend {}", args.backend.name()))
+    engine::open(weights, &options, backend(args.backend)).with_context(|| format!("--backend {}", args.backend.name()))
 }
 
 fn print(report: &Report) {
@@ -173,7 +168,7 @@ fn print(report: &Report) {
     }
 }
 
-/// Bytes that a decode step reads halfway through: weights, and float16 keys and values as far as each layer looks back.
+/// Bytes that a decode step in the middle of the answer reads: the weights, and as many float16 keys and values as each layer attends to.
 fn step_bytes(spec: &ModelSpec, info: &EngineInfo, args: &Args, batch: u32) -> f64 {
     let context = (args.prompt + args.generate / 2) as usize;
     let seen = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer)).map_or(context, |window| window.min(context));
@@ -181,7 +176,7 @@ fn step_bytes(spec: &ModelSpec, info: &EngineInfo, args: &Args, batch: u32) -> f
     info.step_bytes as f64 + (tokens * 2 * 2 * spec.num_kv_heads * spec.head_dim) as f64 * f64::from(batch)
 }
 
-/// Steps in flight, as many as the engine takes: the next is submitted before the one before is collected.
+/// Keeps as many steps in flight as the engine allows.
 #[derive(Default)]
 struct Pipeline {
     in_flight: VecDeque<StepId>,
@@ -195,7 +190,7 @@ impl Pipeline {
         self.collect(engine, left)
     }
 
-    /// Collects all but `left` steps.
+    /// Collects all but the last `left` steps.
     fn collect(&mut self, engine: &mut dyn Engine, left: usize) -> anyhow::Result<()> {
         while self.in_flight.len() > left {
             let Some(step) = self.in_flight.pop_front() else { break };
@@ -205,8 +200,7 @@ impl Pipeline {
     }
 }
 
-/// Seconds to prefill one prompt (the median over the batch), and seconds of a decode step with `batch` sequences (the mean over
-/// all steps).
+/// Seconds to prefill one prompt (the median of the batch), and seconds per decode step of `batch` sequences (the mean of all steps).
 fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyhow::Result<(f64, f64)> {
     let vocab = engine.spec().vocab_size as u32;
     let blocks = (args.prompt + args.generate).div_ceil(BLOCK);
@@ -220,7 +214,9 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
             let end = args.prompt.min(first + chunk);
             let mut step = rows(&[sequence], first..end, blocks);
             step.inputs = ids[first as usize..end as usize].iter().map(|&id| Input::Token(id)).collect();
-            step.sample = vec![end == args.prompt];
+            if end < args.prompt {
+                step.sampled_rows.clear();
+            }
             if first == 0 {
                 step.init = vec![SlotInit { slot: sequence, params: params.clone(), prompt: [].into(), generated: Vec::new() }];
             }
@@ -240,7 +236,7 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
     Ok((prefill[prefill.len() / 2], decode))
 }
 
-/// The same positions of some sequences, each fed by what its slot sampled.
+/// A batch with the same positions of several sequences. Each sequence continues with the token that its engine slot sampled.
 fn rows(sequences: &[u32], positions: std::ops::Range<u32>, blocks: u32) -> Batch {
     let each = positions.len() as u32;
     let num = sequences.len();
@@ -252,9 +248,8 @@ fn rows(sequences: &[u32], positions: std::ops::Range<u32>, blocks: u32) -> Batc
         slot_mapping: sequences.iter().flat_map(|&s| positions.clone().map(move |p| s * blocks * BLOCK + p)).collect(),
         block_tables: sequences.iter().flat_map(|&s| s * blocks..(s + 1) * blocks).collect(),
         max_blocks: blocks as usize,
-        slots: sequences.to_vec(),
-        sample: vec![true; num],
-        init: Vec::new(),
+        engine_slots: sequences.to_vec(),
+        sampled_rows: (1..=num as u32).map(|i| i * each - 1).collect(),
         ..Batch::default()
     }
 }

@@ -1,4 +1,4 @@
-//! `penstock inspect`: what a GGUF file holds.
+//! `penstock inspect`: the contents of a GGUF file.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, Write};
@@ -10,9 +10,11 @@ use serde_json::{Map, json};
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
 use crate::model::Weights;
 
-/// Items of an array and characters of a string that are shown without `--full`.
+/// Items of an array in JSON without `--full`.
 const JSON_ITEMS: usize = 32;
+/// Items of an array in text without `--full`.
 const TEXT_ITEMS: usize = 6;
+/// Characters of a string in text without `--full`.
 const TEXT_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
@@ -36,13 +38,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         false => write_text(&mut out, &file, fault, args.full),
     };
     match written.and_then(|()| out.flush()) {
-        // Whoever reads has seen enough.
+        // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
 }
 
-/// Tensors and bytes of one type.
+/// The tensors of one type.
 #[derive(Default)]
 struct Share {
     tensors: usize,
@@ -50,7 +52,7 @@ struct Share {
     bytes: u64,
 }
 
-/// Types by their bytes, most first, and the sum of all. The sums cannot wrap: tensors do not overlap inside their files.
+/// The types, sorted by bytes in descending order, and the total. The sums cannot overflow, since tensors do not overlap in their files.
 fn shares(file: &GgufFile) -> (Vec<(&'static str, Share)>, Share) {
     let (mut types, mut total) = (BTreeMap::<&str, Share>::new(), Share::default());
     for tensor in file.tensors() {
@@ -99,7 +101,7 @@ fn write_text(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full
     Ok(())
 }
 
-/// A value in one line, control characters escaped.
+/// A value in one line, with control characters escaped.
 fn text(value: &Value, full: bool) -> String {
     match value {
         Value::String(string) => {
@@ -161,12 +163,12 @@ fn write_json(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full
     writeln!(out)
 }
 
-/// Long arrays give their length and first items. Floats that JSON cannot hold are null.
+/// Long arrays become their length and first items. Floats that JSON cannot represent become null.
 fn to_json(value: &Value, full: bool) -> serde_json::Value {
     match value {
         Value::String(text) => json!(text),
         Value::Bool(flag) => json!(flag),
-        // The shortest decimal that gives the float32 back, not the digits of its double.
+        // The shortest decimal that parses to the same float32, not the digits of its conversion to double.
         Value::F32(x) => json!(x.to_string().parse::<f64>().unwrap_or(f64::NAN)),
         Value::F64(x) => json!(x),
         Value::U64(n) => json!(n),
@@ -225,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_leaves_is_an_error_that_run_can_tell() {
+    fn a_closed_pipe_is_reported_as_such() {
         struct Gone;
         impl Write for Gone {
             fn write(&mut self, _: &[u8]) -> io::Result<usize> {

@@ -5,13 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 
-use crate::engine::{self, Backend, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput};
+use crate::config::Backend;
+use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::Weights;
+use crate::registry::backend;
 
-/// Rows of a step while a prompt is prefilled.
+/// Rows per prefill step.
 const CHUNK: usize = 256;
 
 #[derive(clap::Args, Debug)]
@@ -22,12 +25,12 @@ pub struct Args {
     /// A JSON array of prompts, each an array of token ids
     #[arg(long, value_name = "FILE.json")]
     ids: PathBuf,
-    /// Where to write: NumPy, float32 [prompts, vocabulary]
+    /// The output file: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
     /// Where to compute: cpu or cuda
-    #[arg(long, default_value = "cpu", value_parser = ["cpu", "cuda"])]
-    backend: String,
+    #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(["cpu", "cuda"]).try_map(|name| name.parse::<Backend>()))]
+    backend: Backend,
     /// Index of the GPU
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -36,32 +39,27 @@ pub struct Args {
 pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&args.ids).with_context(|| format!("cannot read {}", args.ids.display()))?;
     let prompts: Vec<Vec<u32>> =
-        serde_json::from_str(&text).with_context(|| format!("{} is not an array of arrays of token ids", args.ids.display()))?;
-    ensure!(!prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()), "{}: a prompt needs at least one id", args.ids.display());
-    let backend = if args.backend == "cuda" { Backend::Cuda } else { Backend::Cpu };
+        serde_json::from_str(&text).with_context(|| format!("{}: expected an array of arrays of token ids", args.ids.display()))?;
+    ensure!(
+        !prompts.is_empty() && prompts.iter().all(|p| !p.is_empty()),
+        "{}: expected at least one prompt, each with at least one id",
+        args.ids.display()
+    );
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut engine = open(&args, backend, longest)?;
+    let mut engine = open(&args, longest)?;
     let vocab = engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
-        bail!("{}: id {id} is outside of the vocabulary of {vocab}", args.ids.display());
+        bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", args.ids.display());
     }
     let rows = prompts.iter().map(|p| last_logits(&mut *engine, p)).collect::<Result<Vec<_>, _>>()?;
     write_npy(&args.out, &rows, vocab).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
-fn open(args: &Args, backend: Backend, context: usize) -> anyhow::Result<Box<dyn Engine>> {
+fn open(args: &Args, context: usize) -> anyhow::Result<Box<dyn Engine>> {
     let weights = Weights::load(Arc::new(GgufFile::open(&args.file)?))?;
-    let options = EngineOptions {
-        threads: 0,
-        device: args.device,
-        context,
-        kv_tokens: context,
-        gpu_memory_fraction: 1.0,
-        block_size: 32,
-        max_slots: 1,
-        max_batch_tokens: CHUNK,
-    };
-    engine::open(weights, &options, backend).with_context(|| format!("--backend {}", args.backend))
+    let device = args.device;
+    let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens: CHUNK, ..EngineOptions::default() };
+    engine::open(weights, &options, backend(args.backend)).with_context(|| format!("--backend {}", args.backend.name()))
 }
 
 fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f32>> {
@@ -78,12 +76,12 @@ fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f3
             positions: (start as u32..context as u32).collect(),
             cu_seqlens_q: vec![0, chunk.len() as u32],
             context_lens: vec![context as u32],
-            // block i of the table is block i of the pool
+            // block i of the table is block i of the KV cache
             slot_mapping: (start as u32..context as u32).collect(),
             block_tables: blocks.clone(),
             max_blocks: blocks.len(),
-            slots: vec![0],
-            sample: vec![context == prompt.len()],
+            engine_slots: vec![0],
+            sampled_rows: if context == prompt.len() { vec![chunk.len() as u32 - 1] } else { Vec::new() },
             init: if i == 0 { vec![init] } else { Vec::new() },
             want_logits: true,
             ..Batch::default()

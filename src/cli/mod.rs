@@ -1,4 +1,4 @@
-//! The command line: one file a command.
+//! The command line: one file per command.
 
 use std::io::ErrorKind;
 
@@ -8,9 +8,11 @@ use crate::api::Interrupted;
 use crate::engine;
 
 pub mod bench;
+mod engine_args;
 pub mod inspect;
 pub mod list;
 pub mod logits;
+mod output;
 pub mod pull;
 pub mod render;
 pub mod rm;
@@ -23,7 +25,7 @@ pub mod tokenize;
 #[derive(Parser, Debug)]
 #[command(name = "penstock", version, propagate_version = true)]
 pub struct Cli {
-    /// A configuration file, read over config/*.toml
+    /// A configuration file that overrides config/*.toml
     #[arg(long, global = true, value_name = "FILE")]
     pub config: Option<std::path::PathBuf>,
     #[command(subcommand)]
@@ -44,13 +46,13 @@ pub enum Command {
     Rm(rm::Args),
     /// Show what a model is
     Show(show::Args),
-    /// Look into a GGUF file: metadata, tensors, types, sizes
+    /// Print the contents of a GGUF file: metadata, tensors, types, sizes
     Inspect(inspect::Args),
     /// Turn text on stdin into token ids
     Tokenize(tokenize::Args),
     /// Render a chat template
     Render(render::Args),
-    /// Measure an engine's speed on a model
+    /// Measure the speed of an engine with a model
     Bench(bench::Args),
     /// Write the logits at the last position of each prompt
     Logits(logits::Args),
@@ -75,13 +77,13 @@ pub fn main() -> ! {
     };
     let code = match result {
         Ok(()) => 0,
-        // Whoever reads has read enough: `penstock list | head -1`.
+        // The reader has closed the pipe: `penstock list | head -1`.
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
             eprintln!("penstock: {error:#}");
             if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };
-    // stdout holds lines back only until they end, and who writes less flushes it.
+    // Without exit handlers no output is lost: stdout flushes at each newline, and commands flush text without one themselves.
     engine::end_process(code)
 }

@@ -1,4 +1,4 @@
-//! `penstock render`
+//! `penstock render`: the prompt that a chat template produces.
 
 use std::fs::File;
 use std::io::Read;
@@ -8,12 +8,12 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::tokenize::write_stdout;
+use super::output::print;
 use crate::gguf::GgufFile;
 use crate::template::{ChatTemplate, Clock, RenderInput};
 use crate::tokenizer::Tokenizer;
 
-/// Writes the prompt that a chat template makes of a conversation, with nothing added.
+/// Renders a conversation with a chat template and writes exactly the resulting prompt.
 #[derive(clap::Args, Debug)]
 pub struct Args {
     /// A model, or a Jinja template
@@ -22,7 +22,7 @@ pub struct Args {
     /// JSON: {"messages", "tools"?, "add_generation_prompt"? (true), "bos_token"?, "eos_token"?, "chat_template_kwargs"?}
     #[arg(long, value_name = "FILE.json")]
     input: PathBuf,
-    /// The date that the template's strftime_now gives (the real time, in UTC, unless given)
+    /// The date for the template's strftime_now [default: now, in UTC]
     #[arg(long, value_name = "YYYY-MM-DD")]
     date: Option<String>,
 }
@@ -44,7 +44,7 @@ fn yes() -> bool {
     true
 }
 
-/// A template's source and the texts of the model's tokens.
+/// A template's source, with the texts of the tokens that it may use.
 struct Source {
     template: String,
     bos: String,
@@ -69,7 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         add_generation_prompt: input.add_generation_prompt,
         kwargs: input.chat_template_kwargs,
     })?;
-    write_stdout(&prompt)
+    print(&prompt)
 }
 
 fn read_source(path: &Path) -> anyhow::Result<Source> {

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use super::list::{human, print};
+use super::output::{human_bytes, print};
+use crate::catalogue::Store;
 use crate::config::{Config, ModelEntry, Overrides, Source, find_model};
-use crate::registry::Store;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   penstock rm smollm2:135m
 
-What an unfinished pull left goes too. A model that is a file of your own is never deleted.")]
+Files of unfinished pulls are removed as well. A model that is a file of your own is never deleted.")]
 pub struct Args {
     /// Ids or aliases
     #[arg(required = true, value_name = "MODEL")]
@@ -23,14 +23,14 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     for name in &args.models {
         let id = stored_id(&store, &config.models, name)?;
         match store.remove(&id)? {
-            Some(freed) => print(&format!("{id} removed, {} freed\n", human(freed)))?,
+            Some(freed) => print(&format!("{id} removed, {} freed\n", human_bytes(freed)))?,
             None => anyhow::bail!("`{id}` is not on disk"),
         }
     }
     Ok(())
 }
 
-/// The id under which the store would have it: of the catalogue, or of a model that the catalogue no longer has.
+/// The id in the store: that of a catalogue entry, or of a stored model that is no longer in the catalogue.
 fn stored_id(store: &Store, models: &[ModelEntry], name: &str) -> anyhow::Result<String> {
     match find_model(models, name) {
         Some(ModelEntry { source: Source::File { path }, .. }) => {
@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_the_stores_own_is_removed() {
+    fn only_models_of_the_store_can_be_removed() {
         let dir = tempfile::tempdir().unwrap();
         let store = Store::new(dir.path());
         let env = vec![("HOME".to_owned(), "/home/u".to_owned())];

@@ -1,4 +1,4 @@
-//! `penstock serve`
+//! `penstock serve`: the HTTP server.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -8,8 +8,9 @@ use std::sync::Arc;
 use anyhow::anyhow;
 use tokio::sync::oneshot;
 
+use super::engine_args::EngineArgs;
 use crate::api;
-use crate::config::{Backend, Config, Overrides};
+use crate::config::{Config, Overrides};
 use crate::registry::Registry;
 use crate::telemetry;
 
@@ -17,7 +18,7 @@ const EXAMPLES: &str = "Examples:
   penstock serve                              serve the default model
   penstock serve --model smollm2:135m         a model of the catalogue (see `penstock list`)
   penstock serve --model ./some.gguf --port 9000
-  penstock serve --host 0.0.0.0               answer to other machines too";
+  penstock serve --host 0.0.0.0               also answer other machines";
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
@@ -28,36 +29,16 @@ pub struct Args {
     /// The port to listen on; 0 takes a free one
     #[arg(long)]
     port: Option<u16>,
-    /// A model to serve: an id of the catalogue or the path of a GGUF file; may be given several times
+    /// A model to serve: an id of the catalogue or the path of a GGUF file; can be given several times
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
-    /// Where to compute: auto, cpu or cuda
-    #[arg(long, value_parser = parse_backend)]
-    backend: Option<Backend>,
-    /// Index of the GPU
-    #[arg(long, value_name = "N")]
-    device: Option<u32>,
-    /// CPU threads; 0: one a physical core
-    #[arg(long, value_name = "N")]
-    threads: Option<usize>,
-    /// The longest context, in tokens
-    #[arg(long, value_name = "TOKENS")]
-    context: Option<usize>,
-}
-
-/// The `--backend` flag.
-pub fn parse_backend(text: &str) -> Result<Backend, String> {
-    match text {
-        "auto" => Ok(Backend::Auto),
-        "cpu" => Ok(Backend::Cpu),
-        "cuda" => Ok(Backend::Cuda),
-        _ => Err("choose auto, cpu or cuda".into()),
-    }
+    #[command(flatten)]
+    engine: EngineArgs,
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Args { host, port, models, backend, device, threads, context } = args;
-    let overrides = Overrides { host, port, models: models.clone(), backend, threads, device, context };
+    let Args { host, port, models, engine } = args;
+    let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&config.server.log)?;
     let listener = api::listen(config.server.host, config.server.port)?;
@@ -69,22 +50,21 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
         match loaded.await {
             Ok(Ok(())) => std::future::pending().await,
             Ok(Err(error)) => error,
-            Err(_) => anyhow!("loading ended unexpectedly"),
+            Err(_) => anyhow!("the thread that loads models ended unexpectedly"),
         }
     };
-    let state = api::AppState::new(&config, registry.clone());
-    let result = api::serve(&config, listener, state, stopped);
+    let result = api::serve(&config, listener, registry.clone(), stopped);
     registry.stop();
     result
 }
 
-/// Loads in a thread of its own: probes are answered meanwhile.
+/// Loads the models in a thread of its own, so that the server answers probes in the meantime.
 fn load(registry: Arc<Registry>, address: SocketAddr) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("load".into()).spawn(move || {
         let result = registry.load_eager();
         if result.is_ok() {
-            // A closed stdout is no reason to stop serving.
+            // A closed stdout must not stop the server.
             let _ = std::io::stdout().lock().write_all(banner(&registry, address).as_bytes());
         }
         let _ = sender.send(result);
@@ -102,7 +82,7 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
-/// What is served where, and a line to try it with.
+/// The address, the models, and a command to try them with.
 fn banner(registry: &Registry, address: SocketAddr) -> String {
     let url = format!("http://{}", reachable(address));
     let mut text = format!("Penstock {} is ready on {url} (docs: {url}/docs)\n", env!("CARGO_PKG_VERSION"));
@@ -110,10 +90,10 @@ fn banner(registry: &Registry, address: SocketAddr) -> String {
     for info in registry.list() {
         match registry.get_loaded(&info.id) {
             Some(model) => {
-                text += &format!("  {}  {} backend, context of {} tokens\n", info.id, model.backend, model.context);
+                text += &format!("  {}  {} backend, context of {} tokens\n", info.id, model.base.backend, model.base.context);
                 example.get_or_insert((info.id, model.template.is_some()));
             }
-            None => text += &format!("  {}  loaded at its first request\n", info.id),
+            None => text += &format!("  {}  will be loaded at its first request\n", info.id),
         }
     }
     if let Some((id, has_template)) = example {
@@ -122,7 +102,7 @@ fn banner(registry: &Registry, address: SocketAddr) -> String {
     text
 }
 
-/// A line that works in a shell as it stands.
+/// A command that can be pasted into a shell.
 fn curl(url: &str, model: &str, has_template: bool) -> String {
     let (path, body) = if has_template {
         let message = serde_json::json!({"role": "user", "content": "Name three rivers."});
@@ -149,14 +129,14 @@ mod tests {
     }
 
     #[test]
-    fn a_wildcard_address_becomes_a_local_one() {
+    fn a_wildcard_address_becomes_a_loopback_address() {
         assert_eq!(reachable("0.0.0.0:80".parse().unwrap()).to_string(), "127.0.0.1:80");
         assert_eq!(reachable("[::]:80".parse().unwrap()).to_string(), "[::1]:80");
         assert_eq!(reachable("10.0.0.1:80".parse().unwrap()).to_string(), "10.0.0.1:80");
     }
 
     #[test]
-    fn a_taken_port_is_said_clearly() {
+    fn a_taken_port_is_a_clear_error() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let error = api::listen("127.0.0.1".parse().unwrap(), taken.local_addr().unwrap().port()).unwrap_err();
         assert!(error.to_string().contains("is in use by another process"), "{error}");

@@ -1,4 +1,4 @@
-//! `penstock show`: what a model is, from its file's metadata, and whether it fits here.
+//! `penstock show`: a model's metadata, and whether it fits into this machine's memory.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,13 +7,15 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::{Value as Json, json};
 
-use super::list::{columns, human, print};
+use super::output::{columns, human_bytes, print};
+use crate::catalogue::{Store, resolve};
 use crate::config::{Config, Overrides};
 use crate::engine::{EngineOptions, Footprint, footprints};
 use crate::gguf::{GgufFile, Value};
 use crate::model::Weights;
-use crate::registry::{Store, resolve};
-use crate::template::{ChatTemplate, Features};
+use crate::registry::engine_options;
+use crate::serving::chat_template;
+use crate::template::Features;
 use crate::tokenizer::Tokenizer;
 
 #[derive(clap::Args, Debug)]
@@ -28,10 +30,10 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Tokens of context to count memory for [default: what would be served]
+    /// The context to compute memory for [default: the context that would be served]
     #[arg(long, value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..))]
     context: Option<u32>,
-    /// Sequences of that context at once
+    /// The number of sequences to compute memory for
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=65536))]
     sequences: u32,
 }
@@ -52,7 +54,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     print(&if args.json { format!("{shown:#}\n") } else { text(&shown) })
 }
 
-/// A model's file, and what its entry says of how it is served.
+/// A model's file, and the settings of its entry.
 struct Located {
     id: String,
     path: PathBuf,
@@ -60,7 +62,7 @@ struct Located {
     chat_template: Option<PathBuf>,
 }
 
-/// A file of the user's own is shown even where it has another suffix than `.gguf`.
+/// A path may have any suffix, not only `.gguf`.
 fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
     match resolve(config, name) {
         Ok(entry) => {
@@ -73,45 +75,33 @@ fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
     }
 }
 
-/// What the chat template can do; null: there is none.
+/// The features of the chat template. Null without a template.
 fn template(located: &Located, file: &GgufFile) -> Json {
-    let source = match &located.chat_template {
-        Some(path) => std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display())),
-        None => match file.get_str("tokenizer.chat_template") {
-            Some(text) => Ok(text.to_owned()),
-            None => return Json::Null,
-        },
-    };
-    let compiled = source.and_then(|source| {
-        let tokenizer = Tokenizer::open(file).map_err(|error| error.to_string())?;
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
-        ChatTemplate::new(&source, text(tokenizer.bos()), text(tokenizer.eos())).map_err(|error| error.to_string())
-    });
-    match compiled.map(|template| template.features()) {
-        Err(fault) => json!({ "fault": fault }),
-        Ok(Features { system, tools, tool_results, thinking_switch }) => {
+    if located.chat_template.is_none() && file.get_str("tokenizer.chat_template").is_none() {
+        return Json::Null;
+    }
+    let compile = || chat_template(file, &Tokenizer::open(file)?, located.chat_template.as_deref());
+    match compile().map(|template| template.map(|template| template.features())) {
+        Err(fault) => json!({ "fault": format!("{fault:#}") }),
+        Ok(None) => Json::Null,
+        Ok(Some(Features { system, tools, tool_results, thinking_switch })) => {
             json!({ "system": system, "tools": tools, "tool_results": tool_results, "thinking_switch": thinking_switch })
         }
     }
 }
 
-/// What weights and KV take on each device. An error says why the engines cannot run the model.
+/// The memory that weights and KV cache need on each device.
+///
+/// # Errors
+/// No engine can run the model.
 fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) -> anyhow::Result<Json> {
     let engine = &config.engine;
     let weights = Weights::load(file)?;
     let most = weights.spec.context_length;
     let context = args.context.map_or_else(|| located.context.unwrap_or(engine.context).min(most), |tokens| tokens as usize);
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
-    let options = EngineOptions {
-        threads: engine.threads,
-        device: engine.device,
-        context,
-        kv_tokens: context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize),
-        gpu_memory_fraction: engine.gpu_memory_fraction,
-        block_size: engine.block_size,
-        max_slots: engine.max_running,
-        max_batch_tokens: engine.max_batch_tokens,
-    };
+    let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
+    let options = EngineOptions { context, kv_tokens, ..engine_options(engine) };
     let devices: Vec<Json> = footprints(&weights, &options)?.iter().map(device).collect();
     Ok(json!({ "context": context, "sequences": args.sequences, "devices": devices }))
 }
@@ -120,7 +110,7 @@ fn device(footprint: &Footprint) -> Json {
     let Footprint { backend, device, weights, kv, scratch, memory } = footprint;
     json!({
         "device": device,
-        "backend": backend,
+        "backend": backend.name(),
         "weights": weights,
         "kv": kv,
         "scratch": scratch,
@@ -186,8 +176,8 @@ fn text(shown: &Json) -> String {
                 rows.extend(devices(value));
                 continue;
             }
-            (_, Json::Null) => "not said".to_owned(),
-            ("size", Json::Number(bytes)) => format!("{bytes} bytes ({})", human(bytes.as_u64().unwrap_or(0))),
+            (_, Json::Null) => "not given".to_owned(),
+            ("size", Json::Number(bytes)) => format!("{bytes} bytes ({})", human_bytes(bytes.as_u64().unwrap_or(0))),
             ("parameters", Json::Number(count)) => format!("{count} ({:.1} M)", count.as_f64().unwrap_or(0.0) / 1e6),
             (_, Json::Bool(flag)) => if *flag { "yes" } else { "no" }.to_owned(),
             (_, Json::String(text)) => plain(text),
@@ -217,14 +207,14 @@ fn features(template: &Json) -> String {
     if template.is_null() { "none".into() } else { std::iter::once("messages".to_owned()).chain(names).collect::<Vec<_>>().join(", ") }
 }
 
-/// A row a device: what is needed, of what, and whether it fits.
+/// One row per device: the memory needed and available, and whether the model fits.
 fn devices(memory: &Json) -> Vec<[String; 2]> {
-    let bytes = |value: &Json| value.as_u64().map_or("?".into(), human);
+    let bytes = |value: &Json| value.as_u64().map_or("?".into(), human_bytes);
     let row = |device: &Json| {
         let verdict = match device["fits"].as_bool() {
             Some(true) => "fits",
             Some(false) => "does not fit",
-            None => "nobody tells whether it fits",
+            None => "free memory is unknown",
         };
         let [weights, kv, scratch, needed, available] = ["weights", "kv", "scratch", "needed", "available"].map(|key| bytes(&device[key]));
         let (context, sequences) = (&memory["context"], &memory["sequences"]);
@@ -263,7 +253,7 @@ mod tests {
             json!([{ "type": "F32", "bytes": 384, "share": 0.9187 }, { "type": "Q8_0", "bytes": 34, "share": 0.0813 }])
         );
         let text = text(&shown);
-        assert!(text.contains("quantisation    F32 91.9 %, Q8_0 8.1 %") && text.contains("licence         not said"), "{text}");
-        assert!(!text.contains('\u{1b}'), "a file cannot send escape sequences to the terminal");
+        assert!(text.contains("quantisation    F32 91.9 %, Q8_0 8.1 %") && text.contains("licence         not given"), "{text}");
+        assert!(!text.contains('\u{1b}'), "escape sequences of a file do not reach the terminal");
     }
 }

@@ -1,25 +1,26 @@
-//! `penstock tokenize`
+//! `penstock tokenize`: text into token ids.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::Read;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::json;
 
+use super::output::print;
 use crate::gguf::GgufFile;
 use crate::tokenizer::Tokenizer;
 
 /// Reads text (UTF-8) from stdin, writes a JSON array of token ids to stdout.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A GGUF file (one that holds a vocabulary alone will do), or a Hugging Face tokenizer.json
+    /// A GGUF file (a vocabulary without weights is enough), or a Hugging Face tokenizer.json
     #[arg(value_name = "FILE.gguf|FILE.json")]
     file: PathBuf,
-    /// Take control tokens' texts (such as <|im_end|>) as those tokens, not as plain text
+    /// Turn the texts of control tokens (such as <|im_end|>) into these tokens, not into plain text
     #[arg(long)]
     special: bool,
-    /// Write how fast that goes instead: the text is encoded again and again for so many seconds, the best time counts
+    /// Measure instead: encode the text repeatedly for this many seconds and print the best time as JSON
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=3600))]
     time: Option<u64>,
 }
@@ -32,11 +33,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
     let text = String::from_utf8(bytes).map_err(|e| anyhow::anyhow!("stdin is not UTF-8 at byte {}", e.utf8_error().valid_up_to()))?;
     if let Some(seconds) = args.time {
-        return write_stdout(&timed(&tokenizer, &text, args.special, Duration::from_secs(seconds)));
+        return print(&timed(&tokenizer, &text, args.special, Duration::from_secs(seconds)));
     }
     let mut line = serde_json::to_string(&tokenizer.encode_with_bos_eos(&text, args.special))?;
     line.push('\n');
-    write_stdout(&line)
+    print(&line)
 }
 
 fn timed(tokenizer: &Tokenizer, text: &str, special: bool, total: Duration) -> String {
@@ -49,13 +50,4 @@ fn timed(tokenizer: &Tokenizer, text: &str, special: bool, total: Duration) -> S
     let rate = text.len() as f64 / best.as_secs_f64().max(1e-9) / 1e6;
     let report = json!({ "bytes": text.len(), "tokens": tokens, "seconds": best.as_secs_f64(), "megabytes_per_second": rate });
     format!("{report}\n")
-}
-
-/// Writes to stdout; a reader that went away ends the output, it is no error.
-pub(super) fn write_stdout(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
-        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(()),
-        result => result.context("cannot write to stdout"),
-    }
 }

@@ -1,61 +1,37 @@
-//! The layers: where settings come from, and how one goes over another.
+//! The layers of a configuration, and how each one overrides the ones before it.
 
-use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use config::{File, FileFormat, FileSourceString, Map, Source as _, Value, ValueKind};
+use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, ValueKind};
 use serde::de::DeserializeOwned;
 
+use super::error::ConfigError;
 use super::models::Models;
-use super::{Config, ConfigError, Engine, Limits, Overrides, Server, validate};
+use super::overrides::Overrides;
+use super::settings::{Config, Engine, Limits, Server};
+use super::surroundings::{PREFIX, Surroundings, env_origin};
+use super::validate;
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
 const CATALOGUE: &str = include_str!("../../config/catalogue.toml");
-/// Files of `./config` that are not read: two are built in, one is documentation.
+/// Files of `./config` that are not read: two are built into the binary, and one is documentation.
 const NOT_READ: [&str; 3] = ["default.toml", "catalogue.toml", "example.toml"];
-const PREFIX: &str = "PENSTOCK__";
 
-/// What a configuration is read from, besides flags.
-#[derive(Clone, Debug, Default)]
-pub struct Surroundings {
-    /// The directory whose `*.toml` are read; it may be missing.
-    pub dir: PathBuf,
-    /// `--config`
-    pub file: Option<PathBuf>,
-    /// Environment variables; those that begin with `PENSTOCK__` are settings.
-    pub env: Vec<(String, String)>,
-}
-
-impl Surroundings {
-    /// `./config` and the process's environment.
-    pub fn of_process(file: Option<&Path>) -> Result<Self, ConfigError> {
-        Ok(Self { dir: PathBuf::from("config"), file: file.map(Path::to_owned), env: utf8_pairs(std::env::vars_os())? })
+impl Config {
+    /// Reads every layer. `file` is the flag `--config`.
+    pub fn load(file: Option<&Path>, overrides: &Overrides) -> Result<Self, ConfigError> {
+        load(&Surroundings::of_process(file)?, overrides)
     }
 
-    pub(super) fn var(&self, name: &str) -> Option<&str> {
-        self.env.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str()).filter(|value| !value.is_empty())
+    /// Like [`Config::load`], with the given directory, file and environment.
+    pub fn load_from(surroundings: &Surroundings, overrides: &Overrides) -> Result<Self, ConfigError> {
+        load(surroundings, overrides)
     }
-}
-
-/// Variables that are no UTF-8 matter only where they are ours.
-pub(super) fn utf8_pairs(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<Vec<(String, String)>, ConfigError> {
-    let mut pairs = Vec::new();
-    for (key, value) in vars {
-        let Ok(key) = key.into_string() else { continue };
-        match value.into_string() {
-            Ok(value) => pairs.push((key, value)),
-            Err(_) if key.starts_with(PREFIX) => {
-                return Err(ConfigError::File { origin: env_origin(&key), fault: "the value is not UTF-8".into() });
-            }
-            Err(_) => {}
-        }
-    }
-    Ok(pairs)
 }
 
 type Section = Map<String, Value>;
 
-/// One value and where it was set.
+/// A value and where it was set.
 struct Setting<'a> {
     origin: &'a str,
     section: &'a str,
@@ -63,13 +39,13 @@ struct Setting<'a> {
     value: Value,
 }
 
-/// The settings so far: at every moment they deserialise and are in range, so that a fault belongs to the value just set.
+/// The settings so far. They always deserialise and are in range, so that a fault belongs to the value set last.
 struct Merged {
     sections: Map<String, Section>,
     models: Models,
 }
 
-pub(super) fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, ConfigError> {
+fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, ConfigError> {
     let mut merged = Merged::new()?;
     for path in files(surroundings)? {
         let origin = path.display().to_string();
@@ -116,10 +92,6 @@ fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn env_origin(name: &str) -> String {
-    format!("environment variable {name}")
-}
-
 impl Merged {
     fn new() -> Result<Self, ConfigError> {
         let sections = parse("built-in defaults", DEFAULTS)?
@@ -141,7 +113,7 @@ impl Merged {
                 return Err(self.unknown(origin, &section));
             }
             let bad = |fault: String| ConfigError::BadValue { origin: origin.into(), key: section.clone(), fault };
-            for (key, value) in value.into_table().map_err(|_| bad("a table is expected".into()))? {
+            for (key, value) in value.into_table().map_err(|_| bad("expected a table".into()))? {
                 self.set(Setting { origin, section: &section, key: &key, value })?;
             }
         }
@@ -185,7 +157,7 @@ impl Merged {
         flags.into_iter().try_for_each(|setting| self.set(setting))
     }
 
-    /// Puts a value over the one before, and checks it on the spot.
+    /// Overrides a setting and checks the new value.
     fn set(&mut self, setting: Setting<'_>) -> Result<(), ConfigError> {
         let Setting { origin, section, key, value } = setting;
         let path = format!("{section}.{key}");

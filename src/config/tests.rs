@@ -1,4 +1,4 @@
-//! Order of the layers, and errors that name key and source.
+//! The order of the layers, and errors that name key and source.
 
 use std::path::Path;
 
@@ -46,7 +46,7 @@ impl Scene {
     }
 }
 
-/// The error must hold every one of `parts`.
+/// The error contains every one of `parts`.
 fn names(error: &str, parts: &[&str]) {
     for part in parts {
         assert!(error.contains(part), "{part:?} is not in {error:?}");
@@ -55,7 +55,7 @@ fn names(error: &str, parts: &[&str]) {
 }
 
 #[test]
-fn the_defaults_stand_alone() {
+fn the_defaults_are_complete() {
     let config = Scene::new().config();
     assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("127.0.0.1", 8080));
     assert_eq!(config.server.models_dir, Path::new("/home/u/.local/share/penstock/models"));
@@ -84,7 +84,7 @@ fn xdg_data_home_moves_the_store_when_it_is_absolute() {
 }
 
 #[test]
-fn each_layer_goes_over_the_one_before() {
+fn each_layer_overrides_the_one_before() {
     let scene = Scene::new().file("a.toml", "[server]\nport = 1\n[engine]\ncontext = 100\nmax_running = 7");
     assert_eq!(scene.config().server.port, 1);
     let scene = scene.file("b.toml", "[server]\nport = 2");
@@ -160,7 +160,7 @@ fn bad_values_are_refused_by_name_and_source() {
         names(&error, &["x.toml"]);
     }
     names(&Scene::new().env("PENSTOCK__SERVER__PORT", "http").error(), &["environment variable PENSTOCK__SERVER__PORT", "server.port"]);
-    names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not within 8 and 256"]);
+    names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not between 8 and 256"]);
     let flags = Overrides { context: Some(0), ..Default::default() };
     names(&Config::load_from(&Scene::new().surroundings, &flags).unwrap_err().to_string(), &["--context", "engine.context"]);
     let mut scene = Scene::new();
@@ -170,13 +170,13 @@ fn bad_values_are_refused_by_name_and_source() {
 
 #[cfg(unix)]
 #[test]
-fn a_setting_that_is_no_utf8_is_refused() {
+fn a_setting_that_is_not_utf8_is_refused() {
     use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
     let bad = || OsString::from_vec(vec![0xff]);
-    let error = layers::utf8_pairs([("PENSTOCK__SERVER__LOG".into(), bad())].into_iter()).unwrap_err().to_string();
+    let error = surroundings::utf8_pairs([("PENSTOCK__SERVER__LOG".into(), bad())].into_iter()).unwrap_err().to_string();
     names(&error, &["PENSTOCK__SERVER__LOG", "UTF-8"]);
-    assert_eq!(layers::utf8_pairs([("OTHER".into(), bad())].into_iter()).unwrap(), []);
+    assert_eq!(surroundings::utf8_pairs([("OTHER".into(), bad())].into_iter()).unwrap(), []);
 }
 
 const MINE: &str = "[[models]]\nid = 'mine'\nsource = { type = 'file', path = '~/m.gguf' }\n";
@@ -190,14 +190,14 @@ fn models_are_merged_by_id() {
     let again = MINE.replace("mine", "smollm2:135m") + "context = 77\n";
     let config = Scene::new().file("x.toml", MINE).file("given", &again).config();
     assert_eq!(config.models.len(), embedded + 1);
-    assert_eq!(config.models[0].context, Some(77), "the entry replaces the earlier one, in its place");
-    assert!(find_model(&config.models, "smollm2").is_none(), "the earlier entry's aliases are gone with it");
+    assert_eq!(config.models[0].context, Some(77), "the entry replaces the earlier one in the same position");
+    assert!(find_model(&config.models, "smollm2").is_none(), "the aliases of the replaced entry are gone");
 }
 
 #[test]
 fn bad_models_are_refused() {
     let model = |from: &str, to: &str| Scene::new().file("x.toml", &MINE.replace(from, to)).error();
-    names(&Scene::new().file("x.toml", &MINE.repeat(2)).error(), &["x.toml", "`mine`", "twice"]);
+    names(&Scene::new().file("x.toml", &MINE.repeat(2)).error(), &["x.toml", "`mine`", "two entries"]);
     names(
         &Scene::new().file("x.toml", &(MINE.to_owned() + "aliases = ['gemma3']")).error(),
         &["gemma3:270m", "built-in catalogue", "x.toml"],
@@ -236,7 +236,7 @@ fn files_with_the_built_in_names_are_not_read() {
 
 #[test]
 fn the_example_parses_and_names_every_setting_with_its_default() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("config");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../config");
     let mut scene = Scene::new();
     let defaults = scene.config();
     scene.surroundings.file = Some(root.join("example.toml"));

@@ -1,29 +1,32 @@
-//! Ranges of settings, and the values that stand for "find out".
+//! Ranges of settings, and the defaults that depend on the machine.
 
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-use super::{Config, ConfigError, Engine, Limits, Server, Source, Surroundings};
+use super::entry::Source;
+use super::error::ConfigError;
+use super::settings::{Config, Engine, Limits, Server};
+use super::surroundings::Surroundings;
 
 type Checked = Result<(), String>;
 
 fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>) -> Checked {
-    if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not within {} and {}", range.start(), range.end())) }
+    if range.contains(&value) { Ok(()) } else { Err(format!("{value} is not between {} and {}", range.start(), range.end())) }
 }
 
-/// Checks the key of `[server]` that was just set.
+/// Checks the key of `[server]` that was set last.
 pub(super) fn server(key: &str, server: &Server) -> Checked {
     match key {
         "workers" => within(server.workers, 0..=1024),
         "drain_seconds" => within(server.drain_seconds, 0..=3600),
         "keep_alive_seconds" => within(server.keep_alive_seconds, 1..=3600),
         "log" => tracing_subscriber::EnvFilter::try_new(&server.log).map(drop).map_err(|error| format!("{:?}: {error}", server.log)),
-        "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model's name is empty".into()),
+        "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model name is empty".into()),
         _ => Ok(()),
     }
 }
 
-/// Checks the key of `[engine]` that was just set.
+/// Checks the key of `[engine]` that was set last.
 pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
     match key {
         "threads" => within(engine.threads, 0..=1024),
@@ -32,7 +35,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "step_timeout_seconds" => within(engine.step_timeout_seconds, 1..=3600),
         "context" => within(engine.context, 1..=1 << 24),
         "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),
-        "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is no power of two", engine.block_size)),
+        "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is not a power of two", engine.block_size)),
         "block_size" => within(engine.block_size, 8..=256),
         "max_batch_tokens" => within(engine.max_batch_tokens, 0..=1 << 16),
         "max_running" => within(engine.max_running, 0..=4096),
@@ -40,7 +43,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
     }
 }
 
-/// Checks the key of `[limits]` that was just set.
+/// Checks the key of `[limits]` that was set last.
 pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     match key {
         "max_queue" => within(limits.max_queue, 1..=1 << 20),
@@ -54,17 +57,17 @@ pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     }
 }
 
-/// The fault alone: the caller names key and source.
-pub(super) fn plain(error: config::ConfigError) -> String {
+/// The fault without its key and source, which the caller adds.
+pub(super) fn plain(error: config_rs::ConfigError) -> String {
     match error {
-        config::ConfigError::Type { unexpected, expected, .. } => format!("{unexpected} where {expected} is expected"),
-        config::ConfigError::At { error, .. } => plain(*error),
-        config::ConfigError::Message(text) => text,
+        config_rs::ConfigError::Type { unexpected, expected, .. } => format!("found {unexpected}, expected {expected}"),
+        config_rs::ConfigError::At { error, .. } => plain(*error),
+        config_rs::ConfigError::Message(text) => text,
         other => other.to_string(),
     }
 }
 
-/// Puts real values where a setting stands for "find out".
+/// Replaces values that mean "use this machine's default".
 pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Result<(), ConfigError> {
     if config.server.workers == 0 {
         config.server.workers = std::thread::available_parallelism().map_or(2, usize::from);
@@ -84,7 +87,7 @@ pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Resul
 }
 
 fn data_dir(surroundings: &Surroundings) -> Result<PathBuf, ConfigError> {
-    // The XDG specification has relative paths ignored.
+    // The XDG specification says to ignore relative paths.
     if let Some(dir) = surroundings.var("XDG_DATA_HOME").map(Path::new).filter(|dir| dir.is_absolute()) {
         return Ok(dir.to_owned());
     }

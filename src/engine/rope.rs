@@ -1,19 +1,19 @@
 //! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
 
-use crate::model::{ModelSpec, RopePairing, RopeScaling, TensorSlot, Weights};
+use model::{ModelSpec, RopePairing, RopeScaling, TensorSlot, Weights};
 
-/// The rotation of one kind of layer.
+/// The rotation that some layers of a model share.
 #[derive(Clone, PartialEq)]
 pub struct Rope {
-    /// Radians a position of each pair.
+    /// Radians per position of each pair.
     frequencies: Vec<f64>,
-    /// Sine and cosine are multiplied by this.
+    /// Factor for sine and cosine.
     scale: f64,
     pairing: RopePairing,
 }
 
 impl Rope {
-    /// `factors` divide each pair's frequency (see [`factors`]).
+    /// `factors`: divisors of the pairs' frequencies (see [`factors`]).
     fn new(spec: &ModelSpec, layer: usize, factors: Option<&[f32]>) -> Self {
         let (theta, dim) = (f64::from(spec.rope_theta_of(layer)), spec.rope_dim);
         let plain = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64) / factors.map_or(1.0, |f| f64::from(f[i]));
@@ -38,7 +38,7 @@ impl Rope {
         Self { frequencies, scale, pairing: spec.arch.rope }
     }
 
-    /// Cosines and sines of a position, [pairs] each.
+    /// Writes the cosines of a position, then its sines, [pairs] each.
     pub fn turn(&self, position: u32, out: &mut [f32]) {
         let (cos, sin) = out.split_at_mut(self.frequencies.len());
         for ((frequency, cos), sin) in self.frequencies.iter().zip(cos).zip(sin) {
@@ -47,7 +47,7 @@ impl Rope {
         }
     }
 
-    /// Rotates one head in place by what `turn` gave; elements past the rotated ones stay.
+    /// Rotates one head in place by the cosines and sines of [`Rope::turn`]. Elements behind the rotated pairs stay.
     pub fn rotate(&self, head: &mut [f32], turn: &[f32]) {
         let pairs = self.frequencies.len();
         let (cos, sin) = turn.split_at(pairs);
@@ -68,8 +68,8 @@ impl Rope {
     }
 }
 
-/// What divides the frequencies, [rope_dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
-/// tokens. One choice for an engine: keys in the cache are rotated already.
+/// The divisors of the frequencies, [rope_dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
+/// tokens. An engine chooses them once, because keys in the cache are already rotated.
 fn factors(weights: &Weights, context: usize) -> Option<Vec<f32>> {
     let slot = match weights.spec.rope_scaling {
         RopeScaling::Long { original_context, .. } if context > original_context => TensorSlot::RopeFactorsLong,
@@ -79,7 +79,7 @@ fn factors(weights: &Weights, context: usize) -> Option<Vec<f32>> {
     weights.vector(slot, 0)
 }
 
-/// The kinds of rotation in a model for sequences of up to `context` tokens, and the index of each layer's.
+/// The different rotations of a model for sequences of up to `context` tokens, and for each layer the index of its rotation.
 pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<usize>) {
     let (spec, factors) = (&weights.spec, factors(weights, context));
     let mut kinds: Vec<Rope> = Vec::new();

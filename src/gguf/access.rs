@@ -1,14 +1,14 @@
-//! Typed accessors of [`GgufFile`]. A key that is missing or of another type gives None.
+//! Typed accessors of [`GgufFile`]. All of them return None if the key is missing or its value has another type.
 
-use super::GgufFile;
-use super::value::{Array, Value};
+use crate::file::GgufFile;
+use crate::value::{Array, Value};
 
 impl GgufFile {
     pub fn get(&self, key: &str) -> Option<&Value> {
         self.metadata.get(key)
     }
 
-    /// Key-value pairs in file order (the first file's, of a split model).
+    /// Key-value pairs in file order. For a split model, those of the first file.
     pub fn metadata(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.metadata.pairs.iter().map(|(key, value)| (key.as_str(), value))
     }
@@ -17,7 +17,7 @@ impl GgufFile {
         self.get(key)?.as_str()
     }
 
-    /// A value of any integer type that fits.
+    /// A value of any integer type, if it fits into 32 bits without a sign.
     pub fn get_u32(&self, key: &str) -> Option<u32> {
         self.get(key)?.as_int()?.try_into().ok()
     }
@@ -44,7 +44,7 @@ impl GgufFile {
         }
     }
 
-    /// An array of any integer type.
+    /// An array of any integer type, if all elements fit.
     pub fn get_ints(&self, key: &str) -> Option<Vec<i64>> {
         self.get(key)?.as_array()?.ints()
     }
@@ -68,7 +68,7 @@ impl GgufFile {
         self.arch_value(suffix)?.as_int()?.try_into().ok()
     }
 
-    /// Rows of the token embedding, else the length of the vocabulary, else `vocab_size`.
+    /// Number of rows of the token embedding; without that tensor the length of the vocabulary; without a vocabulary `vocab_size`.
     pub fn vocab_size(&self) -> Option<usize> {
         let rows = self.tensor("token_embd.weight").and_then(|tensor| tensor.dims.get(1)).and_then(|&rows| rows.try_into().ok());
         rows.or_else(|| self.get("tokenizer.ggml.tokens")?.as_array().map(Array::len)).or_else(|| self.arch_count("vocab_size"))
@@ -84,12 +84,12 @@ impl GgufFile {
         self.arch_count("block_count")
     }
 
-    /// `attention.head_count`, where it is one number for all layers
+    /// `attention.head_count`, if it is one number for all layers
     pub fn num_heads(&self) -> Option<usize> {
         self.arch_count("attention.head_count")
     }
 
-    /// `attention.head_count_kv`; without it every head has its own keys and values.
+    /// `attention.head_count_kv`. Without this key every head has its own keys and values.
     pub fn num_kv_heads(&self) -> Option<usize> {
         match self.arch_value("attention.head_count_kv") {
             Some(_) => self.arch_count("attention.head_count_kv"),
@@ -97,7 +97,7 @@ impl GgufFile {
         }
     }
 
-    /// `attention.key_length`, else the hidden dimension over the heads
+    /// `attention.key_length`, by default the hidden dimension divided by the number of heads
     pub fn head_dim(&self) -> Option<usize> {
         self.arch_count("attention.key_length").or_else(|| self.hidden_dim()?.checked_div(self.num_heads()?))
     }
@@ -107,7 +107,7 @@ impl GgufFile {
         self.arch_count("feed_forward_length")
     }
 
-    /// `context_length`: the tokens that the model was trained for
+    /// `context_length`: the longest context that the model was trained for, in tokens
     pub fn context_length(&self) -> Option<usize> {
         self.arch_count("context_length")
     }

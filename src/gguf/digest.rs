@@ -1,14 +1,14 @@
-//! A short name for what a model file holds.
+//! A short fingerprint of a model file's contents.
 
 use sha2::{Digest, Sha256};
 
-use super::GgufFile;
+use crate::file::GgufFile;
 
-/// Bytes of each tensor that count: enough to tell fine-tunes apart, and read in no time.
+/// Bytes hashed per tensor: enough to tell fine-tunes apart without reading whole files.
 const SAMPLE: u64 = 4096;
 
 impl GgufFile {
-    /// Twelve hexadecimal digits of the metadata, every tensor's place, type and beginning, and the files' lengths.
+    /// Twelve hexadecimal digits: a hash of the files' lengths, the metadata, the tensor table and the first bytes of each tensor.
     pub fn digest(&self) -> String {
         let mut hasher = Sha256::new();
         for (shard, (_, map)) in self.shards.iter().enumerate() {
@@ -28,10 +28,10 @@ impl GgufFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gguf::GgufBuilder;
+    use crate::GgufBuilder;
 
     #[test]
-    fn a_digest_tells_contents_apart_and_not_places() {
+    fn the_digest_depends_on_contents_and_not_on_the_path() {
         let dir = tempfile::tempdir().unwrap();
         let digest = |name: &str, key: &str, weight: u8| {
             let path = dir.path().join(name);

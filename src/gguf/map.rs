@@ -1,4 +1,4 @@
-//! A file's bytes: mapped, or copied into private memory.
+//! A file's bytes, either mapped or copied into private memory.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,23 +9,23 @@ use memmap2::{Mmap, MmapMut};
 /// Where an open file's bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Backing {
-    /// Mapped: pages come from the file when touched and the system may drop them again.
+    /// Memory-mapped: the system loads pages from the file when they are touched and may drop them again.
     #[default]
     Mapped,
-    /// Copied at open: costs the file's size in memory, and nothing that happens to the file matters any more.
+    /// Copied at open: takes as much memory as the file is long. Later changes to the file have no effect.
     Private,
 }
 
 pub(super) struct Map {
     bytes: Mmap,
-    /// The mapped file, to ask for its length again; None for a private copy.
+    /// The mapped file, kept to check its length later. None for a private copy.
     file: Option<File>,
 }
 
 impl Map {
     pub fn open(path: &Path, backing: Backing) -> io::Result<Self> {
         let irregular = || io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-        // Asked before opening, since to open a pipe waits for its writer, and again of what was opened.
+        // Checked before opening, because opening a pipe waits for its writer, and again after, because the path may have been replaced.
         if !std::fs::metadata(path)?.is_file() {
             return Err(irregular());
         }
@@ -38,8 +38,8 @@ impl Map {
         match backing {
             Backing::Private => Ok(Map { bytes: copy(file, len)?, file: None }),
             Backing::Mapped => {
-                // SAFETY: the map is read-only and shared. Its bytes stay as they are while nobody writes to the file in place or
-                // truncates it, which the module's documentation makes the rule for model files: they are replaced by rename.
+                // SAFETY: the map is read-only and shared. Its bytes do not change as long as nobody writes to the file in place or
+                // truncates it. The crate's documentation makes that the rule for model files: they are replaced by rename.
                 #[allow(unsafe_code)]
                 let bytes = unsafe { Mmap::map(&file)? };
                 Ok(Map { bytes, file: Some(file) })
@@ -51,7 +51,7 @@ impl Map {
         &self.bytes
     }
 
-    /// The mapped file's length now, where it is no longer the length at open.
+    /// The mapped file's current length, if it differs from the length at open.
     pub fn changed_len(&self) -> io::Result<Option<u64>> {
         let Some(file) = &self.file else { return Ok(None) };
         let now = file.metadata()?.len();

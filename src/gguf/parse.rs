@@ -1,24 +1,25 @@
-//! One file's header, metadata and tensor table, checked against the file's length.
+//! Parses the header, metadata and tensor table of one file and checks them against the file's length.
 
 use std::collections::{HashMap, HashSet};
 
-use super::TensorInfo;
-use super::reader::{Read, Reader};
-use super::types::ggml_type;
-use super::value::Value;
+use crate::reader::{Read, Reader};
+use crate::tensor::TensorInfo;
+use crate::types::ggml_type;
+use crate::value::Value;
 
 const MAGIC: &[u8] = b"GGUF";
 const DEFAULT_ALIGNMENT: u64 = 32;
-/// Real files use 32, some a page; more would only be a way to point past the end.
+/// Real files use 32, some use a page. A larger alignment would only serve to move offsets past the end of the file.
 const MAX_ALIGNMENT: u64 = 1 << 20;
-const MAX_KEY_BYTES: usize = 65_535;
-/// The least a key-value pair takes (key length, one byte of key, type, one byte of value) and a tensor's entry.
-const LEAST_KV: u64 = 14;
-const LEAST_TENSOR: u64 = 33;
-/// Far above any real file's; an entry costs more memory than its fewest bytes in the file.
+const MAX_NAME_BYTES: usize = 65_535;
+/// Smallest key-value pair, in bytes: length of the key, one byte of key, type, one byte of value.
+const MIN_PAIR_BYTES: u64 = 14;
+/// Smallest entry of the tensor table, in bytes.
+const MIN_TENSOR_BYTES: u64 = 33;
+/// Far more than any real file has. Without this limit, entries of minimal size would take many times the file's size in memory.
 const MAX_ENTRIES: u64 = 1 << 18;
 
-/// Metadata in file order, with the position of each key.
+/// Metadata in file order, with an index by key.
 #[derive(Default)]
 pub(super) struct Metadata {
     pub pairs: Vec<(String, Value)>,
@@ -37,28 +38,28 @@ pub(super) struct Parsed {
     pub tensors: Vec<TensorInfo>,
 }
 
-/// Reads everything but the tensors' data.
+/// Parses everything except the tensors' data. `shard` is the file's index within a split model.
 pub(super) fn parse(bytes: &[u8], shard: usize) -> Read<Parsed> {
     let mut reader = Reader::new(bytes);
-    let magic = reader.take(4, "the magic")?;
+    let magic = reader.take(4, "the magic number")?;
     if magic != MAGIC {
         return Reader::fault(0, format!("not a GGUF file: starts with {:?}, expected \"GGUF\"", String::from_utf8_lossy(magic)));
     }
     let version = reader.u32("the version")?;
     if !(2..=3).contains(&version) {
         let why = match version {
-            v if (1..=3).contains(&v.swap_bytes()) => "the file is big-endian, only little-endian files are supported".to_owned(),
+            v if (1..=3).contains(&v.swap_bytes()) => "the file is big-endian, but only little-endian files are supported".to_owned(),
             v => format!("GGUF version {v} is not supported, expected 2 or 3"),
         };
         return Reader::fault(4, why);
     }
     let num_tensors = reader.u64("the number of tensors")?;
     let num_pairs = reader.u64("the number of metadata pairs")?;
-    if num_pairs > reader.left() / LEAST_KV {
-        return Reader::fault(16, format!("{num_pairs} metadata pairs do not fit the {} bytes that are left", reader.left()));
+    if num_pairs > reader.left() / MIN_PAIR_BYTES {
+        return Reader::fault(16, format!("{num_pairs} metadata pairs do not fit into the {} bytes that are left", reader.left()));
     }
-    if num_tensors > reader.left() / LEAST_TENSOR {
-        return Reader::fault(8, format!("{num_tensors} tensors do not fit the {} bytes that are left", reader.left()));
+    if num_tensors > reader.left() / MIN_TENSOR_BYTES {
+        return Reader::fault(8, format!("{num_tensors} tensors do not fit into the {} bytes that are left", reader.left()));
     }
     if num_pairs.max(num_tensors) > MAX_ENTRIES {
         let text = format!("{num_tensors} tensors and {num_pairs} metadata pairs, expected at most {MAX_ENTRIES} of each");
@@ -70,15 +71,12 @@ pub(super) fn parse(bytes: &[u8], shard: usize) -> Read<Parsed> {
     Ok(Parsed { version, metadata, tensors: tensors.into_iter().map(|entry| entry.info).collect() })
 }
 
-/// The pairs and the alignment that they ask for.
+/// Reads the metadata pairs; returns them with the alignment that they set.
 fn read_metadata(reader: &mut Reader, count: u64) -> Read<(Metadata, u64)> {
     let (mut metadata, mut alignment) = (Metadata::default(), DEFAULT_ALIGNMENT);
     for i in 0..count {
         let at = reader.pos();
-        let key = reader.str(&format!("the key of metadata pair {i}"))?;
-        if key.is_empty() || key.len() > MAX_KEY_BYTES {
-            return Reader::fault(at, format!("metadata pair {i} has a key of {} bytes, expected 1 to {MAX_KEY_BYTES}", key.len()));
-        }
+        let key = read_name(reader, &format!("the key of metadata pair {i}"))?;
         let type_at = reader.pos();
         let type_id = reader.u32(key)?;
         let value_at = reader.pos();
@@ -94,6 +92,16 @@ fn read_metadata(reader: &mut Reader, count: u64) -> Read<(Metadata, u64)> {
     Ok((metadata, alignment))
 }
 
+/// Reads a key or the name of a tensor. An error calls it `what`.
+fn read_name<'a>(reader: &mut Reader<'a>, what: &str) -> Read<&'a str> {
+    let at = reader.pos();
+    let name = reader.str(what)?;
+    if name.is_empty() || name.len() > MAX_NAME_BYTES {
+        return Reader::fault(at, format!("{what} has {} bytes, expected 1 to {MAX_NAME_BYTES}", name.len()));
+    }
+    Ok(name)
+}
+
 fn read_alignment(value: &Value, at: u64) -> Read<u64> {
     match value {
         Value::U32(n) if n.is_power_of_two() && (8..=MAX_ALIGNMENT).contains(&u64::from(*n)) => Ok(u64::from(*n)),
@@ -102,9 +110,10 @@ fn read_alignment(value: &Value, at: u64) -> Read<u64> {
     }
 }
 
-/// A tensor's entry and where it stands, for error messages.
+/// An entry of the tensor table.
 struct Entry {
     info: TensorInfo,
+    /// Position of the entry in the file, for error messages.
     at: u64,
 }
 
@@ -119,26 +128,22 @@ fn read_tensors(reader: &mut Reader, count: u64, alignment: u64, shard: usize) -
         }
         entries.push(Entry { info, at });
     }
-    // Offsets in the table count from the first aligned byte behind it.
+    // Offsets in the table are relative to the first aligned byte after it.
     let Some(data_start) = reader.pos().checked_next_multiple_of(alignment) else {
-        return Reader::fault(reader.pos(), "the start of the tensor data wraps");
+        return Reader::fault(reader.pos(), "the start of the tensor data overflows 64 bits");
     };
     for Entry { info, at } in &mut entries {
         let Some(offset) = info.offset.checked_add(data_start) else {
-            return Reader::fault(*at, format!("tensor {:?}: offset {} wraps", info.name, info.offset));
+            return Reader::fault(*at, format!("tensor {:?}: offset {} overflows 64 bits", info.name, info.offset));
         };
         info.offset = offset;
     }
     Ok(entries)
 }
 
-/// One entry; its offset is still the table's.
+/// Reads one entry. Its offset is still relative to the start of the tensor data.
 fn read_tensor(reader: &mut Reader, i: u64, alignment: u64, shard: usize) -> Read<TensorInfo> {
-    let at = reader.pos();
-    let name = reader.str(&format!("the name of tensor {i}"))?;
-    if name.is_empty() || name.len() > MAX_KEY_BYTES {
-        return Reader::fault(at, format!("tensor {i} has a name of {} bytes, expected 1 to {MAX_KEY_BYTES}", name.len()));
-    }
+    let name = read_name(reader, &format!("the name of tensor {i}"))?;
     let dims_at = reader.pos();
     let num_dims = reader.u32(name)?;
     if !(1..=4).contains(&num_dims) {
@@ -157,12 +162,13 @@ fn read_tensor(reader: &mut Reader, i: u64, alignment: u64, shard: usize) -> Rea
         return Reader::fault(type_at, format!("tensor {name:?} has unknown type {type_id}"));
     };
     if dims[0] % kind.block_size != 0 {
-        let text = format!("tensor {name:?}: rows of {} are not whole blocks of {} ({})", dims[0], kind.block_size, kind.name);
+        let (row, block) = (dims[0], kind.block_size);
+        let text = format!("tensor {name:?} has rows of {row} weights, expected a multiple of the {} block size {block}", kind.name);
         return Reader::fault(dims_at + 4, text);
     }
     let blocks = dims[1..].iter().try_fold(dims[0] / kind.block_size, |product, &dim| product.checked_mul(dim));
     let Some(nbytes) = blocks.and_then(|blocks| blocks.checked_mul(kind.block_bytes)) else {
-        return Reader::fault(dims_at + 4, format!("tensor {name:?}: the size of shape {dims:?} wraps"));
+        return Reader::fault(dims_at + 4, format!("tensor {name:?}: the size of shape {dims:?} overflows 64 bits"));
     };
     let offset_at = reader.pos();
     let offset = reader.u64(name)?;
@@ -172,14 +178,14 @@ fn read_tensor(reader: &mut Reader, i: u64, alignment: u64, shard: usize) -> Rea
     Ok(TensorInfo { name: name.to_owned(), dims, type_id, shard, offset, nbytes })
 }
 
-/// Every tensor lies inside the file and none overlaps another.
+/// Checks that every tensor lies inside the file and that no two tensors overlap.
 fn check_layout(entries: &[Entry], file_len: u64) -> Read<()> {
     let mut order: Vec<&Entry> = entries.iter().collect();
     order.sort_by_key(|entry| entry.info.offset);
     for entry in &order {
         let TensorInfo { name, offset, nbytes, .. } = &entry.info;
         if offset.checked_add(*nbytes).is_none_or(|end| end > file_len) {
-            let text = format!("tensor {name:?}: {nbytes} bytes at {offset} end past the file's {file_len}");
+            let text = format!("tensor {name:?}: {nbytes} bytes at offset {offset} reach past the end of the file ({file_len} bytes)");
             return Reader::fault(entry.at, text);
         }
     }

@@ -1,8 +1,8 @@
-//! A cursor over a file's bytes: every read checked against what is left, nothing reserved on a length's word alone.
+//! A cursor over a file's bytes. Every read is checked against the bytes that are left, and no memory is reserved before that check.
 
-use super::value::{Array, Value};
+use crate::value::{Array, Value};
 
-/// What is wrong and where; the file's name is added above.
+/// What is wrong and at which byte. The caller adds the file's name.
 #[derive(Debug)]
 pub(super) struct Fault {
     pub offset: u64,
@@ -11,12 +11,12 @@ pub(super) struct Fault {
 
 pub(super) type Read<T> = Result<T, Fault>;
 
-/// Arrays may hold arrays this deep; the format sets no limit, real files hold none.
+/// Deepest nesting of arrays. The format sets no limit, and real files do not nest arrays.
 const MAX_DEPTH: usize = 8;
-/// Strings inside the arrays of one file. Each costs more memory than the 8 bytes that an empty one takes in the file; the largest
-/// real vocabularies have about a million tokens and merges.
+/// Most strings in all arrays of one file. An empty string takes 8 bytes in the file and several times that in memory. The largest real
+/// vocabularies have about a million tokens and merges.
 const MAX_STRINGS: u64 = 1 << 22;
-/// An array inside an array counts as so many strings.
+/// Number of strings that an array inside an array counts as.
 const NESTED_COST: u64 = 64;
 
 pub(super) struct Reader<'a> {
@@ -47,14 +47,15 @@ impl<'a> Reader<'a> {
         (self.bytes.len() - self.pos) as u64
     }
 
-    /// A fault at `offset`.
+    /// Fails with a fault at `offset`.
     pub fn fault<T>(offset: u64, text: impl Into<String>) -> Read<T> {
         Err(Fault { offset, text: text.into() })
     }
 
+    /// The next `count` bytes. An error calls them `what`.
     pub fn take(&mut self, count: u64, what: &str) -> Read<&'a [u8]> {
         if count > self.left() {
-            return Self::fault(self.pos(), format!("{what} needs {count} bytes, {} are left", self.left()));
+            return Self::fault(self.pos(), format!("{what} needs {count} bytes, but {} are left", self.left()));
         }
         let start = self.pos;
         self.pos += count as usize;
@@ -66,12 +67,12 @@ impl<'a> Reader<'a> {
     integer!(u32, u32);
     integer!(u64, u64);
 
-    /// A string's length and bytes, which must be UTF-8.
+    /// A string: its length, then its bytes, which must be UTF-8.
     pub fn str(&mut self, what: &str) -> Read<&'a str> {
         let start = self.pos();
         let len = self.u64(what)?;
         if len > self.left() {
-            return Self::fault(start, format!("{what} is {len} bytes long, {} are left", self.left()));
+            return Self::fault(start, format!("{what} is {len} bytes long, but {} are left", self.left()));
         }
         let bytes = self.take(len, what)?;
         std::str::from_utf8(bytes).or_else(|error| {
@@ -80,7 +81,7 @@ impl<'a> Reader<'a> {
         })
     }
 
-    /// A value of GGUF's type id.
+    /// A metadata value of GGUF's value type `type_id`.
     pub fn value(&mut self, type_id: u32, type_at: u64, key: &str) -> Read<Value> {
         Ok(match type_id {
             0 => Value::U8(self.u8(key)?),
@@ -108,8 +109,8 @@ impl<'a> Reader<'a> {
         let type_id = self.u32(key)?;
         let len_at = self.pos();
         let len = self.u64(key)?;
-        // The fewest bytes that an element takes: a string its length, an array its type and length.
-        let least: u64 = match type_id {
+        // The smallest element: an empty string is its length, an empty array its type and length.
+        let min_bytes: u64 = match type_id {
             0 | 1 | 7 => 1,
             2 | 3 => 2,
             4..=6 => 4,
@@ -117,8 +118,9 @@ impl<'a> Reader<'a> {
             9 => 12,
             _ => return Self::fault(at, format!("key {key:?} is an array of unknown type {type_id}, expected 0 to 12")),
         };
-        if len > self.left() / least {
-            let text = format!("key {key:?} is an array of {len} elements of {least} bytes or more, {} bytes are left", self.left());
+        if len > self.left() / min_bytes {
+            let left = self.left();
+            let text = format!("key {key:?} is an array of {len} elements of {min_bytes} bytes or more, but {left} bytes are left");
             return Self::fault(len_at, text);
         }
         let cost = match type_id {
@@ -167,7 +169,7 @@ impl<'a> Reader<'a> {
         Ok(bytes.iter().map(|&byte| byte == 1).collect())
     }
 
-    /// Walks the strings once before it reserves for them, so that a file cut inside costs no memory.
+    /// Walks all strings once before reserving memory for them, so that a truncated file is refused without cost.
     fn strings(&mut self, len: u64, key: &str) -> Read<Vec<String>> {
         let start = self.pos;
         for _ in 0..len {

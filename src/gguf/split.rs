@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-/// A part's place, from its file name. Numbers count from 1.
+/// The file name of one part, taken apart.
 #[derive(Debug, PartialEq, Eq)]
 pub struct PartName {
     stem: String,
-    /// Which one.
+    /// Number of this part, counted from 1.
     pub no: usize,
-    /// Of how many.
+    /// Number of parts.
     pub count: usize,
 }
 
 impl PartName {
-    /// None: not a part's name.
+    /// None if the file name is not that of a part.
     pub fn parse(path: &Path) -> Option<Self> {
         let name = path.file_name()?.to_str()?.strip_suffix(".gguf")?;
         let (rest, count) = name.rsplit_once("-of-")?;
@@ -23,7 +23,7 @@ impl PartName {
         (no >= 1 && no <= count).then(|| PartName { stem: stem.to_owned(), no, count })
     }
 
-    /// The path of part `no`, beside `path`.
+    /// The path of part `no`, in the directory of `path`.
     pub fn sibling(&self, path: &Path, no: usize) -> PathBuf {
         path.with_file_name(format!("{}-{no:05}-of-{:05}.gguf", self.stem, self.count))
     }

@@ -1,4 +1,4 @@
-//! Well-formed files: every metadata type, accessors, splits, replacement while open, the real vocabularies.
+//! Well-formed files: every metadata type, accessors, split models, files that are replaced while open.
 
 use std::path::{Path, PathBuf};
 
@@ -10,7 +10,7 @@ fn written(dir: &Path, name: &str, file: &GgufBuilder) -> PathBuf {
     path
 }
 
-/// One of everything.
+/// A file with a value of every metadata type.
 fn sample() -> GgufBuilder {
     let nested = Array::Nested(vec![Array::U8(vec![1]), Array::Strings(vec!["x".into()]), Array::Nested(vec![])]);
     GgufBuilder::new()
@@ -81,7 +81,7 @@ fn accessors_take_any_integer_that_fits() {
     assert_eq!(file.get("b.i32").unwrap().as_array().unwrap().first(1), [Value::I32(-7)]);
 }
 
-/// Parts of a split model; `edit` may spoil one.
+/// Writes a model split into three parts. `edit` may make a part invalid.
 fn parts(dir: &Path, edit: impl Fn(usize, &mut GgufBuilder)) -> Vec<PathBuf> {
     let part = |no: usize| {
         let mut file = GgufBuilder::new().kv("split.no", no as u16).kv("split.count", 3u16).kv("split.tensors.count", 3i32);
@@ -109,7 +109,7 @@ fn any_part_opens_the_whole_model() {
 }
 
 #[test]
-fn bad_splits_are_named() {
+fn invalid_split_models_are_refused_with_the_reason() {
     type Edit = fn(usize, &mut GgufBuilder);
     let rows: [(Edit, &str); 6] = [
         (
@@ -136,9 +136,9 @@ fn bad_splits_are_named() {
             },
             "split.count is 4, expected 3",
         ),
-        (|_, file| file.set("split.count", 65_535u16), "split.count is 65535, but the name says 3 parts"),
-        (|_, file| file.set("split.tensors.count", 4i32), "split.tensors.count is 4, the parts hold 3 tensors"),
-        (|_, file| file.tensors[0].name = "same".into(), "tensor \"same\" is also in part 1"),
+        (|_, file| file.set("split.count", 65_535u16), "split.count is 65535, but the file name says 3 parts"),
+        (|_, file| file.set("split.tensors.count", 4i32), "split.tensors.count is 4, but the parts hold 3 tensors"),
+        (|_, file| file.tensors[0].name = "same".into(), "tensor \"same\" is already in part 1"),
     ];
     for (edit, expected) in rows {
         let dir = tempfile::tempdir().unwrap();
@@ -148,15 +148,14 @@ fn bad_splits_are_named() {
     let dir = tempfile::tempdir().unwrap();
     let paths = parts(dir.path(), |_, _| {});
     let error = GgufFile::open(&written(dir.path(), "m.gguf", &sample().kv("split.count", 3u16))).unwrap_err().to_string();
-    assert!(error.contains("the name is not NAME-0000i-of-0000N.gguf"), "{error}");
+    assert!(error.contains("the file name is not of the form NAME-0000i-of-0000N.gguf"), "{error}");
     std::fs::remove_file(&paths[1]).unwrap();
     let error = GgufFile::open(&paths[2]).unwrap_err().to_string();
     assert!(error.contains("m-00002-of-00003.gguf") && error.contains("cannot open"), "{error}");
 }
 
-/// Row 13: a new version renamed over an open file, or the file unlinked, leaves the open one whole.
 #[test]
-fn replacing_by_rename_is_harmless() {
+fn an_open_file_survives_being_renamed_over_or_unlinked() {
     let dir = tempfile::tempdir().unwrap();
     let path = written(dir.path(), "m.gguf", &sample());
     let file = GgufFile::open(&path).unwrap();
@@ -169,9 +168,8 @@ fn replacing_by_rename_is_harmless() {
     assert_eq!(file.data(file.tensor("t.two").unwrap()), &sample().tensors[1].bytes[..]);
 }
 
-/// Row 13: truncation in place is noticed in a map and does not touch a private copy.
 #[test]
-fn truncation_is_noticed_and_spares_a_private_copy() {
+fn truncation_in_place_is_detected_in_a_map_and_does_not_affect_a_private_copy() {
     let dir = tempfile::tempdir().unwrap();
     let path = written(dir.path(), "m.gguf", &sample());
     let (mapped, private) = (GgufFile::open(&path).unwrap(), GgufFile::open_with(&path, Backing::Private).unwrap());
@@ -183,7 +181,7 @@ fn truncation_is_noticed_and_spares_a_private_copy() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn directories_missing_files_and_empty_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     assert!(GgufFile::open(dir.path()).unwrap_err().to_string().contains("not a regular file"));
     assert!(GgufFile::open(&dir.path().join("none")).unwrap_err().to_string().contains("cannot open"));

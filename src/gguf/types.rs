@@ -1,13 +1,13 @@
-//! Every ggml tensor type with its layout, those that no engine computes with too, so that files holding them can be sized.
+//! All ggml tensor types and their layouts. Types that no engine computes with are listed too, so that files with such tensors can be read.
 
-/// A tensor type's id, name and block layout.
+/// A tensor type: its id, name and block layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GgmlType {
     pub id: u32,
     pub name: &'static str,
-    /// Weights a block.
+    /// Weights per block.
     pub block_size: u64,
-    /// Bytes a block.
+    /// Bytes per block.
     pub block_bytes: u64,
 }
 
@@ -15,7 +15,7 @@ const fn row(id: u32, name: &'static str, block_size: u64, block_bytes: u64) -> 
     GgmlType { id, name, block_size, block_bytes }
 }
 
-/// Ids that are missing were withdrawn from the format (4, 5, 31 to 33, 36 to 38).
+/// One row per type, ascending by id. The missing ids (4, 5, 31 to 33, 36 to 38) were withdrawn from the format.
 pub static GGML_TYPES: &[GgmlType] = &[
     row(0, "F32", 1, 4),
     row(1, "F16", 1, 2),
@@ -53,7 +53,7 @@ pub static GGML_TYPES: &[GgmlType] = &[
     row(41, "Q1_0", 128, 18),
 ];
 
-/// The type of an id. None: unknown or withdrawn.
+/// The type with this id. None if the id is unknown or withdrawn.
 pub fn ggml_type(id: u32) -> Option<&'static GgmlType> {
     GGML_TYPES.iter().find(|row| row.id == id)
 }

@@ -1,4 +1,4 @@
-//! Metadata values, arrays compactly typed.
+//! Metadata values.
 
 /// A metadata value.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,7 +18,7 @@ pub enum Value {
     Array(Array),
 }
 
-/// An array's elements: one vector of the element type.
+/// An array: one vector of its element type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Array {
     U8(Vec<u8>),
@@ -45,7 +45,7 @@ impl Value {
         if let Value::Bool(flag) = self { Some(*flag) } else { None }
     }
 
-    /// Any integer type.
+    /// The value of any integer type.
     pub fn as_int(&self) -> Option<i128> {
         Some(match *self {
             Value::U8(n) => n.into(),
@@ -60,7 +60,7 @@ impl Value {
         })
     }
 
-    /// Either float type; a double is rounded.
+    /// The value of either float type. A double is rounded to single precision.
     pub fn as_f32(&self) -> Option<f32> {
         match *self {
             Value::F32(x) => Some(x),
@@ -93,7 +93,7 @@ impl Value {
     }
 }
 
-/// Applies an expression to whichever vector an array holds.
+/// Evaluates an expression with the vector that the array holds.
 macro_rules! with_items {
     ($array:expr, $items:ident => $body:expr) => {
         match $array {
@@ -142,7 +142,7 @@ impl Array {
         }
     }
 
-    /// The first elements as values.
+    /// The first `count` elements as values.
     pub fn first(&self, count: usize) -> Vec<Value> {
         macro_rules! wrap {
             ($variant:ident, $items:expr) => {
@@ -166,7 +166,7 @@ impl Array {
         }
     }
 
-    /// Elements of any integer type. None: not integers, or one beyond i64.
+    /// The elements of an array of any integer type. None if the elements are not integers or one does not fit.
     pub fn ints(&self) -> Option<Vec<i64>> {
         match self {
             Array::U8(items) => Some(items.iter().map(|&n| n.into()).collect()),

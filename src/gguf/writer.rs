@@ -1,22 +1,22 @@
-//! Writes GGUF files: small models for tests.
+//! Writes GGUF files, for tests that need small models.
 
 use std::io;
 use std::path::Path;
 
-use super::types::ggml_type;
-use super::value::{Array, Value};
+use crate::types::ggml_type;
+use crate::value::{Array, Value};
 
-/// Collects metadata and tensors, then writes them as one file. It checks nothing, so that it can write malformed files too.
+/// Collects metadata and tensors and writes them as one file. Nothing is checked, so that tests can write malformed files too.
 #[derive(Clone, Debug)]
 pub struct GgufBuilder {
     pub version: u32,
-    /// Written as `general.alignment` where it is not 32.
+    /// Written as `general.alignment` unless it is 32, the default of the format.
     pub alignment: u32,
     pub metadata: Vec<(String, Value)>,
     pub tensors: Vec<TensorData>,
 }
 
-/// A tensor to write: dimensions innermost first, bytes in its type's blocks.
+/// A tensor to write. `dims` has the innermost dimension first; `bytes` are whole blocks of the type.
 #[derive(Clone, Debug)]
 pub struct TensorData {
     pub name: String,
@@ -36,7 +36,7 @@ impl GgufBuilder {
         Self::default()
     }
 
-    /// Adds a pair, or replaces the value of a key that is there.
+    /// Adds a pair, or replaces the value if the key exists.
     pub fn kv(mut self, key: &str, value: impl Into<Value>) -> Self {
         self.set(key, value);
         self
@@ -59,12 +59,12 @@ impl GgufBuilder {
         self
     }
 
-    /// A float32 tensor.
+    /// Adds a float32 tensor.
     pub fn tensor_f32(self, name: &str, dims: &[u64], weights: &[f32]) -> Self {
         self.tensor(name, dims, 0, weights.iter().flat_map(|x| x.to_le_bytes()).collect())
     }
 
-    /// The file's bytes; nothing follows the last tensor's.
+    /// The file's bytes. The file ends with the last tensor, without padding.
     pub fn build(&self) -> Vec<u8> {
         let mut out = b"GGUF".to_vec();
         out.extend(self.version.to_le_bytes());
@@ -99,7 +99,7 @@ impl GgufBuilder {
     }
 }
 
-/// Bytes of a tensor of this shape and type.
+/// Size in bytes of a tensor of this shape and type.
 pub fn tensor_bytes(dims: &[u64], type_id: u32) -> Option<u64> {
     let kind = ggml_type(type_id)?;
     Some(dims.iter().product::<u64>() / kind.block_size * kind.block_bytes)

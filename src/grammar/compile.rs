@@ -1,78 +1,55 @@
-//! Compiling within bounds of time, stack and number; what was compiled lately is kept.
+//! [`Compiler`]: compiles grammars within limits on time, stack and number, and keeps those that were used last.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
 use llguidance::{Matcher, ParserFactory};
 
-use super::locate::locate;
-use super::matcher::{Compiled, reason};
-use super::source::Source;
-use super::{GrammarError, vocab};
-use crate::logits::Grammar;
-use crate::tokenizer::Tokenizer;
+use crate::error::GrammarError;
+use crate::locate::locate;
+use crate::matcher::{Compiled, reason};
+use crate::permit::{Permit, Permits};
+use crate::source::Source;
+use crate::vocab;
+use logits::Grammar;
+use tokenizer::Tokenizer;
 
-/// Address space: the library recurses over schemas and their references.
+/// Stack of a compiling thread, in bytes of address space. llguidance recurses over schemas and their references.
 const STACK: usize = 256 << 20;
-/// What takes longer is refused; its thread ends by itself, since every part of its work is bounded.
+/// Longest time to wait for a permit, and longest time to compile. A grammar that takes longer is refused; its thread still ends by itself,
+/// because each part of its work is limited.
 const TIME: Duration = Duration::from_secs(5);
-/// Threads that compile at once, those that nobody waits for any more included: others need the processor, too.
-const MAX_COMPILING: usize = 2;
-/// Places in a grammar that a text may be at.
+/// Most positions in the grammar (Earley items) that one position in a text may correspond to.
 const MAX_ITEMS: usize = 8000;
-/// States of the automaton that splits a text, made as it is followed: some 400 bytes each, for each text.
+/// Most states of the lexer's automaton. They are created while a text is followed and take about 400 bytes each, per text.
 const MAX_LEXER_STATES: usize = 50_000;
-/// Compiled grammars that are kept.
+/// Number of compiled grammars that are kept.
 const MAX_KEPT: usize = 64;
 
-/// Compiles grammars for one model. What the vocabulary takes is built with the first.
+/// Compiles grammars for one model. The first compilation builds the tables of the vocabulary.
 pub struct Compiler {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
     factory: OnceLock<Result<Arc<ParserFactory>, String>>,
-    /// By their text; the one that was used last stands last.
+    /// Compiled grammars by the text of their source. The one used last is at the end.
     kept: Mutex<VecDeque<(String, Arc<Compiled>)>>,
-    /// By a byte, the tokens of [`Compiler::crossing`].
+    /// Results of [`Compiler::crossing`] by byte.
     crossing: Mutex<HashMap<u8, Arc<[u32]>>>,
-    places: Arc<Places>,
-}
-
-/// How many compile.
-#[derive(Default)]
-struct Places {
-    taken: Mutex<usize>,
-    freed: Condvar,
-}
-
-/// One of the places; dropping it gives it back.
-struct Place(Arc<Places>);
-
-impl Place {
-    /// Waits for a place; None where none gets free in time.
-    fn take(places: &Arc<Places>) -> Option<Self> {
-        let taken = places.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let waited = places.freed.wait_timeout_while(taken, TIME, |taken| *taken >= MAX_COMPILING);
-        let (mut taken, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        if timeout.timed_out() {
-            return None;
-        }
-        *taken += 1;
-        Some(Self(places.clone()))
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
-        self.0.freed.notify_one();
-    }
+    permits: Arc<Permits>,
 }
 
 impl Compiler {
-    /// For a model that samples ids below `vocab_size`.
+    /// A compiler for a model that samples ids below `vocab_size`.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
-        Self { tokenizer, vocab_size, factory: OnceLock::new(), kept: Mutex::default(), crossing: Mutex::default(), places: Arc::default() }
+        Self {
+            tokenizer,
+            vocab_size,
+            factory: OnceLock::new(),
+            kept: Mutex::default(),
+            crossing: Mutex::default(),
+            permits: Arc::default(),
+        }
     }
 
     pub fn vocab_size(&self) -> usize {
@@ -83,7 +60,8 @@ impl Compiler {
         &self.tokenizer
     }
 
-    /// Tokens of a text that hold `byte` elsewhere than at their end. Looked for once: the vocabulary is large, requests are many.
+    /// The ids of all tokens with `byte` before their last byte, except control tokens. Computed once per byte, because the vocabulary is
+    /// large.
     pub fn crossing(&self, byte: u8) -> Arc<[u32]> {
         let crosses = |id: &u32| {
             let bytes = self.tokenizer.token_bytes(*id, true).unwrap_or_default();
@@ -93,22 +71,22 @@ impl Compiler {
         crossing.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(crosses).collect()).clone()
     }
 
-    /// Compiles a grammar, or finds it among those kept. It may take seconds: call it off the event loop.
+    /// Compiles a grammar, unless it is among those kept. May take seconds, so do not call it on the event loop.
     ///
     /// # Errors
-    /// [`GrammarError::Invalid`] says what cannot be honoured, and where in a schema.
+    /// [`GrammarError::Invalid`] says what is not supported, and where in a schema. [`GrammarError::Busy`] if too many grammars compile.
     pub fn compile(&self, source: &Source) -> Result<Arc<dyn Grammar>, GrammarError> {
         let key = source.key();
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
         let factory = self.factory.get_or_init(|| self.factory()).clone().map_err(GrammarError::Invalid)?;
-        let place = Place::take(&self.places).ok_or(GrammarError::Busy)?;
+        let permit = Permit::acquire(&self.permits, TIME).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
         let (source, vocab_size) = (source.clone(), self.vocab_size);
         let work = move || {
-            let _place = place;
-            // Whoever asked may have given up.
+            let _permit = permit;
+            // Fails if the caller has given up waiting, which is no problem.
             let _ = sender.send(compile(&factory, &source, vocab_size));
         };
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(work);
@@ -116,9 +94,11 @@ impl Compiler {
         let compiled = match receiver.recv_timeout(TIME) {
             Ok(result) => Arc::new(result?),
             Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(GrammarError::Invalid(format!("it takes more than {} s to compile", TIME.as_secs())));
+                return Err(GrammarError::Invalid(format!("the grammar takes more than {} s to compile", TIME.as_secs())));
             }
-            Err(mpsc::RecvTimeoutError::Disconnected) => return Err(GrammarError::Invalid("it cannot be compiled".into())),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(GrammarError::Invalid("the grammar cannot be compiled: the compiler panicked".into()));
+            }
         };
         self.keep(key, compiled.clone());
         Ok(compiled)
@@ -126,10 +106,10 @@ impl Compiler {
 
     fn factory(&self) -> Result<Arc<ParserFactory>, String> {
         let factory = ParserFactory::new_simple(&vocab::environment(&self.tokenizer, self.vocab_size));
-        let mut factory = factory.map_err(|error| format!("the vocabulary cannot follow grammars: {error}"))?;
+        let mut factory = factory.map_err(|error| format!("the model's vocabulary does not support grammars: {error}"))?;
         let limits = factory.quiet().limits_mut();
         limits.verbose_errors = false;
-        // An object of as many optional members as are allowed takes some of them each.
+        // Each optional member of an object adds a few items, so these limits must permit an object with the most members allowed.
         limits.max_items_in_row = MAX_ITEMS;
         limits.step_max_items = 25 * MAX_ITEMS;
         limits.max_lexer_states = MAX_LEXER_STATES;
@@ -175,7 +155,7 @@ fn compile(factory: &ParserFactory, source: &Source, vocab_size: usize) -> Resul
     };
     let culprit = source.schemas().find(|schema| of_schema(schema).as_ref() == Some(&error));
     Err(GrammarError::Invalid(match culprit {
-        Some(schema) => format!("{} cannot be honoured: {error}", locate(schema, &error, of_schema)),
+        Some(schema) => format!("{} cannot be used: {error}", locate(schema, &error, of_schema)),
         None => error,
     }))
 }

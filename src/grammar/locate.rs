@@ -1,17 +1,18 @@
-//! Where in a schema something cannot be honoured.
+//! Finds the part of a schema that causes a refusal.
 
 use serde_json::{Map, Value};
 
-/// Schemas that are tried at most.
+/// Most parts of a schema that are compiled to find the cause.
 const MAX_TRIALS: usize = 200;
 
 pub const DEFINITIONS: [&str; 2] = ["$defs", "definitions"];
-/// Keywords whose value is a schema, a list of schemas, or schemas by name.
+/// Keywords whose value is a schema (`ONE`), a list of schemas (`LIST`), or an object of schemas by name (`NAMED`).
 const ONE: [&str; 4] = ["items", "additionalProperties", "additionalItems", "not"];
 const LIST: [&str; 5] = ["items", "prefixItems", "anyOf", "oneOf", "allOf"];
 const NAMED: [&str; 4] = ["properties", "patternProperties", "$defs", "definitions"];
 
-/// The JSON pointer of the innermost schema within `root` that fails as `root` does: for the reason that `why` gives for it.
+/// The JSON pointer of the innermost schema within `root` that fails for the same reason as `root`. `why` gives the reason for which a
+/// schema fails, if it does.
 pub fn locate(root: &Value, reason: &str, why: impl Fn(&Value) -> Option<String>) -> String {
     let (mut at, mut path, mut trials) = (root, String::from("#"), 0);
     'deeper: loop {
@@ -30,7 +31,7 @@ pub fn locate(root: &Value, reason: &str, why: impl Fn(&Value) -> Option<String>
     }
 }
 
-/// A keyword of the schema itself that the reason quotes.
+/// The first keyword of the schema that the reason quotes, as a step of a JSON pointer.
 fn keyword(schema: &Value, reason: &str) -> String {
     let quoted = |key: &&String| reason.contains(&format!("\"{key}\""));
     let key = schema.as_object().and_then(|map| map.keys().find(quoted));
@@ -53,12 +54,12 @@ fn children(schema: &Value) -> Vec<(String, &Value)> {
             _ => {}
         }
     }
-    // What a property says is nearer than a definition.
+    // Definitions come last, because a property that fails by itself is the better answer.
     found.sort_by_key(|(step, _)| DEFINITIONS.iter().any(|name| step.starts_with(&format!("/{name}/"))));
     found
 }
 
-/// A part of `root` by itself, with what its references may lead to.
+/// A part of `root` as a schema of its own, with the definitions that it may refer to.
 fn with_definitions(part: &Value, root: &Value) -> Value {
     let Some(part) = part.as_object() else { return part.clone() };
     let mut whole: Map<String, Value> = part.clone();
@@ -70,7 +71,7 @@ fn with_definitions(part: &Value, root: &Value) -> Value {
     Value::Object(whole)
 }
 
-/// A name within a JSON pointer (RFC 6901).
+/// Escapes a name for a JSON pointer (RFC 6901).
 fn escaped(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
@@ -82,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_innermost_schema_is_named() {
+    fn the_pointer_leads_to_the_innermost_failing_schema() {
         let bad = |schema: &Value| schema.to_string().contains("\"not\"").then(|| "no \"not\" here".to_owned());
         let cases = [
             (json!({"not": {}}), "#/not"),

@@ -1,13 +1,13 @@
-//! A compiled grammar, and a sequence's place in it.
+//! [`Compiled`]: a compiled grammar, and [`Cursor`]: a sequence's position in it.
 
 use llguidance::toktrie::SimpleVob;
 use llguidance::{Cancelled, Matcher};
 
-use super::GrammarError;
-use super::meter::{CREDIT, EARNED, Meter};
-use crate::logits::{Allowed, Constraint, Grammar, mask_words};
+use crate::error::GrammarError;
+use crate::meter::{CREDIT, EARNED, Meter};
+use logits::{Allowed, Constraint, Grammar, mask_words};
 
-/// A grammar at the beginning of a text. Sequences get copies.
+/// A compiled grammar, at the beginning of a text. Each sequence gets a copy of the matcher.
 pub struct Compiled {
     matcher: std::sync::Mutex<Matcher>,
     ends: SimpleVob,
@@ -21,10 +21,10 @@ impl std::fmt::Debug for Compiled {
 }
 
 impl Compiled {
-    /// Follows `matcher`, whose text may end at `ends`, over ids below `vocab_size`.
+    /// `ends`: the ids that may end a text. Ids are below `vocab_size`.
     ///
     /// # Errors
-    /// There is no text that it describes.
+    /// If no text satisfies the grammar.
     pub fn new(matcher: Matcher, ends: SimpleVob, vocab_size: usize) -> Result<Self, GrammarError> {
         let compiled = Self { matcher: std::sync::Mutex::new(matcher), ends, vocab_size };
         compiled.start().allowed().map_err(GrammarError::Invalid)?;
@@ -34,21 +34,22 @@ impl Compiled {
 
 impl Grammar for Compiled {
     fn start(&self) -> Box<dyn Constraint> {
-        // Deep: what a text makes its copy learn ends with it.
+        // A deep copy, so that the states that following a text adds are freed with it.
         let matcher = self.matcher.lock().unwrap_or_else(std::sync::PoisonError::into_inner).deep_clone().into_cancellable();
         let meter = Meter::new(matcher.cancellation_handle().unwrap_or_default());
-        Box::new(Place { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size })
+        Box::new(Cursor { matcher, meter, ends: self.ends.clone(), vocab_size: self.vocab_size })
     }
 }
 
-struct Place {
+/// A sequence's position in a compiled grammar.
+struct Cursor {
     matcher: Matcher,
     meter: Meter,
     ends: SimpleVob,
     vocab_size: usize,
 }
 
-/// The library's text for an error in one line: a quoted pattern and its state stand between the lines that say something.
+/// llguidance's error text in one line. The lines between the first and the one with `error:` quote the pattern and internal state.
 pub fn reason(error: &str) -> String {
     let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('<'));
     let first = lines.next().unwrap_or_default().trim_end_matches(':');
@@ -61,16 +62,16 @@ pub fn reason(error: &str) -> String {
     text.chars().take(300).collect()
 }
 
-/// Why a text cannot go on.
+/// The message for an error while a text is followed.
 fn cannot_follow(error: &str) -> String {
     if error == Cancelled.to_string() {
         let (credit, earned) = (CREDIT.as_secs(), EARNED.as_millis());
-        return format!("the grammar takes too long to follow: more than {earned} ms a token, and {credit} s beyond that");
+        return format!("the grammar takes too long to follow: more than {earned} ms per token and {credit} s in addition");
     }
     format!("the grammar cannot be followed: {}", reason(error))
 }
 
-impl Constraint for Place {
+impl Constraint for Cursor {
     fn accept(&mut self, id: u32) -> Result<(), String> {
         self.meter.time(|| self.matcher.consume_token(id)).map_err(|error| cannot_follow(&error.to_string()))
     }
@@ -84,11 +85,11 @@ impl Constraint for Place {
         let mut rest = mask.clone();
         rest.sub(&self.ends);
         if rest.is_zero() {
-            return if mask.is_zero() { Err("the grammar has come to a dead end".into()) } else { Ok(Allowed::End) };
+            return if mask.is_zero() { Err("the grammar has reached a dead end: no token may follow".into()) } else { Ok(Allowed::End) };
         }
         let mut words = mask.as_slice().to_vec();
         words.resize(mask_words(self.vocab_size), 0);
-        // Bits past the vocabulary stand for nothing.
+        // Clear the bits beyond the vocabulary.
         if let (Some(last), used @ 1..) = (words.last_mut(), self.vocab_size % 32) {
             *last &= (1 << used) - 1;
         }

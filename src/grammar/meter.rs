@@ -1,5 +1,7 @@
-//! How long following a grammar may take. The library's own limits count what it makes, not how often it looks at it: an ambiguous grammar
-//! stays below them for minutes. So its work is timed, too, and called off where it takes too long.
+//! Limits the time that following a grammar may take.
+//!
+//! llguidance's own limits count the items it creates, not how often it visits them. An ambiguous grammar can stay below them for minutes.
+//! So its work is also timed, and cancelled when it takes too long.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError, Weak};
@@ -7,16 +9,16 @@ use std::time::{Duration, Instant};
 
 use llguidance::CancellationHandle;
 
-/// What a text may take, beyond what it earns.
+/// The time that a text may take in addition to what its tokens earn, and the most that it may save up.
 pub const CREDIT: Duration = Duration::from_secs(2);
-/// More for each token: some hundred times what it takes as a rule.
+/// The time that each token earns: about a hundred times what a token usually takes.
 pub const EARNED: Duration = Duration::from_millis(50);
-/// How often the timer looks.
+/// How often the timer checks.
 const PERIOD: Duration = Duration::from_millis(20);
-/// Nothing is to be called off.
+/// The deadline while no work is running.
 const NEVER: u64 = u64::MAX;
 
-/// The time of one text's grammar.
+/// The time budget of following a grammar through one text.
 pub struct Meter {
     credit: Duration,
     work: Arc<Work>,
@@ -24,24 +26,24 @@ pub struct Meter {
 
 struct Work {
     handle: CancellationHandle,
-    /// When it is called off, in milliseconds on [`clock`].
-    due: AtomicU64,
+    /// When to cancel the work, in milliseconds on [`clock`].
+    deadline: AtomicU64,
 }
 
 impl Meter {
-    /// Calls off the work behind `handle` where it takes too long.
+    /// A budget for the work that `handle` cancels.
     pub fn new(handle: CancellationHandle) -> Self {
-        let work = Arc::new(Work { handle, due: AtomicU64::new(NEVER) });
+        let work = Arc::new(Work { handle, deadline: AtomicU64::new(NEVER) });
         timer().watch(&work);
         Self { credit: CREDIT, work }
     }
 
-    /// Runs a token's work.
+    /// Runs the work for one token, and charges the time that it takes.
     pub fn time<T>(&mut self, work: impl FnOnce() -> T) -> T {
         let start = Instant::now();
-        self.work.due.store(clock() + self.credit.as_millis() as u64, Ordering::Relaxed);
+        self.work.deadline.store(clock() + self.credit.as_millis() as u64, Ordering::Relaxed);
         let done = work();
-        self.work.due.store(NEVER, Ordering::Relaxed);
+        self.work.deadline.store(NEVER, Ordering::Relaxed);
         self.credit = (self.credit + EARNED).saturating_sub(start.elapsed()).min(CREDIT);
         done
     }
@@ -53,11 +55,11 @@ fn clock() -> u64 {
     START.get_or_init(Instant::now).elapsed().as_millis() as u64
 }
 
-/// A thread that looks at all that is being followed; it sleeps while that is nothing.
+/// A thread that cancels work past its deadline. It sleeps while no grammar is being followed.
 #[derive(Default)]
 struct Timer {
     works: Mutex<Vec<Weak<Work>>>,
-    begun: Condvar,
+    added: Condvar,
 }
 
 fn timer() -> &'static Timer {
@@ -76,17 +78,17 @@ fn timer() -> &'static Timer {
 impl Timer {
     fn watch(&self, work: &Arc<Work>) {
         self.works.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(work));
-        self.begun.notify_one();
+        self.added.notify_one();
     }
 
     fn run(&self) {
         let mut works = self.works.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
-            works = self.begun.wait_while(works, |works| works.is_empty()).unwrap_or_else(PoisonError::into_inner);
+            works = self.added.wait_while(works, |works| works.is_empty()).unwrap_or_else(PoisonError::into_inner);
             let now = clock();
             works.retain(|work| {
                 let Some(work) = work.upgrade() else { return false };
-                if work.due.load(Ordering::Relaxed) <= now {
+                if work.deadline.load(Ordering::Relaxed) <= now {
                     work.handle.cancel();
                 }
                 true

@@ -1,27 +1,27 @@
-//! A grammar before it is compiled: a main one in Lark's syntax, and those that it names.
+//! [`Source`]: a grammar before it is compiled. It consists of a main grammar in Lark's syntax and the named grammars that it refers to.
 
 use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
-use super::GrammarError;
-use super::locate::DEFINITIONS;
+use crate::error::GrammarError;
+use crate::locate::DEFINITIONS;
 
-/// Bytes of a schema or grammar, as JSON.
+/// Most bytes of strings in a schema, and longest Lark grammar.
 const MAX_BYTES: usize = 1 << 20;
-/// Values in a schema: compiling takes about a microsecond for each, and more for some.
+/// Most values in a schema. Compiling takes about a microsecond per value, and longer for some.
 const MAX_VALUES: usize = 100_000;
-/// Members of an object: their order is a part of the grammar, whose size grows with the square. Definitions have none.
+/// Most members of an object, except of definitions. Their order is part of the grammar, whose size is quadratic in their number.
 const MAX_MEMBERS: usize = 500;
-/// References, each of which may lead to another: the stack must hold their chain.
+/// Most references. Each may lead to another, and the stack of the compiling thread must hold the chain.
 const MAX_REFS: usize = 5000;
 
-/// Of JSON Schema, whose keywords are told apart.
+/// The known drafts of JSON Schema, which differ in some keywords.
 const DRAFTS: [&str; 5] = ["draft-04", "draft-06", "draft-07", "draft/2019-09", "draft/2020-12"];
 
-/// White space between JSON's tokens: as people and programs write it, and no endless run that a small model may fall into.
+/// White space between JSON's tokens: what people and programs write, but without unlimited runs, which small models tend to get stuck in.
 const WHITE_SPACE: &str = r"[ \t]{1,2}|\r?\n[ \t]{0,40}";
 
-/// Rules of a grammar. The first is `start`; `@name` in one stands for a grammar of that name.
+/// A grammar. Its first rule is `start`. In a rule, `@name` refers to the named grammar `name`.
 #[derive(Clone, Debug, Default)]
 pub struct Source {
     lark: String,
@@ -35,48 +35,48 @@ enum Named {
 }
 
 impl Source {
-    /// The main grammar, in Lark's syntax.
+    /// A source with the main grammar, in Lark's syntax.
     pub fn new(lark: impl Into<String>) -> Self {
         Self { lark: lark.into(), named: Vec::new() }
     }
 
-    /// Adds a grammar of a client's own.
+    /// Adds a named grammar in Lark's syntax.
     pub fn with_lark(mut self, name: &str, lark: &str) -> Result<Self, GrammarError> {
         if lark.len() > MAX_BYTES {
-            return Err(GrammarError::Invalid(format!("it has {} bytes, more than {MAX_BYTES}", lark.len())));
+            return Err(GrammarError::Invalid(format!("the grammar has {} bytes, expected at most {MAX_BYTES}", lark.len())));
         }
         self.named.push((name.into(), Named::Lark(lark.into())));
         Ok(self)
     }
 
-    /// Adds a regular expression; `\d` is 0 to 9.
+    /// Adds a named regular expression. `\d` matches the digits 0 to 9 only.
     pub fn with_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
         self.with_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
     }
 
-    /// Adds JSON that a schema describes.
+    /// Adds a named JSON Schema.
     pub fn with_schema(mut self, name: &str, schema: &Value) -> Result<Self, GrammarError> {
         check_size(schema)?;
         let mut schema = match schema {
             Value::Object(map) => map.clone(),
             Value::Bool(true) => Map::new(),
             Value::Bool(false) => return Err(GrammarError::Invalid("nothing satisfies the schema `false`".into())),
-            other => return Err(GrammarError::Invalid(format!("a schema is an object or a boolean, not {other}"))),
+            other => return Err(GrammarError::Invalid(format!("the schema is {other}, expected an object or a boolean"))),
         };
         if let Some(draft) = schema.get("$schema").and_then(Value::as_str).filter(|draft| !DRAFTS.iter().any(|known| draft.contains(known)))
         {
             return Err(GrammarError::Invalid(format!(
-                "#/$schema names a draft that is not known: {}",
+                "#/$schema names an unknown draft: {}",
                 draft.chars().take(100).collect::<String>()
             )));
         }
-        // How JSON is written is not the client's to say: this key takes the place of one of theirs.
+        // Clients do not control white space: this replaces their key of the same name.
         schema.insert("x-guidance".into(), json!({"whitespace_pattern": WHITE_SPACE}));
         self.named.push((name.into(), Named::Schema(Value::Object(schema))));
         Ok(self)
     }
 
-    /// All of it as text: two that are equal are the same grammar.
+    /// The whole source as text. Equal texts are the same grammar.
     pub(super) fn key(&self) -> String {
         let named = self.named.iter().map(|(name, grammar)| match grammar {
             Named::Lark(lark) => json!([name, "lark", lark]),
@@ -105,7 +105,7 @@ impl Source {
     }
 }
 
-/// A text as a literal of Lark's syntax.
+/// A text as a string literal in Lark's syntax.
 pub fn lark_string(text: &str) -> String {
     Value::from(text).to_string()
 }
@@ -144,7 +144,7 @@ impl Size {
     }
 }
 
-/// A body is nested less than 128 deep, so that this may recurse.
+/// Checks the sizes of a schema. Recursion is safe, because request bodies are nested less than 128 levels deep.
 fn check_size(schema: &Value) -> Result<(), GrammarError> {
     let mut size = Size::default();
     size.add(schema);
@@ -155,7 +155,7 @@ fn check_size(schema: &Value) -> Result<(), GrammarError> {
         (size.refs, MAX_REFS, "references"),
     ];
     match bounds.into_iter().find(|(count, most, _)| count > most) {
-        Some((count, most, what)) => Err(GrammarError::Invalid(format!("it has {count} {what}, more than {most}"))),
+        Some((count, most, what)) => Err(GrammarError::Invalid(format!("the schema has {count} {what}, expected at most {most}"))),
         None => Ok(()),
     }
 }

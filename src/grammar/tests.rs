@@ -1,4 +1,4 @@
-//! Grammars over a real vocabulary, followed by a writer that takes whatever a random number says.
+//! Grammars over a real vocabulary, followed by a writer that picks random tokens among the allowed ones.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,43 +6,34 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::gguf::GgufFile;
-use crate::logits::{Allowed, rng};
-use crate::tokenizer::Tokenizer;
+use logits::{Allowed, rng};
+use tokenizer::Tokenizer;
 
-/// Over the vocabulary of a real model, where there is one.
-pub fn compiler() -> Option<(Compiler, Arc<Tokenizer>)> {
-    let models = std::env::var_os("PENSTOCK_TEST_MODELS");
-    let path = models.map(|dir| std::path::Path::new(&dir).join("smollm2-135m-instruct-q4_1.gguf"));
-    let Some(path) = path.filter(|path| path.exists()) else {
-        println!("skipped: PENSTOCK_TEST_MODELS names no models");
-        return None;
-    };
-    let tokenizer = Arc::new(Tokenizer::from_gguf(&GgufFile::open(&path).unwrap()).unwrap());
-    let size = tokenizer.vocab_size();
-    Some((Compiler::new(tokenizer.clone(), size), tokenizer))
+/// A compiler over a real vocabulary.
+fn compiler() -> (Compiler, Arc<Tokenizer>) {
+    crate::testing::compiler(fixtures::vocabulary("smollm2").path())
 }
 
-/// What a writer without any sense writes: None if it does not come to an end.
+/// The text of a writer that picks random allowed tokens. None if the text does not end.
 fn write(compiler: &Compiler, tokenizer: &Tokenizer, source: &Source, seed: u64) -> Result<Option<String>, GrammarError> {
-    let mut place = compiler.compile(source)?.start();
+    let mut position = compiler.compile(source)?.start();
     let mut ids = Vec::new();
     for step in 0..400 {
-        let Allowed::Mask(words) = place.allowed().unwrap() else { return Ok(Some(tokenizer.decode(&ids, true))) };
+        let Allowed::Mask(words) = position.allowed().unwrap() else { return Ok(Some(tokenizer.decode(&ids, true))) };
         let allowed: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
         if allowed.iter().any(|id| tokenizer.end_ids().contains(id)) {
             return Ok(Some(tokenizer.decode(&ids, true)));
         }
         let id = allowed[(rng::uniform(seed, step) * allowed.len() as f64) as usize];
-        place.accept(id).unwrap();
+        position.accept(id).unwrap();
         ids.push(id);
     }
     Ok(None)
 }
 
 #[test]
-fn what_is_written_under_a_schema_is_json() {
-    let Some((compiler, tokenizer)) = compiler() else { return };
+fn a_text_that_follows_a_schema_is_json_that_satisfies_it() {
+    let (compiler, tokenizer) = compiler();
     let schema = json!({"type": "object", "required": ["a", "b"], "additionalProperties": false,
         "properties": {"a": {"enum": ["x", "yy", 3]}, "b": {"type": "array", "items": {"type": "boolean"}, "minItems": 2, "maxItems": 4}}});
     let source = Source::new("start: @answer").with_schema("answer", &schema).unwrap();
@@ -59,8 +50,8 @@ fn what_is_written_under_a_schema_is_json() {
 }
 
 #[test]
-fn other_grammars_are_followed() {
-    let Some((compiler, tokenizer)) = compiler() else { return };
+fn regular_expressions_lark_grammars_and_literals_are_followed() {
+    let (compiler, tokenizer) = compiler();
     let cases = [
         Source::new("start: @answer").with_regex("answer", "[a-c]{3}/[0-9]{2}").unwrap(),
         Source::new("start: @answer").with_lark("answer", "start: word \"/\" num\nword: /[abc]{3}/\nnum: /[0-9]{2}/").unwrap(),
@@ -76,14 +67,13 @@ fn other_grammars_are_followed() {
     }
 }
 
-/// Rows 27 to 33 of the list of bad inputs.
 #[test]
-fn what_cannot_be_honoured_is_refused_and_named() {
-    let Some((compiler, _)) = compiler() else { return };
+fn unsupported_and_oversized_grammars_are_refused_with_the_place_in_the_schema() {
+    let (compiler, _) = compiler();
     let schema = |schema: Value| Source::new("start: @answer").with_schema("answer", &schema).and_then(|source| compiler.compile(&source));
     let refused = |value: Value, what: &str| {
         let start = Instant::now();
-        let error = schema(value.clone()).err().unwrap_or_else(|| panic!("{what}: it was taken")).to_string();
+        let error = schema(value.clone()).err().unwrap_or_else(|| panic!("{what}: the schema was accepted")).to_string();
         println!("{:>6} ms  {error}", start.elapsed().as_millis());
         assert!(error.contains(what), "{what}: {error}");
     };
@@ -126,18 +116,17 @@ fn what_cannot_be_honoured_is_refused_and_named() {
 }
 
 #[test]
-fn what_is_kept_is_bounded() {
-    let Some((compiler, _)) = compiler() else { return };
+fn at_most_64_compiled_grammars_are_kept() {
+    let (compiler, _) = compiler();
     for i in 0..80 {
         compiler.compile(&Source::new(format!("start: \"{i}\""))).unwrap();
     }
     assert_eq!(compiler.num_kept(), 64);
 }
 
-/// Rows 33 and 35: what is dear to follow ends, with the reason, in bounded time.
 #[test]
-fn what_takes_too_much_to_follow_is_ended() {
-    let Some((compiler, tokenizer)) = compiler() else { return };
+fn a_grammar_that_is_expensive_to_follow_fails_with_the_reason() {
+    let (compiler, tokenizer) = compiler();
     let cases = [
         ("start: e\ne: e e | e e e | /[a-z ]/ | ", "too long to follow"),
         ("start: (((/[a-z]/{0,50}){0,50}){0,50}){0,50}", "follow"),
@@ -145,13 +134,13 @@ fn what_takes_too_much_to_follow_is_ended() {
     ];
     for (lark, reason) in cases {
         let start = Instant::now();
-        let mut place = compiler.compile(&Source::new(lark)).unwrap().start();
+        let mut position = compiler.compile(&Source::new(lark)).unwrap().start();
         let letters: Vec<u32> = ('a'..='p').map(|letter| tokenizer.encode(&letter.to_string(), false)[0]).collect();
-        let mut step = |step| place.allowed().and_then(|_| place.accept(letters[(rng::uniform(1, step) * 16.0) as usize])).err();
+        let mut step = |step| position.allowed().and_then(|_| position.accept(letters[(rng::uniform(1, step) * 16.0) as usize])).err();
         let error = (0..1000).find_map(&mut step).expect(lark);
         println!("{lark}: {error} after {} ms", start.elapsed().as_millis());
         assert!(error.contains(reason), "{error}");
         assert!(start.elapsed().as_secs() < 60, "{lark}: {:?}", start.elapsed());
-        assert!(place.allowed().is_err(), "it stays so");
+        assert!(position.allowed().is_err(), "the error is permanent");
     }
 }

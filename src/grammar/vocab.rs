@@ -1,10 +1,10 @@
-//! A model's vocabulary as the trie that masks are computed with.
+//! Builds the trie of a model's vocabulary, with which masks are computed.
 
 use std::sync::Arc;
 
 use llguidance::toktrie::{TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
-use crate::tokenizer::Tokenizer;
+use tokenizer::Tokenizer;
 
 struct Env(TokTrie);
 
@@ -13,22 +13,22 @@ impl TokenizerEnv for Env {
         &self.0
     }
 
-    /// Longest tokens first: good enough for forecasts, never for what is sampled.
+    /// Takes the longest token each time. llguidance uses the result for predictions only, never for sampling.
     fn tokenize_bytes(&self, bytes: &[u8]) -> Vec<TokenId> {
         self.0.greedy_tokenize(bytes)
     }
 
-    /// The model itself chooses how it writes a text.
+    /// False, because a model may write a text with other tokens than its tokenizer would.
     fn tokenize_is_canonical(&self) -> bool {
         false
     }
 }
 
-/// The trie of a vocabulary of `size` ids, which may be more than the tokenizer knows. Control tokens (and what ends a text) are no text:
-/// a grammar must name them.
+/// The trie of a vocabulary of `size` ids, which may be more than the tokenizer has. Control tokens and end tokens are not text: a grammar
+/// allows them only if it names them.
 pub fn environment(tokenizer: &Tokenizer, size: usize) -> TokEnv {
     let ends = tokenizer.end_ids();
-    // Where nothing ends a text there is an id behind the last that nobody can sample.
+    // Without an end token, an extra id after the last one stands for it. It cannot be sampled.
     let size = size + usize::from(ends.is_empty());
     let word = |id: u32| match tokenizer.token_bytes(id, true) {
         Some(bytes) if tokenizer.is_control(id) || ends.contains(&id) => [&[TokTrie::SPECIAL_TOKEN_MARKER], bytes].concat(),

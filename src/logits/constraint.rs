@@ -1,34 +1,34 @@
-//! What a grammar allows, id by id: the seam between those who know grammars and those who run sequences.
+//! The interface between grammars and the scheduler: which token ids may follow in a sequence.
 
 use std::fmt::Debug;
 
-/// A grammar over token ids, ready to be followed. Sequences share it.
+/// A compiled grammar over token ids. Many sequences may share one.
 pub trait Grammar: Debug + Send + Sync {
-    /// At the beginning of a text.
+    /// The position at the beginning of a text.
     fn start(&self) -> Box<dyn Constraint>;
 }
 
-/// A sequence's place in its grammar.
+/// A sequence's position in its grammar.
 pub trait Constraint: Send {
-    /// Moves on by a sampled id.
+    /// Advances by a sampled id.
     ///
     /// # Errors
-    /// The id does not fit, or the grammar takes more to follow than is allowed.
+    /// If the grammar does not allow the id here, or if following the grammar exceeds its time budget.
     fn accept(&mut self, id: u32) -> Result<(), String>;
 
-    /// What may follow.
+    /// The ids that may follow.
     ///
     /// # Errors
-    /// Nothing may, though the text is not complete, or it takes more to tell than is allowed.
+    /// If no id may follow although the text is incomplete, or if following the grammar exceeds its time budget.
     fn allowed(&mut self) -> Result<Allowed, String>;
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Allowed {
-    /// Whatever the model likes.
+    /// Every id.
     All,
-    /// A bit an id, [`mask_words`](super::mask_words) words. Where the text may end, the model's end ids are among them.
+    /// One bit per id, in [`mask_words`](crate::mask_words) words. The model's end ids are allowed if the text may end here.
     Mask(Vec<u32>),
-    /// Nothing: the text is complete.
+    /// No id, because the text is complete.
     End,
 }

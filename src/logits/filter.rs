@@ -1,26 +1,26 @@
-//! From logits to one token: arg max, and draws with min-p, top-k and top-p, without sorting the vocabulary.
+//! Chooses one token from a row of logits: arg max, and draws with min-p, top-k and top-p. Nothing here sorts the whole vocabulary.
 //!
-//! Every sum is taken in one fixed order, so that the same logits give the same token everywhere.
+//! Every sum is taken in one fixed order, so that the same logits give the same token on every machine.
 
 use std::cmp::Ordering;
 
-/// Elements a block of the scans: small enough that rescanning one costs nothing.
+/// Elements per block of a scan: small enough that rescanning a block costs little.
 const BLOCK: usize = 256;
 const LANES: usize = 16;
 
-/// A token that is still in the running, with its weight exp((logit - max) / temperature) in (0, 1].
+/// A token that may still be drawn, with its weight exp((logit - max) / temperature), which is in (0, 1].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Candidate {
     pub weight: f32,
     pub id: u32,
 }
 
-/// More weight first, among equals the lower id.
+/// The larger weight first; among equals the lower id.
 fn descending(a: &Candidate, b: &Candidate) -> Ordering {
     b.weight.total_cmp(&a.weight).then(a.id.cmp(&b.id))
 }
 
-/// The largest logit and its id, the lowest among equals. None: a NaN or +inf is present, or nothing is finite.
+/// The id and value of the largest logit; among equals the lowest id. None if a logit is NaN or +inf, or if none is finite.
 pub fn argmax(logits: &[f32]) -> Option<(u32, f32)> {
     let (mut best, mut best_block, mut poisoned) = (f32::NEG_INFINITY, 0, 0u32);
     for (index, block) in logits.chunks(BLOCK).enumerate() {
@@ -38,32 +38,34 @@ pub fn argmax(logits: &[f32]) -> Option<(u32, f32)> {
     Some(((start + offset) as u32, best))
 }
 
-/// The maximum of a block, and not 0 if it holds a NaN. Lanes rather than one accumulator, so that it compiles to vector code.
+/// The maximum of a block, and a number that is not 0 if the block holds a NaN. Uses [`LANES`] accumulators instead of one, so that the
+/// loop compiles to vector instructions.
 #[inline]
 fn block_max(block: &[f32]) -> (f32, u32) {
     let (mut max, mut nan) = ([f32::NEG_INFINITY; LANES], [0u32; LANES]);
-    let mut rows = block.chunks_exact(LANES);
-    for row in &mut rows {
+    let mut chunks = block.chunks_exact(LANES);
+    for chunk in &mut chunks {
         for lane in 0..LANES {
-            max[lane] = if row[lane] > max[lane] { row[lane] } else { max[lane] };
-            nan[lane] |= u32::from(row[lane].is_nan());
+            max[lane] = if chunk[lane] > max[lane] { chunk[lane] } else { max[lane] };
+            nan[lane] |= u32::from(chunk[lane].is_nan());
         }
     }
-    for (lane, &x) in rows.remainder().iter().enumerate() {
+    for (lane, &x) in chunks.remainder().iter().enumerate() {
         max[lane] = if x > max[lane] { x } else { max[lane] };
         nan[lane] |= u32::from(x.is_nan());
     }
     (max.into_iter().fold(f32::NEG_INFINITY, f32::max), nan.into_iter().fold(0, |a, b| a | b))
 }
 
-/// e^x for x <= 0, within 2 units in the last place; 0 below -87. Branch-free, so that it vectorises, and the same bits on every machine.
+/// e^x for x <= 0, within 2 units in the last place; 0 below -87. Has no branches, so that loops over it vectorise, and gives the same bits
+/// on every machine.
 #[inline]
 pub fn exp(x: f32) -> f32 {
     const ROUND: f32 = 12_582_912.0; // 1.5 * 2^23: adding it leaves the nearest integer in the low mantissa bits
     let clamped = if x > -87.0 { x } else { -87.0 };
     let shifted = clamped * std::f32::consts::LOG2_E + ROUND;
     let n = shifted - ROUND;
-    // ln 2 in two parts (Cody and Waite), so that the reduction is exact.
+    // ln 2 is split into two parts (Cody and Waite), which makes the reduction exact.
     let r = (clamped - n * (355.0 / 512.0)) - n * -2.121_944_4e-4;
     let mut p = 1.0 / 5040.0;
     for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
@@ -79,19 +81,19 @@ fn weight(logit: f32, max: f32, temperature: f32) -> f32 {
     exp((logit - max) / temperature)
 }
 
-/// Turns logits into weights in place; the sum of each block of [`BLOCK`].
+/// Replaces logits with their weights. Returns the sum of the weights of each block of [`BLOCK`] elements.
 fn weigh_all(logits: &mut [f32], max: f32, temperature: f32) -> Vec<f64> {
     let mut sums = Vec::with_capacity(logits.len().div_ceil(BLOCK));
     for block in logits.chunks_mut(BLOCK) {
         let mut lanes = [0f32; LANES];
-        let mut rows = block.chunks_exact_mut(LANES);
-        for row in &mut rows {
+        let mut chunks = block.chunks_exact_mut(LANES);
+        for chunk in &mut chunks {
             for lane in 0..LANES {
-                row[lane] = weight(row[lane], max, temperature);
-                lanes[lane] += row[lane];
+                chunk[lane] = weight(chunk[lane], max, temperature);
+                lanes[lane] += chunk[lane];
             }
         }
-        for (lane, x) in rows.into_remainder().iter_mut().enumerate() {
+        for (lane, x) in chunks.into_remainder().iter_mut().enumerate() {
             *x = weight(*x, max, temperature);
             lanes[lane] += *x;
         }
@@ -100,7 +102,7 @@ fn weigh_all(logits: &mut [f32], max: f32, temperature: f32) -> Vec<f64> {
     sums
 }
 
-/// Draws from the whole vocabulary with the uniform number `u`; destroys `logits`. `max` is the largest logit.
+/// Draws from the whole vocabulary with the uniform number `u`. Overwrites `logits`. `max` is the largest logit.
 pub fn draw_all(logits: &mut [f32], max: f32, temperature: f32, u: f64) -> u32 {
     let sums = weigh_all(logits, max, temperature);
     let threshold = u * sums.iter().sum::<f64>();
@@ -114,7 +116,8 @@ pub fn draw_all(logits: &mut [f32], max: f32, temperature: f32, u: f64) -> u32 {
             below += sum;
         }
     }
-    // A block's sum and its running sum differ in rounding: past the end, its last token of any weight is meant.
+    // The block's sum and the running sum below may differ in rounding. If the scan reaches the end of the block, the last token with a
+    // weight is the one drawn.
     let start = block * BLOCK;
     let mut last = start;
     for (id, &w) in logits.iter().enumerate().skip(start).take(BLOCK) {
@@ -129,7 +132,7 @@ pub fn draw_all(logits: &mut [f32], max: f32, temperature: f32, u: f64) -> u32 {
     last as u32
 }
 
-/// The filters' settings; neutral values switch one off.
+/// Temperature and filters. A filter is off at its neutral value: top-k 0, top-p 1, min-p 0.
 #[derive(Clone, Copy, Debug)]
 pub struct Filters {
     pub temperature: f32,
@@ -139,14 +142,16 @@ pub struct Filters {
 }
 
 impl Filters {
+    /// Whether no filter can remove a token of a vocabulary of `vocab` ids.
     pub fn is_neutral(&self, vocab: usize) -> bool {
         (self.top_k == 0 || self.top_k >= vocab) && self.top_p >= 1.0 && self.min_p <= 0.0
     }
 
-    /// The tokens that survive min-p, top-k and top-p, in a fixed order. Destroys `logits`. `max` is the largest logit.
+    /// The tokens that survive min-p, top-k and top-p, in a fixed order. Overwrites `logits`. `max` is the largest logit.
     ///
-    /// Min-p keeps tokens at least `min_p` times as likely as the likeliest. Top-k keeps exactly k, the lower ids among
-    /// equals. Top-p keeps the fewest likeliest of those left whose share of their mass reaches `top_p`, at least one.
+    /// Min-p keeps tokens that are at least `min_p` times as likely as the likeliest. Top-k keeps exactly k tokens; among equals the lower
+    /// ids. Top-p keeps the smallest set of the likeliest remaining tokens whose share of the remaining mass reaches `top_p`, and at least
+    /// one token.
     pub fn survivors(&self, logits: &mut [f32], max: f32) -> Vec<Candidate> {
         let mut kept;
         let total: f64;
@@ -156,15 +161,16 @@ impl Filters {
             kept = self.weighed(ids, logits, max);
             total = kept.iter().map(|c| f64::from(c.weight)).sum();
         } else if self.min_p > 0.0 {
-            // A little below the exact bound: `weighed` decides.
+            // A little below the exact bound, because `weighed` decides.
             let bound = max + self.temperature * (self.min_p.ln() - 1e-3) - 1e-5 * max.abs();
             kept = self.weighed(above(logits, bound), logits, max);
             total = kept.iter().map(|c| f64::from(c.weight)).sum();
         } else {
             total = weigh_all(logits, max, self.temperature).iter().sum();
-            // All tokens lighter than this weigh less than (1 - top_p) together (half of it, for rounding): the rest holds the answer.
+            // All tokens below this weight have less than (1 - top_p) of the mass together, so the answer is among the others. The factor
+            // 0.5 leaves room for rounding.
             let floor = (0.5 * (1.0 - f64::from(self.top_p)) * total / logits.len() as f64) as f32;
-            // Most rows are settled by far fewer: the first power that leaves enough mass, with room for rounding.
+            // Most rows need far fewer candidates. Take the first of these bounds that leaves enough mass, with room for rounding.
             let enough = f64::from(self.top_p) * total * (1.0 + 1e-4);
             let powers = [1.0 / 32.0, 1.0 / 1024.0, 1.0 / 32768.0].into_iter();
             let bound = powers.filter(|&b| b > floor).find(|&b| mass_above(logits, b) >= enough).unwrap_or(floor);
@@ -184,12 +190,12 @@ impl Filters {
     }
 }
 
-/// ln Σ exp(logit - max).
+/// ln Σ exp(logit - max)
 pub fn log_mass(logits: &[f32], max: f32) -> f64 {
     let block_mass = |block: &[f32]| {
         let mut lanes = [0f32; LANES];
-        for row in block.chunks(LANES) {
-            for (sum, &logit) in lanes.iter_mut().zip(row) {
+        for chunk in block.chunks(LANES) {
+            for (sum, &logit) in lanes.iter_mut().zip(chunk) {
                 *sum += exp(logit - max);
             }
         }
@@ -198,14 +204,14 @@ pub fn log_mass(logits: &[f32], max: f32) -> f64 {
     logits.chunks(BLOCK).map(block_mass).sum::<f64>().ln()
 }
 
-/// Ids of the `k` largest logits (k > 0), the largest first, among equals the lower id.
+/// Ids of the `k` largest logits (k > 0), the largest first; among equals the lower id comes first.
 pub fn largest(logits: &[f32], k: usize) -> Vec<u32> {
-    // Adding +0 makes +0 of -0: a total order tells them apart, and they are equal everywhere else.
+    // Adding +0 turns -0 into +0. `total_cmp` would order them; everywhere else they are equal.
     let key = |id: u32| logits[id as usize] + 0.0;
     let order = |a: &u32, b: &u32| key(*b).total_cmp(&key(*a)).then(a.cmp(b));
     let capacity = 2 * k + BLOCK;
     let mut ids: Vec<u32> = Vec::with_capacity(capacity.min(logits.len()));
-    // Once k are known, a later token must be larger than the smallest of them.
+    // Once k ids are known, a later token only counts if its logit is larger than the smallest of theirs.
     let mut bound = None;
     for (index, block) in logits.chunks(BLOCK).enumerate() {
         if bound.is_some_and(|bound| block_max(block).0 <= bound) {
@@ -228,7 +234,7 @@ pub fn largest(logits: &[f32], k: usize) -> Vec<u32> {
     ids
 }
 
-/// Ids of the values >= `bound`, in ascending order.
+/// Ids of the values that are at least `bound`, in ascending order.
 fn above(values: &[f32], bound: f32) -> Vec<u32> {
     let mut ids = Vec::new();
     for (index, block) in values.chunks(BLOCK).enumerate() {
@@ -240,12 +246,12 @@ fn above(values: &[f32], bound: f32) -> Vec<u32> {
     ids
 }
 
-/// The sum of the weights >= `bound`.
+/// The sum of the weights that are at least `bound`.
 fn mass_above(weights: &[f32], bound: f32) -> f64 {
     let block_mass = |block: &[f32]| {
         let mut lanes = [0f32; LANES];
-        for row in block.chunks(LANES) {
-            for (sum, &w) in lanes.iter_mut().zip(row) {
+        for chunk in block.chunks(LANES) {
+            for (sum, &w) in lanes.iter_mut().zip(chunk) {
                 *sum += if w >= bound { w } else { 0.0 };
             }
         }
@@ -254,8 +260,8 @@ fn mass_above(weights: &[f32], bound: f32) -> f64 {
     weights.chunks(BLOCK).map(block_mass).sum()
 }
 
-/// Moves the fewest heaviest candidates whose weights reach `mass` to the front, in descending order; how many they are.
-/// Sorts piece by piece: a peaked distribution is settled by its first few tokens.
+/// Moves the smallest set of the heaviest candidates whose weights reach `mass` to the front, in descending order. Returns its size.
+/// Sorts piece by piece, because the first few tokens settle a peaked distribution.
 fn nucleus(candidates: &mut [Candidate], mass: f64) -> usize {
     let (mut sum, mut done, mut piece) = (0.0, 0, 64);
     while done < candidates.len() {
@@ -277,7 +283,7 @@ fn nucleus(candidates: &mut [Candidate], mass: f64) -> usize {
     done
 }
 
-/// Draws one of `candidates` (not empty) with the uniform number `u`.
+/// Draws one of `candidates` with the uniform number `u`. None if there are no candidates.
 pub fn draw(candidates: &[Candidate], u: f64) -> Option<u32> {
     let threshold = u * candidates.iter().map(|c| f64::from(c.weight)).sum::<f64>();
     let mut sum = 0.0;

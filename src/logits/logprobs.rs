@@ -1,22 +1,22 @@
-//! Log-probabilities: what the model made of a row, before anything was adjusted or forbidden.
+//! Log-probabilities under the model's own distribution, before penalties, bias and masks.
 
-use super::filter::{argmax, largest, log_mass};
+use crate::filter::{argmax, largest, log_mass};
 
-/// The most likely tokens that a row may ask for.
+/// The largest number of top tokens that a request may ask for at each position.
 pub const MAX_LOGPROBS: usize = 20;
 
-/// Natural logarithms of probabilities under a row's raw logits.
+/// Natural logarithms of token probabilities under a row of raw logits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Logprobs {
-    /// Of the chosen token.
+    /// The log-probability of the chosen token.
     pub chosen: f32,
-    /// The likeliest tokens in descending order, among equals the lower id first. Those that are impossible have -inf.
+    /// The likeliest tokens in descending order; among equals the lower id comes first. Impossible tokens have -inf.
     pub top: Vec<(u32, f32)>,
 }
 
 impl Logprobs {
-    /// Of `chosen` and of the `n` likeliest (fewer where the vocabulary is smaller). None: the row is no distribution, since it holds a
-    /// NaN or +inf or nothing that is finite.
+    /// The log-probabilities of `chosen` and of the `n` likeliest tokens (fewer if the vocabulary is smaller). None if the row is not a
+    /// distribution because it holds a NaN, a +inf or no finite logit.
     pub fn new(logits: &[f32], chosen: u32, n: usize) -> Option<Self> {
         let (_, max) = argmax(logits)?;
         let norm = log_mass(logits, max);

@@ -1,7 +1,7 @@
 //! Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 //!
-//! No state travels from draw to draw: the number for a position depends on the seed and the position alone, so a
-//! sequence that was preempted draws on where it left off, on any backend.
+//! The number for a position depends on the seed and the position only, so there is no state to carry from draw to draw. A sequence that
+//! was preempted continues with the same numbers, on any backend.
 
 const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
@@ -18,7 +18,7 @@ pub fn philox4x32(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     counter
 }
 
-/// A uniform number in [0, 1) for the `index`-th generated token under `seed`; 53 random bits.
+/// A uniform number in [0, 1) with 53 random bits, for the generated token number `index` under `seed`.
 pub fn uniform(seed: u64, index: u32) -> f64 {
     let words = philox4x32([index, 0, 0, 0], [seed as u32, (seed >> 32) as u32]);
     let bits = (u64::from(words[1]) << 32 | u64::from(words[0])) >> 11;
@@ -30,10 +30,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn philox_gives_the_known_answers() {
+    fn philox_matches_the_published_vectors() {
         assert_eq!(philox4x32([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(philox4x32([u32::MAX; 4], [u32::MAX; 2]), [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]);
-        // The digits of pi, third of the published vectors.
+        // The third published vector: digits of pi.
         let counter = [0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344];
         assert_eq!(philox4x32(counter, [0xa409_3822, 0x299f_31d0]), [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]);
     }
@@ -47,7 +47,7 @@ mod tests {
             buckets[(u * 16.0) as usize] += 1;
         }
         let chi2: f64 = buckets.iter().map(|&n| (f64::from(n) - 1000.0).powi(2) / 1000.0).sum();
-        // 15 degrees of freedom: above 44 once in 10,000 seeds.
+        // 15 degrees of freedom: the statistic exceeds 44 for one in 10,000 seeds.
         assert!(chi2 < 44.0, "chi-square {chi2}");
         assert_ne!(uniform(7, 0), uniform(8, 0));
         assert_ne!(uniform(7, 0), uniform(7 | 1 << 40, 0));

@@ -1,32 +1,21 @@
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::filter::{Candidate, argmax, exp, largest};
+use super::filter::{Candidate, Filters, argmax, exp, largest};
 use super::*;
 
 fn neutral() -> SamplingParams {
-    SamplingParams {
-        temperature: 1.0,
-        top_k: 0,
-        top_p: 1.0,
-        min_p: 0.0,
-        presence_penalty: 0.0,
-        frequency_penalty: 0.0,
-        repetition_penalty: 1.0,
-        logit_bias: vec![],
-        seed: 1,
-        min_tokens: 0,
-        suppressed: vec![],
-    }
+    SamplingParams { seed: 1, ..SamplingParams::default() }
 }
 
 fn greedy() -> SamplingParams {
     SamplingParams { temperature: 0.0, ..neutral() }
 }
 
-fn state(params: SamplingParams) -> SlotState {
-    SlotState::new(Arc::new(params), &[], &[])
+fn state(params: SamplingParams) -> SamplingState {
+    SamplingState::new(Arc::new(params), &[], &[])
 }
 
 /// A repeatable logit in [-8, 8) for element `i` of row `row`.
@@ -39,7 +28,7 @@ fn row(vocab: u32) -> Vec<f32> {
 }
 
 #[test]
-fn greedy_takes_the_largest_and_the_lowest_id_among_equals() {
+fn greedy_takes_the_largest_logit_and_the_lowest_id_among_equals() {
     for vocab in [1usize, 15, 16, 17, 255, 256, 257, 5000] {
         for at in [0, vocab / 2, vocab - 1] {
             let mut logits = vec![-1.0f32; vocab];
@@ -73,38 +62,38 @@ fn rows_that_are_not_finite_are_refused_and_not_recorded() {
 }
 
 #[test]
-fn penalties_see_the_prompt_or_the_output_as_documented() {
-    let mut both = SlotState::new(Arc::new(SamplingParams { repetition_penalty: 2.0, ..greedy() }), &[0, 1], &[2]);
+fn the_repetition_penalty_covers_the_prompt_and_the_others_only_the_output() {
+    let mut both = SamplingState::new(Arc::new(SamplingParams { repetition_penalty: 2.0, ..greedy() }), &[0, 1], &[2]);
     let mut logits = [4.0, -4.0, 2.0, 1.5];
     both.adjust(&mut logits).unwrap();
     assert_eq!(logits, [2.0, -8.0, 1.0, 1.5]);
     assert_eq!(both.sample(&mut [4.0, -4.0, 2.0, 2.5], None), Some(3));
 
     let params = SamplingParams { presence_penalty: 0.5, frequency_penalty: 0.25, ..greedy() };
-    let output = SlotState::new(Arc::new(params), &[0, 1, 1], &[2, 2, 3]);
+    let output = SamplingState::new(Arc::new(params), &[0, 1, 1], &[2, 2, 3]);
     let mut logits = [1.0; 5];
     output.adjust(&mut logits).unwrap();
     assert_eq!(logits, [1.0, 1.0, 0.0, 0.25, 1.0]);
 }
 
 #[test]
-fn a_tiny_repetition_penalty_is_no_broken_row() {
-    // The least float and what is rounded to 0 on its way here; with the smallest temperature, too.
+fn a_tiny_repetition_penalty_does_not_make_a_row_invalid() {
+    // The smallest float, and 0 for values that were rounded to it before.
     for repetition_penalty in [f32::from_bits(1), 0.0] {
         for temperature in [0.0, f32::from_bits(1), 2.0] {
             let params = Arc::new(SamplingParams { repetition_penalty, temperature, ..neutral() });
-            let mut state = SlotState::new(params.clone(), &[1], &[]);
+            let mut state = SamplingState::new(params.clone(), &[1], &[]);
             assert_eq!(state.sample(&mut [30.0, 20.0, 0.0], None), Some(1), "{repetition_penalty} {temperature}");
-            assert_eq!(SlotState::new(params, &[1], &[]).sample(&mut [30.0, f32::INFINITY], None), None, "a broken row stays one");
+            assert_eq!(SamplingState::new(params, &[1], &[]).sample(&mut [30.0, f32::INFINITY], None), None, "a broken row stays broken");
         }
     }
 }
 
 #[test]
-fn bias_follows_the_penalties_and_suppression_ends_with_min_tokens() {
+fn bias_is_added_after_the_penalties_and_suppression_ends_at_min_tokens() {
     let params = SamplingParams { repetition_penalty: 2.0, logit_bias: vec![(1, 3.0), (99, 1.0)], ..greedy() };
     let mut logits = [1.0, 4.0];
-    SlotState::new(Arc::new(params), &[1], &[]).adjust(&mut logits).unwrap();
+    SamplingState::new(Arc::new(params), &[1], &[]).adjust(&mut logits).unwrap();
     assert_eq!(logits, [1.0, 5.0]);
 
     let params = SamplingParams { min_tokens: 2, suppressed: vec![0, 70], logit_bias: vec![(0, 100.0)], ..greedy() };
@@ -126,10 +115,10 @@ fn a_resumed_state_continues_token_for_token() {
         ..neutral()
     });
     let prompt = [1, 2, 3];
-    let mut whole = SlotState::new(params.clone(), &prompt, &[]);
+    let mut whole = SamplingState::new(params.clone(), &prompt, &[]);
     let tokens: Vec<u32> = (0..20).map(|i| whole.sample(&mut (0..500).map(|j| noise(i, j)).collect::<Vec<_>>(), None).unwrap()).collect();
     for cut in [0, 1, 7, 19] {
-        let mut resumed = SlotState::new(params.clone(), &prompt, &tokens[..cut]);
+        let mut resumed = SamplingState::new(params.clone(), &prompt, &tokens[..cut]);
         for (i, &token) in tokens.iter().enumerate().skip(cut) {
             let mut logits: Vec<f32> = (0..500).map(|j| noise(i as u32, j)).collect();
             assert_eq!(resumed.sample(&mut logits, None), Some(token));
@@ -138,7 +127,7 @@ fn a_resumed_state_continues_token_for_token() {
 }
 
 #[test]
-fn exp_is_close_to_the_real_one_and_zero_far_out() {
+fn exp_is_accurate_to_3e_7_and_zero_below_minus_87() {
     let mut worst = 0f64;
     for i in 0..200_000 {
         let x = -(i as f32) * 86.9 / 200_000.0;
@@ -149,7 +138,7 @@ fn exp_is_close_to_the_real_one_and_zero_far_out() {
     assert_eq!((exp(-88.0), exp(f32::NEG_INFINITY), exp(-1e30)), (0.0, 0.0, 0.0));
 }
 
-/// Chi-square statistic of draws against the probabilities of `logits` at `params`' temperature, over the ids in `allowed`.
+/// Chi-square statistic of draws with `params` against the probabilities of `logits` at its temperature, over the ids in `allowed`.
 fn chi_square(params: SamplingParams, logits: &[f32], allowed: &[usize]) -> f64 {
     const DRAWS: u32 = 40_000;
     let temperature = f64::from(params.temperature);
@@ -168,13 +157,13 @@ fn chi_square(params: SamplingParams, logits: &[f32], allowed: &[usize]) -> f64 
 
 #[test]
 fn draws_follow_the_distribution() {
-    // Twelve likely tokens spread over several blocks, the rest impossible.
+    // Twelve likely tokens are spread over several blocks. The rest is impossible.
     let mut logits = vec![f32::NEG_INFINITY; 1500];
     let allowed: Vec<usize> = (0..12).map(|i| i * 131 + 3).collect();
     for (i, &id) in allowed.iter().enumerate() {
         logits[id] = -(i as f32) * 0.25 + 2.0;
     }
-    // 11 degrees of freedom: above 37.4 once in 10,000 seeds.
+    // 11 degrees of freedom: the statistic exceeds 37.4 for one in 10,000 seeds.
     for temperature in [0.7, 1.0, 1.6] {
         let chi2 = chi_square(SamplingParams { temperature, ..neutral() }, &logits, &allowed);
         assert!(chi2 < 37.4, "chi-square {chi2} at temperature {temperature}");
@@ -190,8 +179,8 @@ fn draws_follow_the_distribution() {
 }
 
 #[test]
-fn top_p_is_taken_of_what_top_k_left_and_after_the_temperature() {
-    // Weights 8, 4, 2, 1, 1: top-k 2 leaves 8 and 4, of which 8 alone has 2/3.
+fn top_p_applies_to_the_tokens_that_top_k_leaves_and_after_the_temperature() {
+    // Weights 8, 4, 2, 1, 1. Top-k 2 leaves 8 and 4; 8 alone has 2/3 of their mass.
     let logits: Vec<f32> = [8.0f32, 4.0, 2.0, 1.0, 1.0].iter().map(|w| w.ln()).collect();
     let ids = |temperature: f32, top_k: usize, top_p: f32, min_p: f32| {
         let kept = Filters { temperature, top_k, top_p, min_p }.survivors(&mut logits.clone(), logits[0]);
@@ -200,14 +189,14 @@ fn top_p_is_taken_of_what_top_k_left_and_after_the_temperature() {
     assert_eq!(ids(1.0, 2, 0.6, 0.0), [0]);
     assert_eq!(ids(1.0, 0, 0.6, 0.0), [0, 1]);
     assert_eq!(ids(1.0, 4, 1.0, 0.0), [0, 1, 2, 3], "the lower id among equals");
-    // Squared weights at half the temperature: 64 of 86 is above 0.6 already.
+    // Half the temperature squares the weights: 64 of 86 is above 0.6.
     assert_eq!(ids(0.5, 0, 0.6, 0.0), [0]);
     assert_eq!(ids(1.0, 0, 1.0, 0.2), [0, 1, 2]);
     assert_eq!(ids(1.0, 0, 0.9, 0.4), [0, 1]);
     assert_eq!(ids(1.0, 1, 1e-6, 1.0), [0]);
 }
 
-/// The definitions, by a full sort.
+/// Reference implementation with a full sort: the sorted candidates, and the mass that top-p must reach.
 fn naive(logits: &[f32], filters: Filters) -> (Vec<Candidate>, f64) {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let mut order: Vec<u32> = (0..logits.len() as u32).collect();
@@ -244,7 +233,7 @@ proptest! {
             prop_assert_eq!(kept.len(), sorted.len());
         } else {
             let sum = |n: usize| sorted[..n].iter().map(|c| f64::from(c.weight)).sum::<f64>();
-            // The two totals are summed in different orders: a hair's breadth at the bound.
+            // The two totals are summed in different orders and may differ by rounding.
             let slack = 1e-5 * mass;
             prop_assert!(sum(kept.len()) >= mass - slack, "too few");
             prop_assert!(kept.len() == 1 || sum(kept.len() - 1) < mass + slack, "too many");
@@ -254,10 +243,10 @@ proptest! {
 
 /// `cargo test --release sampling_time -- --ignored --nocapture`
 #[test]
-#[ignore = "prints timings"]
+#[ignore = "a measurement"]
 fn sampling_time() {
     let base = row(262_144);
-    // Zipf's law, as text has it: the likelihood falls with the rank's power.
+    // Zipf's law, as in text: the probability falls with a power of the rank.
     let peaked: Vec<f32> = base.iter().map(|x| -1.3 * ((x + 8.0) * 16384.0 + 1.0).ln()).collect();
     let settings = [
         ("greedy", greedy()),
@@ -284,7 +273,7 @@ fn sampling_time() {
 
 #[test]
 fn signed_zeros_are_equal_and_the_lower_id_wins() {
-    // a late +0 after a bound of -0, and the other way round
+    // A late +0 after a bound of -0, and a late -0 after a bound of +0.
     for (early, late) in [(-0.0f32, 0.0f32), (0.0, -0.0)] {
         for vocab in [7usize, 2000] {
             let mut logits = vec![-1.0f32; vocab];
@@ -303,7 +292,7 @@ fn signed_zeros_are_equal_and_the_lower_id_wins() {
 }
 
 #[test]
-fn a_mask_forbids_last_of_all() {
+fn no_bias_brings_back_an_id_that_the_mask_forbids() {
     for vocab in [1u32, 31, 32, 33, 320, 1000] {
         let mut mask = vec![0u32; mask_words(vocab as usize)];
         let allowed = [0, vocab / 2, vocab - 1];
@@ -332,7 +321,7 @@ fn a_mask_forbids_last_of_all() {
 proptest! {
     #[test]
     fn logprobs_are_a_log_softmax(seed in 0u32..1000, vocab in 1u32..3000, n in 0usize..=MAX_LOGPROBS, coarse in any::<bool>()) {
-        // coarse: ties, signed zeros and impossible ids
+        // Coarse logits have ties, signed zeros and impossible ids.
         let coarsen = |x: f32| if x < -6.0 { f32::NEG_INFINITY } else { (x / 2.0).round() };
         let mut logits: Vec<f32> = (0..vocab).map(|i| noise(seed, i)).map(|x| if coarse { coarsen(x) } else { x }).collect();
         logits[seed as usize % vocab as usize] = 7.0;

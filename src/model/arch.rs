@@ -1,8 +1,8 @@
-//! `ARCHS`: one row an architecture.
+//! `ARCHS`: one row per architecture.
 
-use super::TensorSlot::{self, *};
+use crate::slots::TensorSlot::{self, *};
 
-/// Which elements of a head RoPE rotates together.
+/// Which elements of a head RoPE rotates as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RopePairing {
     /// (0, 1), (2, 3) …
@@ -26,60 +26,63 @@ pub enum NormKind {
     Layer,
 }
 
-/// A tensor whose rows are those of several slots, one after another.
+/// A tensor that holds the rows of several slots, one slot after another.
 #[derive(Debug)]
 pub struct Fused {
-    /// GGUF's name, `{}` for the layer's number.
+    /// GGUF's name, with `{}` for the layer's number.
     pub pattern: &'static str,
+    /// The slots, in the tensor's order.
     pub parts: &'static [TensorSlot],
 }
 
-/// What sets an architecture apart; everything else is the model file's metadata.
+/// What distinguishes an architecture. Everything else comes from the model file's metadata.
 #[derive(Debug)]
 pub struct Arch {
     /// `general.architecture`
     pub name: &'static str,
     pub rope: RopePairing,
-    /// A position's embedding is added to the token's; nothing is rotated.
+    /// A learned embedding of the position is added to that of the token, and RoPE is not used.
     pub learned_positions: bool,
     pub norm: NormKind,
     pub activation: Activation,
     /// Embeddings are multiplied by sqrt(hidden).
     pub scale_embeddings: bool,
-    /// Every `n`-th layer attends to the whole context, the others to the sliding window (0: all layers alike).
+    /// Every `n`-th layer attends to the whole context, the others to the sliding window. 0: all layers are alike.
     pub global_every: usize,
-    /// The sliding window where the file does not name one.
+    /// The sliding window if the file does not set one.
     pub default_window: Option<usize>,
-    /// Soft caps of scores and logits where the file does not name them.
+    /// Soft caps of attention scores and logits if the file does not set them.
     pub default_soft_caps: Option<[f32; 2]>,
-    /// RoPE base where the file does not name one (`rope.freq_base`).
+    /// RoPE base if the file does not set one (`rope.freq_base`).
     pub default_rope_theta: f32,
-    /// RoPE base of the layers with a sliding window, where it differs.
+    /// RoPE base of the layers with a sliding window, if it differs from that of the others.
     pub local_rope_theta: Option<f32>,
+    /// Slots that every file has.
     pub required: &'static [TensorSlot],
+    /// Slots that a file may have.
     pub optional: &'static [TensorSlot],
-    /// Slots whose tensors the file keeps in one.
+    /// Tensors that hold several slots.
     pub fused: &'static [Fused],
-    /// What takes the place of `DENSE` where the file has experts; empty: it never has.
+    /// The slots that replace `DENSE` in files with experts. Empty for architectures without them.
     pub experts: &'static [TensorSlot],
-    /// The weights of a row's experts are made to add up to 1, unless the file says otherwise.
+    /// Whether the weights of a row's experts are scaled to add up to 1 if the file does not say.
     pub normalise_experts: bool,
 }
 
 impl Arch {
-    /// The row of a `general.architecture`.
+    /// The row of the architecture that `general.architecture` names.
     pub fn by_name(name: &str) -> Option<&'static Arch> {
         static ROWS: &[Arch] = ARCHS;
         ROWS.iter().find(|arch| arch.name == name)
     }
 }
 
-/// Slots that experts replace.
+/// The slots of a dense feed-forward layer, which experts replace.
 pub const DENSE: &[TensorSlot] = &[FfnGate, FfnUp, FfnDown, FfnGateBias, FfnUpBias, FfnDownBias];
 
 const EXPERTS: &[TensorSlot] = &[FfnRouter, FfnGateExps, FfnUpExps, FfnDownExps];
 
-/// What most architectures have in common; rows say what differs.
+/// What most architectures have in common. A row states the differences.
 const COMMON: Arch = Arch {
     name: "",
     rope: RopePairing::Halves,
@@ -101,23 +104,57 @@ const COMMON: Arch = Arch {
 
 const FUSED_QKV: Fused = Fused { pattern: "blk.{}.attn_qkv.weight", parts: &[AttnQ, AttnK, AttnV] };
 
+const EMBEDDING: &[TensorSlot] = &[TokenEmbd, OutputNorm];
+const QKV: &[TensorSlot] = &[AttnNorm, AttnQ, AttnK, AttnV];
+const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
+const QK_NORMS: &[TensorSlot] = &[AttnQNorm, AttnKNorm];
+const GATED_FFN: &[TensorSlot] = &[FfnNorm, FfnGate, FfnUp, FfnDown];
+
+/// Concatenates lists of slots into one static list.
+macro_rules! slots {
+    ($($part:expr),+ $(,)?) => {{
+        const PARTS: &[&[TensorSlot]] = &[$($part),+];
+        const ALL: [TensorSlot; total_len(PARTS)] = concat_slots(PARTS);
+        &ALL
+    }};
+}
+
+const fn total_len(parts: &[&[TensorSlot]]) -> usize {
+    let (mut total, mut i) = (0, 0);
+    while i < parts.len() {
+        total += parts[i].len();
+        i += 1;
+    }
+    total
+}
+
+const fn concat_slots<const N: usize>(parts: &[&[TensorSlot]]) -> [TensorSlot; N] {
+    let (mut all, mut len, mut i) = ([TokenEmbd; N], 0, 0);
+    while i < parts.len() {
+        let mut j = 0;
+        while j < parts[i].len() {
+            all[len] = parts[i][j];
+            (len, j) = (len + 1, j + 1);
+        }
+        i += 1;
+    }
+    all
+}
+
 pub const ARCHS: &[Arch] = &[
     // Llama 2 and 3, Mistral, Mixtral, SmolLM. The converter permutes Q and K so that RoPE's pairs are adjacent.
     Arch {
         name: "llama",
         rope: RopePairing::Adjacent,
-        required: &[TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnOutput, FfnNorm, FfnGate, FfnUp, FfnDown],
-        optional: &[Output, RopeFreqs, AttnQBias, AttnKBias, AttnVBias, AttnOutputBias, FfnGateBias, FfnUpBias, FfnDownBias],
+        required: slots![EMBEDDING, QKV, &[AttnOutput], GATED_FFN],
+        optional: slots![&[Output, RopeFreqs], QKV_BIASES, &[AttnOutputBias, FfnGateBias, FfnUpBias, FfnDownBias]],
         experts: EXPERTS,
         ..COMMON
     },
     // Qwen 2 and 2.5
     Arch {
         name: "qwen2",
-        required: &[
-            TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnQBias, AttnKBias, AttnVBias, AttnOutput, FfnNorm, FfnGate, FfnUp,
-            FfnDown,
-        ],
+        required: slots![EMBEDDING, QKV, QKV_BIASES, &[AttnOutput], GATED_FFN],
         optional: &[Output, RopeFreqs],
         ..COMMON
     },
@@ -129,34 +166,12 @@ pub const ARCHS: &[Arch] = &[
         global_every: 6,
         default_rope_theta: 1_000_000.0,
         local_rope_theta: Some(10_000.0),
-        required: &[
-            TokenEmbd,
-            OutputNorm,
-            AttnNorm,
-            AttnQ,
-            AttnK,
-            AttnV,
-            AttnQNorm,
-            AttnKNorm,
-            AttnOutput,
-            PostAttnNorm,
-            FfnNorm,
-            FfnGate,
-            FfnUp,
-            FfnDown,
-            PostFfnNorm,
-        ],
+        required: slots![EMBEDDING, QKV, QK_NORMS, &[AttnOutput, PostAttnNorm], GATED_FFN, &[PostFfnNorm]],
         ..COMMON
     },
     // Qwen 3, dense
-    Arch {
-        name: "qwen3",
-        required: &[
-            TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnQNorm, AttnKNorm, AttnOutput, FfnNorm, FfnGate, FfnUp, FfnDown,
-        ],
-        ..COMMON
-    },
-    // Gemma 2. The first files named neither window nor caps.
+    Arch { name: "qwen3", required: slots![EMBEDDING, QKV, QK_NORMS, &[AttnOutput], GATED_FFN], ..COMMON },
+    // Gemma 2. The first files set neither the window nor the caps.
     Arch {
         name: "gemma2",
         activation: Activation::Gelu,
@@ -164,27 +179,13 @@ pub const ARCHS: &[Arch] = &[
         global_every: 2,
         default_window: Some(4096),
         default_soft_caps: Some([50.0, 30.0]),
-        required: &[
-            TokenEmbd,
-            OutputNorm,
-            AttnNorm,
-            AttnQ,
-            AttnK,
-            AttnV,
-            AttnOutput,
-            PostAttnNorm,
-            FfnNorm,
-            FfnGate,
-            FfnUp,
-            FfnDown,
-            PostFfnNorm,
-        ],
+        required: slots![EMBEDDING, QKV, &[AttnOutput, PostAttnNorm], GATED_FFN, &[PostFfnNorm]],
         ..COMMON
     },
     // Phi 3, 3.5 and 4
     Arch {
         name: "phi3",
-        required: &[TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnOutput, FfnNorm, FfnGate, FfnUp, FfnDown],
+        required: slots![EMBEDDING, QKV, &[AttnOutput], GATED_FFN],
         fused: &[FUSED_QKV, Fused { pattern: "blk.{}.ffn_up.weight", parts: &[FfnGate, FfnUp] }],
         ..COMMON
     },
@@ -194,44 +195,24 @@ pub const ARCHS: &[Arch] = &[
         learned_positions: true,
         norm: NormKind::Layer,
         activation: Activation::Gelu,
-        required: &[
-            TokenEmbd,
-            PositionEmbd,
-            OutputNorm,
-            OutputNormBias,
-            AttnNorm,
-            AttnNormBias,
-            AttnQ,
-            AttnK,
-            AttnV,
-            AttnQBias,
-            AttnKBias,
-            AttnVBias,
-            AttnOutput,
-            AttnOutputBias,
-            FfnNorm,
-            FfnNormBias,
-            FfnUp,
-            FfnUpBias,
-            FfnDown,
-            FfnDownBias,
+        required: slots![
+            &[TokenEmbd, PositionEmbd, OutputNorm, OutputNormBias],
+            &[AttnNorm, AttnNormBias, AttnQ, AttnK, AttnV],
+            QKV_BIASES,
+            &[AttnOutput, AttnOutputBias],
+            &[FfnNorm, FfnNormBias, FfnUp, FfnUpBias, FfnDown, FfnDownBias],
         ],
-        fused: &[FUSED_QKV, Fused { pattern: "blk.{}.attn_qkv.bias", parts: &[AttnQBias, AttnKBias, AttnVBias] }],
+        fused: &[FUSED_QKV, Fused { pattern: "blk.{}.attn_qkv.bias", parts: QKV_BIASES }],
         ..COMMON
     },
-    // Qwen 1.5 and 2 with experts, one of them shared by all tokens
+    // Qwen 1.5 and 2 with experts. All tokens share one of them.
     Arch {
         name: "qwen2moe",
-        required: &[TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnQBias, AttnKBias, AttnVBias, AttnOutput, FfnNorm],
-        experts: &[FfnRouter, FfnGateExps, FfnUpExps, FfnDownExps, SharedRouter, FfnGateShexp, FfnUpShexp, FfnDownShexp],
+        required: slots![EMBEDDING, QKV, QKV_BIASES, &[AttnOutput, FfnNorm]],
+        experts: slots![EXPERTS, &[SharedRouter, FfnGateShexp, FfnUpShexp, FfnDownShexp]],
         normalise_experts: false,
         ..COMMON
     },
     // Qwen 3 with experts
-    Arch {
-        name: "qwen3moe",
-        required: &[TokenEmbd, OutputNorm, AttnNorm, AttnQ, AttnK, AttnV, AttnQNorm, AttnKNorm, AttnOutput, FfnNorm],
-        experts: EXPERTS,
-        ..COMMON
-    },
+    Arch { name: "qwen3moe", required: slots![EMBEDDING, QKV, QK_NORMS, &[AttnOutput, FfnNorm]], experts: EXPERTS, ..COMMON },
 ];

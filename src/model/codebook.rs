@@ -1,13 +1,16 @@
-//! Exact scalar dequantisation of the code-book types: IQ1 … IQ4, MXFP4, and the ternary TQ types.
+//! Exact scalar dequantisation of the code-book types (IQ1 to IQ4, MXFP4) and of the ternary types (TQ).
 //!
-//! A block of an IQ1, IQ2 or IQ3 type names entries of a book of four or eight magnitudes; signs come beside them. The books are
-//! facts of the format; `cuda/quant/books/` holds them for both backends, one string of hexadecimal digits each. As in
-//! [`dequant`](super::dequant), results have the bits that the `gguf` Python package gives; no product here is rounded, since a half
-//! has 11 significant bits and a scale times a level at most 13.
+//! A block of an IQ1, IQ2 or IQ3 type stores indexes into a code book, whose entries are four or eight magnitudes, and stores the signs
+//! separately. The format defines the books. `cuda/quant/books/` holds them for both backends, each as one string of hexadecimal digits. As
+//! in [`dequant`](crate::dequant), results have the bits that the `gguf` Python package gives. No product here is rounded, because a half
+//! has 11 significant bits and a scale times a level has at most 13.
+//!
+//! In the comments on block functions, `d` is the block's scale, `s` the scale of a group, and `q` the stored code of a weight.
 
-use super::dequant::half_at;
+use crate::dequant::{f16_to_f32, half_at};
 
-/// The entries of a book: its elements' indexes into the type's levels, four digits an entry, the first element lowest.
+/// Parses a book. Each entry has four digits, which hold the indexes of its elements into the type's levels; the first element has the
+/// lowest bits.
 const fn entries<const N: usize>(file: &str) -> [u16; N] {
     let (text, mut out, mut at, mut digits, mut quoted) = (file.as_bytes(), [0u16; N], 0, 0, false);
     while at < text.len() {
@@ -21,11 +24,11 @@ const fn entries<const N: usize>(file: &str) -> [u16; N] {
         }
         at += 1;
     }
-    assert!(digits == 4 * N, "a book has all its entries");
+    assert!(digits == 4 * N, "the book does not have the expected number of entries");
     out
 }
 
-/// The levels that the indexes of `E` elements an entry stand for.
+/// Replaces the indexes in each entry, of `E` elements, with the levels that they stand for.
 const fn spread<const N: usize, const E: usize>(entries: &[u16; N], levels: &[u8]) -> [[u8; E]; N] {
     let (mut out, bits, mut i) = ([[0; E]; N], 16 / E, 0);
     while i < N {
@@ -41,19 +44,19 @@ const fn spread<const N: usize, const E: usize>(entries: &[u16; N], levels: &[u8
 
 macro_rules! book {
     ($indexes:ident, $levels:ident, $entries:literal of $elements:literal, $file:literal, $values:expr) => {
-        pub(crate) static $indexes: [u16; $entries] = entries(include_str!(concat!("../../cuda/quant/books/", $file)));
+        pub static $indexes: [u16; $entries] = entries(include_str!(concat!("../../cuda/quant/books/", $file)));
         static $levels: [[u8; $elements]; $entries] = spread(&$indexes, &$values);
     };
 }
 
-/// Levels of the IQ2 types.
-pub(crate) const IQ2_LEVELS: [u8; 3] = [8, 25, 43];
-pub(crate) const IQ3_XXS_LEVELS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
-pub(crate) const IQ3_S_LEVELS: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
-/// Added to an IQ1 type's levels of -1, 0 and 1, or taken from them.
-pub(crate) const IQ1_DELTA: f32 = 0.125;
+/// The magnitudes of the IQ2 types.
+pub const IQ2_LEVELS: [u8; 3] = [8, 25, 43];
+pub const IQ3_XXS_LEVELS: [u8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+pub const IQ3_S_LEVELS: [u8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
+/// The shift of an IQ1 type: added to its levels -1, 0 and 1, or subtracted from them.
+pub const IQ1_DELTA: f32 = 0.125;
 
-// an IQ1 level as a digit: one more than it stands for
+// The digits 0, 1 and 2 of an IQ1 book stand for the levels -1, 0 and 1.
 book!(IQ1, IQ1_BOOK, 2048 of 8, "iq1_s.inc", [0, 1, 2]);
 book!(IQ2_XXS, IQ2_XXS_BOOK, 256 of 8, "iq2_xxs.inc", IQ2_LEVELS);
 book!(IQ2_XS, IQ2_XS_BOOK, 512 of 8, "iq2_xs.inc", IQ2_LEVELS);
@@ -61,13 +64,13 @@ book!(IQ2_S, IQ2_S_BOOK, 1024 of 8, "iq2_s.inc", IQ2_LEVELS);
 book!(IQ3_XXS, IQ3_XXS_BOOK, 256 of 4, "iq3_xxs.inc", IQ3_XXS_LEVELS);
 book!(IQ3_S, IQ3_S_BOOK, 512 of 4, "iq3_s.inc", IQ3_S_LEVELS);
 
-/// Levels of IQ4_NL and IQ4_XS by code.
-pub(crate) const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/// Levels of MXFP4 by code: twice an e2m1 number (OCP Microscaling Formats 1.0).
-pub(crate) const MXFP4_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+/// The levels of IQ4_NL and IQ4_XS, by code.
+pub const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
+/// The levels of MXFP4, by code: twice the e2m1 number (OCP Microscaling Formats 1.0).
+pub const MXFP4_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
-/// Eight signs stored as seven: their number is even.
-pub(crate) static EVEN_SIGNS: [u8; 128] = {
+/// Eight signs by the seven that are stored: the number of minus signs is always even.
+pub static EVEN_SIGNS: [u8; 128] = {
     let (mut out, mut i) = ([0u8; 128], 0u8);
     while i < 128 {
         out[i as usize] = i | (i.count_ones() as u8 & 1) << 7;
@@ -76,9 +79,9 @@ pub(crate) static EVEN_SIGNS: [u8; 128] = {
     out
 };
 
-/// Half an e8m0 scale, since MXFP4's levels are doubled.
+/// Half of an e8m0 scale. MXFP4's levels above are doubled in return.
 #[inline(always)]
-pub(crate) fn e8m0_half(e: u8) -> f32 {
+pub fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { u32::from(e - 1) << 23 })
 }
 
@@ -87,7 +90,8 @@ fn word_at(block: &[u8], at: usize) -> u32 {
     u32::from_le_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]])
 }
 
-/// The sign bits of eight floats by byte: a load, where shifts by lane would take as long as the weights themselves.
+/// The sign bits of eight floats, by the byte that stores them. A table, because shifting each bit into place would take as long as the
+/// rest of the dequantisation.
 static SIGN_BITS: [[u32; 8]; 256] = {
     let (mut out, mut i) = ([[0; 8]; 256], 0);
     while i < 256 * 8 {
@@ -97,7 +101,7 @@ static SIGN_BITS: [[u32; 8]; 256] = {
     out
 };
 
-/// `scale` times the levels, with the signs of `signs`' lowest bits.
+/// Writes `scale` times the levels. The lowest bits of `signs` are their signs.
 #[inline(always)]
 fn signed<const E: usize>(out: &mut [f32], scale: f32, levels: &[u8; E], signs: u8) {
     let (out, bits) = (&mut out[..E], &SIGN_BITS[usize::from(signs)]);
@@ -114,29 +118,30 @@ fn nibbles(out: &mut [f32], scale: f32, codes: &[u8], levels: &[i8; 16]) {
     }
 }
 
-/// scale f16, 16 bytes of nibbles: weight = d · level.
+/// Scale f16, 16 bytes of nibbles: weight = d · level.
 #[inline(always)]
-pub(crate) fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
+pub fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
     nibbles(out, half_at(block, 0), &block[2..], &IQ4_LEVELS);
 }
 
-/// scale e8m0, 16 bytes of nibbles: weight = d / 2 · level.
+/// Scale e8m0, 16 bytes of nibbles: weight = d / 2 · level.
 #[inline(always)]
-pub(crate) fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
+pub fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     nibbles(out, e8m0_half(block[0]), &block[1..], &MXFP4_LEVELS);
 }
 
-/// The scale of group `group` of IQ4_XS: four low bits a nibble from byte 4 on, two high bits in the word at 2, offset 32.
+/// The scale of group `group` of IQ4_XS: the low four bits are nibbles from byte 4 on, the high two bits are in the word at byte 2, and the
+/// offset is 32.
 #[inline(always)]
-pub(crate) fn iq4_xs_scale(block: &[u8; 136], group: usize) -> i8 {
+pub fn iq4_xs_scale(block: &[u8; 136], group: usize) -> i8 {
     let low = block[4 + group / 2] >> (group % 2 * 4) & 15;
     let high = (u16::from_le_bytes([block[2], block[3]]) >> (2 * group) & 3) as u8;
     (low | high << 4) as i8 - 32
 }
 
-/// scale f16, 8 scales in 6 bits, nibbles as IQ4_NL: weight = d · s · level.
+/// Scale f16, 8 scales of 6 bits, nibbles as in IQ4_NL: weight = d · s · level.
 #[inline(always)]
-pub(crate) fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
+pub fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let scale = d * f32::from(iq4_xs_scale(block, group));
@@ -144,9 +149,10 @@ pub(crate) fn iq4_xs(block: &[u8; 136], out: &mut [f32; 256]) {
     }
 }
 
-/// scale f16; for 32 weights four entries in a byte each, four times seven signs and a scale in 4 bits: weight = d · (s + ½) / 4 · level.
+/// Scale f16, then for each 32 weights: four entries of one byte, four times seven signs and a scale of 4 bits.
+/// weight = d · (s + ½) / 4 · level.
 #[inline(always)]
-pub(crate) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
+pub fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let (at, word) = (2 + 8 * group, word_at(block, 6 + 8 * group));
@@ -158,15 +164,15 @@ pub(crate) fn iq2_xxs(block: &[u8; 66], out: &mut [f32; 256]) {
     }
 }
 
-/// The two scales, of 16 weights each, in a byte of IQ2_XS and IQ2_S.
+/// The two scales in a byte of IQ2_XS and IQ2_S. Each applies to 16 weights.
 #[inline(always)]
 fn iq2_scales(d: f32, byte: u8) -> [f32; 2] {
     [byte & 15, byte >> 4].map(|s| d * (0.5 + f32::from(s)) * 0.25)
 }
 
-/// scale f16, 32 words of entry (9 bits) and seven signs, 16 scales in 4 bits: weight = d · (s + ½) / 4 · level.
+/// Scale f16, 32 words of an entry (9 bits) and seven signs, 16 scales of 4 bits: weight = d · (s + ½) / 4 · level.
 #[inline(always)]
-pub(crate) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
+pub fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let scales = iq2_scales(d, block[66 + group]);
@@ -179,9 +185,10 @@ pub(crate) fn iq2_xs(block: &[u8; 74], out: &mut [f32; 256]) {
     }
 }
 
-/// scale f16, 32 entries' low bytes, 32 bytes of signs, the entries' two high bits, 16 scales in 4 bits: weight = d · (s + ½) / 4 · level.
+/// Scale f16, the low bytes of 32 entries, 32 bytes of signs, the two high bits of each entry, 16 scales of 4 bits:
+/// weight = d · (s + ½) / 4 · level.
 #[inline(always)]
-pub(crate) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
+pub fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let (scales, tops) = (iq2_scales(d, block[74 + group]), block[66 + group]);
@@ -192,9 +199,10 @@ pub(crate) fn iq2_s(block: &[u8; 82], out: &mut [f32; 256]) {
     }
 }
 
-/// scale f16, 64 entries in a byte each, for 32 weights four times seven signs and a scale in 4 bits: weight = d · (s + ½) / 2 · level.
+/// Scale f16, 64 entries of one byte, then for each 32 weights four times seven signs and a scale of 4 bits:
+/// weight = d · (s + ½) / 2 · level.
 #[inline(always)]
-pub(crate) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
+pub fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let word = word_at(block, 66 + 4 * group);
@@ -206,9 +214,9 @@ pub(crate) fn iq3_xxs(block: &[u8; 98], out: &mut [f32; 256]) {
     }
 }
 
-/// scale f16, 64 entries' low bytes, their ninth bits, 32 bytes of signs, 8 scales in 4 bits: weight = d · (2 s + 1) · level.
+/// Scale f16, the low bytes of 64 entries, their ninth bits, 32 bytes of signs, 8 scales of 4 bits: weight = d · (2 s + 1) · level.
 #[inline(always)]
-pub(crate) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
+pub fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let (tops, s) = (block[66 + group], block[106 + group / 2] >> (group % 2 * 4) & 15);
@@ -220,6 +228,7 @@ pub(crate) fn iq3_s(block: &[u8; 110], out: &mut [f32; 256]) {
     }
 }
 
+/// Writes `scale` times the levels, each shifted by `delta`.
 #[inline(always)]
 fn shifted(out: &mut [f32], scale: f32, digits: &[u8; 8], delta: f32) {
     let out = &mut out[..8];
@@ -228,10 +237,10 @@ fn shifted(out: &mut [f32], scale: f32, digits: &[u8; 8], delta: f32) {
     }
 }
 
-/// scale f16, 32 entries' low bytes; for 32 weights a word of their high bits, a scale in 3 and the shift's sign:
-/// weight = d · (2 s + 1) · (level ± ⅛).
+/// Scale f16, the low bytes of 32 entries, then for each 32 weights a word with the entries' high bits, a scale of 3 bits and the sign of
+/// the shift: weight = d · (2 s + 1) · (level ± ⅛).
 #[inline(always)]
-pub(crate) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
+pub fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     let d = half_at(block, 0);
     for group in 0..8 {
         let word = u16::from_le_bytes([block[34 + 2 * group], block[35 + 2 * group]]);
@@ -244,17 +253,18 @@ pub(crate) fn iq1_s(block: &[u8; 50], out: &mut [f32; 256]) {
     }
 }
 
-/// The scale of an IQ1_M block: a half whose nibbles top the four words of its scales.
+/// The scale of an IQ1_M block, as a half. Its nibbles are the highest bits of the four words of group scales.
 #[inline(always)]
-pub(crate) fn iq1_m_half(block: &[u8; 56]) -> u16 {
+pub fn iq1_m_half(block: &[u8; 56]) -> u16 {
     let nibble = |i: usize| u16::from(block[49 + 2 * i] >> 4);
     nibble(0) | nibble(1) << 4 | nibble(2) << 8 | nibble(3) << 12
 }
 
-/// 32 entries' low bytes, a nibble each of three high bits and the shift's sign, 16 scales in 3 bits: weight = d · (2 s + 1) · (level ± ⅛).
+/// The low bytes of 32 entries, a nibble per entry with its three high bits and the sign of the shift, 16 scales of 3 bits:
+/// weight = d · (2 s + 1) · (level ± ⅛).
 #[inline(always)]
-pub(crate) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
-    let d = super::dequant::f16_to_f32(iq1_m_half(block));
+pub fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
+    let d = f16_to_f32(iq1_m_half(block));
     for group in 0..16 {
         let scales = u16::from_le_bytes([block[48 + group / 4 * 2], block[49 + group / 4 * 2]]);
         let scale = d * f32::from(2 * (scales >> (group % 4 * 3) & 7) + 1);
@@ -267,10 +277,10 @@ pub(crate) fn iq1_m(block: &[u8; 56], out: &mut [f32; 256]) {
     }
 }
 
-/// Five ternary digits a byte, as the fraction byte / 256 in base 3: 160 weights in 32 bytes, 80 in 16, 16 in four with four digits
-/// each; scale f16 at the end: weight = d · (digit - 1).
+/// Five ternary digits per byte, which are the first digits of the fraction byte / 256 in base 3. 32 bytes hold 160 weights, 16 bytes hold
+/// 80, and 4 bytes of four digits hold 16. The scale f16 is at the end: weight = d · (digit - 1).
 #[inline(always)]
-pub(crate) fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
+pub fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
     let d = half_at(block, 52);
     let mut digits = |from: usize, at: usize, bytes: usize, count: usize| {
         let mut power = 1u8;
@@ -287,9 +297,9 @@ pub(crate) fn tq1_0(block: &[u8; 54], out: &mut [f32; 256]) {
     digits(48, 240, 4, 4);
 }
 
-/// 64 bytes of two-bit codes, scale f16: weight = d · (q - 1).
+/// 64 bytes of 2-bit codes, scale f16: weight = d · (q - 1).
 #[inline(always)]
-pub(crate) fn tq2_0(block: &[u8; 66], out: &mut [f32; 256]) {
+pub fn tq2_0(block: &[u8; 66], out: &mut [f32; 256]) {
     let d = half_at(block, 64);
     for group in 0..8 {
         let (bytes, shift) = (group / 4 * 32, group % 4 * 2);

@@ -1,10 +1,10 @@
-//! What keeps a well-formed file from being a model that the engines can run.
+//! Reasons why a well-formed file is not a model that the engines can run.
 
 use std::path::PathBuf;
 
-use super::arch::ARCHS;
+use crate::arch::ARCHS;
 
-/// Which file and what is wrong with it.
+/// A file, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]
 #[error("{path}: {fault}", path = .path.display())]
 pub struct ModelError {
@@ -15,23 +15,23 @@ pub struct ModelError {
 
 #[derive(Debug, thiserror::Error)]
 pub enum ModelFault {
-    #[error("unknown architecture {name:?}, known are {}", known_archs())]
+    #[error("unknown architecture {name:?}, expected one of {}", known_archs())]
     UnknownArchitecture { name: String },
-    #[error("it is {0}")]
+    #[error("this file is {0}")]
     Accessory(&'static str),
     #[error("{key} is {found}, expected {expected}")]
     Metadata { key: String, found: String, expected: String },
-    #[error("tensor {tensor} is missing, expected {expected:?} (innermost first)")]
+    #[error("tensor {tensor} is missing, expected one of shape {expected:?} (innermost first)")]
     MissingTensor { tensor: String, expected: Vec<usize> },
     #[error("tensor {tensor} has shape {found:?}, expected {expected:?} (innermost first)")]
     TensorShape { tensor: String, found: Vec<u64>, expected: Vec<u64> },
     #[error("tensor {tensor} is of type {found}, expected {expected}")]
     TensorType { tensor: String, found: String, expected: String },
-    #[error("tensor {tensor} holds {found} at {index}, expected a positive number")]
+    #[error("tensor {tensor} holds {found} at index {index}, expected a positive number")]
     TensorValue { tensor: String, found: f32, index: usize },
-    #[error("tensor {tensor}: architecture {arch} has no place for it")]
-    UnplacedTensor { tensor: String, arch: &'static str },
-    /// The file is no longer what was opened.
+    #[error("tensor {tensor} is not part of architecture {arch}: without it the results would be wrong")]
+    UnusedBias { tensor: String, arch: &'static str },
+    /// The file has changed since it was opened.
     #[error("{0}")]
     Changed(String),
 }

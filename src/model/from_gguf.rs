@@ -1,17 +1,20 @@
-//! GGUF metadata → [`ModelSpec`], each value checked before anything is sized by it.
+//! Reads a [`ModelSpec`] from GGUF metadata. Each value is checked before it is used as a size.
 
-use super::error::{ModelError, ModelFault};
-use super::kind::refuse_accessories;
-use super::{Arch, Experts, ModelSpec, NormKind, RopeScaling, TensorSlot, vocab_check};
-use crate::gguf::{Array, GgufFile, Value};
+use crate::arch::{Arch, NormKind};
+use crate::error::{ModelError, ModelFault};
+use crate::kind::refuse_accessories;
+use crate::slots::TensorSlot;
+use crate::spec::{Experts, ModelSpec, RopeScaling};
+use crate::vocab_check;
+use gguf::{Array, GgufFile, Value};
 
-/// No real dimension is near; below it products of two fit 64 bits with room.
+/// Far above any real dimension. The product of two dimensions must fit into 64 bits.
 const MAX_DIM: usize = (1 << 31) - 1;
 const MAX_LAYERS: usize = 10_000;
-/// Ids of experts fit 16 bits.
+/// The engines store ids of experts in 16 bits.
 const MAX_EXPERTS: usize = 1 << 16;
 
-/// Features that no engine computes, with the value that says that the model is without.
+/// Keys of features that no engine computes, with the value that means that the model does not use the feature.
 const NOT_COMPUTED: &[(&str, f32)] = &[
     ("rope.scaling.yarn_log_multiplier", 0.0),
     ("expert_gating_func", 1.0), // softmax
@@ -23,13 +26,13 @@ const NOT_COMPUTED: &[(&str, f32)] = &[
 type Fallible<T> = Result<T, ModelFault>;
 
 impl ModelSpec {
-    /// Reads and validates the hyperparameters. A file without tensors has a spec too (its vocabulary gives the size).
+    /// Reads and validates the hyperparameters. Works for files without tensors too: the vocabulary's length is then the vocabulary size.
     pub fn from_gguf(file: &GgufFile) -> Result<Self, ModelError> {
         read(file).map_err(|fault| ModelError { path: file.path().to_owned(), fault })
     }
 }
 
-/// The keys of one architecture.
+/// Access to the metadata of one architecture.
 struct Keys<'a> {
     file: &'a GgufFile,
     arch: &'static Arch,
@@ -39,7 +42,7 @@ fn metadata<T>(key: impl Into<String>, found: impl Into<String>, expected: impl 
     Err(ModelFault::Metadata { key: key.into(), found: found.into(), expected: expected.into() })
 }
 
-/// A value as error messages show it.
+/// A value in the form that error messages show.
 fn shown(value: &Value) -> String {
     match value {
         Value::String(text) => format!("{:?}", text.chars().take(80).collect::<String>()),
@@ -60,7 +63,7 @@ impl Keys<'_> {
         self.file.get(&self.key(suffix))
     }
 
-    /// An integer of 1 to `max`, where the file has the key. Where it is an array (one a layer), all must be alike.
+    /// An integer from 1 to `max`, if the file has the key. An array (one entry per layer) must have equal entries.
     fn count(&self, suffix: &str, max: usize) -> Fallible<Option<usize>> {
         let Some(value) = self.value(suffix) else { return Ok(None) };
         let number = match value {
@@ -75,6 +78,7 @@ impl Keys<'_> {
         }
     }
 
+    /// Like `count`, for a key that every file must have.
     fn required(&self, suffix: &str, max: usize) -> Fallible<usize> {
         match self.count(suffix, max)? {
             Some(n) => Ok(n),
@@ -82,7 +86,7 @@ impl Keys<'_> {
         }
     }
 
-    /// A positive finite float.
+    /// A positive finite float, if the file has the key.
     fn positive(&self, suffix: &str) -> Fallible<Option<f32>> {
         let Some(value) = self.value(suffix) else { return Ok(None) };
         match value.as_f32() {
@@ -91,13 +95,13 @@ impl Keys<'_> {
         }
     }
 
-    /// As `positive`, where 0 says that there is none.
+    /// Like `positive`, for keys whose value 0 means none.
     fn positive_or_zero(&self, suffix: &str) -> Fallible<Option<f32>> {
         let zero = self.value(suffix).and_then(Value::as_f32) == Some(0.0);
         if zero { Ok(None) } else { self.positive(suffix) }
     }
 
-    /// Refuses a feature that no engine computes; `none` says that the file does not use it, as 0 does.
+    /// Refuses a feature that no engine computes. The values 0 and `none` mean that the model does not use it.
     fn absent(&self, suffix: &str, none: f32) -> Fallible<()> {
         match self.value(suffix) {
             Some(value) if ![Some(0.0), Some(none)].contains(&value.as_f32().or(value.as_int().map(|n| n as f32))) => {
@@ -152,6 +156,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         attn_scale: read_attn_scale(&keys, num_layers, hidden_dim / num_heads, head_dim)?,
         attn_soft_cap: read_soft_cap(&keys, "attn_logit_softcapping", caps.map(|[attn, _]| attn))?,
         final_soft_cap: read_soft_cap(&keys, "final_logit_softcapping", caps.map(|[_, last]| last))?,
+        state_width: 0,
     };
     vocab_check::check(file, Some(spec.vocab_size))?;
     Ok(spec)
@@ -162,7 +167,7 @@ fn model_name(file: &GgufFile) -> String {
     file.name().map(str::to_owned).unwrap_or_else(stem)
 }
 
-/// Heads, heads of keys and values, elements a head.
+/// Number of heads, number of key-value heads, elements per head.
 fn read_heads(keys: &Keys, hidden_dim: usize) -> Fallible<(usize, usize, usize)> {
     let heads = keys.required("attention.head_count", MAX_DIM)?;
     let kv_heads = keys.count("attention.head_count_kv", MAX_DIM)?.unwrap_or(heads);
@@ -181,7 +186,7 @@ fn read_heads(keys: &Keys, hidden_dim: usize) -> Fallible<(usize, usize, usize)>
         }
     };
     if !head_dim.is_multiple_of(2) {
-        return metadata(keys.key("attention.key_length"), head_dim.to_string(), "an even number of elements a head");
+        return metadata(keys.key("attention.key_length"), head_dim.to_string(), "an even number of elements per head");
     }
     if let Some(value_dim) = keys.count("attention.value_length", MAX_DIM)?.filter(|&dim| dim != head_dim) {
         return metadata(keys.key("attention.value_length"), value_dim.to_string(), format!("the key length {head_dim}"));
@@ -214,10 +219,10 @@ fn read_rope_dim(keys: &Keys, head_dim: usize) -> Fallible<usize> {
 }
 
 fn read_rope_scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling> {
-    // The older key for linear scaling.
+    // `rope.scale_linear` is the older key for linear scaling.
     let factor = keys.positive("rope.scaling.factor")?.or(keys.positive("rope.scale_linear")?).unwrap_or(1.0);
     let kind = match keys.value("rope.scaling.type") {
-        // Phi's files have the tensors and no word about them.
+        // Phi's files have the tensors of factors but no key for the type.
         None if keys.file.tensor_index(&TensorSlot::RopeFactorsLong.name(0)).is_some() => "longrope",
         None => "linear",
         Some(Value::String(kind)) => kind,
@@ -254,7 +259,7 @@ fn read_rope_scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling
     }
 }
 
-/// None where the file has no experts: those of architectures that have nothing else must.
+/// None if the file has no experts. Architectures without dense layers must have some.
 fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
     let (arch, suffix) = (keys.arch, "expert_count");
     if arch.experts.is_empty() {
@@ -268,7 +273,7 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
     }
     let count = keys.required(suffix, MAX_EXPERTS)?;
     let used = keys.required("expert_used_count", count)?;
-    // The first files gave the length of all that a row uses.
+    // The first files set only the total length of the experts that a row uses.
     let share = if may_be_dense { ffn_dim } else { (ffn_dim / used).max(1) };
     let shared = arch.experts.contains(&TensorSlot::SharedRouter);
     let shared_ffn_dim = if shared { keys.count("expert_shared_feed_forward_length", MAX_DIM)?.unwrap_or(ffn_dim) } else { 0 };
@@ -285,7 +290,7 @@ fn read_soft_cap(keys: &Keys, suffix: &str, default: Option<f32>) -> Fallible<Op
     if keys.value(suffix).is_none() { Ok(default) } else { keys.positive_or_zero(suffix) }
 }
 
-/// The sliding window; None where no layer has one or it never bites.
+/// The sliding window. None if no layer has one, or if it is no shorter than the context.
 fn read_window(keys: &Keys, context_length: usize) -> Fallible<Option<usize>> {
     let every = keys.arch.global_every;
     let window = if every > 0 {
@@ -294,7 +299,7 @@ fn read_window(keys: &Keys, context_length: usize) -> Fallible<Option<usize>> {
             None => Some(keys.required("attention.sliding_window", MAX_DIM)?),
         }
     } else {
-        // Some converters write 0 for none.
+        // Some converters write 0 for no window.
         let none = keys.value("attention.sliding_window").is_some_and(|value| value.as_int() == Some(0));
         if none { None } else { keys.count("attention.sliding_window", MAX_DIM)? }
     };
@@ -306,11 +311,12 @@ fn read_window(keys: &Keys, context_length: usize) -> Fallible<Option<usize>> {
             other => other.as_int() == Some(every as i128),
         };
         if !alike {
-            let expected = format!("every {every}th layer global");
+            let expected = format!("a pattern in which every {every}th layer is global");
             return metadata(keys.key("attention.sliding_window_pattern"), shown(pattern), expected);
         }
     }
-    // A windowed layer may still have its own RoPE base, so that only architectures without one may forget the window.
+    // A layer with a window may have a RoPE base of its own, so a window that is too long to matter is dropped only if all layers are
+    // alike.
     Ok(window.filter(|&window| every > 0 || window < context_length))
 }
 
@@ -318,8 +324,8 @@ fn read_attn_scale(keys: &Keys, num_layers: usize, width: usize, head_dim: usize
     if let Some(scale) = keys.positive("attention.scale")? {
         return Ok(scale);
     }
-    // Gemma 3 27B and Gemma 2 27B alone divide by their embedding's share of a head (168, 144) instead of the head's elements (128),
-    // which their files do not say; their layers tell them from their siblings.
+    // Gemma 3 27B and Gemma 2 27B divide by hidden_dim / num_heads (168 and 144) instead of the elements of a head (128). Their files do
+    // not say so; the number of layers distinguishes them from the smaller models.
     let dim = if matches!((keys.arch.name, num_layers), ("gemma3", 62) | ("gemma2", 46)) { width } else { head_dim };
     Ok(1.0 / (dim as f32).sqrt())
 }

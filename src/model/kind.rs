@@ -1,22 +1,22 @@
-//! GGUF files that are no models: told by name, since they are kept and offered beside models.
+//! Recognises GGUF files that are not models, because they are often stored and downloaded beside models.
 
-use super::error::ModelFault;
-use crate::gguf::GgufFile;
+use crate::error::ModelFault;
+use gguf::GgufFile;
 
-/// Refuses adapters, projectors and the like.
+/// Refuses LoRA adapters, projectors, importance matrices and control vectors, each by its name.
 pub(super) fn refuse_accessories(file: &GgufFile) -> Result<(), ModelFault> {
     let kind = file.get_str("general.type").unwrap_or_default();
     let architecture = file.architecture().unwrap_or_default();
     let is_lora =
         kind == "adapter" || file.get("adapter.type").is_some() || file.tensors().iter().any(|tensor| tensor.name.ends_with(".lora_a"));
     let what = if is_lora {
-        "a LoRA adapter, which changes the weights of the model that it was trained on and is none itself: name that model's own file"
+        "a LoRA adapter, which changes the weights of another model: give the file of the model that it was trained on"
     } else if kind == "mmproj" || architecture == "clip" {
-        "a multimodal projector (mmproj), which turns images or sound into another model's input: name that model's own file"
+        "a multimodal projector (mmproj), which turns images or sound into input of another model: give that model's file"
     } else if kind == "imatrix" || architecture == "imatrix" {
-        "an importance matrix, which is used to quantise a model: name the model's own file"
+        "an importance matrix, which is used to quantise a model: give the model's file"
     } else if architecture == "controlvector" {
-        "a control vector, which steers another model: name that model's own file"
+        "a control vector, which steers another model: give that model's file"
     } else {
         return Ok(());
     };
@@ -25,11 +25,11 @@ pub(super) fn refuse_accessories(file: &GgufFile) -> Result<(), ModelFault> {
 
 #[cfg(test)]
 mod tests {
-    use crate::gguf::{GgufBuilder, GgufFile};
-    use crate::model::ModelSpec;
+    use crate::ModelSpec;
+    use gguf::{GgufBuilder, GgufFile};
 
     #[test]
-    fn accessories_are_named_for_what_they_are() {
+    fn files_that_are_not_models_are_refused_by_their_kind() {
         let typed = |kind: &str| GgufBuilder::new().kv("general.architecture", "llama").kv("general.type", kind);
         let of = |architecture: &str| GgufBuilder::new().kv("general.architecture", architecture);
         let cases = [

@@ -1,30 +1,35 @@
-//! An open file → [`Weights`]: every slot found, its shape and type checked.
+//! Finds the tensor of every slot in an open file and checks its shape and type.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::arch::Fused;
-use super::error::{ModelError, ModelFault};
-use super::{ModelSpec, Quant, TensorSlot, Weight, Weights};
-use crate::gguf::{GgufFile, TensorInfo};
+use crate::arch::Fused;
+use crate::error::{ModelError, ModelFault};
+use crate::quant::{QUANTS, Quant};
+use crate::slots::TensorSlot;
+use crate::spec::ModelSpec;
+use crate::weights::{Weight, Weights};
+use gguf::{GgufFile, TensorInfo};
+
+type BySlot = HashMap<(TensorSlot, usize), Weight>;
 
 impl Weights {
-    /// Validates the model of an open file. Nothing is copied: weights stay in the file's map.
+    /// Validates the model in an open file. Copies nothing: the weights stay in the file's map.
     pub fn load(file: Arc<GgufFile>) -> Result<Self, ModelError> {
         let spec = ModelSpec::from_gguf(&file)?;
-        match place(&file, &spec) {
+        match assign_tensors(&file, &spec) {
             Ok(by_slot) => Ok(Weights { spec, file, by_slot }),
             Err(fault) => Err(ModelError { path: file.path().to_owned(), fault }),
         }
     }
 }
 
-fn place(file: &GgufFile, spec: &ModelSpec) -> Result<HashMap<(TensorSlot, usize), Weight>, ModelFault> {
+fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<BySlot, ModelFault> {
     file.verify_unchanged().map_err(|error| ModelFault::Changed(error.fault))?;
     let mut by_slot = HashMap::new();
     for fused in spec.arch.fused {
         for layer in 0..spec.num_layers {
-            place_fused(file, spec, (fused, layer), &mut by_slot)?;
+            assign_fused(file, spec, fused, layer, &mut by_slot)?;
         }
     }
     for (slot, required) in spec.slots().filter(|(slot, _)| !is_fused(spec, *slot)) {
@@ -46,7 +51,7 @@ fn place(file: &GgufFile, spec: &ModelSpec) -> Result<HashMap<(TensorSlot, usize
     for slot in [TensorSlot::RopeFreqs, TensorSlot::RopeFactorsLong, TensorSlot::RopeFactorsShort] {
         check_rope_factors(file, by_slot.get(&(slot, 0)))?;
     }
-    refuse_unplaced(file, spec, &by_slot)?;
+    refuse_unused_biases(file, spec, &by_slot)?;
     if let Some(&embedding) = by_slot.get(&(TensorSlot::TokenEmbd, 0)) {
         by_slot.entry((TensorSlot::Output, 0)).or_insert(embedding);
     }
@@ -57,13 +62,8 @@ fn is_fused(spec: &ModelSpec, slot: TensorSlot) -> bool {
     spec.arch.fused.iter().any(|fused| fused.parts.contains(&slot))
 }
 
-/// One tensor for several slots, which get a part of its rows (of a vector: of its elements) each.
-fn place_fused(
-    file: &GgufFile,
-    spec: &ModelSpec,
-    (fused, layer): (&Fused, usize),
-    by_slot: &mut HashMap<(TensorSlot, usize), Weight>,
-) -> Result<(), ModelFault> {
+/// Assigns the rows (or elements, if it is a vector) of one tensor to several slots.
+fn assign_fused(file: &GgufFile, spec: &ModelSpec, fused: &Fused, layer: usize, by_slot: &mut BySlot) -> Result<(), ModelFault> {
     let name = fused.pattern.replace("{}", &layer.to_string());
     let parts = || fused.parts.iter().map(|slot| slot.dims(spec));
     let is_vector = fused.parts.iter().all(|slot| slot.is_vector(spec));
@@ -82,11 +82,11 @@ fn place_fused(
     Ok(())
 }
 
-/// A tensor of the expected dimensions (innermost first) and of a type in `QUANTS`; vectors are of a float type.
+/// Checks that a tensor has the expected dimensions (innermost first) and a type in `QUANTS`. A vector must be of a float type.
 fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'static Quant, ModelFault> {
     let name = || tensor.name.clone();
     let expected: Vec<u64> = expected.iter().map(|&n| n as u64).collect();
-    // dimensions of 1 at the end may be left out
+    // A file may leave out trailing dimensions of 1.
     let dim = |dims: &[u64], i: usize| dims.get(i).copied().unwrap_or(1);
     if (0..expected.len().max(tensor.dims.len())).any(|i| dim(&expected, i) != dim(&tensor.dims, i)) {
         return Err(ModelFault::TensorShape { tensor: name(), found: tensor.dims.clone(), expected });
@@ -94,7 +94,7 @@ fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'s
     let wrong_type =
         |expected: &str| ModelFault::TensorType { tensor: name(), found: tensor.type_name().to_owned(), expected: expected.to_owned() };
     let Some(quant) = Quant::by_id(tensor.type_id) else {
-        let known: Vec<&str> = super::QUANTS.iter().map(|quant| quant.name).collect();
+        let known: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
         return Err(wrong_type(&format!("one of {}", known.join(", "))));
     };
     if is_vector && quant.block_size != 1 {
@@ -103,7 +103,7 @@ fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'s
     Ok(quant)
 }
 
-/// RoPE divides by these.
+/// Checks that RoPE's frequency factors are positive, because frequencies are divided by them.
 fn check_rope_factors(file: &GgufFile, weight: Option<&Weight>) -> Result<(), ModelFault> {
     let Some(weight) = weight else { return Ok(()) };
     let tensor = &file.tensors()[weight.tensor];
@@ -115,12 +115,12 @@ fn check_rope_factors(file: &GgufFile, weight: Option<&Weight>) -> Result<(), Mo
     }
 }
 
-/// Tensors without a slot are harmless when nothing computes with them; a bias would be missed in the sum.
-fn refuse_unplaced(file: &GgufFile, spec: &ModelSpec, by_slot: &HashMap<(TensorSlot, usize), Weight>) -> Result<(), ModelFault> {
-    let placed: HashSet<usize> = by_slot.values().map(|weight| weight.tensor).collect();
-    for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !placed.contains(index)) {
+/// Refuses a bias that has no slot, because leaving it out would change the results. Other tensors without a slot are logged and ignored.
+fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> Result<(), ModelFault> {
+    let used: HashSet<usize> = by_slot.values().map(|weight| weight.tensor).collect();
+    for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
         if tensor.name.ends_with(".bias") {
-            return Err(ModelFault::UnplacedTensor { tensor: tensor.name.clone(), arch: spec.arch.name });
+            return Err(ModelFault::UnusedBias { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
         tracing::debug!(path = %file.path().display(), tensor = tensor.name, "tensor is not used");
     }

@@ -1,19 +1,19 @@
-//! `QUANTS`: one row a tensor type that the engines compute with.
+//! `QUANTS`: one row per tensor type that the engines compute with.
 
-use super::codebook;
-use super::dequant::{self, each};
+use crate::codebook;
+use crate::dequant::{self, each};
 
-/// A tensor type: how its blocks are laid out and how they become float32.
+/// A tensor type: the layout of its blocks and how they are dequantised.
 #[derive(Debug)]
 pub struct Quant {
     /// ggml's type id
     pub id: u32,
     pub name: &'static str,
-    /// Weights a block.
+    /// Weights per block.
     pub block_size: usize,
-    /// Bytes a block.
+    /// Bytes per block.
     pub block_bytes: usize,
-    /// Exact dequantisation of whole blocks, bit for bit what the `gguf` Python package gives.
+    /// Dequantises whole blocks. Every weight has the bits that the `gguf` Python package gives.
     ///
     /// # Panics
     /// If the slices do not hold the same number of whole blocks.
@@ -53,13 +53,13 @@ pub const QUANTS: &[Quant] = &[
 ];
 
 impl Quant {
-    /// The row of a ggml type id. None: a type that the engines do not compute with.
+    /// The row of a ggml type id. None if the engines do not compute with this type.
     pub fn by_id(id: u32) -> Option<&'static Quant> {
         static ROWS: &[Quant] = QUANTS;
         ROWS.iter().find(|quant| quant.id == id)
     }
 
-    /// Bytes of `cols` weights (whole blocks).
+    /// Size in bytes of a row of `cols` weights, which must be whole blocks.
     pub fn row_bytes(&self, cols: usize) -> usize {
         cols / self.block_size * self.block_bytes
     }

@@ -1,14 +1,16 @@
-//! Tiny models with random weights, for tests of everything that opens a model file.
+//! Tiny models with random weights, for tests that open a model file.
 
-use super::arch::{ARCHS, Arch};
-use super::{Experts, ModelSpec, NormKind, QUANTS, Quant, RopeScaling, TensorSlot};
-use crate::gguf::GgufBuilder;
+use crate::arch::{ARCHS, Arch, NormKind};
+use crate::quant::{QUANTS, Quant};
+use crate::slots::TensorSlot;
+use crate::spec::{Experts, ModelSpec, RopeScaling};
+use gguf::GgufBuilder;
 
-/// A shape to build; the defaults suit every type in `QUANTS` (rows are whole blocks of 256).
+/// The shape of a tiny model. The defaults suit every type in `QUANTS`, because rows are whole blocks of 256 weights.
 #[derive(Clone, Debug)]
 pub struct TinyModel {
     pub arch: &'static Arch,
-    /// Type of the matrices; norms and biases are F32.
+    /// Type of the matrices. Norms and biases are F32.
     pub quant: &'static Quant,
     pub seed: u64,
     pub num_layers: usize,
@@ -19,17 +21,17 @@ pub struct TinyModel {
     pub ffn_dim: usize,
     pub experts: Option<Experts>,
     pub rope_scaling: RopeScaling,
-    /// At least 300 where the model has a tokenizer.
+    /// At least 300 if the model has a tokenizer.
     pub vocab_size: usize,
     pub context_length: usize,
     pub sliding_window: Option<usize>,
-    /// Write a byte-level vocabulary, so that the model can be served.
+    /// Whether to write a byte-level vocabulary, so that the model can be served.
     pub tokenizer: bool,
-    /// Write the optional tensors too.
+    /// Whether to write the optional tensors.
     pub optional: bool,
 }
 
-/// As in Phi 3's files, with a context that tests go beyond.
+/// As in Phi 3's files, but with an original context so short that tests exceed it.
 const LONG: RopeScaling = RopeScaling::Long { original_context: 64, attn_factor: 1.19 };
 
 impl TinyModel {
@@ -54,13 +56,13 @@ impl TinyModel {
         }
     }
 
-    /// Five experts, two a row.
+    /// Five experts, of which each row uses two.
     pub fn experts(arch: &Arch) -> Experts {
         let shared_ffn_dim = if arch.experts.contains(&TensorSlot::SharedRouter) { 512 } else { 0 };
         Experts { count: 5, used: 2, ffn_dim: 256, shared_ffn_dim, normalise: arch.normalise_experts }
     }
 
-    /// Every architecture once, and with experts those that may be without.
+    /// One model per architecture, and a second one with experts for architectures with optional experts.
     pub fn all() -> impl Iterator<Item = TinyModel> {
         ARCHS.iter().flat_map(|arch| {
             let tiny = TinyModel { optional: true, ..TinyModel::new(arch) };
@@ -70,7 +72,7 @@ impl TinyModel {
         })
     }
 
-    /// For files and messages.
+    /// A name for files and messages.
     pub fn name(&self) -> String {
         format!("{}{}-{}", self.arch.name, if self.experts.is_some() { "-experts" } else { "" }, self.quant.name)
     }
@@ -96,10 +98,11 @@ impl TinyModel {
             attn_scale: 1.0,
             attn_soft_cap: None,
             final_soft_cap: None,
+            state_width: 0,
         }
     }
 
-    /// The file: metadata, weights and, if wanted, the vocabulary. The same seed gives the same bytes.
+    /// Builds the file: metadata, weights and, if `tokenizer` is set, the vocabulary. The same seed gives the same bytes.
     pub fn build(&self) -> GgufBuilder {
         let key = |suffix: &str| format!("{}.{suffix}", self.arch.name);
         let mut file = GgufBuilder::new().kv("general.architecture", self.arch.name).kv("general.name", format!("tiny {}", self.arch.name));
@@ -160,14 +163,14 @@ impl TinyModel {
         let shape: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
         let count = dims.iter().product();
         if name.ends_with("ffn_gate_inp.weight") {
-            // As in real files a router is F32. Scores lie so far apart that rounding seldom changes a choice.
+            // A router is F32, as in real files. Its scores are so far apart that rounding seldom changes the choice of experts.
             let weights: Vec<f32> = (0..count).map(|_| 0.5 * random.centred()).collect();
             return file.tensor_f32(name, &shape, &weights);
         }
         if dims.len() > 1 {
             return file.tensor(name, &shape, self.quant.id, random_blocks(self.quant, count, random));
         }
-        // Norms and frequency factors lie around 1, biases around 0.
+        // Norms and frequency factors are around 1, biases around 0.
         let centre = if name.ends_with(".bias") { 0.0 } else { 1.0 };
         let weights: Vec<f32> = (0..count).map(|_| centre + 0.2 * random.centred()).collect();
         file.tensor_f32(name, &shape, &weights)
@@ -192,7 +195,7 @@ impl Random {
     }
 }
 
-/// Random whole blocks whose weights have a standard deviation of about 0.05 and a mean near 0.
+/// Random blocks of `count` weights, which have a standard deviation of about 0.05 and a mean near 0.
 pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8> {
     let mut uniform = || 0.09 * random.centred();
     match quant.name {
@@ -201,7 +204,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         "BF16" => return (0..count).flat_map(|_| half::bf16::from_f32(uniform()).to_le_bytes()).collect(),
         _ => {}
     }
-    // The float16 fields of a block by offset; all other bits are random.
+    // Offset and typical value of each float16 field in a block. All other bits are random.
     let halves: &[(usize, f32)] = match quant.name {
         "Q4_0" => &[(0, 0.01)],
         "Q4_1" => &[(0, 0.01), (2, -0.075)],
@@ -221,7 +224,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         "TQ1_0" => &[(52, 0.06)],
         "TQ2_0" => &[(64, 0.04)],
         "IQ1_M" | "MXFP4" => &[],
-        other => unreachable!("{other} has no row here"),
+        other => unreachable!("{other} is missing in this table"),
     };
     let mut bytes: Vec<u8> = (0..quant.row_bytes(count)).map(|_| random.next_u64() as u8).collect();
     for block in bytes.chunks_exact_mut(quant.block_bytes) {
@@ -230,7 +233,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
             block[at..at + 2].copy_from_slice(&half::f16::from_f32(value * jitter).to_le_bytes());
         }
         match quant.name {
-            // 0x1f.. as a half, a nibble atop each word of scales
+            // The scale becomes the half 0x1f.., with one nibble at the top of each word of group scales.
             "IQ1_M" => [block[51] >> 4, 0xf, 0xf, 0x1]
                 .into_iter()
                 .enumerate()
@@ -242,7 +245,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
     bytes
 }
 
-/// The character that byte-level vocabularies write for a byte (GPT-2's table).
+/// The character that stands for a byte in byte-level vocabularies (GPT-2's table).
 pub fn byte_char(byte: u8) -> char {
     let printable = |b: u8| matches!(b, 33..=126 | 161..=172 | 174..=255);
     if printable(byte) {
@@ -252,7 +255,7 @@ pub fn byte_char(byte: u8) -> char {
     char::from_u32(256 + before).unwrap_or_default()
 }
 
-/// 256 bytes, a few merges, chat markers as control tokens, then unused ids up to the size; a ChatML template.
+/// Adds a vocabulary of `size` tokens (256 bytes, a few merges, ChatML's markers as control tokens, unused ids) and a ChatML template.
 fn with_byte_vocabulary(file: GgufBuilder, size: usize) -> GgufBuilder {
     let mut tokens: Vec<String> = (0..=255).map(|byte| byte_char(byte).to_string()).collect();
     let merges = ["t h", "h e", "i n", "\u{120} t", "\u{120} a"];
@@ -275,7 +278,8 @@ fn with_byte_vocabulary(file: GgufBuilder, size: usize) -> GgufBuilder {
         .kv("tokenizer.ggml.add_bos_token", false)
         .kv(
             "tokenizer.chat_template",
-            "{% for message in messages %}{{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}\
+            "{% for message in messages %}\
+             {{ '<|im_start|>' + message['role'] + '\n' + message['content'] + '<|im_end|>' + '\n' }}{% endfor %}\
              {% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
         )
 }

@@ -1,17 +1,17 @@
-//! The vocabulary's arrays agree with one another and with the embedding, and its special ids exist.
+//! Checks a vocabulary: its arrays must be of equal length, fit the embedding, and contain the special ids.
 
-use super::error::{ModelError, ModelFault};
-use crate::gguf::{Array, GgufFile, Value};
+use crate::error::{ModelError, ModelFault};
+use gguf::{Array, GgufFile, Value};
 
-/// Ids that the tokenizer and the scheduler act on.
+/// Keys of ids that the tokenizer and the scheduler use.
 const SPECIAL_IDS: &[&str] = &["bos_token_id", "eos_token_id", "eot_token_id", "eom_token_id", "unknown_token_id"];
 
-/// Checks a file's vocabulary, if it has one, by itself.
+/// Checks a file's vocabulary, if it has one, without regard to the embedding.
 pub fn check_file(file: &GgufFile) -> Result<(), ModelError> {
     check(file, None).map_err(|fault| ModelError { path: file.path().to_owned(), fault })
 }
 
-/// `rows`: the embedding's, which the vocabulary must have as many tokens as. Merges are the tokenizer's to check.
+/// `rows`: number of rows of the embedding, which the number of tokens must equal. The tokenizer checks the merges.
 pub(super) fn check(file: &GgufFile, rows: Option<usize>) -> Result<(), ModelFault> {
     let fault =
         |name: &str, found: String, expected: String| Err(ModelFault::Metadata { key: format!("tokenizer.ggml.{name}"), found, expected });
@@ -40,7 +40,7 @@ pub(super) fn check(file: &GgufFile, rows: Option<usize>) -> Result<(), ModelFau
         let Some(value) = array_of(name) else { continue };
         if !value.as_int().is_some_and(|id| (0..tokens as i128).contains(&id)) {
             let found = value.as_int().map_or_else(|| shown(value), |id| id.to_string());
-            return fault(name, found, format!("an id below the vocabulary's {tokens}"));
+            return fault(name, found, format!("an id below {tokens}, the size of the vocabulary"));
         }
     }
     Ok(())

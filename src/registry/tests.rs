@@ -1,14 +1,14 @@
-//! Names: what a registry serves and what it answers to.
+//! The names that a registry serves, and the errors for other names.
 
 use super::*;
-use crate::config::{Overrides, Source, Surroundings};
+use config::{Overrides, Surroundings};
 
 fn config(dir: &Path) -> Config {
     let env = vec![("PENSTOCK__SERVER__MODELS_DIR".into(), dir.join("store").display().to_string())];
     Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap()
 }
 
-/// A registry whose loads all fail with the path that they were given.
+/// A registry whose loads all fail with an error that contains the path.
 fn registry(dir: &Path, serve: &[&str]) -> anyhow::Result<Arc<Registry>> {
     let serve: Vec<String> = serve.iter().map(|name| name.to_string()).collect();
     Registry::with_loader(&config(dir), &serve, Box::new(|_, _, path| anyhow::bail!("no engine for {}", path.display())))
@@ -19,22 +19,22 @@ fn error(dir: &Path, serve: &[&str]) -> String {
 }
 
 #[test]
-fn names_become_models() {
+fn a_registry_lists_each_model_once() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("mine.gguf");
     std::fs::write(&file, b"GGUF").unwrap();
     let path = file.display().to_string();
     let registry = registry(dir.path(), &["smollm2", &path, "smollm2:135m", "qwen3:8b"]).unwrap();
     let ids: Vec<_> = registry.list().into_iter().map(|info| info.id).collect();
-    assert_eq!(ids, ["smollm2:135m", "mine", "qwen3:8b"], "a model named twice is there once");
+    assert_eq!(ids, ["smollm2:135m", "mine", "qwen3:8b"], "a model named twice is listed once");
     assert!(registry.list().iter().all(|info| !info.loaded && info.created > 1_600_000_000));
     assert!(registry.get_loaded("smollm2").is_none() && !registry.is_ready());
     assert_eq!(registry.info("smollm2").unwrap().id, "smollm2:135m", "an alias, loaded or not");
-    assert!(registry.info("gemma3").is_none(), "in the catalogue, but not served");
+    assert!(registry.info("gemma3").is_none(), "a model of the catalogue that is not served");
 }
 
 #[test]
-fn what_is_not_served_is_not_found() {
+fn other_names_are_not_found() {
     let dir = tempfile::tempdir().unwrap();
     let registry = registry(dir.path(), &["smollm2"]).unwrap();
     for name in ["gemma3:270m", "../x", "a\0b", "", &"x".repeat(10_240)] {
@@ -44,7 +44,7 @@ fn what_is_not_served_is_not_found() {
 }
 
 #[test]
-fn failures_say_what_to_do() {
+fn load_errors_say_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("mine.gguf");
     std::fs::write(&file, b"GGUF").unwrap();
@@ -57,7 +57,7 @@ fn failures_say_what_to_do() {
 }
 
 #[test]
-fn names_that_mean_nothing_or_two_things_are_refused() {
+fn unknown_and_ambiguous_names_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     assert!(error(dir.path(), &[]).contains("no model is named"));
     assert!(error(dir.path(), &["nonsense"]).contains("no model `nonsense`"));
@@ -69,43 +69,4 @@ fn names_that_mean_nothing_or_two_things_are_refused() {
         path.display().to_string()
     });
     assert!(error(dir.path(), &[&paths[0], &paths[1]]).contains("have the same name"));
-}
-
-#[test]
-fn the_hub_can_be_named_directly() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path());
-    let entry = resolve(&config, "hf:owner/repo/sub/m.gguf@v1").unwrap();
-    assert_eq!(entry.source, Source::Hf { repo: "owner/repo".into(), file: Some("sub/m.gguf".into()), quant: None, revision: "v1".into() });
-    assert_eq!(describe(&entry.source), "hf owner/repo/sub/m.gguf");
-    for (name, quant) in [("hf:owner/repo", None), ("hf:owner/repo:Q4_K_M", Some("Q4_K_M")), ("owner/repo:q8_0", Some("q8_0"))] {
-        let entry = resolve(&config, name).unwrap();
-        let (quant, revision) = (quant.map(String::from), "main".into());
-        assert_eq!((entry.id, entry.source), (name.into(), Source::Hf { repo: "owner/repo".into(), file: None, quant, revision }));
-    }
-    for bad in [
-        "hf:owner",
-        "hf:owner/repo:",
-        "hf:owner/repo:a/b",
-        "hf:owner/repo/m.safetensors",
-        "hf:owner/repo/../../x.gguf",
-        "hf:o/r/x.gguf@../y",
-        "hf:o/r/x.gguf@",
-        "hf:/r/x.gguf",
-        "hf:o/r/ x.gguf",
-    ] {
-        assert!(resolve(&config, bad).unwrap_err().to_string().contains(bad), "{bad}");
-    }
-}
-
-#[test]
-fn other_formats_are_refused_with_advice() {
-    let dir = tempfile::tempdir().unwrap();
-    let config = config(dir.path());
-    let file = dir.path().join("model.safetensors");
-    std::fs::write(&file, b"x").unwrap();
-    for name in [file.to_str().unwrap(), dir.path().to_str().unwrap(), "hf:o/r/model.safetensors"] {
-        let error = resolve(&config, name).unwrap_err().to_string();
-        assert!(error.contains("safetensors") && error.contains("look for a conversion"), "{error}");
-    }
 }

@@ -1,19 +1,21 @@
-//! Fills the engine's flat [`Batch`]; its buffers are kept from step to step.
+//! Fills the engine's flat [`Batch`], whose buffers are kept from step to step.
 
-use crate::engine::{Batch, Input, Pool};
+use engine::{Batch, Input, VectorRequest};
 
-/// One sequence's share of a step.
+/// One sequence's consecutive rows in a step.
 #[derive(Clone, Copy, Debug)]
-pub struct Rows<'a> {
-    pub slot: u32,
+pub struct Chunk<'a> {
+    pub engine_slot: u32,
+    /// Present if the model has recurrent state.
+    pub state_slot: Option<u32>,
     /// Position of the first row.
     pub start: usize,
     pub block_table: &'a [u32],
-    /// Sample from the last row?
-    pub sample: bool,
+    /// Whether the last row is sampled.
+    pub sampled: bool,
     /// Log-probabilities that the sequence asks for.
     pub num_logprobs: Option<u8>,
-    pub pool: Option<Pool>,
+    pub vector: Option<VectorRequest>,
 }
 
 /// Empties the batch and keeps its buffers.
@@ -26,34 +28,43 @@ pub fn clear(batch: &mut Batch) {
     batch.slot_mapping.clear();
     batch.block_tables.clear();
     batch.max_blocks = 0;
-    batch.slots.clear();
-    batch.sample.clear();
+    batch.engine_slots.clear();
+    batch.state_slots.clear();
+    batch.sampled_rows.clear();
     batch.num_logprobs.clear();
     batch.copies.clear();
+    batch.state_copies.clear();
+    batch.embeddings.clear();
     batch.scored.clear();
-    batch.pools.clear();
+    batch.vectors.clear();
     batch.init.clear();
+    batch.sample_later = false;
 }
 
-/// Adds a sequence's rows, one an input. Block tables follow in [`set_block_tables`].
-pub fn push(batch: &mut Batch, rows: Rows<'_>, inputs: impl Iterator<Item = Input>, block_size: usize) {
+/// Adds a sequence's rows, one per input. Block tables follow in [`set_block_tables`].
+pub fn push(batch: &mut Batch, chunk: Chunk<'_>, inputs: impl Iterator<Item = Input>, block_size: usize) {
     let first = batch.inputs.len();
     batch.inputs.extend(inputs);
-    let end = rows.start + batch.inputs.len() - first;
-    for position in rows.start..end {
+    let end = chunk.start + batch.inputs.len() - first;
+    for position in chunk.start..end {
         batch.positions.push(position as u32);
-        batch.slot_mapping.push(rows.block_table[position / block_size] * block_size as u32 + (position % block_size) as u32);
+        batch.slot_mapping.push(chunk.block_table[position / block_size] * block_size as u32 + (position % block_size) as u32);
     }
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
     batch.context_lens.push(end as u32);
-    batch.slots.push(rows.slot);
-    batch.sample.push(rows.sample);
-    batch.num_logprobs.push(rows.num_logprobs);
-    batch.pools.push(rows.pool);
+    batch.engine_slots.push(chunk.engine_slot);
+    if let Some(slot) = chunk.state_slot {
+        batch.state_slots.push(slot);
+    }
+    if chunk.sampled {
+        batch.sampled_rows.push(batch.inputs.len() as u32 - 1);
+        batch.num_logprobs.push(chunk.num_logprobs);
+    }
+    batch.vectors.push(chunk.vector);
     batch.max_blocks = batch.max_blocks.max(end.div_ceil(block_size));
 }
 
-/// Writes every sequence's table, in the order of [`push`], cut or padded with 0 to the longest context of this step.
+/// Writes every sequence's block table, in the order of [`push`], cut or padded with 0 to the longest context of this step.
 pub fn set_block_tables<'a>(batch: &mut Batch, tables: impl Iterator<Item = &'a [u32]>) {
     for table in tables {
         let used = table.len().min(batch.max_blocks);
@@ -66,19 +77,20 @@ pub fn set_block_tables<'a>(batch: &mut Batch, tables: impl Iterator<Item = &'a 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::Pooling;
+    use engine::Pooling;
 
     #[test]
     fn rows_are_laid_out_flat() {
         let mut batch = Batch::default();
         let (long, short) = ([5, 3, 9], [7]);
+        let vector = Some(VectorRequest { pooling: Pooling::Last, complete: true });
+        let chunk =
+            Chunk { engine_slot: 4, state_slot: None, start: 3, block_table: &long, sampled: true, num_logprobs: Some(3), vector: None };
         for _ in 0..2 {
             clear(&mut batch);
-            let rows = Rows { slot: 4, start: 3, block_table: &long, sample: true, num_logprobs: Some(3), pool: None };
-            push(&mut batch, rows, [Input::Token(11), Input::Token(12)].into_iter(), 2);
-            let pool = Some(Pool { kind: Pooling::Last, complete: true });
-            let rows = Rows { slot: 1, start: 1, block_table: &short, sample: false, num_logprobs: None, pool };
-            push(&mut batch, rows, [Input::Sampled(1)].into_iter(), 2);
+            push(&mut batch, chunk, [Input::Token(11), Input::Token(12)].into_iter(), 2);
+            let chunk = Chunk { engine_slot: 1, start: 1, block_table: &short, sampled: false, num_logprobs: None, vector, ..chunk };
+            push(&mut batch, chunk, [Input::Sampled(1)].into_iter(), 2);
             set_block_tables(&mut batch, [&long[..], &short].into_iter());
         }
         assert_eq!(batch.inputs, [Input::Token(11), Input::Token(12), Input::Sampled(1)]);
@@ -87,8 +99,22 @@ mod tests {
         assert_eq!(batch.context_lens, [5, 2]);
         assert_eq!(batch.slot_mapping, [7, 18, 15]);
         assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0][..]));
-        assert_eq!((batch.slots, batch.sample), (vec![4, 1], vec![true, false]));
-        assert_eq!(batch.num_logprobs, [Some(3), None]);
-        assert_eq!(batch.pools, [None, Some(Pool { kind: Pooling::Last, complete: true })]);
+        assert_eq!((batch.engine_slots, batch.state_slots), (vec![4, 1], vec![]));
+        assert_eq!((batch.sampled_rows, batch.num_logprobs), (vec![1], vec![Some(3)]));
+        assert_eq!(batch.vectors, [None, vector]);
+    }
+
+    #[test]
+    fn each_sequence_of_a_recurrent_model_names_its_state_slot() {
+        let mut batch = Batch::default();
+        clear(&mut batch);
+        for state_slot in [3, 1] {
+            let (engine_slot, state_slot) = (state_slot, Some(state_slot));
+            let chunk = Chunk { engine_slot, state_slot, start: 0, block_table: &[2], sampled: true, num_logprobs: None, vector: None };
+            push(&mut batch, chunk, [Input::Token(5)].into_iter(), 4);
+        }
+        assert_eq!((&batch.state_slots, &batch.sampled_rows), (&vec![3, 1], &vec![0, 1]));
+        clear(&mut batch);
+        assert!(batch.state_slots.is_empty() && batch.sampled_rows.is_empty());
     }
 }

@@ -1,22 +1,27 @@
-//! An engine whose "logits" are a hash of the context, read back from a paged cache of token ids through the block tables:
-//! a wrong table, a block shared too early or a row in the wrong place changes the text, or trips an assertion here.
+//! The test engine. Its "logits" are a hash of the context, which it reads back through the block tables from a paged cache of token ids.
+//! With state slots it is also a small recurrent model, whose "logits" depend on a state that each row moves on. So a wrong table, a block
+//! shared too early, a row in the wrong position or a wrong state changes the text, or trips an assertion here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use crate::engine::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Pool, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput};
-use crate::logits::{Logprobs, SamplingParams, mask_words};
-use crate::model::ModelSpec;
+use engine::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+use logits::{Logprobs, SamplingParams, mask_words};
+use model::ModelSpec;
 
-use super::NewSequence;
+use crate::new_sequence::NewSequence;
 
 pub const VOCAB: u32 = 50;
+/// Floats per embedding.
+pub const HIDDEN: usize = 2;
+/// Cache entries from here on come from embeddings; ids are below.
+const EMBEDDED: u32 = 1 << 30;
 const EMPTY: u32 = u32::MAX;
 
 /// A sequence whose seed has this bit gets logits that are not finite for its third token.
 pub const NAN_SEED: u64 = 1 << 40;
 
-/// What a test may order, and learn.
+/// What a test may set, and what it may observe.
 #[derive(Default)]
 pub struct Control {
     /// At this step: an error, or a panic (None).
@@ -25,58 +30,93 @@ pub struct Control {
     pub fault_in_collect: bool,
     /// The most sequences that a step has memory for; 0: any number.
     pub max_seqs: usize,
-    /// Time a step takes.
+    /// Time that a step takes.
     pub step_time: std::time::Duration,
     pub num_steps: u64,
     pub num_rows: usize,
     pub max_rows: usize,
     /// Blocks that were copied.
     pub num_copies: usize,
+    /// State slots that were copied.
+    pub num_state_copies: usize,
     /// Rows of each sequence in the latest step.
     pub last_rows: Vec<u32>,
 }
 
-struct Slot {
+/// What an engine slot holds.
+struct EngineSlot {
     init: SlotInit,
     /// (step, id) of the latest sample
     sampled: Option<(u64, u32)>,
-    /// Of a sequence that becomes a "vector".
+    /// The vector, for a sequence that becomes one.
     pooled: Vec<f32>,
-    /// Its logits were not finite: whatever a step in flight still does with it is surplus, and must not disturb the others.
+    /// The logits were not finite. What a step in flight still does with this slot is surplus and must not disturb the others.
     broken: bool,
+}
+
+/// The state of a recurrent model after `len` rows.
+#[derive(Clone, Copy, Debug, Default)]
+struct State {
+    len: usize,
+    hash: u64,
+}
+
+/// A step whose masks have not arrived.
+struct Unsampled {
+    step: StepId,
+    batch: Batch,
+    states: Vec<u64>, // [num_tokens] hash of the state after each row; 0 without recurrent state
 }
 
 pub struct FakeEngine {
     capacity: KvCapacity,
     max_slots: usize,
     max_in_flight: usize,
-    kv: Vec<u32>, // [num_blocks * block_size] token ids
-    slots: HashMap<u32, Slot>,
+    kv: Vec<u32>,       // [num_blocks * block_size] token ids, or what stands for an embedding
+    states: Vec<State>, // [num_state_slots]
+    slots: HashMap<u32, EngineSlot>,
     done: VecDeque<(StepId, StepOutput)>,
-    /// A step whose masks are not there yet.
-    unsampled: Option<(StepId, Batch)>,
+    unsampled: Option<Unsampled>,
     control: Arc<Mutex<Control>>,
 }
 
-/// The next token of `context`, and of nothing else.
+fn mix(hash: u64, token: u32) -> u64 {
+    (hash ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
+}
+
+/// The next token, which depends on nothing but the context and the state (0 for models without state).
+fn token_after(context: &[u32], state: u64, seed: u64) -> u32 {
+    ((context.iter().fold(seed, |hash, &token| mix(hash, token)) ^ state) >> 7) as u32 % VOCAB
+}
+
+/// The next token of a model without recurrent state.
 pub fn next_token(context: &[u32], params: &SamplingParams) -> u32 {
-    let mix = |hash: u64, token: &u32| (hash ^ u64::from(*token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23);
-    (context.iter().fold(params.seed, mix) >> 7) as u32 % VOCAB
+    token_after(context, 0, params.seed)
+}
+
+/// The next token of a model with the recurrent state that `context` gives.
+pub fn next_recurrent_token(context: &[u32], params: &SamplingParams) -> u32 {
+    token_after(context, context.iter().fold(0, |hash, &token| mix(hash, token)), params.seed)
+}
+
+/// What the cache holds for an embedding.
+pub fn embedded(embedding: &[f32]) -> u32 {
+    EMBEDDED | embedding.iter().fold(0, |hash, x| mix(hash, x.to_bits())) as u32 >> 3
 }
 
 /// The first allowed token from `id` on.
 pub fn masked_token(id: u32, mask: &[u32]) -> u32 {
     let allowed = |id: &u32| mask[*id as usize / 32] >> (id % 32) & 1 == 1;
-    (id..VOCAB).chain(0..id).find(allowed).expect("something is allowed")
+    (id..VOCAB).chain(0..id).find(allowed).expect("the mask allows an id")
 }
 
-/// "Log-probabilities" that tell of which token they are, and how many were asked for.
+/// "Log-probabilities" from which a test reads the token and the number requested.
 fn logprobs(sampled: Sampled, asked: Option<u8>) -> Option<Logprobs> {
     let Sampled::Token(id) = sampled else { return None };
     asked.map(|n| Logprobs { chosen: -(id as f32), top: (0..u32::from(n)).map(|i| (i, -(i as f32))).collect() })
 }
 
-/// What a prompt's tokens from the second on must be told of.
+/// The expected scores of the prompt's tokens from the second one on.
 pub fn scores(prompt: &[u32], n: u8) -> Vec<Logprobs> {
     let score = |end: usize| Logprobs {
         chosen: -((next_token(&prompt[..=end], &SamplingParams::greedy()) * 10) as f32),
@@ -85,7 +125,7 @@ pub fn scores(prompt: &[u32], n: u8) -> Vec<Logprobs> {
     (1..prompt.len()).map(score).collect()
 }
 
-/// A prompt's "vector": every token, in order.
+/// The expected "vector" of a prompt. A mean holds every token, in order.
 pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
     let all: Vec<f32> = prompt.iter().map(|&id| id as f32).collect();
     match kind {
@@ -95,37 +135,38 @@ pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
     }
 }
 
-/// What a sequence must give when it runs alone: its tokens, and whether it met a stop id.
-pub fn solo_run(new: &NewSequence, capacity: usize) -> (Vec<u32>, bool) {
+/// What a sequence gives when it runs alone: its tokens, and whether it sampled a stop id.
+pub fn solo_run(new: &NewSequence, capacity: KvCapacity) -> (Vec<u32>, bool) {
     let mut context = new.prompt.clone();
     if new.max_tokens == 0 {
         return (Vec::new(), false);
     }
+    let next = if capacity.has_state() { next_recurrent_token } else { next_token };
     loop {
-        let token = next_token(&context, &new.params);
+        let token = next(&context, &new.params);
         if new.stop_ids.contains(&token) {
             return (context.split_off(new.prompt.len()), true);
         }
         context.push(token);
-        if context.len() - new.prompt.len() == new.max_tokens as usize || context.len() > capacity {
+        if context.len() - new.prompt.len() == new.max_tokens as usize || context.len() > capacity.num_blocks * capacity.block_size {
             return (context.split_off(new.prompt.len()), false);
         }
     }
 }
 
-impl Slot {
-    fn pool(&mut self, batch: &Batch, start: usize, end: usize, pool: Pool) {
+impl EngineSlot {
+    fn pool(&mut self, batch: &Batch, start: usize, end: usize, request: VectorRequest) {
         let first = batch.positions[start] as usize;
         if first == 0 {
             self.pooled.clear();
         }
-        assert!(pool.kind != Pooling::Mean || self.pooled.len() == first, "every row from the first on");
-        assert_eq!(pool.complete, first + end - start == self.init.prompt.len());
+        assert!(request.pooling != Pooling::Mean || self.pooled.len() == first, "every row from the first on");
+        assert_eq!(request.complete, first + end - start == self.init.prompt.len());
         for row in start..end {
             let Input::Token(id) = batch.inputs[row] else { panic!("a prompt's token is known") };
-            let wanted = match pool.kind {
+            let wanted = match request.pooling {
                 Pooling::First => first + row == start,
-                Pooling::Last => pool.complete && row + 1 == end,
+                Pooling::Last => request.complete && row + 1 == end,
                 Pooling::Mean => true,
             };
             self.pooled.extend(wanted.then_some(id as f32));
@@ -136,15 +177,24 @@ impl Slot {
 impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
         let control = Arc::new(Mutex::new(Control::default()));
-        let kv = vec![EMPTY; capacity.num_blocks * capacity.block_size];
-        let (slots, done) = (HashMap::new(), VecDeque::new());
-        (Self { capacity, max_slots, max_in_flight, kv, slots, done, unsampled: None, control: control.clone() }, control)
+        let engine = Self {
+            kv: vec![EMPTY; capacity.num_blocks * capacity.block_size],
+            states: vec![State::default(); capacity.num_state_slots],
+            capacity,
+            max_slots,
+            max_in_flight,
+            slots: HashMap::new(),
+            done: VecDeque::new(),
+            unsampled: None,
+            control: control.clone(),
+        };
+        (engine, control)
     }
 
-    /// Blocks that this step writes may be in one sequence's table only: what is shared is never written.
+    /// A block that this step writes to is in one sequence's table only: shared blocks are never written.
     fn check_ownership(&self, batch: &Batch) {
-        let written: HashSet<u32> = batch.slot_mapping.iter().map(|slot| slot / self.capacity.block_size as u32).collect();
-        assert_eq!(batch.slot_mapping.iter().collect::<HashSet<_>>().len(), batch.num_tokens(), "two rows write one place");
+        let written: HashSet<u32> = batch.slot_mapping.iter().map(|at| at / self.capacity.block_size as u32).collect();
+        assert_eq!(batch.slot_mapping.iter().collect::<HashSet<_>>().len(), batch.num_tokens(), "two rows write to one position");
         let mut seen = HashSet::new();
         for (i, table) in batch.block_tables.chunks(batch.max_blocks).enumerate() {
             let used = (batch.context_lens[i] as usize).div_ceil(self.capacity.block_size);
@@ -153,63 +203,85 @@ impl FakeEngine {
             }
             assert!(table[used..].iter().all(|&block| (block as usize) < self.capacity.num_blocks));
         }
-        assert_eq!(batch.slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "a slot twice in a batch");
+        assert_eq!(batch.engine_slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "an engine slot twice in a batch");
+        let num_states = if self.capacity.has_state() { batch.num_seqs() } else { 0 };
+        assert_eq!(batch.state_slots.len(), num_states, "one state slot per sequence");
+        assert_eq!(batch.state_slots.iter().collect::<HashSet<_>>().len(), num_states, "a state slot twice in a batch");
     }
 
-    /// Writes a sequence's rows to the cache.
-    fn write(&mut self, batch: &Batch, i: usize, step: u64) {
-        let block_size = self.capacity.block_size;
-        let (start, end) = (batch.cu_seqlens_q[i] as usize, batch.cu_seqlens_q[i + 1] as usize);
-        let context_len = batch.context_lens[i] as usize;
+    /// Index in `kv` of a position of sequence `i`.
+    fn at(&self, batch: &Batch, i: usize, position: usize) -> usize {
         let table = &batch.block_tables[i * batch.max_blocks..(i + 1) * batch.max_blocks];
-        let place = |position: usize| table[position / block_size] as usize * block_size + position % block_size;
-        let slot = self.slots.get_mut(&batch.slots[i]).expect("a slot that was initialised");
-        if let Some(pool) = batch.pools[i] {
-            slot.pool(batch, start, end, pool);
+        table[position / self.capacity.block_size] as usize * self.capacity.block_size + position % self.capacity.block_size
+    }
+
+    /// Writes a sequence's rows to the cache and moves its state on.
+    fn write(&mut self, batch: &Batch, i: usize, step: u64, states: &mut Vec<u64>) {
+        let (rows, context_len) = (batch.rows(i), batch.context_lens[i] as usize);
+        let slot = self.slots.get_mut(&batch.engine_slots[i]).expect("an initialised engine slot");
+        if let Some(request) = batch.vectors.get(i).copied().flatten() {
+            slot.pool(batch, rows.start, rows.end, request);
         }
-        for row in start..end {
+        for row in rows.clone() {
             let position = batch.positions[row] as usize;
-            assert_eq!(position, context_len - (end - row), "positions are consecutive and end the context");
-            assert_eq!(batch.slot_mapping[row] as usize, place(position));
-            self.kv[place(position)] = match batch.inputs[row] {
-                Input::Token(id) => id,
-                Input::Sampled(_) if slot.broken => EMPTY,
-                Input::Sampled(from) => {
-                    assert_eq!(from, batch.slots[i]);
-                    let (when, id) = slot.sampled.expect("a token was sampled");
-                    assert_eq!(when + 1, step, "sampled in the step before");
-                    id
-                }
-            };
+            assert_eq!(position, context_len - (rows.end - row), "positions are consecutive and end the context");
+            let at = self.at(batch, i, position);
+            assert_eq!(batch.slot_mapping[row] as usize, at);
+            self.kv[at] = self.token(batch, i, row, step);
+            states.push(self.move_on(batch, i, position, self.kv[at]));
         }
     }
 
-    /// Samples behind a sequence's last row.
-    fn draw(&mut self, batch: &Batch, i: usize, step: u64, masks: &Masks) -> Sampled {
-        let (block_size, context_len) = (self.capacity.block_size, batch.context_lens[i] as usize);
-        let table = &batch.block_tables[i * batch.max_blocks..(i + 1) * batch.max_blocks];
-        let place = |position: usize| table[position / block_size] as usize * block_size + position % block_size;
-        let slot = self.slots.get_mut(&batch.slots[i]).expect("a slot that was initialised");
-        if !batch.sample[i] {
-            return Sampled::None;
+    /// What a row puts into the cache.
+    fn token(&self, batch: &Batch, i: usize, row: usize, step: u64) -> u32 {
+        let slot = &self.slots[&batch.engine_slots[i]];
+        match batch.inputs[row] {
+            Input::Token(id) => id,
+            Input::Embedding(at) => embedded(&batch.embeddings[at as usize * HIDDEN..][..HIDDEN]),
+            Input::Sampled(_) if slot.broken => EMPTY,
+            Input::Sampled(from) => {
+                assert_eq!(from, batch.engine_slots[i]);
+                let (when, id) = slot.sampled.expect("a token was sampled");
+                assert_eq!(when + 1, step, "sampled in the step before");
+                id
+            }
         }
+    }
+
+    /// Moves the state of sequence `i` on by the row at `position`. Returns its hash.
+    fn move_on(&mut self, batch: &Batch, i: usize, position: usize, token: u32) -> u64 {
+        let Some(&slot) = batch.state_slots.get(i) else { return 0 };
+        let state = &mut self.states[slot as usize];
+        if position == 0 {
+            *state = State::default();
+        }
+        assert_eq!(state.len, position, "state slot {slot} holds the state of another position");
+        *state = State { len: position + 1, hash: mix(state.hash, token) };
+        state.hash
+    }
+
+    /// Samples row `row` of sequence `i`. `is_first`: no earlier row of the sequence is sampled in this step.
+    fn draw(&mut self, unsampled: &Unsampled, i: usize, row: usize, is_first: bool, mask: Option<&[u32]>) -> Sampled {
+        let batch = &unsampled.batch;
+        let context: Vec<u32> = (0..=batch.positions[row] as usize).map(|position| self.kv[self.at(batch, i, position)]).collect();
+        let slot = self.slots.get_mut(&batch.engine_slots[i]).expect("an initialised engine slot");
         if slot.broken {
-            return Sampled::NotFinite;
+            return if is_first { Sampled::NotFinite } else { Sampled::Skipped };
         }
-        let context: Vec<u32> = (0..context_len).map(|position| self.kv[place(position)]).collect();
         let known: Vec<u32> = slot.init.prompt.iter().chain(&slot.init.generated).copied().collect();
-        assert_eq!(context, known, "the cache holds the prompt and what was generated");
+        let fits = known.len() == context.len() && known.iter().zip(&context).all(|(known, got)| known == got || *got >= EMBEDDED);
+        assert!(fits || !is_first, "the cache holds the prompt and the generated tokens: {known:?}, not {context:?}");
+        if !fits {
+            return Sampled::Skipped;
+        }
         if slot.init.params.seed & NAN_SEED != 0 && slot.init.generated.len() == 2 {
             slot.broken = true;
             return Sampled::NotFinite;
         }
-        let id = next_token(&context, &slot.init.params);
-        let id = match masks.of.get(i).copied().flatten() {
-            None => id,
-            Some(mask) => masked_token(id, &masks.words[mask as usize * mask_words(VOCAB as usize)..]),
-        };
+        let id = token_after(&context, unsampled.states[row], slot.init.params.seed);
+        let id = mask.map_or(id, |mask| masked_token(id, mask));
         slot.init.generated.push(id);
-        slot.sampled = Some((step, id));
+        slot.sampled = Some((unsampled.step.0, id));
         Sampled::Token(id)
     }
 
@@ -217,26 +289,31 @@ impl FakeEngine {
     fn score(&self, batch: &Batch) -> Vec<Option<Logprobs>> {
         let score = |scored: &Scored| {
             let i = batch.cu_seqlens_q.partition_point(|&from| from <= scored.row) - 1;
-            let (table, block_size) = (&batch.block_tables[i * batch.max_blocks..], self.capacity.block_size);
-            let at = batch.positions[scored.row as usize] as usize;
-            let mut context: Vec<u32> =
-                (0..=at).map(|position| self.kv[table[position / block_size] as usize * block_size + position % block_size]).collect();
-            assert_eq!(self.slots[&batch.slots[i]].init.prompt[at + 1], scored.id, "the prompt's next token");
+            let last = batch.positions[scored.row as usize] as usize;
+            let mut context: Vec<u32> = (0..=last).map(|position| self.kv[self.at(batch, i, position)]).collect();
+            assert_eq!(self.slots[&batch.engine_slots[i]].init.prompt[last + 1], scored.id, "the prompt's next token");
             context.push(scored.id);
             scores(&context, scored.num_logprobs).pop()
         };
         batch.scored.iter().map(score).collect()
     }
 
-    /// Copies blocks; what is copied is held, and by another than what it is copied to.
+    /// Copies blocks and state slots. Every copy belongs to a sequence of the step, and its source is no copy itself.
     fn copy(&mut self, batch: &Batch) {
         let block_size = self.capacity.block_size;
         for &(from, to) in &batch.copies {
-            assert!(batch.block_tables.contains(&to), "a copy that nobody has");
-            assert!(batch.copies.iter().all(|other| other.1 != from), "a copy of a copy");
+            assert!(batch.block_tables.contains(&to), "a copied block that no sequence holds");
+            assert!(batch.copies.iter().all(|other| other.1 != from), "a copy of a copied block");
             self.kv.copy_within(from as usize * block_size..(from as usize + 1) * block_size, to as usize * block_size);
         }
-        self.control.lock().unwrap().num_copies += batch.copies.len();
+        for &(from, to) in &batch.state_copies {
+            assert!(batch.state_slots.contains(&to), "a copied state that no sequence holds");
+            assert!(batch.state_copies.iter().all(|other| other.1 != from), "a copy of a copied state");
+            self.states[to as usize] = self.states[from as usize];
+        }
+        let mut control = self.control.lock().unwrap();
+        control.num_copies += batch.copies.len();
+        control.num_state_copies += batch.state_copies.len();
     }
 
     fn fault(&self, step: u64, in_collect: bool) -> Result<(), EngineError> {
@@ -247,6 +324,20 @@ impl FakeEngine {
             return Err(fault.unwrap_or_else(|| panic!("a bug in the engine")));
         }
         Ok(())
+    }
+
+    /// Counts a step. An error if it needs more memory than the test allows.
+    fn count_step(&self, batch: &Batch) -> Result<u64, EngineError> {
+        let mut control = self.control.lock().unwrap();
+        control.num_steps += 1;
+        control.num_rows += batch.num_tokens();
+        control.max_rows = control.max_rows.max(batch.num_tokens());
+        control.last_rows = batch.cu_seqlens_q.windows(2).map(|w| w[1] - w[0]).collect();
+        std::thread::sleep(control.step_time);
+        if control.max_seqs > 0 && batch.num_seqs() > control.max_seqs {
+            return Err(EngineError::OutOfMemory(format!("{} sequences", batch.num_seqs())));
+        }
+        Ok(control.num_steps)
     }
 }
 
@@ -270,44 +361,40 @@ impl Engine for FakeEngine {
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
         assert!(self.done.len() < self.max_in_flight, "too many steps in flight");
         assert!(batch.num_seqs() > 0 && batch.num_seqs() <= self.max_slots);
-        let step = {
-            let mut control = self.control.lock().unwrap();
-            control.num_steps += 1;
-            control.num_rows += batch.num_tokens();
-            control.max_rows = control.max_rows.max(batch.num_tokens());
-            control.last_rows = batch.cu_seqlens_q.windows(2).map(|w| w[1] - w[0]).collect();
-            std::thread::sleep(control.step_time);
-            if control.max_seqs > 0 && batch.num_seqs() > control.max_seqs {
-                return Err(EngineError::OutOfMemory(format!("{} sequences", batch.num_seqs())));
-            }
-            control.num_steps
-        };
+        let step = self.count_step(batch)?;
         self.fault(step, false)?;
         self.check_ownership(batch);
         for init in &batch.init {
             assert!((init.slot as usize) < self.max_slots);
-            self.slots.insert(init.slot, Slot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
+            self.slots.insert(init.slot, EngineSlot { init: init.clone(), sampled: None, pooled: Vec::new(), broken: false });
         }
         self.copy(batch);
         assert!(self.unsampled.is_none(), "the step before was not sampled");
-        (0..batch.num_seqs()).for_each(|i| self.write(batch, i, step));
-        self.unsampled = Some((StepId(step), batch.clone()));
+        let mut states = Vec::new();
+        (0..batch.num_seqs()).for_each(|i| self.write(batch, i, step, &mut states));
+        self.unsampled = Some(Unsampled { step: StepId(step), batch: batch.clone(), states });
         if !batch.sample_later {
-            self.sample(StepId(step), &Masks { of: vec![None; batch.num_seqs()], ..Masks::default() })?;
+            self.sample(StepId(step), &Masks { of: vec![None; batch.num_sampled()], ..Masks::default() })?;
         }
         Ok(StepId(step))
     }
 
     fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
-        let (id, batch) = self.unsampled.take().expect("a step that waits to be sampled");
-        assert_eq!((id, masks.of.len()), (step, batch.num_seqs()));
-        let sampled: Vec<Sampled> = (0..batch.num_seqs()).map(|i| self.draw(&batch, i, step.0, masks)).collect();
+        let unsampled = self.unsampled.take().expect("a step that waits to be sampled");
+        let batch = &unsampled.batch;
+        assert_eq!((unsampled.step, masks.of.len()), (step, batch.num_sampled()));
+        let mut sampled = Vec::new();
+        let mut before = None;
+        for (k, i) in batch.sampled_seqs().enumerate() {
+            let mask = masks.of[k].map(|mask| &masks.words[mask as usize * mask_words(VOCAB as usize)..]);
+            sampled.push(self.draw(&unsampled, i, batch.sampled_rows[k] as usize, before.replace(i) != Some(i), mask));
+        }
         let logprobs = sampled.iter().zip(&batch.num_logprobs).map(|(sampled, asked)| logprobs(*sampled, *asked)).collect();
-        let complete = |i: usize| batch.pools[i].is_some_and(|pool| pool.complete);
-        let pooled = |i| if complete(i) { self.slots[&batch.slots[i]].pooled.clone() } else { Vec::new() };
-        let pooled = (0..batch.num_seqs()).map(pooled).collect();
-        let scored = self.score(&batch);
-        self.done.push_back((step, StepOutput { sampled, logprobs, scored, pooled, ..StepOutput::default() }));
+        let complete = |i: usize| batch.vectors.get(i).copied().flatten().is_some_and(|request| request.complete);
+        let vector = |i| if complete(i) { self.slots[&batch.engine_slots[i]].pooled.clone() } else { Vec::new() };
+        let vectors = (0..batch.num_seqs()).map(vector).collect();
+        let scored = self.score(batch);
+        self.done.push_back((step, StepOutput { sampled, logprobs, scored, vectors, ..StepOutput::default() }));
         Ok(())
     }
 
@@ -319,3 +406,6 @@ impl Engine for FakeEngine {
         Ok(())
     }
 }
+
+#[path = "fake_tests.rs"]
+mod tests;

@@ -1,29 +1,33 @@
-//! Sequences that follow a grammar, among those that do not.
+//! Sequences that follow a grammar, among sequences that do not.
 
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use super::fake::{FakeEngine, VOCAB, masked_token, next_token, solo_run};
-use super::masks::PATIENCE;
-use super::tests::{params, sequence};
-use super::*;
-use crate::engine::KvCapacity;
-use crate::logits::{Allowed, Constraint, mask_words};
+use super::PATIENCE;
+use crate::fake::{FakeEngine, VOCAB, masked_token, next_recurrent_token, next_token, solo_run};
+use crate::testing::{Rig, options, params, sequence};
+use crate::{Event, EventStream, Family, FinishReason, Handle, NewSequence, SchedulerOptions};
+use engine::KvCapacity;
+use logits::{Allowed, Constraint, Grammar, mask_words};
+use metrics::ModelMetrics;
 
-const CAPACITY: KvCapacity = KvCapacity { num_blocks: 64, block_size: 4 };
+const CAPACITY: KvCapacity = KvCapacity::blocks(64, 4);
 
-/// Ids that are the position modulo 5; the text is complete after `len` of them.
+/// Test double: allows the ids that equal the position modulo 5. The text is complete after `len` ids.
 #[derive(Debug, Clone)]
 struct Counting {
     len: usize,
-    /// At this position it comes to a dead end; or panics, which must cost no more.
+    /// Test double: the grammar reaches a dead end at this position, or panics there if true.
     dead: Option<(usize, bool)>,
-    /// Each mask takes this long.
+    /// Time that each mask takes.
     takes: Duration,
+    /// Masks are computed only while the test does not hold this lock.
+    gate: Arc<Mutex<()>>,
 }
 
 impl Counting {
     fn new(len: usize) -> Self {
-        Self { len, dead: None, takes: Duration::ZERO }
+        Self { len, dead: None, takes: Duration::ZERO, gate: Arc::default() }
     }
 }
 
@@ -43,12 +47,13 @@ fn mask(position: usize) -> Vec<u32> {
 
 impl Constraint for At {
     fn accept(&mut self, id: u32) -> Result<(), String> {
-        assert_eq!(id as usize % 5, self.1 % 5, "an id that was not allowed");
+        assert_eq!(id as usize % 5, self.1 % 5, "the id was not allowed");
         self.1 += 1;
         Ok(())
     }
 
     fn allowed(&mut self) -> Result<Allowed, String> {
+        drop(self.0.gate.lock());
         std::thread::sleep(self.0.takes);
         match self.0.dead {
             Some((at, false)) if at == self.1 => Err("a dead end".into()),
@@ -59,11 +64,12 @@ impl Constraint for At {
     }
 }
 
-/// What a sequence gives that follows `grammar` alone.
-fn solo_masked(new: &NewSequence, len: usize) -> Vec<u32> {
+/// The tokens of a sequence that follows the grammar and runs alone.
+fn solo_masked(new: &NewSequence, len: usize, capacity: KvCapacity) -> Vec<u32> {
+    let next = if capacity.has_state() { next_recurrent_token } else { next_token };
     let mut context = new.prompt.clone();
     for position in 0..len {
-        context.push(masked_token(next_token(&context, &new.params), &mask(position)));
+        context.push(masked_token(next(&context, &new.params), &mask(position)));
     }
     context.split_off(new.prompt.len())
 }
@@ -90,15 +96,16 @@ fn following(seed: u64, max_tokens: u32, grammar: Counting) -> NewSequence {
 
 #[test]
 fn grammars_are_followed_in_a_crowd_and_through_preemption() {
-    // The smaller pool makes sequences give way to each other.
-    for (max_in_flight, num_blocks) in [(1, 64), (2, 64), (1, 16), (2, 16)] {
-        let handle = spawn(KvCapacity { num_blocks, ..CAPACITY }, max_in_flight);
+    // The smaller caches cause preemptions.
+    for (max_in_flight, num_blocks, num_state_slots) in [(1, 64, 0), (2, 64, 0), (1, 16, 0), (2, 16, 0), (1, 16, 4), (2, 16, 4)] {
+        let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(num_blocks, 4) };
+        let handle = spawn(capacity, max_in_flight);
         let streams: Vec<_> = (0..24u64)
             .map(|i| {
                 let len = 3 + i as usize;
                 let new = match i % 3 {
                     0 => NewSequence { params: params(i), ..sequence(vec![1; 9], 20) },
-                    // One in four has masks that no step waits for.
+                    // One in four has masks that are too slow for a step to wait for.
                     _ if i % 4 == 1 => following(i, 1000, Counting { takes: 2 * PATIENCE, ..Counting::new(len) }),
                     _ => following(i, 1000, Counting::new(len)),
                 };
@@ -108,9 +115,9 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
         for (mut stream, new, len) in streams {
             let (tokens, last) = read_all(&mut stream);
             match &new.grammar {
-                None => assert_eq!(tokens, solo_run(&new, 256).0),
+                None => assert_eq!(tokens, solo_run(&new, capacity).0),
                 Some(_) => {
-                    assert_eq!(tokens, solo_masked(&new, len));
+                    assert_eq!(tokens, solo_masked(&new, len, capacity));
                     assert!(matches!(last, Event::Finished { reason: FinishReason::Stop, .. }), "{last:?}");
                 }
             }
@@ -120,16 +127,16 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
 }
 
 #[test]
-fn a_limit_cuts_what_follows_a_grammar() {
+fn the_token_limit_cuts_a_text_that_follows_a_grammar() {
     let handle = spawn(CAPACITY, 2);
     let new = following(5, 6, Counting::new(50));
     let (tokens, last) = read_all(&mut handle.enqueue(new.clone()).unwrap());
-    assert_eq!(tokens, solo_masked(&new, 6));
+    assert_eq!(tokens, solo_masked(&new, 6, CAPACITY));
     assert!(matches!(last, Event::Finished { reason: FinishReason::Length, .. }), "{last:?}");
 }
 
 #[test]
-fn a_dead_end_costs_its_sequence_alone() {
+fn a_dead_end_or_a_panic_of_a_grammar_ends_only_its_sequence() {
     for max_in_flight in [1, 2] {
         for panics in [false, true] {
             let handle = spawn(CAPACITY, max_in_flight);
@@ -138,30 +145,48 @@ fn a_dead_end_costs_its_sequence_alone() {
             for dead in [0, 4] {
                 let new = following(7, 1000, Counting { dead: Some((dead, panics)), ..Counting::new(50) });
                 let (tokens, last) = read_all(&mut handle.enqueue(new.clone()).unwrap());
-                assert_eq!(tokens, solo_masked(&new, dead));
-                // A bug is ours, the rest is the grammar's.
+                assert_eq!(tokens, solo_masked(&new, dead, CAPACITY));
+                // A panic is our bug, a dead end is the grammar's fault.
                 assert!(if panics { matches!(last, Event::Failed(_)) } else { matches!(last, Event::Unfollowable(_)) }, "{last:?}");
             }
-            assert_eq!(read_all(&mut stream).0, solo_masked(&other, 30));
+            assert_eq!(read_all(&mut stream).0, solo_masked(&other, 30, CAPACITY));
             assert!(handle.is_alive());
         }
     }
 }
 
 #[test]
-fn slow_masks_hold_up_their_own_sequence_only() {
+fn slow_masks_delay_only_their_own_sequence() {
     for max_in_flight in [1, 2] {
-        let handle = spawn(CAPACITY, max_in_flight);
-        let slow = following(3, 1000, Counting { takes: 25 * PATIENCE, ..Counting::new(4) });
-        let mut slow_stream = handle.enqueue(slow.clone()).unwrap();
-        let start = Instant::now();
-        for i in 0..4 {
-            let other = following(i, 1000, Counting::new(30));
-            assert_eq!(read_all(&mut handle.enqueue(other.clone()).unwrap()).0, solo_masked(&other, 30));
+        let mut rig = Rig::new(64, max_in_flight, options(8, 4));
+        let gate = Arc::new(Mutex::new(()));
+        let closed = gate.lock().unwrap();
+        let slow = rig.enqueue(following(3, 1000, Counting { gate: gate.clone(), ..Counting::new(4) }));
+        let others = [1, 2].map(|seed| rig.enqueue(NewSequence { params: params(seed), ..sequence(vec![1; 5], 30) }));
+        while others.iter().any(|&other| rig.clients[other].seen.last.is_none()) {
+            rig.step().unwrap();
         }
-        // Their 120 tokens, before the slow one has its fourth.
-        assert!(start.elapsed() < 4 * 25 * PATIENCE, "{:?}", start.elapsed());
-        assert_eq!(read_all(&mut slow_stream).0, solo_masked(&slow, 4));
-        assert!(start.elapsed() >= 4 * 25 * PATIENCE);
+        // A step waits for a mask only if it carries a row that needs one.
+        let num_rows = rig.control.lock().unwrap().num_rows;
+        assert_eq!(num_rows, 9 + 2 * (5 + 29), "the slow sequence runs its prompt, and no row until its mask arrives");
+        assert_eq!(rig.clients[slow].seen.tokens.len(), 0);
+        drop(closed);
+        rig.finish();
+        others.into_iter().for_each(|other| rig.assert_solo(other));
+        assert_eq!(rig.clients[slow].seen.tokens, solo_masked(&rig.clients[slow].new, 4, rig.capacity));
+    }
+}
+
+#[test]
+fn members_of_a_family_follow_their_grammars_with_and_without_recurrent_state() {
+    for (max_in_flight, num_state_slots) in [(1, 0), (2, 0), (1, 4), (2, 4)] {
+        let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(12, 4) };
+        let (handle, family) = (spawn(capacity, max_in_flight), Some(Family::unique()));
+        let member = |seed, len| NewSequence { family, prompt: vec![2; 9], ..following(seed, 1000, Counting::new(len)) };
+        let members: Vec<_> = (0..6u64).map(|seed| (member(seed, 20 + seed as usize), 20 + seed as usize)).collect();
+        let streams: Vec<_> = members.iter().map(|(new, _)| handle.enqueue(new.clone()).unwrap()).collect();
+        for (mut stream, (new, len)) in streams.into_iter().zip(&members) {
+            assert_eq!(read_all(&mut stream).0, solo_masked(new, *len, capacity));
+        }
     }
 }

@@ -1,12 +1,12 @@
 //! The prefix cache: which block holds which tokens after which prefix.
 //!
-//! A block's content is named by an id that is never given twice. Its key is (salt, id of the block before, its tokens), and the
-//! tokens are compared on a hit: by induction a hit means that the whole prefix is equal, whatever the hash function does.
+//! The content of a block has an id that is never reused. Its key is (salt, id of the previous block's content, its tokens). A lookup
+//! compares the tokens themselves, so by induction a hit means that the whole prefix is equal, whatever the hash function does.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 
-/// Names the content of a cached block; [`ROOT`] stands before a sequence's first block.
+/// Identifies the content of a cached block. [`ROOT`] precedes a sequence's first block.
 pub type ContentId = u64;
 pub const ROOT: ContentId = 0;
 
@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 
 #[derive(Clone, Debug, Default)]
 struct Entry {
-    /// [`ROOT`]: the block is not cached.
+    /// [`ROOT`] if the block is not cached.
     id: ContentId,
     parent: ContentId,
     salt: u64,
@@ -30,7 +30,7 @@ pub struct PrefixCache {
     entries: Vec<Entry>, // [num_blocks]
     tokens: Vec<u32>,    // [num_blocks, block_size]
     next_id: ContentId,
-    links: Vec<(u32, u32)>, // [num_blocks + 1] (previous, next); the last is the list's head
+    links: Vec<(u32, u32)>, // [num_blocks + 1] (previous, next); the last one is the head of the list
     num_unreferenced: usize,
 }
 
@@ -58,7 +58,7 @@ impl PrefixCache {
         self.num_unreferenced
     }
 
-    /// The block that holds `tokens` after `parent`, if any.
+    /// Finds the block that holds `tokens` after `parent`.
     pub fn find(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<(u32, ContentId)> {
         let block = *self.index.get(&self.hash(salt, parent, tokens))?;
         let entry = &self.entries[block as usize];
@@ -66,8 +66,8 @@ impl PrefixCache {
         equal.then_some((block, entry.id))
     }
 
-    /// Notes that `block` now holds `tokens` after `parent`. The content's id: that of another block if one holds the same already, or
-    /// its own where a sequence that shares the block was here before.
+    /// Records that `block` holds `tokens` after `parent`. Returns the content's id. If a block with the same content is cached already
+    /// (another block, or this one, recorded by a sequence that shares it), the id is that block's.
     pub fn insert(&mut self, block: u32, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
         if let Some((_, id)) = self.find(salt, parent, tokens) {
             return id;
@@ -75,9 +75,9 @@ impl PrefixCache {
         let id = self.next_id;
         self.next_id += 1;
         let hash = self.hash(salt, parent, tokens);
-        // Where two contents share a hash, the first stays; the other is simply not found.
-        if let std::collections::hash_map::Entry::Vacant(slot) = self.index.entry(hash) {
-            slot.insert(block);
+        // If two contents share a hash, the first stays and the second is never found.
+        if let std::collections::hash_map::Entry::Vacant(vacant) = self.index.entry(hash) {
+            vacant.insert(block);
             self.entries[block as usize] = Entry { id, parent, salt, hash };
             let start = block as usize * self.block_size;
             self.tokens[start..start + self.block_size].copy_from_slice(tokens);
@@ -85,7 +85,7 @@ impl PrefixCache {
         id
     }
 
-    /// A cached block lost its last reference: it may be evicted, after all that wait already.
+    /// A cached block lost its last reference. It may be evicted, after all blocks that are unreferenced already.
     pub fn push_unreferenced(&mut self, block: u32) {
         let head = self.links.len() as u32 - 1;
         let last = self.links[head as usize].0;
@@ -95,7 +95,7 @@ impl PrefixCache {
         self.num_unreferenced += 1;
     }
 
-    /// A cached block without references gets one: it may no longer be evicted.
+    /// An unreferenced cached block gets a reference, so it may no longer be evicted.
     pub fn take_unreferenced(&mut self, block: u32) {
         let (previous, next) = std::mem::replace(&mut self.links[block as usize], (NONE, NONE));
         self.links[previous as usize].1 = next;
@@ -103,7 +103,7 @@ impl PrefixCache {
         self.num_unreferenced -= 1;
     }
 
-    /// Forgets the least recently used unreferenced block and hands it over.
+    /// Removes the least recently used unreferenced block from the cache and returns it.
     pub fn evict(&mut self) -> Option<u32> {
         let head = self.links.len() - 1;
         let block = self.links[head].1;
@@ -116,7 +116,7 @@ impl PrefixCache {
         Some(block)
     }
 
-    /// Unreferenced blocks in the order of their eviction.
+    /// Unreferenced blocks in the order in which they will be evicted.
     #[cfg(test)]
     pub fn unreferenced(&self) -> Vec<u32> {
         let head = self.links.len() as u32 - 1;

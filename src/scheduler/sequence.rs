@@ -1,263 +1,281 @@
-//! One request as the scheduler sees it: token ids, blocks, progress.
+//! One request as the scheduler sees it: token ids, memory, progress.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
+use tokio::sync::mpsc::UnboundedSender;
 
-use super::masks::Masked;
-use super::prefix::{ContentId, ROOT};
-use super::{EnqueueError, Event, Family, NewSequence};
-use crate::engine::{Input, Pooling, Scored, SlotInit};
-use crate::logits::SamplingParams;
-
-/// What the handles and the engine thread share beside the command channel.
-#[derive(Debug)]
-pub struct Shared {
-    pub alive: AtomicBool,
-    /// Nothing but a new process helps.
-    lost: AtomicBool,
-    /// Those to tell when the engine thread cannot; kept where a guard watches.
-    clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
-    num_waiting: AtomicUsize,
-    num_active: AtomicUsize,
-    max_waiting: usize,
-}
-
-impl Shared {
-    pub fn new(max_waiting: usize) -> Self {
-        // Every sequence passes through the queue: a bound of 0 would refuse them all.
-        let max_waiting = max_waiting.max(1);
-        Self {
-            alive: AtomicBool::new(true),
-            lost: AtomicBool::new(false),
-            clients: Mutex::default(),
-            num_waiting: AtomicUsize::new(0),
-            num_active: AtomicUsize::new(0),
-            max_waiting,
-        }
-    }
-
-    pub fn num_active(&self) -> usize {
-        self.num_active.load(Ordering::Acquire)
-    }
-
-    pub fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-        self.alive.store(false, Ordering::Release);
-    }
-
-    pub fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    /// Notes whom to tell. The list holds the active ones and at most as many again that have ended.
-    pub fn add_client(&self, events: &UnboundedSender<Event>) {
-        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        if clients.len() >= 2 * self.num_active() + 16 {
-            clients.retain(|client| client.strong_count() > 0);
-        }
-        clients.push(events.downgrade());
-    }
-
-    #[cfg(test)]
-    pub fn num_clients(&self) -> usize {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner).len()
-    }
-
-    /// Sends everyone's last event from outside of the engine thread.
-    pub fn tell_all(&self, last: &Event) {
-        let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
-        // one that has gone needs not know
-        clients.iter().filter_map(WeakUnboundedSender::upgrade).for_each(|client| drop(client.send(last.clone())));
-    }
-}
-
-/// A sequence's place in the counts: in the queue until it is admitted, active until it is dropped, wherever that happens.
-#[derive(Debug)]
-pub struct Ticket {
-    shared: Arc<Shared>,
-    waiting: bool,
-}
-
-impl Ticket {
-    pub fn take(shared: &Arc<Shared>) -> Result<Self, EnqueueError> {
-        let below_bound = |n: usize| (n < shared.max_waiting).then_some(n + 1);
-        let counter = &shared.num_waiting;
-        counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, below_bound).map_err(|_| EnqueueError::QueueFull)?;
-        shared.num_active.fetch_add(1, Ordering::AcqRel);
-        Ok(Self { shared: shared.clone(), waiting: true })
-    }
-
-    fn leave_queue(&mut self) {
-        if std::mem::take(&mut self.waiting) {
-            self.shared.num_waiting.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.leave_queue();
-        self.shared.num_active.fetch_sub(1, Ordering::AcqRel);
-    }
-}
+use crate::event::Event;
+use crate::masks::{GrammarCursor, PATIENCE};
+use crate::new_sequence::{Family, NewSequence};
+use crate::sequence_cache::SequenceCache;
+use crate::shared::Ticket;
+use crate::timeline::Timeline;
+use crate::tokens::Tokens;
+use engine::{Input, Pooling, Scored, SlotInit, VectorRequest};
+use logits::SamplingParams;
+use metrics::ModelMetrics;
 
 #[derive(Debug)]
 pub struct Sequence {
-    /// The order of arrival; set by the engine thread.
+    /// The order of arrival, assigned by the engine thread.
     pub id: u64,
-    pub prompt: Arc<[u32]>,
-    pub params: Arc<SamplingParams>,
-    pub max_tokens: usize,
-    pub stop_ids: Vec<u32>,
+    pub tokens: Tokens,
+    pub cache: SequenceCache,
+    pub timeline: Timeline,
     pub salt: u64,
     pub num_logprobs: Option<u8>,
-    pub masked: Option<Masked>,
-    pub score_prompt: Option<u8>,
-    /// Tokens of the prompt whose scores the client has, the first counted in, which has none.
-    pub num_scored: usize,
-    pub pool: Option<Pooling>,
     pub family: Option<Family>,
-    /// Its prompt was computed for another of its family.
+    /// Present if the tokens must follow a grammar.
+    pub grammar: Option<GrammarCursor>,
+    /// Whether the prompt was computed for another member of the family.
     pub is_fork: bool,
-    /// Sampled and collected, without the stop id.
-    pub generated: Vec<u32>,
-    pub events: UnboundedSender<Event>,
+    params: Arc<SamplingParams>,
+    max_tokens: usize,
+    stop_ids: Vec<u32>,
+    score_prompt: Option<u8>,
+    pool: Option<Pooling>,
+    events: UnboundedSender<Event>,
     ticket: Ticket,
 
-    /// The engine slot, while it runs.
-    pub slot: u32,
-    /// The slot's state must travel with the next step.
-    pub needs_init: bool,
-    /// Blocks held, for positions 0, block_size, 2 * block_size ...
-    pub block_table: Vec<u32>,
-    /// Tokens whose K and V are in the cache once all submitted steps have run.
-    pub num_computed: usize,
-    /// Tokens sampled by steps that were not collected yet.
-    pub num_pending: usize,
-    /// Leading blocks known to the prefix cache, and the content of the last of them.
-    pub num_registered: usize,
-    pub last_content: ContentId,
-
-    /// Prompt tokens found in the prefix cache at the first admission; the client reads it too.
-    pub num_cached: Arc<AtomicU32>,
-    pub arrived: Instant,
-    pub admitted: Option<Instant>,
-    pub first_token: Option<Instant>,
-    pub last_token: Option<Instant>,
+    /// Valid while the sequence runs.
+    engine_slot: u32,
+    /// Whether the engine slot must be initialised with the next step.
+    needs_init: bool,
+    /// Tokens whose K and V are in the cache after all submitted steps.
+    num_computed: usize,
+    /// Tokens sampled by steps that are not collected yet.
+    num_pending: usize,
+    /// Prompt tokens whose scores the client has. Starts at 1, since the first token has no score.
+    num_scored: usize,
+    /// Prompt tokens found in the prefix cache at the first admission. The client reads it too.
+    num_cached: Arc<AtomicU32>,
 }
 
 impl Sequence {
     pub fn new(new: NewSequence, events: UnboundedSender<Event>, ticket: Ticket) -> Self {
         Self {
             id: 0,
-            prompt: new.prompt.into(),
+            tokens: Tokens::new(new.prompt),
+            cache: SequenceCache::default(),
+            timeline: Timeline::new(),
+            salt: new.cache_salt,
+            num_logprobs: new.num_logprobs,
+            family: new.family,
+            grammar: new.grammar.map(GrammarCursor::new),
+            is_fork: false,
             params: Arc::new(new.params),
             max_tokens: new.max_tokens as usize,
             stop_ids: new.stop_ids,
-            salt: new.cache_salt,
-            num_logprobs: new.num_logprobs,
-            masked: new.grammar.map(Masked::new),
             score_prompt: new.score_prompt,
-            num_scored: 1,
             pool: new.pool,
-            family: new.family,
-            is_fork: false,
-            generated: Vec::new(),
             events,
             ticket,
-            slot: 0,
+            engine_slot: 0,
             needs_init: false,
-            block_table: Vec::new(),
             num_computed: 0,
             num_pending: 0,
-            num_registered: 0,
-            last_content: ROOT,
+            num_scored: 1,
             num_cached: Arc::default(),
-            arrived: Instant::now(),
-            admitted: None,
-            first_token: None,
-            last_token: None,
         }
     }
 
-    /// Tokens whose ids the host knows: prompt and generated.
-    pub fn num_known(&self) -> usize {
-        self.prompt.len() + self.generated.len()
+    /// Checks that the sequence can run in a KV cache of `capacity` tokens.
+    ///
+    /// # Errors
+    /// What is wrong with the sequence.
+    pub fn check(&self, capacity: usize) -> Result<(), String> {
+        let len = self.tokens.prompt.len();
+        let asks_nothing = self.max_tokens == 0 && self.score_prompt.is_none() && self.pool.is_none();
+        if len == 0 || asks_nothing {
+            return Err("a sequence needs a prompt, and a token to generate, a score or a vector to compute".into());
+        }
+        if self.pool.is_some() && self.max_tokens > 0 {
+            return Err("a sequence either generates tokens or becomes a vector, not both".into());
+        }
+        if len + usize::from(self.max_tokens > 0) > capacity {
+            return Err(format!("the prompt has {len} tokens and the KV cache holds {capacity}"));
+        }
+        Ok(())
     }
 
-    /// Rows that the next step may carry: what is known or pending, and not computed. 0 where the tokens that are pending
-    /// already exhaust `max_tokens` or a pool of `capacity` tokens. A sequence that generates nothing has its prompt's.
+    /// Rows that the next step may carry: tokens that are known or pending, and not computed. 0 if the pending tokens already exhaust
+    /// `max_tokens` or a KV cache of `capacity` tokens. A sequence that generates nothing has only the rows of its prompt.
     pub fn num_remaining(&self, capacity: usize) -> usize {
         if self.max_tokens == 0 {
-            return self.prompt.len() - self.num_computed;
+            return self.tokens.prompt.len() - self.num_computed;
         }
-        let total = self.num_known() + self.num_pending;
-        let exhausted = self.generated.len() + self.num_pending >= self.max_tokens || total > capacity;
+        let total = self.tokens.len() + self.num_pending;
+        let exhausted = self.tokens.generated.len() + self.num_pending >= self.max_tokens || total > capacity;
         if exhausted { 0 } else { total - self.num_computed }
     }
 
-    /// What its relatives share: all of the prompt but the last token, from whose logits each draws for itself.
+    /// Whether a decode row needs another block: all blocks are full.
+    pub fn needs_block(&self, capacity: usize, block_size: usize) -> bool {
+        self.num_computed == self.cache.block_table().len() * block_size && self.num_remaining(capacity) > 0
+    }
+
+    pub fn num_computed(&self) -> usize {
+        self.num_computed
+    }
+
+    #[cfg(test)]
+    pub fn num_pending(&self) -> usize {
+        self.num_pending
+    }
+
+    pub fn generates(&self) -> bool {
+        self.max_tokens > 0
+    }
+
+    /// Tokens that the members of a family share: the prompt without its last token, from whose logits each of them samples.
     pub fn num_shared(&self) -> usize {
-        self.prompt.len() - 1
+        self.tokens.prompt.len() - 1
     }
 
-    /// Must every row of the prompt run, whatever a cache holds?
+    /// Whether every row of the prompt must run, whatever a cache holds.
     pub fn needs_whole_prompt(&self) -> bool {
-        self.pool.is_some() || self.score_prompt.is_some() && self.num_scored < self.prompt.len()
+        self.pool.is_some() || self.score_prompt.is_some() && self.num_scored < self.tokens.prompt.len()
     }
 
-    /// The rows from position `start` to `end` that the client has no scores of, where it asks; the batch's row `first` is at `start`.
+    /// Whether a step that starts `now` leaves the sequence out, because its next mask has not arrived.
+    ///
+    /// A step does not wait for masks that take long. A row that is sampled without its mask runs again, which recurrent state does not
+    /// allow: a sequence with state takes part only if its mask is there.
+    pub fn awaits_mask(&mut self, now: Instant) -> bool {
+        let Some(grammar) = &mut self.grammar else { return false };
+        let (has_state, is_slow) = (self.cache.state_slot().is_some(), grammar.is_slow());
+        let deadline = if is_slow { now } else { now + PATIENCE };
+        (has_state || is_slow) && (self.num_pending > 0 || !grammar.is_ready_by(deadline))
+    }
+
+    /// The next position at which a chunk must end, so that the row there runs in a later step.
+    ///
+    /// The members of a family branch off after the tokens that they share. A row with recurrent state and a grammar waits for its mask.
+    pub fn chunk_boundary(&self) -> Option<usize> {
+        let branch = self.family.is_some().then(|| self.num_shared());
+        let last = (self.grammar.is_some() && self.cache.state_slot().is_some()).then(|| self.tokens.len() - 1);
+        branch.into_iter().chain(last).find(|&boundary| boundary > self.num_computed)
+    }
+
+    /// The input of the row at `position`.
+    pub fn input(&self, position: usize) -> Input {
+        self.tokens.get(position).map_or(Input::Sampled(self.engine_slot), Input::Token)
+    }
+
+    /// The rows from position `start` to `end` whose scores the client wants and does not have. Row `first` of the batch is at `start`.
     pub fn rows_to_score(&self, start: usize, end: usize, first: usize) -> impl Iterator<Item = Scored> {
-        let due = start.max(self.num_scored - 1)..end.min(self.prompt.len() - 1);
+        let due = start.max(self.num_scored - 1)..end.min(self.num_shared());
         let due = if self.score_prompt.is_some() { due } else { 0..0 };
         let num_logprobs = self.score_prompt.unwrap_or(0);
-        due.map(move |at| Scored { row: (first + at - start) as u32, id: self.prompt[at + 1], num_logprobs })
+        due.map(move |at| Scored { row: (first + at - start) as u32, id: self.tokens.prompt[at + 1], num_logprobs })
     }
 
-    /// Must its next mask be there before it takes part in a step? Where masks take long, no step is to wait for them.
-    pub fn awaits_mask(&mut self) -> bool {
-        let pending = self.num_pending > 0;
-        self.masked.as_mut().is_some_and(|masked| masked.is_slow && (pending || !masked.is_ready_by(Instant::now())))
+    /// The vector to ask for. `complete`: the step computes the last row of the prompt.
+    pub fn vector(&self, complete: bool) -> Option<VectorRequest> {
+        self.pool.map(|pooling| VectorRequest { pooling, complete })
     }
 
-    /// Where the row at `position` gets its token from.
-    pub fn input(&self, position: usize) -> Input {
-        match position.checked_sub(self.prompt.len()) {
-            None => Input::Token(self.prompt[position]),
-            Some(index) => self.generated.get(index).map_or(Input::Sampled(self.slot), |&id| Input::Token(id)),
-        }
+    pub fn engine_slot(&self) -> u32 {
+        self.engine_slot
     }
 
-    /// Copies the known tokens of block `index`, which must be full.
-    pub fn copy_block(&self, index: usize, block_size: usize, out: &mut Vec<u32>) {
-        out.clear();
-        let (start, end, prompt) = (index * block_size, (index + 1) * block_size, self.prompt.len());
-        out.extend_from_slice(&self.prompt[start.min(prompt)..end.min(prompt)]);
-        out.extend_from_slice(&self.generated[start.max(prompt) - prompt..end.max(prompt) - prompt]);
+    pub fn assign_engine_slot(&mut self, slot: u32) {
+        self.engine_slot = slot;
+        self.needs_init = true;
     }
 
-    pub fn slot_init(&self) -> SlotInit {
-        SlotInit { slot: self.slot, params: self.params.clone(), prompt: self.prompt.clone(), generated: self.generated.clone() }
+    /// The state that the engine slot must be initialised with, if it was not yet.
+    pub fn take_init(&mut self) -> Option<SlotInit> {
+        std::mem::take(&mut self.needs_init).then(|| SlotInit {
+            slot: self.engine_slot,
+            params: self.params.clone(),
+            prompt: self.tokens.prompt.clone(),
+            generated: self.tokens.generated.clone(),
+        })
     }
 
-    /// Takes its place among the running; it no longer counts against the queue's bound, not even after a preemption.
-    pub fn leave_queue(&mut self) {
+    /// Starts with `num_tokens` tokens in the cache. The sequence no longer counts against the queue's bound.
+    pub fn admit(&mut self, num_tokens: usize) {
+        self.num_computed = num_tokens;
         self.ticket.leave_queue();
     }
 
-    /// Has the client gone?
+    /// The sequence lost its memory: everything must be computed again.
+    pub fn restart(&mut self) {
+        debug_assert_eq!(self.num_pending, 0, "preempted with a token in flight");
+        self.num_computed = 0;
+    }
+
+    /// A step computes the next `num_rows` rows, and samples the last one if `sampled`.
+    pub fn advance(&mut self, num_rows: usize, sampled: bool) {
+        self.num_computed += num_rows;
+        self.num_pending += usize::from(sampled);
+    }
+
+    /// The rows of an [`advance`](Self::advance) did not run, or must run again. `reinit`: the engine slot's state no longer fits.
+    pub fn revert(&mut self, num_rows: usize, sampled: bool, reinit: bool) {
+        self.num_computed -= num_rows;
+        self.num_pending -= usize::from(sampled);
+        self.needs_init |= reinit;
+    }
+
+    /// Takes a sampled token. False if it ends the sequence.
+    pub fn collect(&mut self, token: u32) -> bool {
+        self.num_pending -= 1;
+        let goes_on = !self.stop_ids.contains(&token);
+        if goes_on {
+            self.tokens.generated.push(token);
+        }
+        goes_on
+    }
+
+    /// Whether the limit of tokens or a KV cache of `capacity` tokens ends the sequence.
+    pub fn is_exhausted(&self, capacity: usize) -> bool {
+        self.tokens.generated.len() >= self.max_tokens || self.tokens.len() > capacity
+    }
+
+    /// The prefill is over: the prompt's tokens count as processed, unless another member of the family computed them.
+    pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) {
+        if self.timeline.end_prefill(now, metrics) && !self.is_fork {
+            metrics.prompt_tokens_total.inc_by(self.tokens.prompt.len() as u64);
+        }
+    }
+
+    /// Adds to the scores that the client has.
+    pub fn count_scored(&mut self, count: usize) {
+        self.num_scored += count;
+    }
+
+    pub fn num_cached(&self) -> u32 {
+        self.num_cached.load(Ordering::Relaxed)
+    }
+
+    pub fn set_cached(&self, num_tokens: usize) {
+        self.num_cached.store(num_tokens as u32, Ordering::Release);
+    }
+
+    /// The counter behind [`num_cached`](Self::num_cached), for the client.
+    pub fn cached_counter(&self) -> Arc<AtomicU32> {
+        self.num_cached.clone()
+    }
+
+    /// Whether the client has gone.
     pub fn is_cancelled(&self) -> bool {
         self.events.is_closed()
     }
 
-    /// Tells the client of the end. The sequence is out of the counts before the client can know.
+    /// Sends an event. It is lost if the client has gone.
+    pub fn send(&self, event: Event) {
+        let _ = self.events.send(event);
+    }
+
+    /// Sends the last event. The sequence leaves the counts before the client can know of its end.
     pub fn end(self, last: Event) {
-        let Sequence { events, ticket, .. } = self;
+        let Self { events, ticket, .. } = self;
         drop(ticket);
-        // The client may have gone; then nobody needs to know.
+        // The send fails if the client has gone, and then there is nobody to tell.
         let _ = events.send(last);
     }
 }

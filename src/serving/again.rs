@@ -1,129 +1,98 @@
-//! A second try where a model does not see what it was given: asked with a call's result, a small model may write nothing but that call
-//! again, and an agent would make it for ever. So it is asked again by the results alone, without the calls and without tools.
+//! The second try. A small model that was given a call's result may write nothing but that call again, and an agent would make the call
+//! forever. So the model is asked once more with the results alone, without the calls and without tools.
 
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::request::{Budget, Options, Prompt, ValidRequest};
-use super::{FinishReason, Generation, Output, submit};
-use crate::answer::Choice;
-use crate::registry::LoadedModel;
-use crate::template::RenderInput;
+use super::options::{Budget, Options};
+use chat::{Call, Conversation, Message, Role};
 
-/// What is asked then.
+/// What the second try asks.
 pub struct Again {
-    input: RenderInput,
+    pub(super) conversation: Conversation,
     options: Options,
-    /// The calls whose results are there: functions and arguments.
-    pub answered: Vec<(String, Value)>,
+    /// The calls whose results the conversation holds: functions and arguments.
+    pub(super) answered: Vec<(String, Value)>,
 }
 
 impl Again {
-    /// Of a conversation whose last message is a call's result.
-    pub fn of(input: &RenderInput, options: &Options) -> Option<Arc<Self>> {
-        let messages = input.messages.as_array()?;
-        options.tools.as_ref().filter(|tools| tools.choice == Choice::Auto)?;
-        messages.last().filter(|last| last["role"] == "tool")?;
-        let turn = messages.iter().rposition(|message| message["role"] == "user").map_or(0, |at| at + 1);
-        let calls = messages[turn..].iter().filter_map(|message| message["tool_calls"].as_array()).flatten();
-        let answered = calls.map(|call| function_of(&call["function"])).collect();
-        let mut kept = messages[..turn].to_vec();
-        for message in &messages[turn..] {
-            let mut message = message.clone();
-            let called = message.as_object_mut().and_then(|message| message.remove("tool_calls")).is_some();
-            if !called || message["content"] != "" {
-                kept.push(message);
-            }
-        }
-        let input = RenderInput { messages: kept.into(), ..input.clone() };
-        Some(Arc::new(Self { input, options: Options { tools: None, ..options.clone() }, answered }))
+    /// `None` unless the last message is a call's result and the model may answer it as it likes.
+    pub(super) fn of(conversation: &Conversation, options: &Options) -> Option<Arc<Self>> {
+        let messages = &conversation.messages;
+        conversation.tools.as_ref().filter(|tools| !tools.must_call())?;
+        messages.last().filter(|last| last.role == Role::Tool)?;
+        let turn = messages.iter().rposition(|message| message.role == Role::User).map_or(0, |at| at + 1);
+        let (before, turn) = messages.split_at(turn);
+        let answered = turn.iter().flat_map(|message| &message.calls).map(answered).collect();
+        let said = turn.iter().filter(|message| message.calls.is_empty() || !message.text().is_empty());
+        let without_calls = said.map(|message| Message { calls: Vec::new(), ..message.clone() });
+        let messages = before.iter().cloned().chain(without_calls).collect();
+        let conversation = Conversation { messages, tools: None, ..conversation.clone() };
+        Some(Arc::new(Self { conversation, options: options.clone(), answered }))
     }
-}
 
-fn function_of(function: &Value) -> (String, Value) {
-    let arguments = function["arguments"].as_str().and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-    (function["name"].as_str().unwrap_or_default().to_owned(), arguments)
-}
-
-impl Generation {
-    /// In place of this one, which has repeated a call. Off the event loop: it encodes the prompt. Where that cannot be, the call stands.
-    pub fn ask_again(mut self, name: String, arguments: String) -> Self {
-        let counts = self.text.counts;
-        let next = self.again.take().and_then(|(again, seed)| submit(again.request(self.model.clone(), counts.generated, seed)?).ok());
-        match next {
-            Some(mut next) => {
-                // What was spent counts, and the prompt that the client knows of.
-                next.text.counts = counts;
-                next
-            }
-            None => {
-                let finished = Output::Finished(FinishReason::Stop, counts);
-                self.queued = [Output::Call(0, name), Output::Arguments(0, arguments), finished].into();
-                self.done = true;
-                self
-            }
-        }
-    }
-}
-
-impl Again {
-    fn request(&self, model: Arc<LoadedModel>, spent: u32, seed: u64) -> Option<ValidRequest> {
+    /// The options of the second try, after `spent` tokens. `None` if nothing is left to generate.
+    pub(super) fn options(&self, spent: u32, seed: u64) -> Option<Options> {
         let mut options = self.options.clone();
         options.sampling.seed = seed;
         if let Budget::Explicit(count) = &mut options.budget {
             *count = count.checked_sub(spent).filter(|left| *left > 0)?;
         }
-        ValidRequest::new(model, Prompt::Chat(self.input.clone()), &options).ok()
+        Some(options)
     }
+}
+
+fn answered(call: &Call) -> (String, Value) {
+    (call.name.clone(), serde_json::from_str(&call.arguments).unwrap_or_default())
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
-    use super::super::request::SamplingParams;
     use super::*;
-    use crate::answer::{Tool, Tools};
+    use chat::{Declaration, Tool, ToolChoice, Tools};
+    use logits::SamplingParams;
 
-    fn options(choice: Choice) -> Options {
-        let tool = Tool { name: "f".into(), parameters: None, definition: json!({}), path: String::new() };
-        Options {
-            sampling: SamplingParams::greedy(),
-            budget: Budget::Rest,
-            stop: Vec::new(),
-            stop_token_ids: Vec::new(),
-            ignore_eos: false,
-            structure: None,
-            tools: Some(Tools { tools: vec![tool], choice, parallel: true }),
-            effort: None,
-            continue_final: false,
-            logprobs: None,
-            echo: false,
-            tenant: 0,
-        }
+    fn calling(text: &str, arguments: &str) -> Message {
+        let call = Call { id: "x".into(), name: "f".into(), arguments: arguments.into() };
+        Message { calls: vec![call], ..Message::of_text(Role::Assistant, text) }
+    }
+
+    fn again(messages: &[Message], choice: ToolChoice) -> Option<Arc<Again>> {
+        let tool = Tool { name: "f".into(), parameters: None, declaration: Declaration::Function(Default::default()) };
+        let tools = Some(Tools { tools: vec![tool], choice, parallel: true });
+        let conversation = Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
+        Again::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest))
+    }
+
+    #[test]
+    fn both_tries_share_the_budget() {
+        let again = |budget| {
+            let options = Options::new(SamplingParams::greedy(), budget);
+            let again = Again { conversation: Conversation::default(), options, answered: Vec::new() };
+            again.options(10, 7).map(|options| (options.budget, options.sampling.seed))
+        };
+        assert_eq!(again(Budget::Rest), Some((Budget::Rest, 7)));
+        assert_eq!(again(Budget::Explicit(12)), Some((Budget::Explicit(2), 7)));
+        assert_eq!(again(Budget::Explicit(10)), None);
+        assert_eq!(again(Budget::Explicit(9)), None);
     }
 
     #[test]
     fn the_results_stay_and_the_calls_go() {
-        let call = |arguments: &str| json!({"id": "x", "type": "function", "function": {"name": "f", "arguments": arguments}});
-        let result = json!({"role": "tool", "tool_call_id": "x", "content": "r"});
-        let user = json!({"role": "user", "content": "q"});
-        let earlier = [user.clone(), json!({"role": "assistant", "content": "", "tool_calls": [call("{\"a\": 0}")]}), result.clone()];
-        let turn = [
-            user.clone(),
-            json!({"role": "assistant", "content": "", "tool_calls": [call("{\"a\": 1}")]}),
-            result.clone(),
-            json!({"role": "assistant", "content": "Now b.", "tool_calls": [call("{\"b\":2}")]}),
-            result.clone(),
-        ];
+        let result = Message { call_id: Some("x".into()), ..Message::of_text(Role::Tool, "r") };
+        let user = Message::of_text(Role::User, "q");
+        let earlier = [user.clone(), calling("", "{\"a\": 0}"), result.clone()];
+        let turn = [user.clone(), calling("", "{\"a\": 1}"), result.clone(), calling("Now b.", "{\"b\":2}"), result.clone()];
         let messages = [&earlier[..], &turn].concat();
-        let input = |messages: &[Value]| RenderInput { messages: json!(messages), ..RenderInput::default() };
-        let again = Again::of(&input(&messages), &options(Choice::Auto)).unwrap();
-        assert_eq!(again.answered, [("f".to_owned(), json!({"a": 1})), ("f".to_owned(), json!({"b": 2}))]);
-        let kept = [&earlier[..], &[user.clone(), result.clone(), json!({"role": "assistant", "content": "Now b."}), result]].concat();
-        assert_eq!((&again.input.messages, &again.options.tools), (&json!(kept), &None));
-        assert!(Again::of(&input(&messages), &options(Choice::Required)).is_none());
-        assert!(Again::of(&input(&[user]), &options(Choice::Auto)).is_none());
+        let found = again(&messages, ToolChoice::Auto).unwrap();
+        assert_eq!(found.answered, [("f".to_owned(), json!({"a": 1})), ("f".to_owned(), json!({"b": 2}))]);
+        let said = Message::of_text(Role::Assistant, "Now b.");
+        assert_eq!(found.conversation.messages, [&earlier[..], &[user.clone(), result.clone(), said, result]].concat());
+        assert_eq!(found.conversation.tools, None);
+        assert!(again(&messages, ToolChoice::Required).is_none());
+        assert!(again(&[user], ToolChoice::Auto).is_none());
     }
 }

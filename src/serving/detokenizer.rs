@@ -1,31 +1,31 @@
-//! Token bytes → text, piece by piece: never half a character, never a part of a stop text.
+//! Bytes of tokens become text, without ever returning half a character or a part of a stop text.
 
-/// The text so far that may be shown, kept so that the pieces concatenate to `lossy UTF-8 of all bytes, cut at the first stop text to be complete`.
+/// The texts that it returns concatenate to the lossy UTF-8 of all bytes, cut at the first stop text to be complete.
 ///
-/// Each stop text is followed by its Knuth–Morris–Pratt automaton, whose state is the length of the longest beginning of the stop
-/// text that the output ends with: exactly what must be held back.
+/// A Knuth–Morris–Pratt automaton follows each stop text. Its state is the length of the longest beginning of the stop text that the
+/// output ends with, which is exactly what must be held back.
 pub struct Detokenizer {
-    /// Bytes of a character that is not complete yet: at most 3.
+    /// Bytes of an incomplete character, at most 3.
     partial: Vec<u8>,
-    /// Text held back because it may be the beginning of a stop text.
+    /// Text that is held back because it may be the beginning of a stop text.
     held: String,
     stops: Vec<Matcher>,
 }
 
-/// What a token added.
+/// What a token adds to the text.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece {
-    /// Text that may be shown; often empty.
+pub enum Decoded {
+    /// Text that is final. Often empty.
     Text(String),
-    /// The last text: a stop text followed it.
+    /// The last text: a stop text follows it.
     Stopped(String),
 }
 
 struct Matcher {
     stop: Vec<u8>,
-    /// Length of the longest proper border of each beginning.
+    /// The length of the longest proper border of each beginning of the stop text.
     borders: Vec<usize>,
-    /// Bytes matched.
+    /// The number of bytes matched.
     state: usize,
 }
 
@@ -43,7 +43,7 @@ impl Matcher {
         Self { stop, borders, state: 0 }
     }
 
-    /// Is the stop text complete with this byte?
+    /// Takes the next byte. Returns whether the stop text is complete with it.
     fn step(&mut self, byte: u8) -> bool {
         while self.state > 0 && self.stop[self.state] != byte {
             self.state = self.borders[self.state - 1];
@@ -60,52 +60,52 @@ impl Detokenizer {
         Self { partial: Vec::new(), held: String::new(), stops }
     }
 
-    /// Characters that were decoded and are not shown yet.
+    /// The number of characters that are held back.
     pub fn num_held(&self) -> usize {
         self.held.chars().count()
     }
 
-    /// A token's bytes. After `Stopped` nothing may be pushed.
-    pub fn push(&mut self, bytes: &[u8]) -> Piece {
+    /// Takes a token's bytes. Nothing may be pushed after `Stopped`.
+    pub fn push(&mut self, bytes: &[u8]) -> Decoded {
         self.partial.extend_from_slice(bytes);
         let text = take_text(&mut self.partial);
         self.filter(&text)
     }
 
-    /// As [`Detokenizer::push`], but stop texts that begin before its end are not looked for.
+    /// Like [`Detokenizer::push`], but ignores stop texts that begin before the token's end.
     pub fn push_unstoppable(&mut self, bytes: &[u8]) -> String {
         self.partial.extend_from_slice(bytes);
         self.stops.iter_mut().for_each(|matcher| matcher.state = 0);
         std::mem::take(&mut self.held) + &take_text(&mut self.partial)
     }
 
-    /// The end of the output: an incomplete character becomes U+FFFD, and what was held back is shown.
-    pub fn finish(&mut self) -> Piece {
+    /// Takes the end of the output. An incomplete character becomes U+FFFD, and the held text is returned.
+    pub fn finish(&mut self) -> Decoded {
         let tail = String::from_utf8_lossy(&std::mem::take(&mut self.partial)).into_owned();
         match self.filter(&tail) {
-            Piece::Text(text) => Piece::Text(text + &std::mem::take(&mut self.held)),
+            Decoded::Text(text) => Decoded::Text(text + &std::mem::take(&mut self.held)),
             stopped => stopped,
         }
     }
 
-    fn filter(&mut self, text: &str) -> Piece {
+    fn filter(&mut self, text: &str) -> Decoded {
         for (i, byte) in text.bytes().enumerate() {
-            // Of stop texts that end here the longest counts: it leaves no part of another.
+            // If several stop texts end here the longest counts, so that no part of another one is left.
             let complete = self.stops.iter_mut().map(|matcher| if matcher.step(byte) { matcher.stop.len() } else { 0 }).max();
             if let Some(length @ 1..) = complete {
                 self.held.push_str(&text[..=i]);
                 self.held.truncate(self.held.len() - length);
-                return Piece::Stopped(std::mem::take(&mut self.held));
+                return Decoded::Stopped(std::mem::take(&mut self.held));
             }
         }
         self.held.push_str(text);
         let keep = self.stops.iter().map(|matcher| matcher.state).max().unwrap_or(0);
         let tail = self.held.split_off(self.held.len() - keep);
-        Piece::Text(std::mem::replace(&mut self.held, tail))
+        Decoded::Text(std::mem::replace(&mut self.held, tail))
     }
 }
 
-/// Takes all text but an incomplete character at the end out of `bytes`; what is no UTF-8 becomes U+FFFD, as in `String::from_utf8_lossy`.
+/// Takes all text out of `bytes` except an incomplete character at the end. Invalid UTF-8 becomes U+FFFD, as in `String::from_utf8_lossy`.
 fn take_text(bytes: &mut Vec<u8>) -> String {
     let mut text = String::new();
     let mut start = 0;

@@ -1,43 +1,38 @@
 //! Texts and ids without a generation: what a prompt becomes, and what ids stand for.
 
-use super::request::{RequestError, check_ids, encode, rendered, vocab_size};
-use super::{Prompt, Tools};
-use crate::registry::LoadedModel;
-use crate::template::RenderInput;
+use super::error::RequestError;
+use super::model::Model;
+use super::prompt::{check_ids, rendered, vocab_size};
+use chat::{Conversation, Subject};
 
-/// A conversation, and what beside it a chat request tells the template.
-#[derive(Debug)]
-pub struct Conversation {
-    pub input: RenderInput,
-    pub tools: Option<Tools>,
-    /// Up to the end of the last message, which is the assistant's.
-    pub continue_final: bool,
+/// The ids of a text. With `add_special`, it begins as a prompt does, for example with BOS. Takes up to a second per megabyte: call it
+/// off the event loop.
+pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Vec<u32> {
+    match add_special {
+        true => model.base.tokenizer.encode_prompt(text, usize::MAX).unwrap_or_default(),
+        false => model.base.tokenizer.encode(text, true),
+    }
 }
 
-/// The ids of a text; without what a prompt begins and ends with unless `add_special`. Off the event loop: a second a megabyte.
-pub fn tokenize(model: &LoadedModel, text: String, add_special: bool) -> Result<Vec<u32>, RequestError> {
-    if add_special { encode(model, Prompt::Text(text), usize::MAX) } else { Ok(model.tokenizer.encode(&text, true)) }
+/// The ids of a conversation. Call it off the event loop, too.
+pub fn tokenize_chat(model: &Model, conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
+    let text = rendered(model, conversation)?;
+    Ok(model.base.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
 }
 
-/// The ids of a conversation. Off the event loop, too.
-pub fn tokenize_chat(model: &LoadedModel, chat: Conversation) -> Result<Vec<u32>, RequestError> {
-    let text = rendered(model, chat.input, chat.tools.as_ref(), chat.continue_final)?;
-    Ok(model.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
-}
-
-/// Each id's own text, lossy where it is a part of a character; a control token's is its name.
-pub fn pieces(model: &LoadedModel, ids: &[u32]) -> Vec<String> {
-    let piece = |&id: &u32| String::from_utf8_lossy(model.tokenizer.token_bytes(id, true).unwrap_or_default()).into_owned();
+/// The text of each id. A part of a character becomes U+FFFD, a control token its name.
+pub fn texts_of(model: &Model, ids: &[u32]) -> Vec<String> {
+    let piece = |&id: &u32| String::from_utf8_lossy(model.base.tokenizer.token_bytes(id, true).unwrap_or_default()).into_owned();
     ids.iter().map(piece).collect()
 }
 
-/// Ids → text, control tokens by their names.
-pub fn detokenize(model: &LoadedModel, ids: &[u32]) -> Result<String, RequestError> {
-    check_ids("tokens", ids.iter().copied(), vocab_size(model))?;
-    Ok(model.tokenizer.decode(ids, true))
+/// The text of some ids, with control tokens as their names.
+pub fn detokenize(model: &Model, ids: &[u32]) -> Result<String, RequestError> {
+    check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
+    Ok(model.base.tokenizer.decode(ids, true))
 }
 
-/// Messages → the prompt as text.
-pub fn apply_template(model: &LoadedModel, chat: Conversation) -> Result<String, RequestError> {
-    Ok(model.tokenizer.unshield(&rendered(model, chat.input, chat.tools.as_ref(), chat.continue_final)?).into_owned())
+/// The prompt that a conversation becomes, as text.
+pub fn apply_template(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
+    Ok(model.base.tokenizer.unshield(&rendered(model, conversation)?).into_owned())
 }

@@ -1,46 +1,33 @@
-//! Log-probabilities on their way up: ids become bytes, and places in the text.
+//! Log-probabilities on their way up: ids become bytes and positions in the text.
 
-use crate::logits::Logprobs;
-use crate::tokenizer::Tokenizer;
-
-/// A token of a text, with what the model made of it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TokenLogprob {
-    /// Its own bytes, perhaps a part of a character; a control token's are its name.
-    pub bytes: Vec<u8>,
-    /// Characters of the text before it.
-    pub offset: usize,
-    /// None for the first token of a prompt, which nothing precedes.
-    pub logprob: Option<f32>,
-    /// The likeliest tokens in its place, as many as were asked for, in descending order.
-    pub top: Vec<(Vec<u8>, f32)>,
-}
+use chat::TokenLogprob;
+use logits::Logprobs;
+use tokenizer::Tokenizer;
 
 fn bytes(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     tokenizer.token_bytes(id, true).unwrap_or_default().to_vec()
 }
 
-impl TokenLogprob {
-    pub(super) fn new(tokenizer: &Tokenizer, id: u32, offset: usize, logprobs: &Logprobs) -> Self {
-        let top = logprobs.top.iter().map(|&(id, logprob)| (bytes(tokenizer, id), logprob)).collect();
-        Self { bytes: bytes(tokenizer, id), offset, logprob: Some(logprobs.chosen), top }
-    }
+/// A generated token. `offset`: the characters of the text before it.
+pub(super) fn token_logprob(tokenizer: &Tokenizer, id: u32, offset: usize, logprobs: &Logprobs) -> TokenLogprob {
+    let top = logprobs.top.iter().map(|&(id, logprob)| (bytes(tokenizer, id), logprob)).collect();
+    TokenLogprob { bytes: bytes(tokenizer, id), offset, logprob: Some(logprobs.chosen), top }
 }
 
-/// The tokens of an echoed prompt; `logprobs` are those of the second and what follows.
-pub fn prompt_tokens(tokenizer: &Tokenizer, prompt: &[u32], echo: &str, logprobs: &[Logprobs]) -> Vec<TokenLogprob> {
+/// The tokens of an echoed prompt. `logprobs` begin with the second token's.
+pub(super) fn prompt_tokens(tokenizer: &Tokenizer, prompt: &[u32], echo: &str, logprobs: &[Logprobs]) -> Vec<TokenLogprob> {
     let pieces: Vec<Vec<u8>> = prompt.iter().map(|&id| bytes(tokenizer, id)).collect();
     let offsets = offsets(&pieces, echo);
     let first = TokenLogprob { bytes: Vec::new(), offset: 0, logprob: None, top: Vec::new() };
-    let scored = prompt.iter().skip(1).zip(logprobs).map(|(&id, logprobs)| TokenLogprob::new(tokenizer, id, 0, logprobs));
+    let scored = prompt.iter().skip(1).zip(logprobs).map(|(&id, logprobs)| token_logprob(tokenizer, id, 0, logprobs));
     let tokens = std::iter::once(first).chain(scored).zip(pieces).zip(offsets);
     tokens.map(|((token, bytes), offset)| TokenLogprob { bytes, offset, ..token }).collect()
 }
 
-/// Characters of `text` before each of its pieces. What the pieces have in front of the text (a BOS that was added, the space that
-/// SentencePiece begins with) stands at its beginning.
+/// The number of characters of `text` before each of its pieces. Pieces that come before the text (an added BOS, the space that
+/// SentencePiece begins with) have offset 0.
 fn offsets(pieces: &[Vec<u8>], text: &str) -> Vec<usize> {
-    // A character that several pieces share is counted with its first byte.
+    // A character that several pieces share counts for the piece with its first byte.
     let begins = |byte: &&u8| **byte & 0xc0 != 0x80;
     let lengths: Vec<usize> = pieces.iter().map(|piece| piece.iter().filter(begins).count()).collect();
     let most = text.chars().count();
@@ -63,9 +50,9 @@ mod tests {
     }
 
     #[test]
-    fn offsets_are_characters_of_the_text() {
+    fn offsets_count_characters_of_the_text() {
         assert_eq!(offsets_of(&[b"The", b" cat", "é".as_bytes(), b"!"], "The caté!"), [0, 3, 7, 8]);
         assert_eq!(offsets_of(&[b"a", &[0xe2, 0x82], &[0xac], b"b"], "a€b"), [0, 1, 2, 2], "two tokens share a character");
-        assert_eq!(offsets_of(&[b"<s>", b" Hello", b" you"], "Hello you"), [0, 0, 5], "a BOS and a space that nobody wrote");
+        assert_eq!(offsets_of(&[b"<s>", b" Hello", b" you"], "Hello you"), [0, 0, 5], "a BOS and a space that the client did not write");
     }
 }

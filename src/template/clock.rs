@@ -1,9 +1,9 @@
-//! `strftime_now`: Python's `datetime.now().strftime`, in UTC, with a clock that can be held still.
+//! The function `strftime_now`: Python's `datetime.now().strftime` in UTC, with a clock that tests can fix.
 
 use minijinja::{Error, ErrorKind};
 use time::{Date, Month, OffsetDateTime};
 
-/// Where `strftime_now` gets its time from.
+/// The source of time of `strftime_now`.
 #[derive(Clone, Copy, Debug, Default)]
 pub enum Clock {
     /// The system's time, in UTC.
@@ -22,7 +22,8 @@ impl Clock {
         Date::from_calendar_date(year, month, day).ok().map(|date| Self::Fixed(date.midnight().assume_utc()))
     }
 
-    /// C's codes in the "C" locale; an unknown one is an error, since what Python does with it depends on the platform.
+    /// Formats the time with C's codes in the "C" locale. An unknown code is an error, because its result in Python depends on the
+    /// platform.
     pub(super) fn strftime(self, format: &str) -> Result<String, Error> {
         let now = match self {
             Self::System => OffsetDateTime::now_utc(),
@@ -105,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_as_python_does() {
+    fn strftime_formats_like_python() {
         let clock = Clock::Fixed(time::macros::datetime!(2024-07-26 15:04:05 UTC));
         let cases = [
             ("%d %b %Y", "26 Jul 2024"),
@@ -123,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_checked() {
+    fn only_valid_dates_are_parsed() {
         assert!(matches!(Clock::from_date("2024-07-26"), Some(Clock::Fixed(t)) if t.day() == 26));
         for bad in ["2024-02-30", "2024", "x", "2024-07-26-1", ""] {
             assert!(Clock::from_date(bad).is_none(), "{bad}");

@@ -1,24 +1,25 @@
-//! What a chat template can do, found out by rendering with it.
+//! Finds out what a chat template supports by rendering sample conversations.
 
 use serde_json::{Map, Value, json};
 
-use super::{ChatTemplate, RenderInput};
+use crate::chat_template::ChatTemplate;
+use crate::input::RenderInput;
 
-/// What of a conversation a template shows.
+/// Which parts of a conversation a template puts into the prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Features {
-    /// A system message's text.
+    /// Whether the text of a system message appears.
     pub system: bool,
-    /// The tools that may be called.
+    /// Whether the list of tools appears.
     pub tools: bool,
-    /// The calls that the model made, and their results.
+    /// Whether the results of earlier tool calls appear.
     pub tool_results: bool,
-    /// `enable_thinking` changes the prompt.
+    /// Whether `enable_thinking` changes the prompt.
     pub thinking_switch: bool,
 }
 
 impl ChatTemplate {
-    /// Renders some conversations; a template that refuses one does not have its feature.
+    /// Renders a sample conversation for each feature. A template that refuses one does not have the feature.
     pub fn features(&self) -> Features {
         let user = json!({ "role": "user", "content": "probe-user" });
         let system = json!({ "role": "system", "content": "probe-system" });
@@ -26,7 +27,7 @@ impl ChatTemplate {
             json!({ "type": "object", "properties": { "x": { "type": "string", "description": "probe" } }, "required": ["x"] });
         let tools = json!([{ "type": "function", "function": { "name": "probe_tool", "description": "probe", "parameters": parameters } }]);
         let with_tools = |messages: Value| RenderInput { messages, tools: Some(tools.clone()), ..RenderInput::default() };
-        // templates want a call's arguments as an object or as its JSON
+        // Templates expect the arguments of a call as an object or as JSON text.
         let called = |arguments: Value| {
             let call = json!([{ "id": "call00001", "type": "function", "function": { "name": "probe_tool", "arguments": arguments } }]);
             let answer = json!({ "role": "assistant", "content": "", "tool_calls": call });
@@ -55,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_what_a_render_shows() {
+    fn a_template_has_the_features_that_change_its_prompt() {
         let of = |source: &str| {
             let Features { system, tools, tool_results, thinking_switch } = ChatTemplate::new(source, "", "").unwrap().features();
             [system, tools, tool_results, thinking_switch]

@@ -1,16 +1,15 @@
-//! `tojson` as Transformers defines it: Python's `json.dumps` without escapes for ASCII or HTML.
+//! The filter `tojson` as in Transformers: Python's `json.dumps`, which by default escapes neither non-ASCII characters nor HTML.
 
 use std::fmt::Write;
 
 use minijinja::value::{Kwargs, Serde, ValueKind};
 use minijinja::{Error, ErrorKind, Value};
 
-use super::MAX_OUTPUT;
-use super::limits::{bounded, made};
+use crate::budget::{MAX_OUTPUT, charged, checked_size};
 
-/// Deeper values are refused, as the serialiser recurses.
+/// Deepest nesting of a value. The serialiser recurses.
 const MAX_DEPTH: usize = 200;
-/// It is written once a level for each item: a long one would outrun the cap on the output.
+/// Longest indent, in bytes. It is written once per level for each item, and the limit on the output is only checked between items.
 const MAX_INDENT: usize = 64;
 
 struct Style {
@@ -29,7 +28,7 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
         Some(v) => match (v.as_str(), v.as_i64()) {
             (Some(text), _) if text.len() <= MAX_INDENT => Some(text.to_string()),
             (None, Some(n)) if n <= MAX_INDENT as i64 => Some(" ".repeat(usize::try_from(n).unwrap_or(0))),
-            _ => return Err(failure("indent must be a number up to 64 or a string of at most so many bytes")),
+            _ => return Err(failure("indent must be an integer up to 64 or a string of at most 64 bytes")),
         },
     };
     let separators = kwargs.get::<Option<Vec<String>>>("separators")?;
@@ -46,13 +45,13 @@ pub(super) fn tojson(value: &Value, kwargs: Kwargs) -> Result<Value, Error> {
         sort_keys: kwargs.get::<Option<bool>>("sort_keys")?.unwrap_or(false),
     };
     kwargs.assert_all_used()?;
-    bounded(value)?;
+    checked_size(value)?;
     let mut out = String::new();
     write_value(&mut out, value, &style, 0)?;
-    made(Value::from(out))
+    charged(Value::from(out))
 }
 
-/// `json.loads`, which some templates use on a tool call's arguments.
+/// `json.loads`, which some templates apply to the arguments of a tool call.
 pub(super) fn from_json(text: &str) -> Result<Value, Error> {
     let value: serde_json::Value = serde_json::from_str(text).map_err(|e| failure(&e.to_string()))?;
     Ok(Value::from(Serde(value)))
@@ -86,7 +85,7 @@ fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> 
             let items = keys.into_iter().map(|key| value.get_item(&key).map(|item| (Some(key), item)));
             write_items(out, ['{', '}'], items, style, depth)?;
         }
-        kind => return Err(failure(&format!("an {kind} value is not JSON serializable"))),
+        kind => return Err(failure(&format!("a value of type {kind} is not JSON serializable"))),
     }
     Ok(())
 }
@@ -147,7 +146,7 @@ fn write_number(out: &mut String, value: &Value) {
     }
 }
 
-/// Python's `repr` of a float: shortest digits, an exponent below 1e-4 and from 1e16 on.
+/// Writes a float like Python's `repr`: the shortest digits, with an exponent below 1e-4 and from 1e16 on.
 fn write_float(out: &mut String, number: f64) {
     let size = number.abs();
     let _ = if number.is_nan() {

@@ -1,20 +1,11 @@
-use std::path::PathBuf;
-
 use super::*;
+use crate::input::RESERVED;
+use serde_json::{Map, Value};
 
 const DATE: &str = "2024-07-26";
 
 fn template(source: &str) -> Result<ChatTemplate, TemplateError> {
     ChatTemplate::with_clock(source, "<s>", "</s>", Clock::from_date(DATE).unwrap())
-}
-
-fn shared(path: &str) -> Option<PathBuf> {
-    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../shared/data")).join(path);
-    if !path.exists() {
-        eprintln!("skipped: {} is not here", path.display());
-        return None;
-    }
-    Some(path)
 }
 
 fn read(path: &std::path::Path) -> Value {
@@ -30,7 +21,7 @@ fn case_input(case: &Value) -> RenderInput {
     }
 }
 
-/// What goes wrong in a template's cases.
+/// The number of a template's cases, and a description of each that fails.
 fn failures(dir: &std::path::Path, name: &str) -> (usize, Vec<String>) {
     let cases = read(&dir.join("cases.json"));
     let expected = read(&dir.join(format!("{name}.json")));
@@ -56,8 +47,8 @@ fn failures(dir: &std::path::Path, name: &str) -> (usize, Vec<String>) {
 }
 
 #[test]
-fn real_templates_render_as_transformers_does() {
-    let Some(dir) = shared("templates") else { return };
+fn real_templates_render_like_transformers() {
+    let dir = fixtures::golden("templates");
     let mut names: Vec<String> = std::fs::read_dir(&dir)
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str().and_then(|n| n.strip_suffix(".jinja")).map(String::from))
@@ -86,7 +77,7 @@ fn refusal(source: &str) -> String {
 }
 
 #[test]
-fn malformed_and_deep_sources_are_errors() {
+fn malformed_and_overlong_sources_are_refused() {
     assert!(refusal("a\n{% if %}").contains("line 2"));
     assert!(refusal("{{ x.y.z }}").contains("line 1"));
     let big = |start: &str, part: &str, end: &str| format!("{start}{}{end}", part.repeat(50_000));
@@ -97,15 +88,15 @@ fn malformed_and_deep_sources_are_errors() {
         big("{{ ", "(", " }}"),
         big("{% if a %}", "{%elif a%}", "{% endif %}"),
     ] {
-        assert!(refusal(&source).contains("bytes, more than"), "{source:.20}");
+        assert!(refusal(&source).contains("bytes, expected at most"), "{source:.20}");
     }
 }
 
-/// As much of each as the cap lets through: the process lives, whatever comes of it.
+/// Deeply nested sources of the greatest permitted length may fail to render, but must not crash the process.
 #[test]
-fn sources_up_to_the_cap_do_not_overflow_the_stack() {
+fn sources_up_to_the_length_limit_do_not_overflow_the_stack() {
     let fill = |start: &str, part: &str, end: &str| {
-        format!("{start}{}{end}", part.repeat((guard::MAX_SOURCE - start.len() - end.len()) / part.len()))
+        format!("{start}{}{end}", part.repeat((source::MAX_SOURCE - start.len() - end.len()) / part.len()))
     };
     let sources = [
         fill("{{ 1", "+1", " }}"),
@@ -137,7 +128,7 @@ fn sources_up_to_the_cap_do_not_overflow_the_stack() {
 }
 
 #[test]
-fn runaway_templates_run_out() {
+fn endless_recursion_and_loops_are_stopped() {
     refusal("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}");
     refusal("{% for i in range(10**9) %}{% endfor %}");
     let loops = "{% for a in range(999) %}{% for b in range(999) %}{% for c in range(999) %}{% endfor %}{% endfor %}{% endfor %}";
@@ -150,9 +141,9 @@ fn runaway_templates_run_out() {
     }
 }
 
-/// Row 24: whatever a template does, it ends soon; that it holds little meanwhile is seen in `tests/wire/test_templates.py`.
+/// `tests/wire/test_templates.py` checks the memory that such templates take.
 #[test]
-fn hostile_templates_end_soon() {
+fn hostile_templates_are_stopped_within_seconds() {
     let doubled =
         |grow: &str| format!("{{% set ns = namespace(x='ab', l=['ab']) %}}{{% for i in range(60) %}}{grow}{{% endfor %}}{{{{ ns.x }}}}");
     let shared = "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}";
@@ -183,7 +174,8 @@ fn hostile_templates_end_soon() {
         "{% for c in 'a' * 20000000 %}{% endfor %}".to_owned(),
         format!("{{% set x %}}{{% for i in range(100000) %}}{raw}{{% endfor %}}{{% endset %}}"),
         format!(
-            "{{% set ns = namespace(l=[]) %}}{{% for i in range(90000) %}}{{% set x %}}{raw}{{% endset %}}{{% set ns.l = ns.l + [x] %}}{{% endfor %}}"
+            "{{% set ns = namespace(l=[]) %}}{{% for i in range(90000) %}}{{% set x %}}{raw}{{% endset %}}\
+             {{% set ns.l = ns.l + [x] %}}{{% endfor %}}"
         ),
         format!("{cyclic}{{{{ ns }}}}"),
         format!("{cyclic}{{{{ ns.x == ms.x }}}}"),
@@ -212,7 +204,7 @@ fn hostile_templates_end_soon() {
 }
 
 #[test]
-fn operators_are_jinjas() {
+fn metered_operators_give_the_results_of_jinja() {
     let cases = [
         ("{{ 1 + 2 * 3 - 4 }} {{ (1 + 2) * 3 }} {{ 2 * 1.5 }} {{ 1 + 1.5 }} {{ -1 + 2 }}", "3 9 3.0 2.5 1"),
         ("{{ 'a' ~ 1 ~ none ~ [1, 'x'] }} {{ 'a' + 'b' + 'c' }} {{ 'ab' * 2 }} {{ 2 * 'ab' }}", "a1None[1, 'x'] abc abab abab"),
@@ -232,15 +224,15 @@ fn operators_are_jinjas() {
     }
     assert!(refusal("{{ 'a' + 1 }}").contains("line 1: invalid operation: tried to use + operator on unsupported types string and number"));
     assert!(refusal("{{ pen__add(1, 2) }}").contains("pen__"));
+    let kwargs = Map::from_iter([("pen__add".into(), Value::Null)]);
     assert!(matches!(
-        template("x").unwrap().render(&RenderInput { kwargs: Map::from_iter([("pen__add".into(), Value::Null)]), ..RenderInput::default() }),
+        template("x").unwrap().render(&RenderInput { kwargs, ..RenderInput::default() }),
         Err(TemplateError::Invalid(text)) if text.contains("pen__add")
     ));
 }
 
-/// A long conversation may take much more than a short one.
 #[test]
-fn the_budget_grows_with_the_input() {
+fn a_long_conversation_has_a_larger_budget() {
     let source = "{% set ns = namespace(x='') %}{% for m in messages %}{% set ns.x = ns.x ~ m.content.strip() %}{% endfor %}{{ ns.x }}";
     let long = "word ".repeat(1_000_000);
     let messages =
@@ -250,7 +242,7 @@ fn the_budget_grows_with_the_input() {
 }
 
 #[test]
-fn raise_exception_keeps_its_text() {
+fn the_text_of_raise_exception_is_kept() {
     let raised = render("{{ raise_exception('roles must <alternate>') }}");
     assert!(matches!(raised, Err(TemplateError::Raised(text)) if text == "roles must <alternate>"));
 }
@@ -270,7 +262,7 @@ fn kwargs_may_not_override_what_the_request_says() {
 }
 
 #[test]
-fn tojson_is_pythons() {
+fn tojson_gives_the_output_of_python() {
     let cases = [
         ("{{ {'a': [1, 2.0, 1e16, 0.00001, none, true], 'b': {}} | tojson }}", r#"{"a": [1, 2.0, 1e+16, 1e-05, null, true], "b": {}}"#),
         ("{{ {'b': [], 'a': {'c': 1}} | tojson(indent=2) }}", "{\n  \"b\": [],\n  \"a\": {\n    \"c\": 1\n  }\n}"),
@@ -295,7 +287,7 @@ fn generation_tags_print_nothing() {
 #[test]
 #[ignore = "a measurement"]
 fn speed() {
-    let Some(dir) = shared("templates") else { return };
+    let dir = fixtures::golden("templates");
     for name in ["smollm2", "Qwen-Qwen3-0.6B", "meta-llama-Llama-3.1-8B-Instruct", "openai-gpt-oss-120b"] {
         let template = template(&std::fs::read_to_string(dir.join(format!("{name}.jinja"))).unwrap()).unwrap();
         let input = case_input(&read(&dir.join("cases.json"))[2]);

@@ -1,28 +1,29 @@
-//! Byte pair encoding: text is cut into words, each word's bytes (GPT-2) or characters (SentencePiece's kind, with merges) are merged by
-//! rank.
+//! Byte pair encoding with merges. A text is cut into words; the bytes (GPT-2) or characters of each word are merged in the order of ranks.
 
 use rustc_hash::FxHashMap;
 
-use super::merge::{Symbol, UNKNOWN, merge};
-use super::pieces::{Index, Pieces};
-use super::scan::Scanner;
-use super::space::{SPACE_SIGN, Spaces};
-use super::vocab::{Model, TokenType, VocabData, fault};
-use super::{Cache, TokenizerError, spm};
+use crate::cache::Cache;
+use crate::error::{TokenizerError, fault};
+use crate::merge::{Symbol, UNKNOWN, merge};
+use crate::pieces::{Index, Pieces};
+use crate::scan::Scanner;
+use crate::space::{SPACE_SIGN, Spaces};
+use crate::spm;
+use crate::vocab::{Model, TokenType, VocabData};
 
 pub(super) struct Bpe {
     pre: Scanner,
     alphabet: Alphabet,
     /// (left, right) → (rank, merged)
     merges: FxHashMap<u64, (u32, u32)>,
-    /// Whole words, where the pre-tokenizer takes them without merging.
+    /// Tokens that are whole words, if the vocabulary takes such words without merging.
     words: Option<Index>,
 }
 
-/// What is merged.
+/// The symbols that a word consists of before merging.
 enum Alphabet {
     Bytes(Box<[u32; 256]>),
-    /// Characters; one that is no token falls back to its bytes.
+    /// Characters. One that is not a token falls back to its bytes.
     Chars {
         ids: FxHashMap<char, u32>,
         bytes: Box<[u32; 256]>,
@@ -34,17 +35,17 @@ fn key(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// The byte that a character stands for in a byte-level token's text.
+/// The byte that a character stands for in the text of a byte-level token.
 fn byte_of(c: char) -> Option<u8> {
     let is_shown = |byte: u8| matches!(byte, b'!'..=b'~' | 0xa1..=0xac | 0xae..=0xff);
     match c as u32 {
         code @ 0..=0xff => Some(code as u8).filter(|&byte| is_shown(byte)),
-        // the bytes that are not shown as themselves follow from 256 on, in order
+        // Bytes that are not shown as themselves have the characters from 256 on, in order.
         code => (0..=255u8).filter(|&byte| !is_shown(byte)).nth((code - 256) as usize),
     }
 }
 
-/// Each token's bytes: byte-level text is decoded, special tokens' texts are taken as they are.
+/// The bytes of each token. Byte-level texts are decoded; the texts of special tokens are used as they are.
 pub(super) fn pieces(data: &VocabData) -> Pieces {
     if data.model == Model::CharBpe {
         return spm::pieces(data);
@@ -84,11 +85,11 @@ impl Alphabet {
         Self::Bytes(Box::new(bytes))
     }
 
-    /// A word's symbols before anything is merged.
+    /// Appends the symbols of a word before merging.
     fn symbols(&self, word: &str, symbols: &mut Vec<Symbol>) {
         let of_bytes = |bytes: &[u32; 256], start: usize, part: &str, symbols: &mut Vec<Symbol>| {
-            let places = (start as u32..).zip(part.bytes());
-            symbols.extend(places.map(|(at, byte)| Symbol { id: bytes[byte as usize], start: at, end: at + 1 }));
+            let offsets = (start as u32..).zip(part.bytes());
+            symbols.extend(offsets.map(|(at, byte)| Symbol { id: bytes[byte as usize], start: at, end: at + 1 }));
         };
         match self {
             Self::Bytes(bytes) => of_bytes(bytes, 0, word, symbols),
@@ -122,7 +123,7 @@ impl Bpe {
             let (Some(&a), Some(&b), Some(&c)) = (ids.get(left), ids.get(right), ids.get(joined.as_str())) else {
                 let pair = format!("{left} {right}");
                 let key = data.key("merges", "model.merges");
-                return fault(format!("{key}: entry {rank} (`{}`) names an unknown token", pair.escape_debug()));
+                return fault(format!("{key}: entry {rank} (`{}`) refers to a token that is not in the vocabulary", pair.escape_debug()));
             };
             merges.entry(key(a, b)).or_insert((rank, c));
         }
@@ -131,7 +132,7 @@ impl Bpe {
         Ok(Self { pre, alphabet: Alphabet::new(data, &ids), merges, words })
     }
 
-    /// None: the text stays as it is.
+    /// None if the text stays unchanged.
     pub(super) fn normalised(&self, text: &str, at_start: bool) -> Option<String> {
         match &self.alphabet {
             Alphabet::Bytes(_) => None,

@@ -1,10 +1,10 @@
-//! Sets of characters, as the pre-tokenizers' patterns name them, and one table that holds all sets of a pre-tokenizer.
+//! Sets of characters, as in the patterns of pre-tokenizers, and a table that holds all sets of one pre-tokenizer.
 
 use std::sync::OnceLock;
 
 use unicode_general_category::{GeneralCategory as G, get_general_category};
 
-/// Unicode's general categories by the two letters that patterns name them with; a category's place here is its bit in [`CharSet`].
+/// Unicode's general categories by their two-letter names. The index of a category is its bit in [`CharSet`].
 const CATEGORIES: [(&str, G); 30] = [
     ("Lu", G::UppercaseLetter),
     ("Ll", G::LowercaseLetter),
@@ -38,7 +38,7 @@ const CATEGORIES: [(&str, G); 30] = [
     ("Cn", G::Unassigned),
 ];
 
-/// `\s`: Unicode's White_Space.
+/// `\s`: Unicode's property White_Space.
 const WHITE_SPACE: [(u32, u32); 10] = [
     (0x9, 0xd),
     (0x20, 0x20),
@@ -55,7 +55,7 @@ const WHITE_SPACE: [(u32, u32); 10] = [
 const LAST: u32 = 0x10_ffff;
 const PAGE: usize = 256;
 
-/// What a pattern's class holds: categories and ranges, or all but those.
+/// A character class of a pattern: categories and ranges, or everything except those.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CharSet {
     categories: u32,
@@ -72,10 +72,10 @@ impl CharSet {
         self.ranges.push((first.into(), last.into()));
     }
 
-    /// `\p{name}` with one letter or two. False: there is no such category.
+    /// Adds `\p{name}`, with a name of one or two letters. False if there is no such category.
     pub(super) fn add_category(&mut self, name: &str, negated: bool) -> bool {
         let bits = (0..).zip(CATEGORIES).filter(|(_, (known, _))| !name.is_empty() && known.starts_with(name));
-        let bits = bits.fold(0u32, |bits, (place, _)| bits | 1 << place);
+        let bits = bits.fold(0u32, |bits, (index, _)| bits | 1 << index);
         self.categories |= if negated { !bits & ((1 << CATEGORIES.len()) - 1) } else { bits };
         bits != 0
     }
@@ -89,7 +89,7 @@ impl CharSet {
         self.ranges.extend(starts.zip(ends));
     }
 
-    /// Adds the other case of every single letter (not of ranges); `ſ` is another small s (Unicode's CaseFolding).
+    /// Adds the other case of every single letter, but not of ranges. `ſ` also folds to s (Unicode's CaseFolding).
     pub(super) fn fold_case(&mut self) {
         for (first, _) in self.ranges.clone().into_iter().filter(|(first, last)| first == last) {
             let Some(c) = char::from_u32(first) else { continue };
@@ -104,16 +104,16 @@ impl CharSet {
     }
 }
 
-/// Every code point's category by its place in `CATEGORIES`: a megabyte once a process.
+/// The index in `CATEGORIES` of every code point's category. Takes a megabyte, once per process.
 fn categories() -> &'static [u8] {
     static TABLE: OnceLock<Vec<u8>> = OnceLock::new();
     TABLE.get_or_init(|| {
-        let place = |category: G| CATEGORIES.iter().position(|(_, known)| *known == category).unwrap_or(CATEGORIES.len() - 1) as u8;
-        (0..=LAST).map(|c| char::from_u32(c).map_or(27, |c| place(get_general_category(c)))).collect()
+        let index = |category: G| CATEGORIES.iter().position(|(_, known)| *known == category).unwrap_or(CATEGORIES.len() - 1) as u8;
+        (0..=LAST).map(|c| char::from_u32(c).map_or(27, |c| index(get_general_category(c)))).collect()
     })
 }
 
-/// Code point → one bit for each set that holds it. Pages of 256 code points, equal ones stored once.
+/// For each code point, one bit per set that contains it. Stored in pages of 256 code points; equal pages are stored once.
 pub(super) struct Table {
     ascii: [u32; 128],
     pages: Vec<u16>,
@@ -123,12 +123,12 @@ pub(super) struct Table {
 impl Table {
     /// At most 32 sets.
     pub(super) fn new(sets: &[CharSet]) -> Self {
-        let by_category: Vec<u32> = (0..CATEGORIES.len()).map(|place| bits_where(sets, |set| set.categories >> place & 1 == 1)).collect();
+        let by_category: Vec<u32> = (0..CATEGORIES.len()).map(|index| bits_where(sets, |set| set.categories >> index & 1 == 1)).collect();
         let negated = bits_where(sets, |set| set.negated);
         let mut all: Vec<u32> = categories().iter().map(|&category| by_category[category as usize]).collect();
-        for (place, set) in sets.iter().enumerate() {
+        for (index, set) in sets.iter().enumerate() {
             for &(first, last) in &set.ranges {
-                all[first as usize..=last as usize].iter_mut().for_each(|bits| *bits |= 1 << place);
+                all[first as usize..=last as usize].iter_mut().for_each(|bits| *bits |= 1 << index);
             }
         }
         let mut table = Self { ascii: [0; 128], pages: Vec::new(), bits: Vec::new() };
@@ -147,12 +147,12 @@ impl Table {
         table
     }
 
-    /// Does any character stand in both sets?
+    /// Whether any character is in both sets.
     pub(super) fn overlap(&self, a: u32, b: u32) -> bool {
         self.bits.iter().flatten().any(|bits| bits & a != 0 && bits & b != 0)
     }
 
-    /// The sets of the character at a byte position, and its length in bytes (0 at the end).
+    /// The sets that contain the character at a byte position, and the character's length in bytes (0 at the end).
     #[inline(always)]
     pub(super) fn at(&self, text: &str, at: usize) -> (u32, usize) {
         match text.as_bytes().get(at) {
@@ -172,5 +172,5 @@ impl Table {
 }
 
 fn bits_where(sets: &[CharSet], holds: impl Fn(&CharSet) -> bool) -> u32 {
-    sets.iter().enumerate().filter(|(_, set)| holds(set)).fold(0, |bits, (place, _)| bits | 1 << place)
+    sets.iter().enumerate().filter(|(_, set)| holds(set)).fold(0, |bits, (index, _)| bits | 1 << index)
 }

@@ -1,14 +1,14 @@
-//! SentencePiece's compiled normalisation rules: a double-array trie (darts-clone's units) from what is replaced to where its replacement
-//! stands.
+//! SentencePiece's compiled normalisation rules: a double-array trie (in darts-clone's format) that maps texts to offsets of their
+//! replacements.
 
 pub(super) struct CharsMap {
     units: Vec<u32>,
-    /// Replacements, each ended by a NUL.
+    /// The replacements, each terminated by a NUL.
     texts: Vec<u8>,
 }
 
 impl CharsMap {
-    /// The length of the trie in bytes (u32, little-endian), the trie, the replacements. None: there are no rules.
+    /// Parses the length of the trie in bytes (u32, little-endian), the trie, and the replacements. None if there are no rules.
     pub(super) fn new(blob: &[u8]) -> Option<Self> {
         let (head, rest) = blob.split_at_checked(4)?;
         let length = u32::from_le_bytes(head.try_into().ok()?) as usize;
@@ -17,7 +17,7 @@ impl CharsMap {
         Some(Self { units, texts: texts.to_vec() })
     }
 
-    /// Is this what `new` can read?
+    /// Whether `blob` is empty or well-formed.
     pub(super) fn is_whole(blob: &[u8]) -> bool {
         blob.is_empty() || Self::new(blob).is_some_and(|map| map.units.len() > 1)
     }
@@ -40,12 +40,12 @@ impl CharsMap {
         out
     }
 
-    /// The longest rule that the text begins with: its length in bytes, and what it becomes.
+    /// The longest rule that matches at the start of the text: the length of the match in bytes, and the replacement.
     fn longest(&self, text: &str) -> Option<(usize, &str)> {
         let offset = |unit: u32| (unit >> 10) << ((unit & 1 << 9) >> 6);
         let mut node = offset(*self.units.first()?);
         let mut found = None;
-        for (place, byte) in text.bytes().enumerate() {
+        for (index, byte) in text.bytes().enumerate() {
             node ^= u32::from(byte);
             let Some(&unit) = self.units.get(node as usize) else { break };
             if unit & (1 << 31 | 0xff) != u32::from(byte) {
@@ -53,7 +53,7 @@ impl CharsMap {
             }
             node ^= offset(unit);
             if unit >> 8 & 1 == 1 {
-                found = self.units.get(node as usize).map(|leaf| (place + 1, leaf & 0x7fff_ffff));
+                found = self.units.get(node as usize).map(|leaf| (index + 1, leaf & 0x7fff_ffff));
             }
         }
         let (length, start) = found?;

@@ -1,30 +1,31 @@
-//! What stands around the model in a `tokenizer.json`: normalizers, pre-tokenizers, the tokens put before and behind a text. What is not
-//! known is refused.
+//! The parts of a `tokenizer.json` around the model: normalizers, pre-tokenizers, and tokens added before and after a text. A step that is
+//! not supported is refused.
 
 use serde_json::Value;
 
-use super::pretokenize::GPT2;
-use super::space::SPACE_SIGN;
-use super::vocab::Form;
+use crate::pretokenize::GPT2;
+use crate::space::SPACE_SIGN;
+use crate::vocab::Form;
 
 #[derive(Default)]
 pub(super) struct Pipeline {
-    /// Bytes, not characters, are merged.
+    /// Whether bytes are merged instead of characters.
     pub(super) byte_level: bool,
     pub(super) patterns: Vec<String>,
     pub(super) form: Option<Form>,
     pub(super) charsmap: Vec<u8>,
     pub(super) add_space_prefix: bool,
     pub(super) squeeze_spaces: bool,
-    /// The tokens put before and behind a text.
+    /// The token added before a text.
     pub(super) start: Option<String>,
+    /// The token added after a text.
     pub(super) end: Option<String>,
-    /// Spaces are `▁` by the time that pre-tokenizers see the text.
+    /// Whether spaces are already replaced with `▁` when pre-tokenizers see the text.
     spaces_are_signs: bool,
 }
 
 impl Pipeline {
-    /// From `normalizer`, `pre_tokenizer`, `post_processor` and `decoder`.
+    /// Reads the parts `normalizer`, `pre_tokenizer`, `post_processor` and `decoder`.
     pub(super) fn read([normalizer, pre_tokenizer, post_processor, decoder]: [&Value; 4]) -> Result<Self, String> {
         let mut pipeline = Self::default();
         for step in steps(normalizer, "normalizers") {
@@ -53,7 +54,7 @@ impl Pipeline {
             "Precompiled" => {
                 let text = step["precompiled_charsmap"].as_str().unwrap_or_default();
                 self.charsmap =
-                    base64(text).filter(|map| super::charsmap::CharsMap::is_whole(map)).ok_or("precompiled_charsmap is malformed")?;
+                    base64(text).filter(|map| crate::charsmap::CharsMap::is_whole(map)).ok_or("precompiled_charsmap is malformed")?;
             }
             other => return Err(format!("`{other}` as it stands there is not supported")),
         }
@@ -87,7 +88,7 @@ impl Pipeline {
     fn split(&mut self, step: &Value) -> Result<(), String> {
         let (text, regex) = (step["pattern"]["String"].as_str(), step["pattern"]["Regex"].as_str());
         if text == Some(" ") && self.spaces_are_signs {
-            // there is none left that it could match
+            // No space is left that this pattern could match.
             return Ok(());
         }
         let pattern = match (text, regex) {
@@ -96,7 +97,7 @@ impl Pipeline {
             _ => return Err("Split without a pattern".into()),
         };
         let isolated = step["behavior"] == "Isolated" && step["invert"] != true;
-        // such patterns match all of a text, so that nothing is left to be removed
+        // Such a pattern matches the whole text, so nothing is left to be removed.
         let kept = step["behavior"] == "Removed" && step["invert"] == true && pattern.ends_with(r"|\s+");
         if !isolated && !kept {
             return Err(format!("Split with the behaviour {} is not supported", step["behavior"]));
@@ -112,7 +113,7 @@ impl Pipeline {
                 let pieces = step["single"].as_array().map(Vec::as_slice).unwrap_or_default();
                 let text = pieces.iter().position(|piece| piece.get("Sequence").is_some()).ok_or("`single` holds no sequence")?;
                 if text > 1 || pieces.len() - text > 2 {
-                    return Err("more than one token before or behind a text is not supported".into());
+                    return Err("more than one token before or after a text is not supported".into());
                 }
                 let token = |piece: &Value| piece["SpecialToken"]["id"].as_str().map(str::to_owned);
                 self.start = pieces[..text].first().and_then(token);
@@ -128,7 +129,7 @@ fn kind(step: &Value) -> &str {
     step["type"].as_str().unwrap_or("(none)")
 }
 
-/// A step, or those of a sequence; null has none.
+/// The steps of a sequence, or the part itself if it is a single step. Null has no steps.
 fn steps<'a>(part: &'a Value, list: &str) -> Vec<&'a Value> {
     match (part, part[list].as_array()) {
         (Value::Null, _) => Vec::new(),
@@ -137,7 +138,7 @@ fn steps<'a>(part: &'a Value, list: &str) -> Vec<&'a Value> {
     }
 }
 
-/// RFC 4648's base64 with padding.
+/// Decodes base64 with padding (RFC 4648).
 fn base64(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| match c {
         b'A'..=b'Z' => Some(c - b'A'),

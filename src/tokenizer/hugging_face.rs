@@ -1,16 +1,16 @@
-//! A vocabulary from Hugging Face's `tokenizer.json`, with the start and end tokens of the `tokenizer_config.json` beside it.
+//! Reads a vocabulary from Hugging Face's `tokenizer.json`, and the BOS and EOS tokens from `tokenizer_config.json` in the same directory.
 
 use std::path::Path;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::TokenizerError;
-use super::hf_pipeline::Pipeline;
-use super::spm;
-use super::vocab::{Model, TokenType, VocabData, fault};
+use crate::error::{TokenizerError, fault};
+use crate::hf_pipeline::Pipeline;
+use crate::spm;
+use crate::vocab::{Model, TokenType, VocabData};
 
-/// The largest of known ones has 33 MB.
+/// The largest known file has 33 MB.
 const MAX_BYTES: u64 = 128 << 20;
 const MAX_TOKENS: usize = 4 << 20;
 
@@ -99,7 +99,7 @@ pub(super) struct JsonVocab {
 impl JsonVocab {
     pub(super) fn open(path: &Path) -> Result<Self, TokenizerError> {
         let shown = path.display();
-        let json: Json = read(path)?.ok_or_else(|| TokenizerError(format!("{shown} is not there")))?;
+        let json: Json = read(path)?.ok_or_else(|| TokenizerError(format!("{shown} does not exist")))?;
         let config: Value = read(&path.with_file_name("tokenizer_config.json"))?.unwrap_or_default();
         Self::new(json, &config).map_err(|TokenizerError(text)| TokenizerError(format!("{shown}: {text}")))
     }
@@ -176,19 +176,19 @@ impl JsonVocab {
     }
 }
 
-/// None: there is no such file.
+/// Parses a JSON file. None if there is no such file.
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Option<T>, TokenizerError> {
     let shown = path.display();
     match path.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-        Ok(meta) if meta.len() > MAX_BYTES => return fault(format!("{shown} has {} bytes, more than {MAX_BYTES}", meta.len())),
+        Ok(meta) if meta.len() > MAX_BYTES => return fault(format!("{shown} has {} bytes, expected at most {MAX_BYTES}", meta.len())),
         _ => {}
     }
     let text = std::fs::read(path).or_else(|error| fault(format!("{shown}: {error}")))?;
     serde_json::from_slice(&text).map(Some).or_else(|error| fault(format!("{shown}: {error}")))
 }
 
-/// Tokens by id, and the scores of those that have one. Ids that nothing is said of are empty.
+/// Tokens by id, and their scores if the vocabulary has any. Ids that the vocabulary leaves out are empty.
 fn listed(vocab: JsonTokens) -> Result<(Vec<String>, Vec<f32>), TokenizerError> {
     match vocab {
         JsonTokens::Scores(pairs) if pairs.iter().any(|(_, score)| score.is_nan()) => fault("model.vocab holds NaN".into()),
@@ -196,36 +196,36 @@ fn listed(vocab: JsonTokens) -> Result<(Vec<String>, Vec<f32>), TokenizerError> 
         JsonTokens::Ids(ids) => {
             let mut tokens = Vec::new();
             for (token, id) in ids {
-                place(&mut tokens, id, token)?;
+                set_token(&mut tokens, id, token)?;
             }
             Ok((tokens, Vec::new()))
         }
     }
 }
 
-fn place(tokens: &mut Vec<String>, id: u32, token: String) -> Result<(), TokenizerError> {
-    let place = id as usize;
-    if place >= MAX_TOKENS {
-        return fault(format!("the id {id} of `{}` is beyond {MAX_TOKENS}", token.escape_debug()));
+fn set_token(tokens: &mut Vec<String>, id: u32, token: String) -> Result<(), TokenizerError> {
+    let index = id as usize;
+    if index >= MAX_TOKENS {
+        return fault(format!("the id {id} of `{}` is too large, expected an id below {MAX_TOKENS}", token.escape_debug()));
     }
-    if place >= tokens.len() {
-        tokens.resize(place + 1, String::new());
+    if index >= tokens.len() {
+        tokens.resize(index + 1, String::new());
     }
-    tokens[place] = token;
+    tokens[index] = token;
     Ok(())
 }
 
-/// Puts the added tokens in their places; gives those that take the white space behind them with them.
+/// Adds the `added_tokens`. Returns the ids of those that include the white space after them.
 fn add(added: &[Added], tokens: &mut Vec<String>, types: &mut Vec<TokenType>) -> Result<Vec<u32>, TokenizerError> {
     let mut greedy = Vec::new();
     for token in added {
         if token.lstrip {
             return fault(format!(
-                "added_tokens: `{}` takes the white space before it (lstrip), which is not supported",
+                "added_tokens: `{}` includes the white space before it (lstrip), which is not supported",
                 token.content.escape_debug()
             ));
         }
-        place(tokens, token.id, token.content.clone())?;
+        set_token(tokens, token.id, token.content.clone())?;
         types.resize(tokens.len(), TokenType::Unused);
         types[token.id as usize] = if token.special { TokenType::Control } else { TokenType::UserDefined };
         greedy.extend(token.rstrip.then_some(token.id));

@@ -1,10 +1,9 @@
-//! Fill in the middle: prefix, suffix and then what stands between (Bavarian et al., "Efficient training of language models to fill in
-//! the middle", 2022, its PSM order).
+//! Fill in the middle: a prompt of prefix and suffix, after which the model writes the text between them. This is the PSM order of Bavarian
+//! et al., "Efficient training of language models to fill in the middle", 2022.
 
-use super::Tokenizer;
-use super::vocab::{TokenType, VocabData};
+use crate::vocab::{TokenType, VocabData};
 
-/// Names of the three tokens, family by family.
+/// The texts of the three tokens, one row per family of models.
 const TEXTS: [[&str; 3]; 7] = [
     ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"],
     ["<fim_prefix>", "<fim_suffix>", "<fim_middle>"],
@@ -14,20 +13,20 @@ const TEXTS: [[&str; 3]; 7] = [
     ["▁<PRE>", "▁<SUF>", "▁<MID>"],
     ["<PRE>", "<SUF>", "<MID>"],
 ];
-/// What else ends a piece of code: padding, the next file, the next repository.
+/// Other tokens that end a piece of code: padding, the next file, the next repository.
 const ENDS: [&str; 7] = ["<|fim_pad|>", "<fim_pad>", "<fim-pad>", "<|file_sep|>", "<file_sep>", "<|repo_name|>", "<repo_name>"];
 
-/// A vocabulary's tokens for it.
+/// The tokens of a vocabulary for filling in the middle.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Infill {
-    prefix: u32,
-    suffix: u32,
-    middle: u32,
+    pub(crate) prefix: u32,
+    pub(crate) suffix: u32,
+    pub(crate) middle: u32,
     ends: Vec<u32>,
 }
 
 impl Infill {
-    /// As the file names them, else by their texts.
+    /// Takes the ids that the file names, or finds the tokens by their texts.
     pub(super) fn find(data: &VocabData) -> Option<Self> {
         let is_special = |id: usize| matches!(data.types[id], TokenType::Control | TokenType::UserDefined);
         let id = |text: &str| (0..data.tokens.len()).find(|&id| data.tokens[id] == text && is_special(id)).map(|id| id as u32);
@@ -45,34 +44,16 @@ impl Infill {
         Some(Self { prefix, suffix, middle, ends: ENDS.into_iter().filter_map(id).collect() })
     }
 
-    /// Every id that has no place in what is filled in.
+    /// Every id that must not occur in the text between prefix and suffix.
     pub fn ids(&self) -> impl Iterator<Item = u32> {
         [self.prefix, self.suffix, self.middle].into_iter().chain(self.ends.iter().copied())
     }
 }
 
-impl Tokenizer {
-    /// None: the vocabulary has no tokens for it.
-    pub fn infill(&self) -> Option<&Infill> {
-        self.infill.as_ref()
-    }
-
-    /// The prompt for what stands between two texts. Control tokens' texts in them are control tokens, as in any prompt.
-    pub fn encode_infill(&self, infill: &Infill, prefix: &str, suffix: &str) -> Vec<u32> {
-        let mut ids: Vec<u32> = self.bos.filter(|_| self.starts_with_bos).into_iter().collect();
-        ids.push(infill.prefix);
-        ids.extend(self.encode(prefix, true));
-        ids.push(infill.suffix);
-        ids.extend(self.encode(suffix, true));
-        ids.push(infill.middle);
-        ids
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::gguf::{GgufBuilder, GgufFile};
+    use crate::Tokenizer;
+    use gguf::{GgufBuilder, GgufFile};
 
     fn vocabulary(special: [&str; 4], kind: i32) -> GgufBuilder {
         let tokens = ["<s>", "a", "b", "ab"].iter().chain(&special).map(|text| text.to_string()).collect::<Vec<_>>();
@@ -95,17 +76,17 @@ mod tests {
     }
 
     #[test]
-    fn the_tokens_are_found_by_their_texts() {
+    fn special_tokens_are_found_by_their_texts_if_all_three_exist() {
         let named = ["<|fim_middle|>", "<|fim_prefix|>", "<|fim_suffix|>", "<|fim_pad|>"];
         let expected = (vec![5, 3, 6, 2, 0, 4], vec![5, 6, 4, 7]);
         assert_eq!(prompt(&vocabulary(named, 3)), Some(expected.clone()));
-        assert_eq!(prompt(&vocabulary(named, 4)), Some(expected), "user-defined ones count, too");
+        assert_eq!(prompt(&vocabulary(named, 4)), Some(expected), "user-defined tokens count too");
         assert_eq!(prompt(&vocabulary(named, 1)), None, "ordinary text does not");
         assert_eq!(prompt(&vocabulary(["<|fim_middle|>", "<|fim_prefix|>", "x", "y"], 3)), None, "all three or none");
     }
 
     #[test]
-    fn what_the_file_names_counts_first() {
+    fn ids_named_by_the_file_take_precedence_over_texts() {
         let file = vocabulary(["<fim_prefix>", "<fim_suffix>", "<fim_middle>", "other"], 3);
         assert_eq!(prompt(&file).unwrap().0, [4, 3, 5, 2, 0, 6]);
         let keyed = |[prefix, suffix, middle]: [&str; 3]| {

@@ -1,12 +1,12 @@
-//! The merge loop that BPE and SentencePiece share: of all adjacent pairs that may merge, the best goes first, the leftmost of equals.
+//! The merge loop of BPE and SentencePiece: of all adjacent pairs that may merge, the best one merges first; among equals the leftmost.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// A stretch of the word that is one symbol so far.
+/// A range of bytes of the word that is one symbol so far.
 #[derive(Clone, Copy)]
 pub(super) struct Symbol {
-    /// The token; `UNKNOWN` where there is none, or none has been looked up yet.
+    /// The token. `UNKNOWN` if there is none or it has not been looked up yet.
     pub(super) id: u32,
     pub(super) start: u32,
     pub(super) end: u32,
@@ -14,14 +14,14 @@ pub(super) struct Symbol {
 
 pub(super) const UNKNOWN: u32 = u32::MAX;
 
-/// What two neighbours may become: a key (less is better) and the token.
+/// The token that two neighbours may merge into, with the merge's key before it. The smallest key merges first.
 pub(super) type Candidate = Option<(u32, u32)>;
 
-/// Up to here a search for the best pair beats a heap.
+/// Longest word, in symbols, for which searching all pairs is faster than a heap.
 const SMALL: usize = 32;
 const END: u32 = u32::MAX;
 
-/// Merges until nothing can be merged.
+/// Merges symbols until no pair can be merged.
 pub(super) fn merge(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Candidate) {
     if symbols.len() <= SMALL { merge_small(symbols, pair) } else { merge_large(symbols, pair) }
 }
@@ -47,10 +47,11 @@ fn merge_small(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
     }
 }
 
-/// A candidate in order of worth: key, left symbol's number, token, and where the right symbol starts and ends.
+/// A candidate in the heap: key, index of the left symbol, token, start and end of the right symbol.
 type Waiting = (u32, u32, u32, u32, u32);
 
-/// O(n log n): a heap of candidates over a linked list; a candidate whose symbols have changed since is thrown away when it comes up.
+/// Takes O(n log n) with a heap of candidates over a linked list of symbols. A candidate whose symbols have changed meanwhile is discarded
+/// when it is popped.
 fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Candidate) {
     let count = symbols.len() as u32;
     let mut next: Vec<u32> = (1..count).chain([END]).collect();
@@ -59,7 +60,7 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
         let (a, b) = (&symbols[left as usize], &symbols[right as usize]);
         pair(a, b).map(|(key, id)| Reverse((key, left, id, b.start, b.end)))
     };
-    // the first candidates are sorted once, which is faster than a heap of all of them; those that merges make wait in a heap
+    // The initial candidates are sorted once, which is faster than a heap of all. Only those that merges create go into the heap.
     let mut first: Vec<_> = (1..count).filter_map(|right| candidate(symbols, right - 1, right)).collect();
     first.sort_unstable();
     let mut heap: BinaryHeap<Reverse<Waiting>> = BinaryHeap::new();
@@ -72,7 +73,7 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
         let best = if from_first { first.pop() } else { heap.pop() };
         let Some(Reverse((_, left, id, middle, end))) = best else { break };
         let (l, right) = (left as usize, next[left as usize]);
-        // a symbol that was merged into its left neighbour has no length
+        // A symbol that was merged into its left neighbour has length 0.
         let stale = right == END || symbols[l].start == symbols[l].end || symbols[l].end != middle || symbols[right as usize].end != end;
         if stale {
             continue;
@@ -96,7 +97,7 @@ fn merge_large(symbols: &mut Vec<Symbol>, pair: impl Fn(&Symbol, &Symbol) -> Can
 mod tests {
     use super::*;
 
-    /// Merges of equal letters and of any two of one key class, so that ties and stale candidates abound.
+    /// Has few keys and allows most pairs, so that there are many ties and many stale candidates.
     fn pair(a: &Symbol, b: &Symbol) -> Candidate {
         let (x, y) = (a.id % 7, b.id % 7);
         ((x + y) % 3 != 0).then_some(((x * y) % 4, a.id.wrapping_mul(31).wrapping_add(b.id) % 1000))
@@ -104,7 +105,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn the_heap_does_what_the_search_does(ids in proptest::collection::vec(0u32..50, 1..SMALL + 1)) {
+        fn the_heap_and_the_search_merge_alike(ids in proptest::collection::vec(0u32..50, 1..SMALL + 1)) {
             let symbols: Vec<Symbol> = ids.iter().zip(0..).map(|(&id, i)| Symbol { id, start: i, end: i + 1 }).collect();
             let (mut small, mut large) = (symbols.clone(), symbols);
             merge_small(&mut small, pair);

@@ -1,4 +1,4 @@
-//! The tokens' bytes in one block, and the way back from bytes to an id.
+//! The bytes of all tokens in one allocation, and an index from bytes to ids.
 
 use std::hash::Hasher;
 
@@ -6,7 +6,7 @@ use rustc_hash::FxHasher;
 
 const NONE: u32 = u32::MAX;
 
-/// Every token's bytes, by id.
+/// The bytes of every token, by id.
 #[derive(Default)]
 pub(super) struct Pieces {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Pieces {
         self.bytes.get(start..end)
     }
 
-    /// The most bytes that one token stands for; at least 1.
+    /// Length of the longest token in bytes, and at least 1.
     pub(super) fn longest(&self) -> usize {
         (0..self.len() as u32).filter_map(|id| self.get(id)).map(<[u8]>::len).max().unwrap_or(0).max(1)
     }
@@ -39,30 +39,31 @@ impl Pieces {
     }
 }
 
-/// Bytes → id by open addressing. Holds ids alone: a map of strings would take several times the vocabulary's own size.
+/// A hash table from bytes to ids, with open addressing. It holds only ids, because a map of strings would take several times the memory of
+/// the vocabulary itself.
 pub(super) struct Index {
-    slots: Vec<Slot>,
-    /// The longest piece, in bytes: longer ones need not be looked up.
+    buckets: Vec<Bucket>,
+    /// Length of the longest piece, in bytes. Longer ones need no look-up.
     longest: usize,
 }
 
-/// Part of the hash stands beside the id, so that most look-ups of what is not there touch this table alone.
+/// An id with part of its piece's hash, so that most look-ups of absent pieces need no access beyond this table.
 #[derive(Clone, Copy)]
-struct Slot {
+struct Bucket {
     tag: u32,
     id: u32,
 }
 
 impl Index {
     pub(super) fn new(pieces: &Pieces, ids: impl Iterator<Item = u32> + Clone) -> Self {
-        let empty = Slot { tag: 0, id: NONE };
-        let mut index = Self { slots: vec![empty; (ids.clone().count() * 2).next_power_of_two()], longest: 0 };
+        let empty = Bucket { tag: 0, id: NONE };
+        let mut index = Self { buckets: vec![empty; (ids.clone().count() * 2).next_power_of_two()], longest: 0 };
         for id in ids {
             let piece = pieces.get(id).unwrap_or_default();
-            let (at, tag) = index.place(pieces, piece);
-            // the first of equal tokens counts
-            if index.slots[at].id == NONE {
-                index.slots[at] = Slot { tag, id };
+            let (at, tag) = index.bucket(pieces, piece);
+            // The first of equal tokens counts.
+            if index.buckets[at].id == NONE {
+                index.buckets[at] = Bucket { tag, id };
                 index.longest = index.longest.max(piece.len());
             }
         }
@@ -77,20 +78,20 @@ impl Index {
         if piece.len() > self.longest {
             return None;
         }
-        let id = self.slots[self.place(pieces, piece).0].id;
+        let id = self.buckets[self.bucket(pieces, piece).0].id;
         (id != NONE).then_some(id)
     }
 
-    /// The piece's slot, or the free one where it would go, and its tag.
-    fn place(&self, pieces: &Pieces, piece: &[u8]) -> (usize, u32) {
+    /// The index of the piece's bucket, or of the free bucket in which it would be put, and the piece's tag.
+    fn bucket(&self, pieces: &Pieces, piece: &[u8]) -> (usize, u32) {
         let mut hasher = FxHasher::default();
         hasher.write(piece);
         let hash = hasher.finish();
-        let (mask, tag) = (self.slots.len() - 1, (hash >> 32) as u32);
+        let (mask, tag) = (self.buckets.len() - 1, (hash >> 32) as u32);
         let mut at = hash as usize & mask;
         loop {
-            let slot = self.slots[at];
-            if slot.id == NONE || slot.tag == tag && pieces.get(slot.id) == Some(piece) {
+            let bucket = self.buckets[at];
+            if bucket.id == NONE || bucket.tag == tag && pieces.get(bucket.id) == Some(piece) {
                 return (at, tag);
             }
             at = (at + 1) & mask;
@@ -98,6 +99,6 @@ impl Index {
     }
 
     pub(super) fn bytes_held(&self) -> usize {
-        self.slots.capacity() * size_of::<Slot>()
+        self.buckets.capacity() * size_of::<Bucket>()
     }
 }

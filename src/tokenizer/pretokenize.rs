@@ -1,4 +1,4 @@
-//! The pre-tokenizers by their GGUF names. The patterns are those of the models' own `tokenizer.json`.
+//! The pre-tokenizers by their GGUF names. The patterns are those of each model's own `tokenizer.json`.
 
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
@@ -36,7 +36,7 @@ const MINICPM5: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\
 const BLOOM: &str = r" ?[^(\s|.,!?…。，、।۔،)]+";
 const CJK: &str = "[一-龥぀-ゟ゠-ヿ]+";
 const LINES: &str = r"[^\n]+|[\n]+";
-/// Letters that have a case, as DeepSeek's first models list them: Unicode's of long ago, and not all of those.
+/// Letters that have a case, as DeepSeek's first models list them. The list is incomplete and from an old version of Unicode.
 const CASED: &str = concat!(
     r"\s?[",
     r"A-Za-z\u00B5\u00C0-\u00D6\u00D8-\u00F6\u00F8-\u01BA\u01BC-\u01BF\u01C4-\u0293\u0295-\u02AF\u0370-\u0373\u0376\u0377",
@@ -50,16 +50,16 @@ const CASED: &str = concat!(
     "]+"
 );
 
-/// What a pre-tokenizer's name stands for.
+/// What the name of a pre-tokenizer implies besides its patterns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Habits {
-    /// A word that is itself a token is taken whole, whatever the merges say.
+    /// Whether a word that is a token is encoded as that token, without regard to the merges.
     pub(super) ignore_merges: bool,
-    /// The model was trained with a BOS before each text, though its older files do not say that.
+    /// Whether the model was trained with a BOS before each text. Older files do not say so.
     pub(super) adds_bos: bool,
 }
 
-/// None: not a name that is known here.
+/// The patterns of the pre-tokenizer `name`. None if the name is unknown.
 pub(super) fn patterns(name: &str) -> Option<&'static [&'static str]> {
     Some(match name {
         "default" => &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9]{3}"],
@@ -102,7 +102,7 @@ pub(super) fn habits(name: &str) -> Habits {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tokenizer::scan::Scanner;
+    use crate::scan::Scanner;
 
     fn scanner(name: &str) -> Scanner {
         Scanner::new(patterns(name).unwrap()).unwrap()
@@ -131,7 +131,7 @@ mod tests {
     /// `tests/golden/make_pretokenizers.py` wrote the words with another implementation.
     #[test]
     fn words_are_those_of_the_reference() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/pretokenizers.json");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/pretokenizers.json");
         let golden: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
         let texts: Vec<&str> = golden["texts"].as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect();
         let mut bad = Vec::new();

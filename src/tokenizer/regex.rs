@@ -1,40 +1,39 @@
-//! The regular expressions that pre-tokenizers are made of, parsed into what [`super::scan`] runs: alternatives of runs of character
-//! classes, with a group only at an alternative's end. That is all that models' own patterns need, and it is scanned without a stack that
-//! the text could overflow.
+//! Parses the regular expressions of pre-tokenizers into the form that [`crate::scan`] runs: alternatives of runs of character classes,
+//! with a group only at the end of an alternative. The models' own patterns need no more, and no text can make the scan overflow its stack.
 
-use super::chars::CharSet;
+use crate::chars::CharSet;
 
 /// One step of an alternative.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Node {
-    /// `min` to `max` characters of a set, as many as there are; `back`: fewer, where what follows fails otherwise.
+    /// `min` to `max` characters of a set, as many as possible. With `back`, fewer characters if the rest fails to match otherwise.
     Run { set: u32, min: u32, max: u32, back: bool },
-    /// The first of these alternatives that matches; none, where it is optional.
+    /// The first alternative that matches. If `optional`, the group may also match nothing.
     Group { alternatives: Vec<Vec<Node>>, optional: bool },
-    /// The next character is (or is not) of the set; the text's end is of no set.
+    /// Requires that the next character is in the set (or is not, if not `wanted`). The end of the text is in no set.
     Ahead { set: u32, wanted: bool },
     /// `$`
     End,
 }
 
-/// The sets of all patterns of a pre-tokenizer; a [`Node`] names one by its bit.
+/// The sets of all patterns of a pre-tokenizer. A [`Node`] refers to a set by its bit.
 #[derive(Default)]
 pub(super) struct Sets(pub(super) Vec<CharSet>);
 
 impl Sets {
     fn bit(&mut self, set: CharSet) -> Result<u32, String> {
-        let place = self.0.iter().position(|known| *known == set).unwrap_or(self.0.len());
-        if place == self.0.len() {
-            if place == 32 {
+        let index = self.0.iter().position(|known| *known == set).unwrap_or(self.0.len());
+        if index == self.0.len() {
+            if index == 32 {
                 return Err("has more than 32 sets of characters".into());
             }
             self.0.push(set);
         }
-        Ok(1 << place)
+        Ok(1 << index)
     }
 }
 
-/// The alternatives of a pattern. An error says what it has that is not supported.
+/// Parses a pattern into its alternatives. An error says what is not supported, as the predicate of a sentence about the pattern.
 pub(super) fn parse(source: &str, sets: &mut Sets) -> Result<Vec<Vec<Node>>, String> {
     let mut parser = Parser { chars: source.chars().collect(), at: 0, sets, any_case: false, depth: 0 };
     let alternatives = parser.alternatives()?;
@@ -133,7 +132,7 @@ impl Parser<'_> {
         }
     }
 
-    /// (least, most, may give back)
+    /// Parses a quantifier: minimum, maximum, and whether the run may give characters back.
     fn quantifier(&mut self) -> Result<(u32, u32, bool), String> {
         let (min, max) = match self.peek() {
             Some('?') => (0, 1),
@@ -156,13 +155,13 @@ impl Parser<'_> {
         let min = min.parse().map_err(|_| format!("`{{{rest}}}` is not supported"))?;
         let max = if max.is_empty() { u32::MAX } else { max.parse().map_err(|_| format!("`{{{rest}}}` is not supported"))? };
         match self.peek() {
-            Some('?' | '+' | '*') => Err("has a quantifier upon a quantifier".into()),
+            Some('?' | '+' | '*') => Err("has two quantifiers in a row".into()),
             _ if min > max || max == 0 => Err(format!("`{{{rest}}}` is not supported")),
             _ => Ok((min, max, true)),
         }
     }
 
-    /// A class, an escape or one character: the bit of its set.
+    /// Parses a class, an escape or a single character. Returns the bit of its set.
     fn set(&mut self) -> Result<u32, String> {
         let mut set = CharSet::default();
         match self.next()? {
@@ -197,7 +196,7 @@ impl Parser<'_> {
             };
             let is_range = self.peek() == Some('-') && self.chars.get(self.at + 1).is_some_and(|c| *c != ']');
             if !is_range {
-                // an escaped character is in the set already
+                // An escaped character is already in the set; adding it twice does no harm.
                 set.add_char(first);
                 continue;
             }
@@ -213,7 +212,7 @@ impl Parser<'_> {
         }
     }
 
-    /// Adds what stands behind a backslash; gives the character if it is one.
+    /// Adds the escape after a backslash to the set. Returns the character if the escape stands for a single one.
     fn escape(&mut self, set: &mut CharSet) -> Result<Option<char>, String> {
         let c = match self.next()? {
             kind @ ('s' | 'S') => {
@@ -247,11 +246,11 @@ impl Parser<'_> {
     fn code(&mut self, digits: usize) -> Result<char, String> {
         let text: String = self.chars[self.at..].iter().take(digits).collect();
         self.at = (self.at + digits).min(self.chars.len());
-        u32::from_str_radix(&text, 16).ok().and_then(char::from_u32).ok_or_else(|| format!("`{text}` is no character's code"))
+        u32::from_str_radix(&text, 16).ok().and_then(char::from_u32).ok_or_else(|| format!("has the invalid character code `{text}`"))
     }
 }
 
-/// An alternative without a character that must be there would match between any two.
+/// Whether an alternative requires at least one character. One that does not would match between any two characters.
 fn matches_something(alternative: &[Node]) -> bool {
     alternative.iter().any(|node| match node {
         Node::Run { min, .. } => *min > 0,

@@ -1,9 +1,9 @@
-//! Cutting text into words: each pattern cuts every piece that the one before it left into matches and the gaps between them.
+//! Cuts text into words. Each pattern cuts every piece that the previous pattern left into matches and the gaps between them.
 
-use super::chars::Table;
-use super::regex::{Node, Sets, parse};
+use crate::chars::Table;
+use crate::regex::{Node, Sets, parse};
 
-/// Patterns that are ready to run, over one table of their sets.
+/// Compiled patterns, with one table of their sets.
 pub(super) struct Scanner {
     patterns: Vec<Pattern>,
     table: Table,
@@ -11,18 +11,19 @@ pub(super) struct Scanner {
 
 enum Pattern {
     Alternatives(Vec<Alternative>),
-    /// `\s+$`, once a piece: a search from every place in a run of spaces would take the square of its length.
+    /// `\s+$`, searched once per piece. A search from every position in a run of spaces would take time quadratic in its length.
     Trailing(u32),
 }
 
 struct Alternative {
-    /// Sets that its first character may be of; none: it may begin with anything.
+    /// The sets that its first character may be in. 0 if it may begin with any character.
     first: u32,
     nodes: Vec<Node>,
 }
 
 impl Scanner {
-    /// An error says which pattern is not supported, and why.
+    /// # Errors
+    /// If a pattern is not supported. The error says which one and why.
     pub(super) fn new<S: AsRef<str>>(sources: &[S]) -> Result<Self, String> {
         let mut sets = Sets::default();
         let mut parsed = Vec::new();
@@ -34,7 +35,7 @@ impl Scanner {
         Ok(Self { patterns, table })
     }
 
-    /// Gives each word of `text` in order; together they are the text.
+    /// Calls `emit` with each word of `text` in order. The words add up to the text.
     pub(super) fn words<'a>(&self, text: &'a str, emit: &mut impl FnMut(&'a str)) {
         self.cut(&self.patterns, text, emit);
     }
@@ -74,7 +75,7 @@ impl Scanner {
         piece.char_indices().rev().take_while(in_set).last().map_or(piece.len(), |(at, _)| at)
     }
 
-    /// Where the match of `nodes` that starts at `at` ends. The depth of the recursion is the pattern's, not the text's.
+    /// The end of the match of `nodes` that starts at `at`. The recursion is as deep as the pattern, whatever the text.
     fn matched(&self, text: &str, nodes: &[Node], at: usize) -> Option<usize> {
         let Some((node, rest)) = nodes.split_first() else { return Some(at) };
         match node {
@@ -85,7 +86,7 @@ impl Scanner {
                 }
                 self.give_back(text, (at, end), *min, rest)
             }
-            // nothing stands behind a group
+            // A group is always the last node.
             Node::Group { alternatives, optional } => {
                 let found = alternatives.iter().find_map(|alternative| self.matched(text, alternative, at));
                 found.or_else(|| optional.then_some(at))
@@ -104,14 +105,14 @@ impl Scanner {
         }
     }
 
-    /// Tries what follows behind ever fewer characters of a run.
+    /// Tries to match the rest after ever fewer characters of a run.
     fn give_back(&self, text: &str, (start, end): (usize, usize), min: u32, rest: &[Node]) -> Option<usize> {
         if let Some(found) = self.matched(text, rest, end) {
             return Some(found);
         }
         let least = text[start..].chars().take(min as usize).map(char::len_utf8).sum::<usize>() + start;
-        let places = text[least..end].char_indices().rev().map(|(at, _)| least + at);
-        places.into_iter().find_map(|place| self.matched(text, rest, place))
+        let mut ends = text[least..end].char_indices().rev().map(|(at, _)| least + at);
+        ends.find_map(|end| self.matched(text, rest, end))
     }
 
     #[inline(always)]
@@ -141,15 +142,16 @@ impl Pattern {
             return Self::Trailing(set);
         }
         let ready = |mut nodes: Vec<Node>| {
-            settle(&mut nodes, table);
+            disable_futile_backtracking(&mut nodes, table);
             Alternative { first: first_of(&nodes), nodes }
         };
         Self::Alternatives(alternatives.into_iter().map(ready).collect())
     }
 }
 
-/// A run need not give back where the character that must follow it is of no common set, nor where nothing must follow it.
-fn settle(nodes: &mut [Node], table: &Table) {
+/// Clears `back` of runs for which giving characters back cannot help: no character must follow, or the one that must follow cannot be one
+/// of the run.
+fn disable_futile_backtracking(nodes: &mut [Node], table: &Table) {
     for at in 0..nodes.len() {
         let futile = match (&nodes[at], nodes.get(at + 1)) {
             (Node::Run { set, .. }, Some(Node::Run { set: next, min: 1.., .. })) => !table.overlap(*set, *next),
@@ -159,13 +161,13 @@ fn settle(nodes: &mut [Node], table: &Table) {
         };
         match &mut nodes[at] {
             Node::Run { back, .. } if futile => *back = false,
-            Node::Group { alternatives, .. } => alternatives.iter_mut().for_each(|nodes| settle(nodes, table)),
+            Node::Group { alternatives, .. } => alternatives.iter_mut().for_each(|nodes| disable_futile_backtracking(nodes, table)),
             _ => {}
         }
     }
 }
 
-/// The sets that the first character may be of; 0 where that is not known.
+/// The sets that the first character may be in. 0 if they are unknown.
 fn first_of(nodes: &[Node]) -> u32 {
     let mut first = 0;
     for node in nodes {

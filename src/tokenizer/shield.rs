@@ -1,7 +1,7 @@
-//! Marks in a user's text, so that what looks like a control token there stays text once a template has put it into a prompt.
+//! Marks in a user's text. They keep the text of a control token from becoming that token after a template has put it into a prompt.
 //!
-//! A mark is two noncharacters, which Unicode sets aside for a program's own use. It goes behind the first character of a control token's text. A user's
-//! own `ESCAPE` is escaped by another pair, so every text comes back as it was.
+//! A mark consists of two noncharacters, which Unicode reserves for internal use, and is put after the first character of a control token's
+//! text. An `ESCAPE` in the user's text is itself escaped by another pair, so `unmark` restores every text.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ const ESCAPE: char = '\u{fdd0}';
 const LITERAL: char = '\u{fdd1}';
 const MARK: char = '\u{fdd2}';
 
-/// `text` with a mark at each of `places` (byte offsets, ascending).
-pub(super) fn mark(text: &str, places: &[usize]) -> String {
-    let mut out = String::with_capacity(text.len() + 6 * places.len());
-    let mut places = places.iter().peekable();
+/// `text` with a mark at each of `offsets` (in bytes, ascending).
+pub(super) fn mark(text: &str, offsets: &[usize]) -> String {
+    let mut out = String::with_capacity(text.len() + 6 * offsets.len());
+    let mut offsets = offsets.iter().peekable();
     for (at, c) in text.char_indices() {
-        while places.next_if(|&&place| place <= at).is_some() {
+        while offsets.next_if(|&&offset| offset <= at).is_some() {
             out.extend([ESCAPE, MARK]);
         }
         out.push(c);
@@ -22,13 +22,13 @@ pub(super) fn mark(text: &str, places: &[usize]) -> String {
             out.push(LITERAL);
         }
     }
-    for _ in places {
+    for _ in offsets {
         out.extend([ESCAPE, MARK]);
     }
     out
 }
 
-/// Takes the marks out again.
+/// Removes the marks.
 pub(super) fn unmark(text: &str) -> Cow<'_, str> {
     if !text.contains(ESCAPE) {
         return Cow::Borrowed(text);

@@ -1,19 +1,19 @@
-//! SentencePiece's way with spaces: `▁` stands for them in tokens, and one may be put before a text.
+//! SentencePiece's treatment of spaces: tokens contain `▁` for a space, and a space may be put before a text.
 
 use rustc_hash::FxHashSet;
 
-/// SentencePiece's sign for a space.
+/// The character that stands for a space in SentencePiece's tokens.
 pub(super) const SPACE_SIGN: char = '▁';
 
-/// How texts are changed before they are encoded, and where they may be cut.
+/// How spaces are normalised before encoding, and at which of them a text may be cut into words.
 pub(super) struct Spaces {
-    /// Characters that some token has right before a space. At any other character's end a space starts a new word: no token could cross.
+    /// Characters that precede a space in some token. After any other character, a space starts a new word, because no token spans both.
     before_space: FxHashSet<char>,
     add_prefix: bool,
 }
 
 impl Spaces {
-    /// `tokens`: those that a text's characters may become part of.
+    /// `tokens`: the tokens that a text may be encoded to.
     pub(super) fn new<'a>(tokens: impl Iterator<Item = &'a str>, add_prefix: bool) -> Self {
         let mut before_space = FxHashSet::default();
         for token in tokens {
@@ -23,7 +23,8 @@ impl Spaces {
         Self { before_space, add_prefix }
     }
 
-    /// How the text between special tokens is normalised: `prefix` is set at the start and behind a special token. None: it stays as it is.
+    /// Normalises the text between special tokens. `prefix` is set at the start of a text and after a special token. None if the text stays
+    /// unchanged.
     pub(super) fn normalised(&self, text: &str, prefix: bool) -> Option<String> {
         let prefix = prefix && self.add_prefix;
         if !prefix && !text.contains(SPACE_SIGN) {
@@ -33,7 +34,7 @@ impl Spaces {
         Some(if prefix { format!(" {text}") } else { text })
     }
 
-    /// Cuts a text where no token crosses.
+    /// Cuts a text into words that no token spans.
     pub(super) fn words<'a>(&self, text: &'a str, emit: &mut impl FnMut(&'a str)) {
         let (mut start, mut previous) = (0, ' ');
         for (at, c) in text.char_indices() {

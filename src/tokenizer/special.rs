@@ -1,21 +1,21 @@
-//! Tokens that are matched in the text itself: control tokens (only where asked for) and user-defined ones (always).
+//! Tokens that are matched in the text before encoding: user-defined tokens always, control tokens on request.
 
-use super::pieces::{Index, Pieces};
-use super::vocab::TokenType;
+use crate::pieces::{Index, Pieces};
+use crate::vocab::TokenType;
 
 pub(super) struct Special {
     index: Index,
-    /// The lengths in bytes of the special tokens that start with a byte, longest first.
+    /// For each first byte, the lengths in bytes of the special tokens that start with it, the longest first.
     lengths: Vec<Vec<u32>>,
-    /// One bit for each two bytes that a special token starts with: most places in a text are passed over by it.
+    /// One bit for each pair of bytes that a special token starts with. It rules out most positions in a text.
     starts: Vec<u64>,
-    /// By text.
+    /// All ids, sorted by their texts.
     sorted: Vec<u32>,
-    /// Those that take the white space behind them with them, by id.
+    /// Ids of the tokens that include the white space after them, ascending.
     greedy: Vec<u32>,
 }
 
-/// A special token in the text.
+/// A special token found in a text, with its range of bytes.
 pub(super) struct Found {
     pub(super) start: usize,
     pub(super) end: usize,
@@ -23,7 +23,7 @@ pub(super) struct Found {
 }
 
 impl Special {
-    /// `greedy`: special tokens that take the white space behind them with them, ascending.
+    /// `greedy`: ids of the special tokens that include the white space after them, ascending.
     pub(super) fn new(pieces: &Pieces, types: &[TokenType], greedy: &[u32]) -> Self {
         let ids = (0u32..).zip(types).filter(|(_, t)| matches!(t, TokenType::Control | TokenType::UserDefined)).map(|(id, _)| id);
         let ids = ids.filter(|&id| pieces.get(id).is_some_and(|piece| !piece.is_empty()));
@@ -45,7 +45,7 @@ impl Special {
         Self { index: Index::new(pieces, ids), lengths, starts, sorted, greedy: greedy.to_vec() }
     }
 
-    /// The first special token from `from` on whose id is `wanted`; the longest of those that start at one place.
+    /// The first special token at or after `from` whose id is `wanted`. Of several that start at one position, the longest.
     pub(super) fn find(&self, pieces: &Pieces, text: &str, from: usize, wanted: impl Fn(u32) -> bool) -> Option<Found> {
         let bytes = text.as_bytes();
         for start in from..bytes.len() {
@@ -68,7 +68,8 @@ impl Special {
 }
 
 impl Special {
-    /// Where a wanted token's text begins that the end of `text` (with or without the white space there) cuts off.
+    /// Positions near the end of `text` where the text of a wanted token begins and is cut off by the end, with or without the white space
+    /// there.
     pub(super) fn open_ends(&self, pieces: &Pieces, text: &str, wanted: impl Fn(u32) -> bool) -> Vec<usize> {
         let mut starts = Vec::new();
         for end in [text.len(), text.trim_end().len()] {

@@ -1,20 +1,20 @@
-//! SentencePiece's BPE: characters are merged by the score of what they become; what the vocabulary lacks falls back to bytes.
+//! SentencePiece's BPE: neighbours merge in the order of the resulting token's score. Characters that are not tokens fall back to bytes.
 
-use super::Cache;
-use super::merge::{Symbol, UNKNOWN, merge};
-use super::pieces::{Index, Pieces};
-use super::space::{SPACE_SIGN, Spaces};
-use super::vocab::{TokenType, VocabData};
+use crate::cache::Cache;
+use crate::merge::{Symbol, UNKNOWN, merge};
+use crate::pieces::{Index, Pieces};
+use crate::space::{SPACE_SIGN, Spaces};
+use crate::vocab::{TokenType, VocabData};
 
 pub(super) struct Spm {
     index: Index,
-    /// By id; less is better.
+    /// For each id, the key of its score. The smallest key merges first.
     keys: Vec<u32>,
     byte_ids: [u32; 256],
     spaces: Spaces,
 }
 
-/// Each token's bytes: `▁` becomes a space and `<0x0A>` its byte.
+/// The bytes of each token. `▁` becomes a space and `<0x0A>` becomes its byte.
 pub(super) fn pieces(data: &VocabData) -> Pieces {
     let mut pieces = Pieces::default();
     for (token, kind) in data.tokens.iter().zip(&data.types) {
@@ -27,13 +27,13 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
     pieces
 }
 
-/// The byte that `<0x0A>` stands for.
+/// The byte that a token like `<0x0A>` stands for.
 pub(super) fn byte_of(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     (digits.len() == 2).then(|| u8::from_str_radix(digits, 16).ok()).flatten()
 }
 
-/// Each byte's token, where there is one.
+/// The token of each byte, or `UNKNOWN`.
 pub(super) fn byte_ids(data: &VocabData) -> [u32; 256] {
     let mut ids = [UNKNOWN; 256];
     for ((id, token), _) in (0u32..).zip(data.tokens).zip(&data.types).filter(|(_, kind)| **kind == TokenType::Byte) {
@@ -44,7 +44,7 @@ pub(super) fn byte_ids(data: &VocabData) -> [u32; 256] {
     ids
 }
 
-/// Orders as the floats do, downwards; -0 as 0.
+/// A key that orders scores in descending order. -0 has the key of 0.
 fn descending(score: f32) -> u32 {
     let bits = (score + 0.0).to_bits();
     if bits >> 31 == 1 { bits } else { !(bits | 1 << 31) }
@@ -78,7 +78,7 @@ impl Spm {
     fn word(&self, pieces: &Pieces, word: &str, symbols: &mut Vec<Symbol>, out: &mut Vec<u32>) {
         let bytes = word.as_bytes();
         symbols.clear();
-        // only characters that stay alone need their own id: they are looked up at the end
+        // Only characters that are not merged need an id of their own, so ids are looked up at the end.
         symbols.extend(word.char_indices().map(|(at, c)| Symbol { id: UNKNOWN, start: at as u32, end: (at + c.len_utf8()) as u32 }));
         merge(symbols, |a, b| {
             let id = self.index.get(pieces, &bytes[a.start as usize..b.end as usize])?;
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_order_scores_downwards() {
+    fn keys_order_scores_in_descending_order() {
         let scores = [f32::INFINITY, 3.5, 0.0, -0.0, -1.0, -1e9, f32::NEG_INFINITY];
         for two in scores.windows(2) {
             let same = two[0] == two[1];

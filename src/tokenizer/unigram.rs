@@ -1,30 +1,31 @@
-//! SentencePiece's unigram model (Kudo 2018): of all ways to cut a word into tokens, the one with the greatest sum of scores.
+//! SentencePiece's unigram model (Kudo 2018): of all ways to cut a word into tokens, it takes the one with the greatest sum of scores.
 
-use super::Cache;
-use super::charsmap::CharsMap;
-use super::merge::UNKNOWN;
-use super::pieces::{Index, Pieces};
-use super::space::{SPACE_SIGN, Spaces};
-use super::spm;
-use super::vocab::{TokenType, VocabData};
+use crate::cache::Cache;
+use crate::charsmap::CharsMap;
+use crate::merge::UNKNOWN;
+use crate::pieces::{Index, Pieces};
+use crate::space::{SPACE_SIGN, Spaces};
+use crate::spm;
+use crate::vocab::{TokenType, VocabData};
 
 pub(super) struct Unigram {
     index: Index,
-    /// By id: logarithms of probabilities.
+    /// For each id, the logarithm of its probability.
     scores: Vec<f32>,
-    /// Of a character that is no token.
+    /// The score of a character that is not a token.
     unknown_score: f64,
-    /// Its bytes' tokens, where the vocabulary has all of them.
+    /// The tokens of single bytes, if the vocabulary has all of them.
     byte_ids: Option<Box<[u32; 256]>>,
     spaces: Spaces,
     add_prefix: bool,
     squeeze: bool,
-    /// Hugging Face's way with spaces: those at a text's ends stay, one that is there already needs no prefix.
+    /// Whether spaces are treated as by Hugging Face: spaces at both ends of a text stay, and a text that starts with a space gets no
+    /// prefix.
     keeps_ends: bool,
     charsmap: Option<CharsMap>,
 }
 
-/// SentencePiece's own penalty below the least score.
+/// How far the score of an unknown character is below the lowest score, as in SentencePiece.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
 impl Unigram {
@@ -48,7 +49,7 @@ impl Unigram {
         }
     }
 
-    /// The text between special tokens as the model was trained on it; `at_start` also behind a special token.
+    /// Normalises the text between special tokens. `at_start` is set at the start of a text and after a special token.
     pub(super) fn normalised(&self, text: &str, at_start: bool) -> Option<String> {
         let mapped = self.charsmap.as_ref().map(|map| map.apply(text));
         let mut out = mapped.unwrap_or_else(|| text.to_owned());
@@ -57,7 +58,7 @@ impl Unigram {
             let mut before = '\0';
             out = trimmed.chars().filter(|&c| std::mem::replace(&mut before, c) != ' ' || c != ' ').collect();
         }
-        // a sign that was written is a space too, but none that is squeezed
+        // A `▁` in the text becomes a space as well, but is not squeezed with its neighbours.
         let mut out = out.replace(SPACE_SIGN, " ");
         let has_one = self.keeps_ends && out.starts_with(' ');
         if at_start && self.add_prefix && !out.is_empty() && !has_one {
@@ -71,7 +72,8 @@ impl Unigram {
         self.spaces.words(text, &mut |word| cache.or_encode(word, out, |out| self.word(pieces, word, &mut best, out)));
     }
 
-    /// Viterbi over the word's bytes: `best[end]` is the best way to get there, its last token and where that starts.
+    /// The Viterbi algorithm over the word's bytes. `best[end]` holds the best score of a cut up to `end`, its last token, and the start of
+    /// that token.
     fn word(&self, pieces: &Pieces, word: &str, best: &mut Vec<(f64, u32, u32)>, out: &mut Vec<u32>) {
         best.clear();
         best.resize(word.len() + 1, (f64::NEG_INFINITY, UNKNOWN, 0));
@@ -86,8 +88,8 @@ impl Unigram {
             let one = start + c.len_utf8();
             let longest = word.floor_char_boundary((start + self.index.longest()).min(word.len()));
             let mut single = false;
-            for (place, c) in word[start..longest].char_indices() {
-                let end = start + place + c.len_utf8();
+            for (offset, c) in word[start..longest].char_indices() {
+                let end = start + offset + c.len_utf8();
                 if let Some(id) = self.index.get(pieces, &word.as_bytes()[start..end]) {
                     single |= end == one;
                     offer(end, f64::from(self.scores[id as usize]), id);
@@ -105,7 +107,7 @@ impl Unigram {
                 Some(bytes) if id == UNKNOWN => {
                     out.extend(word.as_bytes()[start as usize..end].iter().rev().map(|byte| bytes[usize::from(*byte)]))
                 }
-                // several unknown characters in a row are one unknown token
+                // Several unknown characters in a row become one unknown token.
                 _ if id == UNKNOWN && out.len() > first && out.last() == Some(&UNKNOWN) => {}
                 _ => out.push(id),
             }

@@ -1,10 +1,12 @@
-//! A GGUF file's vocabulary as plain data, and its checks.
+//! [`VocabData`]: a checked vocabulary, and how it is read from a GGUF file.
 
-use crate::gguf::{Array, GgufFile, Value};
+use std::borrow::Cow;
 
-use super::TokenizerError;
-use super::charsmap::CharsMap;
-use super::pretokenize::{habits, patterns};
+use gguf::{Array, GgufFile, Value};
+
+use crate::charsmap::CharsMap;
+use crate::error::{TokenizerError, fault};
+use crate::pretokenize::{habits, patterns};
 
 /// `tokenizer.ggml.token_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,25 +21,25 @@ pub(super) enum TokenType {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Model {
-    /// `gpt2`: merges of bytes
+    /// `gpt2`: BPE over bytes, with merges
     ByteBpe,
-    /// `gemma4`: merges of characters, spaces as `▁`
+    /// `gemma4`: BPE over characters, with merges and `▁` for spaces
     CharBpe,
-    /// `llama`: SentencePiece's scores
+    /// `llama`: SentencePiece's BPE by scores
     Spm,
     /// `t5`: SentencePiece's unigram model
     Unigram,
 }
 
-/// A vocabulary, checked: `merges` and `scores` fit the model, `types` has one entry a token, every id is in the vocabulary.
+/// A checked vocabulary: `merges` and `scores` fit the model, `types` has one entry per token, and every id is in the vocabulary.
 #[derive(Clone, Debug)]
 pub(super) struct VocabData<'a> {
     pub(super) model: Model,
-    /// Is it from a `tokenizer.json`?
+    /// Whether it comes from a `tokenizer.json`.
     pub(super) from_json: bool,
-    /// The pre-tokenizer's.
+    /// The patterns of the pre-tokenizer.
     pub(super) patterns: Vec<&'a str>,
-    /// A word that is itself a token is taken whole, whatever the merges say.
+    /// Whether a word that is a token is encoded as that token, without regard to the merges.
     pub(super) ignore_merges: bool,
     pub(super) tokens: &'a [String],
     pub(super) types: Vec<TokenType>,
@@ -46,22 +48,22 @@ pub(super) struct VocabData<'a> {
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     pub(super) unknown: Option<u32>,
-    /// EOT, EOM and the like
+    /// EOT and EOM.
     pub(super) other_ends: Vec<u32>,
-    /// Prefix, suffix and middle of a text to fill in.
+    /// The tokens before prefix, suffix and middle of a text to fill in.
     pub(super) infill: [Option<u32>; 3],
     pub(super) add_bos: bool,
-    /// As `add_bos`; where the file is silent, what its kind of tokenizer does.
+    /// Like `add_bos`. If the file does not say, the default of the pre-tokenizer.
     pub(super) starts_with_bos: bool,
     pub(super) add_eos: bool,
     pub(super) add_space_prefix: bool,
-    /// Spaces in a row become one.
+    /// Whether several spaces in a row become one.
     pub(super) squeeze_spaces: bool,
-    /// SentencePiece's compiled rules; empty: none.
+    /// SentencePiece's compiled normalisation rules. Empty if there are none.
     pub(super) charsmap: &'a [u8],
-    /// Texts are brought into a Unicode form first.
+    /// The Unicode normalisation form that texts are converted to first.
     pub(super) form: Option<Form>,
-    /// Special tokens that take the white space behind them with them.
+    /// Ids of special tokens that include the white space after them, ascending.
     pub(super) greedy: Vec<u32>,
 }
 
@@ -72,8 +74,13 @@ pub(super) enum Form {
     Nfkc,
 }
 
-pub(super) fn fault<T>(text: String) -> Result<T, TokenizerError> {
-    Err(TokenizerError(text))
+impl Form {
+    pub(super) fn normalise(self, text: &str) -> Cow<'_, str> {
+        match self {
+            Self::Nfc => icu_normalizer::ComposingNormalizerBorrowed::new_nfc().normalize(text),
+            Self::Nfkc => icu_normalizer::ComposingNormalizerBorrowed::new_nfkc().normalize(text),
+        }
+    }
 }
 
 impl<'a> VocabData<'a> {
@@ -103,8 +110,8 @@ impl<'a> VocabData<'a> {
         let id = |name: &str| reader.id(&format!("tokenizer.ggml.{name}_token_id"), count);
         let other_ends = ["eot", "eom"].into_iter().map(id).collect::<Result<Vec<_>, _>>()?;
         let mut infill = [None; 3];
-        for (place, names) in infill.iter_mut().zip([["fim_pre", "prefix"], ["fim_suf", "suffix"], ["fim_mid", "middle"]]) {
-            *place = id(names[0])?.or(id(names[1])?);
+        for (slot, names) in infill.iter_mut().zip([["fim_pre", "prefix"], ["fim_suf", "suffix"], ["fim_mid", "middle"]]) {
+            *slot = id(names[0])?.or(id(names[1])?);
         }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
         let charsmap = reader.bytes("tokenizer.ggml.precompiled_charsmap")?;
@@ -133,13 +140,14 @@ impl<'a> VocabData<'a> {
         })
     }
 
-    /// What an error calls a part of the vocabulary.
+    /// The name of a part of the vocabulary in error messages, by the format of its file.
     pub(super) fn key(&self, gguf: &str, json: &str) -> String {
         if self.from_json { json.to_owned() } else { format!("tokenizer.ggml.{gguf}") }
     }
 }
 
-/// Phi-3's special tokens but three take the white space behind them with them; its GGUF files do not say that.
+/// Ids of special tokens that include the white space after them. These are Phi-3's special tokens except three; its GGUF files do not say
+/// so.
 fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
     let name = file.get_str("general.name").unwrap_or_default().to_lowercase();
     if !name.contains("phi-3") && !name.contains("phi3") {
@@ -155,7 +163,7 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// A key that is there but of another type is an error, not a default.
+    /// Fails if the key exists but its value has another type, so that no default takes its place.
     fn typed<T>(&self, key: &str, value: Option<T>, wanted: &str) -> Result<Option<T>, TokenizerError> {
         match value {
             None if self.file.get(key).is_some() => fault(format!("{key} is not {wanted}")),
@@ -187,7 +195,7 @@ impl<'a> Reader<'a> {
             Some(Array::U8(bytes)) if CharsMap::is_whole(bytes) => Ok(bytes),
             Some(Array::I8(bytes)) if CharsMap::is_whole(bytemuck::cast_slice(bytes)) => Ok(bytemuck::cast_slice(bytes)),
             None if self.file.get(key).is_none() => Ok(&[]),
-            _ => fault(format!("{key} is not a table of characters")),
+            _ => fault(format!("{key} is not a compiled table of normalisation rules")),
         }
     }
 

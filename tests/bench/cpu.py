@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""CPU speed beside llama.cpp, alternating on the same machine: prefill of a prompt, then decode.
+"""Compares the speed on the CPU with llama.cpp, in turns on the same machine: prefill of a prompt, then decode.
 
     tests/bench/cpu.py MODEL.gguf… [--prompt 256] [--gen 128] [--threads 2] [--rounds 5] [--penstock target/release/penstock]
 
-Needs `pip install --no-binary llama-cpp-python llama-cpp-python` (built for this processor). Each round measures Penstock
-(`penstock bench`, a process of its own) and llama.cpp (a process of its own), in turn; medians and their ratio are printed.
+Needs `pip install --no-binary llama-cpp-python llama-cpp-python` (built for this processor). Each round measures Penstock (`penstock
+bench`) and llama.cpp in turn, each in a process of its own. Prints the medians and their ratio.
 """
+
 import argparse
 import json
 import statistics
@@ -15,9 +16,10 @@ import time
 
 
 def peer(model, prompt, gen, threads):
-    """Prefill and decode through the C API, as the peer's own bench does it: random ids, no sampling."""
+    """Prefill and decode through the C API as the benchmark of llama.cpp does it: random ids, no sampling."""
     import ctypes
     import llama_cpp as l
+
     l.llama_backend_init()
     l.llama_log_set(ctypes.cast(None, l.llama_log_callback), None)
     handle = l.llama_model_load_from_file(model.encode(), l.llama_model_default_params())
@@ -69,7 +71,10 @@ def main():
         for i, what in enumerate(("prefill", "decode")):
             pairs = [o[i] / t[i] for o, t in zip(ours, theirs)]
             mine, peers = statistics.median(o[i] for o in ours), statistics.median(t[i] for t in theirs)
-            print(f"{model}: {what} {mine:.1f} tok/s beside {peers:.1f}, ratio {statistics.median(pairs):.2f} (per round {', '.join(f'{x:.2f}' for x in pairs)})")
+            print(
+                f"{model}: {what} {mine:.1f} tok/s beside {peers:.1f}, ratio {statistics.median(pairs):.2f} "
+                f"(per round {', '.join(f'{x:.2f}' for x in pairs)})"
+            )
 
 
 if __name__ == "__main__":

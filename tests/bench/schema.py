@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Decode speed with a schema beside none: eight requests at once, as many tokens in both, rounds in turns.
+"""Compares the decode speed with and without a schema: eight requests at once, the same number of tokens in both, rounds in turns.
 
     tests/bench/schema.py [MODEL…] [--batch 8] [--tokens 192] [--rounds 7] [--others 0.05] [--penstock target/release/penstock]
 
-Each request streams; its speed is that of its tokens behind the first, so that prompts and compilation do not count, nor does HTTP
-count more for one than the other. A round's speed is the sum over its requests; medians, and the ratio of each round, are printed.
-The schemas need more text than there are tokens, so both are cut at the same length. Where other programs took a greater share of the
-processor than `--others` in a round or just before it, it is run again.
+Each request streams. Its speed is that of its tokens after the first, so that prompts and compilation do not count, and HTTP counts the
+same for both. The speed of a round is the sum over its requests. Prints medians and the ratio of each round. The schemas need more text
+than there are tokens, so both kinds of answers are cut at the same length. A round is repeated if other programs used a larger share of
+the processor than `--others` during it or just before it.
 """
+
 import argparse
 import http.client
 import json
@@ -22,7 +23,12 @@ import harness  # noqa: E402
 
 PERSON = {
     "type": "object",
-    "properties": {"name": {"type": "string"}, "age": {"type": "integer", "maximum": 150}, "city": {"type": "string"}, "kind": {"enum": ["a", "b"]}},
+    "properties": {
+        "name": {"type": "string"},
+        "age": {"type": "integer", "maximum": 150},
+        "city": {"type": "string"},
+        "kind": {"enum": ["a", "b"]},
+    },
     "required": ["name", "age", "city", "kind"],
     "additionalProperties": False,
 }
@@ -33,7 +39,7 @@ SCHEMAS = {
 
 
 def speed(server, model, index, tokens, schema):
-    """Tokens a second behind the first of one request."""
+    """The speed of one request after its first token [tokens/s]."""
     body = {"model": model, "messages": [{"role": "user", "content": f"Write a long list of people, as JSON. It is list {index}."}]}
     body |= {"max_tokens": tokens, "temperature": 1, "seed": index, "stream": True, "stream_options": {"include_usage": True}}
     if schema is None:
@@ -58,7 +64,7 @@ def speed(server, model, index, tokens, schema):
 
 
 def ticks(server):
-    """Time of the processor: all of it, and what others than the server and this program had of it."""
+    """The time of the processor: the total, and the part that programs other than the server and this one used."""
     numbers = [int(x) for x in Path("/proc/stat").read_text().split("\n")[0].split()[1:9]]
     ours = [Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split() for pid in (server.process.pid, "self")]
     total = sum(numbers)
@@ -66,7 +72,7 @@ def ticks(server):
 
 
 def one_round(server, model, a, schema):
-    """A round in which others had next to nothing of the processor, as just before it."""
+    """Runs a round until other programs used almost none of the processor during it and just before it."""
     while True:
         before = ticks(server)
         time.sleep(0.3)
@@ -90,7 +96,9 @@ def main():
     p.add_argument("--penstock", default=str(harness.BINARY))
     a = p.parse_args()
     for model in a.models:
-        with harness.Server({"SERVER__DEFAULT_MODELS": model, "ENGINE__KV_TOKENS": "8192", "ENGINE__CONTEXT": "1024"}, binary=Path(a.penstock)) as server:
+        with harness.Server(
+            {"SERVER__DEFAULT_MODELS": model, "ENGINE__KV_TOKENS": "8192", "ENGINE__CONTEXT": "1024"}, binary=Path(a.penstock)
+        ) as server:
             for name, schema in SCHEMAS.items():
                 for warm in (None, schema):
                     one_round(server, model, a, warm)

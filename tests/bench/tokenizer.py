@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Tokenizing speed beside splintr and Hugging Face's tokenizers: one thread, the same tokenizer.json, the same text, in turns.
+"""Compares the tokenizing speed with splintr and Hugging Face's tokenizers: one thread, the same tokenizer.json, the same text, in turns.
 
     tokenizer.py VOCABULARY.gguf TEXT [--rounds 5] [--pre qwen2]
 
-Needs gguf==0.19.0, tokenizers==0.23.3 and splintr-rs==0.22.0; PENSTOCK_BINARY is the release binary (target/release/penstock).
+Needs gguf==0.19.0, tokenizers==0.23.3 and splintr-rs==0.22.0. PENSTOCK_BINARY names the release binary (target/release/penstock).
 """
 
 import argparse
@@ -36,15 +36,30 @@ def tokenizer_json(vocabulary: str, pre: str) -> str:
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     tokens, types = value("tokens"), value("token_type")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
-    return json.dumps({
-        "version": "1.0", "truncation": None, "padding": None, "normalizer": None, "post_processor": None,
-        "added_tokens": [{"id": i, "content": token, **flags} for i, token in enumerate(tokens) if types[i] == 3],
-        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*map(split, patterns), byte_level]},
-        "decoder": {**byte_level, "use_regex": True},
-        "model": {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None, "end_of_word_suffix": None,
-                  "fuse_unk": False, "byte_fallback": False, "ignore_merges": "llama" in pre, "vocab": {token: i for i, token in enumerate(tokens)},
-                  "merges": value("merges")},
-    })
+    return json.dumps(
+        {
+            "version": "1.0",
+            "truncation": None,
+            "padding": None,
+            "normalizer": None,
+            "post_processor": None,
+            "added_tokens": [{"id": i, "content": token, **flags} for i, token in enumerate(tokens) if types[i] == 3],
+            "pre_tokenizer": {"type": "Sequence", "pretokenizers": [*map(split, patterns), byte_level]},
+            "decoder": {**byte_level, "use_regex": True},
+            "model": {
+                "type": "BPE",
+                "dropout": None,
+                "unk_token": None,
+                "continuing_subword_prefix": None,
+                "end_of_word_suffix": None,
+                "fuse_unk": False,
+                "byte_fallback": False,
+                "ignore_merges": "llama" in pre,
+                "vocab": {token: i for i, token in enumerate(tokens)},
+                "merges": value("merges"),
+            },
+        }
+    )
 
 
 def best(encode, text: str) -> tuple[float, list[int]]:
@@ -67,8 +82,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "tokenizer.json")
         path.write_text(tokenizer_json(args.vocabulary, args.pre))
-        peers = {"splintr": splintr.from_json(str(path)).encode, "tokenizers": lambda text, t=Tokenizer.from_file(str(path)): t.encode(text).ids}
-        run = lambda *more: json.loads(subprocess.run([BINARY, "tokenize", path, *more], input=text, text=True, stdout=-1, check=True).stdout)  # noqa: E731
+        peers = {
+            "splintr": splintr.from_json(str(path)).encode,
+            "tokenizers": lambda text, t=Tokenizer.from_file(str(path)): t.encode(text).ids,
+        }
+        run = lambda *more: json.loads(
+            subprocess.run([BINARY, "tokenize", path, *more], input=text, text=True, stdout=-1, check=True).stdout
+        )  # noqa: E731
         ours, rates = run(), {"penstock": [], **{name: [] for name in peers}}
         for _ in range(args.rounds):
             rates["penstock"].append(run("--time", str(SECONDS))["megabytes_per_second"])

@@ -1,11 +1,12 @@
-"""One server of both models for all clients; tests of a client that an environment does not have are left out of its run."""
+"""One server with two models for all clients. An environment leaves out the tests of clients that it does not have; tests/summary.py checks
+that each test runs in one of them."""
 
 from importlib.util import find_spec
 
 import pytest
 from harness import CODER, MODEL, Server
 
-# the environments: .venv, .venv-openai2, .venv-lm-eval
+# The module that each file of tests needs. The environments are .venv, .venv-openai2 and .venv-lm-eval.
 NEEDS = {
     "test_agents_sdk.py": "agents",
     "test_instructor.py": "instructor",
@@ -40,7 +41,7 @@ def model():
 
 @pytest.fixture(scope="session")
 def coder():
-    """The model that knows tools."""
+    """The model whose template knows tools."""
     return CODER
 
 

@@ -23,21 +23,21 @@ def agent(request, url, model):
     return make
 
 
-def test_text(agent):
+def test_an_agent_answers_with_text(agent):
     result = Runner.run_sync(agent(), QUESTION)
     assert result.final_output == ANSWER
     usage = result.context_wrapper.usage
     assert (usage.requests, usage.input_tokens, usage.output_tokens, usage.total_tokens) == (1, 37, 7, 44)
 
 
-def test_instructions_and_turns(agent):
+def test_instructions_and_earlier_turns_are_used(agent):
     guide = agent(instructions="You answer in one word.")
     first = Runner.run_sync(guide, QUESTION)
     second = Runner.run_sync(guide, [*first.to_input_list(), {"role": "user", "content": "And of Italy?"}])
     assert second.final_output and second.context_wrapper.usage.input_tokens > first.context_wrapper.usage.total_tokens
 
 
-def test_streaming(agent):
+def test_an_answer_is_streamed(agent):
     async def streamed():
         result = Runner.run_streamed(agent(), QUESTION)
         events = [event.data async for event in result.stream_events() if event.type == "raw_response_event"]
@@ -49,7 +49,7 @@ def test_streaming(agent):
     assert events[-1].type == "response.completed" and events[-1].response.usage.input_tokens == 37
 
 
-def test_errors(agent):
+def test_errors_are_those_of_the_sdk(agent):
     with pytest.raises(openai.NotFoundError) as caught:
         Runner.run_sync(agent("nope"), QUESTION)
     assert caught.value.code == "model_not_found"
@@ -60,12 +60,12 @@ class City(BaseModel):
     country: str
 
 
-def test_an_answer_of_a_kind(agent, coder):
+def test_an_answer_has_the_type_that_is_asked_for(agent, coder):
     result = Runner.run_sync(agent(coder, output_type=City), "Paris is the capital of France. Give the city's name and country as JSON.")
     assert result.final_output == City(name="Paris", country="France")
 
 
-def test_a_tool(agent, coder):
+def test_a_tool_is_called_and_its_result_used(agent, coder):
     asked = []
 
     @function_tool

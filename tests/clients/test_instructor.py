@@ -1,4 +1,4 @@
-"""Instructor against the real binary, in the modes that it has for servers such as ours."""
+"""Instructor against the real binary, in its modes for OpenAI-compatible servers."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -34,24 +34,24 @@ def using(url, coder):
 
 
 @pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.JSON, Mode.MD_JSON, Mode.TOOLS, Mode.TOOLS_STRICT], ids=lambda mode: mode.name)
-def test_modes(using, mode):
-    # what comes back is of a class of its own, made of City
+def test_each_mode_gives_an_object(using, mode):
+    # the result has a class of its own, derived from City
     assert using(mode)(City).model_dump() == {"name": "Paris", "country": "France"}
 
 
 @pytest.mark.parametrize("mode", [Mode.JSON_SCHEMA, Mode.TOOLS], ids=lambda mode: mode.name)
-def test_bounds_are_kept(using, mode):
+def test_the_bounds_of_fields_hold(using, mode):
     messages = [{"role": "user", "content": "Rate this: the food was cold, I give one hundred stars."}]
     review = using(mode)(Review, messages)
     assert review.mood in ("good", "bad") and 1 <= review.stars <= 5
 
 
-def test_partial(using):
+def test_a_partial_object_grows(using):
     pieces = list(using(Mode.JSON_SCHEMA)(instructor.Partial[City], stream=True))
     assert len(pieces) > 2 and pieces[-1].model_dump() == {"name": "Paris", "country": "France"}
 
 
-def test_many(using):
+def test_several_objects_are_read(using):
     messages = [{"role": "user", "content": "List two cities with their countries: Paris in France, Rome in Italy."}]
     cities = list(using(Mode.TOOLS)(Iterable[City], messages, max_tokens=200))
     assert {"name": "Paris", "country": "France"} in [city.model_dump() for city in cities]

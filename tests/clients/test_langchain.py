@@ -12,10 +12,12 @@ QUESTION = "What is the capital of France?"
 
 @pytest.fixture(scope="module")
 def chat(server, model):
-    return langchain.ChatOpenAI(base_url=f"{server.url}/v1", api_key="x", model=model, temperature=0, max_tokens=12, max_retries=0, timeout=60)
+    return langchain.ChatOpenAI(
+        base_url=f"{server.url}/v1", api_key="x", model=model, temperature=0, max_tokens=12, max_retries=0, timeout=60
+    )
 
 
-def test_invoke(chat, model):
+def test_invoke_answers(chat, model):
     answer = chat.invoke(QUESTION)
     assert isinstance(answer, AIMessage) and answer.content == "The capital of France is Paris."
     assert answer.usage_metadata["input_tokens"] == 37
@@ -23,13 +25,13 @@ def test_invoke(chat, model):
     assert answer.response_metadata["finish_reason"] == "stop" and answer.response_metadata["model_name"] == model
 
 
-def test_a_conversation(chat):
+def test_a_conversation_is_answered(chat):
     messages = [SystemMessage("You answer in one word."), HumanMessage("Hi"), AIMessage("Hello."), HumanMessage(QUESTION)]
     answer = chat.invoke(messages)
     assert answer.content and answer.usage_metadata["input_tokens"] > 37
 
 
-def test_stream_sums_usage_once(chat):
+def test_a_stream_counts_usage_once(chat):
     total = None
     for chunk in chat.stream(QUESTION, stream_usage=True):
         total = chunk if total is None else total + chunk
@@ -38,7 +40,7 @@ def test_stream_sums_usage_once(chat):
     assert total.response_metadata["finish_reason"] == "stop"
 
 
-def test_batch_and_async(chat):
+def test_batch_and_async_answer(chat):
     assert [answer.content for answer in chat.batch([QUESTION] * 4)] == ["The capital of France is Paris."] * 4
 
     async def streamed():
@@ -47,18 +49,18 @@ def test_batch_and_async(chat):
     assert asyncio.run(streamed()) == "The capital of France is Paris."
 
 
-def test_overflow_is_recognised(chat):
+def test_a_context_overflow_is_recognised(chat):
     with pytest.raises(ContextOverflowError):
         chat.invoke("hello " * 9000)
 
 
-def test_unknown_model(server):
+def test_an_unknown_model_is_not_found(server):
     unknown = langchain.ChatOpenAI(base_url=f"{server.url}/v1", api_key="x", model="nope", max_retries=0)
     with pytest.raises(Exception) as caught:
         unknown.invoke("Hi")
     assert "model_not_found" in str(caught.value) or getattr(caught.value, "code", None) == "model_not_found"
 
 
-def test_completions(server, model):
+def test_completions_are_answered(server, model):
     llm = langchain.OpenAI(base_url=f"{server.url}/v1", api_key="x", model=model, temperature=0, max_tokens=6, max_retries=0)
     assert "Paris" in llm.invoke("The capital of France is")

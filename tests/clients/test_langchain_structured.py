@@ -32,24 +32,24 @@ def chat(url, coder):
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
-def test_structured_output(chat, method):
+def test_structured_output_has_its_type(chat, method):
     answer = chat.with_structured_output(City, method=method).invoke(ABOUT_PARIS)
     assert answer == City(name="Paris", country="France")
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling"])
-def test_strict_with_what_was_said(chat, method):
+def test_strict_output_comes_with_the_raw_message(chat, method):
     answer = chat.with_structured_output(City, method=method, strict=True, include_raw=True).invoke(ABOUT_PARIS)
     assert answer["parsing_error"] is None and answer["parsed"] == City(name="Paris", country="France")
     assert answer["raw"].usage_metadata["output_tokens"] > 5
 
 
-def test_structured_output_in_a_stream(chat):
+def test_structured_output_can_be_streamed(chat):
     pieces = list(chat.with_structured_output(City.model_json_schema(), method="json_schema").stream(ABOUT_PARIS))
     assert len(pieces) > 1 and pieces[-1] == {"name": "Paris", "country": "France"}
 
 
-def test_a_call_and_its_result(chat):
+def test_a_call_is_made_and_its_result_answered(chat):
     bound = chat.bind_tools([get_weather])
     first = bound.invoke(WEATHER)
     (call,) = first.tool_calls
@@ -60,7 +60,7 @@ def test_a_call_and_its_result(chat):
 
 
 @pytest.mark.parametrize("choice", ["any", "get_weather"])
-def test_a_call_in_a_stream(chat, choice):
+def test_a_call_can_be_streamed(chat, choice):
     total = None
     for chunk in chat.bind_tools([get_weather], tool_choice=choice).stream(WEATHER, stream_usage=True):
         total = chunk if total is None else total + chunk
@@ -69,13 +69,13 @@ def test_a_call_in_a_stream(chat, choice):
     assert total.usage_metadata["input_tokens"] > 50 and not total.invalid_tool_calls
 
 
-def test_an_agent(chat):
+def test_an_agent_uses_its_tool(chat):
     messages = create_agent(chat, [get_weather]).invoke({"messages": [("user", WEATHER)]})["messages"]
     assert [type(message) for message in messages] == [HumanMessage, AIMessage, ToolMessage, AIMessage]
     assert messages[2].content == "In Paris it is sunny, 24 degrees." and "sunny" in messages[3].content
 
 
-def test_an_agent_in_a_stream(chat):
+def test_an_agent_can_be_streamed(chat):
     async def streamed():
         agent = create_agent(chat, [get_weather])
         return [chunk async for chunk, _ in agent.astream({"messages": [("user", WEATHER)]}, stream_mode="messages")]
@@ -87,8 +87,8 @@ def test_an_agent_in_a_stream(chat):
     assert len(answer) > 2 and "sunny" in "".join(piece.content for piece in answer)
 
 
-def test_an_agent_over_responses(chat, url, coder):
-    """The same by OpenAI's newer API."""
+def test_an_agent_works_over_responses(chat, url, coder):
+    """The agent through the Responses API."""
     model = langchain_openai.ChatOpenAI(
         base_url=url, api_key="x", model=coder, temperature=0, max_tokens=120, max_retries=0, timeout=90, use_responses_api=True
     )
@@ -98,7 +98,7 @@ def test_an_agent_over_responses(chat, url, coder):
     assert model.with_structured_output(City).invoke(ABOUT_PARIS) == City(name="Paris", country="France")
 
 
-def test_an_agent_with_an_answer_of_a_kind(chat):
+def test_the_answer_of_an_agent_has_its_type(chat):
     from langchain.agents.structured_output import ProviderStrategy
 
     agent = create_agent(chat, [], response_format=ProviderStrategy(City))

@@ -1,4 +1,4 @@
-"""EleutherAI's evaluation harness: log-likelihoods over completions, on the tasks in tasks/."""
+"""EleutherAI's evaluation harness: log-likelihoods through completions, on the tasks in tasks/."""
 
 import json
 import math
@@ -18,13 +18,15 @@ def evaluate(url, model, monkeypatch):
     def run(task, **more):
         arguments = {"model": model, "base_url": f"{url}/completions", "max_retries": 1} | more
         tasks = TaskManager(include_path=str(ROOT / "tests" / "clients" / "tasks"), include_defaults=False)
-        return simple_evaluate("local-completions", model_args=arguments, tasks=[task], task_manager=tasks, log_samples=True, bootstrap_iters=0)
+        return simple_evaluate(
+            "local-completions", model_args=arguments, tasks=[task], task_manager=tasks, log_samples=True, bootstrap_iters=0
+        )
 
     return run
 
 
 def log_likelihood(url, model, prompt, answer):
-    """What the server says itself: the sum over the answer's tokens, and whether each was the likeliest."""
+    """The answer of the server itself: the sum over the tokens, and whether each token was the likeliest."""
     body = {"model": model, "prompt": prompt + answer, "max_tokens": 0, "echo": True, "logprobs": 1}
     request = urllib.request.Request(f"{url}/completions", json.dumps(body).encode(), {"content-type": "application/json"})
     told = json.load(urllib.request.urlopen(request, timeout=60))["choices"][0]["logprobs"]
@@ -34,7 +36,7 @@ def log_likelihood(url, model, prompt, answer):
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_choices(evaluate, url, model, batch):
+def test_choices_are_scored_by_log_likelihood(evaluate, url, model, batch):
     found = evaluate("capitals", batch_size=batch)
     assert found["results"]["capitals"]["acc,none"] >= 5 / 6
     (first, *_) = sorted(found["samples"]["capitals"], key=lambda sample: sample["doc_id"])
@@ -44,7 +46,7 @@ def test_choices(evaluate, url, model, batch):
     assert [greedy for ((_, greedy),) in first["resps"]] == [True, False, False]
 
 
-def test_texts(evaluate):
+def test_a_plausible_text_is_likelier_than_its_reverse(evaluate):
     samples = evaluate("rivers")["samples"]["rivers"]
     (english,), (backwards,) = [sample["filtered_resps"] for sample in sorted(samples, key=lambda sample: sample["doc_id"])]
     assert math.isfinite(english) and backwards < 2 * english < 0, "words in their order are much likelier"

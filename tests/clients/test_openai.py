@@ -15,7 +15,7 @@ def ask(client, model, **fields):
     return client.chat.completions.create(**{"model": model, "messages": CAPITAL, "max_tokens": 12, "temperature": 0, **fields})
 
 
-def test_chat(client, model):
+def test_a_chat_is_answered(client, model):
     answer = ask(client, model)
     assert answer.object == "chat.completion" and answer.model == model and answer.id.startswith("chatcmpl-")
     (choice,) = answer.choices
@@ -28,7 +28,7 @@ def test_chat(client, model):
     assert answer._request_id
 
 
-def test_streaming(client, model):
+def test_a_chat_is_streamed(client, model):
     with ask(client, model, stream=True) as stream:
         chunks = list(stream)
     assert chunks[0].choices[0].delta.role == "assistant" and chunks[0].choices[0].delta.content == ""
@@ -39,22 +39,24 @@ def test_streaming(client, model):
     assert all(chunk.usage is None for chunk in chunks)
 
 
-def test_the_sdks_own_accumulator(client, model):
-    with client.chat.completions.stream(model=model, messages=CAPITAL, max_tokens=12, temperature=0, stream_options={"include_usage": True}) as stream:
+def test_the_accumulator_of_the_sdk_works(client, model):
+    with client.chat.completions.stream(
+        model=model, messages=CAPITAL, max_tokens=12, temperature=0, stream_options={"include_usage": True}
+    ) as stream:
         final = stream.get_final_completion()
     assert final.choices[0].message.role == "assistant"
     assert final.choices[0].message.content == "The capital of France is Paris."
     assert final.choices[0].finish_reason == "stop" and final.usage.prompt_tokens == 37
 
 
-def test_usage_in_a_stream(client, model):
+def test_a_stream_has_usage(client, model):
     chunks = list(ask(client, model, stream=True, stream_options={"include_usage": True}))
     assert chunks[-1].choices == [] and all(chunk.usage is None for chunk in chunks[:-1])
     whole = ask(client, model).usage
     assert (chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens) == (whole.prompt_tokens, whole.completion_tokens)
 
 
-def test_completions_with_every_form_of_prompt(client, model):
+def test_completions_accept_every_form_of_prompt(client, model):
     def texts(prompt):
         answer = client.completions.create(model=model, prompt=prompt, max_tokens=6, temperature=0)
         assert answer.object == "text_completion" and [choice.index for choice in answer.choices] == list(range(len(answer.choices)))
@@ -70,7 +72,7 @@ def test_completions_with_every_form_of_prompt(client, model):
     assert "".join(chunk.choices[0].text for chunk in streamed) == text
 
 
-def test_unknown_model(client):
+def test_an_unknown_model_is_not_found(client):
     for call in (lambda: ask(client, "nope"), lambda: ask(client, "nope", stream=True), lambda: client.models.retrieve("nope")):
         with pytest.raises(openai.NotFoundError) as caught:
             call()
@@ -79,7 +81,7 @@ def test_unknown_model(client):
         assert "nope" in error.message and error.request_id
 
 
-def test_context_overflow(client, model):
+def test_a_context_overflow_is_a_bad_request(client, model):
     for stream in (False, True):
         with pytest.raises(openai.BadRequestError) as caught:
             ask(client, model, messages=[{"role": "user", "content": "hello " * 9000}], stream=stream)
@@ -91,13 +93,13 @@ def test_context_overflow(client, model):
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
 
 
-def test_a_wrong_value_names_its_field(client, model):
+def test_an_error_names_the_field(client, model):
     with pytest.raises(openai.BadRequestError) as caught:
         ask(client, model, temperature=-1)
     assert caught.value.param == "temperature" and caught.value.type == "invalid_request_error"
 
 
-def test_models(client, model):
+def test_models_are_listed_and_retrieved(client, model):
     listed = {entry.id: entry for entry in client.models.list()}
     assert listed[model].object == "model" and listed[model].owned_by
     assert client.models.retrieve(model).id == model  # the SDK sends smollm2%3A135m
@@ -106,13 +108,13 @@ def test_models(client, model):
     assert caught.value.code == "model_not_found"
 
 
-def test_explicit_nulls(client, model):
+def test_a_null_counts_as_absent(client, model):
     names = "frequency_penalty logit_bias logprobs n presence_penalty seed stop stream top_logprobs top_p stream_options".split()
     answer = ask(client, model, extra_body={name: None for name in names})
     assert answer.choices[0].message.content == "The capital of France is Paris."
 
 
-def test_seed(client, model):
+def test_the_same_seed_repeats(client, model):
     def tell(seed):
         messages = [{"role": "user", "content": "Tell me a story."}]
         return ask(client, model, messages=messages, temperature=1, seed=seed, max_tokens=16).choices[0].message.content
@@ -121,7 +123,7 @@ def test_seed(client, model):
     assert len({tell(seed) for seed in (5, 6, 7)}) > 1
 
 
-def test_stop_strings(client, model):
+def test_stop_strings_end_the_text(client, model):
     for stop in (" Paris", ["nothing", " Paris"]):
         choice = ask(client, model, stop=stop).choices[0]
         assert choice.message.content == "The capital of France is" and choice.finish_reason == "stop"
@@ -129,8 +131,10 @@ def test_stop_strings(client, model):
         assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks) == "The capital of France is"
 
 
-def test_abort_in_mid_stream(client, model, server):
-    stream = client.completions.create(model=model, prompt="Once upon a time", max_tokens=1500, stream=True, extra_body={"ignore_eos": True})
+def test_closing_a_stream_ends_the_request(client, model, server):
+    stream = client.completions.create(
+        model=model, prompt="Once upon a time", max_tokens=1500, stream=True, extra_body={"ignore_eos": True}
+    )
     for number, _ in enumerate(stream):
         if number == 3:
             break
@@ -139,7 +143,7 @@ def test_abort_in_mid_stream(client, model, server):
     assert ask(client, model).choices[0].message.content == "The capital of France is Paris."
 
 
-def test_two_hundred_at_once(server, model):
+def test_two_hundred_requests_at_once_are_answered(server, model):
     async def all_of_them():
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0, timeout=150) as client:
 
@@ -156,7 +160,7 @@ def test_two_hundred_at_once(server, model):
     assert set(asyncio.run(all_of_them())) == {"The capital of France is Paris."}
 
 
-def test_raw_response_headers(client, model):
+def test_the_raw_response_has_its_headers(client, model):
     raw = client.chat.completions.with_raw_response.create(model=model, messages=CAPITAL, max_tokens=1)
     assert raw.headers["x-request-id"] and raw.headers["content-type"].startswith("application/json")
     assert json.loads(raw.text if isinstance(raw.text, str) else raw.text())["object"] == "chat.completion"

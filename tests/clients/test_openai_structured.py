@@ -1,4 +1,4 @@
-"""Structured output and tools through the official Python SDK, as its own helpers read them."""
+"""Structured output and tools through the helpers of the official Python SDK."""
 
 import json
 
@@ -27,14 +27,14 @@ def weather_tool(**more):
     return {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city.", "parameters": schema, **more}}
 
 
-def test_parse(client, coder):
+def test_parse_gives_an_object(client, coder):
     answer = client.chat.completions.parse(model=coder, messages=ABOUT_PARIS, response_format=City, temperature=0, max_tokens=60)
     (choice,) = answer.choices
     assert choice.message.parsed == City(name="Paris", country="France") and choice.finish_reason == "stop"
     assert choice.message.refusal is None and json.loads(choice.message.content) == {"name": "Paris", "country": "France"}
 
 
-def test_parse_in_a_stream(client, coder):
+def test_parse_works_in_a_stream(client, coder):
     kinds = []
     with client.chat.completions.stream(model=coder, messages=ABOUT_PARIS, response_format=City, temperature=0, max_tokens=60) as stream:
         for event in stream:
@@ -43,17 +43,23 @@ def test_parse_in_a_stream(client, coder):
     assert stream.get_final_completion().choices[0].message.parsed == City(name="Paris", country="France")
 
 
-def test_json_object(client, model):
-    answer = client.chat.completions.create(model=model, messages=ABOUT_PARIS, response_format={"type": "json_object"}, temperature=0, max_tokens=80)
+def test_json_object_gives_an_object(client, model):
+    answer = client.chat.completions.create(
+        model=model, messages=ABOUT_PARIS, response_format={"type": "json_object"}, temperature=0, max_tokens=80
+    )
     assert answer.choices[0].finish_reason == "length" or isinstance(json.loads(answer.choices[0].message.content), dict)
 
 
-def test_a_cut_answer_is_told(client, coder):
+def test_a_cut_answer_raises_the_error_of_the_sdk(client, coder):
     with pytest.raises(openai.LengthFinishReasonError):
         client.chat.completions.parse(model=coder, messages=ABOUT_PARIS, response_format=City, temperature=0, max_tokens=3)
 
 
-@pytest.mark.parametrize("schema", [{"type": "object", "properties": {"a": {"type": "nothing"}}}, {"$ref": "http://127.0.0.1:1/schema.json"}], ids=["type", "ref"])
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "object", "properties": {"a": {"type": "nothing"}}}, {"$ref": "http://127.0.0.1:1/schema.json"}],
+    ids=["type", "ref"],
+)
 def test_a_bad_schema_is_refused(client, model, schema):
     wanted = {"type": "json_schema", "json_schema": {"name": "bad", "schema": schema}}
     with pytest.raises(openai.BadRequestError) as caught:
@@ -63,10 +69,15 @@ def test_a_bad_schema_is_refused(client, model, schema):
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "get_weather"}}], ids=["required", "named"])
 @pytest.mark.parametrize("fixture", ["model", "coder"])
-def test_a_call_that_must_come(client, request, fixture, choice):
+def test_a_required_call_comes(client, request, fixture, choice):
     answer = client.chat.completions.create(
-        model=request.getfixturevalue(fixture), messages=WEATHER, tools=[weather_tool(strict=True)], tool_choice=choice, parallel_tool_calls=False,
-        temperature=0, max_tokens=120,
+        model=request.getfixturevalue(fixture),
+        messages=WEATHER,
+        tools=[weather_tool(strict=True)],
+        tool_choice=choice,
+        parallel_tool_calls=False,
+        temperature=0,
+        max_tokens=120,
     )
     assert answer.choices[0].finish_reason in ("tool_calls", "stop")
     (call,) = answer.choices[0].message.tool_calls
@@ -75,15 +86,19 @@ def test_a_call_that_must_come(client, request, fixture, choice):
     assert set(arguments) == {"city"} and isinstance(arguments["city"], str)
 
 
-def test_no_call_where_none_is_wanted(client, coder):
-    answer = client.chat.completions.create(model=coder, messages=WEATHER, tools=[weather_tool()], tool_choice="none", temperature=0, max_tokens=30)
+def test_none_makes_no_call(client, coder):
+    answer = client.chat.completions.create(
+        model=coder, messages=WEATHER, tools=[weather_tool()], tool_choice="none", temperature=0, max_tokens=30
+    )
     assert answer.choices[0].message.tool_calls is None and answer.choices[0].message.content
 
 
-def test_parsed_tools_in_a_stream(client, coder):
+def test_tools_are_parsed_in_a_stream(client, coder):
     tool = openai.pydantic_function_tool(GetWeather)
     names, arguments = [], ""
-    with client.chat.completions.stream(model=coder, messages=WEATHER, tools=[tool], tool_choice="required", temperature=0, max_tokens=120) as stream:
+    with client.chat.completions.stream(
+        model=coder, messages=WEATHER, tools=[tool], tool_choice="required", temperature=0, max_tokens=120
+    ) as stream:
         for event in stream:
             if event.type == "tool_calls.function.arguments.delta":
                 names.append(event.name)
@@ -93,8 +108,10 @@ def test_parsed_tools_in_a_stream(client, coder):
     assert isinstance(call.function.parsed_arguments, GetWeather) and call.function.parsed_arguments.city == "Paris"
 
 
-def test_deltas_of_a_call(client, coder):
-    stream = client.chat.completions.create(model=coder, messages=WEATHER, tools=[weather_tool()], tool_choice="required", temperature=0, max_tokens=120, stream=True)
+def test_the_deltas_of_a_call_add_up(client, coder):
+    stream = client.chat.completions.create(
+        model=coder, messages=WEATHER, tools=[weather_tool()], tool_choice="required", temperature=0, max_tokens=120, stream=True
+    )
     deltas = [delta for chunk in stream for choice in chunk.choices for delta in choice.delta.tool_calls or []]
     first, *rest = [delta for delta in deltas if delta.index == 0]
     assert first.id and first.type == "function" and first.function.name == "get_weather"
@@ -102,7 +119,7 @@ def test_deltas_of_a_call(client, coder):
     assert json.loads("".join(delta.function.arguments or "" for delta in [first, *rest]))["city"] == "Paris"
 
 
-def test_a_dialogue_in_two_steps(client, coder):
+def test_the_result_of_a_call_is_answered(client, coder):
     ask = lambda messages, **more: client.chat.completions.create(
         model=coder, messages=messages, tools=[weather_tool()], temperature=0, max_tokens=60, **more
     )
@@ -126,7 +143,7 @@ def test_a_dialogue_in_two_steps(client, coder):
     ],
     ids=["schema", "name", "no tools", "unknown"],
 )
-def test_what_is_wrong_is_named(client, coder, fields, param):
+def test_an_error_names_the_field(client, coder, fields, param):
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(model=coder, messages=WEATHER, max_tokens=5, **fields)
     assert caught.value.param.startswith(param)

@@ -1,4 +1,4 @@
-"""More of the official Python SDK: log-probabilities, choices, embeddings, responses with the SDK's own helpers."""
+"""More of the official Python SDK: log-probabilities, choices, embeddings, and responses with its helpers."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ def respond(client, model, **fields):
     return client.responses.create(**{"model": model, "input": CAPITAL[0]["content"], "temperature": 0, "max_output_tokens": 12, **fields})
 
 
-def test_chat_logprobs(client, model):
+def test_a_chat_answer_has_log_probabilities(client, model):
     choice = ask(client, model, logprobs=True, top_logprobs=4).choices[0]
     content = choice.logprobs.content
     assert choice.logprobs.refusal is None and "".join(token.token for token in content) == ANSWER
@@ -29,7 +29,7 @@ def test_chat_logprobs(client, model):
     assert [token.logprob for token in streamed] == [token.logprob for token in content]
 
 
-def test_completion_logprobs_and_echo(client, model):
+def test_a_completion_has_log_probabilities_and_echo(client, model):
     choice = client.completions.create(model=model, prompt=CAPITAL_IDS, max_tokens=0, echo=True, logprobs=2).choices[0]
     assert choice.text == "".join(choice.logprobs.tokens) == "The capital of France is"
     assert choice.logprobs.token_logprobs[0] is None and all(logprob < 0 for logprob in choice.logprobs.token_logprobs[1:])
@@ -37,7 +37,7 @@ def test_completion_logprobs_and_echo(client, model):
     assert choice.logprobs.text_offset == [0, 3, 11, 14, 21]
 
 
-def test_choices(client, model):
+def test_choices_are_the_same_streamed_and_whole(client, model):
     fields = {"messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 1, "seed": 3, "n": 4}
     answer = ask(client, model, **fields)
     texts = [choice.message.content for choice in answer.choices]
@@ -51,8 +51,8 @@ def test_choices(client, model):
     assert len(best.choices) == 1 and best.usage.completion_tokens >= 4
 
 
-def test_embeddings(client, model):
-    """The SDK asks for base64 and hands out floats."""
+def test_embeddings_are_floats(client, model):
+    """The SDK requests base64 and returns floats."""
     answer = client.embeddings.create(model=model, input=["a river", "a mountain"])
     assert [item.index for item in answer.data] == [0, 1] and all(len(item.embedding) == 576 for item in answer.data)
     assert abs(sum(x * x for x in answer.data[0].embedding) - 1) < 1e-5 and answer.usage.prompt_tokens == answer.usage.total_tokens > 0
@@ -64,7 +64,7 @@ def test_embeddings(client, model):
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "input")
 
 
-def test_responses(client, model):
+def test_a_response_is_stored_and_deleted(client, model):
     response = respond(client, model, metadata={"a": "b"})
     assert response.output_text == ANSWER and response.status == "completed" and response.object == "response"
     assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens and response.metadata == {"a": "b"}
@@ -81,13 +81,13 @@ def test_responses(client, model):
     assert cut.status == "incomplete" and cut.incomplete_details.reason == "max_output_tokens"
 
 
-def test_responses_streamed(client, model):
+def test_a_response_is_streamed(client, model):
     events = list(respond(client, model, stream=True))
     assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == ANSWER
     assert events[-1].type == "response.completed" and events[-1].response.output_text == ANSWER
 
 
-def test_responses_with_the_sdks_helper(client, model):
+def test_the_stream_helper_of_the_sdk_works(client, model):
     with client.responses.stream(model=model, input=CAPITAL[0]["content"], temperature=0, max_output_tokens=12) as stream:
         deltas = [event.delta for event in stream if event.type == "response.output_text.delta"]
         final = stream.get_final_response()
@@ -103,8 +103,13 @@ class GetWeather(BaseModel):
     city: str
 
 
-def test_responses_of_a_kind(client, coder):
-    fields = {"model": coder, "input": "Paris is the capital of France. Give the city's name and country as JSON.", "temperature": 0, "max_output_tokens": 60}
+def test_a_response_has_the_type_that_is_asked_for(client, coder):
+    fields = {
+        "model": coder,
+        "input": "Paris is the capital of France. Give the city's name and country as JSON.",
+        "temperature": 0,
+        "max_output_tokens": 60,
+    }
     assert client.responses.parse(text_format=City, **fields).output_parsed == City(name="Paris", country="France")
     with client.responses.stream(text_format=City, **fields) as stream:
         assert stream.get_final_response().output_parsed == City(name="Paris", country="France")
@@ -114,8 +119,8 @@ def weather_of(city: str) -> str:
     return f"In {city} it is sunny, 24 degrees."
 
 
-def test_a_tool_over_responses(client, coder):
-    """A dialogue in two steps, once with the items handed back and once by the id of what is stored."""
+def test_a_tool_works_over_responses(client, coder):
+    """The result of a call is answered, once with the items as input and once by the id of the stored response."""
     tool = openai.pydantic_function_tool(GetWeather, name="get_weather", description="The weather in a city.")
     fields = {"model": coder, "tools": [tool], "temperature": 0, "max_output_tokens": 80}
     question = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -132,12 +137,17 @@ def test_a_tool_over_responses(client, coder):
 
 
 @pytest.mark.parametrize("choice", ["required", {"type": "function", "name": "get_weather"}], ids=["required", "named"])
-def test_a_call_in_the_sdks_stream(client, coder, choice):
+def test_a_call_comes_in_the_stream_of_the_sdk(client, coder, choice):
     tool = openai.pydantic_function_tool(GetWeather, name="get_weather")
     pieces = []
     with client.responses.stream(
-        model=coder, input="What is the weather in Paris?", tools=[tool], tool_choice=choice, parallel_tool_calls=False,
-        temperature=0, max_output_tokens=80,
+        model=coder,
+        input="What is the weather in Paris?",
+        tools=[tool],
+        tool_choice=choice,
+        parallel_tool_calls=False,
+        temperature=0,
+        max_output_tokens=80,
     ) as stream:
         for event in stream:
             if event.type == "response.function_call_arguments.delta":
@@ -154,7 +164,11 @@ def event_types() -> dict:
     return {typing.get_args(event.model_fields["type"].annotation)[0]: event for event in typing.get_args(union)}
 
 
-TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}}}
+TOOL = {
+    "type": "function",
+    "name": "get_weather",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "maxLength": 30}}},
+}
 
 
 @pytest.mark.parametrize(
@@ -170,7 +184,7 @@ TOOL = {"type": "function", "name": "get_weather", "parameters": {"type": "objec
     ids=["text", "cut", "call", "any", "named", "format"],
 )
 def test_no_field_of_the_sdks_types_is_missing(server, model, fields):
-    """The SDK itself does not check what comes: a field that is missing fails where it is read."""
+    """The SDK does not check an answer: a missing field would fail only when it is read."""
     body = {"model": model, "input": "What is the weather in Paris?", "temperature": 0, "max_output_tokens": 60, **fields}
     Response.model_validate_json(server.post("/v1/responses", body).body, strict=True)
     types = event_types()
@@ -181,7 +195,7 @@ def test_no_field_of_the_sdks_types_is_missing(server, model, fields):
         types[json.loads(event)["type"]].model_validate_json(event, strict=True)
 
 
-def test_responses_at_once(server, model):
+def test_responses_at_once_are_answered(server, model):
     async def all_of_them():
         async with openai.AsyncOpenAI(base_url=f"{server.url}/v1", api_key="x", max_retries=0, timeout=150) as client:
 

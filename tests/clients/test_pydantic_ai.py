@@ -19,7 +19,7 @@ def agent(url, model):
     return Agent(chat, model_settings={"temperature": 0, "max_tokens": 12})
 
 
-def test_text(agent, model):
+def test_an_agent_answers_with_text(agent, model):
     result = agent.run_sync(QUESTION)
     assert result.output == ANSWER
     usage = result.usage
@@ -29,13 +29,13 @@ def test_text(agent, model):
     assert answer.model_name == model and answer.finish_reason == "stop" and answer.provider_response_id.startswith("chatcmpl-")
 
 
-def test_a_conversation_goes_on(agent):
+def test_a_conversation_continues(agent):
     first = agent.run_sync(QUESTION)
     second = agent.run_sync("And of Italy?", message_history=first.all_messages())
     assert second.usage.input_tokens > first.usage.total_tokens and len(second.all_messages()) == 4
 
 
-def test_streaming(agent):
+def test_an_answer_is_streamed(agent):
     async def streamed():
         async with agent.run_stream(QUESTION) as result:
             pieces = [piece async for piece in result.stream_text(delta=True, debounce_by=None)]
@@ -46,7 +46,7 @@ def test_streaming(agent):
     assert (usage.input_tokens, usage.output_tokens) == (37, 7), "usage on every chunk would be summed"
 
 
-def test_errors(agent, url):
+def test_errors_are_raised(agent, url):
     with pytest.raises(ModelHTTPError) as caught:
         agent.run_sync("hello " * 9000)
     assert caught.value.status_code == 400 and caught.value.body["code"] == "context_length_exceeded"
@@ -71,11 +71,11 @@ def coding_agent(url, coder):
 
 
 @pytest.mark.parametrize("output", [ToolOutput, NativeOutput, PromptedOutput])
-def test_structured_output(coding_agent, output):
+def test_output_has_its_type(coding_agent, output):
     assert coding_agent(output_type=output(City)).run_sync(ABOUT_PARIS).output == City(name="Paris", country="France")
 
 
-def test_structured_output_in_a_stream(coding_agent):
+def test_structured_output_can_be_streamed(coding_agent):
     async def streamed():
         async with coding_agent(output_type=NativeOutput(City)).run_stream(ABOUT_PARIS) as result:
             return [piece async for piece in result.stream_output(debounce_by=None)]
@@ -83,7 +83,7 @@ def test_structured_output_in_a_stream(coding_agent):
     assert asyncio.run(streamed())[-1] == City(name="Paris", country="France")
 
 
-def test_a_tool(coding_agent):
+def test_a_tool_is_called_and_its_result_used(coding_agent):
     agent = coding_agent()
     asked = []
 

@@ -1,4 +1,4 @@
-"""docs/clients.md: every piece of it, as it stands there. Those for Node are run by node/document.test.mjs."""
+"""Every piece of code in docs/clients.md works as printed. node/document.test.mjs runs those for Node."""
 
 import os
 import re
@@ -11,10 +11,14 @@ import pytest
 from harness import ROOT
 
 DOCUMENT = (ROOT / "docs" / "clients.md").read_text()
-PIECES = [(section.split("\n", 1)[0], *piece) for section in DOCUMENT.split("\n## ")[1:] for piece in re.findall(r"```(\w+)\n(.*?)```", section, re.S)]
+PIECES = [
+    (section.split("\n", 1)[0], *piece)
+    for section in DOCUMENT.split("\n## ")[1:]
+    for piece in re.findall(r"```(\w+)\n(.*?)```", section, re.S)
+]
 PARIS = r"^The capital of France is Paris\.$"
 
-# Python: by section and number within it, the module that an environment must have, and what must be printed
+# The pieces of Python by section: the module that an environment needs, and what the piece prints.
 PRINTED = {
     "openai (Python)": [("openai", PARIS)],
     "LangChain (Python)": [("langchain_openai", PARIS), ("langchain_openai", r"^The weather in Paris is sunny.*24 degrees")],
@@ -32,14 +36,14 @@ def run(command, **kwargs):
     return done.stdout.strip()
 
 
-def test_every_piece_is_known():
+def test_every_piece_of_the_page_is_known():
     assert [title for title, _ in PYTHON] == [title for title, pieces in PRINTED.items() for _ in pieces]
     assert [title for title, language, _ in PIECES if language == "sh"] == ["curl", "lm-evaluation-harness"]
     assert all(language in ("python", "sh", "js") for _, language, _ in PIECES)
 
 
 @pytest.mark.parametrize("number", range(len(PYTHON)), ids=[title for title, _ in PYTHON])
-def test_python(server, number, tmp_path):
+def test_a_piece_of_python_prints_what_the_page_says(server, number, tmp_path):
     module, printed = [piece for pieces in PRINTED.values() for piece in pieces][number]
     if find_spec(module) is None:
         pytest.skip(f"{module} is in another environment")
@@ -48,14 +52,16 @@ def test_python(server, number, tmp_path):
     assert re.search(printed, run([sys.executable, script], cwd=tmp_path))
 
 
-def test_curl(server):
+def test_the_piece_for_curl_streams_the_answer(server):
     (line,) = [code for title, _, code in PIECES if title == "curl"]
     events = run(["bash", "-c", line.replace("http://127.0.0.1:8080", server.url)])
     assert "".join(re.findall(r'"content":"([^"]*)"', events)) == "The capital of France is Paris." and events.endswith("data: [DONE]")
 
 
 @pytest.mark.skipif(find_spec("lm_eval") is None, reason="lm_eval is in another environment")
-def test_lm_eval(server):
+def test_the_piece_for_lm_eval_prints_its_table(server):
     (line,) = [code for title, _, code in PIECES if title == "lm-evaluation-harness"]
     line = line.replace("http://127.0.0.1:8080", server.url).replace("lm-eval", str(Path(sys.executable).with_name("lm-eval")), 1)
-    assert re.search(r"\|capitals\s*\|.*\|acc\s*\|↑\s*\|\s*[01]\b", run(["bash", "-c", line], cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"}))
+    assert re.search(
+        r"\|capitals\s*\|.*\|acc\s*\|↑\s*\|\s*[01]\b", run(["bash", "-c", line], cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    )

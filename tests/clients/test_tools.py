@@ -1,4 +1,4 @@
-"""Tools and structured output through the clients that people use."""
+"""Tools and structured output through OpenAI's SDK and LangChain."""
 
 import json
 
@@ -8,8 +8,18 @@ from harness import Server
 
 MODEL = "qwen2.5-coder:0.5b"
 QUESTION = "What is the weather in Oslo? Use the tool."
-PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "description": "A city's name"}}, "required": ["city"], "additionalProperties": False}
-TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Get the current weather in a city", "parameters": PARAMETERS, "strict": True}}]
+PARAMETERS = {
+    "type": "object",
+    "properties": {"city": {"type": "string", "description": "A city's name"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {"name": "get_weather", "description": "Get the current weather in a city", "parameters": PARAMETERS, "strict": True},
+    }
+]
 
 
 def get_weather(city: str) -> str:
@@ -29,9 +39,11 @@ def client(coder):
     return openai.OpenAI(base_url=f"{coder.url}/v1", api_key="x", max_retries=0, timeout=120)
 
 
-def test_a_weather_dialogue(client):
+def test_the_result_of_a_call_is_answered(client):
     messages = [{"role": "user", "content": QUESTION}]
-    first = client.chat.completions.create(model=MODEL, messages=messages, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, temperature=0)
+    first = client.chat.completions.create(
+        model=MODEL, messages=messages, tools=TOOLS, tool_choice="required", parallel_tool_calls=False, temperature=0
+    )
     choice = first.choices[0]
     assert choice.finish_reason == "tool_calls" and choice.message.content is None
     (call,) = choice.message.tool_calls
@@ -43,16 +55,19 @@ def test_a_weather_dialogue(client):
     assert "sunny" in second.choices[0].message.content and "21" in second.choices[0].message.content, second
 
 
-def test_choices_that_are_asked_again_have_draws_of_their_own(client):
-    """This model repeats the call that was answered, so that it is asked by the result alone."""
+def test_choices_that_are_asked_again_differ(client):
+    """This model repeats the call that was answered, so the server asks it again with the result alone."""
     call = {"id": "a", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Oslo"}'}}
-    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "tool_calls": [call]},
-                {"role": "tool", "tool_call_id": "a", "content": get_weather("Oslo")}]
+    messages = [
+        {"role": "user", "content": QUESTION},
+        {"role": "assistant", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": get_weather("Oslo")},
+    ]
     answer = client.chat.completions.create(model=MODEL, messages=messages, tools=TOOLS, n=6, temperature=1.2, seed=5, max_tokens=60)
     assert len({choice.message.content for choice in answer.choices if choice.message.content}) > 1, answer
 
 
-def test_the_model_decides(client):
+def test_the_model_decides_to_make_a_call(client):
     auto = dict(model=MODEL, tools=TOOLS, temperature=0, max_tokens=80)
     called = client.chat.completions.create(messages=[{"role": "user", "content": QUESTION}], **auto)
     assert called.choices[0].finish_reason == "tool_calls", called
@@ -61,7 +76,12 @@ def test_the_model_decides(client):
 
 def test_a_streamed_call_is_put_together_by_the_sdk(client):
     with client.chat.completions.stream(
-        model=MODEL, messages=[{"role": "user", "content": QUESTION}], tools=TOOLS, tool_choice="required", parallel_tool_calls=False, temperature=0
+        model=MODEL,
+        messages=[{"role": "user", "content": QUESTION}],
+        tools=TOOLS,
+        tool_choice="required",
+        parallel_tool_calls=False,
+        temperature=0,
     ) as stream:
         kinds = [event.type for event in stream]
         final = stream.get_final_completion()
@@ -76,7 +96,7 @@ class City(pydantic.BaseModel):
     population_in_millions: float
 
 
-def test_parse(client):
+def test_parse_gives_an_object(client):
     parsed = client.chat.completions.parse(
         model=MODEL, messages=[{"role": "user", "content": "Describe Paris as JSON."}], response_format=City, temperature=0, max_tokens=120
     )
@@ -87,17 +107,19 @@ def test_parse(client):
 @pytest.fixture(scope="module")
 def langchain_model(coder):
     langchain = pytest.importorskip("langchain_openai")
-    return langchain.ChatOpenAI(base_url=f"{coder.url}/v1", api_key="x", model=MODEL, temperature=0, max_tokens=120, max_retries=0, timeout=120)
+    return langchain.ChatOpenAI(
+        base_url=f"{coder.url}/v1", api_key="x", model=MODEL, temperature=0, max_tokens=120, max_retries=0, timeout=120
+    )
 
 
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
-def test_langchain_structured_output(langchain_model, method):
+def test_langchain_gets_structured_output(langchain_model, method):
     fields = "name, country and population_in_millions"
     city = langchain_model.with_structured_output(City, method=method).invoke(f"Describe the city of Paris as a JSON object with {fields}.")
     assert isinstance(city, City) and city.name == "Paris"
 
 
-def test_langchain_tools(langchain_model):
+def test_langchain_gets_a_call(langchain_model):
     answer = langchain_model.bind_tools([get_weather], tool_choice="any", parallel_tool_calls=False).invoke(QUESTION)
     (call,) = answer.tool_calls
     assert call["name"] == "get_weather" and "Oslo" in call["args"]["city"] and not answer.invalid_tool_calls

@@ -1,6 +1,6 @@
-"""Writes pretokenizers.json anew: for each list of patterns there, how Hugging Face's `tokenizers` cuts random texts with it.
+"""Writes pretokenizers.json anew: how Hugging Face's `tokenizers` splits random texts with each list of patterns in the file.
 
-    python make_pretokenizers.py [TEXTS] [FILE]      (pip install tokenizers==0.23.3)
+python make_pretokenizers.py [TEXTS] [FILE]      (pip install tokenizers==0.23.3)
 """
 
 import json
@@ -16,7 +16,27 @@ BITS = [
     *"aZéßſǅʰЖ中文あーアㄅ가ㄱ१٣²Ⅷ_-.,!?'/\\()[]{}<>|`~@#$%^&*+=:;\"",
     *["\u0301", "\u0903", "\u00a0", "\u3000", "\u2028", "\u200b", "\0", "🦙", "ﷺ", "！", "“", "、", "…", "𝐀", "👍🏽"],
     *[" ", "  ", "   ", "\n", "\n\n", "\r\n", "\r", "\t", " \n ", "\u0085"],
-    *["'s", "'S", "'ll", "'LL", "'Re", "'t", "'x", "hello", "Hello", "HTTPServer", "eMail", " word", " Two", "1", "12", "1234567", "３", "x86", "don't"],
+    *[
+        "'s",
+        "'S",
+        "'ll",
+        "'LL",
+        "'Re",
+        "'t",
+        "'x",
+        "hello",
+        "Hello",
+        "HTTPServer",
+        "eMail",
+        " word",
+        " Two",
+        "1",
+        "12",
+        "1234567",
+        "３",
+        "x86",
+        "don't",
+    ],
 ]
 
 

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes quants/NAME.bin: random blocks of each tensor type and what the gguf package dequantises them to; and the code books.
+"""Writes the code books and quants/NAME.bin: random blocks of each tensor type with the weights that the gguf package gives for them.
 
-    make_quants.py        (needs numpy and gguf; rewrites the files beside it and cuda/quant/books/)
+    make_quants.py        (needs numpy and gguf, writes the files beside it and cuda/quant/books/)
 
-A file is the blocks' bytes, then their weights as little-endian float32. Block counts are in BLOCKS: the Rust test derives
-them from the file's length. Scales (float16) are random bits without NaN and infinity, so that every product is comparable on bits
-while subnormal and huge scales occur.
+A file has the bytes of the blocks, then their weights as little-endian float32. BLOCKS has the numbers of blocks, which the Rust test
+derives from the length of the file. Scales (float16) are random bits without NaN and infinity, so that the bits of every product can be
+compared and subnormal and huge scales occur.
 """
+
 import pathlib
 
 import numpy as np
@@ -17,10 +18,31 @@ from gguf.constants import GGML_QUANT_SIZES
 BLOCKS = {1: 512, 32: 24, 256: 6}
 # Byte offsets of the float16 fields in a block.
 HALVES = {
-    "F32": [], "F16": [0], "BF16": [], "Q4_0": [0], "Q4_1": [0, 2], "Q5_0": [0], "Q5_1": [0, 2], "Q8_0": [0],
-    "Q2_K": [80, 82], "Q3_K": [108], "Q4_K": [0, 2], "Q5_K": [0, 2], "Q6_K": [208],
-    "IQ4_NL": [0], "IQ4_XS": [0], "IQ2_XXS": [0], "IQ2_XS": [0], "IQ2_S": [0], "IQ3_XXS": [0], "IQ3_S": [0], "IQ1_S": [0], "IQ1_M": [],
-    "TQ1_0": [52], "TQ2_0": [64], "MXFP4": [],
+    "F32": [],
+    "F16": [0],
+    "BF16": [],
+    "Q4_0": [0],
+    "Q4_1": [0, 2],
+    "Q5_0": [0],
+    "Q5_1": [0, 2],
+    "Q8_0": [0],
+    "Q2_K": [80, 82],
+    "Q3_K": [108],
+    "Q4_K": [0, 2],
+    "Q5_K": [0, 2],
+    "Q6_K": [208],
+    "IQ4_NL": [0],
+    "IQ4_XS": [0],
+    "IQ2_XXS": [0],
+    "IQ2_XS": [0],
+    "IQ2_S": [0],
+    "IQ3_XXS": [0],
+    "IQ3_S": [0],
+    "IQ1_S": [0],
+    "IQ1_M": [],
+    "TQ1_0": [52],
+    "TQ2_0": [64],
+    "MXFP4": [],
 }
 
 rng = np.random.default_rng(20261121)

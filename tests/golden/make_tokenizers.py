@@ -1,5 +1,5 @@
-"""Writes tokenizers/NAME.json anew: small vocabularies, each as Hugging Face's `tokenizer.json` with texts and the ids that its own library gives,
-and a unigram model of SentencePiece's as GGUF keeps it.
+"""Writes tokenizers/NAME.json anew: small vocabularies as Hugging Face's `tokenizer.json`, with texts and the ids that its library gives,
+and a unigram model of SentencePiece as GGUF stores it.
 
     python make_tokenizers.py      (pip install tokenizers==0.23.3 sentencepiece==0.2.3)
 """
@@ -14,7 +14,11 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 HERE = Path(__file__).parent
 OUT = HERE / "tokenizers"
 PATTERNS = {case["names"][0]: case["patterns"] for case in json.loads((HERE / "pretokenizers.json").read_text())["cases"]}
-CORPUS = (HERE / "../../ARCHITECTURE.md").read_text().splitlines() + ["ä ö ü é ﬁ 中文字 ｗｉｄｅ naïve 12345 67 8", "  two  spaces", "a\tb\n\nc"]
+CORPUS = (HERE / "../../ARCHITECTURE.md").read_text().splitlines() + [
+    "ä ö ü é ﬁ 中文字 ｗｉｄｅ naïve 12345 67 8",
+    "  two  spaces",
+    "a\tb\n\nc",
+]
 SPECIAL = ["<unk>", "<s>", "</s>", "<|im_start|>", "<|end|>"]
 TEXTS = [
     "The gate opens, and water runs.",
@@ -50,12 +54,16 @@ def bpe(name: str) -> Tokenizer:
     if name == "gemma":
         tokenizer.normalizer = normalizers.Replace(" ", "▁")
         tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, initial_alphabet=alphabet, limit_alphabet=80 if not byte_level else 256)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, limit_alphabet=80 if not byte_level else 256
+    )
     tokenizer.train_from_iterator(CORPUS, trainer)
     if name in ("llama3", "llama2"):
         tokenizer.post_processor = processors.TemplateProcessing("<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))])
     if name == "gemma":
-        tokenizer.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")])
+        tokenizer.post_processor = processors.TemplateProcessing(
+            "<s> $A </s>", special_tokens=[(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")]
+        )
     return tokenizer
 
 
@@ -63,7 +71,9 @@ def unigram() -> Tokenizer:
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " ")])
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="always")
-    tokenizer.train_from_iterator(CORPUS, trainers.UnigramTrainer(vocab_size=200, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False))
+    tokenizer.train_from_iterator(
+        CORPUS, trainers.UnigramTrainer(vocab_size=200, special_tokens=SPECIAL, unk_token="<unk>", show_progress=False)
+    )
     return tokenizer
 
 
@@ -76,8 +86,13 @@ def sentence_piece() -> None:
     rules.write_text("FB01\t66 69\n00E4\t61 65\nFF57\t77\nFF44\t64\n9\t20\n")
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(CORPUS), model_writer=model, vocab_size=200, model_type="unigram", normalization_rule_tsv=str(rules),
-        user_defined_symbols=["<|end|>"], minloglevel=2,
+        sentence_iterator=iter(CORPUS),
+        model_writer=model,
+        vocab_size=200,
+        model_type="unigram",
+        normalization_rule_tsv=str(rules),
+        user_defined_symbols=["<|end|>"],
+        minloglevel=2,
     )
     rules.unlink()
     processor = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
@@ -87,14 +102,17 @@ def sentence_piece() -> None:
     proto.ParseFromString(model.getvalue())
     kinds = {1: 1, 2: 2, 3: 3, 4: 4, 5: 5, 6: 6}
     texts = [text for text in TEXTS if "<" not in text and "\0" not in text]
-    write("sentencepiece", {
-        "tokens": [piece.piece for piece in proto.pieces],
-        "scores": [piece.score for piece in proto.pieces],
-        "types": [kinds[piece.type] for piece in proto.pieces],
-        "charsmap": list(proto.normalizer_spec.precompiled_charsmap),
-        "unknown": processor.unk_id(),
-        "cases": [{"text": text, "ids": processor.encode(text)} for text in texts],
-    })
+    write(
+        "sentencepiece",
+        {
+            "tokens": [piece.piece for piece in proto.pieces],
+            "scores": [piece.score for piece in proto.pieces],
+            "types": [kinds[piece.type] for piece in proto.pieces],
+            "charsmap": list(proto.normalizer_spec.precompiled_charsmap),
+            "unknown": processor.unk_id(),
+            "cases": [{"text": text, "ids": processor.encode(text)} for text in texts],
+        },
+    )
 
 
 def main() -> None:
@@ -107,7 +125,8 @@ def main() -> None:
             token["rstrip"] = token["content"] == "<|end|>" and name == "llama3"
         tokenizer = Tokenizer.from_str(json.dumps(spec))
         cases = [
-            {"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids, "with_ends": tokenizer.encode(text).ids} for text in TEXTS
+            {"text": text, "ids": tokenizer.encode(text, add_special_tokens=False).ids, "with_ends": tokenizer.encode(text).ids}
+            for text in TEXTS
         ]
         write(name, {"tokenizer": spec, "cases": cases})
         print(name, sum(len(case["ids"]) for case in cases), "ids")

@@ -1,9 +1,11 @@
-//! The one Rust integration binary: a module a concern.
+//! The only integration test binary of Rust, with one module per concern.
 
-mod engine;
+mod backends;
 mod faults;
 mod header;
+mod modules;
 mod nvcc;
+mod paths;
 mod prompts;
 mod sampling;
 mod source;

@@ -1,4 +1,4 @@
-//! The build script's search for the CUDA compiler.
+//! How the build script finds the CUDA compiler.
 
 use std::path::{Path, PathBuf};
 
@@ -14,14 +14,14 @@ fn touch(root: &Path, name: &str) -> PathBuf {
 }
 
 #[test]
-fn the_first_place_that_has_a_compiler_wins() {
+fn the_first_place_with_a_compiler_wins() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path();
     let mut places = Places { root: root.join("project"), usual: root.join("usual"), ..Places::default() };
     places.path = Some(std::env::join_paths([root.join("empty"), root.join("path")]).unwrap());
     let error = places.find().unwrap_err();
     assert!(error.contains("pip install") && error.contains("CUDA_HOME") && error.contains("NVCC"), "{error}");
-    // from the last place to the first
+    // from the last place in the order to the first
     for (name, set) in [
         ("usual/bin/nvcc", None),
         ("project/.venv/lib/python3.11/site-packages/nvidia/cu12/bin/nvcc", None),
@@ -54,7 +54,7 @@ fn the_runtime_is_found_beside_the_compiler() {
         touch(&root, &format!("cuda/{lib}/libcudart_static.a"));
         assert_eq!(runtime_dir(&compiler).unwrap(), root.join("cuda").join(lib));
     }
-    // a link on PATH leads to it
+    // a link to the compiler leads to it, too
     std::os::unix::fs::symlink(&compiler, root.join("nvcc")).unwrap();
     assert_eq!(runtime_dir(&root.join("nvcc")).unwrap(), root.join("cuda/lib"));
 }
@@ -71,7 +71,17 @@ fn architectures_become_flags() {
 
 #[test]
 fn the_environment_names_the_places() {
-    let places = Places::from_env(Path::new("/project"));
-    assert_eq!(places.root, Path::new("/project"));
-    assert_eq!(places.path.is_some(), std::env::var_os("PATH").is_some());
+    let places = |vars: &'static [(&str, &str)]| {
+        let value = move |name: &str| vars.iter().find(|(var, _)| *var == name).map(|(_, value)| value.into());
+        Places::from_env(Path::new("/project"), value)
+    };
+    let all = places(&[("NVCC", "/a/nvcc"), ("CUDA_HOME", "/home"), ("CUDA_PATH", "/path"), ("PATH", "/bin:/usr/bin")]);
+    assert_eq!(all.nvcc.as_deref(), Some("/a/nvcc".as_ref()));
+    assert_eq!(all.home.as_deref(), Some("/home".as_ref()));
+    assert_eq!(all.path.as_deref(), Some("/bin:/usr/bin".as_ref()));
+    assert_eq!((all.root, all.usual), ("/project".into(), "/usr/local/cuda".into()));
+    // CUDA_PATH counts if CUDA_HOME is not set, and an empty variable is not set
+    let empty = places(&[("NVCC", ""), ("CUDA_HOME", ""), ("CUDA_PATH", "/path")]);
+    assert_eq!((empty.nvcc, empty.path), (None, None));
+    assert_eq!(empty.home.as_deref(), Some("/path".as_ref()));
 }

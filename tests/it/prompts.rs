@@ -1,15 +1,15 @@
-//! What the seam tells of prompts, on both backends: scores of their tokens, vectors, and blocks that are shared by copying.
+//! What both backends return for prompts (scores of their tokens, vectors), and copied blocks.
 
 use std::path::Path;
 use std::sync::Arc;
 
-use penstock::engine::{Batch, Engine, Input, Pool, Pooling, Sampled, Scored, SlotInit, StepOutput};
-use penstock::gguf::GgufFile;
-use penstock::logits::{Logprobs, SamplingParams};
-use penstock::model::testing::TinyModel;
-use penstock::model::{ARCHS, TensorSlot, Weights};
+use engine::{Batch, Engine, Input, Pooling, Sampled, Scored, SlotInit, StepOutput, VectorRequest};
+use gguf::GgufFile;
+use logits::{Logprobs, SamplingParams};
+use model::testing::TinyModel;
+use model::{ARCHS, TensorSlot, Weights};
 
-use crate::engine::{Factory, gpu, on_cpu, on_gpu};
+use crate::backends::{Factory, gpu, on_cpu, on_gpu};
 
 const VOCAB: u32 = 331;
 const CHUNKS: [usize; 4] = [77, 32, 7, 1];
@@ -18,7 +18,7 @@ fn prompt() -> Vec<u32> {
     (0..77).map(|i| i * 31 % VOCAB).collect()
 }
 
-/// A sequence's rows from `start` on, in slot and blocks of its own; `params`: it is new.
+/// The rows of a sequence from `start` on, in its own engine slot and blocks. `params` is set if the sequence is new.
 struct Rows<'a> {
     slot: u32,
     blocks: &'a [u32],
@@ -41,8 +41,10 @@ fn push(batch: &mut Batch, rows: &Rows) {
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
     batch.context_lens.push((rows.start + rows.ids.len()) as u32);
     batch.block_tables.extend(rows.blocks);
-    batch.slots.push(rows.slot);
-    batch.sample.push(rows.sample);
+    batch.engine_slots.push(rows.slot);
+    if rows.sample {
+        batch.sampled_rows.push(batch.inputs.len() as u32 - 1);
+    }
     let init =
         |params: &SamplingParams| SlotInit { slot: rows.slot, params: Arc::new(params.clone()), prompt: [].into(), generated: vec![] };
     batch.init.extend(rows.params.as_ref().map(init));
@@ -106,11 +108,12 @@ fn a_prompt_is_scored(engine: &mut dyn Engine) {
     }
 }
 
-fn vector(engine: &mut dyn Engine, ids: &[u32], kind: Pooling, chunk: usize) -> Vec<f32> {
-    let mut outs = feed(engine, ids, chunk, |batch, _, end| batch.pools = vec![Some(Pool { kind, complete: end == ids.len() })]);
+fn vector(engine: &mut dyn Engine, ids: &[u32], pooling: Pooling, chunk: usize) -> Vec<f32> {
+    let vectors = |end| vec![Some(VectorRequest { pooling, complete: end == ids.len() })];
+    let mut outs = feed(engine, ids, chunk, |batch, _, end| batch.vectors = vectors(end));
     let last = outs.pop().unwrap();
-    assert!(outs.iter().all(|out| out.pooled.iter().all(Vec::is_empty)), "none before the end");
-    last.pooled.into_iter().next().unwrap()
+    assert!(outs.iter().all(|out| out.vectors.iter().all(Vec::is_empty)), "there is no vector before the end of the prompt");
+    last.vectors.into_iter().next().unwrap()
 }
 
 fn a_prompt_becomes_a_vector(engine: &mut dyn Engine, path: &Path) {
@@ -122,7 +125,7 @@ fn a_prompt_becomes_a_vector(engine: &mut dyn Engine, path: &Path) {
         assert_eq!(vector(engine, &ids, Pooling::Last, chunk), rows[76], "chunks of {chunk}");
         assert_eq!(vector(engine, &ids, Pooling::Mean, chunk), (0..rows[0].len()).map(mean).collect::<Vec<_>>(), "chunks of {chunk}");
     }
-    // It is what the head makes logits of.
+    // The head computes the logits from the vector.
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
     let head = weights.get(TensorSlot::Output, 0).or(weights.get(TensorSlot::TokenEmbd, 0)).unwrap();
     let mut matrix = vec![0f32; head.rows * head.cols];
@@ -138,8 +141,8 @@ fn a_prompt_becomes_a_vector(engine: &mut dyn Engine, path: &Path) {
     }
 }
 
-/// Two sequences go on from one prompt, the second in a copy of its last block; each as if it were alone.
-fn a_copied_block_is_a_prompts_own(engine: &mut dyn Engine) {
+/// Two sequences continue one prompt, the second in a copy of its last block. Each gets the logits that it gets alone.
+fn a_copied_block_is_independent(engine: &mut dyn Engine) {
     let (ids, greedy) = (prompt(), || Some(SamplingParams::greedy()));
     let tails: [Vec<u32>; 2] = [vec![ids[40], 7, 8, 9], vec![ids[40], 200, 201, 202]];
     let alone = |engine: &mut dyn Engine, tail: &[u32], slot, blocks| {
@@ -156,7 +159,7 @@ fn a_copied_block_is_a_prompts_own(engine: &mut dyn Engine) {
     push(&mut batch, &Rows { slot: 0, blocks: &[1, 2, 3, 4], start: 40, ids: &tails[0], params: None, sample: true });
     push(&mut batch, &Rows { slot: 1, blocks: &[1, 6, 7, 8], start: 40, ids: &tails[1], params: greedy(), sample: true });
     assert_eq!(step(engine, &batch).logits, expected);
-    // And once more, one row each: a decode step.
+    // A decode step: one row for each sequence.
     let mut batch = Batch { copies: vec![(6, 14)], want_logits: true, ..Batch::default() };
     push(&mut batch, &Rows { slot: 1, blocks: &[1, 6, 7, 8], start: 44, ids: &[5], params: None, sample: true });
     push(&mut batch, &Rows { slot: 2, blocks: &[1, 14, 7, 8], start: 44, ids: &[5], params: greedy(), sample: true });
@@ -171,9 +174,9 @@ fn prompts_are_scored() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn prompts_are_scored_on_the_gpu() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(_gpu) = gpu(dir.path()) else { return };
+    let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
     each_model(&on_gpu, dir.path(), |engine, _| a_prompt_is_scored(engine));
 }
 
@@ -184,21 +187,21 @@ fn prompts_become_vectors() {
 }
 
 #[test]
+#[ignore = "needs a GPU"]
 fn prompts_become_vectors_on_the_gpu() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(_gpu) = gpu(dir.path()) else { return };
+    let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
     each_model(&on_gpu, dir.path(), a_prompt_becomes_a_vector);
 }
 
 #[test]
-fn copied_blocks_are_a_prompts_own() {
+fn sequences_with_copied_blocks_are_independent() {
     let dir = tempfile::tempdir().unwrap();
-    each_model(&on_cpu, dir.path(), |engine, _| a_copied_block_is_a_prompts_own(engine));
+    each_model(&on_cpu, dir.path(), |engine, _| a_copied_block_is_independent(engine));
 }
 
 #[test]
-fn copied_blocks_are_a_prompts_own_on_the_gpu() {
-    let dir = tempfile::tempdir().unwrap();
-    let Some(_gpu) = gpu(dir.path()) else { return };
-    each_model(&on_gpu, dir.path(), |engine, _| a_copied_block_is_a_prompts_own(engine));
+#[ignore = "needs a GPU"]
+fn sequences_with_copied_blocks_are_independent_on_the_gpu() {
+    let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
+    each_model(&on_gpu, dir.path(), |engine, _| a_copied_block_is_independent(engine));
 }

@@ -1,9 +1,10 @@
-//! Just enough reading of Rust source for the house's rules: files, text without comments and strings, functions, imports.
+//! Reads source for the rules of `tidy`: files, text without comments and strings, functions of Rust and of CUDA.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
-/// Folders that hold no source of ours.
+/// Folders without source of the project.
 const SKIPPED: &[&str] = &["target", "node_modules", "__pycache__", "shared"];
 
 /// A file of the project, with its path relative to the root.
@@ -15,10 +16,10 @@ pub struct Source {
 /// A function with a body.
 pub struct Function {
     pub name: String,
-    /// Of the `fn`, from 1.
+    /// The line of the `fn`, counted from 1.
     pub line: usize,
     pub num_lines: usize,
-    /// `self` not counted.
+    /// The number of parameters without `self`.
     pub num_params: usize,
 }
 
@@ -26,10 +27,10 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
-/// Every text file below `dir`, sorted by path; build outputs, environments and hidden folders other than `.ci` are left out.
-pub fn files(dir: &str) -> Vec<Source> {
+/// Every text file of the project, sorted by path. Build outputs, environments and hidden folders other than `.ci` are left out.
+static FILES: LazyLock<Vec<Source>> = LazyLock::new(|| {
     let mut paths = Vec::new();
-    walk(&root().join(dir), &mut paths);
+    walk(root(), &mut paths);
     paths.sort();
     let read = |path: PathBuf| {
         let text = fs::read_to_string(&path).ok()?;
@@ -37,6 +38,12 @@ pub fn files(dir: &str) -> Vec<Source> {
         Some(Source { path, text })
     };
     paths.into_iter().filter_map(read).collect()
+});
+
+/// Every text file whose path begins with `folder`, sorted by path.
+pub fn files(folder: &str) -> Vec<&'static Source> {
+    let is_below = |path: &str| folder.is_empty() || path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'));
+    FILES.iter().filter(|file| is_below(&file.path)).collect()
 }
 
 fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
@@ -55,12 +62,12 @@ fn walk(dir: &Path, out: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every Rust file below `dir`.
-pub fn rust_files(dir: &str) -> Vec<Source> {
-    files(dir).into_iter().filter(|file| file.path.ends_with(".rs")).collect()
+/// Every Rust file below `folder`.
+pub fn rust_files(folder: &str) -> Vec<&'static Source> {
+    files(folder).into_iter().filter(|file| file.path.ends_with(".rs")).collect()
 }
 
-/// The line, from 1, of a byte offset.
+/// The line of a byte offset, counted from 1.
 pub fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
@@ -88,7 +95,7 @@ pub fn code_only(text: &str) -> String {
     String::from_utf8(out).expect("only whole literals were blanked")
 }
 
-/// Where a comment, string or character literal that starts at `at` ends; None if none starts there.
+/// Where the comment, string or character literal that starts at `at` ends. None if none starts there.
 fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     if rest.starts_with(b"//") {
@@ -109,7 +116,7 @@ fn literal_end(bytes: &[u8], at: usize) -> Option<usize> {
     }
     match rest[0] {
         b'"' => Some(quoted_end(bytes, at, b'"')),
-        // 'x' or '\n' is a character, 'a without a closing quote a lifetime
+        // 'x' and '\n' are characters, and 'a without a closing quote is a lifetime
         b'\'' if rest.get(1) == Some(&b'\\') => Some(quoted_end(bytes, at, b'\'')),
         b'\'' => {
             let width = std::str::from_utf8(&rest[1..rest.len().min(5)]).map_or_else(
@@ -182,7 +189,7 @@ fn function(code: &str, at: usize) -> Option<Function> {
     let open = parameters_open(bytes, at)?;
     let (num_params, close) = parameters(code, open);
     let body = close + 1 + bytes[close + 1..].iter().position(|&b| b == b'{')?;
-    // a declaration in a trait ends at its semicolon; one inside [u8; 4] is part of a type
+    // a declaration in a trait ends at its semicolon; a semicolon inside [u8; 4] is part of a type
     let declared = bytes[close + 1..body].iter().scan(0i32, |depth, &b| {
         *depth += i32::from(b == b'[') - i32::from(b == b']');
         Some(b == b';' && *depth == 0)
@@ -214,7 +221,7 @@ fn parameters_open(bytes: &[u8], at: usize) -> Option<usize> {
     })
 }
 
-/// How many parameters stand between the parenthesis at `open` and its partner, and where that is.
+/// The number of parameters behind the parenthesis at `open`, and the offset of the parenthesis that closes them.
 fn parameters(code: &str, open: usize) -> (usize, usize) {
     let bytes = code.as_bytes();
     let (mut depth, mut start, mut count) = (0i32, open + 1, 0);
@@ -238,39 +245,75 @@ fn parameters(code: &str, open: usize) -> (usize, usize) {
     (count, bytes.len() - 1)
 }
 
-/// The crate's top-level modules that `code` names (`crate::a`, `crate::{a, b::c}`), with the offset of each.
-pub fn crate_modules(code: &str) -> Vec<(String, usize)> {
+/// Every function with a body in a file of C++ or CUDA. The line is that of the declaration's start; parameters are not counted.
+pub fn c_functions(text: &str) -> Vec<Function> {
+    let code = without_directives(&code_only(text));
+    let bytes = code.as_bytes();
     let mut found = Vec::new();
-    for (at, matched) in code.match_indices("crate::") {
-        let rest = &code[at + matched.len()..];
-        if let Some(group) = rest.strip_prefix('{') {
-            let mut depth = 1;
-            let mut name = String::new();
-            for c in group.chars() {
-                depth += i32::from(c == '{') - i32::from(c == '}');
-                if depth == 1 && c == ',' || depth == 0 {
-                    found.extend(leading_name(&name).map(|name| (name, at)));
-                    name.clear();
-                } else {
-                    name.push(c);
+    // where the declaration begins that the next brace or semicolon ends, and how many braces of functions are open
+    let (mut start, mut depth, mut open) = (0, 0usize, None);
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'{' if depth > 0 => depth += 1,
+            b'{' => {
+                if let Some(name) = c_function_name(&code[start..at]) {
+                    let begins = start + code[start..at].len() - code[start..at].trim_start().len();
+                    (depth, open) = (1, Some((name, line_of(&code, begins))));
                 }
-                if depth == 0 {
-                    break;
-                }
+                start = at + 1;
             }
-        } else {
-            found.extend(leading_name(rest).map(|name| (name, at)));
+            b'}' => {
+                depth = depth.saturating_sub(1);
+                if let Some((name, line)) = open.take_if(|_| depth == 0) {
+                    found.push(Function { name, line, num_lines: line_of(&code, at) - line + 1, num_params: 0 });
+                }
+                start = at + 1;
+            }
+            b';' => start = at + 1,
+            _ => {}
         }
     }
     found
 }
 
-fn leading_name(text: &str) -> Option<String> {
-    let name: String = text.trim_start().chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
-    (!name.is_empty()).then_some(name)
+/// The name of the function that a head declares: what stands before its parameters. None if the head is that of a type or a namespace,
+/// or of an initialiser.
+fn c_function_name(head: &str) -> Option<String> {
+    let mut head = head.trim();
+    if let Some(rest) = head.strip_prefix("template") {
+        let mut angle = 0;
+        let end = rest.bytes().position(|byte| {
+            angle += i32::from(byte == b'<') - i32::from(byte == b'>');
+            angle == 0 && byte == b'>'
+        })?;
+        head = rest[end + 1..].trim();
+    }
+    let is_type = ["struct", "class", "union", "enum", "namespace"].iter().any(|word| words(head, word).first() == Some(&0));
+    if is_type || head.contains('=') && !head.contains("operator") {
+        return None;
+    }
+    // attributes of kernels have parentheses, too
+    let open = head.match_indices('(').map(|(at, _)| at).find(|&at| {
+        let before = head[..at].trim_end();
+        !["__launch_bounds__", "__cluster_dims__", "alignas", "__attribute__"].iter().any(|word| before.ends_with(word))
+            && !before.ends_with('(')
+    })?;
+    let name = head[..open].trim_end().rsplit(|c: char| !(c.is_alphanumeric() || c == '_')).next()?;
+    (!name.is_empty()).then(|| name.to_owned())
 }
 
-/// `code` up to its inline test module: what ships.
+/// The code with the lines of its preprocessor directives blanked out.
+fn without_directives(code: &str) -> String {
+    let mut goes_on = false;
+    let blank = |line: &str| {
+        let directive = goes_on || line.trim_start().starts_with('#');
+        goes_on = directive && line.trim_end().ends_with('\\');
+        if directive { " ".repeat(line.len()) } else { line.to_owned() }
+    };
+    code.split('\n').map(blank).collect::<Vec<_>>().join("\n")
+}
+
+/// `code` up to its inline test module.
 pub fn without_tests(code: &str) -> &str {
     let tests = code.match_indices("#[cfg(test)]").find(|(at, mark)| {
         let next = code[at + mark.len()..].trim_start();
@@ -293,17 +336,48 @@ mod tests {
 
     #[test]
     fn functions_are_measured() {
-        let code = "trait T { fn declared(&self, a: [u8; 2]) -> [u8; 3]; }\nfn f<F: Fn(u8, u8) -> u8>(\n    &mut self,\n    a: Vec<(u8, u8)>,\n    b: F,\n) -> [u8; 3]\nwhere\n    F: Send,\n{\n    1\n}\n";
+        let code = "\
+trait T { fn declared(&self, a: [u8; 2]) -> [u8; 3]; }
+fn f<F: Fn(u8, u8) -> u8>(
+    &mut self,
+    a: Vec<(u8, u8)>,
+    b: F,
+) -> [u8; 3]
+where
+    F: Send,
+{
+    1
+}
+";
         let found = functions(code);
         assert_eq!(found.len(), 1);
         assert_eq!((found[0].name.as_str(), found[0].line, found[0].num_lines, found[0].num_params), ("f", 2, 10, 2));
     }
 
     #[test]
-    fn modules_are_found_in_every_form_of_import() {
-        let code = "use crate::{api, engine::{Batch, cpu}, gguf::X};\nlet x = crate::config::Y;";
-        let names: Vec<_> = crate_modules(code).into_iter().map(|(name, _)| name).collect();
-        assert_eq!(names, ["api", "engine", "gguf", "config"]);
+    fn functions_of_cuda_are_measured() {
+        let code = r#"#define M(x) \
+    { x }
+namespace pen {
+struct S {
+    int a = 0;
+    int get() const { return a; }
+};
+template <int N, class T = int>
+__global__ void __launch_bounds__(256, 2)
+    kernel(const S* s) {
+    if (s) {
+        f();
+    }
+}
+int table[] = {1, 2};
+int declared(int a);
+extern "C" {
+int plain(int a) { return a; }
+}
+}"#;
+        let found: Vec<_> = c_functions(code).into_iter().map(|function| (function.name, function.line, function.num_lines)).collect();
+        assert_eq!(found, [("get".to_owned(), 6, 1), ("kernel".to_owned(), 8, 7), ("plain".to_owned(), 18, 1)]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-"""After each test the server still serves as before: alive, the same greedy text, nothing left running."""
+"""Fixtures that check after each test that the server serves as before: it is alive, writes the same greedy text, and runs nothing."""
 
 import pytest
 from harness import wait_until
@@ -17,5 +17,7 @@ def survives(server, canary):
     assert server.process.poll() is None, server.output()
     assert server.get("/health").status == 200
     assert server.text(CANARY) == canary
-    idle = lambda: server.gauge("num_requests_running") == 0 and server.gauge("num_requests_waiting") == 0 and server.gauge("kv_cache_usage_perc") == 0
+    idle = lambda: (
+        server.gauge("num_requests_running") == 0 and server.gauge("num_requests_waiting") == 0 and server.gauge("kv_cache_usage_perc") == 0
+    )
     wait_until(idle, 5, f"gauges back at rest: {server.metrics()}")

@@ -1,4 +1,4 @@
-"""The second opinion on every architecture: a forward pass in numpy, float32, over tensors as GGUF names them.
+"""A second implementation of every architecture: a forward pass in numpy and float32, over tensors with the names of GGUF.
 
 Slow and simple on purpose. It computes a whole prompt at once and shares nothing with the engines but the papers: Su et al. 2021
 (RoPE), Peng et al. 2023 (YaRN), Ding et al. 2024 (LongRoPE), Zhang and Sennrich 2019 (RMSNorm), Shazeer et al. 2017 (experts).
@@ -25,7 +25,7 @@ def gelu(x):
 
 
 class Oracle:
-    """`kv`: metadata; `tensors`: float32 arrays by name, outermost dimension first."""
+    """`kv` is the metadata. `tensors` are float32 arrays by name, with the outermost dimension first."""
 
     def __init__(self, kv: dict, tensors: dict, context: int):
         self.t, self.arch, self.context = tensors, kv["general.architecture"], context
@@ -47,7 +47,9 @@ class Oracle:
             x = x - x.mean(-1, keepdims=True)
             y = x / np.sqrt((x**2).mean(-1, keepdims=True) + self.get("attention.layer_norm_epsilon")) * self.t[name + ".weight"]
             return (y + self.t[name + ".bias"]).astype(F)
-        return (x / np.sqrt((x**2).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon")) * self.t[name + ".weight"]).astype(F)
+        return (
+            x / np.sqrt((x**2).mean(-1, keepdims=True) + self.get("attention.layer_norm_rms_epsilon")) * self.t[name + ".weight"]
+        ).astype(F)
 
     def linear(self, x, name):
         y = x @ self.t[name + ".weight"].T
@@ -58,10 +60,13 @@ class Oracle:
         return self.get("attention.sliding_window", 0) > 0 and (every == 0 or (layer + 1) % every != 0)
 
     def rotations(self, layer, positions):
-        """Cosines and sines, [positions, pairs]."""
+        """Cosines and sines [positions, pairs]."""
         n, kind = self.rope_dim, self.get("rope.scaling.type", "none")
         theta = self.get("rope.freq_base", 1e6 if self.arch == "gemma3" else 1e4)
-        factor, original = self.get("rope.scaling.factor", 1.0), self.get("rope.scaling.original_context_length", self.get("context_length"))
+        factor, original = (
+            self.get("rope.scaling.factor", 1.0),
+            self.get("rope.scaling.original_context_length", self.get("context_length")),
+        )
         if self.arch == "gemma3" and self.windowed(layer):
             theta, kind = 1e4, "none"
         pair = np.arange(n // 2, dtype=np.float64)
@@ -75,7 +80,10 @@ class Oracle:
             frequency = frequency / factor
         if kind == "yarn":
             turns = lambda beta: n * np.log(original / (beta * 2 * np.pi)) / (2 * np.log(theta))
-            low, high = max(0, np.floor(turns(self.get("rope.scaling.yarn_beta_fast", 32)))), min(n - 1, np.ceil(turns(self.get("rope.scaling.yarn_beta_slow", 1))))
+            low, high = (
+                max(0, np.floor(turns(self.get("rope.scaling.yarn_beta_fast", 32)))),
+                min(n - 1, np.ceil(turns(self.get("rope.scaling.yarn_beta_slow", 1)))),
+            )
             keep = 1 - np.clip((pair - low) / max(high - low, 0.001), 0, 1)
             frequency = frequency * keep + frequency / factor * (1 - keep)
             amplitude = (0.1 * np.log(factor) + 1) * self.get("rope.scaling.attn_factor", 1.0)
@@ -121,7 +129,7 @@ class Oracle:
         gate, up, down = names
         if gate is None:
             return self.linear(self.activation(self.linear(h, up)), down)
-        if gate + ".weight" not in self.t:  # gate and up in one
+        if gate + ".weight" not in self.t:  # gate and up share a tensor
             g, u = np.split(self.linear(h, up), 2, axis=-1)
         else:
             g, u = self.linear(h, gate), self.linear(h, up)
@@ -146,7 +154,7 @@ class Oracle:
     # --- the whole ---
 
     def logits(self, ids):
-        """Of the last position."""
+        """The logits of the last position [vocabulary]."""
         x = self.t["token_embd.weight"][ids]
         if self.gemma:
             x = x * F(np.sqrt(self.hidden))

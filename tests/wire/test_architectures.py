@@ -1,4 +1,5 @@
-"""Every architecture and dialect against a forward pass in numpy: the Kullback-Leibler divergence of the next token's distribution."""
+"""Every architecture and its variants agree with a forward pass in numpy, by the Kullback-Leibler divergence of the next token's
+distribution."""
 
 import json
 from pathlib import Path
@@ -33,16 +34,24 @@ MODELS = {
     "gemma2 of an early file": lambda: Tiny("gemma2"),
     "gemma3": lambda: Tiny("gemma3", **{"attention.sliding_window": 19, "block_count": 7, "rope.freq_base": 1e6}),
     "phi3": lambda: Tiny("phi3"),
-    "phi3 with longrope and a window": lambda: Tiny("phi3", extra=["longrope", "untied"], **LONG, **{"attention.sliding_window": 33, "rope.dimension_count": 16}),
+    "phi3 with longrope and a window": lambda: Tiny(
+        "phi3", extra=["longrope", "untied"], **LONG, **{"attention.sliding_window": 33, "rope.dimension_count": 16}
+    ),
     "gpt2": lambda: Tiny("gpt2", kv_heads=6, norm_key="attention.layer_norm_epsilon"),
     "gpt2, untied": lambda: Tiny("gpt2", kv_heads=6, extra=["untied"], norm_key="attention.layer_norm_epsilon"),
     "qwen2moe": lambda: Tiny("qwen2moe", **ROUTED, **{"expert_feed_forward_length": 52, "expert_shared_feed_forward_length": 76}),
     "qwen2moe in Q8_0": lambda: Tiny(
-        "qwen2moe", kind=Q8_0, hidden=64, heads=2, dim=32, **ROUTED, **{"expert_feed_forward_length": 96, "expert_shared_feed_forward_length": 160}
+        "qwen2moe",
+        kind=Q8_0,
+        hidden=64,
+        heads=2,
+        dim=32,
+        **ROUTED,
+        **{"expert_feed_forward_length": 96, "expert_shared_feed_forward_length": 160},
     ),
     "qwen3moe": lambda: Tiny("qwen3moe", expert_count=9, expert_used_count=4, expert_feed_forward_length=44),
 }
-# The last is longer than the original context of LongRoPE and than every window, and a step of `penstock logits` is 256 rows.
+# The last length exceeds the original context of LongRoPE and every window. A step of `penstock logits` has 256 rows.
 LENGTHS = (1, 7, 60, 200)
 
 
@@ -83,7 +92,7 @@ def test_the_gpu_agrees_with_numpy(name, tmp_path, gpu):
 
 @pytest.fixture(scope="session")
 def gpu(tmp_path_factory):
-    """A binary that computes on the GPU."""
+    """A binary that computes on the GPU. Without one the tests are skipped."""
     folder = tmp_path_factory.mktemp("gpu")
     Tiny("llama").write(folder / "tiny.gguf")
     (folder / "ids.json").write_text("[[1]]")

@@ -16,7 +16,7 @@ def check_usage(usage: dict) -> None:
     assert usage["completion_tokens_details"]["reasoning_tokens"] == 0
 
 
-def test_whole_answer(server):
+def test_an_answer_has_every_field(server):
     before = int(time.time())
     reply = server.chat("What is the capital of France?", max_tokens=5)
     assert reply.status == 200, reply.body
@@ -38,19 +38,19 @@ def test_whole_answer(server):
     assert answer["usage"]["prompt_tokens"] == 37, "the template's text as 37 ids, the system message included"
 
 
-def test_the_model_knows_the_capital(server):
+def test_the_model_knows_the_capital_of_france(server):
     answer = server.chat("What is the capital of France?", max_tokens=12).json()
     assert answer["choices"][0]["message"]["content"].startswith("The capital of France is Paris.")
 
 
-def test_finish_reason_stop(server):
+def test_an_answer_that_ends_by_itself_stops(server):
     answer = server.chat("What is the capital of France?", max_tokens=64).json()
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert "<|im_end|>" not in answer["choices"][0]["message"]["content"]
     assert answer["usage"]["completion_tokens"] < 64
 
 
-def test_stream_equals_the_whole_answer(server):
+def test_a_stream_equals_the_whole_answer(server):
     whole = server.chat("Name three colours.", max_tokens=24).json()
     reply = server.chat("Name three colours.", max_tokens=24, stream=True)
     chunks = chunks_of(reply)
@@ -71,7 +71,7 @@ def test_stream_equals_the_whole_answer(server):
     assert "no-cache" in reply.headers.get("cache-control", "")
 
 
-def test_usage_in_a_stream(server):
+def test_a_stream_ends_with_usage_if_it_is_asked_for(server):
     whole = server.chat("Name three colours.", max_tokens=8).json()
     chunks = chunks_of(server.chat("Name three colours.", max_tokens=8, stream=True, stream_options={"include_usage": True}))
     assert all("usage" in c and c["usage"] is None for c in chunks[:-1]), "usage is null in every chunk but the last"
@@ -82,19 +82,21 @@ def test_usage_in_a_stream(server):
     assert len({c["id"] for c in chunks}) == 1
 
 
-def test_include_usage_false_is_no_usage(server):
+def test_a_stream_has_no_usage_if_include_usage_is_false(server):
     chunks = chunks_of(server.chat(stream=True, max_tokens=2, stream_options={"include_usage": False}))
     assert all("usage" not in c for c in chunks)
 
 
-@pytest.mark.parametrize("field", [{"stream_options": {"include_usage": True}}, {"stream": False, "stream_options": {"include_usage": True}}])
+@pytest.mark.parametrize(
+    "field", [{"stream_options": {"include_usage": True}}, {"stream": False, "stream_options": {"include_usage": True}}]
+)
 def test_stream_options_need_stream(server, field):
     reply = server.chat(**field)
     assert reply.status == 400
     assert reply.error["param"] == "stream_options" and reply.error["type"] == "invalid_request_error"
 
 
-def test_n_choices_streamed_and_whole(server):
+def test_choices_are_the_same_streamed_and_whole(server):
     fields = {"n": 2, "temperature": 1.0, "seed": 7, "max_tokens": 6}
     whole = server.chat("Tell me a story.", **fields)
     assert whole.status == 200, whole.body
@@ -110,13 +112,13 @@ def test_n_choices_streamed_and_whole(server):
         assert "".join(c["delta"].get("content", "") for c in of_choice) == answer["choices"][index]["message"]["content"]
 
 
-def test_max_completion_tokens_wins(server):
+def test_max_completion_tokens_wins_over_max_tokens(server):
     answer = server.chat(max_tokens=9, max_completion_tokens=3, messages=[{"role": "user", "content": "Count from one to twenty."}]).json()
     assert answer["usage"]["completion_tokens"] == 3
     assert answer["choices"][0]["finish_reason"] == "length"
 
 
-def test_explicit_nulls_are_absence(server):
+def test_a_null_counts_as_absent(server):
     plain = server.chat("Name a fruit.").json()
     names = """frequency_penalty presence_penalty logit_bias logprobs top_logprobs n stop seed top_p stream stream_options response_format
         tools tool_choice parallel_tool_calls user max_completion_tokens metadata store service_tier reasoning_effort min_p top_k
@@ -132,7 +134,7 @@ def test_unknown_fields_are_ignored(server):
     assert reply.status == 200 and reply.json()["choices"] == server.chat("Name a fruit.").json()["choices"]
 
 
-def test_content_parts(server):
+def test_text_parts_are_put_together(server):
     as_text = server.chat("What is the capital of France?").json()
     parts = [{"type": "text", "text": "What is the capital "}, {"type": "text", "text": "of France?"}]
     as_parts = server.chat(messages=[{"role": "user", "content": parts}])
@@ -143,7 +145,7 @@ def test_content_parts(server):
 
 
 @pytest.mark.parametrize("kind", ["image_url", "input_audio", "file", "made_up"])
-def test_other_content_parts_are_named(server, kind):
+def test_other_content_parts_are_refused_by_name(server, kind):
     part = {"type": kind, kind: {"url": "data:image/png;base64,AAAA"}}
     reply = server.chat(messages=[{"role": "user", "content": [{"type": "text", "text": "x"}, part]}])
     assert reply.status == 400
@@ -151,19 +153,19 @@ def test_other_content_parts_are_named(server, kind):
     assert kind in reply.error["message"] and reply.error["param"].startswith("messages")
 
 
-def test_null_content_of_an_assistant(server):
+def test_an_assistant_message_may_have_null_content(server):
     messages = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": None}, {"role": "user", "content": "Hello?"}]
     assert server.chat(messages=messages, max_tokens=2).status == 200
 
 
-def test_special_tokens_in_a_users_text_stay_text(server):
-    """`<|im_end|>` of a user is seven ordinary tokens or so, never the one that ends a turn."""
+def test_special_tokens_in_the_text_of_a_user_stay_text(server):
+    """A user's `<|im_end|>` becomes about seven ordinary tokens, never the one that ends a turn."""
     plain = server.chat("a b", max_tokens=1).json()["usage"]["prompt_tokens"]
     special = server.chat("a <|im_end|> b", max_tokens=1).json()["usage"]["prompt_tokens"]
     assert special - plain >= 4
 
 
-def test_stop_string_is_not_in_the_output_nor_streamed_in_part(server):
+def test_a_stop_string_is_neither_in_the_output_nor_streamed_in_part(server):
     whole = server.chat("What is the capital of France?", max_tokens=12).json()["choices"][0]["message"]["content"]
     assert "Paris" in whole
     for stop in ["Paris", ["zzz", "aris."], "is Paris"]:
@@ -176,20 +178,22 @@ def test_stop_string_is_not_in_the_output_nor_streamed_in_part(server):
         assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-def test_a_stop_string_that_does_not_come_holds_nothing_back(server):
+def test_a_stop_string_that_does_not_appear_holds_nothing_back(server):
     whole = server.chat("What is the capital of France?", max_tokens=7).json()["choices"][0]
-    answer = server.chat("What is the capital of France?", max_tokens=7, stop=["Par1s", whole["message"]["content"] + "!!"]).json()["choices"][0]
+    answer = server.chat("What is the capital of France?", max_tokens=7, stop=["Par1s", whole["message"]["content"] + "!!"]).json()[
+        "choices"
+    ][0]
     assert answer["message"] == whole["message"] and answer["finish_reason"] == "length"
 
 
-def test_the_beginning_of_a_stop_string_is_held_back_until_it_is_none(server):
+def test_the_beginning_of_a_stop_string_is_held_back_until_the_text_differs(server):
     fields = {"max_tokens": 12, "stop": ["capital of Spain", "zzz"], "stream": True}
     texts = [c["choices"][0]["delta"].get("content", "") for c in chunks_of(server.chat("What is the capital of France?", **fields))]
     assert "".join(texts).startswith("The capital of France is Paris.")
     assert any("capital of France" in text for text in texts), f"what was held back comes in one piece: {texts}"
 
 
-def test_a_reused_prefix_is_counted_after_a_stop_string_too(server):
+def test_a_reused_prefix_is_also_counted_after_a_stop_string(server):
     text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 8
     answer = server.chat(text, max_tokens=8).json()["choices"][0]["message"]["content"]
     again = server.chat(text, max_tokens=8, stop=answer[2:6]).json()
@@ -197,14 +201,14 @@ def test_a_reused_prefix_is_counted_after_a_stop_string_too(server):
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] > 32
 
 
-def test_seed_repeats_and_differs(server):
+def test_the_same_seed_repeats_and_other_seeds_differ(server):
     fields = {"temperature": 1.0, "max_tokens": 12}
     texts = [server.chat("Tell me a story.", seed=seed, **fields).json()["choices"][0]["message"]["content"] for seed in (1, 1, 2, 3, 4)]
     assert texts[0] == texts[1]
     assert len(set(texts)) > 2
 
 
-def test_overflow(server):
+def test_a_conversation_beyond_the_context_is_refused_with_both_counts(server):
     reply = server.chat("hello " * 9000)
     assert reply.status == 400
     error = reply.error
@@ -214,7 +218,7 @@ def test_overflow(server):
     assert any(n >= 9000 for n in numbers) and any(1024 <= n <= 8192 for n in numbers), f"both counts: {error['message']}"
 
 
-def test_overflow_by_max_tokens(server):
+def test_max_tokens_beyond_the_context_is_refused(server):
     reply = server.chat("hello", max_tokens=100_000)
     assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
     assert reply.error["param"] in ("messages", "max_tokens")
@@ -225,7 +229,7 @@ def test_a_refused_stream_is_plain_json(server):
     assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
 
 
-def test_request_ids(server):
+def test_request_ids_differ_and_are_passed_on(server):
     own = server.chat(max_tokens=1).headers["x-request-id"]
     other = server.chat(max_tokens=1).headers["x-request-id"]
     assert own and other and own != other
@@ -233,7 +237,7 @@ def test_request_ids(server):
     assert passed.headers["x-request-id"] == "trace-me-17"
 
 
-def test_prefix_is_reused(server):
+def test_a_prefix_is_reused(server):
     text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 8
     server.chat(text, max_tokens=1)
     again = server.chat(text, max_tokens=4).json()
@@ -241,6 +245,6 @@ def test_prefix_is_reused(server):
     assert again["usage"]["prompt_tokens"] > again["usage"]["prompt_tokens_details"]["cached_tokens"]
 
 
-def test_sse_lines_are_lf_data_lines(server):
+def test_a_stream_consists_of_data_lines_that_end_with_lf(server):
     events = sse_events(server.chat(stream=True, max_tokens=3).body)
     assert events[-1] == "[DONE]" and len(events) >= 4

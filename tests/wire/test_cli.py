@@ -27,7 +27,7 @@ def show(model: str) -> dict:
 
 
 def failed(done, *words: str) -> None:
-    """Exit 1, a message on stderr that holds the words, nothing on stdout, and no trace of a panic."""
+    """The command exits with 1, its message on stderr holds the words, stdout is empty, and nothing panicked."""
     assert done.returncode == 1, (done.returncode, done.stderr)
     assert done.stdout == ""
     assert "panicked" not in done.stderr and "RUST_BACKTRACE" not in done.stderr, done.stderr
@@ -35,7 +35,7 @@ def failed(done, *words: str) -> None:
         assert word.lower() in done.stderr.lower(), (word, done.stderr)
 
 
-def test_a_port_in_use():
+def test_a_port_in_use_is_an_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -46,7 +46,7 @@ def test_a_port_in_use():
     assert "in use" in done.stderr.lower(), done.stderr
 
 
-def test_an_unknown_model():
+def test_an_unknown_model_is_an_error():
     failed(cli("serve", "--port", free_port(), "--model", "nope:1b", timeout=30), "nope:1b")
     failed(cli("show", "nope:1b"), "nope:1b")
     failed(cli("pull", "nope:1b"), "nope:1b")
@@ -79,12 +79,12 @@ def test_the_environment_wins_over_a_file_and_a_flag_over_both():
                     socket.create_connection(("127.0.0.1", port), 1).close()
 
 
-def test_no_cuda_in_this_binary_is_said():
+def test_a_binary_without_cuda_says_so():
     done = cli("serve", "--port", free_port(), env={"ENGINE__BACKEND": "cuda"}, timeout=60)
     failed(done, "cuda")
 
 
-def test_show_and_list():
+def test_show_describes_a_model_and_list_names_all():
     shown = show(MODEL)
     assert Path(shown["path"]).is_file() and Path(shown["path"]).stat().st_size == 98_362_432
     text = cli("show", MODEL)
@@ -96,7 +96,7 @@ def test_show_and_list():
         assert model in listed.stdout
 
 
-def test_show_tells_what_fits():
+def test_show_says_whether_a_context_fits():
     asked = {}
     for context, sequences in [(2048, 1), (2048, 8)]:
         done = cli("show", MODEL, "--json", "--context", str(context), "--sequences", str(sequences))
@@ -138,14 +138,14 @@ def test_a_file_with_flipped_bits_is_not_a_model():
         failed(cli("serve", "--port", free_port(), "--model", file, timeout=30), "broken.gguf")
 
 
-def test_inspect():
+def test_inspect_prints_metadata_and_tensors():
     done = cli("inspect", show(MODEL)["path"])
     assert done.returncode == 0, done.stderr
     for word in ("llama", "token_embd.weight", "blk.0.attn_q.weight", "Q4_1", "49152"):
         assert word in done.stdout, word
 
 
-def test_output_into_a_closed_pipe_is_no_panic():
+def test_output_into_a_closed_pipe_does_not_panic():
     import subprocess
 
     from harness import BINARY
@@ -155,7 +155,7 @@ def test_output_into_a_closed_pipe_is_no_panic():
 
 
 @pytest.mark.parametrize("model", FILES)
-def test_tokenize(model):
+def test_tokenize_prints_the_reference_ids(model):
     path = show(model)["path"]
     for prompt in reference(model):
         done = cli("tokenize", path, "--special", stdin=prompt["text"])
@@ -165,7 +165,7 @@ def test_tokenize(model):
 
 @pytest.mark.parametrize("model", FILES)
 def test_logits_equal_the_reference(model):
-    """Every one of the 20 largest logits, the mean and the log-sum-exp, to 2e-3 of the logits' standard deviation."""
+    """Each of the 20 largest logits, their mean and their log-sum-exp agree within 2e-3 of the logits' standard deviation."""
     import numpy as np
 
     prompts = reference(model)
@@ -185,7 +185,7 @@ def test_logits_equal_the_reference(model):
         assert abs(highest + np.log(np.exp(row - highest).sum()) - prompt["lse"]) <= bound
 
 
-def test_logits_refuse_what_is_no_prompt():
+def test_logits_refuses_what_is_not_a_prompt():
     with tempfile.TemporaryDirectory() as folder:
         ids, out = Path(folder, "ids.json"), Path(folder, "out.npy")
         for text in ("[[]]", "[[49152]]", "[[-1]]", "{}", "x", "[1]"):

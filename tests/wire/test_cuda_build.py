@@ -1,4 +1,4 @@
-"""The binary with the CUDA engine, on a machine that has no GPU: it starts, says so, and serves on the CPU."""
+"""The binary with the CUDA engine starts on a machine without a GPU, says that there is none, and serves on the CPU."""
 
 import json
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_serving_on_the_gpu_is_an_error():
     failed(cli("serve", "--port", free_port(), "--model", MODEL, "--backend", "cuda", binary=CUDA_BINARY, timeout=30))
 
 
-def test_auto_serves_on_the_cpu_and_says_so_in_a_line():
+def test_auto_serves_on_the_cpu_and_says_so_in_one_line():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__LOG": "info", "ENGINE__BACKEND": "auto"}, binary=CUDA_BINARY) as server:
         with_gpu = server.text("The capital of France is")
         said = lines_with(server.output(), NO_GPU)

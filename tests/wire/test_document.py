@@ -1,4 +1,4 @@
-"""What the endpoints answer is what /openapi.json says."""
+"""The endpoints answer as /openapi.json says."""
 
 import json
 
@@ -31,7 +31,7 @@ def document(server):
 
 
 def check(document, schema: str, value) -> None:
-    """The schemas are JSON Schema's, with references into the document."""
+    """Validates against a schema of the document, with its references."""
     jsonschema.Draft202012Validator({"$ref": f"#/components/schemas/{schema}", "components": document["components"]}).validate(value)
 
 
@@ -58,7 +58,7 @@ def test_chunks_and_events_fit_their_schemas(server, document):
             check(document, "ResponseObject", event["response"])
 
 
-def test_a_stored_response_and_its_end(server, document):
+def test_a_stored_response_and_its_deletion_fit_their_schemas(server, document):
     response = server.post("/v1/responses", {"model": MODEL, "input": "Hi", "max_output_tokens": 3}).json()
     path = f"/v1/responses/{response['id']}"
     check(document, "ResponseObject", server.get(path).json())

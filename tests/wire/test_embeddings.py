@@ -1,4 +1,4 @@
-"""Embeddings on the wire: shapes, encodings, batches, and vectors that are what they should be."""
+"""Embeddings on the wire: shapes, encodings, batches, and the values of vectors."""
 
 import base64
 import struct
@@ -31,7 +31,7 @@ def similarity(a, b) -> float:
     return sum(x * y for x, y in zip(a, b))
 
 
-def test_one_text(server):
+def test_one_text_becomes_one_vector(server):
     reply = embed(server, RIVER)
     answer = reply.json()
     assert set(answer) == {"object", "data", "model", "usage"}
@@ -41,7 +41,7 @@ def test_one_text(server):
     assert answer["usage"] == {"prompt_tokens": tokens, "total_tokens": tokens}
 
 
-def test_forms_of_input(server):
+def test_every_form_of_input_gives_the_same_vector(server):
     (vector,) = vectors(server, RIVER)
     ids = server.post("/tokenize", {"model": MODEL, "prompt": RIVER}).json()["tokens"]
     assert vectors(server, [RIVER]) == vectors(server, ids) == vectors(server, [ids]) == [vector]
@@ -55,15 +55,15 @@ def test_base64_is_little_endian_float32(server):
     assert vectors(server, RIVER, encoding_format="float") == vectors(server, RIVER, encoding_format=None) == [as_float]
 
 
-def test_many_inputs(server):
-    """More than the queue holds: clients send a thousand texts at once."""
+def test_more_texts_than_the_queue_holds_are_embedded_in_order(server):
+    """Clients send a thousand texts in one request."""
     many = vectors(server, [f"number {i % 7}" for i in range(700)])
     assert len(many) == 700 and many[:7] * 100 == many
     reply = embed(server, ["x"] * 2049)
     assert reply.status == 400 and reply.error["param"] == "input"
 
 
-def test_dimensions(server):
+def test_dimensions_shorten_a_vector(server):
     (whole,), (part,) = vectors(server, RIVER), vectors(server, RIVER, dimensions=64)
     length = sum(x * x for x in whole[:64]) ** 0.5
     assert close(part, [x / length for x in whole[:64]]) and abs(similarity(part, part) - 1) < 1e-5
@@ -86,19 +86,19 @@ def test_more_alike_texts_have_closer_vectors(server):
     assert similarity(river, stream) > similarity(river, cat)
 
 
-def test_vectors_differ_in_their_last_token(server):
-    """A generative model's vector is its last row: what the head makes the next token's logits of."""
+def test_the_last_token_changes_the_vector(server):
+    """The vector of a generative model is its last row, from which the head computes the logits of the next token."""
     a, b = vectors(server, ["one two three", "one two four"])
     assert similarity(a, b) < 0.9999
 
 
 @pytest.mark.parametrize("text", ["", [], [""], [[]], ["a", ""], 5, [5.5], ["a", 1], [-1], [49_152], None])
-def test_wrong_inputs(server, text):
+def test_wrong_inputs_are_refused(server, text):
     reply = embed(server, text)
     assert reply.status == 400 and reply.error["param"] == "input", reply.body
 
 
-def test_other_wrong_values(server):
+def test_other_wrong_values_are_refused(server):
     assert embed(server, RIVER, encoding_format="hex").error["param"] == "encoding_format"
     assert embed(server, RIVER, user=5).error["param"] == "user"
     assert embed(server, RIVER, model="nope").error["code"] == "model_not_found"

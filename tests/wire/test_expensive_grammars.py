@@ -1,4 +1,4 @@
-"""Grammars that cost more than is allowed: it is the request's error, which names the field, and nobody else's trouble."""
+"""A grammar that costs more than is allowed fails its own request with an error that names the field, and disturbs no other."""
 
 import json
 import random
@@ -8,10 +8,10 @@ import time
 import pytest
 from harness import MODEL, sse_events
 
-# Each step back in the text may be read in ever more ways.
+# The number of ways to read the text grows with each token.
 AMBIGUOUS = "start: e\ne: e e | e e e | /[a-z ]/ | "
 NESTED = "start: (((/[a-z]/{0,50}){0,50}){0,50}){0,50}"
-# An automaton that would need to remember the last 24 letters: 2^24 states.
+# The automaton needs to remember the last 24 letters: 2^24 states.
 BOMB = ".*[a-f].{24}x"
 PROMPT = "Write something long."
 
@@ -33,15 +33,23 @@ EXPENSIVE = {
     "ambiguous": ({"grammar": AMBIGUOUS}, "grammar", "too long to follow"),
     "nested repetitions": ({"grammar": NESTED}, "grammar", "follow"),
     "an automaton's states": ({"regex": BOMB}, "regex", "lexer error: too many"),
-    "a pattern": (schema({"type": "object", "properties": {"a": {"type": "string", "pattern": BOMB}}, "required": ["a"]}), "response_format", "lexer error: too many"),
+    "a pattern": (
+        schema({"type": "object", "properties": {"a": {"type": "string", "pattern": BOMB}}, "required": ["a"]}),
+        "response_format",
+        "lexer error: too many",
+    ),
     "an enum of 50,000": (schema({"enum": words(50_000)}), "response_format", "lexer error: too many"),
-    "a tool's argument": (tool({"type": "object", "properties": {"a": {"type": "string", "pattern": BOMB}}, "required": ["a"]}), "tools", "lexer error: too many"),
+    "a tool's argument": (
+        tool({"type": "object", "properties": {"a": {"type": "string", "pattern": BOMB}}, "required": ["a"]}),
+        "tools",
+        "lexer error: too many",
+    ),
 }
 
 
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize("name", EXPENSIVE)
-def test_the_request_is_told(server, name):
+def test_the_request_gets_an_error_that_names_the_field(server, name):
     fields, param, text = EXPENSIVE[name]
     reply = server.chat(PROMPT, max_tokens=400, temperature=1, seed=1, **fields)
     assert reply.status == 400, reply.body
@@ -52,7 +60,7 @@ def test_the_request_is_told(server, name):
 
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize("name", ["ambiguous", "an automaton's states"])
-def test_a_stream_is_told_in_its_last_event(server, name):
+def test_a_stream_gets_the_error_as_its_last_event(server, name):
     fields, param, text = EXPENSIVE[name]
     reply = server.chat(PROMPT, max_tokens=400, temperature=1, seed=1, stream=True, **fields)
     assert reply.status == 200, reply.body
@@ -63,8 +71,8 @@ def test_a_stream_is_told_in_its_last_event(server, name):
 
 
 @pytest.mark.usefixtures("survives")
-def test_others_get_on_meanwhile(server):
-    """Alone and beside grammars that take all the time they are given: the same text, and not after them."""
+def test_other_requests_are_not_held_up(server):
+    """Beside grammars that use up their time, a request gets the same text as alone, and gets it before they end."""
     fields = dict(max_tokens=48, seed=7, temperature=1)
     format = schema({"type": "array", "items": {"type": "string"}, "minItems": 40})
     alone = [server.text("Once upon a time", **fields), server.chat(PROMPT, **fields, **format).json()["choices"][0]["message"]["content"]]
@@ -90,7 +98,7 @@ def test_others_get_on_meanwhile(server):
 
 
 @pytest.mark.usefixtures("survives")
-def test_a_response_fails(server):
+def test_a_response_fails_with_the_error(server):
     format = {"type": "json_schema", "name": "x", "schema": {"type": "array", "items": {"type": "string", "pattern": BOMB}, "minItems": 1}}
     body = {"model": MODEL, "input": PROMPT, "max_output_tokens": 400, "text": {"format": format}}
     error = server.post("/v1/responses", body).error

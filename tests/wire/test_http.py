@@ -1,4 +1,4 @@
-"""HTTP itself: sizes, slowness, framing, hosts and origins."""
+"""HTTP itself: sizes, slow clients, framing, hosts and origins."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def json_post(server, extra: str = "", body: bytes = PAYLOAD, **kwargs) -> bytes
 
 
 def refused(answer: bytes, *statuses: int) -> None:
-    """One of the statuses; closing without a word is no answer."""
+    """The answer has one of the statuses. A connection that is closed without an answer fails."""
     assert status_of(answer) in statuses, answer[:200]
 
 
@@ -37,20 +37,20 @@ def memory(server) -> int:
     raise AssertionError("no RssAnon")
 
 
-def test_a_plain_request_over_a_raw_socket(server):
+def test_a_plain_request_over_a_raw_socket_is_answered(server):
     assert status_of(json_post(server)) == 200
 
 
-def test_too_many_headers(server):
+def test_too_many_headers_are_refused(server):
     refused(json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200))), 431)
 
 
-def test_a_head_too_long(server):
+def test_a_head_that_is_too_long_is_refused(server):
     refused(json_post(server, "X-Long: " + "a" * 200_000 + "\r\n"), 431)
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["silent", "half a head"])
-def test_a_slow_head_is_cut(server, sent):
+def test_a_slow_head_times_out(server, sent):
     with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
         connection.sendall(sent)
         start = time.monotonic()
@@ -60,10 +60,11 @@ def test_a_slow_head_is_cut(server, sent):
     assert status_of(answer) == 408, answer
 
 
-def test_a_slow_body_is_cut():
+def test_a_slow_body_times_out():
     with Server({"LIMITS__BODY_TIMEOUT_SECONDS": "3", "SERVER__DEFAULT_MODELS": MODEL}) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n"
+            head = f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n"
+            head += "Content-Type: application/json\r\nContent-Length: 500\r\n\r\n"
             connection.sendall(head.encode())
             start = time.monotonic()
             connection.settimeout(0.5)
@@ -79,19 +80,19 @@ def test_a_slow_body_is_cut():
         assert server.get("/health").status == 200
 
 
-def test_a_declared_body_too_long_is_refused_at_once(server):
+def test_a_declared_length_that_is_too_long_is_refused_at_once(server):
     start = time.monotonic()
     refused(post(server, "Content-Type: application/json\r\nContent-Length: 9999999999\r\n", b"{", seconds=5), 413)
     assert time.monotonic() - start < 4
 
 
-def test_a_sent_body_too_long(server):
+def test_a_body_that_is_too_long_is_refused(server):
     reply = server.post("/v1/completions", b" " * (33 * 1024 * 1024))
     assert reply.status == 413
     assert reply.error["type"] == "invalid_request_error"
 
 
-def test_a_compressed_bomb(server):
+def test_a_compressed_bomb_is_refused_in_bounded_memory(server):
     import io
 
     out = io.BytesIO()
@@ -106,7 +107,7 @@ def test_a_compressed_bomb(server):
 
 
 @pytest.mark.parametrize("encoding, pack", [("gzip", gzip.compress), ("deflate", zlib.compress)])
-def test_a_compressed_body(server, encoding, pack):
+def test_a_compressed_body_is_read_and_a_cut_one_refused(server, encoding, pack):
     reply = server.post("/v1/completions", pack(PAYLOAD), headers={"content-encoding": encoding})
     assert reply.status == 200, reply.body
     reply = server.post("/v1/completions", pack(PAYLOAD)[:-6], headers={"content-encoding": encoding})
@@ -114,12 +115,12 @@ def test_a_compressed_body(server, encoding, pack):
 
 
 @pytest.mark.parametrize("encoding", ["zstd", "br", "gzip, gzip"])
-def test_an_encoding_that_is_not_known(server, encoding):
+def test_an_unknown_encoding_is_refused_by_name(server, encoding):
     reply = server.post("/v1/completions", PAYLOAD, headers={"content-encoding": encoding})
     assert reply.status == 415 and f"`{encoding}`" in reply.error["message"]
 
 
-def test_many_small_chunks(server):
+def test_many_small_chunks_take_bounded_memory(server):
     before = memory(server)
     chunks = b"1\r\n \r\n" * 200_000 + b"0\r\n\r\n"
     for _ in range(5):
@@ -139,27 +140,27 @@ def test_many_small_chunks(server):
     ],
     ids=["length and chunked", "two lengths", "plus", "no number", "negative", "2^64"],
 )
-def test_framing_that_two_readers_may_read_differently(server, headers):
+def test_ambiguous_framing_is_refused(server, headers):
     refused(post(server, f"Content-Type: application/json\r\n{headers}", PAYLOAD, seconds=6), 400, 413)
 
 
-def test_no_host(server):
+def test_a_request_without_a_host_is_refused(server):
     refused(raw(server, b"GET /v1/models HTTP/1.1\r\n\r\n", 5), 400)
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:80"])
-def test_a_foreign_host_on_a_loopback_bind(server, host):
+def test_a_foreign_host_is_refused_on_a_loopback_address(server, host):
     refused(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5), 403)
     refused(json_post(server, f"Host: {host}\r\n"), 403)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:8080", "[::1]:8080"])
-def test_loopback_hosts(server, host):
+def test_loopback_hosts_are_accepted(server, host):
     assert status_of(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5)) == 200
 
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "null"])
-def test_no_cors_for_foreign_origins(server, origin):
+def test_foreign_origins_get_no_cors_headers(server, origin):
     reply = server.post("/v1/completions", {"model": MODEL, "prompt": "Hi", "max_tokens": 1}, headers={"origin": origin})
     assert "access-control-allow-origin" not in reply.headers
     reply = server.request("OPTIONS", "/v1/completions", headers={"origin": origin, "access-control-request-method": "POST"})
@@ -167,7 +168,7 @@ def test_no_cors_for_foreign_origins(server, origin):
 
 
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data"])
-def test_a_body_that_is_not_declared_json(server, kind):
+def test_a_body_that_is_not_declared_as_json_is_refused(server, kind):
     reply = server.post("/v1/completions", PAYLOAD, headers={"content-type": kind})
     assert reply.status == 415
     assert reply.error["type"] == "invalid_request_error"
@@ -191,7 +192,7 @@ def test_control_characters_stay_out_of_the_log(server):
             assert b"\x1b[31mred" not in line and b"\x1b[31magent" not in line and b"\r" not in line, line
 
 
-def test_more_connections_than_files_may_be_open():
+def test_the_server_recovers_from_more_connections_than_open_files():
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         resource.prlimit(server.process.pid, resource.RLIMIT_NOFILE, (128, 128))
         connections = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(400)]

@@ -1,4 +1,4 @@
-"""Disconnects, bursts, neighbours and the end of a server's life."""
+"""Clients that disconnect, bursts, requests beside each other, and how a server ends."""
 
 import asyncio
 import json
@@ -16,15 +16,25 @@ CHAT = "/v1/chat/completions"
 
 
 def long_stream(**fields) -> dict:
-    return {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 1500, "temperature": 0, "stream": True, "ignore_eos": True, **fields}
+    return {
+        "model": MODEL,
+        "prompt": "Once upon a time",
+        "max_tokens": 1500,
+        "temperature": 0,
+        "stream": True,
+        "ignore_eos": True,
+        **fields,
+    }
 
 
 def at_rest(server) -> bool:
-    return server.gauge("num_requests_running") == 0 and server.gauge("num_requests_waiting") == 0 and server.gauge("kv_cache_usage_perc") == 0
+    return (
+        server.gauge("num_requests_running") == 0 and server.gauge("num_requests_waiting") == 0 and server.gauge("kv_cache_usage_perc") == 0
+    )
 
 
 def reset(stream: socket.socket) -> None:
-    """Closes with RST."""
+    """Closes the connection with RST."""
     stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     stream.close()
 
@@ -41,7 +51,7 @@ def test_a_client_that_goes_away_frees_its_cache(server, close):
 
 
 @pytest.mark.usefixtures("survives")
-def test_a_client_that_goes_away_in_prefill_or_queue(server):
+def test_a_client_that_goes_away_during_prefill_or_in_the_queue_frees_its_cache(server):
     long_prompt = long_stream(prompt="word " * 3000, max_tokens=8)
     streams = [open_stream(server, "/v1/completions", long_prompt) for _ in range(6)]
     time.sleep(0.3)
@@ -51,7 +61,7 @@ def test_a_client_that_goes_away_in_prefill_or_queue(server):
 
 
 @pytest.mark.usefixtures("survives")
-def test_without_streaming_a_disconnect_counts_too(server):
+def test_a_disconnect_also_ends_a_request_without_streaming(server):
     stream = open_stream(server, "/v1/completions", long_stream(stream=False))
     wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
     stream.close()
@@ -59,7 +69,7 @@ def test_without_streaming_a_disconnect_counts_too(server):
 
 
 @pytest.mark.usefixtures("survives")
-def test_abort_beside_a_long_prefill(server):
+def test_an_abort_does_not_disturb_a_long_prefill(server):
     prompt = "The history of the world is long. " * 200
     expected = server.text(prompt, max_tokens=4)
     with ThreadPoolExecutor(1) as pool:
@@ -71,16 +81,18 @@ def test_abort_beside_a_long_prefill(server):
         assert other.result() == expected
 
 
-def test_overlapping_requests_equal_their_solo_runs(server):
+def test_requests_at_once_get_the_text_that_each_gets_alone(server):
     rng = random.Random(17)
     words = "river stone light machine garden winter silent engine morning letter".split()
     jobs = []
     for number in range(24):
         prompt = " ".join(rng.choices(words, k=rng.choice([3, 20, 90, 200])))
         fields = {"max_tokens": rng.randint(1, 12), "stop": rng.choice([None, "the"])}
-        fields |= {"temperature": 0} if number % 2 else {"temperature": 1.0, "seed": number, "top_p": 0.9, "top_k": 40, "frequency_penalty": 0.5}
+        fields |= (
+            {"temperature": 0} if number % 2 else {"temperature": 1.0, "seed": number, "top_p": 0.9, "top_k": 40, "frequency_penalty": 0.5}
+        )
         jobs.append((prompt, fields))
-    jobs.append((jobs[2][0], jobs[2][1]))  # the same twice at once
+    jobs.append((jobs[2][0], jobs[2][1]))  # the same request twice at once
 
     def solo(job):
         return server.text(job[0], **job[1])
@@ -98,7 +110,7 @@ def test_overlapping_requests_equal_their_solo_runs(server):
 
 
 def test_preemption_changes_no_text():
-    """A cache too small for all at once: sequences are put back and resumed token for token."""
+    """With a cache too small for all sequences at once, some are preempted and resumed token for token."""
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "128", "ENGINE__KV_TOKENS": "256"}
     with Server(config) as server:
         prompts = [f"{number}. A story about the number {number} begins" for number in range(6)]
@@ -118,7 +130,8 @@ async def one(server, body: bytes) -> tuple[int, bytes]:
             break
         except OSError:
             await asyncio.sleep(0.05 * attempt)
-    head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
     writer.write(head.encode() + body)
     await writer.drain()
     answer = await asyncio.wait_for(reader.read(), 150)
@@ -126,8 +139,8 @@ async def one(server, body: bytes) -> tuple[int, bytes]:
     return int(answer[9:12]), answer
 
 
-def test_a_burst_past_the_queue(server):
-    """700 at once: those past the queue's bound get 429 with Retry-After, every other one its whole answer."""
+def test_a_burst_beyond_the_queue_gets_whole_answers_or_429(server):
+    """Of 700 requests at once, those beyond the queue get 429 with Retry-After, and every other one gets its whole answer."""
     body = json.dumps({"model": MODEL, "prompt": "Once upon a time", "max_tokens": 3, "temperature": 0}).encode()
     expected = server.text("Once upon a time", max_tokens=3)
 
@@ -148,9 +161,11 @@ def test_a_burst_past_the_queue(server):
     wait_until(lambda: at_rest(server), 5, "all blocks are free")
 
 
-def test_sigterm_drains():
+def test_sigterm_lets_running_requests_finish():
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
-        stream = open_stream(server, CHAT, {"model": MODEL, "messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 60, "stream": True})
+        stream = open_stream(
+            server, CHAT, {"model": MODEL, "messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 60, "stream": True}
+        )
         got = stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.2)
@@ -158,7 +173,7 @@ def test_sigterm_drains():
             try:
                 assert server.get("/ready", timeout=5).status == 503
             except OSError:
-                pass  # it may refuse new connections while it drains
+                pass  # the server may refuse new connections while it drains
         while piece := stream.recv(65536):
             got += piece
         stream.close()
@@ -169,7 +184,7 @@ def test_sigterm_drains():
         assert time.monotonic() - start < 5
 
 
-def test_a_second_sigterm_ends_at_once():
+def test_a_second_sigterm_ends_the_process_at_once():
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         stream.recv(1024)
@@ -182,17 +197,17 @@ def test_a_second_sigterm_ends_at_once():
         assert time.monotonic() - start < 3
         stream.close()
         assert server.process.returncode == 130, server.output()
-        server.process.returncode = 0  # so that leaving the block does not complain
+        server.process.returncode = 0  # so that the end of the block does not fail
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
-def test_sigterm_while_it_starts(delay):
+def test_sigterm_ends_a_server_that_is_still_starting(delay):
     server = Server({"SERVER__DEFAULT_MODELS": MODEL})
     server.wait_ready = lambda: time.sleep(delay)
     server.__enter__()
     start = time.monotonic()
     server.process.send_signal(signal.SIGTERM)
-    # before its handler is there, the signal itself ends it
+    # before the handler is installed, the signal itself ends the process
     assert server.process.wait(10) in (0, -signal.SIGTERM), server.output()
     assert time.monotonic() - start < 3 and "panicked" not in server.output()
 
@@ -220,7 +235,8 @@ def test_a_client_that_never_reads_is_cut_off():
             stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             stream.connect(("127.0.0.1", server.port))
             payload = json.dumps(long_stream(max_tokens=5000)).encode()
-            head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+            head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n"
+            head += f"Content-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
             stream.sendall(head.encode() + payload)
             wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
             names = ("penstock_http_stalled_streams_total", "penstock_http_disconnects_total")

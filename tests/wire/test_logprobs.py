@@ -1,4 +1,4 @@
-"""Log-probabilities on the wire: against the float32 reference, through streams, stop texts, n, echo and batches."""
+"""Log-probabilities on the wire agree with the float32 reference, also in streams, with stop texts, n, echo and batches."""
 
 import math
 
@@ -20,7 +20,7 @@ def logprobs_of(reply) -> dict:
 
 
 def check_offsets(choice: dict) -> None:
-    """Each token stands in the text where its offset says, and the tokens make up the whole."""
+    """Each token is in the text at its offset, and the tokens make up the whole text."""
     text, logprobs = choice["text"], choice["logprobs"]
     assert "".join(logprobs["tokens"]) == text
     for token, offset in zip(logprobs["tokens"], logprobs["text_offset"]):
@@ -28,20 +28,26 @@ def check_offsets(choice: dict) -> None:
 
 
 @pytest.mark.parametrize("case", reference(MODEL), ids=lambda case: case["name"])
-def test_against_the_reference(server, case):
+def test_log_probabilities_agree_with_the_reference(server, case):
     logprobs = logprobs_of(server.complete(case["ids"], max_tokens=1, logprobs=5, ignore_eos=True))
     expected = [logit - case["lse"] for _, logit in case["top"][:5]]
     got = sorted(logprobs["top_logprobs"][0].values(), reverse=True)
-    # on a GPU what enters a product is float16
+    # on a GPU the inputs of products are float16
     near = 2e-3 if server.backend == "cpu" else 5e-3
     assert all(abs(a - b) < near * case["std"] for a, b in zip(got, expected)), (got, expected)
     assert logprobs["token_logprobs"][0] == got[0], "greedy: the likeliest"
 
 
-def test_the_distribution_is_the_models_own(server):
-    """Temperature, penalties, filters and biases change what is drawn, never what is told of it."""
+def test_sampling_parameters_do_not_change_log_probabilities(server):
+    """Temperature, penalties, filters and biases change which token is drawn, never its reported log-probability."""
     plain = logprobs_of(server.complete(logprobs=5, max_tokens=1))["top_logprobs"][0]
-    for fields in ({"temperature": 2.0, "seed": 3}, {"top_k": 1}, {"repetition_penalty": 5.0}, {"top_p": 0.01}, {"logit_bias": {"100": -100}}):
+    for fields in (
+        {"temperature": 2.0, "seed": 3},
+        {"top_k": 1},
+        {"repetition_penalty": 5.0},
+        {"top_p": 0.01},
+        {"logit_bias": {"100": -100}},
+    ):
         again = logprobs_of(server.complete(logprobs=5, max_tokens=1, **fields))
         assert plain.items() <= again["top_logprobs"][0].items(), fields
         (token,) = again["tokens"]
@@ -50,7 +56,7 @@ def test_the_distribution_is_the_models_own(server):
     assert len(forced["top_logprobs"][0]) == 3 and forced["token_logprobs"][0] < min(list(plain.values())[:2])
 
 
-def test_completions_shape_and_offsets(server):
+def test_a_completion_has_log_probabilities_with_offsets(server):
     reply = server.complete(max_tokens=8, logprobs=2)
     logprobs = logprobs_of(reply)
     check_offsets(reply.json()["choices"][0])
@@ -63,7 +69,7 @@ def test_completions_shape_and_offsets(server):
     assert server.complete(max_tokens=8, logprobs=None).json()["choices"][0]["logprobs"] is None
 
 
-def test_chat_shape(server):
+def test_a_chat_answer_has_log_probabilities_with_bytes(server):
     answer = server.chat("What is the capital of France?", max_tokens=12, logprobs=True, top_logprobs=3).json()["choices"][0]
     logprobs = answer["logprobs"]
     assert set(logprobs) == {"content", "refusal"} and logprobs["refusal"] is None
@@ -73,16 +79,22 @@ def test_chat_shape(server):
         assert token["logprob"] == token["top_logprobs"][0]["logprob"] and token["token"] == token["top_logprobs"][0]["token"], "greedy"
         assert bytes(token["bytes"]).decode() == token["token"]
     assert b"".join(bytes(token["bytes"]) for token in logprobs["content"]).decode() == answer["message"]["content"]
-    for fields, count in (({"logprobs": True}, 0), ({"logprobs": True, "top_logprobs": 0}, 0), ({"logprobs": True, "top_logprobs": 20}, 20)):
+    for fields, count in (
+        ({"logprobs": True}, 0),
+        ({"logprobs": True, "top_logprobs": 0}, 0),
+        ({"logprobs": True, "top_logprobs": 20}, 20),
+    ):
         content = server.chat("What is the capital of France?", max_tokens=3, **fields).json()["choices"][0]["logprobs"]["content"]
         assert [token["logprob"] for token in content] == [token["logprob"] for token in logprobs["content"][:3]]
         assert all(len(token["top_logprobs"]) == count for token in content)
     assert server.chat(max_tokens=2, logprobs=False).json()["choices"][0]["logprobs"] is None
 
 
-def test_characters_of_several_tokens(server):
-    """A token that is a part of a character has its bytes; together they are the text."""
-    emoji = server.post("/v1/completions", {"model": MODEL, "prompt": "🦙 東京 ", "max_tokens": 0, "echo": True, "logprobs": 1}).json()["choices"][0]
+def test_the_bytes_of_the_tokens_make_up_characters_of_several_tokens(server):
+    """A token that is part of a character has its bytes, and all bytes together are the text."""
+    emoji = server.post("/v1/completions", {"model": MODEL, "prompt": "🦙 東京 ", "max_tokens": 0, "echo": True, "logprobs": 1}).json()[
+        "choices"
+    ][0]
     tokens = emoji["logprobs"]["tokens"]
     assert any(token.startswith("bytes:\\x") for token in tokens), tokens
     whole = b"".join(eval(f"b'{token[6:]}'") if token.startswith("bytes:") else token.encode() for token in tokens)
@@ -92,7 +104,7 @@ def test_characters_of_several_tokens(server):
     assert [token["bytes"] for token in biased["logprobs"]["content"]].count(biased["logprobs"]["content"][0]["bytes"]) == 4
 
 
-def test_streams_carry_the_same(server):
+def test_a_stream_has_the_same_log_probabilities(server):
     fields = {"max_tokens": 16, "stop": ["z!z", "Paris is"]}
     whole = server.chat("Where is Paris?", logprobs=True, top_logprobs=2, **fields).json()["choices"][0]
     chunks = chunks_of(server.chat("Where is Paris?", logprobs=True, top_logprobs=2, stream=True, **fields))
@@ -116,7 +128,7 @@ def test_tokens_of_a_stop_text_are_left_out(server):
         assert choice["logprobs"]["tokens"] == kept, stop
 
 
-def test_echo_tells_of_the_prompt(server):
+def test_echo_gives_the_log_probabilities_of_the_prompt(server):
     reply = server.complete(TEXT, echo=True, max_tokens=0, logprobs=3)
     logprobs = logprobs_of(reply)
     answer = reply.json()
@@ -125,7 +137,7 @@ def test_echo_tells_of_the_prompt(server):
     assert (answer["usage"]["prompt_tokens"], answer["usage"]["completion_tokens"]) == (5, 0)
     assert logprobs["tokens"] == ["The", " capital", " of", " France", " is"]
     assert logprobs["token_logprobs"][0] is None and logprobs["top_logprobs"][0] is None, "nothing precedes the first"
-    # Each is what a request for the next token of the prompt so far says of it.
+    # Each equals the log-probability that a request with the prompt so far reports for the next token.
     for end in range(1, len(CAPITAL)):
         alone = logprobs_of(server.complete(CAPITAL[:end], max_tokens=1, logprobs=3, ignore_eos=True, logit_bias={str(CAPITAL[end]): 100}))
         assert alone["tokens"] == [logprobs["tokens"][end]]
@@ -133,7 +145,7 @@ def test_echo_tells_of_the_prompt(server):
         assert alone["top_logprobs"] == [logprobs["top_logprobs"][end]]
 
 
-def test_echo_goes_on_in_the_answer(server):
+def test_echo_gives_the_log_probabilities_of_prompt_and_answer(server):
     choice = server.complete(TEXT, echo=True, max_tokens=6, logprobs=1).json()["choices"][0]
     check_offsets(choice)
     alone = server.complete(TEXT, max_tokens=6, logprobs=1).json()["choices"][0]["logprobs"]
@@ -146,13 +158,13 @@ def test_echo_goes_on_in_the_answer(server):
     assert single["logprobs"]["token_logprobs"][0] is None and len(single["logprobs"]["tokens"]) == 2
 
 
-def test_a_prompt_beyond_the_context(server):
+def test_echo_of_a_prompt_beyond_the_context_is_refused(server):
     reply = server.complete("hello " * 9000, echo=True, max_tokens=0, logprobs=1)
     assert reply.status == 400 and reply.error["code"] == "context_length_exceeded" and reply.error["param"] == "prompt"
 
 
-def test_long_prompts_in_chunks_and_beside_others(server):
-    """A prompt's log-probabilities do not depend on how it is cut, on the cache or on neighbours."""
+def test_the_log_probabilities_of_a_prompt_do_not_depend_on_chunks_cache_or_neighbours(server):
+    """The log-probabilities of a prompt do not depend on its chunks, on the cache or on other requests."""
     text = "The quick brown fox jumps over the lazy dog and runs away from the bear. " * 60
     fields = {"echo": True, "max_tokens": 0, "logprobs": 1}
     alone = logprobs_of(server.complete(text, **fields))
@@ -164,7 +176,7 @@ def test_long_prompts_in_chunks_and_beside_others(server):
     assert not math.isnan(sum(logprob for logprob in batch[2]["logprobs"]["token_logprobs"][1:]))
 
 
-def test_every_choice_has_its_own(server):
+def test_each_choice_has_its_own_log_probabilities(server):
     fields = {"n": 3, "logprobs": 1, "temperature": 1, "seed": 4, "max_tokens": 5}
     answer = server.complete([TEXT, "Once upon a time"], echo=True, **fields).json()
     assert [choice["index"] for choice in answer["choices"]] == list(range(6))

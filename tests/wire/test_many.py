@@ -12,8 +12,8 @@ def texts(reply) -> list[str]:
     return [choice["text"] for choice in reply.json()["choices"]]
 
 
-def test_the_first_choice_is_the_only_one(server):
-    """A seed's first choice does not depend on how many there are; the others have seeds of their own."""
+def test_the_first_choice_does_not_depend_on_the_number_of_choices(server):
+    """The first choice of a seed is the same for any number of choices. The others have seeds of their own."""
     many = texts(server.complete(TEXT, n=8, **WARM))
     assert many[0] == server.text(TEXT, **WARM)
     assert len(set(many)) > 4
@@ -23,7 +23,7 @@ def test_the_first_choice_is_the_only_one(server):
     assert len(set(texts(server.complete(TEXT, n=4, temperature=0)))) == 1
 
 
-def test_sixteen_is_the_most(server):
+def test_sixteen_choices_are_the_most(server):
     answer = server.complete(TEXT, n=16, **WARM).json()
     assert len(answer["choices"]) == 16 and [choice["index"] for choice in answer["choices"]] == list(range(16))
     chat = server.chat("Tell me a story.", n=16, max_tokens=3, temperature=1, seed=1).json()
@@ -31,7 +31,7 @@ def test_sixteen_is_the_most(server):
     assert server.chat(n=17).status == 400 and server.chat(n=17).error["param"] == "n"
 
 
-def test_usage_counts_a_prompt_once(server):
+def test_usage_counts_the_prompt_of_several_choices_once(server):
     one, many = (server.complete(TEXT, n=n, ignore_eos=True, **WARM).json()["usage"] for n in (1, 5))
     assert many["prompt_tokens"] == one["prompt_tokens"] and many["completion_tokens"] == 40
     assert many["total_tokens"] == many["prompt_tokens"] + 40
@@ -41,9 +41,11 @@ def test_usage_counts_a_prompt_once(server):
     assert chunks[-1]["usage"]["prompt_tokens"] == one["prompt_tokens"] and chunks[-1]["usage"]["completion_tokens"] == 40
 
 
-def test_the_prompt_is_computed_once(server):
-    """The engine counts a prompt's tokens when it computes them; blocks are shared and given back."""
-    prompt = "A prompt that no other test has, of some length, so that it fills blocks and begins another: " + "one two three four five " * 9
+def test_the_prompt_of_several_choices_is_computed_once(server):
+    """The engine counts the tokens of a prompt when it computes them. Choices share its blocks and free them."""
+    prompt = (
+        "A prompt that no other test has, of some length, so that it fills blocks and begins another: " + "one two three four five " * 9
+    )
     prompt_tokens = server.complete(prompt, max_tokens=1).json()["usage"]["prompt_tokens"]
     before = server.gauge("prompt_tokens_total")
     many = texts(server.complete(prompt, n=12, **WARM))
@@ -70,13 +72,15 @@ def test_best_of_returns_the_likeliest(server):
     assert texts(server.complete(TEXT, n=6, best_of=6, **fields)) == [choice["text"] for choice in all_of_them]
 
 
-@pytest.mark.parametrize("fields, param", [({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 2, "stream": True}, "best_of"), ({"best_of": 17}, "best_of")])
-def test_best_of_is_refused_where_it_makes_no_sense(server, fields, param):
+@pytest.mark.parametrize(
+    "fields, param", [({"n": 3, "best_of": 2}, "best_of"), ({"best_of": 2, "stream": True}, "best_of"), ({"best_of": 17}, "best_of")]
+)
+def test_a_contradictory_best_of_is_refused(server, fields, param):
     reply = server.complete(TEXT, **fields)
     assert reply.status == 400 and reply.error["param"] == param
 
 
-def test_more_texts_than_the_queue_holds(server):
+def test_more_texts_than_the_queue_holds_are_refused(server):
     reply = server.complete(["x"] * 100, n=16)
     assert reply.status == 400 and reply.error["param"] == "n" and "1600" in reply.error["message"]
 
@@ -90,7 +94,7 @@ def test_a_stop_text_ends_one_choice_and_not_the_others(server):
         assert (after["finish_reason"] == "stop") == (stop in before["text"]) or before["finish_reason"] == "stop"
 
 
-def test_min_tokens_and_ignore_eos(server):
+def test_min_tokens_and_ignore_eos_go_on_past_the_end(server):
     question = "What is the capital of France?"
     plain = server.chat(question, max_tokens=30).json()
     assert plain["choices"][0]["finish_reason"] == "stop" and plain["usage"]["completion_tokens"] < 20
@@ -109,7 +113,7 @@ def test_penalties_change_the_text(server):
         assert server.text(prompt, max_tokens=12, **fields) != plain, fields
 
 
-def test_users_share_no_prefix(server):
+def test_users_do_not_share_a_prefix(server):
     text = "A story that is told to each user anew, and takes more than one block of the cache. " * 4
 
     def cached(**fields):

@@ -1,4 +1,4 @@
-"""/metrics: names, types, values, bounds; read by Prometheus's own parser and, where it is installed, by Prometheus."""
+"""/metrics: names, types, values and bounds, read by the parser of Prometheus and, if it is installed, by Prometheus itself."""
 
 import json
 import shutil
@@ -25,7 +25,7 @@ def families(server) -> dict:
     return {family.name: family for family in text_string_to_metric_families(reply.body.decode())}
 
 
-def test_names_types_and_labels(server):
+def test_every_metric_has_its_name_type_and_labels(server):
     server.chat()
     found = families(server)
     for names, kind in ((GAUGES, "gauge"), (COUNTERS, "counter"), (HISTOGRAMS, "histogram")):
@@ -36,7 +36,7 @@ def test_names_types_and_labels(server):
             assert family.samples and all(sample.labels.get("model_name") == MODEL for sample in family.samples), family.samples[:2]
 
 
-def test_vllms_names_come_with_a_switch(server):
+def test_a_setting_adds_the_names_of_vllm(server):
     assert not any(name.startswith("vllm:") for name in families(server))
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__VLLM_METRICS": "true"}) as switched:
         switched.complete(max_tokens=2)
@@ -48,7 +48,9 @@ def test_vllms_names_come_with_a_switch(server):
 
 
 def test_loads_are_timed(server):
-    assert value(server, "model_load_seconds_count", model_name=MODEL) == 1 and value(server, "model_load_seconds_sum", model_name=MODEL) > 0
+    assert (
+        value(server, "model_load_seconds_count", model_name=MODEL) == 1 and value(server, "model_load_seconds_sum", model_name=MODEL) > 0
+    )
     assert value(server, "model_load_failures_total", model_name=MODEL) == 0
 
 
@@ -60,26 +62,35 @@ def value(server, name: str, **labels) -> float:
     return 0.0
 
 
-def test_a_request_is_counted(server):
+def test_a_request_is_counted_and_timed(server):
     def read():
-        names = ["prompt_tokens_total", "generation_tokens_total", "request_prompt_tokens_sum", "time_to_first_token_seconds_count", "e2e_request_latency_seconds_count", "inter_token_latency_seconds_count"]
+        names = [
+            "prompt_tokens_total",
+            "generation_tokens_total",
+            "request_prompt_tokens_sum",
+            "time_to_first_token_seconds_count",
+            "e2e_request_latency_seconds_count",
+            "inter_token_latency_seconds_count",
+        ]
         return [value(server, name) for name in names] + [value(server, "request_success_total", finished_reason="length")]
 
     before = read()
     usage = server.complete(max_tokens=6).json()["usage"]
     assert usage["completion_tokens"] == 6
     expected = [usage["prompt_tokens"], 6, usage["prompt_tokens"], 1, 1, 5, 1]
-    wait_until(lambda: [after - was for after, was in zip(read(), before)] == expected, 3, f"counts grow by {expected}: {before} -> {read()}")
+    wait_until(
+        lambda: [after - was for after, was in zip(read(), before)] == expected, 3, f"counts grow by {expected}: {before} -> {read()}"
+    )
 
 
-def test_unknown_names_make_no_series(server):
+def test_unknown_names_add_no_series(server):
     def series() -> int:
         return sum(len(family.samples) for family in families(server).values())
 
     server.complete(model="nope-0")
     server.get("/v1/models/nope-0")
     server.get("/nope-0")
-    series()  # the scrape itself makes one
+    series()  # the scrape adds a series itself
     before = series()
     for number in range(1, 200):
         server.complete(model=f"nope-{number}")
@@ -89,7 +100,7 @@ def test_unknown_names_make_no_series(server):
     assert "nope-" not in server.get("/metrics").body.decode()
 
 
-def test_a_real_prometheus_scrapes_it(server):
+def test_a_real_prometheus_scrapes_the_metrics(server):
     binary = shutil.which("prometheus")
     if binary is None:
         pytest.skip("prometheus is not installed (Debian package prometheus)")
@@ -97,7 +108,9 @@ def test_a_real_prometheus_scrapes_it(server):
     port = free_port()
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "prometheus.yml")
-        config.write_text(f"scrape_configs:\n- job_name: penstock\n  scrape_interval: 1s\n  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n")
+        config.write_text(
+            f"scrape_configs:\n- job_name: penstock\n  scrape_interval: 1s\n  static_configs:\n  - targets: ['127.0.0.1:{server.port}']\n"
+        )
         command = [binary, f"--config.file={config}", f"--storage.tsdb.path={folder}/data", f"--web.listen-address=127.0.0.1:{port}"]
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

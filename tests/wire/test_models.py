@@ -1,10 +1,9 @@
 """Models, health, version and the documents."""
 
-
 from harness import MODEL
 
 
-def test_list(server):
+def test_the_models_are_listed(server):
     reply = server.get("/v1/models")
     assert reply.status == 200
     listing = reply.json()
@@ -13,35 +12,37 @@ def test_list(server):
     assert entry["object"] == "model" and isinstance(entry["created"], int) and isinstance(entry["owned_by"], str) and entry["owned_by"]
 
 
-def test_retrieve_plain_and_encoded(server):
+def test_a_model_is_found_by_its_plain_and_its_encoded_name(server):
     for path in (f"/v1/models/{MODEL}", "/v1/models/smollm2%3A135m", "/v1/models/smollm2%3a135m"):
         reply = server.get(path)
         assert reply.status == 200, (path, reply.body)
         assert reply.json()["id"] == MODEL and reply.json()["object"] == "model"
 
 
-def test_retrieve_unknown(server):
+def test_an_unknown_model_is_not_found(server):
     for path in ("nope", "meta-llama%2FLlama-3", "meta-llama/Llama-3", "..%2F..%2Fetc%2Fpasswd", "x" * 10_000, "%00", "%1b%5b31m"):
         reply = server.get(f"/v1/models/{path}")
         assert reply.status == 404, (path, reply.body)
-        assert reply.error["code"] == "model_not_found" and reply.error["param"] == "model" and reply.error["type"] == "invalid_request_error"
+        assert (
+            reply.error["code"] == "model_not_found" and reply.error["param"] == "model" and reply.error["type"] == "invalid_request_error"
+        )
 
 
-def test_unknown_model_in_a_request(server):
+def test_a_request_to_an_unknown_model_is_a_404(server):
     for model in ("nope", "../x", "a\u0000b", "m" * 10_240):
         for reply in (server.chat(model=model), server.complete(model=model)):
             assert reply.status == 404, (model[:20], reply.body)
             assert reply.error["code"] == "model_not_found" and reply.error["param"] == "model"
 
 
-def test_health_ready_version(server):
+def test_health_ready_and_version_answer(server):
     assert server.get("/health").status == 200
     assert server.get("/ready").status == 200
     version = server.get("/version")
     assert version.status == 200 and version.json()["version"]
 
 
-def test_unknown_route_and_method(server):
+def test_an_unknown_route_is_a_404_and_an_unknown_method_a_405(server):
     reply = server.get("/v1/nothing")
     assert reply.status == 404 and reply.error["type"] == "invalid_request_error"
     reply = server.get("/v1/chat/completions")
@@ -51,15 +52,15 @@ def test_unknown_route_and_method(server):
     assert reply.status == 405 and reply.headers["allow"] == "GET, HEAD"
 
 
-def test_probes_may_send_head(server):
+def test_probes_may_use_head(server):
     for path in ("/health", "/ready", "/v1/models"):
         reply = server.request("HEAD", path)
         assert reply.status == 200 and reply.body == b"", (path, reply.body)
 
 
-def test_docs_load_nothing_from_elsewhere(server):
+def test_the_documentation_loads_nothing_from_elsewhere(server):
     reply = server.get("/docs/")
     assert reply.status == 200, reply.status
     page = reply.body.decode()
     assert "swagger" in page.lower()
-    assert "src=\"http" not in page and "href=\"http" not in page
+    assert 'src="http' not in page and 'href="http' not in page

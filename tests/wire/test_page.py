@@ -30,11 +30,12 @@ def browser():
 
 @pytest.fixture
 def open_page(server, browser):
-    """Opens the page; at the end of the test it must have asked this server alone, and broken neither its policy nor a script."""
+    """Opens the page. At the end of the test the page must have sent requests to this server only, without a violation of its policy or an
+    error of a script."""
     contexts, faults = [], []
 
     def look(message):
-        # a refused request is logged by the browser itself
+        # the browser itself logs a refused request
         if message.type == "error" and not message.text.startswith("Failed to load resource"):
             faults.append(message.text)
 
@@ -76,27 +77,39 @@ def finished(page):
 
 
 def answers(page, *events, status=200, kind="text/event-stream"):
-    """Has the server's answers replaced, for what a real model will not say on demand."""
+    """Replaces the answers of the server by events that a real model does not write on demand."""
     body = "".join(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events)
     page.route("**/v1/chat/completions", lambda route: route.fulfill(status=status, content_type=kind, body=body))
 
 
 def chunk(reason=None, **delta):
-    return {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": MODEL, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
+    return {
+        "id": "x",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": MODEL,
+        "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
+    }
 
 
-def test_headers(server):
+def test_the_headers_forbid_everything_from_elsewhere(server):
     reply = server.get("/")
     assert reply.status == 200 and reply.headers["content-type"] == "text/html; charset=utf-8"
     policy = reply.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy and "http" not in policy
-    for part in ("connect-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'"):
+    for part in (
+        "connect-src 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "form-action 'none'",
+        "require-trusted-types-for 'script'",
+    ):
         assert part in policy
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert server.request("HEAD", "/").body == b"" and server.post("/", {}).status == 405
 
 
-def test_it_can_be_switched_off():
+def test_the_page_can_be_switched_off():
     with Server({"SERVER__CHAT_PAGE": "false", "SERVER__DEFAULT_MODELS": MODEL}) as server:
         reply = server.get("/")
         assert reply.status == 404 and reply.error["code"] == "unknown_url"
@@ -173,7 +186,7 @@ def test_stop_ends_the_generation(open_page, server):
 
 
 @needs_browser
-def test_keys(open_page):
+def test_the_page_works_by_keyboard(open_page):
     page = open_page()
     page.focus("#prompt")
     page.keyboard.type("one")
@@ -189,18 +202,21 @@ def test_keys(open_page):
     page.focus(".skip")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "prompt"
-    unnamed = "[...document.querySelectorAll('button, input, select, textarea')].filter(e => !(e.labels?.length || e.ariaLabel || e.textContent.trim())).map(e => e.outerHTML)"
+    unnamed = """[...document.querySelectorAll('button, input, select, textarea')]
+        .filter(e => !(e.labels?.length || e.ariaLabel || e.textContent.trim())).map(e => e.outerHTML)"""
     assert page.evaluate(unnamed) == []
 
 
 @needs_browser
-def test_a_wrong_parameter_is_shown_where_it_is(open_page):
+def test_an_error_is_shown_beside_its_parameter(open_page):
     page = open_page()
     parameters(page, temperature=3)
     ask(page)
     turn = finished(page)
     assert "`temperature` must be from 0 to 2, not 3" in turn.get_by_role("alert").inner_text()
-    assert page.get_attribute("[name=temperature]", "aria-invalid") == "true" and page.evaluate("document.activeElement.name") == "temperature"
+    assert (
+        page.get_attribute("[name=temperature]", "aria-invalid") == "true" and page.evaluate("document.activeElement.name") == "temperature"
+    )
     assert "must be from 0 to 2" in page.inner_text(".field:has([name=temperature]) .wrong")
     page.fill("[name=temperature]", "0")
     assert page.locator(".wrong").count() == 0
@@ -224,7 +240,7 @@ def test_an_unanswered_question_is_not_sent_again(open_page):
 
 
 @needs_browser
-def test_faults_in_mid_stream_are_told(open_page, server):
+def test_faults_in_the_middle_of_a_stream_are_shown(open_page, server):
     page = open_page()
     answers(page, chunk(role="assistant", content=""), chunk(content="half an"))
     ask(page)
@@ -244,7 +260,7 @@ def test_a_key_is_asked_for(open_page):
     error = {"error": {"message": "an API key is needed", "type": "invalid_request_error", "param": None, "code": "invalid_api_key"}}
 
     def lock(page):
-        # enabled once the key is there
+        # enabled once there is a key
         def answer(route):
             if route.request.headers.get("authorization") == "Bearer open":
                 return route.continue_()
@@ -273,7 +289,15 @@ def test_a_key_is_asked_for(open_page):
 def test_text_is_never_html(open_page):
     nasty = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>**b** &amp; <b>"
     page = open_page()
-    answers(page, chunk(role="assistant", content=""), chunk(reasoning_content=nasty), chunk(content=nasty[:9]), chunk(content=nasty[9:]), chunk("stop"), "[DONE]")
+    answers(
+        page,
+        chunk(role="assistant", content=""),
+        chunk(reasoning_content=nasty),
+        chunk(content=nasty[:9]),
+        chunk(content=nasty[9:]),
+        chunk("stop"),
+        "[DONE]",
+    )
     ask(page, nasty)
     turn = finished(page)
     assert turn.locator(":scope > .text").inner_text() == nasty and page.locator(".user .text").inner_text() == nasty
@@ -287,13 +311,16 @@ def test_text_is_never_html(open_page):
 
 
 @needs_browser
-def test_long_answers_scroll(open_page):
+def test_a_long_answer_stays_at_its_end_until_the_reader_scrolls(open_page):
     page = open_page()
     answers(page, *(chunk(content=f"line {number}\n") for number in range(3000)), chunk("stop"), "[DONE]")
     ask(page)
     turn = finished(page)
     assert turn.locator(".text").inner_text().count("line ") == 3000
-    at_end = "(() => { const e = document.getElementById('scroll'); return e.scrollHeight - e.scrollTop - e.clientHeight < 40 && e.scrollHeight > 10000 })()"
+    at_end = """(() => {
+        const e = document.getElementById('scroll');
+        return e.scrollHeight - e.scrollTop - e.clientHeight < 40 && e.scrollHeight > 10000
+    })()"""
     assert page.evaluate(at_end) and not page.is_visible("#latest")
     page.mouse.move(600, 400)
     page.mouse.wheel(0, -5000)
@@ -303,7 +330,7 @@ def test_long_answers_scroll(open_page):
 
 
 @needs_browser
-def test_copies(open_page):
+def test_a_request_can_be_copied_for_curl_and_an_answer_as_text(open_page):
     page = open_page()
     parameters(page, temperature=0, max_completion_tokens=12, stop="it's")
     page.fill("#prompt", QUESTION + " It's $HOME, `id`?")
@@ -324,7 +351,7 @@ def test_copies(open_page):
 
 
 @needs_browser
-def test_edit(open_page):
+def test_a_question_can_be_edited(open_page):
     page = open_page()
     parameters(page, temperature=0, max_completion_tokens=2)
     ask(page, "first")
@@ -337,12 +364,26 @@ def test_edit(open_page):
     assert page.input_value("#prompt") == "first" and page.locator(".turn").count() == 0
 
 
-# contrast as WCAG computes it, of every element that holds text itself, against the nearest background that is painted
+# The contrast of every element with text of its own against the nearest painted background, as WCAG computes it.
 CONTRASTS = """() => {
-  const numbers = (colour) => { const c = new OffscreenCanvas(1, 1).getContext("2d"); c.fillStyle = colour; c.fillRect(0, 0, 1, 1); return c.getImageData(0, 0, 1, 1).data; };
-  const light = (colour) => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => { const v = colour[i] / 255; return sum + w * (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4); }, 0);
-  const back = (e) => { for (; e; e = e.parentElement) { const c = numbers(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; } };
-  const own = (e) => [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) && e.checkVisibility() && !e.closest(":disabled, .away, option, script, style");
+  const numbers = (colour) => {
+    const c = new OffscreenCanvas(1, 1).getContext("2d");
+    c.fillStyle = colour;
+    c.fillRect(0, 0, 1, 1);
+    return c.getImageData(0, 0, 1, 1).data;
+  };
+  const linear = (v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+  const light = (colour) => [0.2126, 0.7152, 0.0722].reduce((sum, w, i) => sum + w * linear(colour[i] / 255), 0);
+  const back = (e) => {
+    for (; e; e = e.parentElement) {
+      const c = numbers(getComputedStyle(e).backgroundColor);
+      if (c[3] === 255) return c;
+    }
+  };
+  const own = (e) =>
+    [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim()) &&
+    e.checkVisibility() &&
+    !e.closest(":disabled, .away, option, script, style");
   return [...document.body.querySelectorAll("*")].filter(own).map((e) => {
     const [a, b] = [light(numbers(getComputedStyle(e).color)), light(back(e))];
     return [(Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05), e.textContent.trim().slice(0, 40)];
@@ -353,7 +394,7 @@ CONTRASTS = """() => {
 @needs_browser
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name, viewport", [("desktop", DESKTOP), ("phone", PHONE)])
-def test_it_fits_and_can_be_read(open_page, name, viewport, scheme):
+def test_the_page_fits_and_has_enough_contrast(open_page, name, viewport, scheme):
     page = open_page(viewport, scheme, has_touch=name == "phone", is_mobile=name == "phone")
     parameters(page, temperature=0, max_completion_tokens=60)
     ask(page, "Write a short poem about the river Rhine. " + "x" * 300)

@@ -1,4 +1,4 @@
-"""Reasoning told from text, and answers that go on with what is there."""
+"""Reasoning is kept apart from the answer, and an answer can be continued."""
 
 import tempfile
 from pathlib import Path
@@ -8,8 +8,16 @@ from harness import MODEL, Server, chunks_of
 from test_cli import show
 from test_responses import events_of
 
-HEAD = "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}{{ m.content }}{% if not loop.last or add_generation_prompt %}<|im_end|>\n{% endif %}{% endfor %}"
-OPEN = HEAD + "{% if add_generation_prompt %}<|im_start|>assistant\n{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}{% endif %}"
+HEAD = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n"
+    "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}{% if not loop.last or add_generation_prompt %}<|im_end|>\n{% endif %}{% endfor %}"
+)
+OPEN = (
+    HEAD
+    + "{% if add_generation_prompt %}<|im_start|>assistant\n"
+    + "{% if enable_thinking is defined and enable_thinking is false %}<think>\n\n</think>\n\n{% else %}<think>\n{% endif %}{% endif %}"
+)
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +37,7 @@ def ask(server, **fields) -> dict:
     return reply.json()
 
 
-def test_an_open_thought_is_reasoning(thinker):
+def test_an_unfinished_thought_is_reasoning(thinker):
     answer = ask(thinker, content="What is the capital of France?", max_tokens=10)
     message = answer["choices"][0]["message"]
     assert message["reasoning_content"] and message["content"] == ""
@@ -44,7 +52,7 @@ def test_a_format_holds_for_what_follows_the_thought(thinker):
     assert thought["message"]["reasoning_content"] and thought["message"]["content"] in ("", "yes", "no"), thought
 
 
-def test_without_thinking_all_is_text(thinker):
+def test_without_thinking_everything_is_text(thinker):
     fields = dict(content="What is the capital of France?", max_tokens=10, chat_template_kwargs={"enable_thinking": False})
     answer = ask(thinker, **fields)
     message = answer["choices"][0]["message"]
@@ -60,12 +68,15 @@ def test_reasoning_is_streamed(thinker):
     assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
 
 
-def test_levels_of_reasoning(thinker):
-    """This template knows only whether there is any."""
+def test_effort_none_switches_thinking_off_and_levels_are_refused(thinker):
+    """This template knows only whether to think."""
     fields = dict(content="What is the capital of France?", max_tokens=10)
     off = ask(thinker, **fields, chat_template_kwargs={"enable_thinking": False})["choices"][0]["message"]
     assert ask(thinker, **fields, reasoning_effort="none")["choices"][0]["message"] == off
-    response = thinker.post("/v1/responses", {"model": "thinker", "input": fields["content"], "max_output_tokens": 10, "temperature": 0, "reasoning": {"effort": "none"}}).json()
+    response = thinker.post(
+        "/v1/responses",
+        {"model": "thinker", "input": fields["content"], "max_output_tokens": 10, "temperature": 0, "reasoning": {"effort": "none"}},
+    ).json()
     assert response["output"][0]["content"][0]["text"] == off["content"] and response["reasoning"] == {"effort": "none", "summary": None}
     for effort in ("high", "a lot"):
         assert thinker.chat("Why?", model="thinker", reasoning_effort=effort).error["param"] == "reasoning_effort"
@@ -82,17 +93,25 @@ def test_reasoning_is_an_item_of_a_response(thinker):
     assert response["usage"]["output_tokens_details"]["reasoning_tokens"] == 5
     events = events_of(thinker.post("/v1/responses", {**fields, "stream": True}))
     kinds = [event["type"].removeprefix("response.") for event in events if "delta" not in event]
-    assert kinds == ["created", "in_progress", "output_item.added", "content_part.added", "reasoning_text.done", "content_part.done",
-                     "output_item.done", "incomplete"]
+    assert kinds == [
+        "created",
+        "in_progress",
+        "output_item.added",
+        "content_part.added",
+        "reasoning_text.done",
+        "content_part.done",
+        "output_item.done",
+        "incomplete",
+    ]
     assert "".join(event["delta"] for event in events if event["type"] == "response.reasoning_text.delta") == whole
-    # it goes in again, where the template shows what was thought
+    # the reasoning is accepted again as input, since the template shows it
     again = [{"role": "user", "content": "Why?"}, item, {"role": "assistant", "content": "So."}, {"role": "user", "content": "And?"}]
     messages = [again[0], {"role": "assistant", "content": "So.", "reasoning_content": whole}, again[3]]
     expected = thinker.chat(messages=messages, model="thinker", max_tokens=1).json()["usage"]["prompt_tokens"]
     assert thinker.post("/v1/responses", {**fields, "input": again}).json()["usage"]["input_tokens"] == expected
 
 
-def test_an_answer_goes_on(thinker):
+def test_an_answer_is_continued(thinker):
     messages = [{"role": "user", "content": "What is the capital of France?"}, {"role": "assistant", "content": "The capital of France is"}]
     for fields in ({"continue_final_message": True}, {"continue_final_message": True, "add_generation_prompt": False}):
         reply = thinker.chat(messages=messages, max_tokens=3, **fields)
@@ -107,9 +126,12 @@ def test_an_answer_goes_on(thinker):
     [
         ({"continue_final_message": True}, "continue_final_message"),
         ({"continue_final_message": 1}, "continue_final_message"),
-        ({"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": True, "add_generation_prompt": True}, "add_generation_prompt"),
+        (
+            {"messages": [{"role": "assistant", "content": "a"}], "continue_final_message": True, "add_generation_prompt": True},
+            "add_generation_prompt",
+        ),
     ],
 )
-def test_what_cannot_go_on_is_refused(thinker, fields, param):
+def test_a_conversation_that_cannot_be_continued_is_refused(thinker, fields, param):
     reply = thinker.chat("x", **fields)
     assert reply.status == 400 and reply.error["param"] == param, reply.body

@@ -24,7 +24,7 @@ def text_of(response: dict) -> str:
 
 
 def events_of(reply) -> list[dict]:
-    """Each event's name is its type, and they are numbered from 0."""
+    """The name of each event is its type, and events are numbered from 0."""
     assert reply.status == 200, reply.body
     assert reply.headers["content-type"].startswith("text/event-stream")
     events = []
@@ -37,7 +37,7 @@ def events_of(reply) -> list[dict]:
     return events
 
 
-def test_whole_answer(server):
+def test_an_answer_has_every_field(server):
     response = respond(server).json()
     assert response["object"] == "response" and response["id"].startswith("resp_") and response["model"] == MODEL
     assert response["status"] == "completed" and response["error"] is None and response["incomplete_details"] is None
@@ -46,28 +46,44 @@ def test_whole_answer(server):
     assert usage["input_tokens"] == 37 and usage["total_tokens"] == 37 + usage["output_tokens"] and usage["output_tokens"] > 0
     assert usage["input_tokens_details"]["cached_tokens"] >= 0 and usage["input_tokens_details"]["cache_write_tokens"] == 0
     assert usage["output_tokens_details"] == {"reasoning_tokens": 0}
-    given = {"temperature": 0, "top_p": 1, "max_output_tokens": 12, "instructions": None, "previous_response_id": None, "store": True,
-             "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "truncation": "disabled", "metadata": {}, "background": False}
+    given = {
+        "temperature": 0,
+        "top_p": 1,
+        "max_output_tokens": 12,
+        "instructions": None,
+        "previous_response_id": None,
+        "store": True,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "truncation": "disabled",
+        "metadata": {},
+        "background": False,
+    }
     assert {name: response[name] for name in given} == given
 
 
-def test_cut_by_the_limit(server):
+def test_an_answer_that_reaches_the_limit_is_incomplete(server):
     response = respond(server, max_output_tokens=3).json()
     assert response["status"] == "incomplete" and response["incomplete_details"] == {"reason": "max_output_tokens"}
     assert response["output"][0]["status"] == "incomplete" and text_of(response) == "The capital of"
 
 
-def test_instructions_and_forms_of_input(server):
+def test_instructions_are_a_system_message(server):
     system = [{"role": "system", "content": "Answer in French."}]
     chat = server.chat(messages=[*system, {"role": "user", "content": QUESTION}], max_tokens=12).json()
     expected = chat["choices"][0]["message"]["content"]
     as_item = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": QUESTION}]}
-    for fields in ({"instructions": "Answer in French."}, {"input": [*system, as_item]}, {"input": [{**system[0], "role": "developer"}, as_item]}):
+    for fields in (
+        {"instructions": "Answer in French."},
+        {"input": [*system, as_item]},
+        {"input": [{**system[0], "role": "developer"}, as_item]},
+    ):
         response = respond(server, **fields).json()
         assert text_of(response) == expected and response["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"], fields
 
 
-def test_events_come_in_their_order(server):
+def test_events_come_in_order(server):
     whole = respond(server, metadata={"a": "b"}).json()
     events = events_of(respond(server, metadata={"a": "b"}, stream=True))
     types = [event["type"] for event in events]
@@ -93,7 +109,12 @@ def test_events_come_in_their_order(server):
 
 def call_of(response: dict) -> dict:
     (call,) = response["output"]
-    assert call["type"] == "function_call" and call["id"].startswith("fc_") and call["call_id"].startswith("call_") and call["name"] == "get_weather"
+    assert (
+        call["type"] == "function_call"
+        and call["id"].startswith("fc_")
+        and call["call_id"].startswith("call_")
+        and call["name"] == "get_weather"
+    )
     assert set(json.loads(call["arguments"])) == {"city"}
     return call
 
@@ -122,9 +143,11 @@ def test_a_call_is_an_item(server, choice):
     assert {(event["item_id"], event["output_index"]) for event in [*deltas, whole]} == {(streamed["id"], 0)}
 
 
-def test_results_go_in_as_a_chat_has_them(server):
-    """Items in, or the id of what is stored: the prompt is that of the same chat."""
-    asked = respond(server, "Weather in Oslo?", tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200).json()
+def test_results_of_calls_give_the_same_prompt_as_in_a_chat(server):
+    """With items as input, or with the id of a stored response, the prompt is that of the same chat."""
+    asked = respond(
+        server, "Weather in Oslo?", tools=TOOLS, tool_choice="required", parallel_tool_calls=False, max_output_tokens=200
+    ).json()
     call = call_of(asked)
     result = {"type": "function_call_output", "call_id": call["call_id"], "output": "21 degrees"}
     question = {"role": "user", "content": "Weather in Oslo?"}
@@ -143,15 +166,17 @@ def test_results_go_in_as_a_chat_has_them(server):
     assert by_items["usage"]["input_tokens"] == by_id["usage"]["input_tokens"] == expected
 
 
-def test_a_format_by_text(server):
+def test_a_format_of_the_text_is_followed(server):
     schema = {"type": "object", "properties": {"sure": {"type": "boolean"}}, "required": ["sure"], "additionalProperties": False}
     asked = {"format": {"type": "json_schema", "name": "x", "strict": True, "schema": schema}}
     response = respond(server, "Is it so?", text=asked, max_output_tokens=40).json()
     assert isinstance(json.loads(text_of(response))["sure"], bool) and response["text"] == asked
-    assert isinstance(json.loads(text_of(respond(server, "Is it so?", text={"format": {"type": "json_object"}}, max_output_tokens=200).json())), dict)
+    assert isinstance(
+        json.loads(text_of(respond(server, "Is it so?", text={"format": {"type": "json_object"}}, max_output_tokens=200).json())), dict
+    )
 
 
-def test_log_probabilities(server):
+def test_log_probabilities_are_those_of_a_chat(server):
     chat = server.chat(QUESTION, max_tokens=12, logprobs=True, top_logprobs=2).json()["choices"][0]["logprobs"]["content"]
     include = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     assert respond(server, **include).json()["output"][0]["content"][0]["logprobs"] == chat
@@ -160,23 +185,32 @@ def test_log_probabilities(server):
     assert respond(server).json()["output"][0]["content"][0]["logprobs"] == []
 
 
-def test_a_conversation_goes_on(server):
+def test_a_conversation_continues_from_a_stored_response(server):
     first = respond(server, "My name is Ada.", instructions="Be kind.").json()
     second = respond(server, "What is my name?", previous_response_id=first["id"]).json()
     assert second["previous_response_id"] == first["id"]
-    messages = [{"role": "user", "content": "My name is Ada."}, {"role": "assistant", "content": text_of(first)}, {"role": "user", "content": "What is my name?"}]
+    messages = [
+        {"role": "user", "content": "My name is Ada."},
+        {"role": "assistant", "content": text_of(first)},
+        {"role": "user", "content": "What is my name?"},
+    ]
     chat = server.chat(messages=messages, max_tokens=12).json()
     assert text_of(second) == chat["choices"][0]["message"]["content"], "instructions do not carry over"
     assert second["usage"]["input_tokens"] == chat["usage"]["prompt_tokens"]
     streamed = events_of(respond(server, "And now?", previous_response_id=second["id"], stream=True))[-1]["response"]
     third = respond(server, "And then?", previous_response_id=streamed["id"])
     assert third.status == 200, "a streamed response is kept, too"
-    by_hand = [*messages, {"role": "assistant", "content": text_of(second)}, {"role": "user", "content": "And now?"},
-               {"role": "assistant", "content": text_of(streamed)}, {"role": "user", "content": "And then?"}]
+    by_hand = [
+        *messages,
+        {"role": "assistant", "content": text_of(second)},
+        {"role": "user", "content": "And now?"},
+        {"role": "assistant", "content": text_of(streamed)},
+        {"role": "user", "content": "And then?"},
+    ]
     assert third.json()["usage"]["input_tokens"] == server.chat(messages=by_hand, max_tokens=1).json()["usage"]["prompt_tokens"]
 
 
-def test_stored_responses(server):
+def test_a_stored_response_can_be_read_and_deleted(server):
     response = respond(server).json()
     path = f"/v1/responses/{response['id']}"
     assert server.get(path).json() == response
@@ -235,12 +269,12 @@ def test_the_store_is_bounded():
         ({"model": None}, "model"),
     ],
 )
-def test_wrong_values_are_named(server, fields, param):
+def test_an_error_names_the_field(server, fields, param):
     reply = respond(server, **fields)
     assert reply.status == 400 and reply.error["param"] == param, reply.body
 
 
-def test_overflow_and_unknown_model(server):
+def test_an_input_beyond_the_context_and_an_unknown_model_are_errors(server):
     overflow = respond(server, "hello " * 9000, max_output_tokens=None)
     assert overflow.status == 400 and overflow.error["code"] == "context_length_exceeded" and overflow.error["param"] == "input"
     assert respond(server, model="nope").error["code"] == "model_not_found"

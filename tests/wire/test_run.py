@@ -18,7 +18,7 @@ QUESTION = "What is the capital of France?"
 
 
 class Terminal:
-    """The command on a terminal of its own."""
+    """The command on a pseudo-terminal."""
 
     def __init__(self, *args: str):
         self.pid, self.fd = pty.fork()
@@ -28,7 +28,7 @@ class Terminal:
         self.seen = b""
 
     def until(self, text: str, seconds: float = 30) -> str:
-        """Reads on until `text` has come; returns what came before it."""
+        """Reads until `text` appears and returns what came before it."""
         end = time.monotonic() + seconds
         while text.encode() not in self.seen:
             assert time.monotonic() < end, f"{text!r} does not come: {self.seen!r}"
@@ -57,7 +57,7 @@ class Terminal:
         raise AssertionError(f"it does not end: {self.seen!r}")
 
 
-def test_one_answer():
+def test_a_prompt_gets_one_answer():
     done = cli("run", MODEL, QUESTION, *GREEDY, "--max-tokens", "12")
     assert done.returncode == 0 and done.stderr == "", done.stderr
     assert done.stdout.startswith("The capital of France is Paris.") and done.stdout.endswith("\n")
@@ -69,7 +69,7 @@ def test_a_prompt_on_stdin_is_the_same_prompt():
     failed(cli("run", MODEL, stdin=" \n"), "stdin", "empty")
 
 
-def test_a_file():
+def test_a_model_file_can_be_named():
     with tempfile.TemporaryDirectory() as folder:
         file = shutil.copy(show(MODEL)["path"], Path(folder, "some-model.gguf"))
         done = cli("run", file, QUESTION, *GREEDY, "--max-tokens", "12")
@@ -78,23 +78,29 @@ def test_a_file():
     failed(cli("run", "nope:1b", QUESTION), "nope:1b")
 
 
-def test_a_reader_that_leaves_is_no_fault():
-    process = subprocess.Popen([BINARY, "run", MODEL, "Tell me a story.", *GREEDY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT)
+def test_a_reader_that_leaves_is_not_an_error():
+    process = subprocess.Popen(
+        [BINARY, "run", MODEL, "Tell me a story.", *GREEDY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT
+    )
     assert process.stdout.read(1)
     process.stdout.close()
     assert process.wait(20) != 0 and process.stderr.read() == b""
 
 
-def test_an_interrupted_answer():
+def test_an_interrupt_ends_the_answer():
     process = subprocess.Popen(
-        [BINARY, "run", MODEL, "Write a very long story.", *GREEDY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT
+        [BINARY, "run", MODEL, "Write a very long story.", *GREEDY],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        cwd=ROOT,
     )
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
     assert process.wait(10) == 1 and b"interrupted" in process.stderr.read()
 
 
-def test_a_chat():
+def test_a_chat_knows_its_commands():
     chat = Terminal("--max-tokens", "12")
     chat.until("> ")
     chat.type(QUESTION + "\r")
@@ -102,7 +108,7 @@ def test_a_chat():
     first = chat.until("> ")
     assert first.startswith("The capital of France is Paris."), first
     chat.type("/nothing\r")
-    chat.until("no command")
+    chat.until("is not a command")
     chat.until("> ")
     chat.type("/help\r")
     chat.until("/clear")
@@ -116,7 +122,7 @@ def test_a_chat():
     assert chat.ends() == 0
 
 
-def test_ctrl_c_stops_the_answer_only_and_ctrl_d_leaves():
+def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
     chat = Terminal()
     chat.until("> ")
     chat.type("Write a very long story about the sea.\r")

@@ -1,4 +1,4 @@
-"""docs/api.md says which field is honoured where; here every cell of its table is tried."""
+"""docs/api.md says which endpoint honours which field: every cell of its table is tried."""
 
 import tempfile
 from pathlib import Path
@@ -16,13 +16,18 @@ ENDPOINTS = {
 FUNCTION = {"name": "f", "parameters": {"type": "object"}}
 NESTED, FLAT = [{"type": "function", "function": FUNCTION}], [{"type": "function", **FUNCTION}]
 TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}]
-# A value that asks for something, and what it needs beside it: per endpoint where they differ.
+# A value for each field and the fields that it needs, per endpoint if they differ.
 VALUES = {
     "stream": {"stream": True},
     "stream_options": {"stream_options": {"include_usage": True}, "stream": True},
     "n": {"n": 2},
     "best_of": {"best_of": 2},
-    "logprobs": {"chat": {"logprobs": True}, "completions": {"logprobs": 2}, "responses": {"logprobs": True}, "embeddings": {"logprobs": True}},
+    "logprobs": {
+        "chat": {"logprobs": True},
+        "completions": {"logprobs": 2},
+        "responses": {"logprobs": True},
+        "embeddings": {"logprobs": True},
+    },
     "top_logprobs": {"chat": {"top_logprobs": 2, "logprobs": True}, "*": {"top_logprobs": 2}},
     "include": {"include": ["message.output_text.logprobs"]},
     "echo": {"echo": True},
@@ -56,8 +61,16 @@ VALUES = {
     "choice": {"choice": ["a", "b"]},
     "text": {"text": {"format": {"type": "json_object"}}},
     "tools": {"responses": {"tools": FLAT}, "*": {"tools": NESTED}},
-    "tool_choice": {"chat": {"tools": NESTED, "tool_choice": "required"}, "responses": {"tools": FLAT, "tool_choice": "required"}, "*": {"tool_choice": "required"}},
-    "parallel_tool_calls": {"chat": {"tools": NESTED, "parallel_tool_calls": False}, "responses": {"tools": FLAT, "parallel_tool_calls": False}, "*": {"parallel_tool_calls": False}},
+    "tool_choice": {
+        "chat": {"tools": NESTED, "tool_choice": "required"},
+        "responses": {"tools": FLAT, "tool_choice": "required"},
+        "*": {"tool_choice": "required"},
+    },
+    "parallel_tool_calls": {
+        "chat": {"tools": NESTED, "parallel_tool_calls": False},
+        "responses": {"tools": FLAT, "parallel_tool_calls": False},
+        "*": {"parallel_tool_calls": False},
+    },
     "continue_final_message": {"chat": {"messages": TURNS, "continue_final_message": True}, "*": {"continue_final_message": True}},
     "reasoning": {"reasoning": {"effort": "low"}},
     "reasoning_effort": {"reasoning_effort": "low"},
@@ -79,12 +92,12 @@ def rows() -> list[tuple[str, dict[str, str]]]:
 
 @pytest.fixture(scope="module")
 def coder():
-    """A model whose vocabulary has tokens to fill in the middle."""
+    """A model whose vocabulary has the tokens for filling in the middle."""
     with Server({"SERVER__DEFAULT_MODELS": "qwen2.5-coder:0.5b", "ENGINE__KV_TOKENS": "4096"}) as running:
         yield running
 
 
-def test_every_field_stands_in_the_table():
+def test_every_field_is_in_the_table():
     assert sorted(field for field, _ in rows()) == sorted(VALUES)
 
 
@@ -94,17 +107,19 @@ def thinker():
     with tempfile.TemporaryDirectory() as folder:
         config, template = Path(folder, "models.toml"), Path(folder, "levels.jinja")
         template.write_text("{{ reasoning_effort }}{% for m in messages %}{{ m.content }}\n{% endfor %}")
-        config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{template}'\nsource = {{ type = 'file', path = '{show(MODEL)['path']}' }}\n")
+        config.write_text(
+            f"[[models]]\nid = 'thinker'\nchat_template = '{template}'\nsource = {{ type = 'file', path = '{show(MODEL)['path']}' }}\n"
+        )
         with Server({"SERVER__DEFAULT_MODELS": "thinker", "ENGINE__KV_TOKENS": "4096"}, args=("--config", str(config))) as running:
             yield running
 
 
-# Where it depends on the model whether a field can be honoured: one that can.
+# If it depends on the model whether a field can be honoured: a model that can.
 ABLE = {"suffix": ("coder", "qwen2.5-coder:0.5b"), "reasoning": ("thinker", "thinker"), "reasoning_effort": ("thinker", "thinker")}
 
 
 @pytest.mark.parametrize("field, cells", rows(), ids=[field for field, _ in rows()])
-def test_cells(server, request, field, cells):
+def test_every_cell_of_the_table_is_true(server, request, field, cells):
     for endpoint, says in cells.items():
         path, base = ENDPOINTS[endpoint]
         sample = VALUES[field]

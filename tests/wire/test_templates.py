@@ -1,4 +1,4 @@
-"""Chat templates of a catalogue entry: those that refuse a conversation, and those that never end."""
+"""Chat templates of a catalogue entry that refuse a conversation or never end."""
 
 import json
 import os
@@ -12,7 +12,10 @@ from harness import BINARY, MODEL, Server, environment
 from test_cli import show
 
 TEMPLATES = {
-    "strict": "{% if messages[0].role == 'system' %}{{ raise_exception('a system message is not supported') }}{% endif %}{{ messages[0].content }}",
+    "strict": (
+        "{% if messages[0].role == 'system' %}{{ raise_exception('a system message is not supported') }}{% endif %}"
+        "{{ messages[0].content }}"
+    ),
     "endless": "{% for i in range(9999999) %}{% for j in range(9999999) %}x{% endfor %}{% endfor %}",
     "wrong": "{{ messages[0].content + 5 }}",
     "silent": "{% if false %}x{% endif %}",
@@ -37,7 +40,7 @@ def templates():
 SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
 
 
-def test_what_a_template_raises_is_told(templates):
+def test_an_exception_of_a_template_is_in_the_error(templates):
     reply = templates.chat(model="strict", messages=SYSTEM)
     assert reply.status == 400, reply.body
     assert reply.error["param"] == "messages" and "a system message is not supported" in reply.error["message"]
@@ -70,7 +73,7 @@ HOSTILE = {
 
 
 def render(folder: str, template: str) -> tuple[int, str, int]:
-    """Exit code, stderr and the greatest resident memory of `penstock render`, in bytes."""
+    """The exit code, stderr and largest resident memory [bytes] of `penstock render`."""
     source, conversation = Path(folder, "t.jinja"), Path(folder, "in.json")
     source.write_text(template)
     conversation.write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))

@@ -1,4 +1,4 @@
-"""Three models in one process; each continues the reference's prompts as the reference does."""
+"""Three models run in one process, and each continues the prompts as the reference does."""
 
 import pytest
 from harness import Server
@@ -11,18 +11,18 @@ def three():
         yield running
 
 
-def test_all_are_listed(three):
+def test_all_models_are_listed(three):
     assert {model["id"] for model in three.get("/v1/models").json()["data"]} >= set(FILES)
 
 
-def test_an_alias_is_a_name_whether_the_model_is_loaded_or_not(three):
+def test_an_alias_names_its_model_loaded_or_not(three):
     for alias, model in (("smollm2", "smollm2:135m"), ("gemma3", "gemma3:270m")):
         reply = three.get(f"/v1/models/{alias}")
         assert reply.status == 200 and reply.json()["id"] == model, reply.body
 
 
 @pytest.mark.parametrize("model", FILES)
-def test_greedy_continuations(three, model):
+def test_greedy_continuations_are_those_of_the_reference(three, model):
     for prompt in reference(model):
         sure = prompt["sure"]
         if sure["num_tokens"] == 0:
@@ -36,13 +36,13 @@ def test_greedy_continuations(three, model):
 
 
 def test_a_base_model_without_a_template_says_so(three):
-    """Gemma's base file has no chat template: completions work, chat is refused and says why."""
+    """Gemma's base model has no chat template: completions work, and a chat is refused with the reason."""
     reply = three.chat(model="gemma3:270m")
     assert reply.status == 400 and "template" in reply.error["message"] and reply.error["param"] == "model"
 
 
-def test_models_do_not_mix(three):
-    """All three at once give what each gives alone."""
+def test_models_at_once_give_what_each_gives_alone(three):
+    """All three models at once give the text that each gives alone."""
     from concurrent.futures import ThreadPoolExecutor
 
     def text(model: str) -> str:

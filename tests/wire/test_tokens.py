@@ -1,4 +1,4 @@
-"""/tokenize, /detokenize, /apply-template, and what is asked for between two texts."""
+"""/tokenize, /detokenize, /apply-template, and filling in between two texts."""
 
 import pytest
 from harness import MODEL, Server, chunks_of
@@ -11,7 +11,7 @@ def post(server, path, **fields):
     return server.post(path, {"model": MODEL, **fields})
 
 
-def test_text_to_ids_and_back(server):
+def test_text_becomes_ids_and_ids_text(server):
     answer = post(server, "/tokenize", prompt="The capital of France is").json()
     assert answer == {"count": 5, "max_model_len": 4096, "tokens": CAPITAL, "token_strs": None}
     with_texts = post(server, "/tokenize", prompt="The capital of France is", return_token_strs=True).json()
@@ -34,7 +34,7 @@ def test_the_first_model_needs_no_name(server):
     assert server.get("/tokenizer_info?model=%ff").error["code"] == "model_not_found"
 
 
-def test_a_conversation_is_counted_as_a_request_counts_it(server):
+def test_a_conversation_has_as_many_tokens_as_its_request(server):
     messages = [{"role": "user", "content": "What is the capital of France?"}]
     usage = server.chat(messages=messages, max_tokens=1).json()["usage"]
     answer = post(server, "/tokenize", messages=messages).json()
@@ -50,7 +50,10 @@ def test_the_template_is_applied(server):
     assert "assistant" not in post(server, "/apply-template", messages=messages, add_generation_prompt=False).json()["prompt"]
     tool = {"type": "function", "function": {"name": "look_up", "description": "Looks things up"}}
     told = post(server, "/apply-template", messages=messages, tools=[tool]).json()["prompt"]
-    assert "look_up" in told and "look_up" not in post(server, "/apply-template", messages=messages, tools=[tool], tool_choice="none").json()["prompt"]
+    assert (
+        "look_up" in told
+        and "look_up" not in post(server, "/apply-template", messages=messages, tools=[tool], tool_choice="none").json()["prompt"]
+    )
     fields = {"messages": messages, "tools": [tool]}
     counted = post(server, "/tokenize", **fields).json()["count"]
     assert counted == server.chat(**fields, max_tokens=1).json()["usage"]["prompt_tokens"]
@@ -79,10 +82,14 @@ def test_the_template_is_applied(server):
         ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "continue_final_message": True}, "continue_final_message"),
         ("/tokenize", {"prompt": "x", "tools": [{"type": "function", "function": {"name": "f"}}]}, "tools"),
         ("/apply-template", {"messages": [{"role": "wizard", "content": "x"}]}, "messages[0].role"),
-        ("/apply-template", {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"messages": 1}}, "chat_template_kwargs"),
+        (
+            "/apply-template",
+            {"messages": [{"role": "user", "content": "x"}], "chat_template_kwargs": {"messages": 1}},
+            "chat_template_kwargs.messages",
+        ),
     ],
 )
-def test_wrong_values_are_named(server, path, fields, param):
+def test_an_error_names_the_field(server, path, fields, param):
     reply = post(server, path, **fields)
     assert reply.status == 400 and reply.error["param"] == param, reply.body
     assert server.post(path, {**fields, "model": "nope"}).status in (400, 404)
@@ -94,8 +101,8 @@ def coder():
         yield running
 
 
-def test_fill_in_the_middle(coder):
-    """The model's own tokens stand around the two texts; the answer is what belongs between them."""
+def test_the_middle_between_two_texts_is_filled_in(coder):
+    """The tokens of the model mark the two texts, and the answer is what belongs between them."""
     fields = {"model": CODER, "max_tokens": 24, "temperature": 0}
     body = {**fields, "prompt": "def add(a, b):\n    return ", "suffix": "\n\nprint(add(1, 2))\n"}
     answer = coder.post("/v1/completions", body).json()
@@ -111,7 +118,7 @@ def test_fill_in_the_middle(coder):
     assert coder.post("/v1/completions", {**body, "suffix": ""}).json()["usage"]["prompt_tokens"] < answer["usage"]["prompt_tokens"] - 3
 
 
-def test_where_there_is_nothing_to_fill_in(coder, server):
+def test_filling_in_refuses_ids_echo_and_a_model_without_its_tokens(coder, server):
     for fields, param in (({"prompt": [1, 2]}, "suffix"), ({"echo": True}, "echo"), ({"suffix": 5}, "suffix")):
         reply = coder.post("/v1/completions", {"model": CODER, "prompt": "x", "suffix": "y", **fields})
         assert reply.status == 400 and reply.error["param"] == param, fields

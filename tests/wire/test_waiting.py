@@ -1,4 +1,4 @@
-"""One sequence at a time and a short queue: comments while a stream waits, and refusals once the queue is full."""
+"""With one sequence at a time and a short queue, a waiting stream gets comments, and a full queue refuses requests."""
 
 import json
 import time
@@ -16,18 +16,18 @@ def narrow():
 
 
 def occupy(server):
-    """A stream that holds the only place."""
+    """A stream that runs as the only sequence."""
     body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 3000, "temperature": 0, "stream": True, "ignore_eos": True}
     stream = open_stream(server, "/v1/completions", body)
     got = b""
-    while b"data: " not in got:  # a gauge may still tell of the request before
+    while b"data: " not in got:  # a gauge may still show the request before
         got += stream.recv(4096)
     wait_until(lambda: server.gauge("num_requests_running") == 1, 5, "it runs")
     return stream
 
 
 def waiting(server, number: int, path: str = "/v1/completions", **fields):
-    """A request in the queue, `number` of them in all."""
+    """Sends a request that waits in the queue as number `number`."""
     stream = open_stream(server, path, {"model": MODEL, "max_tokens": 2, "temperature": 0, "stream": True, **fields})
     wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, "it waits")
     return stream
@@ -45,8 +45,8 @@ def test_silence_is_filled_with_comments(narrow):
     if narrow.backend == "cuda":
         pytest.skip("a GPU is done with the longest answer before there is silence")
     occupied = occupy(narrow)
-    stream = waiting(narrow, 1, "/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}])
     start = time.monotonic()
+    stream = waiting(narrow, 1, "/v1/chat/completions", messages=[{"role": "user", "content": "Hi"}])
     got = b""
     while got.count(b": ping\n\n") < 2:
         piece = stream.recv(65536)

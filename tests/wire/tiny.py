@@ -1,4 +1,4 @@
-"""Tiny models with random weights, of odd sizes, as GGUF files: what each architecture's files hold, and under which names."""
+"""Tiny models with random weights and odd sizes as GGUF files, with the tensors and names of each architecture."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALIGNMENT = 32
 
 
 def q8_0(x: np.ndarray) -> tuple[bytes, np.ndarray]:
-    """Blocks of 32: a float16 scale and 32 int8; and the weights that they are."""
+    """The blocks (a float16 scale and 32 int8 each) and the weights that they stand for."""
     blocks = x.reshape(-1, 32)
     scale = (np.abs(blocks).max(1, keepdims=True) / 127).astype(np.float16)
     codes = np.round(blocks / np.maximum(scale.astype(np.float32), 1e-9)).clip(-127, 127).astype(np.int8)
@@ -27,7 +27,7 @@ def encode(x: np.ndarray, kind: int) -> tuple[bytes, np.ndarray]:
 
 
 def value(v) -> bytes:
-    """A metadata value with its type: u32, f32, bool, string, or an array of strings, floats or integers."""
+    """The bytes of a metadata value with its type: u32, f32, bool, string, or an array of strings, floats or integers."""
     text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
     if isinstance(v, bool):
         return struct.pack("<IB", 7, v)
@@ -42,7 +42,7 @@ def value(v) -> bytes:
 
 
 def write(path, kv: dict, tensors: dict) -> dict:
-    """Writes a GGUF v3 file of `{name: (array, type)}`; returns the weights that its tensors mean."""
+    """Writes a GGUF v3 file of `{name: (array, type)}` and returns the weights that its tensors stand for."""
     heads, data, meant = [], bytearray(), {}
     for name, (array, kind) in tensors.items():
         data += bytes(-len(data) % ALIGNMENT)
@@ -61,21 +61,36 @@ VOCAB, CONTEXT = 301, 256
 
 
 class Tiny:
-    """One model: `arch`'s own layout, with metadata and sizes overridden by keyword."""
+    """A model with the layout of `arch`. Keywords override metadata and sizes."""
 
-    def __init__(self, arch: str, *, kind=F32, extra=(), hidden=84, heads=6, kv_heads=2, dim=24, ffn=108, seed=1, norm_key="attention.layer_norm_rms_epsilon", **kv):
+    def __init__(
+        self,
+        arch: str,
+        *,
+        kind=F32,
+        extra=(),
+        hidden=84,
+        heads=6,
+        kv_heads=2,
+        dim=24,
+        ffn=108,
+        seed=1,
+        norm_key="attention.layer_norm_rms_epsilon",
+        **kv,
+    ):
         self.arch, self.kind, self.random = arch, kind, np.random.default_rng(seed)
         self.hidden, self.q, self.kv_width, self.dim, self.ffn = hidden, heads * dim, kv_heads * dim, dim, ffn
         self.extra = set(extra)
         self.kv = {
             "block_count": 2, "context_length": CONTEXT, "embedding_length": hidden, "feed_forward_length": ffn,
-            "attention.head_count": heads, "attention.head_count_kv": kv_heads, "attention.key_length": dim, "attention.value_length": dim, norm_key: 1e-5,
+            "attention.head_count": heads, "attention.head_count_kv": kv_heads,
+            "attention.key_length": dim, "attention.value_length": dim, norm_key: 1e-5,
         }  # fmt: skip
         self.kv |= kv
         self.tensors = {}
 
     def matrix(self, name, *shape, kind=None, spread=1.0):
-        """Rows that keep the size of what they are multiplied with."""
+        """Adds a matrix whose products are as large as its inputs."""
         x = self.random.standard_normal(shape, dtype=np.float32) * np.float32(spread / np.sqrt(shape[-1]))
         self.tensors[name] = (x, self.kind if kind is None else kind)
 
@@ -126,7 +141,7 @@ class Tiny:
         self.biased(b + "ffn_down", h, ffn, bias)
 
     def write(self, path, context: int = CONTEXT):
-        """The file; returns its metadata and weights."""
+        """Writes the file and returns its metadata and weights."""
         gpt2, gemma = self.arch == "gpt2", self.arch.startswith("gemma")
         self.matrix("token_embd.weight", VOCAB, self.hidden, spread=1.0 if gemma else 3.0)
         if gpt2:

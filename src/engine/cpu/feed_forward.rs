@@ -1,22 +1,23 @@
-//! The feed-forward layer: dense, or with experts that rows are routed to.
+//! The feed-forward layer: dense, or routed to experts.
 
-use super::forward::Run;
 use super::routing::{Routing, choose};
+use super::run::Run;
+use super::simd::norm::Norm;
 use super::simd::rows::Rows;
-use super::weights::{Dense, FeedForward, Norm, Routed};
-use crate::model::ModelSpec;
+use super::weights::{Dense, FeedForward, Routed};
+use model::ModelSpec;
 
-/// Activations of a step. Rows of places: see [`Routing`].
+/// Activations of a step. See [`Routing`] for assignments.
 pub struct Buffers {
-    gate: Rows,         // [num_tokens, ffn]
-    up: Rows,           // [num_tokens, ffn]
-    shared: Rows,       // [num_tokens, hidden] output of the experts that rows share
-    shared_score: Rows, // [num_tokens, 1]
-    scores: Rows,       // [num_tokens, experts]
-    place_input: Rows,  // [num_places, hidden]
-    place_gate: Rows,   // [num_places, expert ffn]
-    place_up: Rows,     // [num_places, expert ffn]
-    place_output: Rows, // [num_places, hidden]
+    gate: Rows,          // [num_tokens, ffn]
+    up: Rows,            // [num_tokens, ffn]
+    shared: Rows,        // [num_tokens, hidden] output of the shared expert
+    shared_score: Rows,  // [num_tokens, 1]
+    scores: Rows,        // [num_tokens, experts]
+    expert_input: Rows,  // [num_assignments, hidden]
+    expert_gate: Rows,   // [num_assignments, expert ffn]
+    expert_up: Rows,     // [num_assignments, expert ffn]
+    expert_output: Rows, // [num_assignments, hidden]
 }
 
 impl Buffers {
@@ -29,14 +30,14 @@ impl Buffers {
             shared: Rows::new(spec.hidden_dim),
             shared_score: Rows::new(1),
             scores: Rows::new(experts.count),
-            place_input: Rows::new(spec.hidden_dim),
-            place_gate: Rows::new(experts.ffn_dim),
-            place_up: Rows::new(experts.ffn_dim),
-            place_output: Rows::new(spec.hidden_dim),
+            expert_input: Rows::new(spec.hidden_dim),
+            expert_gate: Rows::new(experts.ffn_dim),
+            expert_up: Rows::new(experts.ffn_dim),
+            expert_output: Rows::new(spec.hidden_dim),
         }
     }
 
-    /// x += layer(h), normalised first where there is a norm. `h` is overwritten.
+    /// x += layer(h). If there is a norm, it is applied to layer(h) first. `h` is overwritten.
     pub fn run(&mut self, run: &mut Run, layer: &FeedForward, (x, h): (&mut Rows, &mut Rows), norm: &Option<Norm>) {
         match layer {
             FeedForward::Dense(dense) => {
@@ -50,7 +51,7 @@ impl Buffers {
         }
     }
 
-    /// gate = activation(gate(h)) · up(h); without a gate activation(up(h))
+    /// gate = activation(gate(h)) · up(h), or activation(up(h)) for layers without a gate.
     fn widen(&mut self, run: &mut Run, dense: &Dense, h: &Rows) {
         let (kernels, weights, activation) = (run.kernels, run.weights, run.weights.spec.arch.activation);
         let bias = |row: &mut [f32], bias: &Option<Vec<f32>>| bias.iter().for_each(|bias| kernels.add_to(row, bias));
@@ -73,7 +74,7 @@ impl Buffers {
         });
     }
 
-    /// h = Σ weight · expert(h) over the experts of each row, the likeliest first, then the shared one's.
+    /// h = Σ weight · expert(h) over the experts of each row, the likeliest first, then the shared expert.
     fn routed(&mut self, run: &mut Run, routed: &Routed, h: &mut Rows) {
         let (kernels, weights, experts, tokens) = (run.kernels, run.weights, &routed.experts, h.num_rows());
         self.scores.resize(tokens);
@@ -87,19 +88,19 @@ impl Buffers {
             run.linear(&self.gate, false, vec![(dense.down.matrix(weights), &mut self.shared)]);
             run.linear(h, false, vec![(router.matrix(weights), &mut self.shared_score)]);
         }
-        for rows in [&mut self.place_input, &mut self.place_gate, &mut self.place_up, &mut self.place_output] {
+        for rows in [&mut self.expert_input, &mut self.expert_gate, &mut self.expert_up, &mut self.expert_output] {
             rows.resize(routing.tokens.len());
         }
-        self.place_input.for_each(run.pool, |place, row| row.copy_from_slice(h.row(routing.tokens[place])));
-        let (gate, up, down) = (&mut self.place_gate, &mut self.place_up, &mut self.place_output);
+        self.expert_input.for_each(run.pool, |i, row| row.copy_from_slice(h.row(routing.tokens[i])));
+        let (gate, up, down) = (&mut self.expert_gate, &mut self.expert_up, &mut self.expert_output);
         let jobs = routing.jobs(weights, &[&routed.gate, &routed.up]);
-        kernels.products(run.pool, run.scratch, &self.place_input, false, &jobs, &mut [gate, up]);
+        kernels.products(run.pool, run.scratch, &self.expert_input, false, &jobs, &mut [gate, up]);
         gate.for_each(run.pool, |i, row| kernels.gated(row, up.row(i), weights.spec.arch.activation));
         kernels.products(run.pool, run.scratch, gate, false, &routing.jobs(weights, &[&routed.down]), &mut [down]);
         h.for_each(run.pool, |i, row| {
             row.fill(0.0);
             for (rank, (_, weight)) in choices[i].iter().enumerate() {
-                let output = down.row(routing.places[i * experts.used + rank]);
+                let output = down.row(routing.assignments[i * experts.used + rank]);
                 row.iter_mut().zip(output).for_each(|(sum, x)| *sum += weight * x);
             }
             if routed.shared.is_some() {

@@ -1,23 +1,23 @@
-//! Which rows go to which experts. A *place* is one row's use of one expert; places are grouped by expert, so that a batch reads each
-//! expert's weights once.
+//! Which rows go to which experts. An *assignment* is one row's use of one expert. Assignments are grouped by expert, so that a batch
+//! reads each expert's weights once.
 
 use std::ops::Range;
 
 use super::simd::rows::Job;
 use super::weights::Mat;
-use crate::model::{Experts, Weights};
+use model::{Experts, Weights};
 
 pub struct Routing {
-    /// [num_places] the row at a place
+    /// [num_assignments] the row of each assignment
     pub tokens: Vec<usize>,
-    /// [num_tokens, used] the places of a row's experts, the likeliest first
-    pub places: Vec<usize>,
-    /// [experts] places of each
+    /// [num_tokens, used] the assignments of each row, the likeliest expert first
+    pub assignments: Vec<usize>,
+    /// [experts] the assignments of each expert
     ranges: Vec<Range<usize>>,
 }
 
 impl Routing {
-    /// `choices`: of each row, as [`choose`] gives them.
+    /// `choices`: what [`choose`] gave for each row.
     pub fn new(choices: &[Vec<(usize, f32)>], experts: &Experts) -> Self {
         let mut counts = vec![0; experts.count];
         choices.iter().flatten().for_each(|(expert, _)| counts[*expert] += 1);
@@ -31,18 +31,18 @@ impl Routing {
             .collect();
         let mut next: Vec<usize> = ranges.iter().map(|range| range.start).collect();
         let mut tokens = vec![0; end];
-        let mut places = Vec::with_capacity(end);
+        let mut assignments = Vec::with_capacity(end);
         for (token, choice) in choices.iter().enumerate() {
             for (expert, _) in choice {
                 tokens[next[*expert]] = token;
-                places.push(next[*expert]);
+                assignments.push(next[*expert]);
                 next[*expert] += 1;
             }
         }
-        Self { tokens, places, ranges }
+        Self { tokens, assignments, ranges }
     }
 
-    /// Each expert's matrix of each stack against its places; stack `i` goes to output `i`.
+    /// Jobs that multiply each expert's matrices with the rows of its assignments. The products of stack `i` go to output `i`.
     pub fn jobs<'a>(&self, weights: &'a Weights, stacks: &[&'a Mat]) -> Vec<Job<'a>> {
         let used = || self.ranges.iter().enumerate().filter(|(_, range)| !range.is_empty());
         let job = |out: usize, stack: &&'a Mat, (expert, range): (usize, &Range<usize>)| Job {
@@ -54,8 +54,8 @@ impl Routing {
     }
 }
 
-/// A row's experts with their weights, the likeliest first; of equals the one with the lower number. The weights are the softmax over
-/// all experts, made to add up to 1 where the model says so.
+/// A row's experts with their weights, the likeliest first; among equals, the lower index first. The weights are the softmax over all
+/// experts. If the model normalises them, the weights of the chosen experts add up to 1.
 pub fn choose(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
     let total: f32 = scores.iter().map(|score| (score - max).exp()).sum();
@@ -81,17 +81,17 @@ mod tests {
         };
         assert!(close(choose(&scores, &EXPERTS), [(1, 0.5), (2, 0.5)]));
         assert!(close(choose(&scores, &Experts { normalise: false, ..EXPERTS }), [(1, 3.0 / 9.0), (2, 3.0 / 9.0)]));
-        // far from what exp can hold
+        // exp alone would overflow
         assert!(close(choose(&[1000.0, -1000.0, 999.0, 0.0], &EXPERTS), [(0, 0.731_058_6), (2, 0.268_941_4)]));
-        assert!(choose(&[f32::NAN; 4], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "told, not hidden");
+        assert!(choose(&[f32::NAN; 4], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "a NaN stays visible");
     }
 
     #[test]
-    fn places_are_grouped_by_expert() {
+    fn assignments_are_grouped_by_expert() {
         let choices = [vec![(2, 0.5), (0, 0.5)], vec![(3, 0.7), (2, 0.3)], vec![(0, 0.6), (2, 0.4)]];
         let routing = Routing::new(&choices, &EXPERTS);
         assert_eq!(routing.tokens, [0, 2, 0, 1, 2, 1]);
-        assert_eq!(routing.places, [2, 0, 5, 3, 1, 4]);
+        assert_eq!(routing.assignments, [2, 0, 5, 3, 1, 4]);
         assert_eq!(routing.ranges, [0..2, 2..2, 2..5, 5..6]);
     }
 }

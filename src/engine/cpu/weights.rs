@@ -1,10 +1,11 @@
-//! A model's tensors as the CPU kernels take them: matrices stay in the file's map, vectors become float32.
+//! A model's tensors as the CPU kernels take them: matrices stay in the mapped file, vectors become float32.
 
+use super::simd::norm::Norm;
 use super::simd::{Kernels, rows::Matrix};
-use crate::engine::EngineError;
-use crate::model::{Experts, NormKind, TensorSlot, Weight, Weights};
+use crate::EngineError;
+use model::{Experts, TensorSlot, Weight, Weights};
 
-/// A weight matrix in the map, or a float32 copy where its columns are no multiple of 32 (tiny models only).
+/// A weight matrix in the mapped file, or a padded float32 copy if its columns are no multiple of 32 (tiny models only).
 pub struct Mat {
     weight: Weight,
     kernel: super::simd::linear::LinearFn,
@@ -52,14 +53,6 @@ pub fn dequantize_row(weights: &Weights, weight: &Weight, row: usize, out: &mut 
     (weight.quant.dequantize)(&weights.data(weight)[row * bytes..][..bytes], out);
 }
 
-/// A norm's parameters. The bias is a LayerNorm's.
-pub struct Norm {
-    pub kind: NormKind,
-    pub weight: Vec<f32>,
-    pub bias: Option<Vec<f32>>,
-    pub eps: f32,
-}
-
 pub struct Layer {
     pub attn_norm: Norm,
     pub qkv: [Mat; 3],
@@ -74,9 +67,9 @@ pub struct Layer {
     pub post_ffn_norm: Option<Norm>,
 }
 
-/// What widens, gates and narrows again.
+/// The three matrices of a feed-forward layer.
 pub struct Dense {
-    /// None: the activation is that of `up`.
+    /// None: the activation is applied to `up`.
     pub gate: Option<Mat>,
     pub up: Mat,
     pub down: Mat,
@@ -85,14 +78,14 @@ pub struct Dense {
     pub down_bias: Option<Vec<f32>>,
 }
 
-/// Stacks of experts' matrices, and the router that picks among them.
+/// The experts' matrices in stacks, and the router that picks among them.
 pub struct Routed {
     pub experts: Experts,
     pub router: Mat,
     pub gate: Mat,
     pub up: Mat,
     pub down: Mat,
-    /// The expert of all rows with its own router, of one row.
+    /// The expert that all rows share. Its router has one row.
     pub shared: Option<(Mat, Dense)>,
 }
 

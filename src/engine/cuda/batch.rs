@@ -1,12 +1,13 @@
-//! A [`Batch`] as the C side takes it. Buffers are kept from step to step.
+//! A [`Batch`] as the C side takes it. Buffers are reused from step to step.
 
 use std::ptr;
 
+use super::results::Asked;
 use super::sys;
-use crate::engine::{Batch, EngineError, Input, Masks, Pool, Pooling, SlotInit};
-use crate::logits::mask_words;
+use crate::{Batch, EngineError, Input, Masks, Pooling, SlotInit, VectorRequest};
+use logits::mask_words;
 
-/// What a batch's arrays cannot be lent as.
+/// Copies of the arrays of a batch that the C side takes in another form.
 #[derive(Default)]
 pub struct Flat {
     inputs: Vec<i32>, // [num_tokens] an id, or -1 - slot
@@ -31,12 +32,13 @@ fn encode(input: Input) -> i32 {
     match input {
         Input::Token(id) => id as i32,
         Input::Sampled(slot) => -1 - slot as i32,
+        Input::Embedding(_) => unreachable!("refused by `Limits::check`"),
     }
 }
 
-fn encode_pool(pool: Option<Pool>) -> u8 {
-    let Some(Pool { kind, complete }) = pool else { return sys::PEN_POOL_NONE };
-    let kind = match kind {
+fn encode_vector(vector: Option<VectorRequest>) -> u8 {
+    let Some(VectorRequest { pooling, complete }) = vector else { return sys::PEN_POOL_NONE };
+    let kind = match pooling {
         Pooling::First => sys::PEN_POOL_FIRST,
         Pooling::Last => sys::PEN_POOL_LAST,
         Pooling::Mean => sys::PEN_POOL_MEAN,
@@ -49,15 +51,19 @@ fn pointer<T>(items: &[T]) -> *const T {
 }
 
 impl Flat {
-    /// Lends a batch, which passed `Limits::check`, to `call`. Ids outside of the vocabulary neither bias nor suppress anything.
+    /// Lends a batch that passed `Limits::check` to `call`. Biased or suppressed ids outside of the vocabulary are left out.
     pub fn lend<T>(&mut self, batch: &Batch, vocab: usize, call: impl FnOnce(&sys::pen_batch) -> T) -> Result<T, EngineError> {
         self.inputs.clear();
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.sample.clear();
-        self.sample.extend(batch.sample.iter().map(|&sample| u8::from(sample)));
+        self.sample.resize(batch.num_seqs(), 0);
+        batch.sampled_seqs().for_each(|seq| self.sample[seq] = 1);
         self.num_logprobs.clear();
         if batch.num_logprobs.iter().any(Option::is_some) {
-            self.num_logprobs.extend(batch.num_logprobs.iter().map(|n| n.map_or(-1, i32::from)));
+            self.num_logprobs.resize(batch.num_seqs(), -1);
+            for (seq, n) in batch.sampled_seqs().zip(&batch.num_logprobs) {
+                self.num_logprobs[seq] = n.map_or(-1, i32::from);
+            }
         }
         self.encode_prompt(batch);
         self.init.clear();
@@ -88,7 +94,7 @@ impl Flat {
             context_lens: pointer(&batch.context_lens),
             slot_mapping: pointer(&batch.slot_mapping),
             block_tables: pointer(&batch.block_tables),
-            slots: pointer(&batch.slots),
+            slots: pointer(&batch.engine_slots),
             sample: pointer(&self.sample),
             init: pointer(&self.init),
             num_logprobs: pointer(&self.num_logprobs),
@@ -102,14 +108,17 @@ impl Flat {
         }))
     }
 
-    /// Lends masks, which passed `Limits::check_masks`, to `call`.
-    pub fn lend_masks<T>(&mut self, masks: &Masks, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
+    /// Lends masks that passed `Limits::check_masks` to `call`.
+    pub fn lend_masks<T>(&mut self, masks: &Masks, asked: &Asked, vocab: usize, call: impl FnOnce(&sys::pen_masks) -> T) -> T {
         self.mask_of.clear();
-        // checked before: there are no more masks than slots
-        self.mask_of.extend(masks.of.iter().map(|mask| mask.map_or(-1, |mask| mask as i32)));
+        self.mask_of.resize(asked.num_seqs(), -1);
+        // checked before: there are no more masks than sampled rows
+        for (&seq, mask) in asked.sampled_seqs().iter().zip(&masks.of) {
+            self.mask_of[seq] = mask.map_or(-1, |mask| mask as i32);
+        }
         call(&sys::pen_masks {
             num_masks: (masks.words.len() / mask_words(vocab)) as u32,
-            num_seqs: masks.of.len() as u32,
+            num_seqs: asked.num_seqs() as u32,
             masks: pointer(&masks.words),
             mask_of: pointer(&self.mask_of),
         })
@@ -129,8 +138,8 @@ impl Flat {
             counts.push(u32::from(scored.num_logprobs));
         }
         self.pools.clear();
-        if batch.pools.iter().any(Option::is_some) {
-            self.pools.extend(batch.pools.iter().map(|&pool| encode_pool(pool)));
+        if batch.vectors.iter().any(Option::is_some) {
+            self.pools.extend(batch.vectors.iter().map(|&vector| encode_vector(vector)));
         }
     }
 }
@@ -165,10 +174,10 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::engine::Scored;
-    use crate::logits::SamplingParams;
+    use crate::Scored;
+    use logits::SamplingParams;
 
-    /// Reads a lent array back.
+    /// Reads back an array that was lent.
     fn read<T: Copy>(at: *const T, len: u32) -> Vec<T> {
         assert_eq!(at.is_null(), len == 0);
         // SAFETY: called inside of `lend`, on arrays that it lends with their lengths.
@@ -176,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_arrives_as_it_was() {
+    fn a_batch_is_lent_unchanged() {
         let params =
             SamplingParams { logit_bias: vec![(3, 1.5), (99, 2.0), (0, -1.0)], suppressed: vec![7, 50], ..SamplingParams::greedy() };
         let init = |slot, generated: &[u32]| SlotInit {
@@ -193,15 +202,20 @@ mod tests {
             slot_mapping: vec![0, 1, 40, 41],
             block_tables: vec![0, 1, 2],
             max_blocks: 1,
-            slots: vec![1, 0, 6],
-            sample: vec![true, false, true],
+            engine_slots: vec![1, 0, 6],
+            sampled_rows: vec![1, 3],
             init: vec![init(1, &[]), init(2, &[9])],
-            num_logprobs: vec![None, Some(0), Some(7)],
+            num_logprobs: vec![None, Some(7)],
             sample_later: true,
             copies: vec![(0, 2), (1, 3)],
             scored: vec![Scored { row: 0, id: 5, num_logprobs: 0 }, Scored { row: 2, id: 6, num_logprobs: 20 }],
-            pools: vec![Some(Pool { kind: Pooling::Mean, complete: false }), None, Some(Pool { kind: Pooling::First, complete: true })],
+            vectors: vec![
+                Some(VectorRequest { pooling: Pooling::Mean, complete: false }),
+                None,
+                Some(VectorRequest { pooling: Pooling::First, complete: true }),
+            ],
             want_logits: true,
+            ..Batch::default()
         };
         let mut flat = Flat::default();
         for _ in 0..2 {
@@ -216,7 +230,7 @@ mod tests {
                 assert_eq!(read(lent.block_tables, 3), [0, 1, 2]);
                 assert_eq!(read(lent.slots, 3), [1, 0, 6]);
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
-                assert_eq!(read(lent.num_logprobs, 3), [-1, 0, 7]);
+                assert_eq!(read(lent.num_logprobs, 3), [-1, -1, 7]);
                 assert_eq!((lent.num_copies, read(lent.copies, 4)), (2, vec![0, 2, 1, 3]));
                 let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
                 assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
@@ -234,9 +248,9 @@ mod tests {
             };
             flat.lend(&batch, 20, check).unwrap();
         }
-        batch.num_logprobs = vec![None; 3];
+        batch.num_logprobs = vec![None; 2];
         assert_eq!(flat.lend(&batch, 20, |lent| lent.num_logprobs).unwrap(), ptr::null());
-        batch.pools = vec![None; 3];
+        batch.vectors = vec![None; 3];
         assert!(flat.lend(&batch, 20, |lent| lent.pools.is_null()).unwrap());
         batch.init[1].generated[0] = 20;
         let error = flat.lend(&batch, 20, |_| ()).unwrap_err().to_string();
@@ -244,14 +258,17 @@ mod tests {
     }
 
     #[test]
-    fn masks_arrive_as_they_were() {
+    fn masks_are_lent_unchanged() {
         let (mut flat, masks) = (Flat::default(), Masks { words: vec![5, 6], of: vec![Some(1), None, Some(0)] });
-        flat.lend_masks(&masks, 20, |lent| {
+        let asked = |sampled_rows| {
+            Asked::by(&Batch { sampled_rows, context_lens: vec![1; 4], cu_seqlens_q: vec![0, 1, 2, 3, 4], ..Batch::default() })
+        };
+        flat.lend_masks(&masks, &asked(vec![0, 1, 3]), 20, |lent| {
             assert_eq!((lent.num_masks, read(lent.masks, 2)), (2, vec![5, 6]));
-            assert_eq!(read(lent.mask_of, lent.num_seqs), [1, -1, 0]);
+            assert_eq!(read(lent.mask_of, lent.num_seqs), [1, -1, -1, 0]);
         });
-        flat.lend_masks(&Masks { of: vec![None], ..Masks::default() }, 20, |lent| {
-            assert_eq!((lent.num_masks, lent.masks, read(lent.mask_of, 1)), (0, ptr::null(), vec![-1]));
+        flat.lend_masks(&Masks { of: vec![None], ..Masks::default() }, &asked(vec![2]), 20, |lent| {
+            assert_eq!((lent.num_masks, lent.masks, read(lent.mask_of, 4)), (0, ptr::null(), vec![-1; 4]));
         });
     }
 }

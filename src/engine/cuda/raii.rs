@@ -1,4 +1,4 @@
-//! The C side's objects as Rust's: freed in `Drop`, every status a `Result`.
+//! The objects of the C side as Rust types: `Drop` frees them, and every status becomes a `Result`.
 
 use std::ffi::{CStr, c_char};
 use std::ptr;
@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use super::results::Results;
 use super::sys;
-use crate::engine::{DeviceMemory, EngineError};
-use crate::model::QUANTS;
+use crate::{DeviceMemory, EngineError};
+use model::{QUANTS, TensorSlot};
 
-/// What this thread's latest failed call said.
+/// The text of this thread's latest failed call.
 fn last_error() -> String {
     // SAFETY: takes nothing; the text belongs to this thread and stays until its next call.
     let text = unsafe { sys::pen_last_error() };
@@ -20,7 +20,7 @@ fn last_error() -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// A status as a result; `what` says what was tried.
+/// Turns a status into a result; `what` names what the call was about.
 pub fn check(status: sys::pen_status, what: &str) -> Result<(), EngineError> {
     if status == sys::PEN_OK { Ok(()) } else { Err(error_of(status, format!("{what}: {}", last_error()))) }
 }
@@ -32,7 +32,7 @@ fn error_of(status: sys::pen_status, text: String) -> EngineError {
         sys::PEN_OUT_OF_MEMORY => EngineError::OutOfMemory(text),
         sys::PEN_MISSING_TENSOR => EngineError::Tensor(text),
         sys::PEN_CUDA => EngineError::Device(text),
-        // an error of the engine's own code: what it holds is not to be trusted
+        // a bug in the engine: its state cannot be trusted any more
         sys::PEN_INTERNAL => EngineError::Device(format!("internal error: {text}")),
         other => EngineError::Device(format!("unknown status {other}: {text}")),
     }
@@ -47,7 +47,7 @@ pub fn verify() -> Result<(), EngineError> {
         return Err(EngineError::Unsupported(text));
     }
     for quant in QUANTS {
-        let info = quant_info(quant.id, 1, quant.block_size)?;
+        let info = quant_info(quant.id)?;
         // SAFETY: the name is a static string of the C side.
         let name = if info.name.is_null() { "".into() } else { unsafe { CStr::from_ptr(info.name) }.to_string_lossy() };
         if (&*name, info.block_size as usize, info.block_bytes as usize) != (quant.name, quant.block_size, quant.block_bytes) {
@@ -60,17 +60,19 @@ pub fn verify() -> Result<(), EngineError> {
     Ok(())
 }
 
-fn quant_info(id: u32, rows: usize, cols: usize) -> Result<sys::pen_quant, EngineError> {
-    let (rows, cols) = (rows as u64, cols as u64);
-    let mut info = sys::pen_quant { r#type: id, rows, cols, name: ptr::null(), block_size: 0, block_bytes: 0, device_bytes: 0 };
+fn quant_info(id: u32) -> Result<sys::pen_quant, EngineError> {
+    let mut info = sys::pen_quant { r#type: id, name: ptr::null(), block_size: 0, block_bytes: 0 };
     // SAFETY: `info` is valid for reads and writes.
-    check(unsafe { sys::pen_quant_info(&mut info) }, &format!("type {id}"))?;
+    check(unsafe { sys::pen_quant_info(&mut info) }, &format!("tensor type {id}"))?;
     Ok(info)
 }
 
-/// Bytes on the device of a matrix of a ggml type.
-pub fn device_bytes(id: u32, rows: usize, cols: usize) -> Result<u64, EngineError> {
-    quant_info(id, rows, cols).map(|info| info.device_bytes)
+/// What a model takes of a device's memory. No device is needed.
+pub fn need(desc: &sys::pen_model_desc) -> Result<sys::pen_need, EngineError> {
+    let mut need = sys::pen_need::default();
+    // SAFETY: `desc` and what it points to are valid for reads during the call (the rotation tables are not read), `need` for a write.
+    check(unsafe { sys::pen_model_need(desc, &mut need) }, "the model")?;
+    Ok(need)
 }
 
 /// Devices that the driver offers: at least one, else [`EngineError::NoDevice`].
@@ -108,7 +110,7 @@ impl Context {
         Ok((memory, String::from_utf8_lossy(&name).into_owned()))
     }
 
-    /// Bytes a second that a copy within the device's memory reads and writes. No step may be in flight.
+    /// Bytes per second that a copy within the device's memory reads and writes. No step may be in flight.
     pub fn copy_bandwidth(&self) -> Result<f64, EngineError> {
         let mut bandwidth = 0.0;
         self.mem_info(&mut [], &mut bandwidth)?;
@@ -132,10 +134,10 @@ impl Drop for Context {
     }
 }
 
-/// A model on its device: being loaded, then finished.
+/// A model on its device, while it is loaded and afterwards.
 pub struct Model {
     raw: *mut sys::pen_model,
-    /// Freed after the model.
+    /// Held so that the context is freed after the model.
     _context: Arc<Context>,
 }
 
@@ -152,12 +154,12 @@ impl Model {
         Ok(Self { raw, _context: context.clone() })
     }
 
-    /// Copies a tensor to the device; callable from several threads. `place` is (slot, layer, type), `shape` rows and columns.
-    pub fn tensor(&self, (slot, layer, id): (u32, u32, u32), shape: [usize; 2], data: &[u8]) -> Result<(), EngineError> {
-        let [rows, cols] = shape.map(|n| n as u64);
+    /// Copies a tensor of the description to the device; callable from several threads.
+    pub fn tensor(&self, slot: TensorSlot, layer: usize, data: &[u8]) -> Result<(), EngineError> {
+        let (number, bytes) = (slot as u32, data.len() as u64);
         // SAFETY: the model is alive and not finished (`finish` takes it by `&mut`); `data` is valid for reads during the call.
-        let status = unsafe { sys::pen_model_tensor(self.raw, slot, layer, id, rows, cols, data.as_ptr().cast(), data.len() as u64) };
-        check(status, "a tensor")
+        let status = unsafe { sys::pen_model_tensor(self.raw, number, layer as u32, data.as_ptr().cast(), bytes) };
+        check(status, &slot.name(layer))
     }
 
     pub fn finish(&mut self) -> Result<(), EngineError> {
@@ -173,7 +175,7 @@ impl Drop for Model {
     }
 }
 
-/// A model with its KV cache: what computes.
+/// A model with its KV cache, which runs steps.
 pub struct Runner {
     // dropped by hand before the model
     kv: *mut sys::pen_kv,
@@ -184,7 +186,7 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
-    /// Allocates the KV pool of a finished model and captures its graphs.
+    /// Allocates the KV cache of a finished model and captures its graphs.
     pub fn new(model: Model, num_blocks: usize, block_size: usize) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
@@ -253,11 +255,7 @@ mod tests {
     #[test]
     fn both_sides_know_the_same_types() {
         verify().unwrap();
-        for quant in QUANTS {
-            let weights = 64 * 256;
-            let bytes = device_bytes(quant.id, 64, 256).unwrap();
-            assert!(bytes >= (quant.row_bytes(weights) / 2) as u64, "{}: {bytes} bytes", quant.name);
-        }
-        assert!(device_bytes(9999, 1, 1).is_err());
+        let error = quant_info(9999).map(|_| ()).unwrap_err();
+        assert!(matches!(&error, EngineError::Unsupported(text) if text.contains("9999")), "{error}");
     }
 }

@@ -1,18 +1,19 @@
-//! What comes back from a step. Buffers are kept from step to step.
+//! The results of a step. Buffers are reused from step to step.
 
 use super::sys;
-use crate::engine::{Batch, EngineError, Pool, Sampled, StepOutput};
-use crate::logits::Logprobs;
+use crate::{Batch, EngineError, Sampled, StepOutput, VectorRequest};
+use logits::Logprobs;
 
 const N: usize = sys::PEN_MAX_LOGPROBS;
 
 /// What a batch asked for.
 pub struct Asked {
     num_seqs: usize,
+    sampled_seqs: Vec<usize>, // [num_sampled] the sequence of each sampled row, which is the sequence's last
     logits: bool,
-    num_logprobs: Vec<Option<u8>>, // [num_seqs] or empty: no sequence asks
-    scored: Vec<u8>,               // [num_scored] likeliest ids
-    pools: Vec<Option<Pool>>,      // [num_seqs] or empty: no sequence asks
+    num_logprobs: Vec<Option<u8>>,       // [num_sampled], or empty if no row asks
+    scored: Vec<u8>,                     // [num_scored] likeliest ids
+    vectors: Vec<Option<VectorRequest>>, // [num_seqs], or empty if no sequence asks
 }
 
 impl Asked {
@@ -20,37 +21,46 @@ impl Asked {
         let any = batch.num_logprobs.iter().any(Option::is_some);
         let num_logprobs = if any { batch.num_logprobs.clone() } else { Vec::new() };
         let scored = batch.scored.iter().map(|scored| scored.num_logprobs).collect();
-        let pools = if batch.pools.iter().any(Option::is_some) { batch.pools.clone() } else { Vec::new() };
-        Self { num_seqs: batch.num_seqs(), logits: batch.want_logits, num_logprobs, scored, pools }
+        let vectors = if batch.vectors.iter().any(Option::is_some) { batch.vectors.clone() } else { Vec::new() };
+        let sampled_seqs = batch.sampled_seqs().collect();
+        Self { num_seqs: batch.num_seqs(), sampled_seqs, logits: batch.want_logits, num_logprobs, scored, vectors }
     }
 
     pub fn num_seqs(&self) -> usize {
         self.num_seqs
+    }
+
+    pub fn num_sampled(&self) -> usize {
+        self.sampled_seqs.len()
+    }
+
+    /// The sequence of each sampled row.
+    pub fn sampled_seqs(&self) -> &[usize] {
+        &self.sampled_seqs
     }
 }
 
 #[derive(Default)]
 pub struct Results {
     pub sampled: Vec<i32>,     // [num_seqs]
-    pub logits: Vec<f32>,      // [num_seqs, vocab] where wanted, else empty
-    pub logprobs: Vec<f32>,    // [num_seqs, 1 + N] where a sequence asked, else empty
+    pub logits: Vec<f32>,      // [num_seqs, vocab] if wanted, else empty
+    pub logprobs: Vec<f32>,    // [num_seqs, 1 + N] if a sequence asks, else empty
     pub logprob_ids: Vec<i32>, // [num_seqs, N], as logprobs
     pub scored: Vec<f32>,      // [num_scored, 1 + N]
     pub scored_ids: Vec<i32>,  // [num_scored, N]
-    pub pooled: Vec<f32>,      // [num_seqs, hidden] where a sequence asked, else empty
+    pub pooled: Vec<f32>,      // [num_seqs, hidden] if a sequence asks, else empty
 }
 
-/// What a sequence got, from its number.
+/// What a sequence sampled, from the C side's code.
 fn sampled(code: i32, vocab: usize) -> Result<Sampled, EngineError> {
     match code {
-        sys::PEN_SAMPLED_NONE => Ok(Sampled::None),
         sys::PEN_SAMPLED_NOT_FINITE => Ok(Sampled::NotFinite),
         id if (0..vocab as i64).contains(&i64::from(id)) => Ok(Sampled::Token(id as u32)),
-        _ => Err(EngineError::Device(format!("it sampled {code} from a vocabulary of {vocab}"))),
+        _ => Err(EngineError::Device(format!("the device sampled id {code} from a vocabulary of {vocab}"))),
     }
 }
 
-/// A row of log-probabilities, of which the `n` likeliest were asked for. None: the row was no distribution.
+/// A row of log-probabilities, of which the `n` likeliest were asked for. None: the row has no distribution.
 fn logprobs(values: &[f32], ids: &[i32], n: usize, vocab: usize) -> Result<Option<Logprobs>, EngineError> {
     if values[0].is_nan() {
         return Ok(None);
@@ -79,22 +89,21 @@ impl Results {
         self.logprob_ids.resize(logprob_rows * N, 0);
         self.scored.resize(asked.scored.len() * (1 + N), 0.0);
         self.scored_ids.resize(asked.scored.len() * N, 0);
-        self.pooled.resize(asked.pools.len() * hidden, 0.0);
+        self.pooled.resize(asked.vectors.len() * hidden, 0.0);
     }
 
-    /// Hands them on. Rows that did not ask or got no token hold what an earlier step left.
+    /// Converts the results. Rows that did not ask, or got no token, still hold values of an earlier step and are left out.
     pub fn read(&self, asked: &Asked, vocab: usize, out: &mut StepOutput) -> Result<(), EngineError> {
         out.sampled.clear();
-        for &code in &self.sampled {
-            out.sampled.push(sampled(code, vocab)?);
-        }
-        let rows = self.logits.chunks_exact(vocab).zip(&out.sampled);
         out.logits.clear();
-        out.logits.extend(rows.map(|(row, sampled)| if *sampled == Sampled::None { Vec::new() } else { row.to_vec() }));
         out.logprobs.clear();
-        let rows = self.logprobs.chunks_exact(1 + N).zip(self.logprob_ids.chunks_exact(N));
-        for ((asked, (values, ids)), sampled) in asked.num_logprobs.iter().zip(rows).zip(&out.sampled) {
-            out.logprobs.push(match (asked, sampled) {
+        for &seq in &asked.sampled_seqs {
+            out.sampled.push(sampled(self.sampled[seq], vocab)?);
+            out.logits.extend(self.logits.get(seq * vocab..(seq + 1) * vocab).map(<[f32]>::to_vec));
+        }
+        for ((n, &seq), sampled) in asked.num_logprobs.iter().zip(&asked.sampled_seqs).zip(&out.sampled) {
+            let (values, ids) = (&self.logprobs[seq * (1 + N)..][..1 + N], &self.logprob_ids[seq * N..][..N]);
+            out.logprobs.push(match (n, sampled) {
                 (Some(n), Sampled::Token(_)) => logprobs(values, ids, usize::from(*n), vocab)?,
                 _ => None,
             });
@@ -108,10 +117,13 @@ impl Results {
         for (&n, (values, ids)) in asked.scored.iter().zip(rows) {
             out.scored.push(logprobs(values, ids, usize::from(n), vocab)?);
         }
-        let hidden = self.pooled.len() / asked.pools.len().max(1);
-        let vector = |(pool, row): (&Option<Pool>, &[f32])| pool.filter(|pool| pool.complete).map_or_else(Vec::new, |_| row.to_vec());
-        out.pooled.clear();
-        out.pooled.extend(asked.pools.iter().zip(self.pooled.chunks_exact(hidden.max(1))).map(vector));
+        let hidden = self.pooled.len() / asked.vectors.len().max(1);
+        let vector = |(vector, row): (&Option<VectorRequest>, &[f32])| match vector {
+            Some(VectorRequest { complete: true, .. }) => row.to_vec(),
+            _ => Vec::new(),
+        };
+        out.vectors.clear();
+        out.vectors.extend(asked.vectors.iter().zip(self.pooled.chunks_exact(hidden.max(1))).map(vector));
         Ok(())
     }
 }
@@ -119,23 +131,29 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Pooling, Scored};
+    use crate::{Pooling, Scored};
 
     #[test]
-    fn a_code_is_an_id_or_says_why_not() {
+    fn a_code_is_an_id_or_the_reason_for_none() {
         assert_eq!(sampled(0, 10).unwrap(), Sampled::Token(0));
         assert_eq!(sampled(9, 10).unwrap(), Sampled::Token(9));
-        assert_eq!(sampled(-1, 10).unwrap(), Sampled::None);
         assert_eq!(sampled(-2, 10).unwrap(), Sampled::NotFinite);
-        for code in [10, -3, i32::MIN] {
+        for code in [10, -1, -3, i32::MIN] {
             assert!(matches!(sampled(code, 10), Err(EngineError::Device(_))));
         }
     }
 
     #[test]
-    fn log_probabilities_are_read_where_they_were_asked_for() {
+    fn log_probabilities_are_read_for_sequences_that_asked() {
         let ask = |num_logprobs: Vec<Option<u8>>| {
-            Asked::by(&Batch { context_lens: vec![1; num_logprobs.len()], num_logprobs, ..Batch::default() })
+            let n = num_logprobs.len() as u32;
+            Asked::by(&Batch {
+                context_lens: vec![1; n as usize],
+                cu_seqlens_q: (0..=n).collect(),
+                sampled_rows: (0..n).collect(),
+                num_logprobs,
+                ..Batch::default()
+            })
         };
         let (mut results, mut out, vocab) = (Results::default(), StepOutput::default(), 3);
         let asked = ask(vec![Some(2), None, Some(0), Some(20), Some(5), Some(1)]);
@@ -155,17 +173,20 @@ mod tests {
         assert_eq!(out.logprobs, [row(-2.0, &all[..2]), None, row(-4.0, &[]), row(-5.0, &all), None, None]);
         results.logprob_ids[0] = 3;
         assert!(matches!(results.read(&asked, vocab, &mut out), Err(EngineError::Device(_))));
-        let nobody = ask(vec![None, None]);
-        results.resize(&nobody, vocab, 2);
-        results.read(&nobody, vocab, &mut out).unwrap();
+        let none = ask(vec![None, None]);
+        results.resize(&none, vocab, 2);
+        assert!(results.read(&none, vocab, &mut out).is_err(), "the device must give every sampled row an id");
+        results.sampled = vec![0, 1];
+        results.read(&none, vocab, &mut out).unwrap();
         assert_eq!((results.logprobs.len(), out.sampled.len(), out.logprobs.len()), (0, 2, 0));
     }
 
     #[test]
-    fn scores_and_vectors_are_read_where_they_were_asked_for() {
-        let pool = |complete| Some(Pool { kind: Pooling::Mean, complete });
+    fn scores_and_vectors_are_read_for_sequences_that_asked() {
+        let mean = |complete| Some(VectorRequest { pooling: Pooling::Mean, complete });
         let scored = [(3, 1), (4, 0)].map(|(row, num_logprobs)| Scored { row, id: 0, num_logprobs }).to_vec();
-        let asked = Asked::by(&Batch { context_lens: vec![1; 3], pools: vec![pool(false), None, pool(true)], scored, ..Batch::default() });
+        let asked =
+            Asked::by(&Batch { context_lens: vec![1; 3], vectors: vec![mean(false), None, mean(true)], scored, ..Batch::default() });
         let (mut results, mut out) = (Results::default(), StepOutput::default());
         results.resize(&asked, 5, 2);
         assert_eq!((results.num_scored(), results.scored.len(), results.pooled.len()), (2, 42, 6));
@@ -175,6 +196,6 @@ mod tests {
         results.pooled.copy_from_slice(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
         results.read(&asked, 5, &mut out).unwrap();
         assert_eq!(out.scored, [Some(Logprobs { chosen: -1.0, top: vec![(4, -0.5)] }), None]);
-        assert_eq!(out.pooled, [vec![], vec![], vec![5.0, 6.0]]);
+        assert_eq!(out.vectors, [vec![], vec![], vec![5.0, 6.0]]);
     }
 }

@@ -1,10 +1,10 @@
-//! `cuda/include/penstock.h`, word for word: the header says what everything means.
+//! The declarations of `cuda/include/penstock.h`, which documents them.
 
 #![allow(non_camel_case_types)]
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 3;
+pub const PEN_ABI_VERSION: u32 = 4;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -43,8 +43,13 @@ pub struct pen_kv {
 pub struct pen_layer_desc {
     pub window: u32,
     pub rope: u32,
-    pub fused_glu: u32,
-    pub fused_shared_glu: u32,
+}
+
+#[repr(C)]
+pub struct pen_tensor {
+    pub slot: u32,
+    pub layer: u32,
+    pub r#type: u32,
 }
 
 #[repr(C)]
@@ -60,7 +65,6 @@ pub struct pen_model_desc {
     pub rope_pairs: u32,
     pub activation: u32,
     pub layer_norm: u32,
-    pub has_gate: u32,
     pub num_positions: u32,
     pub num_experts: u32,
     pub experts_used: u32,
@@ -75,22 +79,28 @@ pub struct pen_model_desc {
     pub num_ropes: u32,
     pub rope_tables: *const f32,
     pub layers: *const pen_layer_desc,
-    pub weight_bytes: u64,
-    pub has_output: u32,
+    pub tensors: *const pen_tensor,
+    pub num_tensors: u32,
     pub max_batch_tokens: u32,
     pub max_slots: u32,
     pub max_blocks: u32,
 }
 
 #[repr(C)]
+#[derive(Debug, Default)]
+pub struct pen_need {
+    pub weights: u64,
+    pub step_weights: u64,
+    pub scratch: u64,
+    pub kv_token: u64,
+}
+
+#[repr(C)]
 pub struct pen_quant {
     pub r#type: u32,
-    pub rows: u64,
-    pub cols: u64,
     pub name: *const c_char,
     pub block_size: u32,
     pub block_bytes: u32,
-    pub device_bytes: u64,
 }
 
 #[repr(C)]
@@ -181,17 +191,9 @@ unsafe extern "C" {
         name_size: u32,
         copy_bytes_per_second: *mut f64,
     ) -> pen_status;
+    pub fn pen_model_need(desc: *const pen_model_desc, need: *mut pen_need) -> pen_status;
     pub fn pen_model_begin(ctx: *mut pen_ctx, desc: *const pen_model_desc, out: *mut *mut pen_model) -> pen_status;
-    pub fn pen_model_tensor(
-        model: *mut pen_model,
-        slot: u32,
-        layer: u32,
-        r#type: u32,
-        rows: u64,
-        cols: u64,
-        data: *const c_void,
-        nbytes: u64,
-    ) -> pen_status;
+    pub fn pen_model_tensor(model: *mut pen_model, slot: u32, layer: u32, data: *const c_void, nbytes: u64) -> pen_status;
     pub fn pen_model_finish(model: *mut pen_model) -> pen_status;
     pub fn pen_model_destroy(model: *mut pen_model);
     pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;

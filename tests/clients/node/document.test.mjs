@@ -1,4 +1,4 @@
-// docs/clients.md: every piece of it that is for Node, as it stands there.
+// Every piece of docs/clients.md for Node works as printed.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -15,11 +15,11 @@ withServer((url) => {
   base = url;
 });
 
-test("there are three", () => assert.equal(pieces.length, 3));
+test("the page has three pieces for Node", () => assert.equal(pieces.length, 3));
 
 for (const [number, code] of pieces.entries()) {
   test(code.split("\n")[0], async () => {
-    // below this directory, so that the packages are found
+    // below this folder, so that Node finds the packages
     const folder = await mkdtemp(join(import.meta.dirname, ".piece-"));
     try {
       const script = join(folder, `${number}.mjs`);

@@ -14,7 +14,7 @@ withServer((url) => {
   client = new OpenAI({ baseURL: `${url}/v1`, apiKey: "not-needed", maxRetries: 0, timeout: 60_000 });
 });
 
-test("chat", async () => {
+test("a chat is answered", async () => {
   const completion = await client.chat.completions.create(ask);
   assert.equal(completion.object, "chat.completion");
   assert.equal(completion.model, model);
@@ -26,9 +26,10 @@ test("chat", async () => {
   assert.ok(completion._request_id);
 });
 
-test("streaming with usage", async () => {
+test("a chat is streamed with usage", async () => {
   const chunks = [];
-  for await (const chunk of await client.chat.completions.create({ ...ask, stream: true, stream_options: { include_usage: true } })) chunks.push(chunk);
+  for await (const chunk of await client.chat.completions.create({ ...ask, stream: true, stream_options: { include_usage: true } }))
+    chunks.push(chunk);
   assert.deepEqual(chunks[0].choices[0].delta, { role: "assistant", content: "" });
   const last = chunks.pop();
   assert.deepEqual(last.choices, []);
@@ -38,35 +39,49 @@ test("streaming with usage", async () => {
   assert.deepEqual(chunks.map((chunk) => chunk.choices[0].finish_reason).filter(Boolean), ["stop"]);
 });
 
-test("the SDK's own accumulator", async () => {
+test("the accumulator of the SDK works", async () => {
   const completion = await client.chat.completions.stream(ask).finalChatCompletion();
   assert.equal(completion.choices[0].message.content, answer);
 });
 
-test("completions", async () => {
-  const completion = await client.completions.create({ model, prompt: ["The capital of France is", "Once upon a time"], max_tokens: 6, temperature: 0 });
-  assert.deepEqual(completion.choices.map((choice) => choice.index), [0, 1]);
+test("completions are answered", async () => {
+  const completion = await client.completions.create({
+    model,
+    prompt: ["The capital of France is", "Once upon a time"],
+    max_tokens: 6,
+    temperature: 0,
+  });
+  assert.deepEqual(
+    completion.choices.map((choice) => choice.index),
+    [0, 1],
+  );
   assert.match(completion.choices[0].text, /Paris/);
   const ids = await client.completions.create({ model, prompt: [504, 3575, 282, 4649, 314], max_tokens: 6, temperature: 0 });
   assert.equal(ids.choices[0].text, completion.choices[0].text);
 });
 
-test("errors", async () => {
+test("errors are those of the SDK", async () => {
   await assert.rejects(client.chat.completions.create({ ...ask, model: "nope" }), (error) => {
     assert.ok(error instanceof OpenAI.NotFoundError);
     assert.deepEqual([error.status, error.code, error.param, error.type], [404, "model_not_found", "model", "invalid_request_error"]);
     return true;
   });
-  await assert.rejects(client.chat.completions.create({ ...ask, messages: [{ role: "user", content: "hello ".repeat(9000) }] }), (error) => {
-    assert.ok(error instanceof OpenAI.BadRequestError);
-    assert.deepEqual([error.code, error.param], ["context_length_exceeded", "messages"]);
-    assert.match(error.message, /context_length_exceeded/);
-    return true;
-  });
-  await assert.rejects(client.chat.completions.create({ ...ask, temperature: -1 }), (error) => error.status === 400 && error.param === "temperature");
+  await assert.rejects(
+    client.chat.completions.create({ ...ask, messages: [{ role: "user", content: "hello ".repeat(9000) }] }),
+    (error) => {
+      assert.ok(error instanceof OpenAI.BadRequestError);
+      assert.deepEqual([error.code, error.param], ["context_length_exceeded", "messages"]);
+      assert.match(error.message, /context_length_exceeded/);
+      return true;
+    },
+  );
+  await assert.rejects(
+    client.chat.completions.create({ ...ask, temperature: -1 }),
+    (error) => error.status === 400 && error.param === "temperature",
+  );
 });
 
-test("models", async () => {
+test("models are listed and retrieved", async () => {
   const ids = [];
   for await (const entry of client.models.list()) ids.push(entry.id);
   assert.ok(ids.includes(model));
@@ -74,7 +89,7 @@ test("models", async () => {
   await assert.rejects(client.models.retrieve("meta-llama/Llama"), (error) => error.code === "model_not_found");
 });
 
-test("stop strings and seeds", async () => {
+test("stop strings and seeds work", async () => {
   const stopped = await client.chat.completions.create({ ...ask, stop: [" Paris"] });
   assert.equal(stopped.choices[0].message.content, "The capital of France is");
   const seeded = { ...ask, temperature: 1, seed: 3, messages: [{ role: "user", content: "Tell me a story." }] };
@@ -82,7 +97,7 @@ test("stop strings and seeds", async () => {
   assert.equal(one.choices[0].message.content, two.choices[0].message.content);
 });
 
-test("abort in mid-stream, then on as before", async () => {
+test("closing a stream ends the request", async () => {
   const stream = await client.completions.create({ model, prompt: "Once upon a time", max_tokens: 1500, ignore_eos: true, stream: true });
   let seen = 0;
   for await (const _ of stream) if (++seen === 3) break;
@@ -90,7 +105,7 @@ test("abort in mid-stream, then on as before", async () => {
   assert.equal((await client.chat.completions.create(ask)).choices[0].message.content, answer);
 });
 
-test("twenty at once", async () => {
+test("twenty requests at once are answered", async () => {
   const all = await Promise.all(Array.from({ length: 20 }, () => client.chat.completions.create(ask)));
   assert.deepEqual([...new Set(all.map((completion) => completion.choices[0].message.content))], [answer]);
 });
@@ -98,7 +113,7 @@ test("twenty at once", async () => {
 const City = z.object({ name: z.string(), country: z.string() });
 const aboutParis = [{ role: "user", content: "Paris is the capital of France. Give the city's name and country as JSON." }];
 
-test("parse", async () => {
+test("parse gives an object", async () => {
   const wanted = { model: coder, messages: aboutParis, temperature: 0, max_tokens: 60, response_format: zodResponseFormat(City, "city") };
   const completion = await client.chat.completions.parse(wanted);
   assert.deepEqual(completion.choices[0].message.parsed, { name: "Paris", country: "France" });
@@ -106,16 +121,26 @@ test("parse", async () => {
   assert.deepEqual(streamed.choices[0].message.parsed, { name: "Paris", country: "France" });
 });
 
-test("runTools", async () => {
+test("runTools calls the tool and answers", async () => {
   const runner = client.chat.completions.runTools({
-    model: coder, temperature: 0, max_tokens: 120, messages: [{ role: "user", content: "What is the weather in Paris?" }],
-    tools: [zodFunction({
-      name: "get_weather", description: "The weather in a city.", parameters: z.object({ city: z.string() }),
-      function: ({ city }) => `In ${city} it is sunny, 24 degrees.`,
-    })],
+    model: coder,
+    temperature: 0,
+    max_tokens: 120,
+    messages: [{ role: "user", content: "What is the weather in Paris?" }],
+    tools: [
+      zodFunction({
+        name: "get_weather",
+        description: "The weather in a city.",
+        parameters: z.object({ city: z.string() }),
+        function: ({ city }) => `In ${city} it is sunny, 24 degrees.`,
+      }),
+    ],
   });
   await runner.done();
-  assert.deepEqual(runner.messages.map((message) => message.role), ["user", "assistant", "tool", "assistant"]);
+  assert.deepEqual(
+    runner.messages.map((message) => message.role),
+    ["user", "assistant", "tool", "assistant"],
+  );
   assert.equal(runner.messages[2].content, "In Paris it is sunny, 24 degrees.");
   assert.match(runner.messages[3].content, /^[^{]*sunny[^{]*$/);
 });

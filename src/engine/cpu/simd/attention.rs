@@ -1,30 +1,30 @@
 //! Attention over the paged KV cache, a tile of query rows against one KV head.
 //!
-//! A block holds K as [kv_head][head_dim][block_size], so that 16 positions are lanes and a score needs no horizontal sum, and V
-//! as [kv_head][block_size][head_dim]. Blocks are taken in ascending order with an online softmax: a query's arithmetic depends
-//! only on its own position, never on the rows beside it.
+//! A block holds K as [kv_head][head_dim][block_size], so that 16 positions are lanes and a score needs no horizontal sum. It holds
+//! V as [kv_head][block_size][head_dim]. Blocks are taken in ascending order with an online softmax. So a query's arithmetic depends only
+//! on its own position, never on the rows beside it.
 
 use super::{Isa, LANES};
 
-/// Query rows of a tile: they share a KV head and the passes over its blocks.
+/// Queries per tile. They share a KV head and the passes over its blocks.
 pub const TILE: usize = 4;
-/// Positions of a step.
+/// Positions per step of the online softmax.
 const STEP: usize = 32;
 
-/// One query row: a head of a token.
+/// A query: one head of one token.
 #[derive(Clone, Copy)]
-pub struct Row {
+pub struct Query {
     pub q: *const f32,
     pub out: *mut f32,
-    /// The positions it sees: `from..to`.
+    /// The query sees the positions `from..to`.
     pub from: usize,
     pub to: usize,
 }
 
-/// What the rows of a tile share.
+/// What the queries of a tile share.
 #[derive(Clone, Copy)]
 pub struct Head {
-    /// This layer's K and V of block 0 and this KV head; blocks are `block_stride` floats apart.
+    /// K and V of block 0 for this layer and KV head. Blocks are `block_stride` floats apart.
     pub k: *const f32,
     pub v: *const f32,
     pub block_stride: usize,
@@ -38,16 +38,16 @@ pub struct Head {
     pub soft_cap: Option<f32>,
 }
 
-pub type AttentionFn = unsafe fn(&Head, &[Row]);
+pub type AttentionFn = unsafe fn(&Head, &[Query]);
 
 struct Softmax {
     max: f32,
     sum: [f32; LANES],
 }
 
-/// Scores of up to `TILE` rows for `n` vectors of 16 positions from `k` on.
+/// Scores of `R` queries for the `STEP` positions from `k` on.
 #[inline(always)]
-unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Row], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
+unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
     let mut acc = [[I::zero(); 2]; R];
     for d in 0..h.head_dim {
         let k = k.add(d * h.block_size);
@@ -68,7 +68,7 @@ unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Row], k: *const f32, 
     }
 }
 
-/// The online softmax's step: scores become weights in place; returns what earlier sums must be multiplied by.
+/// One step of the online softmax: turns scores into weights in place. Returns the factor for earlier sums.
 #[inline(always)]
 unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut Softmax) -> f32 {
     for (i, s) in s.iter_mut().enumerate() {
@@ -81,7 +81,7 @@ unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut S
     let m = I::splat(max);
     I::store(s.as_mut_ptr(), I::exp(I::sub(a, m)));
     I::store(s.as_mut_ptr().add(16), I::exp(I::sub(b, m)));
-    // exp does not reach zero: a masked position must
+    // exp never returns zero, but the weight of a masked position must be zero
     for (i, s) in s.iter_mut().enumerate() {
         if i < lo || i >= hi {
             *s = 0.0;
@@ -100,7 +100,7 @@ unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut S
 #[inline(always)]
 unsafe fn values<I: Isa, const R: usize, const D: usize>(
     h: &Head,
-    rows: &[Row],
+    rows: &[Query],
     v: *const f32,
     p: &[[f32; STEP]; TILE],
     rescale: &[f32; TILE],
@@ -133,7 +133,7 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
 }
 
 #[inline(always)]
-unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Row]) {
+unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
     let mut state = [const { Softmax { max: f32::NEG_INFINITY, sum: [0.0; LANES] } }; R];
     let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
     let to = rows.iter().map(|r| r.to).max().unwrap_or(0);
@@ -172,9 +172,10 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Row]) {
 }
 
 /// # Safety
-/// Rows and head describe live memory; at most `TILE` rows; each row sees at least one position; `head_dim` is a multiple of 16.
+/// Queries and head point to live memory. There are at most `TILE` queries, each sees at least one position, and `head_dim` is a multiple
+/// of 16.
 #[inline(always)]
-pub unsafe fn attention<I: Isa>(h: &Head, rows: &[Row]) {
+pub unsafe fn attention<I: Isa>(h: &Head, rows: &[Query]) {
     match rows.len() {
         1 => tile::<I, 1>(h, rows),
         2 => tile::<I, 2>(h, rows),

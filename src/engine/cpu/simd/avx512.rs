@@ -7,7 +7,7 @@ use super::Isa;
 #[derive(Clone, Copy)]
 pub struct Avx512;
 
-// SAFETY: `dispatch` picks it only where the processor has it.
+// SAFETY: `dispatch` picks it only if the processor has AVX-512.
 unsafe impl Isa for Avx512 {
     type V = __m512;
     const NAME: &'static str = "avx512";

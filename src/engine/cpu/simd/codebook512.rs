@@ -1,12 +1,12 @@
-//! The code-book types in AVX-512 registers. An entry of a book is the indexes of its elements: broadcast and shifted by lane, they
-//! pick from a table of finished weights (`vpermps` reads the low four bits of each lane), and signs are a mask.
+//! The code-book types in AVX-512 registers. An entry of a code book holds the indices of its elements. Broadcast and shifted
+//! by lane, the indices select from a table of finished weights (`vpermps` reads the low four bits of each lane). Signs are a mask.
 
 use std::arch::x86_64::*;
 
 use super::avx512::Avx512;
 use super::dequant512::{V, blocks_of_32, bytes16, f16_at, high, in_memory, low};
 use super::{Dequant, Isa};
-use crate::model::codebook::{self, EVEN_SIGNS};
+use model::codebook::{self, EVEN_SIGNS};
 
 #[inline(always)]
 unsafe fn word_at(p: *const u8) -> u32 {
@@ -23,13 +23,13 @@ unsafe fn half_word_at(p: *const u8) -> u32 {
     u32::from(p.cast::<u16>().read_unaligned())
 }
 
-/// An entry, by an index below `N`.
+/// Entry `i` of a code book; `i` is below `N`.
 #[inline(always)]
 unsafe fn entry<const N: usize>(book: &[u16; N], index: u32) -> u32 {
     u32::from(*book.as_ptr().add(index as usize))
 }
 
-/// Signs of 16 weights, seven bits for each eight.
+/// The signs of 16 weights, seven bits per eight weights.
 #[inline(always)]
 unsafe fn even_signs(first: u32, second: u32) -> u32 {
     let signs = |bits: u32| u32::from(*EVEN_SIGNS.as_ptr().add(bits as usize & 127));
@@ -41,7 +41,7 @@ unsafe fn signed(v: V, signs: u32) -> V {
     _mm512_mask_xor_ps(v, signs as u16, v, Avx512::splat(-0.0))
 }
 
-/// The 16 levels by lane.
+/// The 16 levels, one per lane.
 macro_rules! table {
     (|$i:ident| $level:expr) => {{
         const TABLE: [f32; 16] = {
@@ -56,7 +56,7 @@ macro_rules! table {
     }};
 }
 
-/// `|p, s, j, i|` gives half `i` of the 32 weights `j`. No closures there: one that is not inlined would lose the instruction set.
+/// `|p, s, j, i|` gives half `i` of the 32 weights `j`. A closure that is not inlined would lose the instruction set, so this is a macro.
 macro_rules! blocks_of_256 {
     ($name:ident, $bytes:literal, $state:ty, |$p:ident| $make:expr, |$q:ident, $s:ident, $j:ident, $i:ident| $body:expr) => {
         pub struct $name;
@@ -66,8 +66,8 @@ macro_rules! blocks_of_256 {
                 $body
             }
         }
-        // SAFETY: reads within the block's bytes, and entries whose index has no more bits than the book; `dispatch` picks it only
-        // where the processor has AVX-512.
+        // SAFETY: reads within the block's bytes, and entries whose index has no more bits than the book; `dispatch` picks it
+        // only if the processor has AVX-512.
         unsafe impl Dequant<Avx512> for $name {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
@@ -112,14 +112,14 @@ blocks_of_256!(Iq4Xs, 136, [f32; 8], |p| iq4_xs_scales(p), |p, s, j, i| {
     if i == 0 { low(table, b) } else { high(table, b) }
 });
 
-/// Two entries of eight two-bit indexes, an index a lane.
+/// Two entries of eight two-bit indices each, one index per lane.
 #[inline(always)]
 unsafe fn two_bits(first: u32, second: u32) -> __m512i {
     let shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
     _mm512_srlv_epi32(_mm512_set1_epi32((first | second << 16) as i32), shifts)
 }
 
-/// Two pairs of entries of four indexes, a nibble each.
+/// Two pairs of entries of four indices each, one nibble per index.
 #[inline(always)]
 unsafe fn nibbles(first: u32, second: u32) -> __m512i {
     let shifts = _mm512_setr_epi32(0, 4, 8, 12, 16, 20, 24, 28, 0, 4, 8, 12, 16, 20, 24, 28);
@@ -127,7 +127,7 @@ unsafe fn nibbles(first: u32, second: u32) -> __m512i {
     _mm512_srlv_epi32(both, shifts)
 }
 
-/// The levels of IQ2 in every four lanes; no entry has the fourth.
+/// The levels of IQ2 in every group of four lanes. No entry uses the fourth.
 #[inline(always)]
 unsafe fn iq2_levels(scale: f32) -> V {
     Avx512::mul(Avx512::splat(scale), table!(|i| if i % 4 < 3 { codebook::IQ2_LEVELS[i % 4] as f32 } else { 0.0 }))
@@ -174,7 +174,7 @@ blocks_of_256!(Iq3Xxs, 98, f32, |p| f16_at(p), |p, d, j, i| {
     signed(_mm512_permutexvar_ps(nibbles(first, second), table), even_signs(word >> (14 * i), word >> (14 * i + 7)))
 });
 
-/// An entry of IQ3_S: its low byte and bit `k` of `tops`.
+/// An entry of IQ3_S, whose index is a low byte and bit `k` of `tops`.
 #[inline(always)]
 unsafe fn iq3_s_entry(e: *const u8, tops: u32, k: usize) -> u32 {
     entry(&codebook::IQ3_S, byte_at(e.add(k)) | (tops >> k & 1) << 8)
@@ -189,7 +189,7 @@ blocks_of_256!(Iq3S, 110, f32, |p| f16_at(p), |p, d, j, i| {
     signed(_mm512_permutexvar_ps(nibbles(first, second), table), half_word_at(p.add(74 + 4 * j + 2 * i)))
 });
 
-/// The levels of IQ1 shifted up by an eighth, or down.
+/// The levels of IQ1, shifted up or down by an eighth.
 #[inline(always)]
 unsafe fn iq1_levels(scale: f32, down: u32) -> V {
     const LEVELS: [[f32; 16]; 2] = {
@@ -213,7 +213,7 @@ blocks_of_256!(Iq1S, 50, f32, |p| f16_at(p), |p, d, j, i| {
     _mm512_permutexvar_ps(lanes, table)
 });
 
-blocks_of_256!(Iq1M, 56, f32, |p| crate::model::dequant::f16_to_f32(codebook::iq1_m_half(&*p.cast::<[u8; 56]>())), |p, d, j, i| {
+blocks_of_256!(Iq1M, 56, f32, |p| model::dequant::f16_to_f32(codebook::iq1_m_half(&*p.cast::<[u8; 56]>())), |p, d, j, i| {
     let (e, tops) = (p.add(4 * j + 2 * i), byte_at(p.add(32 + 2 * j + i)));
     let scale = half_word_at(p.add(48 + j / 2 * 2)) >> (j % 2 * 6 + 3 * i) & 7;
     let scale = d * (2 * scale + 1) as f32;

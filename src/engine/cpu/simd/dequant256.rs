@@ -1,13 +1,13 @@
-//! Dequantisation in AVX2 registers, for types that the compiler makes slow code of: codes as signed bytes (four-bit ones through a
-//! table, by byte shuffle), then as float32 times their scale. The bits are those of the scalar dequantisers.
+//! Dequantisation in AVX2 registers, for types whose scalar dequantisers compile to slow code. Codes become signed bytes (four-bit codes
+//! through a table, by byte shuffle), then float32, then are multiplied by their scale. The bits equal those of the scalar dequantisers.
 
 use std::arch::x86_64::*;
 
 use super::avx2::{Avx2, V};
 use super::{Dequant, Isa};
-use crate::model::{codebook, dequant};
+use model::{codebook, dequant};
 
-/// The levels of 16 bytes' nibbles, low ones first, times `scale`.
+/// The levels of the 32 nibbles in 16 bytes, low nibbles first, times `scale`.
 #[inline(always)]
 unsafe fn nibbles(p: *const u8, levels: &[i8; 16], scale: f32) -> [V; 2] {
     let (bytes, table) = (_mm_loadu_si128(p.cast()), _mm_loadu_si128(levels.as_ptr().cast()));
@@ -33,7 +33,7 @@ unsafe fn half_at(p: *const u8) -> f32 {
 macro_rules! through_table {
     ($name:ident, $block:literal, $bytes:literal, $levels:path, |$p:ident, $j:ident| $codes:expr, $scale:expr) => {
         pub struct $name;
-        // SAFETY: reads within the block's bytes; `dispatch` picks it only where the processor has AVX2.
+        // SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has AVX2.
         unsafe impl Dequant<Avx2> for $name {
             const BLOCK: usize = $block;
             const BYTES: usize = $bytes;
@@ -54,7 +54,7 @@ through_table!(Iq4Xs, 256, 136, codebook::IQ4_LEVELS, |p, j| 8 + 16 * j, {
     half_at(p) * f32::from(codebook::iq4_xs_scale(&*p.cast::<[u8; 136]>(), j))
 });
 
-/// 32 signed codes as weights, a scale for each half.
+/// 32 signed codes as weights, with one scale for each half.
 #[inline(always)]
 unsafe fn weights(codes: __m256i, first: f32, second: f32) -> [V; 2] {
     [scaled(_mm256_castsi256_si128(codes), first), scaled(_mm256_extracti128_si256::<1>(codes), second)]
@@ -106,7 +106,7 @@ unsafe impl Dequant<Avx2> for Q3K {
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &[f32; 16], j: usize) -> [V; 2] {
         let third = _mm256_and_si256(_mm256_loadu_si256(p.cast()), _mm256_set1_epi8((1u8 << j) as i8));
-        // a clear third bit takes four away
+        // a clear third bit subtracts four
         let four = _mm256_and_si256(_mm256_cmpeq_epi8(third, _mm256_setzero_si256()), _mm256_set1_epi8(4));
         weights(_mm256_sub_epi8(two_bits(p.add(32), j), four), s[2 * j], s[2 * j + 1])
     }

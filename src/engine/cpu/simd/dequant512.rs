@@ -1,6 +1,6 @@
-//! Dequantisation in AVX-512 registers. Four-bit codes index a table of 16 finished weights (`vpermps` reads the low four bits
-//! of each lane only), so a weight costs one shuffle, whatever its scale and offset.
-//! Rounding follows the scalar dequantisers step by step: the bits are equal, and `tests` hold them to it.
+//! Dequantisation in AVX-512 registers. Four-bit codes index a table of 16 finished weights (`vpermps` reads only the low four
+//! bits of each lane), so a weight costs one shuffle, whatever its scale and offset.
+//! Rounding follows the scalar dequantisers step by step, so the bits are equal; `tests.rs` checks this.
 
 use std::arch::x86_64::*;
 
@@ -10,14 +10,14 @@ use super::{Dequant, Isa};
 pub(super) type V = __m512;
 pub use super::codebook512::*;
 
-/// Every half as float32. A scale from here is a memory operand, broadcast by the load unit; converting it takes three
+/// Every float16 as float32. A scale from this table is a memory operand, which the load unit broadcasts. A conversion would take three
 /// operations of the vector units, which are the bottleneck of a decode step.
 #[allow(long_running_const_eval)]
 static HALVES: [f32; 1 << 16] = {
     let mut table = [0f32; 1 << 16];
     let mut i = 0;
     while i < table.len() {
-        table[i] = crate::model::dequant::f16_to_f32(i as u16);
+        table[i] = model::dequant::f16_to_f32(i as u16);
         i += 1;
     }
     table
@@ -28,7 +28,7 @@ pub(super) unsafe fn f16_at(p: *const u8) -> f32 {
     *HALVES.as_ptr().add(usize::from(p.cast::<u16>().read_unaligned()))
 }
 
-/// Keeps a block's scales in memory, from where broadcasts are free; the compiler would hold them in a register and shuffle.
+/// Keeps a block's scales in memory, where broadcasts are free. The compiler would keep them in a register and shuffle.
 #[inline(always)]
 pub(super) unsafe fn in_memory<T>(scales: &mut T) {
     std::arch::asm!("", in("rax") scales, options(nostack, preserves_flags));
@@ -39,7 +39,7 @@ unsafe fn iota() -> V {
     _mm512_setr_ps(0., 1., 2., 3., 4., 5., 6., 7., 8., 9., 10., 11., 12., 13., 14., 15.)
 }
 
-/// 16 bytes, each in a lane.
+/// 16 bytes, one per lane.
 #[inline(always)]
 pub(super) unsafe fn bytes16(p: *const u8) -> __m512i {
     _mm512_cvtepu8_epi32(_mm_loadu_si128(p.cast()))
@@ -58,7 +58,7 @@ pub(super) unsafe fn high(table: V, bytes: __m512i) -> V {
 macro_rules! blocks_of_32 {
     ($name:ident, $bytes:literal, |$p:ident| $body:expr) => {
         pub struct $name;
-        // SAFETY: reads within the block's bytes; `dispatch` picks it only where the processor has AVX-512.
+        // SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has AVX-512.
         unsafe impl Dequant<Avx512> for $name {
             const BLOCK: usize = 32;
             const BYTES: usize = $bytes;
@@ -88,7 +88,7 @@ blocks_of_32!(Q4_1, 20, |p| {
 });
 
 blocks_of_32!(Q5_0, 22, |p| {
-    // d · (q - 16) and 16 d are exact, so adding the fifth bit's share afterwards is too; an addition leaves the shuffle unit free
+    // d · (q - 16) and 16 d are exact, so adding the fifth bit's part afterwards is exact too, and it leaves the shuffle unit free
     let d = Avx512::splat(f16_at(p));
     let (table, fifth) = (Avx512::mul(d, Avx512::sub(iota(), Avx512::splat(16.0))), Avx512::mul(d, Avx512::splat(16.0)));
     let bits = p.add(2).cast::<u32>().read_unaligned();
@@ -123,7 +123,7 @@ unsafe fn bf16x16(p: *const u8) -> V {
     _mm512_castsi512_ps(_mm512_slli_epi32::<16>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()))))
 }
 
-/// Codes of four bits and a fifth in `bits`: two tables, chosen by the fifth.
+/// Codes of four bits with a fifth bit in `bits`, which chooses between two tables.
 #[inline(always)]
 unsafe fn five_bits(bits: u32, b: __m512i, below: V, above: V) -> [V; 2] {
     let (b_low, b_high) = (b, _mm512_srli_epi32::<4>(b));
@@ -146,7 +146,7 @@ unsafe fn bytes8(x: u64) -> __m256 {
 
 #[inline(always)]
 unsafe fn k_scales(p: *const u8) -> Scales {
-    // twelve bytes: six low bits of scales 0-3 and minima 0-3, then four low bits of 4-7, whose two high bits sit atop the first eight
+    // twelve bytes: six bits each of scales 0-3 and minima 0-3, then the low four bits of 4-7; their high two bits top the first eight
     let s = p.add(4);
     let a = s.cast::<u32>().read_unaligned();
     let b = s.add(4).cast::<u32>().read_unaligned();
@@ -216,7 +216,7 @@ unsafe fn two_bits(p: *const u8, j: usize) -> [__m512i; 2] {
     [_mm512_srl_epi32(bytes16(q), shift), _mm512_srl_epi32(bytes16(q.add(16)), shift)]
 }
 
-/// 0, 1, 2, 3 in every four lanes.
+/// 0, 1, 2, 3 in every group of four lanes.
 #[inline(always)]
 unsafe fn fours() -> V {
     _mm512_setr_ps(0., 1., 2., 3., 0., 1., 2., 3., 0., 1., 2., 3., 0., 1., 2., 3.)
@@ -228,7 +228,7 @@ pub struct Q2K;
 unsafe impl Dequant<Avx512> for Q2K {
     const BLOCK: usize = 256;
     const BYTES: usize = 84;
-    /// Scale and minimum for each 16 weights.
+    /// Scale and minimum of each 16 weights.
     type State = [[f32; 16]; 2];
     #[inline(always)]
     unsafe fn state(p: *const u8) -> [[f32; 16]; 2] {
@@ -259,7 +259,7 @@ unsafe impl Dequant<Avx512> for Q3K {
     type State = [f32; 16];
     #[inline(always)]
     unsafe fn state(p: *const u8) -> [f32; 16] {
-        let (scales, mut out) = (crate::model::dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>()), [0.0; 16]);
+        let (scales, mut out) = (model::dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>()), [0.0; 16]);
         let scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(scales.as_ptr().cast())));
         Avx512::store(out.as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(108))), scales));
         in_memory(&mut out);

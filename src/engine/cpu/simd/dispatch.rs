@@ -1,9 +1,9 @@
-//! Entry points with their target features, and the choice among them at run time.
+//! Entry points with their target features, and the choice between them at run time.
 
 use super::attention::{self, AttentionFn};
 use super::linear::{self, Args, LinearFn, MAX_TILE, MicroTable, Span};
 use super::{Dequant, Isa, ops, scalar};
-use crate::model::Activation;
+use model::Activation;
 
 /// The kernels of one instruction set.
 pub struct Kernels {
@@ -11,18 +11,21 @@ pub struct Kernels {
     pub(super) micro: &'static MicroTable,
     pub(super) attention: AttentionFn,
     pub(super) rmsnorm: unsafe fn(*mut f32, *const f32, *const f32, usize, f32),
-    /// Output, input, weight and bias, length, epsilon.
+    /// (output, input, (weight, bias), length, epsilon)
     pub(super) layernorm: unsafe fn(*mut f32, *const f32, (*const f32, *const f32), usize, f32),
     pub(super) soft_cap: unsafe fn(*mut f32, usize, f32),
     pub(super) add: unsafe fn(*mut f32, *const f32, usize),
     pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Activation),
-    /// The linear layer of a ggml type id.
+    /// The linear layer for a ggml type id.
     pub(crate) linear_of: fn(u32) -> Option<LinearFn>,
 }
 
-/// `[feature]` is what the entry points enable; `fast` has the types with dequantisers of their own, by module.
+/// `[feature]` is what the entry points enable. `fast` is the module that dequantises the first list of types; `scalar` does the second.
 macro_rules! kernels {
-    ($module:ident, $isa:ty, $tile:literal, [$($feature:literal)?], $fast:ident: [$($id:literal $type:ident),*], [$($slow_id:literal $slow:ident),*]) => {
+    (
+        $module:ident, $isa:ty, $tile:literal, [$($feature:literal)?],
+        $fast:ident: [$($id:literal $type:ident),*], [$($slow_id:literal $slow:ident),*]
+    ) => {
         mod $module {
             use super::*;
 
@@ -35,7 +38,7 @@ macro_rules! kernels {
                 linear::micro::<$isa, T>(w, x, a, span, partial, out)
             }
             $(#[target_feature(enable = $feature)])?
-            unsafe fn attend(h: &attention::Head, rows: &[attention::Row]) {
+            unsafe fn attend(h: &attention::Head, rows: &[attention::Query]) {
                 attention::attention::<$isa>(h, rows)
             }
             $(#[target_feature(enable = $feature)])?
@@ -71,22 +74,31 @@ macro_rules! kernels {
                 by_tokens: [micro::<1>, micro::<2>, micro::<3>, micro::<4>, micro::<5>, micro::<{ MAX_TILE }>],
                 tile: $tile,
             };
-            pub static KERNELS: Kernels =
-                Kernels { name: <$isa>::NAME, micro: &MICRO, attention: attend, rmsnorm, layernorm, soft_cap, add, glu, linear_of: by_type };
+            pub static KERNELS: Kernels = Kernels {
+                name: <$isa>::NAME,
+                micro: &MICRO,
+                attention: attend,
+                rmsnorm,
+                layernorm,
+                soft_cap,
+                add,
+                glu,
+                linear_of: by_type,
+            };
         }
     };
 }
 
 #[cfg(target_arch = "x86_64")]
-kernels!(avx512, crate::engine::cpu::simd::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"], dequant512: [
+kernels!(avx512, super::super::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"], dequant512: [
     0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K,
     16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 20 Iq4Nl, 21 Iq3S, 22 Iq2S, 23 Iq4Xs, 29 Iq1M, 39 Mxfp4], [34 Tq1_0, 35 Tq2_0]);
 #[cfg(target_arch = "x86_64")]
-kernels!(avx2, crate::engine::cpu::simd::avx2::Avx2, 1, ["avx2,fma,f16c"], dequant256: [
+kernels!(avx2, super::super::avx2::Avx2, 1, ["avx2,fma,f16c"], dequant256: [
     10 Q2K, 11 Q3K, 14 Q6K, 20 Iq4Nl, 23 Iq4Xs, 39 Mxfp4], [
     0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4K, 13 Q5K,
     16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 21 Iq3S, 22 Iq2S, 29 Iq1M, 34 Tq1_0, 35 Tq2_0]);
-kernels!(portable, crate::engine::cpu::simd::portable::Portable, 1, [], scalar: [
+kernels!(portable, super::super::portable::Portable, 1, [], scalar: [
     0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K,
     16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 20 Iq4Nl, 21 Iq3S, 22 Iq2S, 23 Iq4Xs, 29 Iq1M, 34 Tq1_0, 35 Tq2_0, 39 Mxfp4], []);
 

@@ -1,22 +1,22 @@
-//! Quantised linear layers: rows of weights against 1 … n tokens.
+//! Quantised linear layers: rows of weights times 1 … n tokens.
 //!
-//! Every output is one accumulator of 16 lanes that takes the columns in ascending order, then one fixed tree of additions.
-//! Neither the number of tokens, nor tiles, nor threads change that order: this is what makes logits invariant.
+//! Every output is one accumulator of 16 lanes that takes the columns in ascending order, then one fixed tree of additions. The number of
+//! tokens, the tiles and the threads do not change that order. This makes the logits invariant.
 
 use super::{Dequant, Isa};
 
-/// Columns that are dequantised at a time when many tokens share them: a tile of them and of the tokens stays in L1.
+/// Columns that are dequantised at a time if many tokens share them. A tile of weights and of tokens then stays in L1.
 pub const K_CHUNK: usize = 2048;
-/// Rows of a task when many tokens share them.
+/// Rows per task if many tokens share them.
 pub const ROW_BLOCK: usize = 16;
-/// How far ahead of a row's blocks memory is asked for, in bytes: past what a processor does by itself, short of leaving L1.
+/// How far ahead of a row's blocks memory is prefetched, in bytes: farther than the hardware does by itself, but within L1.
 const PREFETCH: usize = 2048;
-/// The most tokens of a micro-tile.
+/// The most tokens per micro-tile.
 pub const MAX_TILE: usize = 6;
-/// From this many tokens on, weights go through a buffer.
+/// From this number of tokens on, weights are dequantised into a buffer.
 pub const GEMM_FROM: usize = 5;
 
-/// A block of rows against all tokens: out[t * ldo + r] = Σ_k w[r, k] · x[t * ldx + k] (+ what is there, with `accumulate`).
+/// A block of rows times all tokens: out[t * ldo + r] = Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
 #[derive(Clone, Copy)]
 pub struct Args {
     pub w: *const u8,
@@ -30,18 +30,18 @@ pub struct Args {
     pub out: *mut f32,
     pub ldo: usize,
     pub accumulate: bool,
-    /// At least `scratch_len(tokens)` floats of this thread's own.
+    /// At least `scratch_len(tokens)` floats that no other thread uses.
     pub scratch: *mut f32,
     pub micro: &'static MicroTable,
 }
 
-/// 4 rows × 1 … `MAX_TILE` tokens; `tile` is the widest that keeps its accumulators in registers.
+/// Micro-kernels of 4 rows × 1 … `MAX_TILE` tokens. `tile`: the most tokens whose accumulators stay in registers.
 pub struct MicroTable {
     pub by_tokens: [MicroFn; MAX_TILE],
     pub tile: usize,
 }
 
-/// Weights, tokens, the arguments, the span of columns, partial sums, outputs.
+/// (weights, tokens, arguments, span of columns, partial sums, outputs)
 pub type MicroFn = unsafe fn(*const f32, *const f32, &Args, &Span, *mut f32, *mut f32);
 
 pub type LinearFn = unsafe fn(&Args);
@@ -93,7 +93,7 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args,
     }
 }
 
-/// R rows at a time, each from a part of its own: every part is read from end to end, as the hardware's prefetcher likes it.
+/// R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
 #[inline(always)]
 unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args) {
     let part = a.rows / R;
@@ -105,17 +105,17 @@ unsafe fn few<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args) {
     }
 }
 
-/// Where a micro-tile's accumulators begin and end.
+/// A chunk of columns, and whether it is the first or the last of a micro-tile.
 pub struct Span {
     len: usize,
     first: bool,
     last: bool,
 }
 
-/// 4 rows × T tokens over one chunk of columns of dequantised weights.
+/// Multiplies 4 rows × T tokens over one chunk of columns of dequantised weights.
 ///
 /// # Safety
-/// The pointers are good for the tile that `a` and `span` describe.
+/// The pointers are valid for the tile that `a` and `span` describe.
 #[inline(always)]
 pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Args, span: &Span, partial: *mut f32, out: *mut f32) {
     let mut acc = [[I::zero(); 4]; T];
@@ -200,7 +200,8 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
 }
 
 /// # Safety
-/// The pointers of `a` hold what its fields say, `a.rows` ≤ `ROW_BLOCK` from `GEMM_FROM` tokens on, and the instruction set is present.
+/// The pointers of `a` are valid for the sizes that its fields give, `a.rows` ≤ `ROW_BLOCK` from `GEMM_FROM` tokens on, and the processor
+/// has the instruction set.
 #[inline(always)]
 pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &Args) {
     match a.tokens {

@@ -1,10 +1,10 @@
 //! Kernels over 16 float32 lanes, written once against [`Isa`] and compiled for each instruction set.
 //!
-//! Every instruction set has 16 lanes here (AVX2 pairs two registers), adds in the same order and dequantises to the same
-//! bits, so AVX2 and AVX-512 agree exactly; the portable one differs only where it has no fused multiply-add.
+//! Every instruction set has 16 lanes here (AVX2 pairs two registers), adds in the same order and dequantises to the same bits. So AVX2
+//! and AVX-512 agree exactly. The portable code differs because it has no fused multiply-add.
 //! All generic code is `inline(always)` below entry points that carry the target features.
 
-// register tiles are arrays that several loops index alike; an iterator over one of them would hide that
+// register tiles are arrays that several loops index in the same way; an iterator over one of them would hide that
 #![allow(clippy::needless_range_loop)]
 #![allow(unsafe_code)]
 #![allow(unsafe_op_in_unsafe_fn)]
@@ -22,6 +22,7 @@ mod dequant256;
 mod dequant512;
 pub mod dispatch;
 pub(crate) mod linear;
+pub(crate) mod norm;
 mod ops;
 pub(crate) mod pool;
 mod portable;
@@ -36,7 +37,7 @@ pub(crate) const LANES: usize = 16;
 /// 16 lanes of float32 on some instruction set.
 ///
 /// # Safety
-/// Its functions may only run where the instruction set is present; pointers must be good for 16 floats.
+/// The functions may only run on processors that have the instruction set. Pointers must be valid for 16 floats.
 pub(crate) unsafe trait Isa: Copy + 'static {
     type V: Copy;
     const NAME: &'static str;
@@ -62,7 +63,7 @@ pub(crate) unsafe trait Isa: Copy + 'static {
     unsafe fn reduce_add4(v: [Self::V; 4], out: *mut f32);
     unsafe fn reduce_max(v: Self::V) -> f32;
 
-    /// Asks for the cache line of an address, which need not be valid.
+    /// Prefetches the cache line of an address. The address need not be valid.
     #[inline(always)]
     unsafe fn prefetch(p: *const u8) {
         #[cfg(target_arch = "x86_64")]
@@ -90,27 +91,27 @@ pub(crate) unsafe trait Isa: Copy + 'static {
         Self::mul(p, Self::pow2(n))
     }
 
-    /// cap · tanh(x / cap); NaN where x is not finite
+    /// cap · tanh(x / cap); NaN if x is not finite
     #[inline(always)]
     unsafe fn soft_cap(x: Self::V, cap: f32) -> Self::V {
-        // tanh(y) = 1 − 2 / (1 + e^2y), off by some 1e-7 of the cap
+        // tanh(y) = 1 − 2 / (1 + e^2y); the error is about 1e-7 of the cap
         let e = Self::exp(Self::mul(x, Self::splat(2.0 / cap)));
         let tanh = Self::sub(Self::splat(1.0), Self::div(Self::splat(2.0), Self::add(Self::splat(1.0), e)));
-        // exp clamps: what is no finite number must stay none
+        // exp clamps its argument, so 0 · x restores NaN for an x that is not finite
         Self::fma(x, Self::zero(), Self::mul(tanh, Self::splat(cap)))
     }
 }
 
-/// How 32 weights at a time come out of a tensor type's blocks.
+/// Decodes the blocks of a tensor type, 32 weights at a time.
 ///
 /// # Safety
-/// `p` must be good for `BYTES` bytes and `j` below `BLOCK / 32`.
+/// `p` must be valid for `BYTES` bytes, and `j` must be below `BLOCK / 32`.
 pub(crate) unsafe trait Dequant<I: Isa> {
-    /// Weights a block.
+    /// Weights per block.
     const BLOCK: usize;
-    /// Bytes a block.
+    /// Bytes per block.
     const BYTES: usize;
-    /// What is computed once a block: scales, or the weights themselves.
+    /// What is computed once per block: scales, or the weights themselves.
     type State;
     unsafe fn state(p: *const u8) -> Self::State;
     unsafe fn w32(p: *const u8, state: &Self::State, j: usize) -> [I::V; 2];

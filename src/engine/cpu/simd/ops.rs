@@ -1,9 +1,9 @@
 //! Element-wise and row-wise operations.
 
 use super::{Isa, LANES};
-use crate::model::Activation;
+use model::Activation;
 
-/// Lanes `from..to` of a buffer in whole vectors, then a padded rest: `$body` sees the offset and how many lanes count.
+/// Walks `$len` elements: `$whole` for each whole vector, with its offset, then `$rest` for each remaining element.
 macro_rules! vectors {
     ($len:expr, |$i:ident| $whole:block, |$j:ident| $rest:block) => {{
         let len = $len;
@@ -21,7 +21,7 @@ macro_rules! vectors {
 /// out = x / sqrt(mean(x²) + eps) · weight; `out` may be `x`.
 ///
 /// # Safety
-/// The three hold `len` floats.
+/// `out`, `x` and `weight` hold `len` floats.
 #[inline(always)]
 pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, len: usize, eps: f32) {
     let mut sum = I::zero();
@@ -48,10 +48,10 @@ pub unsafe fn rmsnorm<I: Isa>(out: *mut f32, x: *const f32, weight: *const f32, 
     );
 }
 
-/// out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias; `out` may be `x`, a null bias is none.
+/// out = (x − mean(x)) / sqrt(var(x) + eps) · weight + bias; `out` may be `x`; a null bias stands for zeros.
 ///
 /// # Safety
-/// All but a null bias hold `len` floats.
+/// `out`, `x`, `weight` and a bias that is not null hold `len` floats.
 #[inline(always)]
 pub unsafe fn layernorm<I: Isa>(out: *mut f32, x: *const f32, (weight, bias): (*const f32, *const f32), len: usize, eps: f32) {
     let (mut sum, mut tail) = (I::zero(), 0.0);
@@ -123,10 +123,10 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
     );
 }
 
-/// gate = activation(gate) · up; a null `up` is 1
+/// gate = activation(gate) · up; a null `up` stands for ones
 ///
 /// # Safety
-/// `gate` holds `len` floats, as does an `up` that is not null.
+/// `gate` and an `up` that is not null hold `len` floats.
 #[inline(always)]
 pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
     let ones = [1f32; LANES];

@@ -1,8 +1,7 @@
-//! The engine's own threads: fork-join over indexed tasks, spinning for a bounded time and then parked.
+//! The engine's own threads: fork-join over indexed tasks. An idle worker spins for a bounded time and then parks.
 //!
-//! A decode step joins some 200 times, so waking a sleeping thread each time would cost more than the work. On a busy machine
-//! a worker may not get a processor for milliseconds: the caller then does the tasks itself and waits only for those that a
-//! worker has begun, never for a worker to turn up.
+//! A decode step joins about 200 times, so waking a sleeping thread each time would cost more than the work. On a busy machine a worker
+//! may not get a processor for milliseconds. The caller then does the tasks itself. It waits only for tasks that a worker has begun.
 
 use std::any::Any;
 use std::io;
@@ -19,11 +18,11 @@ const JOIN_SPIN: Duration = Duration::from_micros(20);
 
 type Task<'a> = dyn Fn(usize, usize) + Sync + 'a;
 
-/// The most tasks of a job: 20 bits of a ticket.
+/// The most tasks per job: a ticket has 20 bits for them.
 const MAX_TASKS: usize = (1 << 20) - 1;
 
-/// A job's number, how many tasks it has, and the next one to do, in one word: whoever adds one to it learns at once which
-/// task is theirs and whether there is one, without reading anything that a newer job may have changed.
+/// A job's number, the number of its tasks and the next task, in one word. A thread that adds one to the word learns which task it has
+/// taken, and whether one was left, without reading anything that a newer job may have changed.
 #[derive(Clone, Copy)]
 struct Ticket(u64);
 
@@ -36,7 +35,7 @@ impl Ticket {
         self.0 >> 42
     }
 
-    /// None: all are taken.
+    /// None: all tasks are taken.
     fn task(self) -> Option<usize> {
         let (num_tasks, next) = ((self.0 >> 22) & MAX_TASKS as u64, self.0 & 0x3f_ffff);
         (next < num_tasks).then_some(next as usize)
@@ -45,7 +44,7 @@ impl Ticket {
 
 struct Shared {
     ticket: AtomicU64,
-    /// The job's closure, by reference: what it points to outlives every task that was taken.
+    /// A reference to the job's closure, which outlives every task that was taken.
     task: AtomicPtr<&'static Task<'static>>,
     done: AtomicUsize,
     parked: Vec<AtomicBool>,
@@ -88,7 +87,7 @@ impl Shared {
     }
 }
 
-/// A while of spinning; false once `limit` has passed.
+/// Spins for a moment; false if `limit` has passed.
 fn spin(since: Instant, limit: Duration) -> bool {
     for _ in 0..32 {
         std::hint::spin_loop();
@@ -97,14 +96,15 @@ fn spin(since: Instant, limit: Duration) -> bool {
 }
 
 /// `num_threads - 1` workers beside the calling thread.
-pub struct Pool {
+pub struct ThreadPool {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     job: u64,
 }
 
-impl Pool {
-    /// Fails where the system has no thread left.
+impl ThreadPool {
+    /// # Errors
+    /// The system has no thread left.
     pub fn new(num_threads: usize) -> io::Result<Self> {
         let num_workers = num_threads.max(1) - 1;
         let shared = Arc::new(Shared {
@@ -115,7 +115,7 @@ impl Pool {
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
         });
-        // Filled one by one: dropping it ends those that did start.
+        // filled one by one, so that dropping the pool after an error ends the threads that did start
         let mut pool = Self { shared, workers: Vec::with_capacity(num_workers), job: 0 };
         for i in 0..num_workers {
             let shared = pool.shared.clone();
@@ -124,7 +124,7 @@ impl Pool {
         Ok(pool)
     }
 
-    /// Threads that run tasks, the caller's included.
+    /// Threads that run tasks, including the caller.
     pub fn num_threads(&self) -> usize {
         self.workers.len() + 1
     }
@@ -157,7 +157,7 @@ impl Pool {
         }
     }
 
-    /// Announces a job and wakes who sleeps.
+    /// Announces a job and wakes the parked workers.
     fn publish(&mut self, num_tasks: usize) {
         self.job = (self.job + 1) & ((1 << 22) - 1);
         self.shared.ticket.store(Ticket::new(self.job, num_tasks).0, SeqCst);
@@ -169,7 +169,7 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for ThreadPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, SeqCst);
         self.publish(0);
@@ -179,11 +179,11 @@ impl Drop for Pool {
     }
 }
 
-/// A buffer that tasks write at once, each its own part.
+/// A buffer that tasks write in parallel, each task its own part.
 #[derive(Clone, Copy)]
 pub struct Disjoint<T>(*mut T, usize);
 
-// SAFETY: only `slice` gives access, whose contract is that parts do not overlap.
+// SAFETY: access is through `slice` and `at` only, whose contract is that parts do not overlap.
 unsafe impl<T: Send> Send for Disjoint<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Disjoint<T> {}
@@ -206,7 +206,7 @@ impl<T> Disjoint<T> {
     /// As [`Disjoint::slice`], for what is written through the pointer.
     pub unsafe fn at(&self, start: usize) -> *mut T {
         assert!(start <= self.1, "a task stays within its buffer");
-        // SAFETY: within the buffer or one past its end.
+        // SAFETY: the pointer is within the buffer or one past its end.
         unsafe { self.0.add(start) }
     }
 }
@@ -216,8 +216,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_task_runs_once_and_panics_come_back() {
-        let mut pool = Pool::new(3).unwrap();
+    fn every_task_runs_once_and_the_caller_sees_a_panic() {
+        let mut pool = ThreadPool::new(3).unwrap();
         for n in [0, 1, 2, 7, 1000] {
             let counts: Vec<AtomicUsize> = (0..n).map(|_| AtomicUsize::new(0)).collect();
             pool.run(n, &|i, _| {

@@ -1,4 +1,4 @@
-//! Sixteen lanes in plain Rust: any machine.
+//! Sixteen lanes in plain Rust, for any processor.
 
 use super::Isa;
 
@@ -58,7 +58,7 @@ unsafe impl Isa for Portable {
     }
     #[inline(always)]
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V {
-        // f32::mul_add without the instruction is a library call, fifty times slower than two roundings
+        // without the instruction, f32::mul_add is a library call, fifty times slower than a product and a sum
         lanes!(|i| a[i] * b[i] + c[i])
     }
     #[inline(always)]

@@ -1,20 +1,20 @@
-//! Buffers of rows that begin on cache lines, and the parallel drivers over them: the safe face of the kernels.
+//! Buffers of rows that begin on cache lines, and safe parallel drivers for the kernels.
 
 use std::alloc::{Layout, alloc_zeroed};
 use std::ops::Range;
 
-use super::attention::{Head, Row, TILE};
+use super::attention::{Head, Query, TILE};
 use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
-use super::pool::{Disjoint, Pool};
+use super::norm::Norm;
+use super::pool::{Disjoint, ThreadPool};
 use super::{Kernels, LANES};
-use crate::engine::cpu::weights::Norm;
-use crate::model::{Activation, NormKind};
+use model::{Activation, NormKind};
 
 #[repr(C, align(64))]
 #[derive(Clone, Copy)]
 struct Line([f32; LANES]);
 
-/// Rows of `width` floats, each on a cache line of its own; what pads a row to whole lines stays zero.
+/// Rows of `width` floats, each beginning on a cache line. The floats that pad a row to whole lines stay zero.
 pub struct Rows {
     lines: Vec<Line>,
     width: usize,
@@ -31,7 +31,7 @@ impl Rows {
         Self { lines: Vec::new(), width, ld, rows: 0 }
     }
 
-    /// Makes room for `rows` rows; their contents are whatever was there.
+    /// Makes room for `rows` rows. Their contents are unspecified.
     pub fn resize(&mut self, rows: usize) {
         self.rows = rows;
         let lines = rows * self.ld / LANES;
@@ -64,7 +64,7 @@ impl Rows {
     }
 
     /// Calls `f(i, row i)` on the pool's threads.
-    pub fn for_each(&mut self, pool: &mut Pool, f: impl Fn(usize, &mut [f32]) + Sync) {
+    pub fn for_each(&mut self, pool: &mut ThreadPool, f: impl Fn(usize, &mut [f32]) + Sync) {
         let (ld, width, rows) = (self.ld, self.width, self.rows);
         let all = Disjoint::new(self.floats_mut());
         // SAFETY: each task has a row of its own.
@@ -82,7 +82,7 @@ pub struct Matrix<'a> {
     pub cols: usize,
 }
 
-/// A matrix against some consecutive rows of the input, to the same rows of output number `out`.
+/// A matrix to multiply with consecutive rows of the input. The products go to the same rows of output number `out`.
 pub struct Job<'a> {
     pub matrix: Matrix<'a>,
     pub rows: Range<usize>,
@@ -103,16 +103,16 @@ impl Scratch {
 }
 
 impl Kernels {
-    /// out = x · Wᵀ for matrices that share their input, all in one join; with `accumulate` out += x · Wᵀ.
-    pub fn linear(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: Vec<(Matrix, &mut Rows)>) {
+    /// out = x · Wᵀ, or out += x · Wᵀ with `accumulate`, for matrices that share their input. One fork-join for all of them.
+    pub fn linear(&self, pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: Vec<(Matrix, &mut Rows)>) {
         let (matrices, mut outs): (Vec<_>, Vec<_>) = jobs.into_iter().unzip();
         let jobs: Vec<_> = matrices.into_iter().enumerate().map(|(out, matrix)| Job { matrix, rows: 0..x.rows, out }).collect();
         self.products(pool, scratch, x, accumulate, &jobs, &mut outs);
     }
 
-    /// For each job the rows that it names: out = x · Wᵀ, or out += x · Wᵀ; all in one join. Jobs of one output have rows of
-    /// their own, in ascending order.
-    pub fn products(&self, pool: &mut Pool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &[Job], outs: &mut [&mut Rows]) {
+    /// out = x · Wᵀ, or out += x · Wᵀ with `accumulate`, for the rows of each job. One fork-join for all of them. Jobs of one output have
+    /// different rows, in ascending order.
+    pub fn products(&self, pool: &mut ThreadPool, scratch: &mut Scratch, x: &Rows, accumulate: bool, jobs: &[Job], outs: &mut [&mut Rows]) {
         let most = jobs.iter().map(|job| job.rows.len()).max().unwrap_or(0);
         scratch.prepare(pool.num_threads(), scratch_len(most) + LANES);
         // a job's share of the work
@@ -123,7 +123,7 @@ impl Kernels {
             let (job_out, out) = (*out, &outs[*out]);
             assert!(matrix.cols <= x.ld && x.width <= matrix.cols && matrix.rows <= out.ld, "shapes match");
             assert!(rows.end <= x.rows && out.rows == x.rows, "rows are there");
-            assert!(rows.start >= ends[job_out], "jobs of an output have rows of their own, in ascending order");
+            assert!(rows.start >= ends[job_out], "jobs of an output have different rows, in ascending order");
             ends[job_out] = rows.end;
             assert!(matrix.bytes.len() >= matrix.rows * matrix.row_bytes, "a matrix has all its rows");
             let step = (total / (pool.num_threads() * 8) / rows.len()).next_multiple_of(ROW_BLOCK).clamp(ROW_BLOCK, 512);
@@ -211,12 +211,12 @@ impl Kernels {
         unsafe { (self.glu)(x.as_mut_ptr(), std::ptr::null(), x.len(), activation) }
     }
 
-    /// Attention of one sequence's rows, whose first has position `first`, over its cached blocks.
-    pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut Pool, a: &Attend) {
+    /// Attention of each sequence's rows over its cached blocks.
+    pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut ThreadPool, a: &Attend) {
         let (heads, dim) = (a.num_heads, a.cache.dim);
         assert!(q.width >= heads * dim && out.width >= heads * dim && q.rows == out.rows, "shapes match");
         let group = heads / a.cache.num_kv_heads;
-        let rows_of = |s: &Sequence| s.num_rows * group;
+        let rows_of = |s: &SequenceRows| s.num_rows * group;
         // a task: some tiles of one sequence and KV head
         let mut tasks = Vec::new();
         for (i, s) in a.sequences.iter().enumerate() {
@@ -235,7 +235,7 @@ impl Kernels {
             let head = a.cache.head(a, kv_head, s.blocks);
             let end = rows_of(s).min(first + 8 * TILE);
             for start in (first..end).step_by(TILE) {
-                let mut rows = [Row { q: std::ptr::null(), out: std::ptr::null_mut(), from: 0, to: 0 }; TILE];
+                let mut rows = [Query { q: std::ptr::null(), out: std::ptr::null_mut(), from: 0, to: 0 }; TILE];
                 let count = TILE.min(end - start);
                 for (r, row) in rows[..count].iter_mut().enumerate() {
                     let (token, h) = ((start + r) / group, kv_head * group + (start + r) % group);
@@ -243,17 +243,17 @@ impl Kernels {
                     let from = a.window.map_or(0, |w| to.saturating_sub(w));
                     let at = s.first_row + token;
                     // SAFETY: rows and heads lie within q and out (asserted above); tasks write different heads or rows.
-                    unsafe { *row = Row { q: q.floats().as_ptr().add(at * ldq + h * dim), out: out.at(at * ldo + h * dim), from, to } };
+                    unsafe { *row = Query { q: q.floats().as_ptr().add(at * ldq + h * dim), out: out.at(at * ldo + h * dim), from, to } };
                 }
-                // SAFETY: the blocks exist (asserted above); each row sees its own position at least.
+                // SAFETY: the blocks exist (asserted above); each row sees at least its own position.
                 unsafe { (self.attention)(&head, &rows[..count]) };
             }
         });
     }
 }
 
-/// A sequence's rows in a batch.
-pub struct Sequence<'a> {
+/// The rows of one sequence in a batch.
+pub struct SequenceRows<'a> {
     pub first_row: usize,
     pub num_rows: usize,
     pub first_position: usize,
@@ -267,10 +267,10 @@ pub struct Attend<'a> {
     pub scale: f32,
     pub soft_cap: Option<f32>,
     pub window: Option<usize>,
-    pub sequences: &'a [Sequence<'a>],
+    pub sequences: &'a [SequenceRows<'a>],
 }
 
-/// Zeroed memory, which the system does not make resident before it is touched. None where it has none: `vec!` would end the process.
+/// Zeroed memory, which the system does not make resident before it is touched. None if there is not enough; `vec!` would end the process.
 fn zeroed(floats: usize) -> Option<Vec<f32>> {
     let layout = Layout::array::<f32>(floats).ok()?;
     if layout.size() == 0 {
@@ -278,8 +278,8 @@ fn zeroed(floats: usize) -> Option<Vec<f32>> {
     }
     // SAFETY: the layout's size is not 0.
     let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
-    // SAFETY: where there is memory, it comes from the allocator that the vector gives it back to, with the layout of this many floats,
-    // and zero bytes are a float.
+    // SAFETY: the memory comes from the allocator that the vector returns it to, with the layout of this many floats, and zero bytes are
+    // a valid float.
     (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, floats, floats) })
 }
 
@@ -291,19 +291,19 @@ pub struct KvCache {
     /// A multiple of 32.
     pub block_size: usize,
     pub num_kv_heads: usize,
-    /// Of a head, padded to a multiple of 16 with zeros.
+    /// Floats per head, padded with zeros to a multiple of 16.
     pub dim: usize,
 }
 
 impl KvCache {
-    /// Of a cache, K and V; None: more than can be counted.
+    /// Bytes of K and V. None: the product overflows.
     pub fn bytes(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<u64> {
         let dim = head_dim.next_multiple_of(LANES);
         let floats = [num_blocks, num_kv_heads, dim, block_size].into_iter().try_fold(num_layers, usize::checked_mul)?;
         (floats as u64).checked_mul(2 * size_of::<f32>() as u64)
     }
 
-    /// None: the system has not so much memory, or addresses.
+    /// None: the system has not enough memory or addresses.
     pub fn new(num_layers: usize, num_blocks: usize, block_size: usize, num_kv_heads: usize, head_dim: usize) -> Option<Self> {
         let dim = head_dim.next_multiple_of(LANES);
         let floats = [num_blocks, num_kv_heads, dim, block_size].into_iter().try_fold(num_layers, usize::checked_mul)?;
@@ -339,18 +339,18 @@ impl KvCache {
         }
     }
 
-    /// Writes each row's K and V ([num_kv_heads, head_dim]) to its slot.
-    pub fn write(&mut self, pool: &mut Pool, layer: usize, slots: &[u32], k: &Rows, v: &Rows, head_dim: usize) {
+    /// Writes each row's K and V ([num_kv_heads, head_dim]) to the cache positions that `slot_mapping` names.
+    pub fn write(&mut self, pool: &mut ThreadPool, layer: usize, slot_mapping: &[u32], k: &Rows, v: &Rows, head_dim: usize) {
         let (stride, size, dim, heads) = (self.block_stride(), self.block_size, self.dim, self.num_kv_heads);
-        assert!(slots.iter().all(|&s| (s as usize) < self.num_blocks * size), "slots exist");
+        assert!(slot_mapping.iter().all(|&at| (at as usize) < self.num_blocks * size), "positions exist");
         let layer = layer * self.num_blocks * stride;
         let (cache_k, cache_v) = (Disjoint::new(&mut self.k), Disjoint::new(&mut self.v));
-        pool.run(slots.len(), &|t, _| {
-            let (block, offset) = (slots[t] as usize / size, slots[t] as usize % size);
+        pool.run(slot_mapping.len(), &|t, _| {
+            let (block, offset) = (slot_mapping[t] as usize / size, slot_mapping[t] as usize % size);
             for h in 0..heads {
                 let start = layer + block * stride + h * dim * size;
                 let (k, v) = (&k.row(t)[h * head_dim..][..head_dim], &v.row(t)[h * head_dim..][..head_dim]);
-                // SAFETY: rows go to slots of their own, as the scheduler hands each slot out once a step (checked on entry of the step).
+                // SAFETY: no two rows go to one position of the cache (`Limits::check` saw to it before the step).
                 unsafe {
                     cache_v.slice(start + offset * dim, head_dim).copy_from_slice(v);
                     for (d, k) in k.iter().enumerate() {

@@ -1,13 +1,13 @@
-//! The exact scalar dequantisers as [`Dequant`]: every type on every instruction set, vectorised by the compiler
-//! where the entry point enables it.
+//! The exact scalar dequantisers as [`Dequant`]: every type on every instruction set. The compiler vectorises them for the instruction set
+//! of the entry point.
 
 use super::{Dequant, Isa};
-use crate::model::{codebook, dequant};
+use model::{codebook, dequant};
 
 macro_rules! scalar {
     ($name:ident, $block:literal, $bytes:literal, $function:path) => {
         pub struct $name;
-        // SAFETY: reads the block's bytes only.
+        // SAFETY: reads only the block's bytes.
         unsafe impl<I: Isa> Dequant<I> for $name {
             const BLOCK: usize = $block;
             const BYTES: usize = $bytes;

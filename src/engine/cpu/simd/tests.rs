@@ -1,16 +1,16 @@
-//! Every instruction set against exact arithmetic, and every number of tokens against one, on bits.
+//! Every instruction set is compared with exact arithmetic; every number of tokens must give the bits of one token at a time.
 
 use super::dispatch::available;
 use super::linear::{Args, ROW_BLOCK, scratch_len};
+use super::norm::Norm;
 use super::{Kernels, LANES};
-use crate::engine::cpu::weights::Norm;
-use crate::model::testing::{Random, random_blocks};
-use crate::model::{Activation, NormKind, QUANTS, Quant};
+use model::testing::{Random, random_blocks};
+use model::{Activation, NormKind, QUANTS, Quant};
 
 struct Case {
     w: Vec<u8>,
     x: Vec<f32>,
-    /// Floats to skip, so that the first row of `x` begins a cache line.
+    /// Floats to skip, so that the first row of `x` begins on a cache line.
     skip: usize,
     rows: usize,
     cols: usize,
@@ -26,7 +26,7 @@ impl Case {
         Self { w, x, skip, rows, cols, row_bytes: quant.row_bytes(cols) }
     }
 
-    /// The product [tokens, rows], `tokens` taken at once.
+    /// The product of `tokens` tokens at once, [tokens, rows].
     fn run(&self, kernels: &Kernels, quant: &Quant, from: usize, tokens: usize) -> Vec<f32> {
         let mut out = vec![f32::NAN; tokens * self.rows];
         let mut scratch = vec![0f32; scratch_len(tokens) + LANES];
@@ -47,7 +47,7 @@ impl Case {
                 scratch: scratch.as_mut_ptr(),
                 micro: kernels.micro,
             };
-            // SAFETY: `available` named the instruction set; the buffers have the sizes that the arguments say.
+            // SAFETY: the processor has the instruction set (`available`); the buffers have the sizes in the arguments.
             unsafe { linear(&args) };
         }
         out
@@ -55,7 +55,7 @@ impl Case {
 }
 
 #[test]
-fn linear_is_right_and_invariant() {
+fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
     for quant in QUANTS {
         for (rows, cols) in [(37, 256), (16, 1280), (5, 768)] {
             let case = Case::new(quant, rows, cols, 23, 7);
@@ -76,7 +76,7 @@ fn linear_is_right_and_invariant() {
                 for (from, tokens) in [(0, 23), (3, 2), (1, 3), (4, 4), (2, 5), (0, 6), (5, 7), (1, 13)] {
                     let together = case.run(kernels, quant, from, tokens);
                     let same = together.iter().zip(&alone[from * rows..]).all(|(a, b)| a.to_bits() == b.to_bits());
-                    assert!(same, "{} {}: {tokens} tokens at once differ from one by one", kernels.name, quant.name);
+                    assert!(same, "{} {}: {tokens} tokens at once differ from one at a time", kernels.name, quant.name);
                 }
             }
         }
@@ -96,7 +96,7 @@ fn wide_instruction_sets_agree_on_bits() {
 }
 
 #[test]
-fn norms_caps_and_activations_are_right_at_every_length() {
+fn norms_caps_and_activations_are_exact_enough_at_every_length() {
     let mut random = Random(5);
     for len in [1, 15, 16, 17, 32, 100] {
         let mut numbers = || (0..len).map(|_| 3.0 * random.centred()).collect::<Vec<f32>>();
@@ -130,7 +130,7 @@ fn norms_caps_and_activations_are_right_at_every_length() {
             out.fill(f32::NAN);
             out[0] = f32::INFINITY;
             kernels.cap(&mut out, 30.0);
-            assert!(out.iter().all(|x| x.is_nan()), "{}: a row that is not finite must not seem so", kernels.name);
+            assert!(out.iter().all(|x| x.is_nan()), "{}: a row that is not finite must not look finite", kernels.name);
         }
     }
 }

@@ -1,0 +1,68 @@
+// Attention over pages, and what precedes it: finishing a step's fresh Q, K and V.
+//
+// Attention is softmax(scale · q Kᵀ) V over the keys that a row sees, for any number of rows per sequence.
+//
+// The numeric definition, which all kernels keep (decode.cuh and cluster.cuh for one row, prefill.cuh for many). Keys are cut into tiles of
+// 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
+//   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; -inf for keys that the row may not see
+//   m_i = max(s) · c with c = scale · log2(e);  p = exp2(s · c - m_i) rounded to float16
+//         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
+//   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
+// and the tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as
+// attention: Dao 2023). Nothing else enters. So a row's bits depend neither on the batch nor on the kernel, and how tiles are spread over
+// warps and blocks is free to follow the batch and the device.
+//
+// Fresh Q, K and V get, in this order: bias, RMS norm of each head of Q and K (Qwen3, Gemma 3), rotation of Q and K (RoFormer, Su et al.
+// 2021), rounding to float16. All of it is float32, each operation rounded; a head's bits depend on that head alone.
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include "../device/launch.h"
+#include "../device/step.h"
+
+namespace pen {
+
+// One layer's pages of K and of V: [num_blocks, num_kv_heads, block_size, head_dim] each, block_size a multiple of 32.
+struct KvView {
+  __half* k;
+  __half* v;
+  int num_blocks, block_size, num_kv_heads, head_dim;
+};
+
+// A step's fresh Q, K and V. K and V go into the pages, Q goes to `q`.
+struct QkvFinish {
+  const float* qkv;  // [num_tokens, (num_heads + 2 num_kv_heads) * head_dim]: q, k, v side by side
+  const float *q_bias, *k_bias, *v_bias;  // null: none
+  const float *q_norm, *k_norm;           // [head_dim], null: none
+  float norm_eps;
+  const float* rope;  // [max_positions, rope_dim]: cosines of the rope_dim / 2 pairs, then sines
+  int rope_dim;
+  bool rope_halves;  // pairs (i, i + rope_dim / 2); else (2i, 2i + 1)
+  int num_heads;
+  __half* q;  // [num_tokens, num_heads * head_dim]
+  KvView kv;
+};
+void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step);
+
+struct Attention {
+  const __half* q;  // [num_tokens, num_heads * head_dim]
+  KvView kv;
+  __half* out;  // [num_tokens, out_stride] the first num_heads * head_dim of each row
+  int out_stride;
+  int num_heads;
+  float scale;
+  uint32_t window;  // tokens that a row sees, itself included; 0: all
+  float* workspace;
+  size_t workspace_bytes;
+  float soft_cap = 0.0f;  // scaled scores become soft_cap · tanh(score / soft_cap); 0: as they are
+};
+// Bytes of workspace that a step with these bounds needs.
+size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);
+// Sequences with one row, in parallel over the context. `fresh`: the rows' Q, K and V, which the kernel finishes on its way; null:
+// qkv_finish has run.
+void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh = nullptr);
+// Sequences with more than one row.
+void attention_prefill(const Launch& launch, const Attention& args, const StepView& step);
+
+}  // namespace pen

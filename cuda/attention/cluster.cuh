@@ -1,0 +1,153 @@
+// Decode attention over short contexts on sm_90: one block per tile. The blocks of a sequence and K/V head form a cluster. Each leaves its
+// partial result in the shared memory of the first block, which merges them. So a tile's copies need little room, begin early, and are
+// spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
+#pragma once
+
+#include "decode.cuh"
+
+namespace pen {
+
+constexpr int CLUSTER_TILES = 8;   // blocks of a cluster: every device allows as many
+constexpr int CLUSTER_TEAM = 4;    // warps that share the tile
+constexpr int CLUSTER_WARPS = 16;  // of a block, at most: all of them finish fresh rows and merge
+
+template <int D>
+struct ClusterShared {
+  static constexpr int ROW = DecodeShared<D>::ROW;
+  static constexpr size_t tiles = 2 * static_cast<size_t>(Tile<D>::BYTES);
+  static constexpr size_t exchange = tiles + 16;  // behind the barrier
+  static constexpr size_t queries = exchange + DecodeShared<D>::exchange;
+  __host__ __device__ static constexpr size_t partial_rows(int rows) { return queries + round_up(DecodeShared<D>::queries(rows), 16); }
+  __host__ __device__ static constexpr size_t partial(int rows, int blocks) { return partial_rows(rows) + sizeof(float2) * ROWS * blocks; }
+  __host__ __device__ static constexpr size_t bytes(int rows, int blocks) {
+    return partial(rows, blocks) + DecodeShared<D>::partial(rows) * blocks;
+  }
+};
+
+// The address in the cluster's first block that corresponds to an address of this block's shared memory.
+__device__ __forceinline__ uint32_t in_first_block(uint32_t shared) {
+  uint32_t at = shared;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(at) : "r"(shared));
+#endif
+  return at;
+}
+// Stores two floats into another block's shared memory, where a barrier counts them. So no fence is needed, which would cost more than
+// everything else.
+__device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uint32_t barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at), "f"(x), "f"(y), "r"(barrier)
+               : "memory");
+#endif
+}
+// The barrier's phase ends when this many bytes have come.
+__device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_of(barrier)), "r"(bytes) : "memory");
+#endif
+}
+// cluster_wait() returns when every block of the cluster has arrived and its barriers are initialised.
+__device__ __forceinline__ void cluster_arrive() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+// Grid: (tiles, at least two; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block: up to CLUSTER_WARPS warps.
+// Shared memory: ClusterShared<D>::bytes().
+template <int D>
+__global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
+    attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
+                             const __grid_constant__ DecodePlan plan, const __grid_constant__ QkvFinish fresh) {
+  using Shared = ClusterShared<D>;
+  extern __shared__ __align__(128) char shared[];
+  let_next_start();
+  const BlockHeads heads(p, plan);
+  const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
+  const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = blockIdx.x;
+  const DecodeRange range(step, seq, p.window);
+  const bool mine = rank < range.count;
+  uint64_t* const barrier = reinterpret_cast<uint64_t*>(shared + Shared::tiles);
+  if (rank == 0 && threadIdx.x == 0) {
+    barrier_init(barrier, 1);
+    expect_bytes(barrier, range.count * rows * static_cast<int>(sizeof(float2) + sizeof(float) * p.kv.head_dim));
+  }
+  cluster_arrive();
+
+  const int tile = range.first + rank;
+  const bool sees = rank == range.count - 1;  // the fresh row lies in its tile
+  const uint32_t keys = shared_of(shared), values = keys + Tile<D>::BYTES;
+  const auto fetch = [&] {
+    if (mine) {
+      TilePlace place;
+      place.find(Pages(p.kv, step, seq, range.context, kv_head), tile);
+      const int skip = fresh.qkv != nullptr && sees ? (range.context - 1) % KEYS : -1;
+      copy_tile<D>(keys, p.kv.k, place, p.kv.head_dim, threadIdx.x, blockDim.x, skip);
+      copy_commit();
+      copy_tile<D>(values, p.kv.v, place, p.kv.head_dim, threadIdx.x, blockDim.x, skip);
+    }
+    copy_commit();
+  };
+  // As in attention_decode_kernel: before the wait, unless another kernel writes the fresh row.
+  const bool early = fresh.qkv != nullptr || (tile + 1) * KEYS < range.context;
+  if (early) fetch();
+  const int token = mine ? step.cu_seqlens_q[seq] : 0;
+  const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
+  int query_stride = p.kv.head_dim;
+  const Span seen = visible(range.context - 1, p.window);
+  const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
+  const ScoreScale scale(p);
+  if (fresh.qkv == nullptr) {
+    wait_for_previous();
+    if (!early) fetch();
+  } else {
+    __half* queries = reinterpret_cast<__half*>(shared + Shared::queries);
+    query_rows = queries, query_stride = Shared::ROW;
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, mine, shared_of(queries), query_stride, keys, values};
+    fresh_rows.finish<D>(fresh, step);
+  }
+  copies_wait(0);
+  cluster_wait();  // the first block is there
+  if (!mine) return;
+  __syncthreads();
+  const size_t partial_at = Shared::partial(plan.rows, gridDim.x), rows_at = Shared::partial_rows(plan.rows);
+  if (member < CLUSTER_TEAM) {
+    const int row0 = lane / 4, row1 = row0 + 8;
+    uint32_t q[D / 16][4];
+    load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
+    uint32_t probabilities[KEYS / 16][4];
+    float maximum[2], sum[2];
+    const auto sync = [] { asm volatile("bar.sync 1, %0;" ::"n"(CLUSTER_TEAM * WARP) : "memory"); };
+    const TeamPlace place{member, lane, shared + Shared::exchange};
+    attend_keys<D, CLUSTER_TEAM>(probabilities, maximum, q, keys, span, tile, scale, place, sync, [] {});
+    tile_sums(sum, probabilities);
+    const uint32_t o = in_first_block(shared_of(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank);
+    const uint32_t first_barrier = in_first_block(shared_of(barrier));
+    if (lane % 4 == 0 && member == 0) {
+      const uint32_t to = in_first_block(shared_of(shared + rows_at) + rank * ROWS * 8);
+      if (row0 < rows) store_cluster(to + row0 * 8, maximum[0], sum[0], first_barrier);
+      if (row1 < rows) store_cluster(to + row1 * 8, maximum[1], sum[1], first_barrier);
+    }
+    constexpr int ELEMENTS = D / 8 / CLUSTER_TEAM;
+    tile_values<D, ELEMENTS>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
+      const int dim = n * 8 + lane % 4 * 2;
+      if (dim >= p.kv.head_dim) return;
+      if (row0 < rows) store_cluster(o + (row0 * Shared::ROW + dim) * 4, acc[0], acc[1], first_barrier);
+      if (row1 < rows) store_cluster(o + (row1 * Shared::ROW + dim) * 4, acc[2], acc[3], first_barrier);
+    }, member * ELEMENTS);
+  }
+  if (rank != 0) return;
+  barrier_wait(barrier, 0);
+  const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr,
+                         nullptr};
+  merge_round<D>(p, space, plan.rows, range.count, rows, 0, true, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
+}
+
+}  // namespace pen

@@ -1,0 +1,172 @@
+// Prefill attention: sequences with more than one row. A row of this kernel is a (token, head of the group) pair, row = token · group +
+// head. Each warp has sixteen rows, and the block's warps share the tiles of K and V (FlashAttention-2, Dao 2023). Tiles that no row of
+// the block sees are not fetched; those that no row of a warp sees are not computed.
+#pragma once
+
+#include "tile.cuh"
+
+namespace pen {
+
+constexpr int PREFILL_WARPS = 8;    // at most
+constexpr int PREFILL_BUFFERS = 4;  // at most
+
+// No bit depends on it.
+struct PrefillPlan {
+  int buffers;  // of the ring of tiles: 1 to PREFILL_BUFFERS
+};
+
+template <int D>
+struct PrefillShared {
+  static constexpr bool QUERY = D > 128;  // registers then hold O only
+  static constexpr size_t QUERY_BYTES = QUERY ? ROWS * D * 2 : 0;  // of a warp
+  __host__ __device__ static constexpr size_t bytes(int warps, int buffers) {
+    return static_cast<size_t>(buffers) * Tile<D>::BYTES + warps * QUERY_BYTES;
+  }
+};
+
+// A warp's query rows, in registers or (QUERY) in shared memory as a tile of ROWS rows.
+template <int D>
+struct PrefillQuery {
+  static constexpr bool SHARED = PrefillShared<D>::QUERY;
+  uint32_t fragments[SHARED ? 1 : D / 16][4];
+  uint32_t address;
+
+  // row(i) gives the warp's row i, or null.
+  template <class Row>
+  __device__ __forceinline__ void load(Row row, int head_dim, int lane) {
+    if constexpr (SHARED) {
+      for (int i = lane; i < ROWS * (D / 8); i += WARP) {
+        const int r = i / (D / 8), chunk = i % (D / 8);
+        const __half* src = row(r);
+        uint4 x = make_uint4(0, 0, 0, 0);
+        if (src != nullptr && chunk * 8 < head_dim) x = *reinterpret_cast<const uint4*>(src + chunk * 8);
+        asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address + Tile<D>::at(r, chunk)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
+                     : "memory");
+      }
+      __syncwarp();
+    } else {
+      load_query<D>(fragments, row(lane / 4), row(lane / 4 + 8), head_dim, lane);
+    }
+  }
+  __device__ __forceinline__ void get(int k, uint32_t (&a)[4], int lane) const {
+    if constexpr (SHARED) {
+      load_matrices(a, address + Tile<D>::at(lane % 16, 2 * k + lane / 16));
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) a[i] = fragments[k][i];
+    }
+  }
+};
+
+// Grid: (row tiles of the longest sequence, num_kv_heads, num_seqs). Block: up to PREFILL_WARPS warps. Shared memory: PrefillShared<D>.
+// The rows with the longest contexts come first, since they take the most time.
+template <int D>
+__global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
+    attention_prefill_kernel(Attention p, StepView step, PrefillPlan plan) {
+  extern __shared__ __align__(128) char shared[];
+  let_next_start();
+  const int seq = blockIdx.z, kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
+  const int context = step.context_lens[seq];
+  const int token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
+  const int tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
+  const int num_rows = tokens * group, row_tiles = ceil_div(num_rows, ROWS * warps);
+  wait_for_previous();
+  if (tokens <= 1 || static_cast<int>(blockIdx.x) >= row_tiles) return;
+
+  const int block_row = (row_tiles - 1 - static_cast<int>(blockIdx.x)) * ROWS * warps, warp_row = block_row + warp * ROWS;
+  const int position0 = context - tokens;
+  const auto span_of = [&](int row) { return row < num_rows ? visible(position0 + row / group, p.window) : Span{0, 0}; };
+  const auto query_of = [&](int row) -> const __half* {
+    if (row >= num_rows) return nullptr;
+    return p.q + (static_cast<size_t>(token0 + row / group) * p.num_heads + kv_head * group + row % group) * head_dim;
+  };
+  const int first_tile = span_of(block_row).begin / KEYS;
+  const int end_tile = ceil_div(span_of(min(block_row + ROWS * warps, num_rows) - 1).end, KEYS);
+  // What the warp's rows see between them.
+  const Span warp_span = {span_of(warp_row).begin, warp_row < num_rows ? span_of(min(warp_row + ROWS, num_rows) - 1).end : 0};
+
+  const uint32_t ring = shared_of(shared);
+  const Pages pages(p.kv, step, seq, context, kv_head);
+  TilePlace place, next;
+  next.find(pages, first_tile);
+  const int items = 2 * (end_tile - first_tile), ahead = plan.buffers - 1;
+  // Item 2 t is K of tile first_tile + t, item 2 t + 1 its V. Every call commits a group. A tile's place is looked up one item before it
+  // is needed.
+  auto fetch = [&](int item) {
+    if (item < items) {
+      if (item % 2 == 0) place = next;
+      copy_tile<D>(ring + item % plan.buffers * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, head_dim, threadIdx.x, blockDim.x);
+      if (item % 2 == 1) next.find(pages, first_tile + item / 2 + 1);
+    }
+    copy_commit();
+  };
+  // Makes item i readable by all, and requests the item that takes the buffer of item i - 1, which no warp reads any more.
+  auto arrive = [&](int item) {
+    if (ahead == 0) {
+      __syncthreads();
+      fetch(item);
+      copies_wait(0);
+      __syncthreads();
+    } else {
+      copies_wait(ahead - 1);
+      __syncthreads();
+      fetch(item + ahead);
+    }
+    return ring + item % plan.buffers * Tile<D>::BYTES;
+  };
+  for (int i = 0; i < ahead; ++i) fetch(i);
+
+  PrefillQuery<D> query;
+  query.address = ring + plan.buffers * Tile<D>::BYTES + warp * static_cast<uint32_t>(PrefillShared<D>::QUERY_BYTES);
+  query.load([&](int i) { return query_of(warp_row + i); }, head_dim, lane);
+  const Span span[2] = {span_of(warp_row + lane / 4), span_of(warp_row + lane / 4 + 8)};
+  const ScoreScale scale(p);
+
+  Running running[2];
+  float o[D / 8][4];
+#pragma unroll
+  for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) o[n][i] = 0.0f;
+  }
+  for (int tile = first_tile; tile < end_tile; ++tile) {
+    const bool seen = tile * KEYS < warp_span.end && (tile + 1) * KEYS > warp_span.begin;
+    const int item = 2 * (tile - first_tile);
+    uint32_t probabilities[KEYS / 16][4];
+    float keep[2], add[2];
+    const uint32_t keys = arrive(item);
+    if (seen) {
+      float s[KEYS / 8][4], maximum[2], sum[2];
+      tile_scores<D>(s, [&](int k, uint32_t(&a)[4]) { query.get(k, a, lane); }, keys, lane);
+      scale.cap(s);
+      tile_softmax(probabilities, maximum, s, span, tile, scale.c, lane);
+      tile_sums(sum, probabilities);
+#pragma unroll
+      for (int h = 0; h < 2; ++h) merge(running[h], maximum[h], sum[h], keep[h], add[h]);
+    }
+    const uint32_t values = arrive(item + 1);
+    if (seen) {
+      tile_values<D>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[n][i] = merged(o[n][i], acc[i], keep[i / 2], add[i / 2]);
+      });
+    }
+  }
+  copies_wait(0);
+
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = warp_row + lane / 4 + 8 * h;
+    if (row >= num_rows) continue;
+    const float inverse = inverse_sum(running[h].sum);
+    __half* out = p.out + static_cast<size_t>(token0 + row / group) * p.out_stride + (kv_head * group + row % group) * head_dim;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      const int dim = n * 8 + lane % 4 * 2;
+      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(o[n][2 * h], o[n][2 * h + 1], inverse);
+    }
+  }
+}
+
+}  // namespace pen

@@ -1,0 +1,286 @@
+// What the kernels of attention share, function by function: tiles in shared memory, scores, softmax, values, merging (see attention.h).
+#pragma once
+
+#include "../device/kernel.cuh"
+#include "attention.h"
+
+namespace pen {
+
+constexpr int KEYS = 64;         // of a tile
+constexpr int PAGE_UNIT = 32;    // a page holds a multiple of this many keys, so that half a tile lies in one page
+constexpr int ROWS = 16;         // query rows of a tensor-core product
+constexpr float MASKED = -__builtin_huge_valf();
+
+// A tile of K or V in shared memory: [KEYS, D] float16 as chunks of 16 bytes, placed so that the eight rows of an 8x8 matrix fall into
+// different banks. If a row is a multiple of 128 bytes, its chunks are permuted by exclusive or; else a row has an odd number of chunks.
+template <int D>
+struct Tile {
+  static_assert(D % 16 == 0 && D <= 256, "head sizes are padded to a multiple of 16");
+  static constexpr int CHUNKS = D / 8;
+  static constexpr bool SWIZZLED = D % 64 == 0;
+  static constexpr int STRIDE = SWIZZLED ? CHUNKS : CHUNKS | 1;
+  static constexpr int BYTES = KEYS * STRIDE * 16;
+  __device__ static __forceinline__ uint32_t at(int row, int chunk) {
+    return static_cast<uint32_t>(row * STRIDE + (SWIZZLED ? chunk ^ (row & 7) : chunk)) * 16;
+  }
+};
+
+// Waits until all but the newest `pending` groups of this thread's copies have arrived; more than 2 count as 2.
+__device__ __forceinline__ void copies_wait(int pending) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  if (pending >= 2) {
+    asm volatile("cp.async.wait_group 2;" ::: "memory");
+  } else if (pending == 1) {
+    asm volatile("cp.async.wait_group 1;" ::: "memory");
+  } else {
+    asm volatile("cp.async.wait_group 0;" ::: "memory");
+  }
+#endif
+}
+
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+__device__ __forceinline__ void load_matrices_transposed(uint32_t (&r)[4], uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+// The one exponential. exp2(0) is 1 and exp2(-inf) is 0, exactly.
+__device__ __forceinline__ float exp2_fast(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// One sequence's cache for one K/V head.
+struct Pages {
+  const uint32_t* table;  // [max_blocks]
+  int context, block_size, head_dim, num_kv_heads, kv_head;
+
+  __device__ Pages(const KvView& kv, const StepView& step, int seq, int context, int kv_head)
+      : table(step.block_tables + static_cast<size_t>(seq) * step.max_blocks),
+        context(context),
+        block_size(kv.block_size),
+        head_dim(kv.head_dim),
+        num_kv_heads(kv.num_kv_heads),
+        kv_head(kv_head) {}
+
+  // Element offset of the row of position `key`, a multiple of PAGE_UNIT.
+  __device__ __forceinline__ size_t row(int key) const {
+    const int block = key / block_size;
+    return ((static_cast<size_t>(table[block]) * num_kv_heads + kv_head) * block_size + (key - block * block_size)) * head_dim;
+  }
+};
+
+// Where the two halves of a tile lie. A half past the context is neither looked up nor read.
+struct TilePlace {
+  size_t low, high;
+  int num_keys;  // of the context, at most KEYS; 0 or less: nothing there
+  __device__ __forceinline__ void find(const Pages& pages, int tile) {
+    num_keys = pages.context - tile * KEYS;
+    low = num_keys > 0 ? pages.row(tile * KEYS) : 0;
+    high = num_keys > PAGE_UNIT ? pages.row(tile * KEYS + PAGE_UNIT) : 0;
+  }
+};
+
+// Starts the copy of one tile from `pages` (all of K or of V) by `count` threads. Keys past the context and elements past head_dim become
+// zero, since a masked probability of 0 must meet a finite value. The row of key `skip` is left as it is.
+template <int D>
+__device__ __forceinline__ void copy_tile(uint32_t dst, const __half* pages, const TilePlace& place, int head_dim, int thread, int count,
+                                          int skip = -1) {
+  constexpr int CHUNKS = Tile<D>::CHUNKS;
+#pragma unroll 8
+  for (int i = thread; i < KEYS * CHUNKS; i += count) {
+    const int key = i / CHUNKS, chunk = i % CHUNKS;
+    const bool real = key < place.num_keys && chunk * 8 < head_dim;
+    const size_t row = key < PAGE_UNIT ? place.low + static_cast<uint32_t>(key * head_dim)
+                                       : place.high + static_cast<uint32_t>((key - PAGE_UNIT) * head_dim);
+    copy_async(dst + Tile<D>::at(key, chunk), real ? pages + row + chunk * 8 : pages, real, key != skip);
+  }
+}
+
+// The query fragments of rows g = lane / 4 and g + 8 (null: zeros), all of head_dim.
+template <int D>
+__device__ __forceinline__ void load_query(uint32_t (&q)[D / 16][4], const __half* row0, const __half* row1, int head_dim, int lane) {
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int dim = k * 16 + (i / 2) * 8 + (lane % 4) * 2;
+      const __half* row = i % 2 == 0 ? row0 : row1;
+      q[k][i] = row != nullptr && dim < head_dim ? *reinterpret_cast<const uint32_t*>(row + dim) : 0u;
+    }
+  }
+}
+
+// s = q Kᵀ for 8 N keys of a tile, from key 8 `first` on. `query(k, a)` gives the fragment of elements [16 k, 16 k + 16).
+template <int D, int N, class Query>
+__device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint32_t keys, int lane, int first = 0) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] = 0.0f;
+  }
+  const int row = (lane / 16) * 8 + lane % 8, chunk = lane / 8 % 2;
+#pragma unroll
+  for (int k = 0; k < D / 16; ++k) {
+    uint32_t a[4];
+    query(k, a);
+#pragma unroll
+    for (int n = 0; n < N; n += 2) {
+      uint32_t r[4];
+      load_matrices(r, keys + Tile<D>::at((first + n) * 8 + row, 2 * k + chunk));
+      const uint32_t low[2] = {r[0], r[1]}, high[2] = {r[2], r[3]};
+      mma(s[n], a, low);
+      mma(s[n + 1], a, high);
+    }
+  }
+}
+
+// What happens to a product of q and k before the softmax.
+struct ScoreScale {
+  float c;      // of the definition
+  float inner;  // 2 log2(e) · scale / cap, 0: no cap
+  __device__ __forceinline__ explicit ScoreScale(const Attention& p) {
+    constexpr float LOG2_E = 1.4426950408889634f;
+    const bool capped = p.soft_cap > 0.0f;
+    c = held(__fmul_rn(capped ? p.soft_cap : p.scale, LOG2_E));
+    inner = held(capped ? __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * LOG2_E) : 0.0f);
+  }
+  // tanh(y) as 1 − 2 / (1 + e^2y), which is off by about 1e-7.
+  template <int N>
+  __device__ __forceinline__ void cap(float (&s)[N][4]) const {
+    if (inner == 0.0f) return;
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) s[n][i] = __fsub_rn(1.0f, __fdividef(2.0f, __fadd_rn(1.0f, exp2_fast(__fmul_rn(s[n][i], inner)))));
+    }
+  }
+};
+
+// Which positions a row sees: [begin, end). Nothing: {0, 0}.
+struct Span {
+  int begin, end;
+};
+__device__ __forceinline__ Span visible(int position, uint32_t window) {
+  const int end = position + 1;
+  return {window != 0 && static_cast<uint32_t>(end) > window ? end - static_cast<int>(window) : 0, end};
+}
+
+// Masks the scores of the lane's two rows (g, g + 8) for keys from position `base` on, and gives the largest score of each row. All four
+// lanes of a row get the same; -inf means that the row sees none of these keys.
+template <int N>
+__device__ __forceinline__ void mask_scores(float (&largest)[2], float (&s)[N][4], const Span (&span)[2], int base, int lane) {
+  bool cut = false;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) cut |= span[h].begin > base || span[h].end < base + 8 * N;
+  if (__any_sync(0xffffffffu, cut)) {
+#pragma unroll
+    for (int n = 0; n < N; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int key = base + n * 8 + (lane % 4) * 2 + i % 2;
+        if (key < span[i / 2].begin || key >= span[i / 2].end) s[n][i] = MASKED;
+      }
+    }
+  }
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    float x = MASKED;
+#pragma unroll
+    for (int n = 0; n < N; ++n) x = fmaxf(x, fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
+    largest[h] = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
+  }
+}
+
+// Turns scores into probabilities, as fragments of P, by the tile's largest score of each row. Gives m_i, too.
+template <int N>
+__device__ __forceinline__ void score_probabilities(uint32_t (&p)[N / 2][4], float (&maximum)[2], const float (&largest)[2],
+                                                    const float (&s)[N][4], float c) {
+  float minus[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    maximum[h] = __fmul_rn(largest[h], c);
+    // -inf minus -inf is NaN: a row without keys subtracts 0 and gets zeros.
+    minus[h] = maximum[h] == MASKED ? 0.0f : -maximum[h];
+  }
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const float x = exp2_fast(__fmaf_rn(s[n][2 * h], c, minus[h])), y = exp2_fast(__fmaf_rn(s[n][2 * h + 1], c, minus[h]));
+      const __half2 pair = __floats2half2_rn(x, y);
+      p[n / 2][(n % 2) * 2 + h] = *reinterpret_cast<const uint32_t*>(&pair);
+    }
+  }
+}
+
+// Both steps, for a tile that one warp holds whole.
+__device__ __forceinline__ void tile_softmax(uint32_t (&p)[KEYS / 16][4], float (&maximum)[2], float (&s)[KEYS / 8][4],
+                                             const Span (&span)[2], int tile, float c, int lane) {
+  float largest[2];
+  mask_scores(largest, s, span, tile * KEYS, lane);
+  score_probabilities(p, maximum, largest, s, c);
+}
+
+// The rows' sums of probabilities: a product with ones, so that the sum has the accumulators' order and precision.
+__device__ __forceinline__ void tile_sums(float (&sum)[2], const uint32_t (&p)[KEYS / 16][4]) {
+  float acc[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+  const uint32_t ones[2] = {0x3c003c00u, 0x3c003c00u};
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; ++k) mma(acc, p[k], ones);
+  sum[0] = acc[0], sum[1] = acc[2];
+}
+
+// O_i = P V for 8 N elements of the head from 8 `first` on, eight at a time: `take(n, acc)` gets those of [8 n, 8 n + 8).
+template <int D, int N = D / 8, class Take>
+__device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], uint32_t values, int lane, Take take, int first = 0) {
+  const int row = lane % 16, chunk = lane / 16;
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const int n = first + i;
+    float low[4] = {0.0f, 0.0f, 0.0f, 0.0f}, high[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) {
+      uint32_t r[4];
+      load_matrices_transposed(r, values + Tile<D>::at(k * 16 + row, n + chunk));
+      const uint32_t b_low[2] = {r[0], r[1]}, b_high[2] = {r[2], r[3]};
+      mma(low, p[k], b_low);
+      mma(high, p[k], b_high);
+    }
+    take(n, low);
+    take(n + 1, high);
+  }
+}
+
+// The running state of a row. O starts at 0.
+struct Running {
+  float maximum = MASKED, sum = 0.0f;
+};
+// Merges a tile's maximum and sum into the state; O becomes merged(O, O_i, keep, add). A tile without keys changes no bit: keep is 1, and
+// add is -0, so that even a negative zero stays (its O_i is +0).
+__device__ __forceinline__ void merge(Running& r, float tile_maximum, float tile_sum, float& keep, float& add) {
+  const float top = fmaxf(r.maximum, tile_maximum);
+  const bool empty = tile_maximum == MASKED;
+  keep = empty ? 1.0f : exp2_fast(__fsub_rn(r.maximum, top));
+  add = empty ? -0.0f : exp2_fast(__fsub_rn(tile_maximum, top));
+  r.sum = __fmaf_rn(tile_sum, add, __fmul_rn(r.sum, keep));
+  r.maximum = top;
+}
+__device__ __forceinline__ float merged(float o, float tile_o, float keep, float add) { return __fmaf_rn(tile_o, add, __fmul_rn(o, keep)); }
+// An element of a finished row; `inverse` is inverse_sum(sum).
+__device__ __forceinline__ float inverse_sum(float sum) { return __frcp_rn(sum); }
+__device__ __forceinline__ __half2 finished(float x, float y, float inverse) {
+  return __floats2half2_rn(__fmul_rn(x, inverse), __fmul_rn(y, inverse));
+}
+
+}  // namespace pen

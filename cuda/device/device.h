@@ -1,0 +1,73 @@
+// A GPU: its properties, and which kernels have been set up on it.
+#pragma once
+
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "error.h"
+
+namespace pen {
+
+class Device {
+ public:
+  const int id;
+  int major = 0;               // of the compute capability
+  int multiprocessors = 0;
+  int shared_block = 0;        // bytes of shared memory that one block may have
+  int shared_multiprocessor = 0;  // bytes of shared memory of one multiprocessor
+  int shared_reserved = 0;     // of these, what the runtime keeps for itself per block
+
+  explicit Device(int id) : id(id) {
+    const auto ask = [&](cudaDeviceAttr attribute, const char* what) {
+      int value = 0;
+      check(cudaDeviceGetAttribute(&value, attribute, id), what);
+      return value;
+    };
+    major = ask(cudaDevAttrComputeCapabilityMajor, "compute capability");
+    multiprocessors = ask(cudaDevAttrMultiProcessorCount, "multiprocessor count");
+    shared_block = ask(cudaDevAttrMaxSharedMemoryPerBlockOptin, "shared memory of a block");
+    shared_multiprocessor = ask(cudaDevAttrMaxSharedMemoryPerMultiprocessor, "shared memory of a multiprocessor");
+    shared_reserved = ask(cudaDevAttrReservedSharedMemoryPerBlock, "reserved shared memory");
+  }
+  Device(const Device&) = delete;
+
+  // Runs `set_up` the first time that this device uses the kernel. Not at start: setting an attribute loads the kernel's code.
+  template <class... Params, class SetUp>
+  void first_use(void (*kernel)(Params...), SetUp set_up) const {
+    const std::lock_guard lock(mutex_);
+    const void* key = reinterpret_cast<const void*>(kernel);
+    if (used_.count(key)) return;
+    set_up();
+    used_.insert(key);
+  }
+
+  // What the kernel was compiled to for this device.
+  template <class... Params>
+  cudaFuncAttributes compiled(void (*kernel)(Params...)) const {
+    const std::lock_guard lock(mutex_);
+    const auto [entry, fresh] = compiled_.try_emplace(reinterpret_cast<const void*>(kernel));
+    if (fresh) check(cudaFuncGetAttributes(&entry->second, kernel), "kernel attributes");
+    return entry->second;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  mutable std::unordered_set<const void*> used_;
+  mutable std::unordered_map<const void*, cudaFuncAttributes> compiled_;
+};
+
+// Lets a kernel have `bytes` of dynamic shared memory.
+template <class... Params>
+void allow_shared(void (*kernel)(Params...), int bytes) {
+  check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes), "shared memory of a kernel");
+}
+
+// Has a multiprocessor keep as much shared memory and as little L1 as there can be while the kernel runs.
+template <class... Params>
+void prefer_shared(void (*kernel)(Params...)) {
+  const auto attribute = cudaFuncAttributePreferredSharedMemoryCarveout;
+  check(cudaFuncSetAttribute(kernel, attribute, cudaSharedmemCarveoutMaxShared), "carveout of a kernel");
+}
+
+}  // namespace pen

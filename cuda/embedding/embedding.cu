@@ -1,0 +1,10 @@
+// Token embeddings: the launch.
+#include "embedding.cuh"
+
+namespace pen {
+
+void embed(const Launch& launch, const Embed& args) {
+  launch(embed_kernel, dim3(ceil_div(args.table.chunks() * 4, EMBED_THREADS), args.num_tokens), dim3(EMBED_THREADS), 0, args);
+}
+
+}  // namespace pen

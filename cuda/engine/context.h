@@ -1,0 +1,35 @@
+// A device as a caller of the C interface opened it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "../device/launch.h"
+#include "memory.h"
+#include "penstock.h"
+
+struct pen_ctx {
+  pen::Device device;
+  std::string name;
+  pen::Memory memory;
+  std::atomic<bool> lost{false};  // a call failed with PEN_CUDA: all that follow fail, too
+
+  pen_ctx(int id, std::string name) : device(id), name(std::move(name)) {}
+};
+
+namespace pen {
+
+// Whoever waits for the whole device, allocates, or copies outside of a stream holds this, and so does whoever captures a graph: the
+// former would break the capture, even from another model's thread.
+inline std::recursive_mutex& device_wide() {
+  static std::recursive_mutex mutex;
+  return mutex;
+}
+
+// An error with a status of its own.
+struct StatusError : std::runtime_error {
+  pen_status status;
+  StatusError(pen_status status, const std::string& what) : std::runtime_error(what), status(status) {}
+};
+
+}  // namespace pen

@@ -1,0 +1,97 @@
+// A step's metadata.
+#include "metadata.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "../device/error.h"
+
+namespace pen {
+
+namespace {
+
+template <typename T>
+void put(uint8_t* base, size_t offset, const T* from, size_t count) {
+  if (count > 0) std::memcpy(base + offset, from, count * sizeof(T));
+}
+
+}  // namespace
+
+int round_seqs(int n) {
+  if (n <= 4) return n <= 2 ? n : 4;
+  if (n <= 64) return ceil_div(n, 8) * 8;
+  return ceil_div(n, 32) * 32;
+}
+
+int round_blocks(int blocks, int block_size) {
+  int rounded = std::max(1, 256 / block_size);
+  while (rounded < blocks) rounded *= 2;
+  return rounded;
+}
+
+MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
+    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks) {
+  size_t next = 0;
+  const auto take = [&](size_t count) {
+    const size_t place = next;
+    next += round_up(count * 4, 16);
+    return place;
+  };
+  results = take(2);  // an address
+  inputs = take(tokens);
+  positions = take(tokens);
+  slot_mapping = take(tokens);
+  cu_seqlens = take(seqs + 1);
+  context_lens = take(seqs);
+  slots = take(rows);
+  gather = take(rows);
+  mask_of = take(rows);
+  num_logprobs = take(rows);
+  block_tables = take(size_t(seqs) * blocks);
+  size = next;
+}
+
+Step step_at(uint8_t* base, const MetaLayout& l, int max_query, int max_context) {
+  Step step{};
+  step.view = StepView{at<uint32_t>(base, l.positions), at<uint32_t>(base, l.slot_mapping), at<uint32_t>(base, l.cu_seqlens),
+                       at<uint32_t>(base, l.context_lens), at<uint32_t>(base, l.block_tables), l.num_tokens, l.num_seqs, l.max_blocks,
+                       max_query, max_context};
+  step.results = at<int32_t*>(base, l.results);
+  step.inputs = at<int32_t>(base, l.inputs);
+  step.slots = at<int32_t>(base, l.slots);
+  step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
+  step.mask_of = at<int32_t>(base, l.mask_of);
+  step.num_logprobs = at<int32_t>(base, l.num_logprobs);
+  step.num_rows = l.num_rows;
+  step.has_prefill = max_query > 1;
+  return step;
+}
+
+void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32_t* results, const std::vector<int32_t>& row_of) {
+  std::memset(base, 0, l.block_tables);
+  // Kernels write the ids themselves: a copy behind the graph would hold up the next step, the more so as it changes engines.
+  *at<int32_t*>(base, l.results) = results;
+  put(base, l.inputs, b.inputs, b.num_tokens);
+  put(base, l.positions, b.positions, b.num_tokens);
+  put(base, l.slot_mapping, b.slot_mapping, b.num_tokens);
+  for (int i = int(b.num_tokens); i < l.num_tokens; i++) at<uint32_t>(base, l.slot_mapping)[i] = NO_SLOT;
+  put(base, l.cu_seqlens, b.cu_seqlens_q, b.num_seqs + 1);
+  for (int i = int(b.num_seqs); i < l.num_seqs; i++) at<uint32_t>(base, l.cu_seqlens)[i + 1] = uint32_t(i + 1);
+  put(base, l.context_lens, b.context_lens, b.num_seqs);
+  int32_t* slots = at<int32_t>(base, l.slots);
+  int32_t* mask_of = at<int32_t>(base, l.mask_of);
+  int32_t* num_logprobs = at<int32_t>(base, l.num_logprobs);
+  for (int32_t* array : {slots, mask_of, num_logprobs}) std::fill(array, array + l.num_rows, -1);
+  for (uint32_t i = 0; i < b.num_seqs; i++) {
+    if (row_of[i] < 0) continue;
+    slots[row_of[i]] = int32_t(b.slots[i]);
+    if (b.num_logprobs) num_logprobs[row_of[i]] = b.num_logprobs[i];
+    at<int32_t>(base, l.gather)[row_of[i]] = int32_t(b.cu_seqlens_q[i + 1]) - 1;
+  }
+  for (uint32_t i = 0; i < b.num_seqs; i++) {
+    const size_t stride = std::min<size_t>(b.max_blocks, l.max_blocks);
+    put(base, l.block_tables + size_t(i) * l.max_blocks * 4, b.block_tables + size_t(i) * b.max_blocks, stride);
+  }
+}
+
+}  // namespace pen

@@ -1,0 +1,50 @@
+// A step's metadata: how it is laid out, filled on the host and found on the device.
+#pragma once
+
+#include <stddef.h>
+
+#include <vector>
+
+#include "../device/step.h"
+#include "penstock.h"
+
+namespace pen {
+
+// Graphs are captured for rounded numbers of sequences and of blocks per sequence, so that few of them serve every batch.
+int round_seqs(int num_seqs);
+// Powers of two, from 256 tokens on.
+int round_blocks(int num_blocks, int block_size);
+
+// Offsets in a step's metadata, which travels as one copy.
+struct MetaLayout {
+  int num_tokens, num_seqs, num_rows, max_blocks;
+  size_t results, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
+  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
+};
+
+// A step's metadata on the device.
+struct Step {
+  StepView view;
+  int32_t* const* results;      // points to the address of the sampled ids in pinned memory
+  const int32_t* inputs;        // [num_tokens]
+  const int32_t* slots;         // [num_rows]
+  const int32_t* gather;        // [num_rows] or null: every row samples
+  const int32_t* mask_of;       // [num_rows]
+  const int32_t* num_logprobs;  // [num_rows]
+  int num_rows;
+  bool has_prefill;
+};
+
+// The step whose metadata lies at `base` on the device.
+Step step_at(uint8_t* base, const MetaLayout& layout, int max_query, int max_context);
+
+// Writes the metadata of a batch to `base` on the host. Rows and sequences past its own are padding that no kernel acts on. `results`:
+// where kernels write the sampled ids; `row_of`: [num_seqs] a sequence's row among the sampled ones, or -1.
+void fill_metadata(uint8_t* base, const MetaLayout& layout, const pen_batch& batch, int32_t* results, const std::vector<int32_t>& row_of);
+
+template <typename T>
+T* at(uint8_t* base, size_t offset) {
+  return reinterpret_cast<T*>(base + offset);
+}
+
+}  // namespace pen

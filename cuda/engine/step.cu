@@ -1,0 +1,175 @@
+// Steps: metadata up, kernels (as a captured graph for decode steps), sampled ids down. Up to two are in flight: each has its own pinned
+// buffers; they share the device's, which is safe because the stream runs in order. A step whose masks come late has a graph of its own
+// without the sampling, which follows once the masks are here. Log-probabilities are a kernel of their own behind the graph, so that
+// steps without them do not pay for them.
+#include "step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+
+#include "forward.h"
+#include "graphs.h"
+#include "prompt.h"
+#include "sampler.h"
+
+namespace pen {
+
+namespace {
+
+// The flight of a step. There is one more than may be in flight, so that a step's results stay while two others run.
+InFlight& flight_of(pen_model& m, uint64_t step) { return m.ring[step % 3]; }
+
+void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
+  const pen_model_desc& d = m.desc;
+  const bool fits = b.num_tokens <= d.max_batch_tokens && b.num_seqs <= d.max_slots && b.max_blocks <= d.max_blocks;
+  if (b.num_tokens == 0 || b.num_seqs == 0 || !fits) throw StatusError(PEN_INVALID_ARG, "the batch is empty or larger than announced");
+  for (uint32_t i = 0; i < b.num_seqs; i++) {
+    const bool query = b.cu_seqlens_q[i + 1] > b.cu_seqlens_q[i] && b.cu_seqlens_q[i + 1] <= b.num_tokens;
+    if (!query || b.slots[i] >= d.max_slots || uint64_t(b.context_lens[i]) > uint64_t(b.max_blocks) * kv.block_size) {
+      throw StatusError(PEN_INVALID_ARG, "sequence " + std::to_string(i) + " of the batch is out of bounds");
+    }
+  }
+  for (uint32_t i = 0; b.num_logprobs && i < b.num_seqs; i++) {
+    if (b.num_logprobs[i] >= -1 && b.num_logprobs[i] <= MAX_LOGPROBS) continue;
+    throw StatusError(PEN_INVALID_ARG, "the log-probabilities of the batch are out of bounds");
+  }
+  check_prompts(m, kv, b);
+  for (uint32_t i = 0; i < b.num_tokens; i++) {
+    const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
+    if (!input || b.positions[i] >= d.max_positions || b.slot_mapping[i] >= uint32_t(kv.num_blocks) * kv.block_size) {
+      throw StatusError(PEN_INVALID_ARG, "row " + std::to_string(i) + " of the batch is out of bounds");
+    }
+  }
+}
+
+// How a batch becomes a step: a decode step of few enough sequences runs as a graph, with its shape rounded up.
+struct Shape {
+  int max_query = 1, seqs, rows = 0, stride;
+  bool graph;
+
+  // Fills row_of, too.
+  Shape(const pen_batch& b, int block_size, std::vector<int32_t>& row_of) : seqs(int(b.num_seqs)) {
+    int blocks = 1;
+    for (uint32_t i = 0; i < b.num_seqs; i++) {
+      max_query = std::max(max_query, int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]));
+      blocks = std::max(blocks, ceil_div(int(b.context_lens[i]), block_size));
+    }
+    graph = max_query == 1 && seqs <= MAX_GRAPH_SEQS;
+    // In a decode step every sequence has the row of its number, whether it samples or not.
+    row_of.assign(b.num_seqs, -1);
+    for (uint32_t i = 0; i < b.num_seqs; i++) {
+      if (b.sample[i]) row_of[i] = max_query == 1 ? int(i) : rows++;
+    }
+    if (graph) seqs = round_seqs(seqs);
+    if (max_query == 1) rows = seqs;
+    stride = graph ? round_blocks(blocks, block_size) : blocks;
+  }
+  MetaLayout layout(const pen_batch& b) const { return MetaLayout(graph ? seqs : int(b.num_tokens), seqs, rows, stride); }
+};
+
+// Queues the forward pass with a copy of its logits to the host.
+void run_with_logits(pen_model& m, const pen_kv& kv, const Step& step, bool sampling, std::vector<float>& logits) {
+  forward(m, kv, step);
+  logits.resize(size_t(step.num_rows) * m.desc.vocab_size);
+  if (step.num_rows) {
+    check(cudaMemcpyAsync(logits.data(), m.scratch.logits.as<float>(), logits.size() * 4, cudaMemcpyDeviceToHost, m.stream.handle),
+          "copying logits");
+  }
+  if (sampling) sample_or_lose(m, step, false);
+}
+
+// What follows a step's sampling. The event says when all results are there.
+void finish(pen_model& m, const Step& step, InFlight& f) {
+  // Sampling leaves the logits as they are, so that this may follow a graph which knows nothing of it.
+  if (step.num_rows > 0 && !f.num_logprobs.empty()) logprobs_step(m, step, f);
+  finish_prompts(m, f);
+  check(cudaEventRecord(f.done.handle, m.stream.handle), "event");
+}
+
+}  // namespace
+
+uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
+  check_batch(m, kv, b);
+  InFlight& f = flight_of(m, m.steps + 1);
+  if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the step before was not sampled");
+  if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
+  for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
+  const Shape shape(b, kv.block_size, f.row_of);
+  const MetaLayout layout = shape.layout(b);
+  if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
+  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of);
+  uint8_t* const meta = m.scratch.meta.as<uint8_t>();
+  check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
+  begin_prompts(m, kv, b, f);
+  const Step step = step_at(meta, layout, shape.max_query, shape.stride * kv.block_size);
+  const bool sampling = b.sample_later == 0;
+  f.logits.clear();
+  if (b.want_logits) {
+    run_with_logits(m, kv, step, sampling, f.logits);
+  } else if (shape.graph) {
+    run_graph(m, kv, step, sampling);
+  } else {
+    run(m, kv, step, sampling);
+  }
+  f.num_logprobs.clear();
+  if (b.num_logprobs) f.num_logprobs.assign(b.num_logprobs, b.num_logprobs + b.num_seqs);
+  if (sampling) finish(m, step, f);
+  f.unsampled = !sampling;
+  f.device = step;
+  f.mask_of = layout.mask_of;
+  f.step = ++m.steps;
+  f.pending = true;
+  return f.step;
+}
+
+// The device's metadata is still that of this step, since it is the last one. If anything fails here, the step can no longer be sampled.
+void sample_with_masks(pen_model& m, uint64_t number, const pen_masks& masks) {
+  InFlight& f = flight_of(m, number);
+  if (number != m.steps || !f.pending || !f.unsampled) throw StatusError(PEN_INVALID_ARG, "the step does not wait to be sampled");
+  bool fits = masks.num_seqs == f.row_of.size() && masks.num_masks <= m.desc.max_slots;
+  for (uint32_t i = 0; fits && i < masks.num_seqs; i++) fits = masks.mask_of[i] >= -1 && masks.mask_of[i] < int32_t(masks.num_masks);
+  if (!fits) throw StatusError(PEN_INVALID_ARG, "the masks are out of bounds");
+  const auto copy = [&](uint8_t* to, const uint8_t* from, size_t bytes) {
+    check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, m.stream.handle), "copying masks");
+  };
+  uint8_t* const mask_of = f.meta.as<uint8_t>() + f.mask_of;
+  for (uint32_t i = 0; i < masks.num_seqs; i++) {
+    if (f.row_of[i] >= 0) reinterpret_cast<int32_t*>(mask_of)[f.row_of[i]] = masks.mask_of[i];
+  }
+  if (f.device.num_rows > 0) copy(m.scratch.meta.as<uint8_t>() + f.mask_of, mask_of, size_t(f.device.num_rows) * 4);
+  if (masks.num_masks) {
+    const size_t bytes = size_t(masks.num_masks) * ceil_div(int(m.desc.vocab_size), 32) * 4;
+    std::memcpy(f.masks.as<uint8_t>(), masks.masks, bytes);
+    copy(m.scratch.masks.as<uint8_t>(), f.masks.as<uint8_t>(), bytes);
+  }
+  sample_or_lose(m, f.device, false);
+  finish(m, f.device, f);
+  f.unsampled = false;
+}
+
+void collect(pen_model& m, pen_output& out) {
+  InFlight& f = flight_of(m, out.step);
+  if (!f.pending || f.step != out.step) throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " is not in flight");
+  if (f.unsampled) {
+    f.unsampled = f.pending = false;
+    check(cudaStreamSynchronize(m.stream.handle), "a step");
+    throw StatusError(PEN_INVALID_ARG, "step " + std::to_string(out.step) + " was not sampled");
+  }
+  if (out.num_seqs != f.row_of.size()) throw StatusError(PEN_INVALID_ARG, "the step had another number of sequences");
+  check(cudaEventSynchronize(f.done.handle), "a step");
+  f.pending = false;
+  const size_t vocab = m.desc.vocab_size;
+  for (uint32_t i = 0; i < out.num_seqs; i++) {
+    const int row = f.row_of[i];
+    out.sampled[i] = row < 0 ? PEN_SAMPLED_NONE : f.sampled.as<int32_t>()[row];
+    if (row >= 0 && out.logits && !f.logits.empty()) std::memcpy(out.logits + i * vocab, f.logits.data() + size_t(row) * vocab, vocab * 4);
+    if (row < 0 || !out.logprobs || !out.logprob_ids || f.num_logprobs.empty() || f.num_logprobs[i] < 0) continue;
+    constexpr size_t N = MAX_LOGPROBS;
+    std::memcpy(out.logprobs + i * (1 + N), f.logprobs.as<float>() + size_t(row) * (1 + N), (1 + N) * 4);
+    std::memcpy(out.logprob_ids + i * N, f.logprob_ids.as<int32_t>() + size_t(row) * N, N * 4);
+  }
+  collect_prompts(m, f, out);
+}
+
+}  // namespace pen

@@ -1,0 +1,272 @@
+// y = W · x for up to 8 tokens, by the definition of linear.h, with each of a block's eight warps on one slice. A block takes a run of row
+// tiles. Each warp streams its slice of all of them through a ring of records in shared memory, so that the next tile is requested
+// while this one is summed. The ring is filled before the kernel waits for its predecessor.
+#pragma once
+
+#include "../norm/rms_row.cuh"
+#include "../quant/format.cuh"
+#include "epilogue.cuh"
+
+namespace pen {
+
+// Where the fragments of x come from.
+enum class Input : int {
+  NORM,    // shared memory: p.norm's output, which every block computes for itself
+  SHARED,  // shared memory: each warp copies its own columns of p.x
+  GLOBAL,  // p.x itself
+};
+
+// Bytes of records that a warp's ring holds. WHOLE is an upper limit: the ring holds everything that the warp reads. The others are lower
+// limits: USUAL for several blocks per multiprocessor, LONG_ROWS for long rows, SHORTEST for devices with less shared memory than these
+// need. Measured: more requests in flight than the memory needs delay what the kernels before and after wait for.
+enum class RingSize : int { WHOLE = 10240, USUAL = 5120, LONG_ROWS = 8192, SHORTEST = 1024 };
+__host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) {
+  const int n = int(size) / record_bytes + 1;
+  return n < 3 ? 3 : n > 17 ? 17 : n;
+}
+
+constexpr int DECODE_TOKENS = 8;
+static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
+
+struct DecodeLinearShared {
+  static constexpr int STRIDE = TILE_ROWS + 4;
+  static constexpr size_t partial = size_t(SLICES) * DECODE_TOKENS * STRIDE * 4;  // of a group of tiles; there are two
+  static constexpr size_t sums = 2 * partial;
+  static constexpr size_t x = sums + 128;
+};
+
+// The stride of rows of x in shared memory, in halves: eight rows fall into different banks.
+__host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
+
+// A row of x in shared memory. The columns of a chunk lie in the order in which the lanes of a product read them: 16 halves for each of
+// the four.
+struct StagedRow {
+  __half* h;
+  // The place of an even column and its neighbour.
+  __device__ __forceinline__ static int place(int column) {
+    return (column & ~(CHUNK - 1)) + (column & 6) * 8 + (column >> 4 & 3) * 4 + (column >> 3 & 1) * 2;
+  }
+  __device__ __forceinline__ void put(int column, uint32_t low, uint32_t high) const {
+    uint32_t* to = reinterpret_cast<uint32_t*>(h + place(column));
+    to[0] = low, to[8] = high;
+  }
+};
+
+// Computes all rows of a layer's input, by a whole block. `sums`: 4 SLICES floats.
+__device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
+  const int stride = staged_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
+  for (int n = 0; n < num_tokens; n++) {
+    const StagedRow to{normed + n * stride};
+    const NormWeights<2> weights(p);  // read here: held through the wait, they would cost registers
+    norm_row(p, weights, n, to, writes ? p.x_out : nullptr, sums + n % 2 * 2 * SLICES);
+    for (int k = p.hidden + threadIdx.x * 4; k < columns; k += NORM_THREADS * 4) to.put(k, 0, 0);
+  }
+  __syncthreads();
+}
+
+// Copies a warp's part of a row of x into shared memory: pieces of eight columns, from piece `from` on.
+__device__ __forceinline__ void copy_pieces(const StagedRow& to, const __half* x, int from, int pieces, int lane) {
+  constexpr int BATCH = 4;  // requested together
+  for (int begin = lane; begin < pieces; begin += BATCH * WARP) {
+    uint4 piece[BATCH];
+#pragma unroll
+    for (int k = 0; k < BATCH; k++) {
+      const int i = min(begin + k * WARP, pieces - 1);
+      piece[k] = *reinterpret_cast<const uint4*>(x + (from + i) * 8);
+    }
+#pragma unroll
+    for (int k = 0; k < BATCH; k++) {
+      const int i = begin + k * WARP;
+      if (i >= pieces) break;
+      to.put((from + i) * 8, piece[k].x, piece[k].y);
+      to.put((from + i) * 8 + 4, piece[k].z, piece[k].w);
+    }
+  }
+}
+
+// A warp's records of a run of row tiles, in the order in which it needs them.
+struct Records {
+  const uint8_t* next;  // the lane's own bytes
+  int left, chunk, length;
+  int skip;  // from a slice's last record to the next tile's slice
+  uint32_t ring;  // the lane's own bytes of slot 0
+
+  __device__ __forceinline__ Records(const Matrix& w, int first, int count, int warp, int lane, uint32_t ring_at) {
+    const int chunks = w.chunks(), begin = slice_begin(warp, chunks);
+    length = slice_begin(warp + 1, chunks) - begin, left = count * length, chunk = 0;
+    skip = (chunks - length) * w.record_bytes;
+    next = w.data + (size_t(first) * chunks + begin) * w.record_bytes + lane * 16;
+    ring = held(ring_at + lane * 16);
+  }
+  // Requests a record for this slot of the ring, if there is one left, and commits a group in any case.
+  __device__ __forceinline__ void request(int slot, int record_bytes, int lane) {
+    if (left > 0) {
+      left--;
+      const uint32_t to = ring + slot * record_bytes;
+#pragma unroll
+      for (int i = 0; i < record_bytes / 16; i += WARP) {
+        if (i + lane < record_bytes / 16) copy_async(to + i * 16, next + i * 16);
+      }
+      next += record_bytes;
+      if (++chunk == length) {
+        chunk = 0;
+        next += skip;
+      }
+    }
+    copy_commit();
+  }
+};
+
+// Multiplies `count` row tiles of one matrix. The ring is full except for one slot, or holds all of the warp's records.
+template <class Format, RingSize RING, class X, class Tile, class Finish>
+__device__ __forceinline__ void stream_tiles(Records& records, int count, uint32_t first_column, uint32_t ring, X x,
+                                             Tile begin_tile, Finish finish) {
+  constexpr int R = ring_records(Format::record_bytes, RING);
+  constexpr bool WHOLE = RING == RingSize::WHOLE;
+  const int lane = threadIdx.x % WARP, length = records.length;
+  int slot = 0, last = R - 1;
+  if constexpr (WHOLE) {
+    copy_wait<0>();
+    __syncwarp();
+  }
+#pragma unroll 1
+  for (int t = 0; t < count; t++) {
+    begin_tile(t);
+    float acc[4] = {};
+    uint32_t column = first_column;
+#pragma unroll 1
+    for (int c = 0; c < length; c++, column += CHUNK * sizeof(__half)) {
+      uint32_t b[STEPS][2];
+      typename Format::Raw raw;
+      if constexpr (WHOLE) {
+        x(b, column);
+        raw.load_shared(ring, lane);
+        ring += Format::record_bytes;
+      } else {
+        copy_wait<R - 2>();
+        __syncwarp();
+        raw.load_shared(ring + slot * Format::record_bytes, lane);
+        records.request(last, Format::record_bytes, lane);  // every lane has read that slot
+        last = slot;
+        slot = slot + 1 == R ? 0 : slot + 1;
+        x(b, column);
+      }
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) {
+        uint32_t a[4];
+        raw.fragment(s, a);
+        mma(acc, a, b[s]);
+      }
+    }
+    finish(t, acc);
+  }
+}
+
+// Grid: (blocks), each with its share of the row tiles of all segments. Up to DECODE_TOKENS tokens.
+template <Input INPUT, RingSize RING>
+__global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3)
+    linear_decode_kernel(const __grid_constant__ Linear p, int ring_at, int ring_bytes) {
+  using Shared = DecodeLinearShared;
+  extern __shared__ __align__(128) uint8_t shared[];
+  auto* sums = reinterpret_cast<float*>(shared + Shared::sums);
+  auto* staged = reinterpret_cast<__half*>(shared + Shared::x);
+  let_next_start();
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int num_tokens = held(p.num_tokens), ldo = held(p.ldo), ldx = held(p.ldx);
+  const __half* const given = held(p.x);
+  const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
+  const bool glu = epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL;
+  const int log_rows = glu ? 3 : 4;  // of a tile's outputs
+  void* const out = held(glu ? static_cast<void*>(p.out16) : p.out);
+  int total = 0;
+  for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();
+  const int begin = int(int64_t(blockIdx.x) * total / gridDim.x), end = int(int64_t(blockIdx.x + 1) * total / gridDim.x);
+  const int stride = staged_stride(p.w[0].cols), columns = int(round_up(p.w[0].cols, CHUNK));
+  int buffer = 0, base = 0;
+  bool waited = false;
+  for (int segment = 0; segment < p.num_segments; segment++) {
+    const Matrix& w = p.w[segment];
+    const int tiles = w.tiles(), first = max(begin - base, 0), count = min(end - base, tiles) - first;
+    base += tiles;
+    if (count <= 0) continue;
+    const uint32_t ring = held(shared_of(shared) + ring_at + warp * ring_bytes);
+    Records records(w, first, count, warp, lane, ring);
+    const int requested = RING == RingSize::WHOLE ? records.left : ring_records(w.record_bytes, RING) - 1;
+    for (int i = 0; i < requested; i++) records.request(i, w.record_bytes, lane);
+    // The address, in bytes, of the lane's part of the slice's first chunk. A column of the product without a token repeats the first one.
+    const int x_token = lane / 4 < num_tokens ? lane / 4 : 0;
+    const uint32_t first_column =
+        held(slice_begin(warp, w.chunks()) * CHUNK * 2 +
+             (INPUT == Input::GLOBAL ? (x_token * ldx + lane % 4 * 2) * 2 : shared_of(staged + x_token * stride + lane % 4 * 16)));
+    const auto x = [=](uint32_t (&b)[STEPS][2], uint32_t column) {
+      if constexpr (INPUT == Input::GLOBAL) {
+        const char* at = reinterpret_cast<const char*>(given) + column;
+#pragma unroll
+        for (int i = 0; i < 2 * STEPS; i++) b[i / 2][i % 2] = *reinterpret_cast<const uint32_t*>(at + 16 * i);
+      } else {
+#pragma unroll
+        for (int s = 0; s < STEPS; s += 2) {
+          asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                       : "=r"(b[s][0]), "=r"(b[s][1]), "=r"(b[s + 1][0]), "=r"(b[s + 1][1])
+                       : "r"(column + 8 * s));
+        }
+      }
+    };
+    // Few tiles are summed together at the end, each in rows of its own: one barrier instead of one per tile.
+    const int group = count * num_tokens <= DECODE_TOKENS ? count : 1;
+    // The thread's output in the first group: its tile, token and row, its place, and how many rows lie there and after it.
+    const int own_row = threadIdx.x & ((1 << log_rows) - 1), own_tile = (threadIdx.x >> log_rows) / num_tokens;
+    const int own_token = (threadIdx.x >> log_rows) - own_tile * num_tokens;
+    const int own_column = (first + own_tile << log_rows) + own_row, own_at = held(own_token * ldo + p.out_offset[segment] + own_column);
+    const int own_rows = held(own_tile < group ? (glu ? w.rows / 2 : w.rows) - own_column : 0);
+    const auto owned = [&](int t, auto f) {
+      if (t << log_rows < own_rows) f(own_at + (t << log_rows));
+    };
+    float kept = 0;  // the value that the sum is added to, requested before the products
+    const auto begin_tile = [&](int t) {
+      if (epilogue == Epilogue::ADD && (group == 1 || t == 0)) owned(t, [&](int at) { kept = static_cast<const float*>(out)[at]; });
+    };
+    const auto finish = [&](int t, const float (&acc)[4]) {
+      auto* partial = reinterpret_cast<float(*)[DECODE_TOKENS][Shared::STRIDE]>(shared + buffer * Shared::partial);
+      const int row = lane / 4, token = 2 * (lane % 4), at = group == 1 ? token : t * num_tokens + token;
+      if (token < num_tokens) partial[warp][at][row] = acc[0], partial[warp][at][row + 8] = acc[2];
+      if (token + 1 < num_tokens) partial[warp][at + 1][row] = acc[1], partial[warp][at + 1][row + 8] = acc[3];
+      if (group > 1 && t + 1 < count) return;
+      buffer ^= 1;
+      __syncthreads();
+      owned(group == 1 ? t : 0, [&](int at) {
+        const int own = threadIdx.x >> log_rows;
+        const auto sum = [&](int r) {
+          float total = 0;
+#pragma unroll
+          for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][own][r]);
+          return total;
+        };
+        if (glu) {
+          static_cast<__half*>(out)[at] = gated(sum(own_row), sum(own_row + 8), epilogue);
+        } else {
+          static_cast<float*>(out)[at] = epilogue == Epilogue::ADD ? __fadd_rn(kept, sum(own_row)) : sum(own_row);
+        }
+      });
+    };
+    if (!waited) {
+      waited = true;
+      wait_for_previous();
+      if constexpr (INPUT == Input::NORM) {
+        norm_rows(p.norm, num_tokens, staged, blockIdx.x == 0, sums);
+      }
+      if constexpr (INPUT == Input::SHARED) {
+        // the columns of the warp's slice
+        const int from = slice_begin(warp, columns / CHUNK) * 8, pieces = slice_begin(warp + 1, columns / CHUNK) * 8 - from;
+        for (int n = 0; n < num_tokens; n++) copy_pieces(StagedRow{staged + n * stride}, given + size_t(n) * ldx, from, pieces, lane);
+        __syncwarp();
+      }
+    }
+    with_format(w.format, [&](auto format) {
+      stream_tiles<decltype(format), RING>(records, count, first_column, ring, x, begin_tile, finish);
+    });
+  }
+  copy_wait<0>();
+}
+
+}  // namespace pen

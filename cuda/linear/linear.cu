@@ -1,0 +1,95 @@
+// Linear layers: the launches for few tokens, and the choice between the kernels.
+#include <algorithm>
+
+#include "batch.cuh"
+#include "decode.cuh"
+
+namespace pen {
+
+namespace {
+
+// Halves of normalised rows that a block may keep.
+constexpr int MAX_NORMED_HALVES = 2048;
+
+template <int MT, int NT>
+void run_batch(const Launch& launch, const Linear& args) {
+  int groups = 0;
+  for (int i = 0; i < args.num_segments; i++) groups += ceil_div(args.w[i].tiles(), MT);
+  const auto kernel = linear_kernel<MT, NT>;
+  constexpr size_t bytes = LinearShared<MT, NT>::bytes;
+  launch.device.first_use(kernel, [&] { allow_shared(kernel, int(bytes)); });
+  launch(kernel, dim3(groups, ceil_div(args.num_tokens, NT * 8)), dim3(SLICES * WARP), bytes, args);
+}
+
+// Bytes of inputs that a block copies into shared memory, at most.
+constexpr size_t MAX_STAGED = 36 << 10;
+
+// `each`: blocks per multiprocessor. `spread`: no multiprocessor takes more than that. While blocks of other kernels wait for their turn,
+// the hardware may put two blocks on one multiprocessor and none on another, and the kernel would take twice as long.
+template <Input INPUT, RingSize RING>
+void run_decode(const Launch& launch, const Linear& args, int tiles, int each, bool spread) {
+  const Device& device = launch.device;
+  const int blocks = std::min(tiles, device.multiprocessors * each);
+  // No more of the ring than a warp ever fills: the less shared memory a kernel takes, the earlier the next one starts.
+  const int records = ceil_div(tiles, blocks) * ceil_div(args.w[0].chunks(), SLICES);
+  size_t ring = 0;
+  for (int i = 0; i < args.num_segments; i++) {
+    const int most = RING == RingSize::WHOLE ? records : ring_records(args.w[i].record_bytes, RING);
+    ring = std::max(ring, size_t(args.w[i].record_bytes) * std::min(most, records));
+  }
+  if constexpr (RING == RingSize::WHOLE) {
+    if (ring > size_t(RING)) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, each, true);
+  }
+  const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2;
+  const size_t at = round_up(DecodeLinearShared::x + staged, 128), needed = at + SLICES * ring;
+  if (needed > size_t(device.shared_block)) {
+    if constexpr (RING != RingSize::SHORTEST) {
+      return run_decode<INPUT, RingSize::SHORTEST>(launch, args, tiles, each, spread);
+    } else if constexpr (INPUT == Input::SHARED) {
+      return run_decode<Input::GLOBAL, RingSize::SHORTEST>(launch, args, tiles, each, spread);
+    }
+  }
+  const size_t bytes = spread ? std::max(needed, size_t(device.shared_multiprocessor / (each + 1))) : needed;
+  const auto kernel = linear_decode_kernel<INPUT, RING>;
+  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+  launch(kernel, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
+}
+
+// Measured: for few tiles or short rows, one block per multiprocessor that requests all it reads of a matrix at once; two blocks for the
+// rest. Fewer blocks leave room for the kernels before and after, which counts if these are short.
+template <Input INPUT>
+void decode_from(const Launch& launch, const Linear& args, int tiles) {
+  constexpr int SHORT = 9 << 10, LARGE = 64 << 10;  // records
+  const int chunks = args.w[0].chunks(), records = tiles * chunks;
+  const bool few = tiles <= launch.device.multiprocessors;
+  if (few || (records < SHORT && chunks <= 16)) return run_decode<INPUT, RingSize::WHOLE>(launch, args, tiles, 1, !few);
+  if (chunks >= 64 || records >= LARGE) return run_decode<INPUT, RingSize::LONG_ROWS>(launch, args, tiles, 2, false);
+  run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, 2, true);
+}
+
+void decode(const Launch& launch, const Linear& args, int tiles) {
+  if (args.norm.x) return decode_from<Input::NORM>(launch, args, tiles);
+  const bool fits = size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= MAX_STAGED;
+  if (fits) return decode_from<Input::SHARED>(launch, args, tiles);
+  decode_from<Input::GLOBAL>(launch, args, tiles);
+}
+
+}  // namespace
+
+bool takes_norm(int num_tokens, int cols) {
+  return num_tokens <= DECODE_TOKENS && num_tokens * int(round_up(cols, CHUNK)) <= MAX_NORMED_HALVES;
+}
+
+void linear(const Launch& launch, const Linear& args) {
+  int tiles = 0;
+  for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
+  if (args.num_tokens <= DECODE_TOKENS) return decode(launch, args, tiles);
+  if (args.num_tokens > 16 && has_warpgroup_products(launch.device)) return linear_prefill(launch, args);
+  // Two row tiles per block share their reads of x, if there are still blocks enough to fill the device.
+  if (args.num_tokens <= 16) return run_batch<1, 2>(launch, args);
+  if (args.num_tokens <= 32) return tiles >= 512 ? run_batch<2, 4>(launch, args) : run_batch<1, 4>(launch, args);
+  if (args.num_tokens <= 64) return tiles >= 512 ? run_batch<2, 8>(launch, args) : run_batch<1, 8>(launch, args);
+  linear_prefill(launch, args);
+}
+
+}  // namespace pen

@@ -1,0 +1,60 @@
+// Linear layers: y = W · x.
+//
+// The numeric definition, which all kernels of this folder keep (and experts/ too): weights are the rows (M) of the tensor-core product
+// and tokens its columns (N). W's columns are cut into SLICES slices by a rule that knows the matrix only (slice_begin). A slice is a
+// chain of m16n8k16 products in ascending order from zero: float16 weights and inputs, float32 accumulators. The slices' sums are added
+// in ascending order from zero, and the epilogue follows. So an output depends neither on the number of tokens nor on the kernel that
+// computed it.
+//
+// Kernels: decode.cuh (up to 8 tokens), batch.cuh (up to 64), prefill.cuh (any number, any GPU), hopper.cuh (more than 16, sm_90a).
+#pragma once
+
+#include "../norm/norm.h"
+#include "../quant/matrix.h"
+
+namespace pen {
+
+constexpr int SLICES = 8;
+// The first chunk of slice `s` in a matrix of `chunks` chunks.
+__host__ __device__ constexpr int slice_begin(int s, int chunks) { return s * chunks / SLICES; }
+
+enum class Epilogue : int {
+  STORE,     // out[n][row] = y
+  ADD,       // out[n][row] += y: the residual stream
+  SILU_MUL,  // out16[n][row / 2] = silu(gate) · up, for matrices whose tiles hold both (Placement)
+  GELU_MUL,
+};
+
+constexpr int MAX_SEGMENTS = 3;
+struct Linear {
+  // Matrices that read the same x, one after another in the output's columns.
+  Matrix w[MAX_SEGMENTS];
+  int out_offset[MAX_SEGMENTS];
+  int num_segments;
+  const __half* x;  // [num_tokens, ldx], columns past the matrix's are zero up to a multiple of 64
+  int ldx, num_tokens;
+  // If norm.x is not null, every block computes its input by itself as this norm, instead of reading x. Only if takes_norm() allows it.
+  Norm norm;
+  float* out;      // [num_tokens, ldo]
+  __half* out16;   // [num_tokens, ldo]
+  int ldo;
+  Epilogue epilogue;
+  // Workspace for the sums of blocks that share a tile; nothing in it outlives the kernel. Null: blocks do not share tiles.
+  float* slabs;
+  size_t slab_bytes;
+  uint32_t* arrivals;  // [MAX_SHARED_TILES] zero before and after a kernel
+};
+constexpr int MAX_SHARED_TILES = 1024;
+
+
+// Whether linear() may compute `norm` by itself, which is cheaper than a kernel of its own for few rows.
+bool takes_norm(int num_tokens, int cols);
+// Any number of tokens: it decides which kernel runs, but no bit of a row.
+void linear(const Launch& launch, const Linear& args);
+
+// What linear() chooses from for many tokens: the best kernel of the device, and the one that runs on all of them.
+bool has_warpgroup_products(const Device& device);
+void linear_prefill(const Launch& launch, const Linear& args);
+void linear_prefill_any(const Launch& launch, const Linear& args);
+
+}  // namespace pen

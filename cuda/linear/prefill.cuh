@@ -1,0 +1,164 @@
+// y = W · x for many tokens, on any GPU with float16 tensor cores: the numeric definition of linear.h in tiles of 128 rows × 128 tokens.
+// Each warp dequantises two row tiles in registers, straight from the records. Activations come through a ring in shared memory. The sums
+// of the slices are kept in a second set of registers.
+#pragma once
+
+#include "../quant/format.cuh"
+#include "epilogue.cuh"
+
+namespace pen {
+
+constexpr int PREFILL_ROW_TILES = 8, PREFILL_TOKENS = 128, PREFILL_STAGES = 3;
+constexpr int PREFILL_THREADS = 256;
+
+__device__ __forceinline__ void load_matrices(uint32_t (&r)[4], const void* shared) {
+  const uint32_t at = uint32_t(__cvta_generic_to_shared(shared));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at));
+}
+
+// Copies one chunk of x: [TOKENS][64] halves. The eight 16-byte pieces of a row are permuted by its number, so that neither the copies nor
+// ldmatrix have bank conflicts (the 128-byte swizzle of Hopper's matrix instructions).
+template <int TOKENS, int THREADS>
+__device__ __forceinline__ void stage_activations(__half* stage, const Linear& p, int first_token, int chunk) {
+#pragma unroll
+  for (int i = threadIdx.x; i < TOKENS * 8; i += THREADS) {
+    const int token = i / 8, piece = i % 8;
+    const bool valid = first_token + token < p.num_tokens;
+    const __half* from = p.x + size_t(valid ? first_token + token : 0) * p.ldx + chunk * CHUNK + piece * 8;
+    copy_async(shared_of(stage + token * CHUNK + (piece ^ (token % 8)) * 8), from, valid);
+  }
+}
+
+// Writes a lane's sums of a row tile and 8 NT tokens from `token` on, in fragments: rows r and r + 8, tokens t and t + 1. The values that
+// they are added to are read several at once, since the compiler may not move a read over a write.
+template <int NT>
+__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
+  const int rows = p.w[segment].rows, r = lane / 4;
+  token += 2 * (lane % 4);
+  if (p.epilogue == Epilogue::SILU_MUL || p.epilogue == Epilogue::GELU_MUL) {
+    const int column = tile * 8 + r;
+    if (2 * column >= rows) return;
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int h = 0; h < 2; h++) {
+        const int t = token + 8 * n + h;
+        if (t < p.num_tokens) p.out16[size_t(t) * p.ldo + p.out_offset[segment] + column] = gated(y[n][h], y[n][h + 2], p.epilogue);
+      }
+    }
+    return;
+  }
+  constexpr int BATCH = NT < 8 ? NT : 8;
+  const auto each = [&](int first, auto f) {
+#pragma unroll
+    for (int n = 0; n < BATCH; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int t = token + 8 * (first + n) + i % 2, column = tile * TILE_ROWS + r + 8 * (i / 2);
+        if (t < p.num_tokens && column < rows) f(n, i, p.out + size_t(t) * p.ldo + p.out_offset[segment] + column);
+      }
+    }
+  };
+#pragma unroll
+  for (int first = 0; first < NT; first += BATCH) {
+    if (p.epilogue == Epilogue::ADD) {
+      float before[BATCH][4];
+      each(first, [&](int n, int i, const float* at) { before[n][i] = *at; });
+      each(first, [&](int n, int i, float* at) { *at = __fadd_rn(before[n][i], y[first + n][i]); });
+    } else {
+      each(first, [&](int n, int i, float* at) { *at = y[first + n][i]; });
+    }
+  }
+}
+
+template <class Format>
+__device__ __forceinline__ void multiply_tiles(const Linear& p, int segment, int group, int first_token,
+                                               __half (&stages)[PREFILL_STAGES][PREFILL_TOKENS * CHUNK]) {
+  constexpr int MT = 2, NT = 8;
+  const Matrix& w = p.w[segment];
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  const int tile = group * PREFILL_ROW_TILES + (warp / 2) * MT, column = (warp % 2) * NT * 8;
+  const int chunks = w.chunks(), tiles = w.tiles();
+  const uint8_t* rows[MT];
+  typename Format::Raw raw[MT];
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+    rows[m] = w.data + size_t(min(tile + m, tiles - 1)) * chunks * Format::record_bytes;
+    raw[m].load(rows[m], lane);
+  }
+  wait_for_previous();
+#pragma unroll
+  for (int s = 0; s < PREFILL_STAGES - 1; s++) {
+    if (s < chunks) stage_activations<PREFILL_TOKENS, PREFILL_THREADS>(stages[s], p, first_token, s);
+    copy_commit();
+  }
+  float acc[MT][NT][4] = {}, total[MT][NT][4] = {};
+  int slice = 1;
+  while (slice < SLICES && slice_begin(slice, chunks) == 0) slice++;
+  for (int chunk = 0; chunk < chunks; chunk++) {
+    copy_wait<PREFILL_STAGES - 2>();
+    __syncthreads();
+    const int ahead = chunk + PREFILL_STAGES - 1;
+    if (ahead < chunks) stage_activations<PREFILL_TOKENS, PREFILL_THREADS>(stages[ahead % PREFILL_STAGES], p, first_token, ahead);
+    copy_commit();
+    const __half* stage = stages[chunk % PREFILL_STAGES];
+    uint32_t a[STEPS][MT][4];
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+#pragma unroll
+      for (int m = 0; m < MT; m++) raw[m].fragment(s, a[s][m]);
+    }
+    if (chunk + 1 < chunks) {
+#pragma unroll
+      for (int m = 0; m < MT; m++) raw[m].load(rows[m] + size_t(chunk + 1) * Format::record_bytes, lane);
+    }
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        // four 8 × 8 matrices: 32 columns of eight tokens
+        uint32_t b[4];
+        const int token = column + 8 * n + lane % 8, piece = 4 * half + lane / 8;
+        load_matrices(b, stage + token * CHUNK + (piece ^ (token % 8)) * 8);
+#pragma unroll
+        for (int s = 0; s < 2; s++) {
+          const uint32_t pair[2] = {b[2 * s], b[2 * s + 1]};
+#pragma unroll
+          for (int m = 0; m < MT; m++) mma(acc[m][n], a[2 * half + s][m], pair);
+        }
+      }
+    }
+    if (chunk + 1 == slice_begin(slice, chunks)) {
+      while (slice < SLICES && slice_begin(slice, chunks) <= chunk + 1) slice++;
+#pragma unroll
+      for (int m = 0; m < MT; m++) {
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) {
+            total[m][n][i] = __fadd_rn(total[m][n][i], acc[m][n][i]);
+            acc[m][n][i] = 0;
+          }
+        }
+      }
+    }
+  }
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+    if (tile + m < tiles) write_sums<NT>(p, segment, tile + m, first_token + column, lane, total[m]);
+  }
+}
+
+// Grid: (groups of 128 tokens, groups of eight row tiles of all segments): neighbours in x share weights in L2.
+__global__ void __launch_bounds__(PREFILL_THREADS) linear_prefill_kernel(const __grid_constant__ Linear p) {
+  __shared__ __align__(1024) __half stages[PREFILL_STAGES][PREFILL_TOKENS * CHUNK];
+  let_next_start();
+  int group = blockIdx.y, segment = 0;
+  const auto groups = [&](int i) { return ceil_div(p.w[i].tiles(), PREFILL_ROW_TILES); };
+  while (segment + 1 < p.num_segments && group >= groups(segment)) group -= groups(segment++);
+  with_format(p.w[segment].format, [&](auto format) {
+    multiply_tiles<decltype(format)>(p, segment, group, blockIdx.x * PREFILL_TOKENS, stages);
+  });
+}
+
+}  // namespace pen

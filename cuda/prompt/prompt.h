@@ -1,0 +1,32 @@
+// What a step does for prompts beside their K and V: it copies blocks of a shared prompt, and makes vectors of rows (embeddings).
+//
+// A vector is the sum of a sequence's rows after the final norm, divided once at the end. A normed row is float32, since no product
+// follows for which it would be rounded; its own sums are float64, each thread adding every 256th column in ascending order, then a
+// tree over the threads. Rows are added in float64 in the order of their positions. The sum so far stays with the slot, so that a
+// vector's bits do not depend on how the prompt was cut into chunks.
+#pragma once
+
+#include "../norm/norm.h"
+
+namespace pen {
+
+// Copies blocks within the pages of K and V, in all layers. `copies`: [num_copies, 2] from, to; no block is written twice, and none that
+// is written is read. `block_bytes`: of one block of one layer, a multiple of 16.
+void copy_blocks(const Launch& launch, const uint32_t* copies, int num_copies, void* k, void* v, int num_layers, int num_blocks,
+                 size_t block_bytes);
+
+// out [num_rows, hidden] = those rows of the residual stream after the final norm; with `centred` a LayerNorm, whose bias may be null.
+void final_rows(const Launch& launch, const int32_t* rows, int num_rows, const Norm& norm, bool centred, const float* bias, float* out);
+
+// A vector of which some rows are in this step.
+struct Pooled {
+  int32_t slot;          // keeps the sum between steps
+  int32_t seq;           // its row of the output
+  int32_t first, count;  // its rows in the list of rows
+  int32_t starts;        // not 0: nothing was added before
+  int32_t divisor;       // of the complete vector; 0: it is not complete
+};
+// Adds rows [num_rows, hidden] to the sums [max_slots, hidden] of `pooled`; complete vectors go to out [num_seqs, hidden].
+void pool_rows(const Launch& launch, const Pooled* pooled, int num_vectors, const float* rows, double* sums, float* out, int hidden);
+
+}  // namespace pen

@@ -1,0 +1,34 @@
+// The table of tensor types, and repacking: from blocks of a GGUF file to records of format.cuh, on the device.
+#pragma once
+
+#include "../device/launch.h"
+#include "matrix.h"
+
+namespace pen {
+
+// A row of types.inc.
+struct QuantRow {
+  uint32_t id;  // ggml's
+  const char* name;
+  int block_size, block_bytes;  // weights and bytes per block of the file
+  int format, record_bytes;     // on the device
+};
+// The row of a type, or null.
+const QuantRow* quant_row(uint32_t id);
+
+// Where rows of a matrix go. A matrix of its own fills whole tiles. Gate and up of a gated layer share tiles: tile t holds rows 8 t to
+// 8 t + 7 of the gate above the same rows of up, so that one lane of the product ends up with both.
+enum class Placement : int { WHOLE, UPPER_HALF, LOWER_HALF };
+
+struct Repack {
+  const uint8_t* blocks;  // rows first_row … of the file's matrix, on the device
+  uint8_t* records;       // the whole matrix, zeroed before
+  int first_row, num_rows;  // of this piece; first_row is a multiple of 16 (WHOLE) or 8
+  int rows, cols;           // of the whole matrix as the file has it
+  Placement placement;
+  int* overflow;  // set to 1 if a weight or a scale does not fit into float16
+};
+
+void repack(const Launch& launch, uint32_t type, const Repack& args);
+
+}  // namespace pen

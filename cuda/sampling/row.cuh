@@ -1,0 +1,79 @@
+// One row of logits as the sampler sees it: adjusted on the fly, so that the raw row stays for the log-probabilities.
+#pragma once
+
+#include <cfloat>
+
+#include "../device/kernel.cuh"
+#include "sampling.h"
+
+namespace pen {
+
+constexpr uint32_t SEEN_IN_PROMPT = 1u << 31, BIASED = 1u << 30, SUPPRESSED = 1u << 29, COUNT_BITS = SUPPRESSED - 1;
+
+__host__ __device__ inline bool has_penalties(const SlotParams& p) {
+  return p.repetition_penalty != 1.0f || p.presence_penalty != 0.0f || p.frequency_penalty != 0.0f;
+}
+
+struct Row {
+  const float* logits;
+  const uint32_t* counts;    // null: nothing to adjust
+  const uint32_t* mask;      // null: none
+  const uint32_t* bias_ids;  // ascending; of equal ids all apply, in their order
+  const float* biases;
+  const SlotParams* params;  // on the device; nothing changes them while a row is read
+  bool suppressing;
+
+  __device__ __forceinline__ float at(int id) const { return adjusted(logits[id], id); }
+
+  __device__ __forceinline__ bool plain() const { return counts == nullptr && mask == nullptr; }
+
+  __device__ __forceinline__ float adjusted(float x, int id) const {
+    if (counts != nullptr) {
+      const uint32_t word = counts[id];
+      if (word != 0) x = adjusted_by(x, id, word, params, bias_ids, biases, suppressing);
+    }
+    if (mask != nullptr && (mask[id / 32] >> (id % 32) & 1u) == 0 && x == x) x = -INFINITY;
+    return x;
+  }
+
+ private:
+  // Static, and not inlined: the row itself can stay in registers.
+  static __device__ __noinline__ float adjusted_by(float x, int id, uint32_t word, const SlotParams* p, const uint32_t* bias_ids,
+                                                   const float* biases, bool suppressing) {
+    const uint32_t count = word & COUNT_BITS;
+    const float repetition = p->repetition_penalty;
+    if (repetition != 1.0f && (word & (SEEN_IN_PROMPT | COUNT_BITS)) != 0 && fabsf(x) < INFINITY) {
+      x = x > 0.0f ? __fdiv_rn(x, repetition) : __fmul_rn(x, repetition);
+      // A tiny penalty overflows: that is a very likely id, not a broken row.
+      x = fminf(fmaxf(x, -FLT_MAX), FLT_MAX);
+    }
+    if (count > 0) x = __fsub_rn(x, __fadd_rn(p->presence_penalty, __fmul_rn(p->frequency_penalty, __uint2float_rn(count))));
+    if (word & BIASED) {
+      const uint32_t num_biases = p->num_biases;
+      uint32_t lo = 0, hi = num_biases;  // the first of this id
+      while (lo < hi) {
+        const uint32_t middle = (lo + hi) / 2;
+        if (bias_ids[middle] < uint32_t(id)) lo = middle + 1;
+        else hi = middle;
+      }
+      for (; lo < num_biases && bias_ids[lo] == uint32_t(id); lo++) x = __fadd_rn(x, biases[lo]);
+    }
+    if ((word & SUPPRESSED) != 0 && suppressing && x == x) x = -INFINITY;
+    return x;
+  }
+};
+
+__device__ __forceinline__ Row make_row(const SamplerState& state, const Sample& args, int row, int slot, const SlotParams& p) {
+  Row r;
+  r.logits = args.logits + size_t(row) * state.vocab;
+  r.suppressing = p.num_suppressed > 0 && p.num_generated < p.min_tokens;
+  r.params = state.params + slot;
+  r.bias_ids = state.bias_ids + size_t(slot) * MAX_BIASES;
+  r.biases = state.biases + size_t(slot) * MAX_BIASES;
+  r.counts = has_penalties(p) || p.num_biases > 0 || r.suppressing ? state.counts + size_t(slot) * state.vocab : nullptr;
+  const int mask = args.masks != nullptr && args.mask_of != nullptr ? args.mask_of[row] : -1;
+  r.mask = mask >= 0 ? args.masks + size_t(mask) * ceil_div(state.vocab, 32) : nullptr;
+  return r;
+}
+
+}  // namespace pen

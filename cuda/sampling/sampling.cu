@@ -1,0 +1,52 @@
+// Sampling: the launches. Two passes of many blocks over all rows, then one block per row draws.
+#include "draw.cuh"
+#include "logprobs.cuh"
+
+namespace pen {
+
+namespace {
+
+PassResults place_results(void* workspace, int num_rows, int vocab, size_t* bytes) {
+  PassResults results{};
+  results.chunks = ceil_div(vocab, PASS_IDS);
+  results.sum_blocks = ceil_div(vocab, SUM_BLOCK);
+  char* at = static_cast<char*>(workspace);
+  size_t offset = 0;
+  const auto take = [&](size_t size) {
+    char* p = at + offset;
+    offset += round_up(size, 256);
+    return p;
+  };
+  results.keys = reinterpret_cast<uint64_t*>(take(sizeof(uint64_t) * num_rows * results.chunks));
+  results.sums = reinterpret_cast<double*>(take(sizeof(double) * num_rows * results.sum_blocks));
+  results.masses = reinterpret_cast<uint64_t*>(take(sizeof(uint64_t) * num_rows * EXPONENTS));
+  results.counts = reinterpret_cast<uint32_t*>(take(sizeof(uint32_t) * num_rows * EXPONENTS));
+  *bytes = offset;
+  return results;
+}
+
+}  // namespace
+
+size_t sampler_workspace(int num_rows, int vocab) {
+  size_t bytes = 0;
+  place_results(nullptr, num_rows, vocab, &bytes);
+  return bytes;
+}
+
+// Vocabularies up to 2^19 ids: the histograms' 32-bit sums hold no more.
+void sample(const Launch& launch, const SamplerState& state, const Sample& args) {
+  if (args.num_rows == 0) return;
+  size_t bytes = 0;
+  const PassResults results = place_results(args.workspace, args.num_rows, state.vocab, &bytes);
+  if (state.vocab > 1 << 19 || args.workspace_bytes < bytes) throw CudaError(cudaErrorInvalidValue, "sampling: vocabulary or workspace");
+  const dim3 all(results.chunks, args.num_rows);
+  launch(largest_kernel, all, dim3(PASS_THREADS), 0, state, args, results);
+  launch(weigh_kernel, all, dim3(PASS_THREADS), 0, state, args, results);
+  launch(draw_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args, results);
+}
+
+void logprobs(const Launch& launch, const SamplerState& state, const Logprobs& args) {
+  if (args.num_rows > 0) launch(logprobs_kernel, dim3(args.num_rows), dim3(SELECT_THREADS), 0, state, args);
+}
+
+}  // namespace pen

@@ -1,0 +1,245 @@
+//! The generations behind one response. Each is a choice, and their outputs are read as they arrive.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use actix_web::web;
+use futures_util::StreamExt;
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::FuturesUnordered;
+
+use super::error::{ApiError, Kind};
+use super::metrics;
+use super::state::{Active, AppState, off_loop};
+use super::subject::FieldNames;
+use chat::{Piece, Text, TokenLogprob};
+use serving::{self, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, ValidRequest};
+
+/// A generation that has yielded an output.
+struct Yield {
+    index: usize,
+    generation: Generation,
+    output: Option<Result<Output, Failure>>,
+}
+
+/// What to generate.
+pub struct Ask {
+    pub model: Arc<Model>,
+    pub prompts: Vec<Prompt>,
+    pub options: Options,
+    /// Choices per prompt.
+    pub num_choices: usize,
+    /// Texts per prompt, of which the likeliest become its choices. With more texts than choices, the response cannot be streamed.
+    pub best_of: usize,
+    /// By which errors name the request's fields.
+    pub names: FieldNames,
+}
+
+/// A whole choice.
+#[derive(Clone, Debug, Default)]
+pub struct Answer {
+    /// The prompt's tokens, if they were requested.
+    pub prompt: Vec<TokenLogprob>,
+    pub shown: Text,
+    pub reasoning: String,
+    pub calls: Vec<FunctionCall>,
+    pub reason: EndReason,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct FunctionCall {
+    pub name: String,
+    pub arguments: String,
+}
+
+/// The running generations of a response. Dropping it cancels them.
+pub struct Choices {
+    running: FuturesUnordered<LocalBoxFuture<'static, Yield>>,
+    /// Generations that wait until the first of their prompt has returned the prompt's tokens.
+    held: Vec<(usize, Generation)>,
+    /// Outputs that were not handed out yet.
+    ready: VecDeque<(usize, Output)>,
+    /// Each prompt as text. Empty unless the request wants to see them.
+    echoes: Vec<String>,
+    num_prompts: usize,
+    num_choices: usize,
+    best_of: usize,
+    names: FieldNames,
+    usage: Counts,
+    active: Active,
+    complete: bool,
+}
+
+/// Checks every prompt, then hands all of them to the engine or none.
+pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
+    let Ask { model, prompts, mut options, num_choices, best_of, names } = ask;
+    let active = Active::new(state);
+    if best_of > num_choices {
+        // They tell which texts are the likeliest.
+        options.logprobs = options.logprobs.or(Some(0));
+    }
+    let (scores_prompts, echo) = (options.echo && options.logprobs.is_some(), options.echo);
+    let valid = move || prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, &options)).collect::<Result<Vec<_>, _>>();
+    let requests = off_loop(valid).await?.map_err(|error| names.request_error(&error))?;
+    let num_prompts = requests.len();
+    let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
+    let families = requests.into_iter().map(|request| serving::submit_many(request, best_of)).collect::<Result<Vec<_>, _>>()?;
+    let (first, held): (Vec<_>, Vec<_>) =
+        families.into_iter().flatten().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
+    let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
+    let (ready, usage, complete) = (VecDeque::new(), Counts::default(), false);
+    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, names, usage, active, complete })
+}
+
+fn next(index: usize, mut generation: Generation) -> LocalBoxFuture<'static, Yield> {
+    Box::pin(async move {
+        let output = generation.next().await;
+        Yield { index, generation, output }
+    })
+}
+
+impl Choices {
+    /// The number of choices of a streamed response.
+    pub fn len(&self) -> usize {
+        self.num_prompts * self.num_choices
+    }
+
+    /// Each choice's prompt. Empty unless the request wants to see them.
+    pub fn echoes(&self) -> Vec<String> {
+        self.echoes.iter().flat_map(|echo| std::iter::repeat_n(echo.clone(), self.num_choices)).collect()
+    }
+
+    /// The sum over the choices that have ended.
+    pub fn usage(&self) -> Counts {
+        self.usage
+    }
+
+    pub fn state(&self) -> &AppState {
+        self.active.state()
+    }
+
+    /// What a choice yields next, with the choice's index. `None` once every choice has ended. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<(usize, Output), ApiError>> {
+        loop {
+            if let Some(output) = self.ready.pop_front() {
+                return Some(Ok(output));
+            }
+            let yielded = tokio::select! {
+                yielded = self.running.next() => yielded,
+                () = self.active.state().drain.when_cut() => {
+                    self.complete = true;
+                    return Some(Err(ApiError::new(Kind::Draining, "the server is shutting down")));
+                }
+            };
+            let Some(Yield { index, generation, output }) = yielded else {
+                self.complete = true;
+                return None;
+            };
+            match output {
+                Some(Ok(Output::Piece(piece))) => {
+                    self.running.push(next(index, generation));
+                    self.take(index, piece);
+                }
+                Some(Ok(Output::End(end))) => {
+                    self.count(index, end);
+                    self.ready.push_back((index, Output::End(end)));
+                }
+                Some(Err(failure)) => {
+                    self.complete = true;
+                    return Some(Err(self.names.failure(&failure)));
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn take(&mut self, index: usize, piece: Piece) {
+        if !matches!(piece, Piece::Prompt(_)) {
+            return self.ready.push_back((index, Output::Piece(piece)));
+        }
+        // A prompt's tokens go to each of its choices. The others may run now.
+        let siblings = index..index + self.best_of;
+        self.ready.extend(siblings.clone().map(|index| (index, Output::Piece(piece.clone()))));
+        for (index, generation) in self.held.extract_if(.., |(held, _)| siblings.contains(held)) {
+            self.running.push(next(index, generation));
+        }
+    }
+
+    /// A prompt counts once, however many choices it has.
+    fn count(&mut self, index: usize, End { counts, .. }: End) {
+        let counts = if index.is_multiple_of(self.best_of) { counts } else { Counts { prompt: 0, cached: 0, ..counts } };
+        self.usage = self.usage.plus(counts);
+    }
+
+    /// Every choice, in order.
+    pub async fn collect(mut self) -> Result<(Vec<Answer>, Counts), ApiError> {
+        let mut answers = vec![Answer::default(); self.num_prompts * self.best_of];
+        while let Some(next) = self.next().await {
+            let (index, output) = next?;
+            match output {
+                Output::Piece(piece) => answers[index].add(piece),
+                Output::End(end) => answers[index].reason = end.reason,
+            }
+        }
+        let best = answers.chunks(self.best_of).flat_map(|candidates| best(candidates, self.num_choices)).collect();
+        Ok((best, self.usage))
+    }
+}
+
+impl Answer {
+    fn add(&mut self, piece: Piece) {
+        match piece {
+            Piece::Prompt(tokens) => self.prompt = tokens,
+            Piece::Text(mut piece) => {
+                self.shown.text.push_str(&piece.text);
+                self.shown.tokens.append(&mut piece.tokens);
+            }
+            Piece::Reasoning(text) => self.reasoning.push_str(&text),
+            Piece::CallStart { name, .. } => self.calls.push(FunctionCall { name, ..FunctionCall::default() }),
+            Piece::Arguments { text, .. } => self.calls.iter_mut().last().into_iter().for_each(|call| call.arguments.push_str(&text)),
+        }
+    }
+
+    fn mean_logprob(&self) -> f64 {
+        let tokens = &self.shown.tokens;
+        let sum: f64 = tokens.iter().filter_map(|token| token.logprob).map(f64::from).sum();
+        if tokens.is_empty() { f64::NEG_INFINITY } else { sum / tokens.len() as f64 }
+    }
+}
+
+/// The `count` answers with the greatest log-probability per token, the best first. If all are wanted, their order stays.
+fn best(candidates: &[Answer], count: usize) -> Vec<Answer> {
+    let mut order: Vec<usize> = (0..candidates.len()).collect();
+    if count < candidates.len() {
+        order.sort_by(|&a, &b| candidates[b].mean_logprob().total_cmp(&candidates[a].mean_logprob()));
+    }
+    order.truncate(count);
+    order.into_iter().map(|index| candidates[index].clone()).collect()
+}
+
+impl Drop for Choices {
+    fn drop(&mut self) {
+        if !self.complete {
+            metrics::http().disconnects.inc();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(text: &str, logprobs: &[f32]) -> Answer {
+        let token = |&logprob| TokenLogprob { bytes: Vec::new(), offset: 0, logprob: Some(logprob), top: Vec::new() };
+        Answer { shown: Text { text: text.into(), tokens: logprobs.iter().map(token).collect() }, ..Answer::default() }
+    }
+
+    #[test]
+    fn the_best_answers_are_the_likeliest_per_token() {
+        let all = [answer("long", &[-0.5, -0.5, -0.5]), answer("empty", &[]), answer("short", &[-1.0]), answer("like long", &[-0.5])];
+        let texts = |count| best(&all, count).into_iter().map(|answer| answer.shown.text).collect::<Vec<_>>();
+        assert_eq!(texts(1), ["long"]);
+        assert_eq!(texts(3), ["long", "like long", "short"]);
+        assert_eq!(texts(4), ["long", "empty", "short", "like long"], "nothing is left out, so the order stays");
+    }
+}

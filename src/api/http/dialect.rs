@@ -1,0 +1,58 @@
+//! An API dialect, as the server sees one: the paths it owns, its routes, and how it words an error.
+
+use actix_web::web::ServiceConfig;
+use serde_json::Value;
+
+use super::error::ApiError;
+
+/// A dialect stands in a folder of its own beside `http/`, and nothing in `http/` knows it by name.
+pub trait Dialect: Send + Sync + 'static {
+    /// The path prefixes that belong to the dialect, in whole segments: `/v1/messages` owns `/v1/messages/batches`, but not
+    /// `/v1/messages-old`. The longest prefix wins.
+    fn prefixes(&self) -> &'static [&'static str];
+
+    /// Registers the dialect's routes and the state they share.
+    fn routes(&self, config: &mut ServiceConfig);
+
+    /// The dialect's error envelope, as JSON.
+    fn error_body(&self, error: &ApiError) -> String;
+
+    /// The dialect's part of the OpenAPI document.
+    fn document(&self) -> Value;
+
+    /// The name of the error envelope's schema in [`Self::document`].
+    fn error_schema(&self) -> &'static str;
+}
+
+/// Every dialect that the server speaks.
+pub struct Dialects {
+    default: Box<dyn Dialect>,
+    others: Vec<Box<dyn Dialect>>,
+}
+
+impl Dialects {
+    /// The `default` dialect also words the errors on paths that no dialect owns.
+    pub fn new(default: Box<dyn Dialect>, others: Vec<Box<dyn Dialect>>) -> Self {
+        Self { default, others }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &dyn Dialect> {
+        std::iter::once(&self.default).chain(&self.others).map(|dialect| &**dialect)
+    }
+
+    pub fn default_dialect(&self) -> &dyn Dialect {
+        &*self.default
+    }
+
+    /// The dialect that owns `path`.
+    pub fn of(&self, path: &str) -> &dyn Dialect {
+        let longest =
+            |dialect: &dyn Dialect| dialect.prefixes().iter().filter(|prefix| owns(prefix, path)).map(|prefix| prefix.len()).max();
+        let owner = self.others.iter().map(|dialect| &**dialect).max_by_key(|dialect| longest(*dialect));
+        owner.filter(|dialect| longest(*dialect) > longest(&*self.default)).unwrap_or(&*self.default)
+    }
+}
+
+fn owns(prefix: &str, path: &str) -> bool {
+    path.strip_prefix(prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}

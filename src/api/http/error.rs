@@ -1,0 +1,186 @@
+//! Errors on their way to a client: one table maps each kind to its status and code. The dialect that
+//! owns the request's path writes the envelope around them.
+
+use actix_web::http::{StatusCode, header};
+use actix_web::{HttpResponse, ResponseError};
+
+use registry::RegistryError;
+use serving::SubmitError;
+
+/// What went wrong. Each kind has its own status and code, so a client can tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    MalformedBody,
+    InvalidValue,
+    Unsupported,
+    ContextLength,
+    ForbiddenHost,
+    ModelNotFound,
+    RouteNotFound,
+    ResponseNotFound,
+    PreviousResponse,
+    MethodNotAllowed,
+    Timeout,
+    TooLarge,
+    MediaType,
+    QueueFull,
+    Internal,
+    GenerationFailed,
+    ModelLoading,
+    ModelFailed,
+    Draining,
+    EngineStopped,
+}
+
+impl Kind {
+    /// The table: status and code.
+    const fn row(self) -> (StatusCode, &'static str) {
+        match self {
+            Self::MalformedBody => (StatusCode::BAD_REQUEST, "invalid_json"),
+            Self::InvalidValue => (StatusCode::BAD_REQUEST, "invalid_value"),
+            Self::Unsupported => (StatusCode::BAD_REQUEST, "unsupported_parameter"),
+            Self::ContextLength => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
+            Self::ForbiddenHost => (StatusCode::FORBIDDEN, "host_not_allowed"),
+            Self::ModelNotFound => (StatusCode::NOT_FOUND, "model_not_found"),
+            Self::RouteNotFound => (StatusCode::NOT_FOUND, "unknown_url"),
+            Self::ResponseNotFound => (StatusCode::NOT_FOUND, "response_not_found"),
+            Self::PreviousResponse => (StatusCode::BAD_REQUEST, "previous_response_not_found"),
+            Self::MethodNotAllowed => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
+            Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
+            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+            Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
+            Self::GenerationFailed => (StatusCode::INTERNAL_SERVER_ERROR, "generation_failed"),
+            Self::ModelLoading => (StatusCode::SERVICE_UNAVAILABLE, "model_loading"),
+            Self::ModelFailed => (StatusCode::SERVICE_UNAVAILABLE, "model_load_failed"),
+            Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
+            Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
+        }
+    }
+
+    pub const fn status(self) -> StatusCode {
+        self.row().0
+    }
+
+    /// A stable name, for clients and for metrics.
+    pub const fn code(self) -> &'static str {
+        self.row().1
+    }
+
+    /// The number of seconds after which a retry may succeed.
+    const fn retry_after(self) -> Option<&'static str> {
+        match self {
+            Self::QueueFull | Self::Draining => Some("1"),
+            Self::ModelLoading => Some("2"),
+            _ => None,
+        }
+    }
+
+    /// Whether the rest of the request may still be arriving. In that case the connection cannot be reused.
+    const fn closes_connection(self) -> bool {
+        matches!(self, Self::Timeout | Self::TooLarge)
+    }
+}
+
+/// An error on its way to a client.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct ApiError {
+    pub kind: Kind,
+    pub message: String,
+    pub param: Option<String>,
+}
+
+impl ApiError {
+    pub fn new(kind: Kind, message: impl Into<String>) -> Self {
+        Self { kind, message: message.into(), param: None }
+    }
+
+    /// A known field has a wrong value.
+    pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { kind: Kind::InvalidValue, message: message.into(), param: Some(param.into()) }
+    }
+
+    /// The server knows the field but cannot honour it.
+    pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
+        Self { kind: Kind::Unsupported, message: message.into(), param: Some(param.into()) }
+    }
+
+    pub fn model_not_found(id: &str) -> Self {
+        Self::new(Kind::ModelNotFound, format!("the model `{}` does not exist", quoted(id))).with_param("model")
+    }
+
+    pub fn with_param(mut self, param: impl Into<String>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+}
+
+impl From<SubmitError> for ApiError {
+    fn from(error: SubmitError) -> Self {
+        let kind = match error {
+            SubmitError::QueueFull => Kind::QueueFull,
+            SubmitError::Stopped => Kind::EngineStopped,
+        };
+        Self::new(kind, error.to_string())
+    }
+}
+
+impl From<RegistryError> for ApiError {
+    fn from(error: RegistryError) -> Self {
+        match &error {
+            RegistryError::NotFound(id) => Self::model_not_found(id),
+            RegistryError::Loading(_) => Self::new(Kind::ModelLoading, error.to_string()),
+            RegistryError::LoadFailed { .. } => Self::new(Kind::ModelFailed, error.to_string()),
+        }
+    }
+}
+
+impl ResponseError for ApiError {
+    fn status_code(&self) -> StatusCode {
+        self.kind.status()
+    }
+
+    /// A response without a body. The middleware takes the error out of the response's extensions and lets the dialect write the body.
+    fn error_response(&self) -> HttpResponse {
+        let mut builder = HttpResponse::build(self.status_code());
+        if let Some(seconds) = self.kind.retry_after() {
+            builder.insert_header((header::RETRY_AFTER, seconds));
+        }
+        if self.kind.closes_connection() {
+            builder.force_close();
+        }
+        let mut response = builder.finish();
+        response.extensions_mut().insert(self.clone());
+        response
+    }
+}
+
+/// Prepares `text` for a message: escapes control characters and cuts after 100 characters.
+pub fn quoted(text: &str) -> String {
+    let mut out: String = text.chars().take(100).flat_map(char::escape_debug).collect();
+    if text.chars().nth(100).is_some() {
+        out.push('…');
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_overload_error_says_when_to_retry() {
+        let response = ApiError::new(Kind::QueueFull, "full").error_response();
+        assert_eq!(response.status(), 429);
+        assert_eq!(response.headers().get("retry-after").unwrap(), "1");
+        assert!(ApiError::field("n", "bad").error_response().headers().get("retry-after").is_none());
+    }
+
+    #[test]
+    fn quoted_text_is_bounded_and_escaped() {
+        assert_eq!(quoted("a\u{1b}[0m\n"), "a\\u{1b}[0m\\n");
+        assert_eq!(quoted(&"x".repeat(10_000)).chars().count(), 101);
+    }
+}

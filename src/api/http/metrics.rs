@@ -1,0 +1,39 @@
+//! Counters of HTTP requests. Label values come from closed sets: routes, known models, statuses and error codes.
+
+use std::sync::OnceLock;
+
+use prometheus::{IntCounter, IntCounterVec, Opts};
+
+pub struct HttpMetrics {
+    /// by `route`, `model_name` (empty if no model is known) and `status`
+    pub requests: IntCounterVec,
+    /// by `reason`: the error's code
+    pub rejections: IntCounterVec,
+    /// Clients that left before their answer was complete
+    pub disconnects: IntCounter,
+    /// Streams that the server cut because the client did not read
+    pub stalled: IntCounter,
+}
+
+/// The process's HTTP metrics. The first use registers them.
+pub fn http() -> &'static HttpMetrics {
+    static METRICS: OnceLock<HttpMetrics> = OnceLock::new();
+    METRICS.get_or_init(|| {
+        let vec = |name, help, labels: &[&str]| {
+            let metric = IntCounterVec::new(Opts::new(name, help), labels).expect("a valid metric name");
+            metrics::registry().register(Box::new(metric.clone())).expect("a metric registered once");
+            metric
+        };
+        let one = |name, help| {
+            let metric = IntCounter::new(name, help).expect("a valid metric name");
+            metrics::registry().register(Box::new(metric.clone())).expect("a metric registered once");
+            metric
+        };
+        HttpMetrics {
+            requests: vec("penstock_http_requests_total", "HTTP requests", &["route", "model_name", "status"]),
+            rejections: vec("penstock_http_rejections_total", "Requests refused, by the error's code", &["reason"]),
+            disconnects: one("penstock_http_disconnects_total", "Clients that left before their answer was complete"),
+            stalled: one("penstock_http_stalled_streams_total", "Streams cut because the client did not read"),
+        }
+    })
+}

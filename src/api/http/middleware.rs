@@ -1,0 +1,136 @@
+//! The middleware around every request: ids, the host check, the drain, panics, error envelopes, metrics and the access log.
+
+use std::panic::AssertUnwindSafe;
+use std::time::Instant;
+
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::error::{ErrorInternalServerError, InternalError};
+use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpMessage, HttpResponse, ResponseError, web};
+use futures_util::FutureExt;
+
+use super::dialect::{Dialect, Dialects};
+use super::error::{ApiError, Kind, quoted};
+use super::state::AppState;
+use super::{host, metrics};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
+/// The model of a request, set once the model is known to exist.
+#[derive(Clone)]
+pub struct ModelLabel(pub String);
+
+/// The log's facts about a request, taken before the handler consumes it.
+struct Log {
+    started: Instant,
+    method: String,
+    path: String,
+    peer: String,
+    id: HeaderValue,
+    traceparent: Option<HeaderValue>,
+}
+
+impl Log {
+    fn new(request: &ServiceRequest) -> Self {
+        Self {
+            started: Instant::now(),
+            method: quoted(request.method().as_str()),
+            path: quoted(request.path()),
+            peer: request.peer_addr().map(|address| address.to_string()).unwrap_or_default(),
+            id: request_id(request.headers()),
+            traceparent: request.headers().get(TRACEPARENT).filter(|value| is_plain(value, 128)).cloned(),
+        }
+    }
+
+    fn mark(&self, headers: &mut HeaderMap) {
+        headers.insert(REQUEST_ID, self.id.clone());
+        if let Some(traceparent) = &self.traceparent {
+            headers.insert(TRACEPARENT, traceparent.clone());
+        }
+    }
+
+    /// Writes one line. Every value is escaped or comes from a closed set.
+    fn write(&self, status: u16, model: &str) {
+        let (method, path, peer, id) = (&self.method, &self.path, &self.peer, self.id.to_str().unwrap_or(""));
+        let trace = self.traceparent.as_ref().and_then(|value| value.to_str().ok()).unwrap_or("");
+        let ms = self.started.elapsed().as_secs_f64() * 1e3;
+        tracing::info!(target: "penstock::access", %method, %path, status, %peer, model, %id, trace, ms = format_args!("{ms:.1}"));
+    }
+}
+
+fn is_plain(value: &HeaderValue, max_len: usize) -> bool {
+    (1..=max_len).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
+}
+
+/// The client's request id if it is a short word of plain characters, otherwise a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let new = || HeaderValue::from_str(&uuid::Uuid::new_v4().simple().to_string()).expect("hexadecimal digits are a header value");
+    headers.get(REQUEST_ID).filter(|value| is_plain(value, 128)).cloned().unwrap_or_else(new)
+}
+
+/// Refuses a request for a foreign host, and any request but a probe's once the server drains.
+fn admit(request: &ServiceRequest, state: &AppState) -> Result<(), ApiError> {
+    host::check(request, state.host)?;
+    let is_probe = matches!(request.path(), "/health" | "/ready" | "/metrics" | "/version");
+    if state.drain.is_draining() && !is_probe {
+        return Err(ApiError::new(Kind::Draining, "the server is shutting down"));
+    }
+    Ok(())
+}
+
+pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
+    let (state, dialects) = (request.app_data::<web::Data<AppState>>().cloned(), request.app_data::<web::Data<Dialects>>().cloned());
+    let (Some(state), Some(dialects)) = (state, dialects) else {
+        return Err(ErrorInternalServerError("the server has no state"));
+    };
+    let log = Log::new(&request);
+    let dialect = dialects.of(request.path());
+    let result = match admit(&request, &state) {
+        Err(error) => Ok(request.into_response(error.error_response())),
+        // Without this, a panic would close the connection without an answer.
+        Ok(()) => match AssertUnwindSafe(next.call(request)).catch_unwind().await {
+            Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
+            Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
+        },
+    };
+    match result {
+        Ok(response) => {
+            let (request, response) = response.into_parts();
+            let (mut response, kind) = write_error(response, dialect);
+            log.mark(response.headers_mut());
+            let route = request.match_pattern().unwrap_or_else(|| "unmatched".into());
+            let model = request.extensions().get::<ModelLabel>().map_or_else(String::new, |label| label.0.clone());
+            count(&route, &model, response.status().as_u16(), kind);
+            log.write(response.status().as_u16(), &model);
+            Ok(ServiceResponse::new(request, response))
+        }
+        // The panic has taken the request with it, so the response travels as an error.
+        Err(error) => {
+            let (mut response, kind) = write_error(error.error_response(), dialect);
+            log.mark(response.headers_mut());
+            let status = response.status().as_u16();
+            count("unmatched", "", status, kind.or(Some(Kind::Internal)));
+            log.write(status, "");
+            Err(InternalError::from_response(error, response).into())
+        }
+    }
+}
+
+/// Writes the envelope of an [`ApiError`] that the response carries, in the dialect's words.
+fn write_error(mut response: HttpResponse, dialect: &dyn Dialect) -> (HttpResponse, Option<Kind>) {
+    let error = response.extensions_mut().remove::<ApiError>();
+    let Some(error) = error else { return (response, None) };
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    (response.set_body(BoxBody::new(dialect.error_body(&error))), Some(error.kind))
+}
+
+fn count(route: &str, model: &str, status: u16, kind: Option<Kind>) {
+    let metrics = metrics::http();
+    metrics.requests.with_label_values(&[route, model, &status.to_string()]).inc();
+    if let Some(kind) = kind {
+        metrics.rejections.with_label_values(&[kind.code()]).inc();
+    }
+}

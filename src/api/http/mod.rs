@@ -1,0 +1,21 @@
+//! What every API dialect shares: the server, the middleware, request bodies, streams and errors.
+
+pub mod choices;
+pub mod dialect;
+pub mod error;
+pub mod fields;
+pub mod head;
+pub mod host;
+pub mod inflate;
+pub mod json;
+pub mod metrics;
+pub mod middleware;
+pub mod routes;
+pub mod server;
+pub mod sse;
+pub mod state;
+pub mod stream;
+pub mod subject;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,47 @@
+//! The routes of the server, and the parts that they are made of.
+
+use actix_web::http::header;
+use actix_web::web::ServiceConfig;
+use actix_web::{HttpRequest, HttpResponse, Resource, ResponseError, Route, guard, web};
+
+use super::dialect::Dialects;
+use super::error::{ApiError, Kind, quoted};
+use super::state::AppState;
+
+/// What the server serves.
+#[derive(Clone)]
+pub struct Site {
+    pub state: web::Data<AppState>,
+    pub dialects: web::Data<Dialects>,
+    /// Registers the routes that belong to no dialect.
+    pub shared_routes: fn(&mut ServiceConfig),
+}
+
+impl Site {
+    pub fn configure(&self, config: &mut ServiceConfig) {
+        config.app_data(self.state.clone()).app_data(self.dialects.clone());
+        self.dialects.iter().for_each(|dialect| dialect.routes(config));
+        config.configure(self.shared_routes).default_service(web::to(not_found));
+    }
+}
+
+/// A route for GET, and for HEAD as probes send it: the server leaves out the body.
+pub fn get() -> Route {
+    web::route().guard(guard::Any(guard::Get()).or(guard::Head()))
+}
+
+/// A route on `path`. A method that is not in `allowed` gets status 405 and the list of allowed methods.
+pub fn resource(path: &str, allowed: &'static str, route: Route) -> Resource {
+    web::resource(path).route(route).default_service(web::to(move |request: HttpRequest| async move {
+        let message = format!("{} is not allowed on {}: use {allowed}", quoted(request.method().as_str()), quoted(request.path()));
+        let mut response = ApiError::new(Kind::MethodNotAllowed, message).error_response();
+        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allowed));
+        response
+    }))
+}
+
+/// Answers a request for a path that has no route.
+pub async fn not_found(request: HttpRequest) -> HttpResponse {
+    let message = format!("no such route: {} {}", quoted(request.method().as_str()), quoted(request.path()));
+    ApiError::new(Kind::RouteNotFound, message).error_response()
+}

@@ -1,0 +1,124 @@
+//! The listening socket, the worker threads and the shutdown.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use actix_web::dev::ServerHandle;
+use actix_web::middleware::from_fn;
+use actix_web::{App, HttpServer, rt, web};
+use anyhow::{Context, anyhow};
+use socket2::{Domain, SockRef, Socket, Type};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use super::middleware::around;
+use super::routes::Site;
+use super::state::AppState;
+use super::stream;
+use config::Config;
+
+/// The largest number of connections that wait to be accepted.
+const BACKLOG: i32 = 4096;
+/// The number of bytes that the kernel buffers for a client that does not read.
+const SEND_BUFFER: usize = 128 << 10;
+
+/// Opens the socket. Called before any download or load, so that a taken port is reported at once.
+pub fn listen(host: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
+    let address = SocketAddr::new(host, port);
+    let open = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        Ok::<_, std::io::Error>(TcpListener::from(socket))
+    };
+    open().map_err(|error| match error.kind() {
+        ErrorKind::AddrInUse => anyhow!("{address} is in use by another process: stop it, or choose another port with --port"),
+        ErrorKind::PermissionDenied => anyhow!("{address} may not be opened by this user: choose a port from 1024 up with --port"),
+        ErrorKind::AddrNotAvailable => anyhow!("{host} is not an address of this machine: choose another one with --host"),
+        _ => anyhow!("{address} cannot be opened: {error}"),
+    })
+}
+
+/// A second signal arrived: the user does not want to wait for the running requests.
+#[derive(Debug, thiserror::Error)]
+#[error("a second signal ends the process at once")]
+pub struct Interrupted;
+
+/// Serves `site` until a signal ends the process, or `stopped` reports that loading failed. Blocks.
+pub fn serve(
+    config: &Config,
+    listener: TcpListener,
+    site: Site,
+    stopped: impl Future<Output = anyhow::Error> + 'static,
+) -> anyhow::Result<()> {
+    let state = site.state.clone();
+    let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
+    let server = HttpServer::new(move || App::new().wrap(from_fn(around)).configure(|config| site.configure(config)))
+        .workers(config.server.workers.max(1))
+        // With half-closed connections, the server would not notice a client that has closed its connection.
+        .h1_allow_half_closed(false)
+        .client_request_timeout(Duration::from_secs(limits.head_timeout_seconds))
+        .client_disconnect_timeout(Duration::from_secs(1))
+        .keep_alive(Duration::from_secs(75))
+        .shutdown_timeout(1)
+        .disable_signals()
+        .on_connect(|connection, _| bound_socket(connection));
+    rt::System::new().block_on(async move {
+        let server = server.listen(listener).context("the socket cannot be listened on")?.run();
+        let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
+        tokio::select! {
+            result = server => Ok(result?),
+            error = stopped => Err(error),
+            Ok(Err(interrupted)) = shutdown => Err(interrupted.into()),
+        }
+    })
+}
+
+/// Bounds how much the kernel buffers for a client, and for how long if the client does not read.
+fn bound_socket(connection: &dyn std::any::Any) {
+    if let Some(stream) = connection.downcast_ref::<rt::net::TcpStream>() {
+        let socket = SockRef::from(stream);
+        // If the system does not know an option, the stream's own bounds still hold.
+        let _ = socket.set_send_buffer_size(SEND_BUFFER);
+        let _ = socket.set_tcp_user_timeout(Some(stream::WRITE_TIMEOUT));
+    }
+}
+
+/// On the first signal, refuses new requests and lets the running ones end within `deadline`. On the second signal, returns an error.
+async fn shutdown(
+    (mut term, mut int): (Signal, Signal),
+    state: web::Data<AppState>,
+    server: ServerHandle,
+    deadline: Duration,
+) -> Result<(), Interrupted> {
+    either(&mut term, &mut int).await;
+    state.drain.start();
+    tracing::info!(active = state.drain.num_active(), seconds = deadline.as_secs(), "shutting down: waiting for running requests");
+    let end = Instant::now() + deadline;
+    let drained = async {
+        while state.drain.num_active() > 0 && Instant::now() < end {
+            rt::time::sleep(Duration::from_millis(10)).await;
+        }
+        if state.drain.num_active() > 0 {
+            tracing::warn!(active = state.drain.num_active(), "the deadline has passed: cutting running requests");
+            state.drain.cut();
+            rt::time::sleep(Duration::from_millis(300)).await;
+        }
+        // Give responses that have just completed time to reach their sockets.
+        rt::time::sleep(Duration::from_millis(50)).await;
+        server.stop(true).await;
+    };
+    tokio::select! {
+        () = drained => Ok(()),
+        () = either(&mut term, &mut int) => Err(Interrupted),
+    }
+}
+
+async fn either(term: &mut Signal, int: &mut Signal) {
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+}

@@ -1,0 +1,190 @@
+//! State that all HTTP workers share.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use actix_web::web;
+use tokio::sync::{Semaphore, watch};
+
+use super::error::{ApiError, Kind};
+use config::{Config, Limits};
+use registry::{Registry, RegistryError};
+use serving::Model;
+
+/// The largest number of requests that wait for a load. Each takes a thread; further requests get an error that asks for a retry, so that
+/// threads remain for loaded models and for `/metrics`.
+const MAX_WAITING_FOR_LOAD: usize = 64;
+
+pub struct AppState {
+    pub registry: Arc<Registry>,
+    pub limits: Limits,
+    /// The silence after which a stream gets a keep-alive frame.
+    pub keep_alive: Duration,
+    /// The address that the server listens on. On a loopback address, it answers only requests for local names.
+    pub host: IpAddr,
+    pub drain: Drain,
+    /// Whether `/metrics` also has vLLM's names.
+    pub vllm_metrics: bool,
+    /// Whether `/` serves the chat page.
+    pub chat_page: bool,
+    waiting_for_load: Arc<Semaphore>,
+}
+
+impl AppState {
+    pub fn new(config: &Config, registry: Arc<Registry>) -> Self {
+        Self {
+            registry,
+            limits: config.limits.clone(),
+            keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
+            host: config.server.host,
+            drain: Drain::default(),
+            vllm_metrics: config.server.vllm_metrics,
+            chat_page: config.server.chat_page,
+            waiting_for_load: Arc::new(Semaphore::new(MAX_WAITING_FOR_LOAD)),
+        }
+    }
+
+    /// The model of a request. Loads it first if necessary.
+    pub async fn model(&self, id: &str) -> Result<Arc<Model>, ApiError> {
+        let model = match self.registry.get_loaded(id) {
+            Some(model) => model,
+            None => self.load(id).await?,
+        };
+        if !model.base.handle.is_alive() {
+            return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
+        }
+        // Encoding a prompt costs time, so a full queue refuses requests before that.
+        if model.base.handle.num_active() >= self.limits.max_queue + model.base.max_running {
+            return Err(serving::SubmitError::QueueFull.into());
+        }
+        Ok(model)
+    }
+
+    async fn load(&self, id: &str) -> Result<Arc<Model>, ApiError> {
+        if self.registry.info(id).is_none() {
+            return Err(RegistryError::NotFound(id.into()).into());
+        }
+        let permit = self.waiting_for_load.clone().try_acquire_owned().map_err(|_| RegistryError::Loading(id.into()))?;
+        let (registry, id) = (self.registry.clone(), id.to_owned());
+        let loaded = off_loop(move || {
+            // The thread holds the permit until the load ends, even if the client has gone.
+            let _permit = permit;
+            registry.get(&id)
+        });
+        Ok(loaded.await??)
+    }
+}
+
+/// Runs `work` on a thread where blocking is allowed.
+pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    web::block(work).await.map_err(|_| ApiError::new(Kind::Internal, "a worker thread failed"))
+}
+
+/// Shutdown in two phases: the server first refuses new requests, then cuts the running ones.
+pub struct Drain {
+    draining: AtomicBool,
+    active: AtomicUsize,
+    cut: watch::Sender<bool>,
+}
+
+impl Default for Drain {
+    fn default() -> Self {
+        Self { draining: AtomicBool::new(false), active: AtomicUsize::new(0), cut: watch::Sender::new(false) }
+    }
+}
+
+impl Drain {
+    pub fn start(&self) {
+        self.draining.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+
+    /// The number of generations that run for a client.
+    pub fn num_active(&self) -> usize {
+        self.active.load(Ordering::SeqCst)
+    }
+
+    /// Ends every running generation with an error.
+    pub fn cut(&self) {
+        self.cut.send_replace(true);
+    }
+
+    /// Completes when [`Drain::cut`] is called, or at once if it already was.
+    pub async fn when_cut(&self) {
+        // The wait fails only if the sender is dropped, and `self` owns the sender.
+        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
+    }
+}
+
+/// Counts a generation as active until dropped.
+pub struct Active(web::Data<AppState>);
+
+impl Active {
+    pub fn new(state: web::Data<AppState>) -> Self {
+        state.drain.active.fetch_add(1, Ordering::SeqCst);
+        Self(state)
+    }
+
+    pub fn state(&self) -> &AppState {
+        &self.0
+    }
+}
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.drain.active.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, mpsc};
+
+    use futures_util::future::{join, join_all};
+
+    use super::*;
+    use config::{Overrides, Surroundings};
+
+    #[actix_web::test]
+    async fn a_bounded_number_of_requests_wait_for_a_load_and_the_rest_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("slow.gguf");
+        std::fs::write(&path, b"GGUF").unwrap();
+        let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let (go, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let load = Box::new(move |_: &Config, _: &_, _: &_| {
+            let _ = wait.lock().unwrap().recv();
+            anyhow::bail!("a broken file")
+        });
+        let state = AppState::new(&config, Registry::with_loader(&config, &[path.display().to_string()], load).unwrap());
+        let waiting = join_all((0..MAX_WAITING_FOR_LOAD).map(|_| state.load("slow")));
+        let late = async {
+            while state.waiting_for_load.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            let kinds = ["slow", "nope"].map(|id| state.load(id));
+            let kinds: Vec<_> = join_all(kinds).await.into_iter().map(|result| result.err().unwrap().kind).collect();
+            drop(go);
+            kinds
+        };
+        let both = tokio::time::timeout(Duration::from_secs(60), join(waiting, late)).await;
+        let (waited, late) = both.expect("the late requests are refused while the others wait");
+        assert_eq!(late, [Kind::ModelLoading, Kind::ModelNotFound]);
+        assert!(waited.into_iter().all(|result| result.err().unwrap().kind == Kind::ModelFailed));
+        assert_eq!(state.waiting_for_load.available_permits(), MAX_WAITING_FOR_LOAD);
+    }
+
+    #[actix_web::test]
+    async fn a_cut_ends_earlier_and_later_waits() {
+        let drain = Drain::default();
+        let (_, ()) = futures_util::future::join(drain.when_cut(), async { drain.cut() }).await;
+        drain.when_cut().await;
+    }
+}

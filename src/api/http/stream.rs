@@ -1,0 +1,179 @@
+//! Streamed responses: a task reads the frames, so that the server notices a client that leaves or does not read.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, rt};
+use bytes::Bytes;
+use futures_util::Stream;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::metrics;
+
+/// The largest number of frames that wait for the client.
+const BUFFERED_FRAMES: usize = 64;
+/// The server cuts off a client that reads nothing for this long.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How a stream's frames travel.
+#[derive(Clone, Copy, Debug)]
+pub struct Framing {
+    pub content_type: &'static str,
+    /// The frame that shows a waiting client that the server is still there. `None` if the format has no such frame.
+    pub keep_alive: Option<&'static [u8]>,
+}
+
+/// A response's frames in a dialect's words.
+pub trait Frames: 'static {
+    /// The next frame, or `None` after the last. Cancel safe: a dropped future loses no frame.
+    fn next(&mut self) -> impl Future<Output = Option<Bytes>>;
+}
+
+/// Streams `frames` to the client. After each `keep_alive` of silence, the stream sends the framing's keep-alive frame.
+pub fn respond(framing: Framing, frames: impl Frames, keep_alive: Duration) -> HttpResponse {
+    let (queue, receiver) = mpsc::channel(BUFFERED_FRAMES);
+    let out = Out { queue, patience: WRITE_TIMEOUT };
+    rt::spawn(async move {
+        let beat = framing.keep_alive.map(|frame| (keep_alive, frame));
+        if let Err(Gone::Stalled) = pump(frames, beat, &out).await {
+            metrics::http().stalled.inc();
+        }
+    });
+    HttpResponse::Ok()
+        .content_type(framing.content_type)
+        .insert_header((header::CACHE_CONTROL, "no-cache"))
+        // Without this header, proxies such as nginx hold frames back.
+        .insert_header(("x-accel-buffering", "no"))
+        .streaming(Body(receiver))
+}
+
+/// Sends every frame, and the frame of `beat` after each silence of its length.
+async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, out: &Out) -> Result<(), Gone> {
+    loop {
+        let next = async {
+            match beat {
+                Some((silence, frame)) => timeout(silence, frames.next()).await.unwrap_or(Some(Bytes::from_static(frame))),
+                None => frames.next().await,
+            }
+        };
+        let frame = tokio::select! {
+            // This branch also notices a client that leaves while its request is still queued or in prefill.
+            () = out.queue.closed() => return Err(Gone::Left),
+            frame = next => frame,
+        };
+        let is_end = frame.is_none();
+        out.send(frame).await?;
+        if is_end {
+            return Ok(());
+        }
+    }
+}
+
+#[derive(Debug, PartialEq)]
+enum Gone {
+    /// The client has closed the connection.
+    Left,
+    /// The client reads nothing.
+    Stalled,
+}
+
+/// The pump's end of a response body.
+struct Out {
+    queue: mpsc::Sender<Option<Bytes>>,
+    patience: Duration,
+}
+
+impl Out {
+    /// Sends a frame; `None` marks the complete end of the stream.
+    async fn send(&self, frame: Option<Bytes>) -> Result<(), Gone> {
+        match timeout(self.patience, self.queue.send(frame)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Gone::Left),
+            Err(_) => Err(Gone::Stalled),
+        }
+    }
+}
+
+/// The client's end. The body fails if the pump ends without the end mark, so that a cut stream does not look complete.
+struct Body(mpsc::Receiver<Option<Bytes>>);
+
+impl Stream for Body {
+    type Item = Result<Bytes, std::io::Error>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context) -> Poll<Option<Self::Item>> {
+        self.0.poll_recv(context).map(|item| match item {
+            Some(Some(frame)) => Some(Ok(frame)),
+            Some(None) => None,
+            None => Some(Err(std::io::Error::other("the stream was cut"))),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt;
+
+    use super::*;
+
+    /// Waits for `delay`, then yields its frames.
+    struct Late {
+        delay: Option<Duration>,
+        frames: Vec<&'static [u8]>,
+    }
+
+    impl Frames for Late {
+        async fn next(&mut self) -> Option<Bytes> {
+            if let Some(delay) = self.delay {
+                rt::time::sleep(delay).await;
+                self.delay = None;
+            }
+            self.frames.pop().map(Bytes::from_static)
+        }
+    }
+
+    fn out(capacity: usize) -> (Out, mpsc::Receiver<Option<Bytes>>) {
+        let (queue, receiver) = mpsc::channel(capacity);
+        (Out { queue, patience: Duration::from_millis(20) }, receiver)
+    }
+
+    #[actix_web::test]
+    async fn a_cut_body_is_an_error() {
+        let (queue, receiver) = mpsc::channel(4);
+        let mut body = Body(receiver);
+        queue.send(Some(Bytes::from_static(b"x"))).await.unwrap();
+        drop(queue);
+        assert_eq!(body.next().await.unwrap().unwrap(), "x");
+        assert!(body.next().await.unwrap().is_err());
+    }
+
+    #[actix_web::test]
+    async fn a_client_that_does_not_read_is_stalled_and_one_that_closes_has_left() {
+        let (out, receiver) = out(1);
+        assert_eq!(out.send(Some(Bytes::new())).await, Ok(()));
+        assert_eq!(out.send(Some(Bytes::new())).await, Err(Gone::Stalled));
+        drop(receiver);
+        assert_eq!(out.send(Some(Bytes::new())).await, Err(Gone::Left));
+    }
+
+    #[actix_web::test]
+    async fn silence_is_filled_with_keep_alive_frames_and_the_end_is_marked() {
+        let (out, mut receiver) = out(64);
+        let frames = Late { delay: None, frames: vec![b"b", b"a"] };
+        pump(frames, Some((Duration::from_secs(60), b"beat")), &out).await.unwrap();
+        let sent: Vec<_> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
+        assert_eq!(sent, [Some(Bytes::from_static(b"a")), Some(Bytes::from_static(b"b")), None]);
+
+        let silent = Late { delay: Some(Duration::from_secs(60)), frames: Vec::new() };
+        let beats = async {
+            for _ in 0..3 {
+                assert_eq!(receiver.recv().await, Some(Some(Bytes::from_static(b"beat"))));
+            }
+            drop(receiver);
+        };
+        let (result, ()) = futures_util::future::join(pump(silent, Some((Duration::from_millis(1), b"beat")), &out), beats).await;
+        assert_eq!(result, Err(Gone::Left), "a client that leaves while nothing is sent is noticed");
+    }
+}

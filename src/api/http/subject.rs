@@ -1,0 +1,116 @@
+//! The names of a request's fields, by which an error tells what it is about.
+
+use super::error::{ApiError, Kind};
+use chat::RenderError;
+use chat::Subject;
+use serving::{Failure, RequestError};
+
+/// A dialect's names for what errors below `api` are about.
+#[derive(Clone, Copy, Debug)]
+pub struct FieldNames {
+    pub model: &'static str,
+    pub prompt: &'static str,
+    pub suffix: &'static str,
+    pub tools: &'static str,
+    /// The path of the schema of a tool's arguments.
+    pub tool_parameters: fn(usize) -> String,
+    pub format: &'static str,
+    pub effort: &'static str,
+    pub stop_tokens: &'static str,
+    pub logit_bias: &'static str,
+}
+
+impl FieldNames {
+    /// The field that an error names.
+    fn field(&self, subject: Subject) -> &'static str {
+        match subject {
+            Subject::Model => self.model,
+            Subject::Prompt => self.prompt,
+            Subject::Suffix => self.suffix,
+            Subject::Tools | Subject::ToolParameters(_) => self.tools,
+            Subject::Format => self.format,
+            Subject::Effort => self.effort,
+            Subject::StopTokens => self.stop_tokens,
+            Subject::LogitBias => self.logit_bias,
+        }
+    }
+
+    /// Where in the request the subject is.
+    fn path(&self, subject: Subject) -> String {
+        match subject {
+            Subject::ToolParameters(index) => (self.tool_parameters)(index),
+            other => self.field(other).to_owned(),
+        }
+    }
+
+    /// The error of a request that the model refuses.
+    pub fn request_error(&self, error: &RequestError) -> ApiError {
+        let subject = error.subject();
+        // The other messages say by themselves what they are about.
+        let at_field =
+            matches!(error, RequestError::Vocabulary { .. } | RequestError::Rules(_) | RequestError::Render(RenderError::NoEffort));
+        let message = if at_field { format!("`{}`: {error}", self.path(subject)) } else { error.to_string() };
+        if error.is_too_long() {
+            return ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(self.field(subject));
+        }
+        if error.is_busy() {
+            return ApiError::new(Kind::QueueFull, message);
+        }
+        ApiError::field(self.field(subject), message)
+    }
+
+    /// The error of a request that failed while it ran.
+    pub fn failure(&self, failure: &Failure) -> ApiError {
+        match failure {
+            Failure::Request(message) => ApiError::new(Kind::GenerationFailed, message),
+            Failure::Engine(message) => ApiError::new(Kind::EngineStopped, message),
+            Failure::Rules { subject, message } => ApiError::field(self.field(*subject), format!("`{}`: {message}", self.path(*subject))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chat::RuleError;
+    use grammar::GrammarError;
+
+    const NAMES: FieldNames = FieldNames {
+        model: "model",
+        prompt: "messages",
+        suffix: "suffix",
+        tools: "tools",
+        tool_parameters: |index| format!("tools[{index}].function.parameters"),
+        format: "response_format",
+        effort: "reasoning_effort",
+        stop_tokens: "stop_token_ids",
+        logit_bias: "logit_bias",
+    };
+
+    #[test]
+    fn an_error_names_the_dialect_s_field() {
+        let rules = |error| RequestError::Rules(RuleError { subject: Subject::ToolParameters(1), error });
+        let of = |error: RequestError| {
+            let ApiError { kind, message, param } = NAMES.request_error(&error);
+            (kind, param.unwrap_or_default(), message)
+        };
+        let (kind, param, message) = of(rules(GrammarError::Invalid("no".into())));
+        assert_eq!((kind, param.as_str(), message.as_str()), (Kind::InvalidValue, "tools", "`tools[1].function.parameters`: no"));
+        assert_eq!(of(rules(GrammarError::Busy)).0, Kind::QueueFull);
+        let (kind, param, message) = of(RequestError::Vocabulary { subject: Subject::StopTokens, id: 10, vocab_size: 10 });
+        assert_eq!((kind, param.as_str()), (Kind::InvalidValue, "stop_token_ids"));
+        assert!(message.starts_with("`stop_token_ids`: there is no token 10"), "{message}");
+        let (kind, param, message) = of(RequestError::TooLong { most: 8, context: 2 });
+        assert!(kind == Kind::ContextLength && param == "messages" && message.starts_with("context_length_exceeded: "), "{message}");
+        assert_eq!(of(RequestError::Render(RenderError::NoEffort)).1, "reasoning_effort");
+    }
+
+    #[test]
+    fn a_failure_tells_the_request_from_the_engine() {
+        let kind = |failure: Failure| NAMES.failure(&failure).kind;
+        assert_eq!(kind(Failure::Request("x".into())), Kind::GenerationFailed);
+        assert_eq!(kind(Failure::Engine("x".into())), Kind::EngineStopped);
+        let error = NAMES.failure(&Failure::Rules { subject: Subject::Format, message: "a dead end".into() });
+        assert_eq!((error.param.as_deref(), error.message.as_str()), (Some("response_format"), "`response_format`: a dead end"));
+    }
+}

@@ -1,0 +1,37 @@
+//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` is a dialect, and `ops` is for
+//! operators.
+
+mod http;
+mod openai;
+mod ops;
+
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use actix_web::web::Data;
+use config::Config;
+use http::dialect::Dialects;
+use http::routes::Site;
+use http::state::AppState;
+use registry::Registry;
+
+pub use http::server::{Interrupted, listen};
+
+/// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
+fn dialects(config: &Config) -> Dialects {
+    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![])
+}
+
+/// Serves until a signal ends the process, or `stopped` reports that loading failed. Blocks.
+pub fn serve(
+    config: &Config,
+    listener: TcpListener,
+    registry: Arc<Registry>,
+    stopped: impl Future<Output = anyhow::Error> + 'static,
+) -> anyhow::Result<()> {
+    let (state, dialects) = (Data::new(AppState::new(config, registry)), Data::new(dialects(config)));
+    http::server::serve(config, listener, Site { state, dialects, shared_routes: ops::routes }, stopped)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,193 @@
+//! `POST /v1/chat/completions`
+
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+
+use super::convert;
+use super::stream::{self, ChunkFormat};
+use super::types::chat::{
+    AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta, FunctionCall, FunctionDelta, ToolCall,
+    ToolCallDelta,
+};
+use super::types::error::ErrorBody;
+use super::types::logprobs::ChatLogprobs;
+use super::types::usage::Usage;
+use crate::http::choices::{self, Answer, Ask, FunctionCall as Call};
+use crate::http::error::ApiError;
+use crate::http::head::Head;
+use crate::http::json::JsonBody;
+use crate::http::middleware::ModelLabel;
+use crate::http::state::AppState;
+use chat::Piece;
+use serving::EndReason;
+
+/// Answer a conversation
+///
+/// With `stream` the answer is a stream of `ChatChunk` events that ends with `data: [DONE]`.
+#[utoipa::path(post, path = "/v1/chat/completions", operation_id = "createChatCompletion", tag = "generation",
+    request_body = ChatRequest, responses(
+    (status = 200, description = "the answer", content((ChatCompletion = "application/json"), (ChatChunk = "text/event-stream"))),
+    (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let request = convert::chat::parse(&body.0, &state.limits)?;
+    let model = state.model(&request.model).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let head = Head::new("chatcmpl", &model);
+    let (prompts, num_choices, has_logprobs) = (vec![request.prompt], request.num_choices, request.options.logprobs.is_some());
+    let ask = Ask { model, prompts, options: request.options, num_choices, best_of: num_choices, names: request.names };
+    let choices = choices::start(state, ask).await?;
+    if let Some(options) = request.stream {
+        let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };
+        return Ok(stream::respond(choices, chunks, options.include_usage));
+    }
+    let (answers, usage) = choices.collect().await?;
+    let choice = |(index, answer): (usize, Answer)| ChatChoice {
+        index,
+        logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
+        finish_reason: finish_reason(answer.reason).into(),
+        message: message(answer.shown.text, answer.reasoning, answer.calls),
+    };
+    let choices = answers.into_iter().enumerate().map(choice).collect();
+    let Head { id, created, model, fingerprint } = head;
+    let object = "chat.completion".into();
+    Ok(HttpResponse::Ok().json(ChatCompletion {
+        id,
+        object,
+        created,
+        model,
+        choices,
+        system_fingerprint: fingerprint,
+        usage: usage.into(),
+    }))
+}
+
+/// How a choice ended, as chat and text completions word it.
+pub fn finish_reason(reason: EndReason) -> &'static str {
+    match reason {
+        EndReason::Stop => "stop",
+        EndReason::Length => "length",
+        EndReason::Calls => "tool_calls",
+    }
+}
+
+fn message(text: String, reasoning: String, calls: Vec<Call>) -> AssistantMessage {
+    let call = |Call { name, arguments }| ToolCall { id: call_id(), kind: "function".into(), function: FunctionCall { name, arguments } };
+    let calls: Vec<ToolCall> = calls.into_iter().map(call).collect();
+    AssistantMessage {
+        role: "assistant".into(),
+        content: Some(text).filter(|text| calls.is_empty() || !text.is_empty()),
+        reasoning_content: Some(reasoning).filter(|text| !text.is_empty()),
+        tool_calls: Some(calls).filter(|calls| !calls.is_empty()),
+        refusal: None,
+    }
+}
+
+fn call_id() -> String {
+    format!("call_{}", uuid::Uuid::new_v4().simple())
+}
+
+struct Chunks {
+    head: Head,
+    include_usage: bool,
+    has_logprobs: bool,
+}
+
+impl Chunks {
+    fn chunk(&self, choices: Vec<ChatChunkChoice>, usage: Option<Usage>) -> ChatChunk {
+        let Head { id, created, model, fingerprint } = self.head.clone();
+        let (object, usage) = ("chat.completion.chunk".into(), self.include_usage.then_some(usage));
+        ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage }
+    }
+
+    fn choice(&self, index: usize, delta: Delta, finish_reason: Option<String>) -> ChatChunk {
+        self.chunk(vec![ChatChunkChoice { index, delta, logprobs: None, finish_reason }], None)
+    }
+}
+
+impl ChunkFormat for Chunks {
+    type Chunk = ChatChunk;
+
+    fn first(&self, index: usize) -> Option<ChatChunk> {
+        let delta = Delta { role: Some("assistant".into()), content: Some(String::new()), ..Delta::default() };
+        Some(self.choice(index, delta, None))
+    }
+
+    fn piece(&self, index: usize, piece: Piece) -> Option<ChatChunk> {
+        let (delta, logprobs) = match piece {
+            Piece::Prompt(_) => return None,
+            Piece::Text(piece) => {
+                let logprobs = self.has_logprobs.then(|| ChatLogprobs::new(piece.tokens));
+                (Delta { content: Some(piece.text), ..Delta::default() }, logprobs)
+            }
+            Piece::Reasoning(text) => (Delta { reasoning_content: Some(text), ..Delta::default() }, None),
+            Piece::CallStart { call, name } => {
+                let function = FunctionDelta { name: Some(name), arguments: String::new() };
+                let call = ToolCallDelta { index: call, id: Some(call_id()), kind: Some("function".into()), function };
+                (Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None)
+            }
+            Piece::Arguments { call, text } => {
+                let function = FunctionDelta { name: None, arguments: text };
+                let call = ToolCallDelta { index: call, function, ..ToolCallDelta::default() };
+                (Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None)
+            }
+        };
+        Some(self.chunk(vec![ChatChunkChoice { index, delta, logprobs, finish_reason: None }], None))
+    }
+
+    fn end(&self, index: usize, reason: EndReason) -> ChatChunk {
+        self.choice(index, Delta::default(), Some(finish_reason(reason).into()))
+    }
+
+    fn usage(&self, usage: Usage) -> ChatChunk {
+        self.chunk(Vec::new(), Some(usage))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use serving::Counts;
+
+    fn json_of(chunk: &ChatChunk) -> Value {
+        let mut value = serde_json::to_value(chunk).unwrap();
+        for key in ["id", "created", "model", "object", "system_fingerprint"] {
+            assert!(!value.as_object_mut().unwrap().remove(key).unwrap().is_null());
+        }
+        value
+    }
+
+    fn chunks(include_usage: bool) -> Chunks {
+        let head = Head { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
+        Chunks { head, include_usage, has_logprobs: false }
+    }
+
+    fn hi() -> Piece {
+        Piece::Text("hi".to_owned().into())
+    }
+
+    #[test]
+    fn chunks_are_worded_as_clients_expect() {
+        let chunks = chunks(false);
+        let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
+        assert_eq!(json_of(&chunks.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
+        assert_eq!(json_of(&chunks.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
+        assert_eq!(json_of(&chunks.end(0, EndReason::Stop)), choice(json!({}), json!("stop")));
+    }
+
+    #[test]
+    fn usage_is_null_until_the_last_chunk() {
+        let chunks = chunks(true);
+        assert_eq!(json_of(&chunks.piece(0, hi()).unwrap())["usage"], Value::Null);
+        assert!(json_of(&chunks.piece(0, hi()).unwrap()).as_object().unwrap().contains_key("usage"));
+        let last = json_of(&chunks.usage(Counts { prompt: 3, cached: 2, generated: 4, reasoning: 0 }.into()));
+        assert_eq!(
+            last,
+            json!({"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7,
+            "prompt_tokens_details": {"cached_tokens": 2}, "completion_tokens_details": {"reasoning_tokens": 0}}})
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! `POST /v1/completions`
+
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+
+use super::chat::finish_reason;
+use super::convert;
+use super::convert::completions::Completions;
+use super::stream::{self, ChunkFormat};
+use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
+use super::types::error::ErrorBody;
+use super::types::logprobs::CompletionLogprobs;
+use super::types::usage::Usage;
+use crate::http::choices::{self, Answer, Ask};
+use crate::http::error::ApiError;
+use crate::http::head::Head;
+use crate::http::json::JsonBody;
+use crate::http::middleware::ModelLabel;
+use crate::http::state::AppState;
+use chat::{Piece, TokenLogprob};
+use serving::EndReason;
+
+/// Continue a text
+///
+/// Each prompt has its own `n` choices, in order. With `stream`, the answer is a stream of `Completion` events that ends with
+/// `data: [DONE]`.
+#[utoipa::path(post, path = "/v1/completions", operation_id = "createCompletion", tag = "generation",
+    request_body = CompletionRequest, responses(
+    (status = 200, description = "the text", content((Completion = "application/json"), (Completion = "text/event-stream"))),
+    (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let request = convert::completions::parse(&body.0, &state.limits)?;
+    let model = state.model(&request.model).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let head = Head::new("cmpl", &model);
+    let Completions { prompts, options, names, num_choices, best_of, stream, .. } = request;
+    let has_logprobs = options.logprobs.is_some();
+    let choices = choices::start(state, Ask { model, prompts, options, num_choices, best_of, names }).await?;
+    let echo = choices.echoes();
+    if let Some(options) = stream {
+        let chunks = Chunks { head, include_usage: options.include_usage, echo, has_logprobs };
+        return Ok(stream::respond(choices, chunks, options.include_usage));
+    }
+    let (answers, usage) = choices.collect().await?;
+    let choice = |(index, answer): (usize, Answer)| {
+        let echo = echo.get(index).map_or("", String::as_str);
+        let logprobs = has_logprobs.then(|| {
+            let mut logprobs = CompletionLogprobs::default();
+            logprobs.extend(answer.prompt, 0);
+            logprobs.extend(answer.shown.tokens, echo.chars().count());
+            logprobs
+        });
+        CompletionChoice {
+            index,
+            text: format!("{echo}{}", answer.shown.text),
+            logprobs,
+            finish_reason: Some(finish_reason(answer.reason).into()),
+        }
+    };
+    let choices = answers.into_iter().enumerate().map(choice).collect();
+    let Head { id, created, model, fingerprint } = head;
+    let (object, usage) = ("text_completion".into(), Some(Some(usage.into())));
+    Ok(HttpResponse::Ok().json(Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }))
+}
+
+struct Chunks {
+    head: Head,
+    include_usage: bool,
+    /// Each choice's prompt. Empty without `echo`.
+    echo: Vec<String>,
+    has_logprobs: bool,
+}
+
+impl Chunks {
+    fn chunk(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Completion {
+        let Head { id, created, model, fingerprint } = self.head.clone();
+        let (object, usage) = ("text_completion".into(), self.include_usage.then_some(usage));
+        Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }
+    }
+
+    fn choice(&self, index: usize, text: String, finish_reason: Option<String>) -> Completion {
+        self.chunk(vec![CompletionChoice { index, text, logprobs: None, finish_reason }], None)
+    }
+
+    /// A text and its tokens, which follow `shift` characters.
+    fn text_with(&self, index: usize, text: String, tokens: Vec<TokenLogprob>, shift: usize) -> Completion {
+        let logprobs = self.has_logprobs.then(|| {
+            let mut logprobs = CompletionLogprobs::default();
+            logprobs.extend(tokens, shift);
+            logprobs
+        });
+        self.chunk(vec![CompletionChoice { index, text, logprobs, finish_reason: None }], None)
+    }
+}
+
+impl ChunkFormat for Chunks {
+    type Chunk = Completion;
+
+    fn first(&self, index: usize) -> Option<Completion> {
+        // With log-probabilities, the echo comes in the chunk of the prompt's tokens.
+        self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
+    }
+
+    fn piece(&self, index: usize, piece: Piece) -> Option<Completion> {
+        match piece {
+            Piece::Prompt(tokens) => self.echo.get(index).map(|echo| self.text_with(index, echo.clone(), tokens, 0)),
+            Piece::Text(piece) => {
+                let shift = self.echo.get(index).map_or(0, |echo| echo.chars().count());
+                Some(self.text_with(index, piece.text, piece.tokens, shift))
+            }
+            Piece::Reasoning(_) | Piece::CallStart { .. } | Piece::Arguments { .. } => None,
+        }
+    }
+
+    fn end(&self, index: usize, reason: EndReason) -> Completion {
+        self.choice(index, String::new(), Some(finish_reason(reason).into()))
+    }
+
+    fn usage(&self, usage: Usage) -> Completion {
+        self.chunk(Vec::new(), Some(usage))
+    }
+}

@@ -1,0 +1,83 @@
+//! `/v1/completions`: the request.
+
+use serde_json::Value;
+
+use super::super::types::common::StreamOptions;
+use super::{generation, names, prompts, refuse, structured};
+use crate::http::error::ApiError;
+use crate::http::fields::Fields;
+use crate::http::subject::FieldNames;
+use config::Limits;
+use serving::{Budget, Options, Prompt};
+
+/// The most alternatives per token, as in OpenAI's legacy API.
+const MAX_LOGPROBS: i64 = 5;
+
+/// A completion request whose fields are valid by themselves.
+#[derive(Debug)]
+pub struct Completions {
+    pub model: String,
+    /// At least one. Each has choices of its own.
+    pub prompts: Vec<Prompt>,
+    /// Choices per prompt.
+    pub num_choices: usize,
+    /// Texts that are generated per prompt. The likeliest become its choices.
+    pub best_of: usize,
+    pub options: Options,
+    pub names: FieldNames,
+    pub stream: Option<StreamOptions>,
+}
+
+pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
+    let fields = Fields::root(body)?;
+    let model = super::model(&fields)?;
+    refuse::completions(&fields)?;
+    let echo = fields.bool("echo")?.unwrap_or(false);
+    let budget = fields.count("max_tokens", 0)?.map_or(Budget::Default(16), Budget::Explicit);
+    if budget == Budget::Explicit(0) && !echo {
+        return Err(fields.invalid("max_tokens", "may be 0 only with `echo`"));
+    }
+    let structure = structured::structure(&fields)?;
+    let names = FieldNames { format: structured::field_of(structure.as_ref(), names::COMPLETIONS), ..names::COMPLETIONS };
+    let mut options = generation::options(&fields, limits, budget, structure)?;
+    options.echo = echo;
+    options.logprobs = fields.integer("logprobs", 0..=MAX_LOGPROBS)?.map(|n| n as u8);
+    let stream = generation::stream(&fields)?;
+    let (num_choices, best_of) = candidates(&fields, stream.is_some())?;
+    // The engine could never take more prompts than the queue holds.
+    let prompts = prompts::read(&fields, "prompt", limits.max_prompts.min(limits.max_queue))?;
+    let prompts = infills(&fields, prompts)?;
+    prompts::check(&fields, "prompt", &prompts)?;
+    if prompts.len() * best_of > limits.max_queue {
+        let (all, most) = (prompts.len() * best_of, limits.max_queue);
+        let field = if best_of > num_choices { "best_of" } else { "n" };
+        return Err(fields.invalid(field, format_args!("makes {all} texts of {} prompts, and {most} are allowed", prompts.len())));
+    }
+    Ok(Completions { model, prompts, num_choices, best_of, options, names, stream })
+}
+
+/// `n` and `best_of`
+fn candidates(fields: &Fields, streams: bool) -> Result<(usize, usize), ApiError> {
+    let n = generation::num_choices(fields)?;
+    let best_of = fields.integer("best_of", 1..=generation::MAX_CHOICES)?.map_or(n, |best_of| best_of as usize);
+    if best_of < n {
+        return Err(fields.invalid("best_of", format_args!("is {best_of}, fewer than the {n} choices of `n`")));
+    }
+    if best_of > n && streams {
+        return Err(fields.invalid("best_of", "must not be more than `n` with `stream`: the best are known at the end"));
+    }
+    Ok((n, best_of))
+}
+
+/// With a `suffix`, the answer stands between each prompt and the suffix.
+fn infills(fields: &Fields, prompts: Vec<Prompt>) -> Result<Vec<Prompt>, ApiError> {
+    let Some(suffix) = fields.string("suffix")?.filter(|suffix| !suffix.is_empty()) else { return Ok(prompts) };
+    if fields.bool("echo")?.unwrap_or(false) {
+        return Err(fields.invalid("echo", "is not allowed with `suffix`: the prompt stands on both sides of the answer"));
+    }
+    let infill = |prompt| match prompt {
+        Prompt::Text(prefix) => Ok(Prompt::Infill { prefix, suffix: suffix.to_owned() }),
+        _ => Err(fields.invalid("suffix", "is only allowed where `prompt` is text")),
+    };
+    prompts.into_iter().map(infill).collect()
+}

@@ -1,0 +1,164 @@
+//! The fields that chat and text completions share.
+
+use sha2::{Digest, Sha256};
+
+use super::super::types::common::StreamOptions;
+use super::structured::Structure;
+use crate::http::error::{ApiError, quoted};
+use crate::http::fields::{Fields, wrong_type};
+use chat::{Conversation, Format};
+use config::Limits;
+use logits::SamplingParams;
+use serving::{Budget, Options};
+
+/// The most bytes of one stop text.
+const MAX_STOP_BYTES: usize = 1024;
+const MAX_STOP_IDS: usize = 1024;
+const MAX_BIAS: usize = 4096;
+const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+/// The most choices per prompt.
+pub const MAX_CHOICES: i64 = 16;
+
+/// All options but the budget, which each endpoint reads in its own way.
+pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Option<Structure>) -> Result<Options, ApiError> {
+    let min_tokens = fields.count("min_tokens", 0)?.unwrap_or(0);
+    if let Budget::Explicit(max_tokens) = budget
+        && min_tokens > max_tokens
+    {
+        return Err(fields.invalid("min_tokens", format_args!("is {min_tokens}, more than the {max_tokens} tokens that may be generated")));
+    }
+    let stop_token_ids = fields.ids("stop_token_ids")?.unwrap_or_default();
+    if stop_token_ids.len() > MAX_STOP_IDS {
+        return Err(fields.invalid("stop_token_ids", format_args!("holds more than {MAX_STOP_IDS} ids")));
+    }
+    Ok(Options {
+        stop: stop(fields, limits.max_stop_sequences)?,
+        stop_token_ids,
+        ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
+        format: check_structure(fields, structure, min_tokens)?,
+        tenant: tenant(fields)?,
+        ..Options::new(sampling(fields, min_tokens)?, budget)
+    })
+}
+
+/// A format says where the answer ends, so that nothing else may.
+fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u32) -> Result<Option<Format>, ApiError> {
+    let Some(structure) = structure else { return Ok(None) };
+    let clash = if min_tokens > 0 { Some("min_tokens") } else { fields.bool("ignore_eos")?.filter(|ignore| *ignore).map(|_| "ignore_eos") };
+    match clash {
+        Some(field) => {
+            Err(fields.invalid(field, format_args!("cannot be combined with `{}`, which says where the answer ends", structure.field)))
+        }
+        None => Ok(Some(structure.format)),
+    }
+}
+
+/// The name of a level of reasoning.
+pub fn effort(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
+    let Some(effort) = fields.string(name)? else { return Ok(None) };
+    match EFFORTS.contains(&effort) {
+        true => Ok(Some(effort.to_owned())),
+        false => Err(fields.invalid(name, format_args!("must be one of {}, not `{}`", EFFORTS.join(", "), quoted(effort)))),
+    }
+}
+
+/// Calls say where the answer ends, too.
+pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Options) -> Result<(), ApiError> {
+    let clash = [("ignore_eos", options.ignore_eos), ("min_tokens", options.sampling.min_tokens > 0)].into_iter().find(|(_, asked)| *asked);
+    match clash.filter(|_| conversation.tools.is_some()) {
+        Some((field, _)) => Err(fields.invalid(field, "cannot be combined with `tools`, whose calls end the answer")),
+        None => Ok(()),
+    }
+}
+
+/// The number of the `user`. Users do not share the prefix cache, so that none can probe what another has asked.
+pub fn tenant(fields: &Fields) -> Result<u64, ApiError> {
+    let Some(user) = fields.string("user")? else { return Ok(0) };
+    Ok(Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
+}
+
+/// `n` from 1 to 16.
+pub fn num_choices(fields: &Fields) -> Result<usize, ApiError> {
+    Ok(fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as usize)
+}
+
+fn sampling(fields: &Fields, min_tokens: u32) -> Result<SamplingParams, ApiError> {
+    let positive = |field: &str, most: f64| match fields.number(field, 0.0..=most)? {
+        Some(0.0) => Err(fields.invalid(field, "must be greater than 0")),
+        value => Ok(value.unwrap_or(1.0) as f32),
+    };
+    let number = |field: &str, range, default: f64| Ok::<_, ApiError>(fields.number(field, range)?.unwrap_or(default) as f32);
+    Ok(SamplingParams {
+        temperature: number("temperature", 0.0..=2.0, 1.0)?,
+        top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.unwrap_or(0).max(0) as u32,
+        top_p: positive("top_p", 1.0)?,
+        min_p: number("min_p", 0.0..=1.0, 0.0)?,
+        presence_penalty: number("presence_penalty", -2.0..=2.0, 0.0)?,
+        frequency_penalty: number("frequency_penalty", -2.0..=2.0, 0.0)?,
+        repetition_penalty: positive("repetition_penalty", 10.0)?,
+        logit_bias: logit_bias(fields)?,
+        seed: match fields.integer("seed", i64::MIN..=i64::MAX)? {
+            Some(seed) => seed as u64,
+            None => uuid::Uuid::new_v4().as_u64_pair().0,
+        },
+        min_tokens,
+        suppressed: Vec::new(),
+    })
+}
+
+fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {
+    let Some(map) = fields.object("logit_bias")? else { return Ok(Vec::new()) };
+    if map.len() > MAX_BIAS {
+        return Err(fields.invalid("logit_bias", format_args!("holds more than {MAX_BIAS} ids")));
+    }
+    let mut biases = Vec::with_capacity(map.len());
+    for (key, value) in map {
+        // `01` and `+1` would name the same id twice.
+        let id = key.parse::<u32>().ok().filter(|id| id.to_string() == *key);
+        let id = id.ok_or_else(|| fields.invalid("logit_bias", format_args!("names `{}`, which is not a token id", quoted(key))))?;
+        let bias = value.as_f64().filter(|bias| (-100.0..=100.0).contains(bias));
+        biases.push((
+            id,
+            bias.ok_or_else(|| fields.invalid("logit_bias", format_args!("of {id} must be a number from -100 to 100")))? as f32,
+        ));
+    }
+    Ok(biases)
+}
+
+fn stop(fields: &Fields, most: usize) -> Result<Vec<String>, ApiError> {
+    let Some(value) = fields.get("stop") else { return Ok(Vec::new()) };
+    let path = fields.path("stop");
+    let texts = match value {
+        serde_json::Value::String(text) => vec![text.clone()],
+        serde_json::Value::Array(items) => {
+            if items.len() > most {
+                return Err(fields.invalid("stop", format_args!("holds {} texts, and {most} are allowed", items.len())));
+            }
+            let text =
+                |item: &serde_json::Value| item.as_str().map(str::to_owned).ok_or_else(|| wrong_type(&path, "a list of strings", item));
+            items.iter().map(text).collect::<Result<_, _>>()?
+        }
+        other => return Err(wrong_type(&path, "a string or a list of strings", other)),
+    };
+    if texts.iter().any(String::is_empty) {
+        return Err(fields.invalid("stop", "must not hold an empty text"));
+    }
+    if texts.iter().any(|text| text.len() > MAX_STOP_BYTES) {
+        return Err(fields.invalid("stop", format_args!("holds a text of more than {MAX_STOP_BYTES} bytes")));
+    }
+    Ok(texts)
+}
+
+/// `stream` and `stream_options`. `None`: the answer is not streamed.
+pub fn stream(fields: &Fields) -> Result<Option<StreamOptions>, ApiError> {
+    let stream = fields.bool("stream")?.unwrap_or(false);
+    let options = match fields.get("stream_options") {
+        None => return Ok(stream.then(StreamOptions::default)),
+        Some(value) => Fields::at(value, "stream_options")?,
+    };
+    let include_usage = options.bool("include_usage")?.unwrap_or(false);
+    if !stream {
+        return Err(fields.invalid("stream_options", "is only allowed with `stream`"));
+    }
+    Ok(Some(StreamOptions { include_usage }))
+}

@@ -1,0 +1,22 @@
+//! OpenAI's JSON becomes what `serving` understands, or an error that names the field.
+
+pub mod chat;
+pub mod completions;
+pub mod embeddings;
+pub mod generation;
+pub mod names;
+pub mod prompts;
+pub mod refuse;
+pub mod response_input;
+pub mod responses;
+pub mod structured;
+pub mod tokens;
+pub mod tools;
+
+use crate::http::error::ApiError;
+use crate::http::fields::Fields;
+
+/// The `model` field.
+pub fn model(fields: &Fields) -> Result<String, ApiError> {
+    Ok(fields.required("model", fields.string("model")?)?.to_owned())
+}

@@ -1,0 +1,177 @@
+//! `/v1/responses`: the request.
+
+use serde_json::{Map, Value, json};
+
+use super::super::types::responses::Settings;
+use super::tools::{self, Shape};
+use super::{chat, generation, names, refuse, response_input, structured};
+use crate::http::error::{ApiError, quoted};
+use crate::http::fields::{Fields, wrong_type};
+use crate::http::subject::FieldNames;
+use ::chat::{Conversation, Ending};
+use config::Limits;
+use logits::MAX_LOGPROBS;
+use serving::{Budget, Options};
+
+const MAX_METADATA: usize = 16;
+const MAX_KEY: usize = 64;
+const MAX_VALUE: usize = 512;
+
+/// What `include` may name. Only log-probabilities are ever returned: the others belong to items that do not occur.
+const LOGPROBS: &str = "message.output_text.logprobs";
+const INCLUDABLE: [&str; 7] = [
+    LOGPROBS,
+    "reasoning.encrypted_content",
+    "message.input_image.image_url",
+    "file_search_call.results",
+    "web_search_call.results",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+];
+
+/// A request whose fields are valid by themselves.
+#[derive(Debug)]
+pub struct Responses {
+    pub model: String,
+    /// It holds the new messages only.
+    pub conversation: Conversation,
+    pub options: Options,
+    pub names: FieldNames,
+    pub settings: Settings,
+    pub stream: bool,
+}
+
+/// `stored` finds an item of a stored response by its id.
+pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Responses, ApiError> {
+    let fields = Fields::root(body)?;
+    let model = super::model(&fields)?;
+    refuse::responses(&fields)?;
+    let max_output_tokens = fields.count("max_output_tokens", 1)?;
+    let budget = max_output_tokens.map_or(Budget::Rest, Budget::Explicit);
+    let structure = structured::of_response(&fields)?;
+    let names = FieldNames { format: structured::field_of(structure.as_ref(), names::RESPONSES), ..names::RESPONSES };
+    let mut options = generation::options(&fields, limits, budget, structure)?;
+    let mut conversation = Conversation {
+        messages: Vec::new(),
+        tools: tools::tools(&fields, Shape::Flat)?,
+        ending: Ending::OpenTurn,
+        effort: reasoning(&fields)?,
+        variables: chat::template_variables(&fields)?,
+    };
+    generation::check_tools(&fields, &conversation, &options)?;
+    options.logprobs = logprobs(&fields)?;
+    let settings = settings(&fields, max_output_tokens)?;
+    let stream = fields.bool("stream")?.unwrap_or(false);
+    conversation.messages = response_input::messages(&fields, stored)?;
+    Ok(Responses { model, conversation, options, names, settings, stream })
+}
+
+fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
+    Ok(Settings {
+        instructions: fields.string("instructions")?.map(str::to_owned),
+        max_output_tokens,
+        metadata: metadata(fields)?,
+        parallel_tool_calls: fields.bool("parallel_tool_calls")?.unwrap_or(true),
+        previous_response_id: fields.string("previous_response_id")?.map(str::to_owned),
+        reasoning: json!({"effort": reasoning(fields)?, "summary": null}),
+        store: fields.bool("store")?.unwrap_or(true),
+        temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
+        text: text(fields)?,
+        tool_choice: fields.get("tool_choice").map_or_else(|| "auto".into(), shown_choice),
+        tools: fields.array("tools")?.unwrap_or_default().iter().map(shown_tool).collect(),
+        top_logprobs: fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0) as u8,
+        top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
+        truncation: "disabled".into(),
+        user: fields.string("user")?.map(str::to_owned),
+        background: false,
+        service_tier: "default".into(),
+    })
+}
+
+/// `reasoning.effort`. Reasoning is returned in full, which also serves as an automatic summary.
+fn reasoning(fields: &Fields) -> Result<Option<String>, ApiError> {
+    let Some(value) = fields.get("reasoning") else { return Ok(None) };
+    let inner = Fields::at(value, "reasoning")?;
+    for name in ["summary", "generate_summary"] {
+        if inner.string(name)?.is_some_and(|summary| summary != "auto") {
+            let path = inner.path(name);
+            return Err(ApiError::unsupported(&path, format!("`{path}` is not supported: reasoning is not summarised")));
+        }
+    }
+    generation::effort(&inner, "effort")
+}
+
+/// The `text` that a response repeats, with all fields that clients read.
+fn text(fields: &Fields) -> Result<Value, ApiError> {
+    let mut text = fields.object("text")?.cloned().unwrap_or_default();
+    text.retain(|_, value| !value.is_null());
+    text.entry("format").or_insert_with(|| json!({"type": "text"}));
+    Ok(text.into())
+}
+
+fn shown_tool(tool: &Value) -> Value {
+    let mut shown = json!({"type": "function", "description": null, "parameters": null, "strict": true});
+    for (key, value) in tool.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
+        shown[key] = value.clone();
+    }
+    shown
+}
+
+/// The `tool_choice` that a response repeats, under the names that clients know.
+fn shown_choice(choice: &Value) -> Value {
+    match choice {
+        Value::String(any) if any == "any" => "required".into(),
+        Value::Object(named) => json!({"type": "function", "name": named.get("name")}),
+        other => other.clone(),
+    }
+}
+
+/// `top_logprobs`, or `include` with the log-probabilities of the text.
+fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
+    let mut wanted = false;
+    for item in fields.array("include")?.unwrap_or_default() {
+        let name = item.as_str().ok_or_else(|| wrong_type("include", "a list of strings", item))?;
+        if !INCLUDABLE.contains(&name) {
+            return Err(fields.invalid("include", format_args!("names `{}`, which is nothing that can be included", quoted(name))));
+        }
+        wanted |= name == LOGPROBS;
+    }
+    let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
+    Ok(top.or(wanted.then_some(0)).filter(|top| wanted || *top > 0).map(|top| top as u8))
+}
+
+fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
+    let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
+    let fits = |(key, value): (&String, &Value)| {
+        key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
+    };
+    if map.len() > MAX_METADATA || !map.iter().all(fits) {
+        let bounds = format_args!("must be up to {MAX_METADATA} texts of {MAX_VALUE} characters, their keys of {MAX_KEY}").to_string();
+        return Err(fields.invalid("metadata", bounds));
+    }
+    Ok(map.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_is_bounded() {
+        for (body, param) in [(json!({"metadata": {"a": 1}}), "metadata"), (json!({"metadata": {"a": "x".repeat(513)}}), "metadata")] {
+            assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param));
+        }
+    }
+
+    #[test]
+    fn log_probabilities_are_returned_if_they_are_included() {
+        let asked = |body: Value| logprobs(&Fields::root(&body).unwrap()).map_err(|error| error.param.unwrap());
+        assert_eq!(asked(json!({})), Ok(None));
+        assert_eq!(asked(json!({"include": [LOGPROBS]})), Ok(Some(0)));
+        assert_eq!(asked(json!({"include": [LOGPROBS], "top_logprobs": 3})), Ok(Some(3)));
+        assert_eq!(asked(json!({"top_logprobs": 3})), Ok(Some(3)));
+        assert_eq!(asked(json!({"top_logprobs": 0, "include": ["reasoning.encrypted_content"]})), Ok(None));
+        assert_eq!(asked(json!({"top_logprobs": 21})), Err("top_logprobs".into()));
+        assert_eq!(asked(json!({"include": ["made_up"]})), Err("include".into()));
+    }
+}

@@ -1,0 +1,211 @@
+//! `tools`, `tool_choice`, `parallel_tool_calls`, and the calls of earlier messages.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use crate::http::error::{ApiError, quoted};
+use crate::http::fields::{Fields, wrong_type};
+use chat::{Call, Declaration, Tool, ToolChoice, Tools};
+
+const MAX_TOOLS: usize = 128;
+const MAX_CALLS: usize = 128;
+const MAX_NAME: usize = 64;
+
+/// Where a function's fields are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shape {
+    /// In `function`, as in a chat.
+    Nested,
+    /// Beside `type`, as in `/v1/responses`.
+    Flat,
+}
+
+/// `None`: there are no tools, or none may be called.
+pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
+    let list = fields.array("tools")?.unwrap_or_default();
+    if list.len() > MAX_TOOLS {
+        return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
+    }
+    let tools: Vec<Tool> =
+        list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"), shape)).collect::<Result<_, _>>()?;
+    let mut names = HashSet::new();
+    if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
+        return Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name))));
+    }
+    let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
+    let choice = choice(fields, &names, shape)?;
+    Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel }))
+}
+
+fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
+    let name = function.required("name", function.string("name")?)?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
+        return Err(function.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
+    }
+    Ok(name)
+}
+
+fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
+    let fields = Fields::at(value, path)?;
+    let function = function_of(fields, shape)?;
+    let name = name(&function)?.to_owned();
+    function.string("description")?;
+    function.bool("strict")?;
+    let parameters = match function.get("parameters") {
+        None => None,
+        Some(value @ Value::Object(_)) => Some(value.clone()),
+        Some(other) => return Err(wrong_type(&function.path("parameters"), "a JSON schema", other)),
+    };
+    let own = value.as_object().cloned().unwrap_or_default();
+    let declaration = match shape {
+        Shape::Nested => Declaration::Whole(own),
+        Shape::Flat => Declaration::Function(own.into_iter().filter(|(key, _)| key != "type").collect()),
+    };
+    Ok(Tool { name, parameters, declaration })
+}
+
+/// The function of a tool, a call or a choice. Its `type` must be `function`.
+fn function_of<'a>(fields: Fields<'a>, shape: Shape) -> Result<Fields<'a>, ApiError> {
+    match fields.string("type")? {
+        None | Some("function") => {}
+        Some(other) => return Err(fields.invalid("type", format_args!("is `{}`; only `function` is supported", quoted(other)))),
+    }
+    match shape {
+        Shape::Nested => Fields::at(fields.required("function", fields.get("function"))?, &fields.path("function")),
+        Shape::Flat => Ok(fields),
+    }
+}
+
+/// `None`: no tool may be called.
+fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option<ToolChoice>, ApiError> {
+    let needs_tools = |choice| match names.is_empty() {
+        true => Err(fields.invalid("tool_choice", "asks for a call, but there are no `tools`")),
+        false => Ok(Some(choice)),
+    };
+    match fields.get("tool_choice") {
+        None => Ok(Some(ToolChoice::Auto)),
+        Some(Value::String(mode)) => match mode.as_str() {
+            "none" => Ok(None),
+            "auto" => Ok(Some(ToolChoice::Auto)),
+            "required" | "any" => needs_tools(ToolChoice::Required),
+            other => {
+                Err(fields.invalid("tool_choice", format_args!("must be none, auto, required or a function, not `{}`", quoted(other))))
+            }
+        },
+        Some(value @ Value::Object(_)) => {
+            let named = function_of(Fields::at(value, "tool_choice")?, shape)?;
+            let name = name(&named)?;
+            if !names.contains(name) {
+                return Err(fields.invalid("tool_choice", format_args!("names `{name}`, which is not among `tools`")));
+            }
+            needs_tools(ToolChoice::Named(name.to_owned()))
+        }
+        Some(other) => Err(wrong_type("tool_choice", "a string or an object", other)),
+    }
+}
+
+/// A call of an earlier answer. Its arguments are not checked: they are what a model wrote.
+pub fn call(id: &str, function: &Fields) -> Result<Call, ApiError> {
+    let arguments = match function.get("arguments") {
+        None => "{}".to_owned(),
+        Some(Value::String(text)) => text.clone(),
+        Some(object @ Value::Object(_)) => object.to_string(),
+        Some(other) => return Err(wrong_type(&function.path("arguments"), "a JSON object as a string", other)),
+    };
+    Ok(Call { id: id.to_owned(), name: name(function)?.to_owned(), arguments })
+}
+
+/// The calls of a message.
+pub fn calls(message: &Fields) -> Result<Vec<Call>, ApiError> {
+    let list = message.array("tool_calls")?.unwrap_or_default();
+    if list.len() > MAX_CALLS {
+        return Err(message.invalid("tool_calls", format_args!("holds more than {MAX_CALLS} calls")));
+    }
+    let one = |(i, value): (usize, &Value)| {
+        let fields = Fields::at(value, &format!("{}[{i}]", message.path("tool_calls")))?;
+        let id = fields.string("id")?.unwrap_or_default();
+        call(id, &function_of(fields, Shape::Nested)?)
+    };
+    list.iter().enumerate().map(one).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn parse(mut body: Value) -> Result<Option<Tools>, ApiError> {
+        if body.get("tools").is_none() {
+            body["tools"] = json!([{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}},
+                {"type": "function", "function": {"name": "g", "strict": true, "description": "d"}}]);
+        }
+        tools(&Fields::root(&body).unwrap(), Shape::Nested)
+    }
+
+    #[test]
+    fn the_two_shapes_mean_the_same() {
+        let nested = json!({"tools": [{"type": "function", "function": {"name": "f", "strict": true, "parameters": {"type": "object"}}}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}}});
+        let flat = json!({"tools": [{"type": "function", "name": "f", "strict": true, "parameters": {"type": "object"}}],
+            "tool_choice": {"type": "function", "name": "f"}});
+        let read = |body: &Value, shape| tools(&Fields::root(body).unwrap(), shape).unwrap().unwrap();
+        let (nested, flat) = (read(&nested, Shape::Nested), read(&flat, Shape::Flat));
+        assert_eq!((&nested.choice, &nested.tools[0].parameters), (&flat.choice, &flat.tools[0].parameters));
+        let Declaration::Whole(whole) = &nested.tools[0].declaration else { panic!("{nested:?}") };
+        let Declaration::Function(function) = &flat.tools[0].declaration else { panic!("{flat:?}") };
+        assert_eq!(whole["function"].to_string(), Value::Object(function.clone()).to_string(), "in the client's order of keys");
+    }
+
+    #[test]
+    fn each_form_of_a_choice_is_understood() {
+        for (value, choice) in [
+            (json!(null), ToolChoice::Auto),
+            (json!("auto"), ToolChoice::Auto),
+            (json!("required"), ToolChoice::Required),
+            (json!({"type": "function", "function": {"name": "g"}}), ToolChoice::Named("g".into())),
+        ] {
+            let tools = parse(json!({"tool_choice": value, "parallel_tool_calls": false})).unwrap().unwrap();
+            assert_eq!((tools.choice, tools.parallel, tools.tools.len()), (choice, false, 2));
+        }
+        assert_eq!(parse(json!({"tool_choice": "none"})).unwrap(), None);
+        assert_eq!(parse(json!({"tools": []})).unwrap(), None);
+        assert!(parse(json!({})).unwrap().unwrap().parallel);
+    }
+
+    #[test]
+    fn the_error_names_the_field() {
+        let function = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+        for (body, param) in [
+            (json!({"tools": {}}), "tools"),
+            (json!({"tools": [3]}), "tools[0]"),
+            (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+            (json!({"tools": [{"type": "function"}]}), "tools[0].function"),
+            (function(json!({})), "tools[0].function.name"),
+            (function(json!({"name": "a b"})), "tools[0].function.name"),
+            (function(json!({"name": "a", "parameters": []})), "tools[0].function.parameters"),
+            (function(json!({"name": "a", "strict": 3})), "tools[0].function.strict"),
+            (json!({"tools": [{"function": {"name": "a"}}, {"function": {"name": "a"}}]}), "tools"),
+            (json!({"tool_choice": "maybe"}), "tool_choice"),
+            (json!({"tool_choice": {"type": "function", "function": {"name": "h"}}}), "tool_choice"),
+            (json!({"tools": [], "tool_choice": "required"}), "tool_choice"),
+            (json!({"parallel_tool_calls": 1}), "parallel_tool_calls"),
+        ] {
+            assert_eq!(parse(body.clone()).unwrap_err().param.as_deref(), Some(param), "{body}");
+        }
+    }
+
+    #[test]
+    fn calls_of_earlier_messages_are_read() {
+        let read = |message: Value| calls(&Fields::at(&message, "messages[1]").unwrap());
+        let call =
+            |arguments: Value| json!({"tool_calls": [{"id": "x", "type": "function", "function": {"name": "f", "arguments": arguments}}]});
+        let due = [Call { id: "x".into(), name: "f".into(), arguments: "{\"a\":1}".into() }];
+        assert_eq!(read(call(json!("{\"a\":1}"))).unwrap(), due);
+        assert_eq!(read(call(json!({"a": 1}))).unwrap(), due);
+        assert_eq!(read(json!({"tool_calls": []})).unwrap(), []);
+        assert_eq!(read(call(json!(3))).unwrap_err().param.as_deref(), Some("messages[1].tool_calls[0].function.arguments"));
+    }
+}

@@ -1,0 +1,87 @@
+//! OpenAI's part of the OpenAPI document.
+
+use serde_json::{Value, json};
+use utoipa::OpenApi;
+
+use super::types::{chat, common, completions, embeddings, error, logprobs, models, responses, tokens, usage};
+
+#[derive(OpenApi)]
+#[openapi(
+    paths(
+        super::chat::create,
+        super::completions::create,
+        super::embeddings::create,
+        super::responses::create,
+        super::responses::retrieve,
+        super::responses::delete,
+        super::tokens::tokenize,
+        super::tokens::detokenize,
+        super::tokens::apply_template,
+        super::tokens::info,
+        super::models::list,
+        super::models::retrieve
+    ),
+    components(schemas(
+        chat::ChatRequest,
+        chat::ChatCompletion,
+        chat::ChatChunk,
+        completions::CompletionRequest,
+        completions::Completion,
+        common::Generation,
+        embeddings::EmbeddingRequest,
+        embeddings::EmbeddingList,
+        error::ErrorBody,
+        logprobs::ChatLogprobs,
+        logprobs::CompletionLogprobs,
+        models::ModelList,
+        models::Model,
+        responses::ResponseRequest,
+        responses::ResponseObject,
+        responses::ResponseEvent,
+        responses::DeletedResponse,
+        tokens::TokenizeRequest,
+        tokens::Tokens,
+        tokens::DetokenizeRequest,
+        tokens::TemplateRequest,
+        tokens::PromptText,
+        tokens::TokenizerInfo,
+        usage::Usage
+    )),
+    tags(
+        (name = "generation", description = "Answers and texts"),
+        (name = "tokens", description = "Prompts as tokens and as text"),
+        (name = "models", description = "The models that the server knows")
+    )
+)]
+struct Document;
+
+/// The name of the error envelope's schema.
+pub const ERROR_SCHEMA: &str = "ErrorBody";
+
+pub fn document() -> Value {
+    let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+    describe_streams(&mut document);
+    document
+}
+
+/// The derived document describes the JSON in an event; this adds the event around it.
+fn describe_streams(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(describe_streams),
+        Value::Object(map) => {
+            if let Some(schema) = map.get_mut("text/event-stream").and_then(|media| media.get_mut("schema")) {
+                *schema = event_of(schema.take());
+            }
+            map.values_mut().for_each(describe_streams);
+        }
+        _ => {}
+    }
+}
+
+/// The schema of an event whose data is a `chunk`, an error or the end mark.
+fn event_of(chunk: Value) -> Value {
+    let content = json!({"anyOf": [chunk, {"$ref": format!("#/components/schemas/{ERROR_SCHEMA}")}]});
+    let data =
+        json!({"anyOf": [{"const": "[DONE]"}, {"type": "string", "contentMediaType": "application/json", "contentSchema": content}]});
+    json!({"type": "object", "description": "a server-sent event", "required": ["data"], "properties": {"data": data}})
+}

@@ -1,0 +1,72 @@
+//! `POST /v1/embeddings`
+
+use std::sync::Arc;
+
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use futures_util::{StreamExt, TryStreamExt, stream};
+
+use super::convert::embeddings::{Embeddings, Encoding};
+use super::convert::{self, names};
+use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Vector};
+use super::types::error::ErrorBody;
+use crate::http::error::{ApiError, Kind};
+use crate::http::json::JsonBody;
+use crate::http::middleware::ModelLabel;
+use crate::http::state::{Active, AppState, off_loop};
+use serving::Model;
+use serving::embedding::{self, ValidText};
+
+/// The largest number of inputs per request that are queued or running at the same time.
+const AT_ONCE: usize = 64;
+
+/// Embed texts as vectors
+///
+/// The model file says how vectors are pooled (mean, first or last token; a generative model uses the last). Every vector has length 1.
+#[utoipa::path(post, path = "/v1/embeddings", operation_id = "createEmbedding", tag = "generation",
+    request_body = EmbeddingRequest, responses(
+    (status = 200, description = "one vector per input, in order", body = EmbeddingList),
+    (status = 400, description = "a field is wrong, or an input is longer than the context", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let request = convert::embeddings::parse(&body.0)?;
+    let model = state.model(&request.model).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let hidden = model.base.spec.hidden_dim;
+    if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
+        return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
+    }
+    let (encoding, id, active) = (request.encoding, model.id.clone(), Active::new(state));
+    let (vectors, num_tokens) = tokio::select! {
+        result = vectors(model, request) => result?,
+        () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+    };
+    let object = |(index, vector)| EmbeddingObject { object: "embedding".into(), index, embedding: encoded(vector, encoding) };
+    let data = vectors.into_iter().enumerate().map(object).collect();
+    let usage = EmbeddingUsage { prompt_tokens: num_tokens, total_tokens: num_tokens };
+    Ok(HttpResponse::Ok().json(EmbeddingList { object: "list".into(), data, model: id, usage }))
+}
+
+/// The vector of each input, and the total number of tokens.
+async fn vectors(model: Arc<Model>, request: Embeddings) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+    let Embeddings { inputs, dimensions, tenant, .. } = request;
+    let validate = move || inputs.iter().map(|input| embedding::validate(model.clone(), input, tenant)).collect::<Result<Vec<_>, _>>();
+    let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
+    let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
+    let vectors = stream::iter(texts.into_iter().map(|text| vector(text, dimensions)));
+    Ok((vectors.buffered(AT_ONCE).try_collect().await?, num_tokens))
+}
+
+async fn vector(text: ValidText, dimensions: Option<usize>) -> Result<Vec<f32>, ApiError> {
+    text.embed()?.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))
+}
+
+fn encoded(vector: Vec<f32>, encoding: Encoding) -> Vector {
+    match encoding {
+        Encoding::Float => Vector::Float(vector),
+        Encoding::Base64 => Vector::Base64(STANDARD.encode(vector.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>())),
+    }
+}

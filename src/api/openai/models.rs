@@ -1,0 +1,70 @@
+//! `/v1/models`
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::types::error::ErrorBody;
+use super::types::models::{Model, ModelList};
+use crate::http::error::ApiError;
+use crate::http::state::AppState;
+use registry::ModelInfo;
+
+/// The prefix of a model's path.
+pub const PREFIX: &str = "/v1/models/";
+
+impl From<ModelInfo> for Model {
+    fn from(info: ModelInfo) -> Self {
+        let owned_by = "penstock".into();
+        Self { id: info.id, object: "model".into(), created: info.created, owned_by, max_model_len: info.context, loaded: info.loaded }
+    }
+}
+
+/// List the models
+#[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", responses(
+    (status = 200, description = "every model, loaded or not", body = ModelList)))]
+pub async fn list(state: web::Data<AppState>) -> HttpResponse {
+    let data = state.registry.list().into_iter().map(Model::from).collect();
+    HttpResponse::Ok().json(ModelList { object: "list".into(), data })
+}
+
+/// Describe a model
+#[utoipa::path(get, path = "/v1/models/{id}", operation_id = "retrieveModel", tag = "models",
+    params(("id" = String, Path, description = "the percent-encoded id of the model")),
+    responses(
+        (status = 200, description = "the model", body = Model),
+        (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    // The router leaves %2F encoded, so this handler decodes the path.
+    let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
+    let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw))?;
+    let info = state.registry.info(&id).ok_or_else(|| ApiError::model_not_found(&id))?;
+    Ok(HttpResponse::Ok().json(Model::from(info)))
+}
+
+/// Decodes percent-encoding. `None` if `text` is not percent-encoded UTF-8.
+fn percent_decode(text: &str) -> Option<String> {
+    let mut bytes = text.bytes();
+    let mut out = Vec::with_capacity(text.len());
+    while let Some(byte) = bytes.next() {
+        if byte != b'%' {
+            out.push(byte);
+            continue;
+        }
+        let mut digit = || char::from(bytes.next()?).to_digit(16);
+        out.push((digit()? * 16 + digit()?) as u8);
+    }
+    String::from_utf8(out).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::percent_decode;
+
+    #[test]
+    fn ids_are_decoded() {
+        assert_eq!(percent_decode("meta-llama%2FLlama%203").as_deref(), Some("meta-llama/Llama 3"));
+        assert_eq!(percent_decode("a/b").as_deref(), Some("a/b"));
+        for bad in ["%", "%2", "%zz", "%ff"] {
+            assert_eq!(percent_decode(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! A response while it is written: its items, and the events that report them.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::types::logprobs::ChatLogprobs;
+use super::types::response_items::{OutputCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
+use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, ResponseUsage, Settings};
+use super::types::usage::Usage;
+use crate::http::head::Head;
+use chat::{Call, Message, Piece, Role};
+use serving::{End, EndReason, Output};
+
+/// An event: its type, and its fields.
+pub type Event = (&'static str, Value);
+
+pub struct Draft {
+    pub head: Head,
+    pub settings: Settings,
+    pub has_logprobs: bool,
+    /// `in_progress` until it has ended.
+    pub status: &'static str,
+    pub error: Option<ResponseError>,
+    pub usage: Option<Usage>,
+    items: Vec<OutputItem>,
+    /// Whether the last item is still being written.
+    open: bool,
+}
+
+pub fn value(of: &impl Serialize) -> Value {
+    // Our own types always serialize, because their maps have string keys.
+    serde_json::to_value(of).expect("an event is JSON")
+}
+
+fn id(prefix: &str) -> String {
+    format!("{prefix}_{}", Uuid::new_v4().simple())
+}
+
+fn output_text(text: String) -> OutputText {
+    OutputText { kind: "output_text".into(), text, annotations: Vec::new(), logprobs: Vec::new() }
+}
+
+fn reasoning_text(text: String) -> ReasoningText {
+    ReasoningText { kind: "reasoning_text".into(), text }
+}
+
+impl OutputItem {
+    fn message() -> Self {
+        Self::Message(OutputMessage { id: id("msg"), status: "in_progress".into(), role: "assistant".into(), content: Vec::new() })
+    }
+
+    fn reasoning() -> Self {
+        Self::Reasoning(OutputReasoning { id: id("rs"), status: "in_progress".into(), summary: Vec::new(), content: Vec::new() })
+    }
+
+    fn call(name: String) -> Self {
+        Self::FunctionCall(OutputCall { id: id("fc"), status: "in_progress".into(), call_id: id("call"), name, arguments: String::new() })
+    }
+
+    fn id(&self) -> &str {
+        match self {
+            Self::Message(item) => &item.id,
+            Self::FunctionCall(item) => &item.id,
+            Self::Reasoning(item) => &item.id,
+        }
+    }
+
+    fn set_status(&mut self, status: &str) {
+        let place = match self {
+            Self::Message(item) => &mut item.status,
+            Self::FunctionCall(item) => &mut item.status,
+            Self::Reasoning(item) => &mut item.status,
+        };
+        *place = status.into();
+    }
+
+    /// Adds an empty part to an item that has parts. Returns it.
+    fn add_part(&mut self) -> Option<Value> {
+        match self {
+            Self::Message(item) => {
+                item.content.push(output_text(String::new()));
+                item.content.last().map(value)
+            }
+            Self::Reasoning(item) => {
+                item.content.push(reasoning_text(String::new()));
+                item.content.last().map(value)
+            }
+            Self::FunctionCall(_) => None,
+        }
+    }
+}
+
+impl Draft {
+    pub fn new(head: Head, settings: Settings, has_logprobs: bool) -> Self {
+        let head = Head { id: head.id.replacen('-', "_", 1), ..head };
+        Self { head, settings, has_logprobs, status: "in_progress", error: None, usage: None, items: Vec::new(), open: false }
+    }
+
+    /// Takes more of the answer. Returns the events that report it.
+    pub fn take(&mut self, output: Output) -> Vec<Event> {
+        match output {
+            Output::Piece(piece) => self.add(piece),
+            Output::End(End { reason, .. }) => {
+                let mut events = if self.items.is_empty() { self.begin(OutputItem::message()) } else { Vec::new() };
+                self.status = if reason == EndReason::Length { "incomplete" } else { "completed" };
+                events.extend(self.end(self.status));
+                events
+            }
+        }
+    }
+
+    fn add(&mut self, piece: Piece) -> Vec<Event> {
+        match piece {
+            Piece::Prompt(_) => Vec::new(),
+            Piece::Text(piece) => {
+                let mut events = match self.last_open() {
+                    Some(OutputItem::Message(_)) => Vec::new(),
+                    _ => self.begin(OutputItem::message()),
+                };
+                let logprobs = if self.has_logprobs { ChatLogprobs::new(piece.tokens).content } else { Vec::new() };
+                let delta = json!({"delta": piece.text, "logprobs": logprobs});
+                if let Some(OutputItem::Message(item)) = self.items.last_mut() {
+                    item.content[0].text.push_str(&piece.text);
+                    item.content[0].logprobs.extend(logprobs);
+                }
+                events.push(("response.output_text.delta", self.of_part(delta)));
+                events
+            }
+            Piece::Reasoning(text) => {
+                let mut events = match self.last_open() {
+                    Some(OutputItem::Reasoning(_)) => Vec::new(),
+                    _ => self.begin(OutputItem::reasoning()),
+                };
+                if let Some(OutputItem::Reasoning(item)) = self.items.last_mut() {
+                    item.content[0].text.push_str(&text);
+                }
+                events.push(("response.reasoning_text.delta", self.of_part(json!({"delta": text}))));
+                events
+            }
+            Piece::CallStart { name, .. } => self.begin(OutputItem::call(name)),
+            Piece::Arguments { text, .. } => {
+                if let Some(OutputItem::FunctionCall(item)) = self.items.last_mut() {
+                    item.arguments.push_str(&text);
+                }
+                vec![("response.function_call_arguments.delta", self.of_item(json!({"delta": text})))]
+            }
+        }
+    }
+
+    fn last_open(&self) -> Option<&OutputItem> {
+        self.items.last().filter(|_| self.open)
+    }
+
+    /// Ends the last item and begins the next one.
+    fn begin(&mut self, mut item: OutputItem) -> Vec<Event> {
+        let mut events = self.end("completed");
+        let added = json!({"output_index": self.items.len(), "item": item});
+        let part = item.add_part();
+        self.items.push(item);
+        self.open = true;
+        events.push(("response.output_item.added", added));
+        events.extend(part.map(|part| ("response.content_part.added", self.of_part(json!({"part": part})))));
+        events
+    }
+
+    /// Ends the last item if it is open.
+    fn end(&mut self, status: &str) -> Vec<Event> {
+        let Some(item) = self.items.last_mut().filter(|_| self.open) else { return Vec::new() };
+        item.set_status(status);
+        self.open = false;
+        let done = json!({"output_index": self.items.len() - 1, "item": self.items.last()});
+        let mut events = match self.items.last() {
+            Some(OutputItem::Message(OutputMessage { content, .. })) => vec![
+                ("response.output_text.done", self.of_part(json!({"text": content[0].text, "logprobs": content[0].logprobs}))),
+                ("response.content_part.done", self.of_part(json!({"part": content[0]}))),
+            ],
+            Some(OutputItem::Reasoning(OutputReasoning { content, .. })) => vec![
+                ("response.reasoning_text.done", self.of_part(json!({"text": content[0].text}))),
+                ("response.content_part.done", self.of_part(json!({"part": content[0]}))),
+            ],
+            Some(OutputItem::FunctionCall(OutputCall { name, arguments, .. })) => {
+                vec![("response.function_call_arguments.done", self.of_item(json!({"name": name, "arguments": arguments})))]
+            }
+            None => Vec::new(),
+        };
+        events.push(("response.output_item.done", done));
+        events
+    }
+
+    /// Adds the fields by which an event names the last item.
+    fn of_item(&self, mut fields: Value) -> Value {
+        fields["item_id"] = self.items.last().map_or("", OutputItem::id).into();
+        fields["output_index"] = self.items.len().saturating_sub(1).into();
+        fields
+    }
+
+    /// Adds those of the item's one part, too.
+    fn of_part(&self, fields: Value) -> Value {
+        let mut fields = self.of_item(fields);
+        fields["content_index"] = 0.into();
+        fields
+    }
+
+    /// The response as it is now. It has an output once it has ended.
+    pub fn object(&self) -> ResponseObject {
+        let cut = self.status == "incomplete";
+        ResponseObject {
+            id: self.head.id.clone(),
+            object: "response".into(),
+            created_at: self.head.created,
+            status: self.status.into(),
+            error: self.error.clone(),
+            incomplete_details: cut.then(|| IncompleteDetails { reason: "max_output_tokens".into() }),
+            model: self.head.model.clone(),
+            output: if matches!(self.status, "completed" | "incomplete") { self.items.clone() } else { Vec::new() },
+            usage: self.usage.map(ResponseUsage::from),
+            settings: self.settings.clone(),
+        }
+    }
+
+    /// The answer as a message of the conversation.
+    pub fn as_message(&self) -> Message {
+        let (mut text, mut reasoning, mut calls) = (String::new(), String::new(), Vec::new());
+        for item in &self.items {
+            match item {
+                OutputItem::Message(item) => item.content.iter().for_each(|part| text.push_str(&part.text)),
+                OutputItem::Reasoning(item) => item.content.iter().for_each(|part| reasoning.push_str(&part.text)),
+                OutputItem::FunctionCall(OutputCall { call_id, name, arguments, .. }) => {
+                    calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: arguments.clone() });
+                }
+            }
+        }
+        let reasoning = Some(reasoning).filter(|text| !text.is_empty());
+        Message { reasoning, calls, ..Message::of_text(Role::Assistant, text) }
+    }
+}

@@ -1,0 +1,109 @@
+//! Streams of generations: what the choices yield becomes events as it arrives.
+
+use std::collections::VecDeque;
+
+use actix_web::HttpResponse;
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::error;
+use super::types::usage::Usage;
+use crate::http::choices::Choices;
+use crate::http::error::ApiError;
+use crate::http::sse::{self, data};
+use crate::http::stream::{self, Frames};
+use chat::Piece;
+use serving::{EndReason, Output};
+
+/// What a response's stream consists of, frame by frame.
+pub trait Events: 'static {
+    fn begin(&mut self, num_choices: usize) -> Vec<Bytes>;
+    /// The frames of what the choice `index` yields.
+    fn output(&mut self, index: usize, output: Output) -> Vec<Bytes>;
+    fn end(&mut self, usage: Usage) -> Vec<Bytes>;
+    /// The last frames of a stream that fails.
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes>;
+}
+
+/// An endpoint's chunks.
+pub trait ChunkFormat: 'static {
+    type Chunk: Serialize;
+    /// The event that opens a choice, if the endpoint has one.
+    fn first(&self, index: usize) -> Option<Self::Chunk>;
+    /// `None` for pieces that the endpoint does not return.
+    fn piece(&self, index: usize, piece: Piece) -> Option<Self::Chunk>;
+    fn end(&self, index: usize, reason: EndReason) -> Self::Chunk;
+    /// The last event, without choices.
+    fn usage(&self, usage: Usage) -> Self::Chunk;
+}
+
+/// The stream of chat and text completions: chunks, and `[DONE]` unless it failed.
+struct Chunks<F> {
+    format: F,
+    include_usage: bool,
+}
+
+impl<F: ChunkFormat> Events for Chunks<F> {
+    fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
+        (0..num_choices).filter_map(|index| self.format.first(index)).map(|chunk| data(&chunk)).collect()
+    }
+
+    fn output(&mut self, index: usize, output: Output) -> Vec<Bytes> {
+        let chunk = match output {
+            Output::Piece(piece) => self.format.piece(index, piece),
+            Output::End(end) => Some(self.format.end(index, end.reason)),
+        };
+        chunk.iter().map(data).collect()
+    }
+
+    fn end(&mut self, usage: Usage) -> Vec<Bytes> {
+        let usage = self.include_usage.then(|| data(&self.format.usage(usage)));
+        usage.into_iter().chain([Bytes::from_static(b"data: [DONE]\n\n")]).collect()
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
+        vec![data(&error::body(error))]
+    }
+}
+
+/// Streams the choices as chunks.
+pub fn respond(choices: Choices, format: impl ChunkFormat, include_usage: bool) -> HttpResponse {
+    stream(choices, Chunks { format, include_usage })
+}
+
+/// Streams the choices as `events`.
+pub fn stream(choices: Choices, mut events: impl Events) -> HttpResponse {
+    let keep_alive = choices.state().keep_alive;
+    let ready = events.begin(choices.len()).into();
+    stream::respond(sse::FRAMING, Reader { choices, events, ready, has_ended: false }, keep_alive)
+}
+
+/// Reads the choices and words what they yield. The choices live as long as the reader, so a draining server waits for the last frame.
+struct Reader<E> {
+    choices: Choices,
+    events: E,
+    /// Frames that are not yet handed out.
+    ready: VecDeque<Bytes>,
+    has_ended: bool,
+}
+
+impl<E: Events> Frames for Reader<E> {
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if let Some(frame) = self.ready.pop_front() {
+                return Some(frame);
+            }
+            if self.has_ended {
+                return None;
+            }
+            let next = self.choices.next().await;
+            self.has_ended = !matches!(next, Some(Ok(_)));
+            self.ready = match next {
+                Some(Ok((index, output))) => self.events.output(index, output),
+                Some(Err(error)) => self.events.fail(&error),
+                None => self.events.end(self.choices.usage().into()),
+            }
+            .into();
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! Whole requests: which the conversion refuses, with the name of the field, and what it reads from the others.
+
+use actix_web::http::StatusCode;
+use serde_json::{Value, json};
+
+use super::convert::{chat, completions};
+use crate::http::error::ApiError;
+use ::chat::{Ending, Role};
+use config::Limits;
+use serving::{Budget, Prompt};
+
+fn limits() -> Limits {
+    Limits {
+        max_queue: 512,
+        max_body_bytes: 1 << 20,
+        max_stop_sequences: 4,
+        max_prompts: 4,
+        max_stored_responses: 8,
+        head_timeout_seconds: 5,
+        body_timeout_seconds: 30,
+    }
+}
+
+/// A chat request with one more field.
+fn with(field: &str, value: Value) -> Value {
+    let mut body = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
+    body[field] = value;
+    body
+}
+
+fn chat_param(body: &Value) -> Option<String> {
+    chat::parse(body, &limits()).err().map(|error| {
+        assert_eq!(error.kind.status(), StatusCode::BAD_REQUEST);
+        error.param.expect("the error names the field")
+    })
+}
+
+fn completion_error(body: Value) -> Option<ApiError> {
+    completions::parse(&body, &limits()).err()
+}
+
+#[test]
+fn errors_of_wrong_values_name_the_field() {
+    let nested = |path: &str, messages: Value| (path.to_owned(), with("messages", messages));
+    let mut cases: Vec<(String, Value)> = [
+        ("temperature", json!(-1)),
+        ("temperature", json!("0.5")),
+        ("temperature", json!(2.01)),
+        ("top_p", json!(0)),
+        ("top_p", json!(2)),
+        ("top_k", json!(0.01)),
+        ("top_k", json!(-2)),
+        ("min_p", json!(1.5)),
+        ("presence_penalty", json!(10)),
+        ("frequency_penalty", json!(-10)),
+        ("repetition_penalty", json!(0)),
+        ("seed", json!(1.5)),
+        ("stop", json!(["a", "b", "c", "d", "e"])),
+        ("stop", json!("")),
+        ("stop", json!(["a", 1])),
+        ("stop", json!("x".repeat(1 << 20))),
+        ("logit_bias", json!({"-1": 1})),
+        ("logit_bias", json!({"01": 1})),
+        ("logit_bias", json!({"1": 101})),
+        ("logit_bias", json!([])),
+        ("max_tokens", json!(-1)),
+        ("max_tokens", json!(0)),
+        ("max_tokens", json!(9223372036854775808u64)),
+        ("max_completion_tokens", json!(0)),
+        ("min_tokens", json!(-1)),
+        ("stop_token_ids", json!([-1])),
+        ("stream", json!("yes")),
+        ("stream_options", json!({"include_usage": true})),
+        ("messages", json!([])),
+        ("messages", json!(null)),
+        ("model", json!(7)),
+    ]
+    .into_iter()
+    .map(|(field, value)| (field.to_owned(), with(field, value)))
+    .collect();
+    cases.push(("chat_template_kwargs.messages".to_owned(), with("chat_template_kwargs", json!({"a": 1, "messages": []}))));
+    cases.push(nested("messages[0]", json!(["hi"])));
+    cases.push(nested("messages[0].role", json!([{"role": "boss", "content": "hi"}])));
+    cases.push(nested("messages[0].content", json!([{"role": "user"}])));
+    cases.push(nested(
+        "messages[0].content[1].type",
+        json!([{"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "image_url"}]}]),
+    ));
+    cases.push(nested(
+        "messages[1].tool_calls[0].function",
+        json!([{"role": "user", "content": ""}, {"role": "assistant", "tool_calls": [{}]}]),
+    ));
+    cases.push(nested("messages[0].content", json!([{"role": "user", "content": vec![json!({"type": "text", "text": "a"}); 100_000]}])));
+    for (param, body) in cases {
+        let text = body.to_string();
+        assert_eq!(chat_param(&body).as_deref(), Some(param.as_str()), "{}", &text[..text.len().min(300)]);
+    }
+}
+
+#[test]
+fn a_null_field_counts_as_absent() {
+    let mut body = with("temperature", Value::Null);
+    for field in [
+        "top_p",
+        "seed",
+        "stop",
+        "logprobs",
+        "n",
+        "max_tokens",
+        "tools",
+        "response_format",
+        "stream",
+        "stream_options",
+        "logit_bias",
+        "user",
+    ] {
+        body[field] = Value::Null;
+    }
+    let request = chat::parse(&body, &limits()).unwrap();
+    assert_eq!((request.options.sampling.temperature, request.options.budget), (1.0, Budget::Rest));
+    assert_eq!(request.stream, None);
+}
+
+#[test]
+fn the_fields_of_a_chat_request_are_read() {
+    let body = json!({"model": "m", "max_tokens": 5, "max_completion_tokens": 7, "temperature": 1e-4, "top_k": -1, "seed": -1, "stop": "x",
+        "logit_bias": {"3": -100}, "stream": true, "stream_options": {"include_usage": true}, "whatever": 1,
+        "messages": [{"role": "developer", "content": "be brief"},
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+            {"role": "assistant", "content": null}]});
+    let request = chat::parse(&body, &limits()).unwrap();
+    assert_eq!(request.options.budget, Budget::Explicit(7));
+    assert_eq!((request.options.sampling.temperature, request.options.sampling.top_k, request.options.sampling.seed), (1e-4, 0, u64::MAX));
+    assert_eq!(request.options.sampling.logit_bias, [(3, -100.0)]);
+    assert!(request.stream.unwrap().include_usage);
+    let Prompt::Chat(conversation) = request.prompt else { panic!("a chat request has messages") };
+    let messages: Vec<_> = conversation.messages.iter().map(|message| (message.role, message.text())).collect();
+    let due = [(Role::System, "be brief"), (Role::User, "a\nb"), (Role::Assistant, "")].map(|(role, text)| (role, text.to_owned()));
+    assert_eq!((messages, conversation.ending), (due.into(), Ending::OpenTurn));
+}
+
+#[test]
+fn requests_without_a_seed_get_different_seeds() {
+    let seed = || chat::parse(&with("n", json!(1)), &limits()).unwrap().options.sampling.seed;
+    assert_ne!(seed(), seed());
+}
+
+#[test]
+fn prompts_have_four_forms() {
+    for (prompt, count) in [(json!("a"), 1), (json!(["a", "b"]), 2), (json!([1, 2, 3]), 1), (json!([[1], [2, 3]]), 2)] {
+        let request = completions::parse(&json!({"model": "m", "prompt": prompt}), &limits()).unwrap();
+        assert_eq!((request.prompts.len(), request.options.budget), (count, Budget::Default(16)));
+    }
+    for prompt in [
+        json!(""),
+        json!([]),
+        json!([[]]),
+        json!(["a", ""]),
+        json!([-1]),
+        json!([9223372036854775808u64]),
+        json!([[1, "a"]]),
+        json!({}),
+        json!(vec!["a"; 5]),
+    ] {
+        let error = completion_error(json!({"model": "m", "prompt": prompt})).unwrap();
+        assert_eq!(error.param.as_deref(), Some("prompt"), "{prompt}");
+    }
+    assert_eq!(completion_error(json!({"model": "m"})).unwrap().param.as_deref(), Some("prompt"));
+    assert_eq!(completion_error(json!({"prompt": "a"})).unwrap().param.as_deref(), Some("model"));
+}
+
+#[test]
+fn max_tokens_of_zero_needs_echo() {
+    assert_eq!(completion_error(json!({"model": "m", "prompt": "a", "max_tokens": 0})).unwrap().param.as_deref(), Some("max_tokens"));
+    assert!(completion_error(json!({"model": "m", "prompt": "a", "max_tokens": 0, "echo": true})).is_none());
+    let error = completion_error(json!({"model": "m", "prompt": "a", "max_tokens": 2, "min_tokens": 3})).unwrap();
+    assert_eq!(error.param.as_deref(), Some("min_tokens"));
+}

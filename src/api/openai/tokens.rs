@@ -1,0 +1,94 @@
+//! `POST /tokenize`, `/detokenize`, `/apply-template`, `GET /tokenizer_info`: prompts as tokens and as text, without a generation.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+
+use super::convert::tokens::Text;
+use super::convert::{self, names};
+use super::types::error::ErrorBody;
+use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
+use crate::http::error::{ApiError, Kind};
+use crate::http::json::JsonBody;
+use crate::http::middleware::ModelLabel;
+use crate::http::state::{AppState, off_loop};
+use serving::{self, Model, RequestError};
+
+/// Convert a text or a conversation to token ids
+#[utoipa::path(post, path = "/tokenize", operation_id = "tokenize", tag = "tokens", request_body = TokenizeRequest, responses(
+    (status = 200, description = "the ids, exactly as a generation request would use them", body = Tokens),
+    (status = 400, description = "a field is wrong", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let request = convert::tokens::tokenize(&body.0)?;
+    let model = named_or_first(&state, request.model.as_deref()).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let max_model_len = model.base.context;
+    let work = move || {
+        let tokens = match request.of {
+            Text::Plain { text, add_special } => serving::tokenize(&model, &text, add_special),
+            Text::Chat(conversation) => serving::tokenize_chat(&model, &conversation)?,
+        };
+        let token_strs = request.with_pieces.then(|| serving::texts_of(&model, &tokens));
+        Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
+    };
+    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error: RequestError| names::CHAT.request_error(&error))?))
+}
+
+/// The named model, or the first in the list: tools that ask for tokens often expect one model per server and name none.
+async fn named_or_first(state: &AppState, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+    match (name, state.registry.list().first()) {
+        (Some(name), _) => state.model(name).await,
+        (None, Some(first)) => state.model(&first.id).await,
+        (None, None) => Err(ApiError::field("model", "`model` is required: no model is served")),
+    }
+}
+
+/// Describe the tokenizer, for tools that count tokens themselves
+#[utoipa::path(get, path = "/tokenizer_info", operation_id = "tokenizerInfo", tag = "tokens",
+    params(("model" = Option<String>, Query, description = "absent: the first model that the server lists")),
+    responses(
+        (status = 200, description = "the tokenizer's special tokens and sizes", body = TokenizerInfo),
+        (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let query = web::Query::<BTreeMap<String, String>>::from_query(http.query_string());
+    let query = query.map_err(|_| ApiError::new(Kind::InvalidValue, "the query is not percent-encoded UTF-8"))?;
+    let model = named_or_first(&state, query.get("model").map(String::as_str)).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let text = |id: Option<u32>| id.and_then(|id| model.base.tokenizer.token_text(id)).map(str::to_owned);
+    Ok(HttpResponse::Ok().json(TokenizerInfo {
+        model: model.id.clone(),
+        bos_token: text(model.base.tokenizer.bos()),
+        eos_token: text(model.base.tokenizer.eos()),
+        vocab_size: model.base.tokenizer.vocab_size(),
+        max_model_len: model.base.context,
+    }))
+}
+
+/// Convert token ids to text
+#[utoipa::path(post, path = "/detokenize", operation_id = "detokenize", tag = "tokens", request_body = DetokenizeRequest, responses(
+    (status = 200, description = "the text, with the names of control tokens", body = PromptText),
+    (status = 400, description = "a field is wrong", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let (model, ids) = convert::tokens::detokenize(&body.0)?;
+    let model = named_or_first(&state, model.as_deref()).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let prompt = off_loop(move || serving::detokenize(&model, &ids)).await?.map_err(|error| names::DETOKENIZE.request_error(&error))?;
+    Ok(HttpResponse::Ok().json(PromptText { prompt }))
+}
+
+/// Apply the model's chat template to a conversation
+#[utoipa::path(post, path = "/apply-template", operation_id = "applyTemplate", tag = "tokens", request_body = TemplateRequest, responses(
+    (status = 200, description = "the prompt as text", body = PromptText),
+    (status = 400, description = "a field is wrong, or the template refuses the conversation", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let (model, conversation) = convert::tokens::apply_template(&body.0)?;
+    let model = state.model(&model).await?;
+    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let prompt = off_loop(move || serving::apply_template(&model, &conversation)).await?;
+    let prompt = prompt.map_err(|error| names::CHAT.request_error(&error))?;
+    Ok(HttpResponse::Ok().json(PromptText { prompt }))
+}

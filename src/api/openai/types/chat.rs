@@ -1,0 +1,201 @@
+//! `/v1/chat/completions`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::common::Generation;
+use super::logprobs::ChatLogprobs;
+use super::template::TemplateFields;
+use super::usage::Usage;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "messages": [{"role": "user", "content": "Name three rivers."}], "max_tokens": 40}))]
+pub struct ChatRequest {
+    pub model: String,
+    pub messages: Vec<Message>,
+    /// The largest number of tokens to generate. Absent: up to the end of the context.
+    #[schema(minimum = 1)]
+    pub max_completion_tokens: Option<u32>,
+    /// The older name of `max_completion_tokens`, which takes precedence.
+    #[schema(minimum = 1)]
+    pub max_tokens: Option<u32>,
+    /// Whether one answer may make several calls. The default is true.
+    pub parallel_tool_calls: Option<bool>,
+    /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`. Only for models whose chat
+    /// template has such levels.
+    pub reasoning_effort: Option<String>,
+    /// Return the log-probability of each token of the answer.
+    pub logprobs: Option<bool>,
+    /// How many of the likeliest tokens to return at each position. Only with `logprobs`.
+    #[schema(minimum = 0, maximum = 20)]
+    pub top_logprobs: Option<u8>,
+    #[serde(flatten)]
+    pub template: TemplateFields,
+    #[serde(flatten)]
+    pub generation: Generation,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    System,
+    /// Read as `system`.
+    Developer,
+    User,
+    Assistant,
+    Tool,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Message {
+    pub role: Role,
+    pub content: Option<Content>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_call_id: Option<String>,
+    /// The calls that an assistant's message made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// The reasoning of an assistant's message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    /// On the last message, if it is the assistant's: the same as `continue_final_message`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub prefix: Option<bool>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCall {
+    #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
+    pub id: String,
+    #[serde(rename = "type")]
+    #[schema(example = "function")]
+    pub kind: String,
+    pub function: FunctionCall,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionCall {
+    pub name: String,
+    /// A JSON object as text.
+    #[schema(example = "{\"city\": \"Oslo\"}")]
+    pub arguments: String,
+}
+
+/// A text, or parts that the server joins with line breaks.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Content {
+    Text(String),
+    Parts(Vec<Part>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Part {
+    /// `text`
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatCompletion {
+    #[schema(example = "chatcmpl-6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
+    #[schema(example = "chat.completion")]
+    pub object: String,
+    /// Unix seconds.
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<ChatChoice>,
+    /// Names the build, the model's digest and the backend. Answers with the same seed and the same fingerprint are the same.
+    #[schema(example = "fp_0.1.0_5f3a0c9d1b2e_cpu")]
+    pub system_fingerprint: String,
+    pub usage: Usage,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatChoice {
+    pub index: usize,
+    pub message: AssistantMessage,
+    /// Null unless the request asks for log-probabilities.
+    #[schema(required = true)]
+    pub logprobs: Option<ChatLogprobs>,
+    /// `stop`, `length` or `tool_calls`
+    pub finish_reason: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AssistantMessage {
+    #[schema(example = "assistant")]
+    pub role: String,
+    /// Null if the message has calls and no text.
+    #[schema(required = true)]
+    pub content: Option<String>,
+    /// The model's reasoning before the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCall>>,
+    /// Always null.
+    #[schema(required = true)]
+    pub refusal: Option<String>,
+}
+
+/// One server-sent event of a streamed answer.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatChunk {
+    pub id: String,
+    #[schema(example = "chat.completion.chunk")]
+    pub object: String,
+    pub created: u64,
+    pub model: String,
+    pub choices: Vec<ChatChunkChoice>,
+    pub system_fingerprint: String,
+    /// Only with `stream_options.include_usage`. Null on every chunk except the last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Usage>)]
+    pub usage: Option<Option<Usage>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatChunkChoice {
+    pub index: usize,
+    pub delta: Delta,
+    /// The log-probabilities of the tokens whose text starts in this chunk.
+    #[schema(required = true)]
+    pub logprobs: Option<ChatLogprobs>,
+    #[schema(required = true)]
+    pub finish_reason: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Delta {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning_content: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tool_calls: Option<Vec<ToolCallDelta>>,
+}
+
+/// A piece of a call. The first piece of each call has the id, the type and the name. The arguments of all its pieces concatenate to JSON.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ToolCallDelta {
+    pub index: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    pub function: FunctionDelta,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionDelta {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    pub arguments: String,
+}

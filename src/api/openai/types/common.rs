@@ -1,0 +1,81 @@
+//! What chat and text completions share.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StreamOptions {
+    /// Send a last chunk with the token counts. Only with `stream`.
+    #[serde(default)]
+    pub include_usage: bool,
+}
+
+/// One text, or up to four.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Stop {
+    One(String),
+    Many(Vec<String>),
+}
+
+/// How the server chooses tokens and when a generation ends. An absent or null field has its default.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Sampling {
+    /// 0 is greedy.
+    #[schema(minimum = 0, maximum = 2, default = 1.0)]
+    pub temperature: Option<f64>,
+    /// Sample from the smallest set of likeliest tokens whose probabilities add up to this value.
+    #[schema(exclusive_minimum = 0, maximum = 1, default = 1.0)]
+    pub top_p: Option<f64>,
+    /// Sample from this many of the likeliest tokens. 0 and -1 turn it off.
+    #[schema(minimum = -1)]
+    pub top_k: Option<i64>,
+    /// Drop tokens whose probability is below this share of the likeliest token's. 0 turns it off.
+    #[schema(minimum = 0, maximum = 1)]
+    pub min_p: Option<f64>,
+    #[schema(minimum = -2, maximum = 2)]
+    pub presence_penalty: Option<f64>,
+    #[schema(minimum = -2, maximum = 2)]
+    pub frequency_penalty: Option<f64>,
+    /// 1 turns it off.
+    #[schema(exclusive_minimum = 0, maximum = 10)]
+    pub repetition_penalty: Option<f64>,
+    /// Maps token ids (as strings) to numbers from -100 to 100, which are added to the logits of those tokens.
+    pub logit_bias: Option<BTreeMap<String, f64>>,
+    /// The same seed, prompt and parameters give the same text. Absent: a random seed.
+    pub seed: Option<i64>,
+    /// Texts that end the generation. They are not part of the output.
+    pub stop: Option<Stop>,
+    /// Token ids that end the generation.
+    pub stop_token_ids: Option<Vec<u32>>,
+    /// Continue past the model's own end-of-text tokens.
+    pub ignore_eos: Option<bool>,
+    /// Generate at least this many tokens before a stop token or a stop text may end the generation.
+    pub min_tokens: Option<u32>,
+    pub response_format: Option<super::structured::ResponseFormat>,
+    /// An extension: a regular expression that the whole answer matches.
+    pub regex: Option<String>,
+    /// An extension: a grammar in Lark's syntax that the answer follows.
+    pub grammar: Option<String>,
+    /// An extension: the answer is one of these texts.
+    pub choice: Option<Vec<String>>,
+    /// Identifies the end user. It does not change the answer. The prefix cache is shared only between requests of the same user.
+    pub user: Option<String>,
+}
+
+/// What chat and text completions share beyond [`Sampling`].
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Generation {
+    #[serde(flatten)]
+    pub sampling: Sampling,
+    /// The number of choices per prompt. With `seed`, the first choice uses that seed, and each other choice uses one derived from it.
+    #[schema(minimum = 1, maximum = 16, default = 1)]
+    pub n: Option<u8>,
+    /// Send the answer piece by piece as server-sent events.
+    pub stream: Option<bool>,
+    pub stream_options: Option<StreamOptions>,
+}

@@ -1,0 +1,53 @@
+//! `/v1/embeddings`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::completions::Prompt;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "input": ["a river", "a mountain"]}))]
+pub struct EmbeddingRequest {
+    pub model: String,
+    /// One or several inputs, as text or as token ids. Each becomes a vector.
+    pub input: Prompt,
+    /// `float`, or `base64` of little-endian float32.
+    #[schema(default = "float", pattern = "^(float|base64)$")]
+    pub encoding_format: Option<String>,
+    /// Keep this many leading elements of each vector and scale it to length 1 again.
+    #[schema(minimum = 1)]
+    pub dimensions: Option<u32>,
+    /// Identifies the end user. It does not change the answer.
+    pub user: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EmbeddingList {
+    #[schema(example = "list")]
+    pub object: String,
+    pub data: Vec<EmbeddingObject>,
+    pub model: String,
+    pub usage: EmbeddingUsage,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct EmbeddingObject {
+    #[schema(example = "embedding")]
+    pub object: String,
+    pub index: usize,
+    pub embedding: Vector,
+}
+
+/// A vector of length 1.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Vector {
+    Float(Vec<f32>),
+    Base64(String),
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EmbeddingUsage {
+    pub prompt_tokens: u32,
+    pub total_tokens: u32,
+}

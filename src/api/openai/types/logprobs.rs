@@ -1,0 +1,120 @@
+//! Log-probabilities in the shape of each endpoint.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use chat::TokenLogprob;
+
+/// The log-probability of an impossible token. JSON has no infinity.
+const IMPOSSIBLE: f32 = -9999.0;
+
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatLogprobs {
+    pub content: Vec<ChatToken>,
+    /// Always null.
+    #[schema(required = true)]
+    pub refusal: Option<Vec<ChatToken>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ChatToken {
+    /// The token's text. If the token is a part of a character, `bytes:` followed by its bytes as `\x..`.
+    pub token: String,
+    /// In the model's own distribution, before penalties and temperature.
+    pub logprob: f64,
+    pub bytes: Vec<u8>,
+    /// The likeliest tokens at this position.
+    pub top_logprobs: Vec<TopToken>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TopToken {
+    pub token: String,
+    pub logprob: f64,
+    pub bytes: Vec<u8>,
+}
+
+/// The shape of the legacy API: each list has one entry per token.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CompletionLogprobs {
+    pub tokens: Vec<String>,
+    /// Null for the first token of a prompt.
+    pub token_logprobs: Vec<Option<f64>>,
+    /// For each position, the likeliest tokens and the chosen one, by their texts.
+    #[schema(value_type = Vec<Option<Object>>)]
+    pub top_logprobs: Vec<Option<Map<String, Value>>>,
+    /// The number of characters before each token.
+    pub text_offset: Vec<usize>,
+}
+
+fn text(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => bytes.iter().fold("bytes:".to_owned(), |text, byte| text + &format!("\\x{byte:02x}")),
+    }
+}
+
+/// The shortest decimal number that reads back as the same float32, so that no digit is invented.
+fn finite(logprob: f32) -> f64 {
+    let logprob = logprob.max(IMPOSSIBLE);
+    logprob.to_string().parse().unwrap_or(f64::from(logprob))
+}
+
+impl ChatLogprobs {
+    pub fn new(tokens: Vec<TokenLogprob>) -> Self {
+        let top = |(bytes, logprob): (Vec<u8>, f32)| TopToken { token: text(&bytes), logprob: finite(logprob), bytes };
+        let token = |token: TokenLogprob| ChatToken {
+            token: text(&token.bytes),
+            logprob: finite(token.logprob.unwrap_or(IMPOSSIBLE)),
+            bytes: token.bytes,
+            top_logprobs: token.top.into_iter().map(top).collect(),
+        };
+        Self { content: tokens.into_iter().map(token).collect(), refusal: None }
+    }
+}
+
+impl CompletionLogprobs {
+    /// Adds the tokens of a text that starts after `shift` characters.
+    pub fn extend(&mut self, tokens: Vec<TokenLogprob>, shift: usize) {
+        for token in tokens {
+            let name = text(&token.bytes);
+            let top = token.logprob.map(|logprob| {
+                let mut top = Map::new();
+                // Two tokens may have the same text. The likelier one counts.
+                for (bytes, logprob) in token.top.iter().map(|(bytes, logprob)| (text(bytes), *logprob)).chain([(name.clone(), logprob)]) {
+                    top.entry(bytes).or_insert_with(|| finite(logprob).into());
+                }
+                top
+            });
+            self.tokens.push(name);
+            self.token_logprobs.push(token.logprob.map(finite));
+            self.top_logprobs.push(top);
+            self.text_offset.push(token.offset + shift);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_of_a_character_is_written_as_its_bytes() {
+        assert_eq!((text("é".as_bytes()), text(&[0xe2, 0x82])), ("é".into(), "bytes:\\xe2\\x82".into()));
+    }
+
+    #[test]
+    fn the_token_itself_is_among_the_likeliest() {
+        let mut logprobs = CompletionLogprobs::default();
+        let first = TokenLogprob { bytes: b"a".to_vec(), offset: 0, logprob: None, top: Vec::new() };
+        let top = vec![(b"x".to_vec(), -0.5), (b"y".to_vec(), -1.0)];
+        let second = TokenLogprob { bytes: b"b".to_vec(), offset: 1, logprob: Some(f32::NEG_INFINITY), top };
+        logprobs.extend(vec![first, second.clone()], 3);
+        logprobs.extend(vec![TokenLogprob { bytes: b"x".to_vec(), logprob: Some(-0.5), ..second }], 0);
+        let value = serde_json::to_value(&logprobs).unwrap();
+        let expected = serde_json::json!({"tokens": ["a", "b", "x"], "token_logprobs": [null, -9999.0, -0.5], "text_offset": [3, 4, 1],
+            "top_logprobs": [null, {"x": -0.5, "y": -1.0, "b": -9999.0}, {"x": -0.5, "y": -1.0}]});
+        assert_eq!(value, expected);
+    }
+}

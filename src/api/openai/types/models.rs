@@ -1,0 +1,27 @@
+//! `/v1/models`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct Model {
+    #[schema(example = "smollm2:135m")]
+    pub id: String,
+    #[schema(example = "model")]
+    pub object: String,
+    /// Unix seconds.
+    pub created: u64,
+    #[schema(example = "penstock")]
+    pub owned_by: String,
+    /// The context length in tokens. Null until the model is loaded.
+    #[schema(required = true)]
+    pub max_model_len: Option<usize>,
+    pub loaded: bool,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ModelList {
+    #[schema(example = "list")]
+    pub object: String,
+    pub data: Vec<Model>,
+}

@@ -1,0 +1,224 @@
+//! `/v1/responses`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::response_items::{InputItem, OutputItem};
+use super::structured::NamedSchema;
+use super::tools::FunctionDefinition;
+use super::usage::Usage;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "input": "Name three rivers.", "max_output_tokens": 40}))]
+pub struct ResponseRequest {
+    pub model: String,
+    /// A text, or a list of items.
+    pub input: ResponseInput,
+    /// Instructions before the conversation. They do not carry over to the next response.
+    pub instructions: Option<String>,
+    /// A stored response that this one continues.
+    pub previous_response_id: Option<String>,
+    /// Store the response, so that another one can continue it. The default is true. The server stores a bounded number in memory.
+    pub store: Option<bool>,
+    /// Send the answer piece by piece as server-sent events.
+    pub stream: Option<bool>,
+    #[schema(minimum = 1)]
+    pub max_output_tokens: Option<u32>,
+    /// Functions that the model may call.
+    pub tools: Option<Vec<ResponseTool>>,
+    pub tool_choice: Option<ResponseToolChoice>,
+    /// Whether one answer may make several calls. The default is true.
+    pub parallel_tool_calls: Option<bool>,
+    /// How much the model reasons before it answers. Only for models whose chat template has such levels.
+    pub reasoning: Option<ReasoningSettings>,
+    /// The format of the answer.
+    pub text: Option<TextSettings>,
+    /// `message.output_text.logprobs` adds log-probabilities to the text.
+    pub include: Option<Vec<String>>,
+    /// How many of the likeliest tokens to return at each position, together with log-probabilities.
+    #[schema(minimum = 0, maximum = 20)]
+    pub top_logprobs: Option<u8>,
+    /// Up to 16 texts, which the response returns unchanged.
+    #[schema(value_type = Option<Object>)]
+    pub metadata: Option<Map<String, Value>>,
+    #[serde(flatten)]
+    pub sampling: super::common::Sampling,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ResponseInput {
+    Text(String),
+    Items(Vec<InputItem>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseTool {
+    /// `function` or absent.
+    #[serde(rename = "type")]
+    #[schema(pattern = "^function$", example = "function")]
+    pub kind: Option<String>,
+    #[serde(flatten)]
+    pub function: FunctionDefinition,
+}
+
+/// `none`, `auto` (the model decides), `required` (at least one call), or the function to call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ResponseToolChoice {
+    Mode(String),
+    Named {
+        #[serde(rename = "type")]
+        #[schema(pattern = "^function$", example = "function")]
+        kind: Option<String>,
+        name: String,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ReasoningSettings {
+    /// `none`, `minimal`, `low`, `medium`, `high` or `xhigh`
+    pub effort: Option<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TextSettings {
+    pub format: Option<TextFormat>,
+}
+
+/// The answer follows the format token by token, unless `max_output_tokens` cuts it. The server refuses a format that it cannot follow.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum TextFormat {
+    Text,
+    JsonObject,
+    JsonSchema(NamedSchema),
+}
+
+/// A response, complete or in progress.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseObject {
+    #[schema(example = "resp_6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
+    #[schema(example = "response")]
+    pub object: String,
+    /// Unix seconds.
+    pub created_at: u64,
+    /// `in_progress`, `completed`, `incomplete` or `failed`
+    #[schema(example = "completed")]
+    pub status: String,
+    #[schema(required = true)]
+    pub error: Option<ResponseError>,
+    #[schema(required = true)]
+    pub incomplete_details: Option<IncompleteDetails>,
+    pub model: String,
+    pub output: Vec<OutputItem>,
+    /// Null until the response has ended.
+    #[schema(required = true)]
+    pub usage: Option<ResponseUsage>,
+    #[serde(flatten)]
+    pub settings: Settings,
+}
+
+/// The request's settings, which the response returns.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Settings {
+    #[schema(required = true)]
+    pub instructions: Option<String>,
+    #[schema(required = true)]
+    pub max_output_tokens: Option<u32>,
+    #[schema(value_type = Object)]
+    pub metadata: Map<String, Value>,
+    pub parallel_tool_calls: bool,
+    #[schema(required = true)]
+    pub previous_response_id: Option<String>,
+    #[schema(value_type = Object)]
+    pub reasoning: Value,
+    pub store: bool,
+    pub temperature: f64,
+    #[schema(value_type = Object)]
+    pub text: Value,
+    #[schema(value_type = ResponseToolChoice)]
+    pub tool_choice: Value,
+    #[schema(value_type = Vec<Object>)]
+    pub tools: Vec<Value>,
+    pub top_logprobs: u8,
+    pub top_p: f64,
+    #[schema(example = "disabled")]
+    pub truncation: String,
+    #[schema(required = true)]
+    pub user: Option<String>,
+    pub background: bool,
+    #[schema(example = "default")]
+    pub service_tier: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseError {
+    pub code: String,
+    pub message: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct IncompleteDetails {
+    #[schema(example = "max_output_tokens")]
+    pub reason: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseUsage {
+    pub input_tokens: u32,
+    pub input_tokens_details: InputTokensDetails,
+    pub output_tokens: u32,
+    pub output_tokens_details: OutputTokensDetails,
+    pub total_tokens: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct InputTokensDetails {
+    pub cached_tokens: u32,
+    /// Always 0: the server does not charge for cache writes.
+    pub cache_write_tokens: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OutputTokensDetails {
+    pub reasoning_tokens: u32,
+}
+
+impl From<Usage> for ResponseUsage {
+    fn from(usage: Usage) -> Self {
+        Self {
+            input_tokens: usage.prompt_tokens,
+            input_tokens_details: InputTokensDetails { cached_tokens: usage.prompt_tokens_details.cached_tokens, cache_write_tokens: 0 },
+            output_tokens: usage.completion_tokens,
+            output_tokens_details: OutputTokensDetails { reasoning_tokens: usage.completion_tokens_details.reasoning_tokens },
+            total_tokens: usage.total_tokens,
+        }
+    }
+}
+
+/// One server-sent event of a streamed response. Its other fields depend on its type.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseEvent {
+    /// In this order: `response.created` and `response.in_progress`; for each item `response.output_item.added`, the events of its content
+    /// and `response.output_item.done`; at the end `response.completed`, `response.incomplete` or `response.failed`. The content of a
+    /// message or of reasoning is `response.content_part.added`, then `response.output_text.delta` and `.done` or
+    /// `response.reasoning_text.delta` and `.done`, then `response.content_part.done`. The content of a call is
+    /// `response.function_call_arguments.delta` and `.done`.
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub sequence_number: u64,
+    #[serde(flatten)]
+    #[schema(value_type = Object)]
+    pub fields: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedResponse {
+    pub id: String,
+    #[schema(example = "response")]
+    pub object: String,
+    pub deleted: bool,
+}

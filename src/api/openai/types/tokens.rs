@@ -1,0 +1,73 @@
+//! `/tokenize`, `/detokenize`, `/apply-template` and `/tokenizer_info`.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::chat::Message;
+use super::template::TemplateFields;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "prompt": "The longest river"}))]
+pub struct TokenizeRequest {
+    /// Absent: the first model that the server lists.
+    pub model: Option<String>,
+    /// A text. Either `prompt` or `messages` is required.
+    pub prompt: Option<String>,
+    /// A conversation, which goes through the model's chat template.
+    pub messages: Option<Vec<Message>>,
+    /// Only with `prompt`: add the special tokens that start a prompt, such as BOS if the model uses one.
+    #[schema(default = true)]
+    pub add_special_tokens: Option<bool>,
+    /// Also return the text of each token.
+    pub return_token_strs: Option<bool>,
+    /// Only with `messages`.
+    #[serde(flatten)]
+    pub template: TemplateFields,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Tokens {
+    pub count: usize,
+    /// The context length in tokens.
+    pub max_model_len: usize,
+    pub tokens: Vec<u32>,
+    /// Null unless the request sets `return_token_strs`.
+    #[schema(required = true)]
+    pub token_strs: Option<Vec<String>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "tokens": [504, 3575]}))]
+pub struct DetokenizeRequest {
+    /// Absent: the first model that the server lists.
+    pub model: Option<String>,
+    pub tokens: Vec<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "messages": [{"role": "user", "content": "Name three rivers."}]}))]
+pub struct TemplateRequest {
+    pub model: String,
+    pub messages: Vec<Message>,
+    #[serde(flatten)]
+    pub template: TemplateFields,
+}
+
+/// A prompt as text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct PromptText {
+    pub prompt: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct TokenizerInfo {
+    pub model: String,
+    /// Null if the model has none.
+    #[schema(required = true)]
+    pub bos_token: Option<String>,
+    #[schema(required = true)]
+    pub eos_token: Option<String>,
+    pub vocab_size: usize,
+    /// The context length in tokens.
+    pub max_model_len: usize,
+}

@@ -1,0 +1,48 @@
+//! Functions that a model may call, and which of them it has to.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ToolDefinition {
+    /// `function` or absent.
+    #[serde(rename = "type")]
+    #[schema(example = "function")]
+    pub kind: Option<String>,
+    pub function: FunctionDefinition,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct FunctionDefinition {
+    #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
+    pub name: String,
+    pub description: Option<String>,
+    /// A JSON schema for the arguments, which every call follows. Absent: any object.
+    #[schema(value_type = Option<Object>)]
+    pub parameters: Option<Value>,
+    /// Has no effect: answers always follow the schema strictly.
+    pub strict: Option<bool>,
+}
+
+/// `none`, `auto` (the model decides), `required` (at least one call), or the function to call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ToolChoice {
+    Mode(String),
+    Named(NamedTool),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NamedTool {
+    /// `function` or absent.
+    #[serde(rename = "type")]
+    #[schema(example = "function")]
+    pub kind: Option<String>,
+    pub function: NamedFunction,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NamedFunction {
+    pub name: String,
+}

@@ -1,0 +1,102 @@
+//! The OpenAPI document and the page that shows it.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use actix_web::{HttpResponse, http::header, web};
+use serde_json::{Map, Value, json};
+use utoipa::OpenApi;
+use utoipa_swagger_ui::{Config, SwaggerUi};
+
+use super::{health, metrics};
+use crate::http::dialect::Dialects;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Penstock", description = "An OpenAI-compatible API over its own engine for quantised GGUF models."),
+    paths(health::health, health::ready, health::version, metrics::exposition),
+    components(schemas(health::Status, health::Version)),
+    tags((name = "operations", description = "For probes, dashboards and autoscalers"))
+)]
+struct Document;
+
+/// Answers of a real server, keyed by the names of their schemas.
+const EXAMPLES: &str = include_str!("../../../openapi/examples.json");
+
+/// The OpenAPI document of this build: the parts of the dialects and of this folder.
+pub fn openapi_json(dialects: &Dialects) -> String {
+    let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+    add_default_errors(&mut document, dialects.default_dialect().error_schema());
+    let (mut paths, mut schemas, mut tags) = parts(&mut document);
+    for dialect in dialects.iter() {
+        let mut part = dialect.document();
+        add_default_errors(&mut part, dialect.error_schema());
+        let (its_paths, its_schemas, its_tags) = parts(&mut part);
+        paths.extend(its_paths);
+        schemas.extend(its_schemas);
+        tags.splice(..0, its_tags);
+    }
+    let examples: Map<String, Value> = serde_json::from_str(EXAMPLES).expect("the examples are JSON");
+    for (schema, example) in examples {
+        schemas.entry(schema).and_modify(|schema| schema["example"] = example);
+    }
+    document["paths"] = paths.into_iter().collect();
+    document["components"]["schemas"] = schemas.into_iter().collect();
+    document["tags"] = tags.into();
+    bound_integers(&mut document);
+    format!("{document:#}\n")
+}
+
+/// Takes the paths, the schemas and the tags out of a document.
+fn parts(document: &mut Value) -> (BTreeMap<String, Value>, BTreeMap<String, Value>, Vec<Value>) {
+    let object = |value: Value| if let Value::Object(map) = value { map.into_iter().collect() } else { BTreeMap::new() };
+    let tags = if let Value::Array(tags) = document["tags"].take() { tags } else { Vec::new() };
+    (object(document["paths"].take()), object(document["components"]["schemas"].take()), tags)
+}
+
+/// Adds the error envelope to every operation.
+fn add_default_errors(value: &mut Value, schema: &str) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|item| add_default_errors(item, schema)),
+        Value::Object(map) => {
+            if let Some(responses) = map.get_mut("responses").and_then(Value::as_object_mut) {
+                let content = json!({"application/json": {"schema": {"$ref": format!("#/components/schemas/{schema}")}}});
+                responses.insert("default".into(), json!({"description": "any other error", "content": content}));
+            }
+            map.values_mut().for_each(|value| add_default_errors(value, schema));
+        }
+        _ => {}
+    }
+}
+
+/// utoipa calls a `u32` an `int32`, which ends at half the range of a `u32`: this states the right bound.
+fn bound_integers(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(bound_integers),
+        Value::Object(schema) => {
+            let is_unsigned = schema.get("minimum").and_then(Value::as_i64).is_some_and(|least| least >= 0);
+            if is_unsigned && schema.get("format").is_some_and(|format| format == "int32") {
+                schema.remove("format");
+                schema.entry("maximum").or_insert(u32::MAX.into());
+            }
+            schema.values_mut().for_each(bound_integers);
+        }
+        _ => {}
+    }
+}
+
+/// `/openapi.json`
+pub async fn openapi(dialects: web::Data<Dialects>) -> HttpResponse {
+    static TEXT: OnceLock<String> = OnceLock::new();
+    HttpResponse::Ok().content_type("application/json").body(TEXT.get_or_init(|| openapi_json(&dialects)).as_str())
+}
+
+/// `/docs` → `/docs/`
+pub async fn redirect() -> HttpResponse {
+    HttpResponse::PermanentRedirect().insert_header((header::LOCATION, "/docs/")).finish()
+}
+
+/// The page that shows the document. Its scripts are in the binary, so it works offline.
+pub fn page() -> SwaggerUi {
+    SwaggerUi::new("/docs/{_:.*}").config(Config::from("/openapi.json"))
+}

@@ -1,0 +1,58 @@
+//! Liveness, readiness and version.
+
+use actix_web::http::header;
+use actix_web::{HttpResponse, web};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::http::state::AppState;
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Status {
+    /// `ok`, `ready`, `loading`, `draining` or `engine stopped`
+    #[schema(example = "ok")]
+    pub status: String,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Version {
+    #[schema(example = "0.1.0")]
+    pub version: String,
+}
+
+fn status(ok: bool, text: &str) -> HttpResponse {
+    let body = Status { status: text.into() };
+    if ok { HttpResponse::Ok().json(body) } else { HttpResponse::ServiceUnavailable().insert_header((header::RETRY_AFTER, "1")).json(body) }
+}
+
+/// Whether the process and all its engines are alive
+#[utoipa::path(get, path = "/health", tag = "operations", responses(
+    (status = 200, description = "they are", body = Status),
+    (status = 503, description = "an engine has stopped", body = Status)))]
+pub async fn health(state: web::Data<AppState>) -> HttpResponse {
+    if state.registry.has_dead_engine() { status(false, "engine stopped") } else { status(true, "ok") }
+}
+
+/// Whether the server accepts requests
+///
+/// It does not while models load, and not after a shutdown has begun.
+#[utoipa::path(get, path = "/ready", tag = "operations", responses(
+    (status = 200, description = "it does", body = Status),
+    (status = 503, description = "a model is loading, an engine has stopped, or the server is shutting down", body = Status)))]
+pub async fn ready(state: web::Data<AppState>) -> HttpResponse {
+    if state.drain.is_draining() {
+        status(false, "draining")
+    } else if state.registry.has_dead_engine() {
+        status(false, "engine stopped")
+    } else if state.registry.is_ready() {
+        status(true, "ready")
+    } else {
+        status(false, "loading")
+    }
+}
+
+/// The server's version
+#[utoipa::path(get, path = "/version", tag = "operations", responses((status = 200, description = "the version", body = Version)))]
+pub async fn version() -> HttpResponse {
+    HttpResponse::Ok().json(Version { version: env!("CARGO_PKG_VERSION").into() })
+}

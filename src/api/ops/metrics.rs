@@ -1,0 +1,21 @@
+//! `/metrics`: every metric of the process, for Prometheus.
+
+use actix_web::{HttpResponse, web};
+use prometheus::{Encoder, TextEncoder};
+
+use crate::http::error::{ApiError, Kind};
+use crate::http::state::AppState;
+
+/// Metrics in Prometheus' text format
+#[utoipa::path(get, path = "/metrics", tag = "operations", responses(
+    (status = 200, description = "metrics", content_type = "text/plain", body = String)))]
+pub async fn exposition(state: web::Data<AppState>) -> Result<HttpResponse, ApiError> {
+    let text = web::block(move || {
+        let mut text = Vec::new();
+        TextEncoder::new().encode(&metrics::gather(state.vllm_metrics), &mut text).map(|()| text)
+    });
+    match text.await {
+        Ok(Ok(text)) => Ok(HttpResponse::Ok().content_type(prometheus::TEXT_FORMAT).body(text)),
+        _ => Err(ApiError::new(Kind::Internal, "the metrics could not be encoded")),
+    }
+}

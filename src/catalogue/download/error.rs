@@ -1,0 +1,32 @@
+//! Why a model could not be fetched.
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// Why a model could not be fetched: one line, except for pip's own output.
+#[derive(Debug, thiserror::Error)]
+pub enum PullError {
+    /// Another attempt may succeed. The bytes received so far are kept.
+    #[error("{0}")]
+    Network(String),
+    #[error("{0}")]
+    Refused(String),
+    #[error("the download has {found} bytes, expected {expected}: it was deleted")]
+    Size { expected: u64, found: String },
+    #[error("the download's sha256 is {found}, expected {expected}: it was deleted")]
+    Digest { expected: String, found: String },
+    #[error("{what}: {error}")]
+    Disk { what: String, error: std::io::Error },
+    #[error("{0}")]
+    Python(String),
+}
+
+impl PullError {
+    pub fn disk(path: &Path, error: std::io::Error) -> Self {
+        let hint = match error.kind() {
+            ErrorKind::StorageFull => " (the bytes received so far are kept: free some space and pull again)",
+            _ => "",
+        };
+        Self::Disk { what: format!("{}{hint}", path.display()), error }
+    }
+}

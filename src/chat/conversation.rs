@@ -1,0 +1,136 @@
+//! A conversation as types. [`render`](super::render) makes JSON of it for a template.
+
+use serde_json::{Map, Value};
+
+use super::tools::Tools;
+
+/// What a model is asked to answer, and what its chat template is told about it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conversation {
+    pub messages: Vec<Message>,
+    /// `None`: the request has no tools, or none of them may be called.
+    pub tools: Option<Tools>,
+    pub ending: Ending,
+    /// How much to reason before the answer, for templates that know levels of reasoning.
+    pub effort: Option<String>,
+    /// Further variables of the template. Their names must not be reserved ([`is_reserved`](super::is_reserved)).
+    pub variables: Map<String, Value>,
+}
+
+/// How the prompt ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// With the beginning of the assistant's turn.
+    #[default]
+    OpenTurn,
+    /// With the end of the last message.
+    ClosedTurn,
+    /// Inside the last message, which is the assistant's: the answer continues it.
+    Continue,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    System,
+    User,
+    Assistant,
+    /// The result of a call.
+    Tool,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Message {
+    pub role: Role,
+    pub parts: Vec<Part>,
+    /// The author's name.
+    pub name: Option<String>,
+    /// The id of the call that this message is the result of.
+    pub call_id: Option<String>,
+    /// What the assistant thought before it answered.
+    pub reasoning: Option<String>,
+    /// The calls that the assistant made.
+    pub calls: Vec<Call>,
+}
+
+/// A part of a message's content.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Part {
+    Text(String),
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Call {
+    pub id: String,
+    /// The name of the function.
+    pub name: String,
+    /// A JSON object as the model wrote it.
+    pub arguments: String,
+}
+
+impl Role {
+    /// The name by which templates know it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::System => "system",
+            Self::User => "user",
+            Self::Assistant => "assistant",
+            Self::Tool => "tool",
+        }
+    }
+}
+
+impl Message {
+    /// A message without parts, to be filled in.
+    pub fn new(role: Role) -> Self {
+        Self { role, parts: Vec::new(), name: None, call_id: None, reasoning: None, calls: Vec::new() }
+    }
+
+    pub fn of_text(role: Role, text: impl Into<String>) -> Self {
+        Self { parts: vec![Part::Text(text.into())], ..Self::new(role) }
+    }
+
+    /// The text of its parts, one per line.
+    pub fn text(&self) -> String {
+        let texts: Vec<&str> = self.parts.iter().map(|Part::Text(text)| text.as_str()).collect();
+        texts.join("\n")
+    }
+
+    /// Approximate size in bytes: at least that of the texts in it.
+    pub fn num_bytes(&self) -> usize {
+        let parts: usize = self.parts.iter().map(|Part::Text(text)| size_of::<Part>() + text.len()).sum();
+        let fields = [&self.name, &self.call_id, &self.reasoning];
+        let fields: usize = fields.into_iter().flatten().map(String::len).sum();
+        let call = |call: &Call| size_of::<Call>() + call.id.len() + call.name.len() + call.arguments.len();
+        size_of::<Self>() + parts + fields + self.calls.iter().map(call).sum::<usize>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_lines_of_the_text() {
+        let part = |text: &str| Part::Text(text.into());
+        let text_of = |parts: Vec<Part>| Message { parts, ..Message::new(Role::User) }.text();
+        assert_eq!(text_of(vec![]), "");
+        assert_eq!(text_of(vec![part("a")]), "a");
+        assert_eq!(text_of(vec![part("a"), part(""), part("b")]), "a\n\nb");
+    }
+
+    #[test]
+    fn the_size_covers_every_text() {
+        let text = "x".repeat(1000);
+        let call = Call { id: text.clone(), name: text.clone(), arguments: text.clone() };
+        let message = Message {
+            role: Role::Assistant,
+            parts: vec![Part::Text(text.clone()); 2],
+            name: Some(text.clone()),
+            call_id: Some(text.clone()),
+            reasoning: Some(text.clone()),
+            calls: vec![call],
+        };
+        assert!((8000..9000).contains(&message.num_bytes()), "{}", message.num_bytes());
+    }
+}

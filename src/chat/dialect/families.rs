@@ -1,0 +1,178 @@
+//! The table of model families. The texts are those of their chat templates.
+
+use super::syntax::{Syntax, Thinking};
+
+const TAGGED: Syntax = Syntax {
+    name: "tagged",
+    marks: &["<tool_call>"],
+    trigger: "<tool_call>",
+    open: "",
+    before: "\n{\"name\": \"",
+    between: "\", \"arguments\": ",
+    after: "}\n</tool_call>",
+    separator: "\n<tool_call>",
+    close: "",
+    follows_text: true,
+};
+
+/// Calls as a JSON array between brackets of the family's own.
+const fn array(
+    name: &'static str,
+    marks: &'static [&'static str],
+    trigger: &'static str,
+    open: &'static str,
+    close: &'static str,
+) -> Syntax {
+    let (before, between, after, separator) = ("{\"name\": \"", "\", \"arguments\": ", "}", ", ");
+    Syntax { name, marks, trigger, open, before, between, after, separator, close, follows_text: true }
+}
+
+/// What a model is told to write if its template does not know tools.
+pub const GENERIC: &Syntax = &Syntax { name: "generic", marks: &[], ..TAGGED };
+
+/// A template belongs to the first of these whose marks it holds and whose form its rendering of a call has.
+pub const SYNTAXES: &[Syntax] = &[
+    Syntax {
+        name: "deepseek",
+        marks: &["tool▁calls▁begin", "```json"],
+        trigger: "<｜tool▁calls▁begin｜>",
+        open: "",
+        before: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
+        between: "\n```json\n",
+        after: "\n```<｜tool▁call▁end｜>",
+        separator: "\n",
+        close: "<｜tool▁calls▁end｜>",
+        follows_text: true,
+    },
+    Syntax {
+        name: "deepseek-3.1",
+        marks: &["tool▁calls▁begin"],
+        trigger: "<｜tool▁calls▁begin｜>",
+        open: "",
+        before: "<｜tool▁call▁begin｜>",
+        between: "<｜tool▁sep｜>",
+        after: "<｜tool▁call▁end｜>",
+        separator: "",
+        close: "<｜tool▁calls▁end｜>",
+        follows_text: true,
+    },
+    Syntax {
+        name: "mistral-3",
+        marks: &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
+        trigger: "[TOOL_CALLS]",
+        open: "",
+        before: "",
+        between: "[CALL_ID]000000000[ARGS]",
+        after: "",
+        separator: "[TOOL_CALLS]",
+        close: "",
+        follows_text: true,
+    },
+    Syntax {
+        name: "mistral-args",
+        marks: &["[TOOL_CALLS]", "[ARGS]"],
+        trigger: "[TOOL_CALLS]",
+        open: "",
+        before: "",
+        between: "[ARGS]",
+        after: "",
+        separator: "[TOOL_CALLS]",
+        close: "",
+        follows_text: true,
+    },
+    array("mistral", &["[TOOL_CALLS]"], "[TOOL_CALLS]", "[", "]"),
+    array("phi", &["<|tool|>", "<|/tool|>"], "<|tool_call|>", "[", "]<|/tool_call|>"),
+    array("granite-3", &["<|tool_call|>"], "<|tool_call|>", "[", "]"),
+    array("functools", &["functools["], "functools", "[", "]"),
+    array("tool-calls-list", &["<tool_calls>["], "<tool_calls>", "[", "]</tool_calls>"),
+    Syntax { separator: "\n", ..array("tool-calls-lines", &["<tool_calls>"], "<tool_calls>", "\n", "\n</tool_calls>") },
+    Syntax {
+        name: "kimi",
+        marks: &["<|tool_calls_section_begin|>"],
+        trigger: "<|tool_calls_section_begin|>",
+        open: "",
+        before: "<|tool_call_begin|>functions.",
+        between: ":0<|tool_call_argument_begin|>",
+        after: "<|tool_call_end|>",
+        separator: "",
+        close: "<|tool_calls_section_end|>",
+        follows_text: true,
+    },
+    Syntax {
+        name: "functionary",
+        marks: &["<function=", "</function>", "<|python_tag|>"],
+        trigger: "<function=",
+        open: "",
+        before: "",
+        between: ">",
+        after: "</function>",
+        separator: "<function=",
+        close: "",
+        follows_text: true,
+    },
+    Syntax {
+        name: "gigachat",
+        marks: &["<|function_call|>"],
+        trigger: "<|function_call|>",
+        open: "",
+        before: "{\"name\": \"",
+        between: "\", \"arguments\": ",
+        after: "}",
+        separator: "<|function_call|>",
+        close: "",
+        follows_text: true,
+    },
+    Syntax {
+        name: "cohere",
+        marks: &["<|START_ACTION|>", "tool_name"],
+        trigger: "<|START_ACTION|>",
+        open: "[\n    ",
+        before: "{\"tool_call_id\": \"0\", \"tool_name\": \"",
+        between: "\", \"parameters\": ",
+        after: "}",
+        separator: ",\n    ",
+        close: "\n]<|END_ACTION|>",
+        follows_text: true,
+    },
+    Syntax {
+        name: "gpt-oss",
+        marks: &["<|channel|>", "functions."],
+        trigger: "<|channel|>commentary to=functions.",
+        open: "",
+        before: "",
+        between: " <|constrain|>json<|message|>",
+        after: "",
+        // The end of the call ends the answer.
+        separator: "",
+        close: "",
+        follows_text: true,
+    },
+    Syntax {
+        name: "llama3",
+        marks: &["\"parameters\": ", "ipython"],
+        trigger: "{\"name\": \"",
+        open: "",
+        before: "",
+        between: "\", \"parameters\": ",
+        after: "}",
+        separator: "; {\"name\": \"",
+        close: "",
+        follows_text: false,
+    },
+    TAGGED,
+];
+
+const fn between(open: &'static str, close: &'static str) -> Thinking {
+    Thinking { open, close, head: "" }
+}
+
+/// A template's reasoning is written like the first of these of which it holds the opening or the closing text.
+pub const THINKING: &[Thinking] = &[
+    Thinking { open: "<|channel|>analysis<|message|>", close: "<|end|><|start|>assistant", head: "<|channel|>final<|message|>" },
+    between("<think>", "</think>"),
+    between("[THINK]", "[/THINK]"),
+    between("<|START_THINKING|>", "<|END_THINKING|>"),
+    between("<seed:think>", "</seed:think>"),
+    between("<mm:think>", "</mm:think>"),
+    between("<|channel>thought\n", "<channel|>"),
+];

@@ -1,0 +1,34 @@
+//! The form that an answer must have, as a grammar.
+
+use serde_json::{Value, json};
+
+use grammar::{GrammarError, Source, lark_string};
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum Format {
+    /// Any JSON object.
+    JsonObject,
+    /// JSON that matches this schema.
+    JsonSchema(Value),
+    Regex(String),
+    /// A grammar in Lark's syntax.
+    Lark(String),
+    /// One of these texts.
+    Choice(Vec<String>),
+}
+
+impl Format {
+    /// Adds this format to `source` under the name `answer`.
+    pub fn add_to(&self, source: Source) -> Result<Source, GrammarError> {
+        match self {
+            Self::JsonObject => source.with_schema("answer", &json!({"type": "object"})),
+            Self::JsonSchema(schema) => source.with_schema("answer", schema),
+            Self::Regex(regex) => source.with_regex("answer", regex),
+            Self::Lark(lark) => source.with_lark("answer", lark),
+            Self::Choice(texts) => {
+                let texts: Vec<String> = texts.iter().map(|text| lark_string(text)).collect();
+                source.with_lark("answer", &format!("start: {}", texts.join(" | ")))
+            }
+        }
+    }
+}

@@ -1,0 +1,30 @@
+//! Conversations and answers: their types, and how families of models write them.
+//!
+//! A [`Conversation`] becomes a prompt by [`render`], which is the only place that makes JSON for a chat template. A model's [`Dialect`]
+//! is read from its template when the model is loaded: how tools are declared, and how calls and reasoning are written. The dialect, the
+//! tools and the requested format determine the [`Rules`] that the answer must follow. The [`Parser`] takes the answer apart into
+//! [`Piece`]s while the model writes it.
+
+mod bare;
+mod conversation;
+mod dialect;
+mod format;
+mod parser;
+mod piece;
+mod probe;
+mod render;
+mod rules;
+mod subject;
+mod tools;
+
+pub use conversation::{Call, Conversation, Ending, Message, Part, Role};
+pub use dialect::Dialect;
+pub use format::Format;
+pub use parser::{Parser, Repeated};
+pub use piece::{Piece, Text, TokenLogprob};
+pub use render::{RenderError, render};
+pub use rules::{RuleError, Rules};
+pub use subject::Subject;
+pub use tools::{Declaration, Tool, ToolChoice, Tools};
+
+pub use template::is_reserved;

@@ -1,0 +1,209 @@
+//! Takes an answer apart while the model writes it. However the answer is cut into texts, its pieces concatenate to the same.
+
+mod nesting;
+mod states;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use serde_json::Value;
+
+use super::dialect::{Syntax, Thinking};
+use super::piece::{Piece, Text, TokenLogprob};
+use nesting::Nesting;
+
+/// The longest name of a function, in bytes.
+const MAX_NAME: usize = 64;
+
+/// A call that was made and answered before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Repeated {
+    pub name: String,
+    pub arguments: String,
+}
+
+impl Repeated {
+    /// The call as an answer's only one.
+    pub fn into_pieces(self) -> [Piece; 2] {
+        [Piece::CallStart { call: 0, name: self.name }, Piece::Arguments { call: 0, text: self.arguments }]
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// There was nothing but white space so far, and reasoning may begin.
+    Start,
+    Reasoning {
+        begun: bool,
+    },
+    /// There was nothing but white space since the start or since the reasoning.
+    Before,
+    #[default]
+    Text,
+    /// Inside a bare call. `name` is where its function's name begins in the held text, of which `seen` bytes were looked at.
+    Bare {
+        name: usize,
+        nesting: Nesting,
+        seen: usize,
+    },
+    /// After what stands before a call's name.
+    Name,
+    Arguments(Nesting),
+    AfterCall,
+    /// After all calls. What follows is not part of the answer.
+    Done,
+}
+
+/// Follows one answer.
+#[derive(Clone, Debug, Default)]
+pub struct Parser {
+    syntax: Option<&'static Syntax>,
+    thinking: Option<&'static Thinking>,
+    /// What stands before the first call's name.
+    lead: String,
+    /// The functions of which a bare call is one.
+    bare: Vec<String>,
+    /// The calls whose results the model was given: functions and arguments.
+    answered: Vec<(String, Value)>,
+    state: State,
+    /// Text that may turn out to be a tag, or white space before one.
+    held: String,
+    /// Characters of the answer before the held text.
+    position: usize,
+    /// Calls that have begun.
+    calls: usize,
+    /// Tokens of which it is not known yet whether they are text.
+    undecided: VecDeque<TokenLogprob>,
+    pieces: Vec<Piece>,
+    repeated: Option<Repeated>,
+}
+
+/// How many bytes at the end of `text` are a proper beginning of `tag`.
+fn partial(text: &str, tag: &str) -> usize {
+    let longest = text.len().min(tag.len().saturating_sub(1));
+    (1..=longest).rev().find(|&len| tag.is_char_boundary(len) && text.ends_with(&tag[..len])).unwrap_or(0)
+}
+
+impl Parser {
+    /// `opened`: the prompt ends inside reasoning, so the answer begins with it. Without `syntax` an answer has no calls.
+    pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, opened: bool) -> Self {
+        let state = match (thinking, syntax) {
+            (Some(_), _) if opened => State::Reasoning { begun: false },
+            (Some(_), _) => State::Start,
+            (None, Some(_)) => State::Before,
+            (None, None) => State::Text,
+        };
+        Self { syntax, thinking, lead: syntax.map(Syntax::lead).unwrap_or_default(), state, ..Self::default() }
+    }
+
+    /// Also takes an answer for a call if it is nothing but a JSON object with `name` and `arguments`, perhaps in a code fence, and names
+    /// one of these functions. A call that is in `answered` becomes [`Parser::take_repeated`] instead of pieces.
+    pub fn with_bare_calls(mut self, functions: Vec<String>, answered: Vec<(String, Value)>) -> Self {
+        (self.bare, self.answered) = (functions, answered);
+        if self.state == State::Text && self.syntax.is_some() {
+            self.state = State::Before;
+        }
+        self
+    }
+
+    /// Whether the model is writing reasoning.
+    pub fn is_reasoning(&self) -> bool {
+        matches!(self.state, State::Reasoning { .. })
+    }
+
+    /// Whether a call has begun and not ended.
+    pub fn is_calling(&self) -> bool {
+        let trigger = self.syntax.map_or("", |syntax| syntax.trigger);
+        match self.state {
+            State::Name | State::Arguments(_) | State::AfterCall | State::Bare { .. } => true,
+            State::Before | State::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
+            State::Start | State::Reasoning { .. } | State::Done => false,
+        }
+    }
+
+    /// Whether the answer has made a call.
+    pub fn has_called(&self) -> bool {
+        self.calls > 0
+    }
+
+    /// The call of an answer that repeats an answered call and holds nothing else.
+    pub fn take_repeated(&mut self) -> Option<Repeated> {
+        self.repeated.take()
+    }
+
+    /// Takes more of the answer.
+    pub fn push(&mut self, more: Text) -> Vec<Piece> {
+        self.held.push_str(&more.text);
+        self.undecided.extend(more.tokens);
+        while self.step() {}
+        self.decided()
+    }
+
+    /// Takes the end of the answer. If it was `cut`, the beginning of a tag at its end is not text.
+    pub fn finish(&mut self, cut: bool) -> Vec<Piece> {
+        let (at, held) = (self.position, self.take(self.held.len()));
+        let without = |tag: &str| if cut { held.len() - partial(&held, tag) } else { held.len() };
+        match self.state {
+            State::Start | State::Before | State::Text | State::Bare { .. } => {
+                let text = &held[..without(&self.lead)];
+                // White space after a text belongs to it. Alone it is not a text.
+                if self.state == State::Text || !text.trim().is_empty() {
+                    self.text(at, text.to_owned());
+                }
+            }
+            State::Reasoning { .. } => {
+                let reasoning = held[..without(self.close())].trim_end().to_owned();
+                self.reasoning_text(reasoning);
+            }
+            State::Name | State::Arguments(_) | State::AfterCall | State::Done => {}
+        }
+        self.state = State::Done;
+        self.decided()
+    }
+
+    fn close(&self) -> &'static str {
+        self.thinking.map_or("", |thinking| thinking.close)
+    }
+
+    /// Hands out the pieces so far.
+    fn decided(&mut self) -> Vec<Piece> {
+        self.skip_tokens(self.position);
+        std::mem::take(&mut self.pieces)
+    }
+
+    /// A text that begins at the character `at`, with its tokens.
+    fn text(&mut self, at: usize, text: String) {
+        if text.is_empty() {
+            return;
+        }
+        self.skip_tokens(at);
+        let end = at + text.chars().count();
+        let count = self.undecided.iter().take_while(|token| token.offset < end).count();
+        let tokens = self.undecided.drain(..count).collect();
+        self.pieces.push(Piece::Text(Text { text, tokens }));
+    }
+
+    /// Drops the tokens that end before the character `at`: they are not text.
+    fn skip_tokens(&mut self, at: usize) {
+        while self.undecided.pop_front_if(|token| token.end() <= at).is_some() {}
+    }
+
+    fn reasoning_text(&mut self, text: String) {
+        if !text.is_empty() {
+            self.pieces.push(Piece::Reasoning(text));
+        }
+    }
+
+    /// Takes `len` bytes out of the held text.
+    fn take(&mut self, len: usize) -> String {
+        let rest = self.held.split_off(len);
+        self.position += self.held.chars().count();
+        std::mem::replace(&mut self.held, rest)
+    }
+
+    fn turn(&mut self, state: State) -> bool {
+        self.state = state;
+        true
+    }
+}

@@ -1,0 +1,216 @@
+//! Every family's calls, cut at every position.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::dialect::{GENERIC, SYNTAXES, THINKING};
+
+/// Consecutive pieces of the same kind as one.
+fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
+    let mut out: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (out.last_mut(), piece) {
+            (Some(Piece::Text(last)), Piece::Text(more)) => last.text.push_str(&more.text),
+            (Some(Piece::Reasoning(last)), Piece::Reasoning(more)) => last.push_str(&more),
+            (Some(Piece::Arguments { call, text }), Piece::Arguments { call: same, text: more }) if *call == same => text.push_str(&more),
+            (_, piece) => out.push(piece),
+        }
+    }
+    out
+}
+
+/// The characters of a text as tokens.
+fn tokens(text: &str, from: usize) -> Vec<TokenLogprob> {
+    let token = |(i, c): (usize, char)| TokenLogprob { bytes: c.to_string().into(), offset: from + i, logprob: None, top: Vec::new() };
+    text.chars().enumerate().map(token).collect()
+}
+
+/// Pushes the texts one after the other. The tokens of each text piece must be the piece's own.
+fn parse<'a>(parser: &Parser, texts: impl IntoIterator<Item = &'a str>, cut: bool) -> Vec<Piece> {
+    let mut parser = parser.clone();
+    let (mut pieces, mut written) = (Vec::new(), 0);
+    for text in texts {
+        pieces.extend(parser.push(Text { text: text.into(), tokens: tokens(text, written) }));
+        written += text.chars().count();
+    }
+    pieces.extend(parser.finish(cut));
+    for piece in &mut pieces {
+        if let Piece::Text(Text { text, tokens }) = piece {
+            let bytes: Vec<u8> = std::mem::take(tokens).into_iter().flat_map(|token| token.bytes).collect();
+            // A tag that turned out to be text has lost its tokens.
+            assert!(
+                text.as_bytes().ends_with(&bytes)
+                    && (!bytes.is_empty() || SYNTAXES.iter().chain([GENERIC]).any(|syntax| syntax.lead() == *text)),
+                "{text}"
+            );
+        }
+    }
+    joined(pieces)
+}
+
+/// The pieces of a whole answer. Every way to cut it in two, and one character at a time, must give the same.
+fn everywhere(parser: &Parser, answer: &str) -> Vec<Piece> {
+    let whole = parse(parser, [answer], false);
+    for (at, _) in answer.char_indices() {
+        assert_eq!(parse(parser, [&answer[..at], &answer[at..]], false), whole, "cut at {at}: {answer}");
+    }
+    let characters = answer.char_indices().map(|(at, c)| &answer[at..at + c.len_utf8()]);
+    assert_eq!(parse(parser, characters, false), whole, "{answer}");
+    whole
+}
+
+fn written(syntax: &Syntax, calls: &[(&str, &str)]) -> String {
+    let mut text = [syntax.trigger, syntax.open].concat();
+    for (i, (name, arguments)) in calls.iter().enumerate() {
+        text += if i > 0 { syntax.separator } else { "" };
+        text += &[syntax.before, name, syntax.between, arguments, syntax.after].concat();
+    }
+    text + syntax.close
+}
+
+fn expected(calls: &[(&str, &str)]) -> Vec<Piece> {
+    calls.iter().enumerate().flat_map(|(i, (name, arguments))| call(i, name, arguments)).collect()
+}
+
+fn call(call: usize, name: &str, arguments: &str) -> [Piece; 2] {
+    [Piece::CallStart { call, name: name.into() }, Piece::Arguments { call, text: arguments.into() }]
+}
+
+fn text(text: &str) -> Piece {
+    Piece::Text(text.to_owned().into())
+}
+
+fn reasoning(text: &str) -> Piece {
+    Piece::Reasoning(text.into())
+}
+
+const CALLS: [(&str, &str); 2] = [("get_weather", r#"{"city": "K}ö\"{ln", "n": [1, {"a": {}}]}"#), ("now-2.x", "{}")];
+
+#[test]
+fn the_calls_of_each_family_are_understood() {
+    for syntax in SYNTAXES.iter().chain([GENERIC]) {
+        let parser = Parser::new(Some(syntax), None, false);
+        let calls = if syntax.repeats() { &CALLS[..] } else { &CALLS[..1] };
+        for calls in [&calls[..1], calls] {
+            assert_eq!(everywhere(&parser, &written(syntax, calls)), expected(calls), "{}", syntax.name);
+            let after_text = format!("I look it up.\n\n{}", written(syntax, calls));
+            let due = match syntax.follows_text {
+                true => [vec![text("I look it up.")], expected(calls)].concat(),
+                false => vec![text(&after_text)],
+            };
+            assert_eq!(everywhere(&parser, &after_text), due, "{}", syntax.name);
+        }
+        assert_eq!(everywhere(&parser, "No call.\n"), [text("No call.\n")], "{}", syntax.name);
+    }
+}
+
+#[test]
+fn a_tag_that_was_cut_is_never_text() {
+    for syntax in SYNTAXES {
+        let answer = written(syntax, &CALLS[..1]);
+        let end_of_name = syntax.trigger.len() + syntax.open.len() + syntax.before.len() + CALLS[0].0.len() + syntax.between.len();
+        for (at, _) in answer.char_indices() {
+            let pieces = parse(&Parser::new(Some(syntax), None, false), [&answer[..at]], true);
+            assert!(!pieces.iter().any(|piece| matches!(piece, Piece::Text(..))), "{}: {pieces:?}", syntax.name);
+            assert_eq!(pieces.is_empty(), at < end_of_name, "{}: {pieces:?}", syntax.name);
+        }
+        let mut parser = Parser::new(Some(syntax), None, false);
+        assert_eq!(parser.push("Text ".to_owned().into()), if syntax.follows_text { vec![text("Text")] } else { vec![text("Text ")] });
+    }
+}
+
+#[test]
+fn what_only_looks_like_a_call_is_text() {
+    let tagged = Parser::new(Some(GENERIC), None, false);
+    for answer in ["a <tool_call> b", "<tool_call>", "<tool_call>\n{\"name\": 3}", "x <", " \n\n a", "<tool_call>\n{\"name\": \"f\": 3}"] {
+        assert_eq!(everywhere(&tagged, answer), [text(answer)]);
+    }
+}
+
+#[test]
+fn a_call_may_be_bare_json() {
+    let parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()], Vec::new());
+    let call = call(0, "f", "{\"a\": 1}");
+    for answer in ["{\"name\": \"f\", \"arguments\": {\"a\": 1}}", "```json\n{\n  \"name\": \"f\",\n  \"parameters\": {\"a\": 1}\n}\n```"] {
+        assert_eq!(everywhere(&parser, answer), call, "{answer}");
+    }
+    for answer in
+        ["{\"name\": \"g\", \"arguments\": {}}", "{\"name\": \"f\"}", "{\"a\": 1}", "```python\nx\n```", "{\"name\": \"f\", \"arg"]
+    {
+        assert_eq!(everywhere(&parser, answer), [text(answer)]);
+    }
+    assert_eq!(everywhere(&parser, &written(GENERIC, &CALLS[..1])), expected(&CALLS[..1]));
+}
+
+#[test]
+fn a_family_whose_syntax_is_bare_json_keeps_its_further_calls() {
+    let names = CALLS.map(|(name, _)| name.to_owned()).to_vec();
+    for syntax in SYNTAXES.iter().filter(|syntax| syntax.repeats()) {
+        let parser = Parser::new(Some(syntax), None, false).with_bare_calls(names.clone(), Vec::new());
+        assert_eq!(everywhere(&parser, &written(syntax, &CALLS)), expected(&CALLS), "{}", syntax.name);
+    }
+    let llama = SYNTAXES.iter().find(|syntax| syntax.name == "llama3").unwrap();
+    let mut parser = Parser::new(Some(llama), None, false).with_bare_calls(names, Vec::new());
+    assert_eq!(parser.push("{\"name\": \"now-2.x\", \"parameters\": {\"a".to_owned().into()), call(0, "now-2.x", "{\"a"));
+}
+
+#[test]
+fn the_parser_knows_that_a_call_is_being_written() {
+    for (text, calling) in
+        [("<tool_call", false), ("So: <tool_call>", true), ("<tool_call>\n{\"na", true), ("{\"name\": \"f\"", true), ("{\"na", false)]
+    {
+        let mut parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()], Vec::new());
+        parser.push(text.to_owned().into());
+        assert_eq!(parser.is_calling(), calling, "{text}");
+    }
+}
+
+#[test]
+fn reasoning_is_separated_from_text() {
+    for thinking in THINKING {
+        let Thinking { open, close, head } = thinking;
+        let answer = format!("{open}\nA <b> \n\nc.\n{close}\n\n{head}Hello.\n");
+        let whole = [reasoning("A <b> \n\nc."), text("Hello.\n")];
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), false), &answer), whole);
+        let opened = answer[open.len()..].to_owned();
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), true), &opened), whole);
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), false), "\nHello."), [text("Hello.")]);
+        assert_eq!(everywhere(&Parser::new(None, Some(thinking), true), "Hm"), [reasoning("Hm")], "the reasoning has no end");
+        let call = written(GENERIC, &CALLS[..1]);
+        let all = format!("{open}why{close}\n{head}So:\n{call}");
+        let due = [vec![reasoning("why"), text("So:")], expected(&CALLS[..1])].concat();
+        assert_eq!(everywhere(&Parser::new(Some(GENERIC), Some(thinking), false), &all), due);
+        let inside = format!("{open}why {call}{close}Well.");
+        let due = [reasoning(&format!("why {call}")), text("Well.")];
+        assert_eq!(everywhere(&Parser::new(Some(GENERIC), Some(thinking), false), &inside), due, "a call inside reasoning is not a call");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_cuts_do_not_matter(parts in prop::collection::vec(prop_oneof![
+            Just("<tool_call>"), Just("\n{\"name\": \""), Just("f"), Just("\", \"arguments\": "), Just("{\"a\": \"}\"}"),
+            Just("}\n</tool_call>"), Just("\n"), Just("<think>"), Just("</think>"), Just(" "), Just("é<"), Just("text")], 0..14),
+            cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..6), thinks in any::<bool>(), opened in any::<bool>()) {
+        let answer = parts.concat();
+        let parser = Parser::new(Some(GENERIC), thinks.then_some(&THINKING[1]), opened);
+        let mut places: Vec<usize> = cuts.iter().map(|cut| answer.floor_char_boundary(cut.index(answer.len() + 1))).collect();
+        places.extend([0, answer.len()]);
+        places.sort_unstable();
+        let pieces = places.windows(2).map(|pair| &answer[pair[0]..pair[1]]);
+        prop_assert_eq!(parse(&parser, pieces, false), parse(&parser, [answer.as_str()], false));
+    }
+}
+
+#[test]
+fn a_repeated_call_is_not_a_piece() {
+    let answered = vec![("f".to_owned(), serde_json::json!({"a": 1}))];
+    let parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["f".into()], answered);
+    let push = |arguments: &str| {
+        let mut parser = parser.clone();
+        let pieces = parser.push(format!("{{\"name\": \"f\", \"arguments\": {arguments}}}").into());
+        (pieces, parser.take_repeated())
+    };
+    assert_eq!(push("{\"a\": 2}"), (call(0, "f", "{\"a\": 2}").into(), None));
+    assert_eq!(push("{ \"a\":1}"), (Vec::new(), Some(Repeated { name: "f".into(), arguments: "{ \"a\":1}".into() })));
+}

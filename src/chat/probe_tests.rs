@@ -1,0 +1,62 @@
+//! The dialects of real templates.
+
+use std::sync::LazyLock;
+
+use super::*;
+use gguf::GgufFile;
+
+fn dialect_of(name: &str) -> Dialect {
+    dialect_from(&fixtures::golden_text(&format!("templates/{name}.jinja")))
+}
+
+fn dialect_from(source: &str) -> Dialect {
+    static SMOLLM2: LazyLock<Tokenizer> =
+        LazyLock::new(|| Tokenizer::from_gguf(&GgufFile::open(fixtures::vocabulary("smollm2").path()).unwrap()).unwrap());
+    Dialect::of(&ChatTemplate::new(source, "<s>", "</s>").unwrap(), &SMOLLM2)
+}
+
+#[test]
+fn the_dialects_of_real_templates_are_recognized() {
+    use CallForm::{Objects, Text};
+    use ToolPlacement::{Variable, Words};
+    for (name, syntax, placement, calls, thinking) in [
+        ("Qwen-Qwen2.5-7B-Instruct", "tagged", Variable, Objects, None),
+        ("Qwen-Qwen3-0.6B", "tagged", Variable, Objects, Some("<think>")),
+        ("NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "tagged", Variable, Objects, None),
+        ("meta-llama-Llama-3.1-8B-Instruct", "llama3", Variable, Objects, None),
+        ("meta-llama-Llama-3.2-3B-Instruct", "llama3", Variable, Objects, None),
+        ("mistralai-Mistral-Nemo-Instruct-2407", "mistral", Variable, Objects, None),
+        ("Mistral-Small-3.2-24B-Instruct-2506", "mistral-3", Variable, Objects, None),
+        // It shows calls, but takes no tools.
+        ("deepseek-ai-DeepSeek-R1-Distill-Qwen-32B", "deepseek", Words, Objects, Some("<think>")),
+        ("openai-gpt-oss-120b", "gpt-oss", Variable, Objects, Some("<|channel|>analysis<|message|>")),
+        ("moonshotai-Kimi-K2", "kimi", Variable, Objects, None),
+        ("ibm-granite-granite-3.3-2B-Instruct", "granite-3", Variable, Text, Some("<think>")),
+        ("ibm-granite-granite-4.1", "tagged", Variable, Objects, None),
+        ("meetkai-functionary-medium-v3.1", "functionary", Variable, Objects, None),
+        ("unsloth-Apriel-1.5", "tool-calls-list", Variable, Objects, None),
+        ("MiniMax-M1", "tool-calls-lines", Variable, Objects, None),
+        ("GigaChat3.1-10B-A1.8B", "gigachat", Variable, Objects, None),
+        ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
+        // Arguments as XML or in Python, or no tools at all: these models are told to write Hermes' tags.
+        ("GLM-4.7-Flash", "generic", Words, Text, Some("<think>")),
+        ("LFM2.5-8B-A1B", "generic", Words, Text, Some("<think>")),
+        ("microsoft-Phi-3.5-mini-instruct", "generic", Words, Text, None),
+        ("google-gemma-2-2b-it", "generic", Words, Text, None),
+        ("smollm2", "generic", Words, Text, None),
+    ] {
+        let dialect = dialect_of(name);
+        let got = (dialect.syntax.name, dialect.placement, dialect.calls, dialect.thinking.map(|thinking| thinking.open));
+        assert_eq!(got, (syntax, placement, calls, thinking), "{name}");
+        assert_eq!(dialect.takes_system, name != "google-gemma-2-2b-it", "{name}");
+    }
+}
+
+/// Phi-4's template takes tools in a key of the system message and does not show calls.
+#[test]
+fn a_template_may_take_tools_in_a_key_of_the_system_message() {
+    let source = "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}\
+        {% if m.role == 'system' and m.tools %}<|tool|>{{ m.tools }}<|/tool|>{% endif %}{% endfor %}";
+    let dialect = dialect_from(source);
+    assert_eq!((dialect.syntax.name, dialect.placement, dialect.calls), ("phi", ToolPlacement::SystemKey, CallForm::Text));
+}

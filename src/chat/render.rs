@@ -1,0 +1,224 @@
+//! A conversation as a prompt: the only place that makes JSON for a chat template.
+
+use serde_json::{Value, json};
+
+use super::conversation::{Call, Conversation, Ending, Message, Role};
+use super::dialect::{CallForm, Dialect, Syntax, ToolPlacement};
+use super::subject::Subject;
+use super::tools::{Declaration, Tool};
+use template::{ChatTemplate, RenderInput, TemplateError};
+use tokenizer::Tokenizer;
+
+/// Marks the end of the text that the answer continues. If a client's text holds the same noncharacters, the last pair counts.
+const HERE: &str = "\u{fdd3}\u{fdd4}";
+
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum RenderError {
+    #[error("{0}")]
+    Template(String),
+    #[error("the chat template does not show the last message, so that it cannot be continued")]
+    LastMessageHidden,
+    #[error("the model's chat template has no levels of reasoning")]
+    NoEffort,
+}
+
+impl RenderError {
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Template(_) | Self::LastMessageHidden => Subject::Prompt,
+            Self::NoEffort => Subject::Effort,
+        }
+    }
+}
+
+impl From<TemplateError> for RenderError {
+    fn from(error: TemplateError) -> Self {
+        Self::Template(error.to_string())
+    }
+}
+
+/// The prompt as text, with the tokenizer's marks in it. Every text of the client is shielded, so that only the template itself can
+/// write control tokens. Takes up to a second per megabyte: call it off the event loop.
+pub fn render(
+    template: &ChatTemplate,
+    dialect: &Dialect,
+    tokenizer: &Tokenizer,
+    conversation: &Conversation,
+) -> Result<String, RenderError> {
+    let mut input = input(dialect, &|text| tokenizer.shield(text), conversation);
+    if let Some(effort) = &conversation.effort {
+        let (name, value) = effort_variable(template, effort).ok_or(RenderError::NoEffort)?;
+        input.kwargs.insert(name.into(), value);
+    }
+    let mut text = template.render(&input)?;
+    if conversation.ending == Ending::Continue {
+        let end = text.rfind(HERE).ok_or(RenderError::LastMessageHidden)?;
+        text.truncate(end);
+    }
+    Ok(text)
+}
+
+/// Templates know levels of reasoning by name, or can only switch it off.
+fn effort_variable(template: &ChatTemplate, effort: &str) -> Option<(&'static str, Value)> {
+    match effort {
+        _ if template.source().contains("reasoning_effort") => Some(("reasoning_effort", effort.into())),
+        "none" if template.source().contains("enable_thinking") => Some(("enable_thinking", false.into())),
+        _ => None,
+    }
+}
+
+/// What the template sees of a conversation. `shield` is applied to every text of the client.
+pub(super) fn input(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversation: &Conversation) -> RenderInput {
+    let writer = Writer { dialect, shield };
+    let mut messages = writer.messages(conversation);
+    let mut tools = None;
+    if let Some(declared) = &conversation.tools {
+        let declarations = declared.tools.iter().map(|tool| writer.declaration(tool)).collect();
+        match dialect.placement {
+            ToolPlacement::Variable => tools = Some(Value::Array(declarations)),
+            ToolPlacement::SystemKey => system_message(&mut messages)["tools"] = Value::Array(declarations).to_string().into(),
+            ToolPlacement::Words => describe_tools(dialect, &declarations, &mut messages),
+        }
+    }
+    let mut kwargs = conversation.variables.clone();
+    kwargs.values_mut().for_each(|value| shield_value(shield, value));
+    let add_generation_prompt = conversation.ending == Ending::OpenTurn;
+    RenderInput { messages: Value::Array(messages), tools, add_generation_prompt, kwargs }
+}
+
+fn shield_value(shield: &dyn Fn(&str) -> String, value: &mut Value) {
+    match value {
+        Value::String(text) => *text = shield(text),
+        Value::Array(items) => items.iter_mut().for_each(|item| shield_value(shield, item)),
+        Value::Object(map) => map.values_mut().for_each(|item| shield_value(shield, item)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+struct Writer<'a> {
+    dialect: &'a Dialect,
+    shield: &'a dyn Fn(&str) -> String,
+}
+
+impl Writer<'_> {
+    fn shield(&self, text: &str) -> String {
+        (self.shield)(text)
+    }
+
+    fn messages(&self, conversation: &Conversation) -> Vec<Value> {
+        let messages = &conversation.messages;
+        let continued = messages.len().checked_sub(1).filter(|_| conversation.ending == Ending::Continue);
+        let mut out: Vec<Value> = Vec::with_capacity(messages.len() + 1);
+        let mut after_result = false;
+        for (i, message) in messages.iter().enumerate() {
+            let mut content = self.shield(&message.text());
+            if continued == Some(i) {
+                content.push_str(HERE);
+            }
+            let is_result = self.dialect.calls == CallForm::Text && message.role == Role::Tool;
+            if is_result {
+                let result = format!("<tool_response>\n{content}\n</tool_response>");
+                match out.last_mut().filter(|_| after_result).map(|last| &mut last["content"]) {
+                    // Appended in place, because there may be thousands of results.
+                    Some(Value::String(results)) => results.extend(["\n", &result]),
+                    _ => out.push(json!({"role": Role::User.name(), "content": result})),
+                }
+            } else {
+                out.push(self.message(message, content));
+            }
+            after_result = is_result;
+        }
+        out
+    }
+
+    /// Templates may print a message as JSON, so the order of its keys is part of the prompt.
+    fn message(&self, message: &Message, mut content: String) -> Value {
+        let in_text = self.dialect.calls == CallForm::Text && !message.calls.is_empty();
+        if in_text {
+            let space = if content.is_empty() { "" } else { "\n" };
+            content = [&content, space, &self.calls_as_text(&message.calls)].concat();
+        }
+        let mut json = json!({"role": message.role.name(), "content": content});
+        let fields = [("name", &message.name), ("tool_call_id", &message.call_id), ("reasoning_content", &message.reasoning)];
+        for (key, text) in fields {
+            if let Some(text) = text {
+                json[key] = self.shield(text).into();
+            }
+        }
+        if !in_text && !message.calls.is_empty() {
+            json["tool_calls"] = message.calls.iter().map(|call| self.call(call)).collect();
+        }
+        json
+    }
+
+    fn call(&self, call: &Call) -> Value {
+        let arguments = self.shield(&call.arguments);
+        let object = match self.dialect.calls {
+            CallForm::Objects => serde_json::from_str::<Value>(&arguments).ok().filter(Value::is_object),
+            CallForm::Strings | CallForm::Text => None,
+        };
+        let function = json!({"name": self.shield(&call.name), "arguments": object.unwrap_or_else(|| arguments.into())});
+        json!({"id": self.shield(&call.id), "type": "function", "function": function})
+    }
+
+    fn calls_as_text(&self, calls: &[Call]) -> String {
+        let Syntax { trigger, open, before, between, after, separator, close, .. } = *self.dialect.syntax;
+        let call = |call: &Call| [before, &self.shield(&call.name), between, &self.shield(&call.arguments), after].concat();
+        let calls: Vec<String> = calls.iter().map(call).collect();
+        [trigger, open, &calls.join(separator), close].concat()
+    }
+
+    /// A tool as templates expect it: with all keys that they read.
+    fn declaration(&self, tool: &Tool) -> Value {
+        let mut declaration = match &tool.declaration {
+            Declaration::Whole(fields) => Value::Object(fields.clone()),
+            Declaration::Function(fields) => json!({"function": fields}),
+        };
+        declaration["type"] = "function".into();
+        let function = &mut declaration["function"];
+        for (key, default) in [("description", json!("")), ("parameters", json!({"type": "object", "properties": {}}))] {
+            if function[key].is_null() {
+                function[key] = default;
+            }
+        }
+        shield_value(self.shield, &mut declaration);
+        declaration
+    }
+}
+
+fn system_message(messages: &mut Vec<Value>) -> &mut Value {
+    if messages.first().is_none_or(|message| message["role"] != "system") {
+        messages.insert(0, json!({"role": "system", "content": ""}));
+    }
+    &mut messages[0]
+}
+
+/// Describes the tools in words, in the system message or, if the template shows none, in the first message of the user.
+fn describe_tools(dialect: &Dialect, declarations: &[Value], messages: &mut Vec<Value>) {
+    let Syntax { trigger, open, before, between, after, close, .. } = *dialect.syntax;
+    let functions: Vec<String> = declarations.iter().map(|tool| tool["function"].to_string()).collect();
+    let words = format!(
+        "You can call these functions:\n{}\n\nTo call one, write its name and its arguments like this, and nothing after it:\n{}\n\
+         What it returns comes in the next message, between <tool_response> and </tool_response>. Then answer with that.",
+        functions.join("\n"),
+        [trigger, open, before, "NAME", between, "{\"ARGUMENT\": VALUE}", after, close].concat()
+    );
+    let message = if dialect.takes_system {
+        system_message(messages)
+    } else {
+        let first = messages.iter().position(|message| message["role"] == "user").unwrap_or(0);
+        let Some(message) = messages.get_mut(first) else { return };
+        message
+    };
+    let content = message["content"].as_str().unwrap_or_default();
+    message["content"] = match (content.is_empty(), dialect.takes_system) {
+        (true, _) => words,
+        (false, true) => format!("{content}\n\n{words}"),
+        (false, false) => format!("{words}\n\n{content}"),
+    }
+    .into();
+}
+
+#[cfg(test)]
+#[path = "render_tests.rs"]
+mod tests;

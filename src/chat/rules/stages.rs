@@ -1,0 +1,312 @@
+//! Rules that begin once a tag has been written. The text before it is free, and following it costs almost nothing.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::bare::{Beginning, beginning, goes_on};
+use grammar::Compiler;
+use logits::{Allowed, Constraint, Grammar, mask_words};
+use tokenizer::Tokenizer;
+
+/// What may follow a tag inside the token that completes it.
+#[derive(Clone, Debug)]
+pub enum Tail {
+    /// Anything, because no rules begin with this tag.
+    Any,
+    /// White space.
+    Space,
+    /// The beginning of this text.
+    Text(String),
+    /// What follows the function's name in a bare call.
+    Call,
+}
+
+/// A stretch of free text up to a tag.
+#[derive(Clone, Debug)]
+pub struct Until {
+    pub tag: String,
+    pub tail: Tail,
+}
+
+/// Reasoning with which the model may begin, before rules that otherwise hold from the start.
+#[derive(Clone, Debug)]
+pub struct Preface {
+    pub open: String,
+    pub until: Until,
+}
+
+/// Stages of free text, each up to its tag, and then a grammar.
+pub struct Staged {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    /// The ids that open the preface, and the stage that it is.
+    preface: Option<(Vec<u32>, Stage)>,
+    stages: Vec<Stage>,
+    bare: Option<BareCalls>,
+    grammar: Option<Arc<dyn Grammar>>,
+}
+
+impl std::fmt::Debug for Staged {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.debug_struct("Staged").field("preface", &self.preface).field("stages", &self.stages).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Stage {
+    until: Until,
+    /// Tokens that may complete the tag and continue: those that hold its last byte before their end.
+    crossing: Arc<[u32]>,
+    /// The crossing tokens that hold the whole tag.
+    whole: Arc<[u32]>,
+}
+
+/// Bare calls, with which the last stage may begin.
+#[derive(Clone)]
+struct BareCalls {
+    functions: Arc<[String]>,
+    /// The rules from the function's name on.
+    grammar: Arc<dyn Grammar>,
+    /// Tokens that may end a name and continue.
+    crossing: Arc<[u32]>,
+    /// How they may continue.
+    tail: Tail,
+    /// How many stages are left during the last one: 1 if a tag may come instead of a bare call, 0 if none may.
+    stages_left: usize,
+    /// The text of the last stage, as long as it may be a bare call.
+    text: Vec<u8>,
+}
+
+impl Stage {
+    fn new(grammars: &Compiler, until: Until) -> Self {
+        let tag = until.tag.as_bytes();
+        let bytes = |id: &u32| grammars.tokenizer().token_bytes(*id, true).unwrap_or_default();
+        // If no rules follow the tag, any text may.
+        let last = tag.last().filter(|_| !matches!(until.tail, Tail::Any));
+        let crossing = last.map(|last| grammars.crossing(*last)).unwrap_or_default();
+        let whole = crossing.iter().copied().filter(|id| bytes(id).windows(tag.len().max(1)).any(|window| window == tag)).collect();
+        Self { crossing, whole, until }
+    }
+}
+
+impl Staged {
+    /// `preface`, then `stages` in order, then `grammar`. Without a grammar the rest is free.
+    pub fn new(grammars: &Compiler, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Self {
+        let tokenizer = grammars.tokenizer().clone();
+        let stages = stages.into_iter().map(|until| Stage::new(grammars, until)).collect();
+        let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(grammars, preface.until)));
+        Self { tokenizer, vocab_size: grammars.vocab_size(), preface, stages, bare: None, grammar }
+    }
+
+    /// Lets the last stage begin with a bare call of one of `functions`, which follows `grammar` from the function's name on.
+    pub fn with_bare_calls(mut self, grammars: &Compiler, functions: Vec<String>, grammar: Arc<dyn Grammar>, tail: Tail) -> Self {
+        let crossing = grammars.crossing(b'"');
+        let stages_left = usize::from(self.grammar.is_some());
+        self.bare = Some(BareCalls { functions: functions.into(), grammar, crossing, tail, stages_left, text: Vec::new() });
+        self
+    }
+}
+
+impl Grammar for Staged {
+    fn start(&self) -> Box<dyn Constraint> {
+        let (ids, preface) = self.preface.clone().unzip();
+        let rules = self.grammar.as_ref().filter(|_| self.stages.is_empty()).map(|grammar| grammar.start());
+        Box::new(Position {
+            tokenizer: self.tokenizer.clone(),
+            vocab_size: self.vocab_size,
+            opening: Opening { ids: ids.unwrap_or_default().into(), begun: false },
+            preface,
+            stages: self.stages.iter().cloned().collect(),
+            text: Vec::new(),
+            bare: self.bare.clone(),
+            grammar: self.grammar.clone(),
+            rules,
+        })
+    }
+}
+
+/// The ids that open the preface.
+struct Opening {
+    /// Those that are still to come.
+    ids: VecDeque<u32>,
+    begun: bool,
+}
+
+/// How far one answer has come.
+struct Position {
+    tokenizer: Arc<Tokenizer>,
+    vocab_size: usize,
+    opening: Opening,
+    preface: Option<Stage>,
+    stages: VecDeque<Stage>,
+    /// The end of the current stage's text that may be a tag's beginning.
+    text: Vec<u8>,
+    /// `None` once it is clear that the answer does not begin with one.
+    bare: Option<BareCalls>,
+    grammar: Option<Arc<dyn Grammar>>,
+    /// `None` until they begin.
+    rules: Option<Box<dyn Constraint>>,
+}
+
+/// How many bytes at the end of `text` are a beginning of `tag` or all of it.
+fn overlap(text: &[u8], tag: &[u8]) -> usize {
+    (0..=text.len().min(tag.len())).rev().find(|&len| text.ends_with(&tag[..len])).unwrap_or(0)
+}
+
+/// What follows the stage's tag in `text`, if the tag is there.
+fn after_tag<'a>(text: &'a [u8], until: &Until) -> Option<&'a [u8]> {
+    let tag = until.tag.as_bytes();
+    text.windows(tag.len()).position(|window| window == tag).map(|at| &text[at + tag.len()..])
+}
+
+impl Tail {
+    fn allows(&self, rest: &[u8]) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Space => rest.iter().all(u8::is_ascii_whitespace) && rest.len() <= 4,
+            Self::Text(text) => text.as_bytes().starts_with(rest),
+            Self::Call => goes_on(&String::from_utf8_lossy(rest)),
+        }
+    }
+}
+
+impl BareCalls {
+    /// Whether the text so far and `more` begin with a bare call.
+    fn beginning(&self, more: &[u8]) -> Beginning {
+        beginning(&String::from_utf8_lossy(&[&self.text[..], more].concat()), &self.functions)
+    }
+
+    fn may_be_in_name(&self) -> bool {
+        self.text.len() >= "{\"name\":".len()
+    }
+
+    /// Whether a token may come next: if it ends the function's name, it must continue as a call does.
+    fn allows(&self, more: &[u8]) -> bool {
+        let Beginning::At(at) = self.beginning(more) else { return true };
+        let text = [&self.text[..], more].concat();
+        let name_end = text[at..].iter().position(|byte| *byte == b'"');
+        name_end.is_none_or(|end| self.tail.allows(&text[at + end + 1..]))
+    }
+}
+
+impl Position {
+    /// Takes free text. If it completes the stage's tag, the next stage begins.
+    fn free(&mut self, bytes: &[u8]) -> Result<(), String> {
+        let mut new = bytes.to_vec();
+        self.text.extend_from_slice(bytes);
+        while let Some(stage) = self.stages.front() {
+            let Some(rest) = after_tag(&self.text, &stage.until).map(<[u8]>::to_vec) else {
+                self.forget();
+                return self.may_be_bare(&new);
+            };
+            self.stages.pop_front();
+            self.text = rest;
+            new.clone_from(&self.text);
+        }
+        let rest = std::mem::take(&mut self.text);
+        match self.grammar.take() {
+            Some(grammar) => self.follow(&*grammar, &rest),
+            None => self.may_be_bare(&rest),
+        }
+    }
+
+    /// From here on the answer follows `grammar`. `text` is what it has written of it already.
+    fn follow(&mut self, grammar: &dyn Grammar, text: &[u8]) -> Result<(), String> {
+        let mut rules = grammar.start();
+        let text = String::from_utf8_lossy(text).into_owned();
+        self.tokenizer.encode_within(&text).into_iter().try_for_each(|id| rules.accept(id))?;
+        self.rules = Some(rules);
+        Ok(())
+    }
+
+    /// Takes text of the last stage, which may belong to a bare call.
+    fn may_be_bare(&mut self, new: &[u8]) -> Result<(), String> {
+        let Some(mut bare) = self.bare.take() else { return Ok(()) };
+        if self.stages.len() > bare.stages_left {
+            self.bare = Some(bare);
+            return Ok(());
+        }
+        bare.text.extend_from_slice(if bare.text.is_empty() { new.trim_ascii_start() } else { new });
+        match bare.beginning(&[]) {
+            Beginning::Open => self.bare = Some(bare),
+            Beginning::No => {}
+            Beginning::At(at) => return self.follow(&*bare.grammar, &bare.text[at..]),
+        }
+        Ok(())
+    }
+
+    /// Drops text that cannot be a part of a tag any more.
+    fn forget(&mut self) {
+        let Some(stage) = self.stages.front() else { return };
+        let keep = overlap(&self.text, stage.until.tag.as_bytes());
+        self.text.drain(..self.text.len() - keep);
+    }
+
+    /// Forbids the tokens that would complete the stage's tag or a bare call's name and continue against the rules.
+    fn free_mask(&self) -> Allowed {
+        let mut mask = None;
+        let mut forbid = |id: u32| {
+            let words: &mut Vec<u32> = mask.get_or_insert_with(|| vec![u32::MAX; mask_words(self.vocab_size)]);
+            words[id as usize / 32] &= !(1 << (id % 32));
+        };
+        let bytes = |id: u32| self.tokenizer.token_bytes(id, true).unwrap_or_default();
+        if let Some(stage) = self.stages.front() {
+            let may_complete = if self.text.is_empty() { &stage.whole } else { &stage.crossing };
+            for &id in may_complete.iter() {
+                let text = [&self.text[..], bytes(id)].concat();
+                if after_tag(&text, &stage.until).is_some_and(|rest| !rest.is_empty() && !stage.until.tail.allows(rest)) {
+                    forbid(id);
+                }
+            }
+        }
+        for bare in self.bare.iter().filter(|bare| bare.may_be_in_name()) {
+            bare.crossing.iter().filter(|id| !bare.allows(bytes(**id))).for_each(|id| forbid(*id));
+        }
+        mask.map_or(Allowed::All, Allowed::Mask)
+    }
+
+    fn only(&self, id: u32) -> Vec<u32> {
+        let mut words = vec![0; mask_words(self.vocab_size)];
+        if let Some(word) = words.get_mut(id as usize / 32) {
+            *word |= 1 << (id % 32);
+        }
+        words
+    }
+}
+
+impl Constraint for Position {
+    fn accept(&mut self, id: u32) -> Result<(), String> {
+        if let Some(stage) = self.preface.take()
+            && self.opening.ids.pop_front_if(|due| *due == id).is_some()
+        {
+            self.opening.begun = true;
+            if self.opening.ids.is_empty() {
+                self.stages.push_front(stage);
+                self.rules = None;
+            } else {
+                self.preface = Some(stage);
+            }
+            return Ok(());
+        }
+        if let Some(rules) = &mut self.rules {
+            return rules.accept(id);
+        }
+        let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
+        self.free(&bytes)
+    }
+
+    fn allowed(&mut self) -> Result<Allowed, String> {
+        let due = self.opening.ids.front().copied().filter(|_| self.preface.is_some());
+        if let Some(id) = due.filter(|_| self.opening.begun) {
+            return Ok(Allowed::Mask(self.only(id)));
+        }
+        let Some(rules) = &mut self.rules else { return Ok(self.free_mask()) };
+        match (rules.allowed()?, due) {
+            (Allowed::Mask(mut words), Some(id)) => {
+                words.iter_mut().zip(self.only(id)).for_each(|(word, more)| *word |= more);
+                Ok(Allowed::Mask(words))
+            }
+            (allowed, _) => Ok(allowed),
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Rules over a real vocabulary, followed by a writer that picks an allowed token at random.
+
+use serde_json::json;
+
+use super::*;
+use crate::dialect::{CallForm, GENERIC, SYNTAXES, THINKING, ToolPlacement};
+use crate::parser::Parser;
+use crate::piece::Piece;
+use crate::tools::{Declaration, Tool};
+use grammar::{Compiler, testing::compiler};
+use logits::{Allowed, Constraint, rng};
+use tokenizer::Tokenizer;
+
+struct Rig {
+    tokenizer: Arc<Tokenizer>,
+    grammars: Compiler,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let (grammars, tokenizer) = compiler(fixtures::vocabulary("smollm2").path());
+        Self { tokenizer, grammars }
+    }
+
+    fn start(&self, dialect: &Dialect, tools: Option<&Tools>, format: Option<&Format>, opened: bool) -> Box<dyn Constraint> {
+        let rules = Rules { dialect, grammars: &self.grammars, tools, format, opened };
+        rules.grammar().unwrap().expect("rules").start()
+    }
+
+    /// Writes a text, every token of which must be allowed.
+    fn write(&self, place: &mut dyn Constraint, text: &str) {
+        for id in self.tokenizer.encode_within(text) {
+            match place.allowed().unwrap() {
+                Allowed::Mask(words) => assert!(words[id as usize / 32] >> (id % 32) & 1 == 1, "{text}: {id} is forbidden"),
+                Allowed::All => {}
+                Allowed::End => panic!("{text}: the end"),
+            }
+            place.accept(id).unwrap();
+        }
+    }
+
+    /// Writes random tokens until nothing more is allowed or the text may end. `None` if that takes too long.
+    fn scribble(&self, place: &mut dyn Constraint, seed: u64) -> Option<String> {
+        let mut ids = Vec::new();
+        for step in 0..600 {
+            let Allowed::Mask(words) = place.allowed().unwrap() else { return Some(self.tokenizer.decode(&ids, true)) };
+            let allowed: Vec<u32> =
+                (0..self.tokenizer.vocab_size() as u32).filter(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1).collect();
+            if allowed.iter().any(|id| self.tokenizer.end_ids().contains(id)) {
+                return Some(self.tokenizer.decode(&ids, true));
+            }
+            let id = allowed[(rng::uniform(seed, step) * allowed.len() as f64) as usize];
+            place.accept(id).unwrap();
+            ids.push(id);
+        }
+        None
+    }
+}
+
+fn dialect(syntax: &'static Syntax, thinking: bool) -> Dialect {
+    let thinking = thinking.then_some(&THINKING[1]);
+    Dialect { syntax, thinking, placement: ToolPlacement::Words, calls: CallForm::Text, takes_system: true, tags: Vec::new() }
+}
+
+fn tools(choice: ToolChoice) -> Tools {
+    let properties = json!({"on": {"type": "boolean"}, "unit": {"enum": ["C", "F"]}});
+    let parameters = json!({"type": "object", "properties": properties, "required": ["on", "unit"], "additionalProperties": false});
+    let tool = |name: &str| Tool {
+        name: name.into(),
+        parameters: Some(parameters.clone()),
+        declaration: Declaration::Function(Default::default()),
+    };
+    Tools { tools: vec![tool("first"), tool("second")], choice, parallel: false }
+}
+
+fn check_call(syntax: &'static Syntax, text: &str, names: &[&str]) {
+    let mut parser = Parser::new(Some(syntax), None, false);
+    let mut pieces = parser.push(text.to_owned().into());
+    pieces.extend(parser.finish(false));
+    let [Piece::CallStart { call: 0, name }, rest @ ..] = &pieces[..] else { panic!("{}: {text}: {pieces:?}", syntax.name) };
+    assert!(names.contains(&name.as_str()), "{}: {text}", syntax.name);
+    let text_of = |piece| if let &Piece::Arguments { call: 0, ref text } = piece { text.as_str() } else { panic!("{pieces:?}") };
+    let arguments: String = rest.iter().map(text_of).collect();
+    let value: Value = serde_json::from_str(&arguments).unwrap_or_else(|error| panic!("{}: {arguments}: {error}", syntax.name));
+    assert!(value["on"].is_boolean() && ["C", "F"].iter().any(|unit| value["unit"] == *unit), "{arguments}");
+}
+
+#[test]
+fn a_required_call_is_valid_in_each_family() {
+    let rig = Rig::new();
+    for syntax in SYNTAXES.iter().chain([GENERIC]) {
+        for (choice, names) in [(ToolChoice::Required, &["first", "second"][..]), (ToolChoice::Named("second".into()), &["second"])] {
+            let mut ended = 0;
+            for seed in 0..4 {
+                let mut place = rig.start(&dialect(syntax, false), Some(&tools(choice.clone())), None, false);
+                let Some(text) = rig.scribble(&mut *place, seed) else { continue };
+                check_call(syntax, &text, names);
+                ended += 1;
+            }
+            assert!(ended > 1, "{}: {ended}", syntax.name);
+        }
+    }
+}
+
+#[test]
+fn the_text_before_an_optional_call_is_free() {
+    let rig = Rig::new();
+    for syntax in SYNTAXES.iter().chain([GENERIC]) {
+        let mut place = rig.start(&dialect(syntax, false), Some(&tools(ToolChoice::Auto)), None, false);
+        if syntax.follows_text {
+            rig.write(&mut *place, "I look it up. { < [\n");
+            assert_eq!(place.allowed().unwrap(), Allowed::All, "{}", syntax.name);
+        }
+        // If the tag is only the beginning of JSON, a call begins with a function's name.
+        let beginning = if syntax.follows_text { syntax.trigger.to_owned() } else { format!("{}second\"", syntax.trigger) };
+        rig.write(&mut *place, &beginning);
+        assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{}", syntax.name);
+        let Some(text) = rig.scribble(&mut *place, 3) else { continue };
+        check_call(syntax, &format!("{beginning}{text}"), &["first", "second"]);
+        let mut free = rig.start(&dialect(syntax, false), Some(&tools(ToolChoice::Auto)), None, false);
+        rig.write(&mut *free, "Just a text, and nothing behind it.");
+        assert_eq!(free.allowed().unwrap(), Allowed::All);
+        let mut json = rig.start(&dialect(syntax, false), Some(&tools(ToolChoice::Auto)), None, false);
+        rig.write(&mut *json, "{\"name\": \"Ada\", \"age\": 36}");
+        assert_eq!(json.allowed().unwrap(), Allowed::All, "{}", syntax.name);
+    }
+}
+
+#[test]
+fn a_bare_call_follows_its_schema() {
+    let rig = Rig::new();
+    let tools = tools(ToolChoice::Auto);
+    for (text, thinking) in
+        [("{\"name\": \"first\"", false), ("```json\n{\n  \"name\": \"second\",", false), ("{\"name\":\"first\",", true)]
+    {
+        let mut place = rig.start(&dialect(GENERIC, thinking), Some(&tools), None, thinking);
+        if thinking {
+            rig.write(&mut *place, "{\"name\": \"first\", \"x\": 1}</think>\n");
+        }
+        rig.write(&mut *place, text);
+        assert!(matches!(place.allowed().unwrap(), Allowed::Mask(_)), "{text}");
+        let Some(rest) = rig.scribble(&mut *place, 5) else { continue };
+        let whole = format!("{text}{rest}");
+        let mut parser = Parser::new(Some(GENERIC), None, false).with_bare_calls(vec!["first".into(), "second".into()], Vec::new());
+        let pieces = [parser.push(whole.clone().into()), parser.finish(false)].concat();
+        let [Piece::CallStart { call: 0, .. }, Piece::Arguments { call: 0, text: arguments }] = &pieces[..] else {
+            panic!("{whole}: {pieces:?}")
+        };
+        let value: Value = serde_json::from_str(arguments).unwrap();
+        assert!(value["on"].is_boolean() && value.as_object().unwrap().len() == 2, "{arguments}");
+    }
+    for text in ["{\"name\": \"firstly\", \"age\": 3}", "Here: {\"name\": \"first\", \"x\": 1}"] {
+        let mut place = rig.start(&dialect(GENERIC, false), Some(&tools), None, false);
+        rig.write(&mut *place, text);
+        assert_eq!(place.allowed().unwrap(), Allowed::All, "{text}");
+    }
+}
+
+#[test]
+fn a_format_holds_after_reasoning() {
+    let rig = Rig::new();
+    let format = Format::Choice(vec!["yes".into(), "no".into()]);
+    for opened in [false, true] {
+        let mut place = rig.start(&dialect(GENERIC, true), None, Some(&format), opened);
+        if !opened {
+            let mut direct = rig.start(&dialect(GENERIC, true), None, Some(&format), false);
+            rig.write(&mut *direct, "no");
+            assert_eq!(direct.allowed().unwrap(), Allowed::End);
+            rig.write(&mut *place, "<think>");
+        }
+        rig.write(&mut *place, "\nLet me see: yes, no, </thin");
+        assert!(!matches!(place.allowed().unwrap(), Allowed::End));
+        rig.write(&mut *place, "k>\n");
+        assert_eq!(rig.scribble(&mut *place, 1).map(|text| ["yes", "no"].contains(&text.trim())), Some(true));
+    }
+}
+
+#[test]
+fn an_invalid_schema_is_blamed_on_its_tool() {
+    let rig = Rig::new();
+    let mut tools = tools(ToolChoice::Auto);
+    tools.tools[1].parameters = Some(json!({"properties": {"a": {"pattern": "["}}}));
+    let dialect = dialect(GENERIC, false);
+    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
+    let RuleError { subject, error } = rules.grammar().unwrap_err();
+    assert!(subject == Subject::ToolParameters(1) && error.to_string().starts_with("#/properties/a"), "{error}");
+}

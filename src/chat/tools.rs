@@ -1,0 +1,62 @@
+//! The tools of a conversation.
+
+use serde_json::{Map, Value, json};
+
+/// A function that the model may call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tool {
+    /// 1 to 64 of a-z, A-Z, 0-9, `_`, `-` and `.`.
+    pub name: String,
+    /// The schema of its arguments. `None`: any object.
+    pub parameters: Option<Value>,
+    pub declaration: Declaration,
+}
+
+/// A tool as the client declared it. Templates print declarations as JSON, so the client's order of keys and its further keys
+/// reach the model.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Declaration {
+    /// `type` and `function`: the form that templates know.
+    Whole(Map<String, Value>),
+    /// The fields of the function alone.
+    Function(Map<String, Value>),
+}
+
+/// Which tools must be called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ToolChoice {
+    /// The model decides whether it calls a tool, and which.
+    Auto,
+    /// At least one.
+    Required,
+    /// The one of this name.
+    Named(String),
+}
+
+/// The tools of a conversation in which at least one may be called.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Tools {
+    /// Not empty. Names are unique.
+    pub tools: Vec<Tool>,
+    pub choice: ToolChoice,
+    /// Whether one answer may make several calls.
+    pub parallel: bool,
+}
+
+impl Tools {
+    /// The tools that may be called.
+    pub fn callable(&self) -> impl Iterator<Item = &Tool> {
+        self.tools.iter().filter(|tool| !matches!(&self.choice, ToolChoice::Named(name) if *name != tool.name))
+    }
+
+    /// Whether the answer has to make a call.
+    pub fn must_call(&self) -> bool {
+        self.choice != ToolChoice::Auto
+    }
+}
+
+impl Tool {
+    pub fn schema(&self) -> Value {
+        self.parameters.clone().unwrap_or_else(|| json!({"type": "object"}))
+    }
+}

@@ -1,0 +1,27 @@
+//! Flags of every command that runs a model.
+
+use crate::config::{Backend, Overrides};
+
+#[derive(clap::Args, Debug)]
+pub struct EngineArgs {
+    /// Where to compute: auto, cpu or cuda
+    #[arg(long)]
+    backend: Option<Backend>,
+    /// Index of the GPU
+    #[arg(long, value_name = "N")]
+    device: Option<u32>,
+    /// CPU threads; 0: one per physical core
+    #[arg(long, value_name = "N")]
+    threads: Option<usize>,
+    /// The longest context, in tokens
+    #[arg(long, value_name = "TOKENS")]
+    context: Option<usize>,
+}
+
+impl EngineArgs {
+    /// The flags as settings, with every other setting unchanged.
+    pub fn overrides(&self) -> Overrides {
+        let Self { backend, device, threads, context } = *self;
+        Overrides { backend, device, threads, context, ..Overrides::default() }
+    }
+}

@@ -1,0 +1,24 @@
+//! The configuration, validated once into typed parts. Each layer overrides the ones before it: built-in defaults and catalogue
+//! < `./config/*.toml` in the order of their names < `--config FILE` < environment (`PENSTOCK__SERVER__PORT`) < flags.
+//!
+//! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read: the first two are built into the binary, and the third is
+//! documentation. `[[models]]` are merged by id.
+
+mod check_entry;
+mod entry;
+mod error;
+mod layers;
+mod models;
+mod overrides;
+mod settings;
+mod surroundings;
+#[cfg(test)]
+mod tests;
+mod validate;
+
+pub use check_entry::{check_entry, check_url};
+pub use entry::{ModelEntry, PypiPackage, Source, find_model};
+pub use error::ConfigError;
+pub use overrides::Overrides;
+pub use settings::{Backend, Config, Engine, Limits, Server};
+pub use surroundings::Surroundings;

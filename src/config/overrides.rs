@@ -1,0 +1,24 @@
+//! Settings from command-line flags.
+
+use std::net::IpAddr;
+
+use super::settings::Backend;
+
+/// Settings from command-line flags. `None` and an empty list leave a setting unchanged.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// `--host`
+    pub host: Option<IpAddr>,
+    /// `--port`
+    pub port: Option<u16>,
+    /// `--model`: replaces `server.default_models` by catalogue ids, aliases or paths of GGUF files.
+    pub models: Vec<String>,
+    /// `--backend`
+    pub backend: Option<Backend>,
+    /// `--threads`
+    pub threads: Option<usize>,
+    /// `--device`
+    pub device: Option<u32>,
+    /// `--context`, in tokens
+    pub context: Option<usize>,
+}

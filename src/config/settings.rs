@@ -1,0 +1,122 @@
+//! The settings, with what each one means.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use super::entry::ModelEntry;
+
+/// The whole configuration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Config {
+    pub server: Server,
+    pub engine: Engine,
+    pub limits: Limits,
+    /// The catalogue: every model that the server knows by name.
+    pub models: Vec<ModelEntry>,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Server {
+    pub host: IpAddr,
+    pub port: u16,
+    /// HTTP worker threads. 0 in a file means one per core and is replaced by that number.
+    pub workers: usize,
+    /// The directory for downloaded models. "" in a file means the user's data directory and is replaced by its path.
+    pub models_dir: PathBuf,
+    /// Seconds that running requests get to finish after SIGTERM.
+    pub drain_seconds: u64,
+    /// Seconds without output after which a stream gets a `: ping` comment.
+    pub keep_alive_seconds: u64,
+    /// The models to serve without `--model`: catalogue ids.
+    pub default_models: Vec<String>,
+    /// A log level, or a filter in the syntax of `tracing`.
+    pub log: String,
+    /// `/metrics` repeats the metrics that vLLM also has, under vLLM's names.
+    pub vllm_metrics: bool,
+    /// Serve a chat page at `/`.
+    pub chat_page: bool,
+}
+
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// On a GPU if there is one, otherwise on the CPU.
+    Auto,
+    Cpu,
+    Cuda,
+}
+
+impl Backend {
+    pub const NAMES: [&'static str; 3] = ["auto", "cpu", "cuda"];
+
+    pub fn name(self) -> &'static str {
+        Self::NAMES[self as usize]
+    }
+}
+
+impl FromStr for Backend {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "cuda" => Ok(Self::Cuda),
+            _ => Err("choose auto, cpu or cuda".into()),
+        }
+    }
+}
+
+/// `[engine]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Engine {
+    pub backend: Backend,
+    /// Index of the GPU.
+    pub device: u32,
+    /// If `kv_tokens` is 0: the share of the GPU's memory that may be in use after the KV cache is allocated.
+    pub gpu_memory_fraction: f64,
+    /// Seconds after which a step on the GPU counts as stuck, which ends the process.
+    pub step_timeout_seconds: u64,
+    /// CPU threads. 0: one per physical core.
+    pub threads: usize,
+    /// The longest context served, in tokens, unless the model's entry sets its own. A model's own limit still applies.
+    pub context: usize,
+    /// Tokens in the KV cache. 0: one context on the CPU, as many as fit within `gpu_memory_fraction` on a GPU.
+    pub kv_tokens: usize,
+    /// Tokens per KV block.
+    pub block_size: usize,
+    /// Rows per step. 0: 512 on the CPU, 2048 on a GPU.
+    pub max_batch_tokens: usize,
+    /// Sequences that run at once. 0: 32 on the CPU, 256 on a GPU.
+    pub max_running: usize,
+    pub prefix_cache: bool,
+    /// Map model files. false copies them into memory, for files that other programs may write to in place.
+    pub mmap: bool,
+}
+
+/// `[limits]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Requests that may wait for each model. Further ones get 429.
+    pub max_queue: usize,
+    /// Bytes of a request body after decompression.
+    pub max_body_bytes: usize,
+    pub max_stop_sequences: usize,
+    /// Prompts in one completions request, at most `max_queue`.
+    pub max_prompts: usize,
+    /// Responses kept for `previous_response_id`. The oldest one is dropped first. 0: none are kept.
+    pub max_stored_responses: usize,
+    /// Seconds to receive a request's head.
+    pub head_timeout_seconds: u64,
+    /// Seconds to receive a request's body.
+    pub body_timeout_seconds: u64,
+}

@@ -1,0 +1,100 @@
+//! The CPU as a device: its memory, and what a model takes of it.
+
+use std::path::Path;
+
+use super::engine::{CpuEngine, CpuOptions};
+use super::simd::{dispatch, rows::KvCache};
+use crate::device::{Budget, Device, DeviceInfo};
+use crate::info::weight_bytes;
+use crate::{DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use model::Weights;
+
+/// The processor that this program runs on.
+pub struct Cpu;
+
+impl Device for Cpu {
+    fn count() -> Result<u32, EngineError> {
+        Ok(1)
+    }
+
+    fn discover(_index: u32) -> Result<Self, EngineError> {
+        Ok(Self)
+    }
+
+    fn describe(&self) -> Result<DeviceInfo, EngineError> {
+        Ok(DeviceInfo { name: "CPU".into(), memory: host_memory(Path::new("/")) })
+    }
+
+    /// Small batches fill a CPU already: larger ones gain nothing.
+    fn default_load(&self) -> DefaultLoad {
+        DefaultLoad { max_slots: 32, max_batch_tokens: 512 }
+    }
+
+    fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
+        let spec = &weights.spec;
+        let n = |x: usize| x as u64;
+        let heads = n(spec.num_heads + 2 * spec.num_kv_heads) * n(spec.head_dim);
+        // float32 rows: residual, norm, their sum; q, k, v and attention's output; gate, up and their product
+        let row = 4 * (3 * n(spec.hidden_dim) + heads + n(spec.num_heads) * n(spec.head_dim) + 3 * n(spec.ffn_dim));
+        let logits = 4 * n(spec.vocab_size);
+        let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
+        let (weights, _) = weight_bytes(weights, |weight| weights.data(weight).len() as u64);
+        let kv_block = KvCache::bytes(spec.num_layers, 1, options.block_size, spec.num_kv_heads, spec.head_dim).unwrap_or(u64::MAX);
+        let state = 4 * n(spec.state_width) * n(spec.num_layers);
+        Ok(Budget { weights, kv_block, state: state.saturating_mul(n(options.state_slots)), scratch })
+    }
+
+    /// Opens the engine with the fastest kernels that the processor runs.
+    fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
+        let tokens = if options.kv_tokens == 0 { options.context } else { options.kv_tokens };
+        let options = CpuOptions {
+            threads: options.threads,
+            context: options.context,
+            num_blocks: tokens.div_ceil(options.block_size.max(1)),
+            block_size: options.block_size,
+            max_slots: options.max_slots,
+            max_batch_tokens: options.max_batch_tokens,
+            state_slots: options.state_slots,
+        };
+        Ok(Box::new(CpuEngine::new(weights, &options, dispatch::available()[0])?))
+    }
+}
+
+/// The memory that this process can have: the system's, or less if its control group has a limit. `root`: "/", or a test's directory.
+fn host_memory(root: &Path) -> Option<DeviceMemory> {
+    let text = std::fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let field = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+        line.trim().strip_suffix(" kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+    };
+    let (mut free, mut total) = (field("MemAvailable")?, field("MemTotal")?);
+    let number = |name: &str| std::fs::read_to_string(root.join("sys/fs/cgroup").join(name)).ok()?.trim().parse::<u64>().ok();
+    if let (Some(max), Some(current)) = (number("memory.max"), number("memory.current")) {
+        (free, total) = (free.min(max.saturating_sub(current)), total.min(max));
+    }
+    Some(DeviceMemory { free, total, held: 0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_a_control_group_counts() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        assert_eq!(host_memory(root.path()), None);
+        write("proc/meminfo", "MemTotal:       16000 kB\nMemFree:  1 kB\nMemAvailable:    9000 kB\n");
+        let memory = |free: u64, total: u64| Some(DeviceMemory { free: free << 10, total: total << 10, held: 0 });
+        assert_eq!(host_memory(root.path()), memory(9000, 16000));
+        write("sys/fs/cgroup/memory.current", "1024000\n");
+        write("sys/fs/cgroup/memory.max", "max\n");
+        assert_eq!(host_memory(root.path()), memory(9000, 16000));
+        write("sys/fs/cgroup/memory.max", "4096000\n");
+        assert_eq!(host_memory(root.path()), memory(3000, 4000));
+    }
+}

@@ -1,0 +1,215 @@
+//! The engine on the CPU: engine slots, steps, and what a step is made of.
+
+use std::collections::HashSet;
+
+use super::forward::Forward;
+use super::simd::Kernels;
+use super::simd::pool::ThreadPool;
+use super::simd::rows::KvCache;
+use super::state::StateStore;
+use super::weights::Tensors;
+use crate::check::{Features, Limits};
+use crate::info::weight_bytes;
+use crate::{BackendKind, Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, StepId, StepOutput};
+use logits::SamplingState;
+use model::{ModelSpec, Weights};
+
+#[derive(Clone, Debug)]
+pub struct CpuOptions {
+    /// 0: one per physical core.
+    pub threads: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// KV blocks in the pool.
+    pub num_blocks: usize,
+    /// Tokens per block: a multiple of 32.
+    pub block_size: usize,
+    /// Engine slots.
+    pub max_slots: usize,
+    /// The most rows that a batch may have.
+    pub max_batch_tokens: usize,
+    /// State slots, for models with recurrent state.
+    pub state_slots: usize,
+}
+
+/// What the CPU computes of what the seam can ask for: everything.
+const FEATURES: Features = Features { any_sampled_row: true, embeddings: true, state: true };
+
+/// What an engine slot remembers between steps.
+pub(super) struct EngineSlot {
+    pub(super) sampler: SamplingState,
+    /// The id that was sampled last.
+    pub(super) last: Option<u32>,
+    /// The sum of a sequence's rows so far, if they become a vector. Empty before the first row.
+    pub(super) sum: Vec<f64>, // [hidden]
+}
+
+pub struct CpuEngine {
+    pub(super) forward: Forward,
+    pub(super) limits: Limits,
+    info: EngineInfo,
+    pub(super) slots: Vec<Option<EngineSlot>>,
+    steps: u64,
+    /// The step that was computed but not collected.
+    ready: Option<(StepId, StepOutput)>,
+    /// The step whose logits wait to be sampled from. Its inputs are tokens and embeddings.
+    unsampled: Option<(StepId, Batch)>,
+}
+
+impl CpuEngine {
+    pub fn new(weights: Weights, options: &CpuOptions, kernels: &'static Kernels) -> Result<Self, EngineError> {
+        if options.block_size == 0 || !options.block_size.is_multiple_of(32) {
+            return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the CPU takes multiples of 32", options.block_size)));
+        }
+        let spec = &weights.spec;
+        let limits = Limits {
+            kv: KvCapacity {
+                num_blocks: options.num_blocks,
+                block_size: options.block_size,
+                num_state_slots: if spec.state_width > 0 { options.state_slots } else { 0 },
+            },
+            vocab_size: spec.vocab_size,
+            hidden_dim: spec.hidden_dim,
+            max_slots: options.max_slots,
+            max_batch_tokens: options.max_batch_tokens,
+            max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
+            features: FEATURES,
+        };
+        let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
+        let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
+        let info = EngineInfo { backend: BackendKind::Cpu, device, weight_bytes, step_bytes, load_bandwidth: None, max_batch_tokens };
+        let cache = KvCache::new(spec.num_layers, options.num_blocks, options.block_size, spec.num_kv_heads, spec.head_dim);
+        let cache = cache.ok_or_else(|| {
+            let (blocks, size) = (options.num_blocks, options.block_size);
+            EngineError::OutOfMemory(format!("a KV cache of {blocks} blocks of {size} tokens: ask for less context or a smaller cache"))
+        })?;
+        let state = StateStore::new(limits.kv.num_state_slots, spec.num_layers, spec.state_width).ok_or_else(|| {
+            let slots = limits.kv.num_state_slots;
+            EngineError::OutOfMemory(format!("{slots} state slots of {} layers: ask for fewer", spec.num_layers))
+        })?;
+        let threads = if options.threads == 0 { physical_cores() } else { options.threads };
+        let tensors = Tensors::load(kernels, weights)?;
+        tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
+        let slots = (0..options.max_slots).map(|_| None).collect();
+        let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
+        let forward = Forward::new(kernels, tensors, (cache, state), pool, options.context);
+        Ok(Self { forward, limits, info, slots, steps: 0, ready: None, unsampled: None })
+    }
+
+    /// The recurrent state of a state slot in one layer: as many floats as the model's `state_width`.
+    pub fn state(&mut self, state_slot: u32, layer: usize) -> &mut [f32] {
+        self.forward.state.layer_mut(state_slot, layer)
+    }
+
+    /// The batch's inputs, in which what a slot sampled is a token.
+    fn resolve(&self, batch: &Batch) -> Result<Vec<Input>, EngineError> {
+        let resolve = |input: &Input| match *input {
+            Input::Sampled(slot) => self.slots.get(slot as usize)?.as_ref()?.last.map(Input::Token),
+            known => Some(known),
+        };
+        let inputs: Option<Vec<Input>> = batch.inputs.iter().map(resolve).collect();
+        inputs.ok_or_else(|| EngineError::InvalidBatch("a row's token is unknown: its engine slot has not sampled".into()))
+    }
+
+    /// Checks that the sequences that need an engine slot have one that was initialised.
+    fn check_slots(&self, batch: &Batch) -> Result<(), EngineError> {
+        let vectors = batch.vectors.iter().enumerate().filter(|(_, vector)| vector.is_some()).map(|(i, _)| i);
+        let is_ready = |i: usize| self.slots[batch.engine_slots[i] as usize].is_some();
+        match batch.sampled_seqs().chain(vectors).find(|&i| !is_ready(i)) {
+            Some(i) => Err(EngineError::InvalidBatch(format!("engine slot {} was not initialised", batch.engine_slots[i]))),
+            None => Ok(()),
+        }
+    }
+
+    /// Completes the step whose forward pass ran last; `inputs` are its resolved inputs.
+    fn finish(&mut self, batch: &Batch, inputs: &[Input], masks: &Masks) -> StepOutput {
+        let mut out = StepOutput::default();
+        self.sample_rows(batch, inputs, masks, &mut out);
+        self.pool(batch, &mut out);
+        self.score(batch, &mut out);
+        out
+    }
+}
+
+impl Engine for CpuEngine {
+    fn spec(&self) -> &ModelSpec {
+        self.forward.spec()
+    }
+
+    fn kv_capacity(&self) -> KvCapacity {
+        self.limits.kv
+    }
+
+    fn max_slots(&self) -> usize {
+        self.limits.max_slots
+    }
+
+    fn max_in_flight(&self) -> usize {
+        1
+    }
+
+    fn info(&self) -> EngineInfo {
+        self.info.clone()
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        if self.ready.is_some() || self.unsampled.is_some() {
+            return Err(EngineError::InvalidBatch("the step before was not collected".into()));
+        }
+        self.limits.check(batch)?;
+        for init in &batch.init {
+            let sampler = SamplingState::new(init.params.clone(), &init.prompt, &init.generated);
+            self.slots[init.slot as usize] = Some(EngineSlot { sampler, last: None, sum: Vec::new() });
+        }
+        self.check_slots(batch)?;
+        let inputs = self.resolve(batch)?;
+        self.forward.run(batch, &inputs, self.limits.max_slots);
+        self.steps += 1;
+        let step = StepId(self.steps);
+        if batch.sample_later {
+            self.unsampled = Some((step, Batch { inputs, ..batch.clone() }));
+        } else {
+            self.ready = Some((step, self.finish(batch, &inputs, &Masks::default())));
+        }
+        Ok(step)
+    }
+
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        let Some((_, batch)) = self.unsampled.take_if(|(id, _)| *id == step) else {
+            return Err(EngineError::InvalidBatch(format!("step {} does not wait to be sampled", step.0)));
+        };
+        self.limits.check_masks(masks, batch.num_sampled())?;
+        self.ready = Some((step, self.finish(&batch, &batch.inputs, masks)));
+        Ok(())
+    }
+
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        if self.unsampled.take_if(|(id, _)| *id == step).is_some() {
+            return Err(EngineError::InvalidBatch(format!("step {} was not sampled", step.0)));
+        }
+        match self.ready.take() {
+            Some((id, result)) if id == step => {
+                *out = result;
+                Ok(())
+            }
+            other => {
+                self.ready = other;
+                Err(EngineError::InvalidBatch(format!("step {} is not in flight", step.0)))
+            }
+        }
+    }
+}
+
+/// The number of physical cores: a core's second hyper-thread adds nothing to kernels that fill its vector units.
+fn physical_cores() -> usize {
+    let available = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut cores = HashSet::new();
+    for cpu in 0..4096 {
+        let path = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        match std::fs::read_to_string(path) {
+            Ok(siblings) => cores.insert(siblings),
+            Err(_) => break,
+        };
+    }
+    if cores.is_empty() { available } else { available.min(cores.len()) }
+}

@@ -1,0 +1,11 @@
+//! The parameters of a norm.
+
+use model::NormKind;
+
+/// A norm's parameters. The bias is a LayerNorm's.
+pub struct Norm {
+    pub kind: NormKind,
+    pub weight: Vec<f32>,
+    pub bias: Option<Vec<f32>>,
+    pub eps: f32,
+}

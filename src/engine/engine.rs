@@ -1,0 +1,36 @@
+//! The engine as the scheduler sees it.
+
+use super::{Batch, DeviceMemory, EngineError, EngineInfo, KvCapacity, Masks, StepId, StepOutput};
+use model::ModelSpec;
+
+/// An engine, owned by one thread. Every output element is accumulated in one fixed order, so that a request's logits have the same bits
+/// alone, in any batch, with any chunking of its prompt and after a preemption.
+pub trait Engine: Send {
+    fn spec(&self) -> &ModelSpec;
+    fn kv_capacity(&self) -> KvCapacity;
+    /// Engine slots: the most sequences that may be alive at once.
+    fn max_slots(&self) -> usize;
+    /// Steps that may be in flight: 2 if the device runs beside the host, 1 if `submit` itself computes.
+    fn max_in_flight(&self) -> usize;
+    fn info(&self) -> EngineInfo {
+        EngineInfo::default()
+    }
+    /// The device's memory now. None: the engine has no memory of its own.
+    fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
+    /// Bytes per second that a copy within the device's memory reads and writes, measured now. None: the engine cannot tell.
+    fn copy_bandwidth(&mut self) -> Option<f64> {
+        None
+    }
+    /// Starts a step.
+    ///
+    /// # Errors
+    /// [`EngineError::InvalidBatch`] and [`EngineError::Unsupported`] before anything runs; no step has started then.
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError>;
+    /// Samples the step that was submitted last, if its batch said [`Batch::sample_later`]. No other step may be submitted before.
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError>;
+    /// Waits for a step. Steps are collected in the order of their submission. A step that still waits to be sampled is dropped with an
+    /// error.
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError>;
+}

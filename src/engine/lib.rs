@@ -1,0 +1,101 @@
+//! The seam between the scheduler and a backend: one flat [`Batch`] goes down per step, and one [`StepOutput`] comes up.
+//!
+//! `engine.rs` is the seam, and `batch.rs` what crosses it. `options.rs` and `info.rs` say what an engine is opened with and what it tells
+//! about itself; `device.rs` is where it computes. The backends share `check.rs` and `rope.rs`.
+
+mod batch;
+mod check;
+pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
+mod device;
+mod engine;
+mod error;
+mod footprint;
+mod info;
+mod options;
+mod rope;
+
+pub use batch::{Batch, Input, Masks, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+pub use device::{Backend, Budget, Device, DeviceInfo};
+pub use engine::Engine;
+pub use error::EngineError;
+pub use footprint::{Footprint, footprints};
+pub use info::{BackendKind, DeviceMemory, EngineInfo, KvCapacity};
+use model::Weights;
+pub use options::{DefaultLoad, EngineOptions};
+
+/// The backends of this build, in the order in which they are tried. A new backend is one more line.
+pub const BACKENDS: &[Backend] = &[
+    #[cfg(feature = "cuda")]
+    Backend::of::<cuda::Gpu>(BackendKind::Cuda),
+    Backend::of::<cpu::Cpu>(BackendKind::Cpu),
+];
+
+/// Takes hold of a device of one backend.
+///
+/// # Errors
+/// [`EngineError::NoDevice`] if this build is without the backend, or this machine without such a device.
+pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineError> {
+    match BACKENDS.iter().find(|backend| backend.kind == kind) {
+        Some(backend) => (backend.discover)(index),
+        None => Err(EngineError::NoDevice(format!("this build is without {}: build it with the feature `{kind}`", kind.title()))),
+    }
+}
+
+/// Opens an engine over a model's mapped weights, on a device of `kind`. None: on the first backend that has a device.
+///
+/// # Errors
+/// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it.
+pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
+    let device = match kind {
+        Some(kind) => device(kind, options.device)?,
+        None => first_device(options.device)?,
+    };
+    let options = options.filled(device.default_load());
+    device.open(weights, &options)
+}
+
+fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
+    let mut missing = EngineError::NoDevice("this build is without a backend".into());
+    for backend in BACKENDS {
+        match (backend.discover)(index) {
+            Err(EngineError::NoDevice(why)) => {
+                tracing::info!("{why}: trying the next backend");
+                missing = EngineError::NoDevice(why);
+            }
+            found => return found,
+        }
+    }
+    Err(missing)
+}
+
+/// Ends the process in the way that is safe for every backend of this build, even while an engine hangs.
+pub fn end_process(code: i32) -> ! {
+    (BACKENDS[0].end_process)(code)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cpu_is_always_there_and_comes_last() {
+        let cpu = BACKENDS.last().unwrap();
+        assert_eq!((cpu.kind, (cpu.count)().unwrap()), (BackendKind::Cpu, 1));
+        assert_eq!((cpu.discover)(7).unwrap().describe().unwrap().name, "CPU", "the index is that of a GPU");
+    }
+
+    #[test]
+    fn a_backend_that_the_build_is_without_is_named() {
+        let has_cuda = BACKENDS.iter().any(|backend| backend.kind == BackendKind::Cuda);
+        match device(BackendKind::Cuda, 0) {
+            Err(EngineError::NoDevice(why)) if !has_cuda => {
+                assert_eq!(why, "this build is without CUDA: build it with the feature `cuda`");
+            }
+            Err(EngineError::NoDevice(_)) | Ok(_) if has_cuda => {}
+            other => panic!("{:?}", other.err()),
+        }
+        assert!(first_device(0).is_ok());
+    }
+}

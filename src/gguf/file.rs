@@ -1,0 +1,176 @@
+//! [`GgufFile`]: opens a file, or all files of a split model, and gives access to their tensors.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use crate::error::GgufError;
+use crate::map::{Backing, Map};
+use crate::parse::{Metadata, Parsed, parse};
+use crate::split::PartName;
+use crate::tensor::TensorInfo;
+
+/// An open model file, or all files of a split model.
+pub struct GgufFile {
+    path: PathBuf,
+    version: u32,
+    pub(crate) metadata: Metadata,
+    pub(crate) tensors: Vec<TensorInfo>,
+    by_name: HashMap<String, usize>,
+    /// Path and bytes of each part, in order.
+    pub(crate) shards: Vec<(PathBuf, Map)>,
+}
+
+impl std::fmt::Debug for GgufFile {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("GgufFile").field("path", &self.path).field("tensors", &self.tensors.len()).finish_non_exhaustive()
+    }
+}
+
+fn open_one(path: &Path, shard: usize, backing: Backing) -> Result<(Map, Parsed), GgufError> {
+    let map = Map::open(path, backing).map_err(|e| GgufError::new(path, 0, format!("cannot open: {e}")))?;
+    let parsed = parse(map.bytes(), shard).map_err(|fault| GgufError::new(path, fault.offset, fault.text))?;
+    Ok((map, parsed))
+}
+
+impl GgufFile {
+    /// Maps and validates a file. The path of any part of a split model (`-00001-of-0000N`) opens all parts.
+    pub fn open(path: &Path) -> Result<Self, GgufError> {
+        Self::open_with(path, Backing::Mapped)
+    }
+
+    /// Like [`GgufFile::open`], with a choice of where the bytes live.
+    pub fn open_with(path: &Path, backing: Backing) -> Result<Self, GgufError> {
+        let (map, parsed) = open_one(path, 0, backing)?;
+        let count = split_key(path, &parsed.metadata, "split.count")?.unwrap_or(1).max(1);
+        let name = PartName::parse(path);
+        match name {
+            Some(name) if name.count > 1 || count > 1 => Self::open_parts(path, name, count, backing),
+            None if count > 1 => {
+                let fault = format!("split.count is {count}, but the file name is not of the form NAME-0000i-of-0000N.gguf");
+                Err(GgufError::new(path, 0, fault))
+            }
+            _ => Self::assemble(path, vec![(path.to_owned(), map, parsed)]),
+        }
+    }
+
+    fn open_parts(path: &Path, name: PartName, count: usize, backing: Backing) -> Result<Self, GgufError> {
+        if count != name.count {
+            return Err(GgufError::new(path, 0, format!("split.count is {count}, but the file name says {} parts", name.count)));
+        }
+        let mut parts = Vec::new();
+        for no in 1..=count {
+            let part = name.sibling(path, no);
+            let (map, parsed) = open_one(&part, no - 1, backing)?;
+            for (key, expected) in [("split.count", count), ("split.no", no - 1)] {
+                let found = split_key(&part, &parsed.metadata, key)?;
+                if found != Some(expected) {
+                    let found = found.map_or("missing".to_owned(), |n| n.to_string());
+                    return Err(GgufError::new(&part, 0, format!("{key} is {found}, expected {expected} for part {no} of {count}")));
+                }
+            }
+            parts.push((part, map, parsed));
+        }
+        Self::assemble(path, parts)
+    }
+
+    /// Joins the parts: metadata of the first part, tensors of all parts.
+    fn assemble(path: &Path, parts: Vec<(PathBuf, Map, Parsed)>) -> Result<Self, GgufError> {
+        let (mut tensors, mut shards, mut first) = (Vec::new(), Vec::new(), None);
+        for (part, map, parsed) in parts {
+            tensors.extend(parsed.tensors);
+            first.get_or_insert((parsed.version, parsed.metadata));
+            shards.push((part, map));
+        }
+        let (version, metadata) = first.unwrap_or_default();
+        let mut by_name = HashMap::with_capacity(tensors.len());
+        for (i, tensor) in tensors.iter().enumerate() {
+            if let Some(before) = by_name.insert(tensor.name.clone(), i) {
+                let other = tensors[before].shard + 1;
+                return Err(GgufError::new(&shards[tensor.shard].0, 0, format!("tensor {:?} is already in part {other}", tensor.name)));
+            }
+        }
+        if shards.len() > 1 {
+            let expected = split_key(&shards[0].0, &metadata, "split.tensors.count")?;
+            if expected.is_some_and(|expected| expected != tensors.len()) {
+                let (all, expected) = (tensors.len(), expected.unwrap_or_default());
+                return Err(GgufError::new(
+                    &shards[0].0,
+                    0,
+                    format!("split.tensors.count is {expected}, but the parts hold {all} tensors"),
+                ));
+            }
+        }
+        Ok(GgufFile { path: path.to_owned(), version, metadata, tensors, by_name, shards })
+    }
+
+    /// The path passed to [`GgufFile::open`].
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Every file of the model, in order.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        self.shards.iter().map(|(path, _)| path.as_path())
+    }
+
+    /// Version of the format: 2 or 3.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// Total length of all files, in bytes.
+    pub fn file_bytes(&self) -> u64 {
+        self.shards.iter().map(|(_, map)| map.bytes().len() as u64).sum()
+    }
+
+    pub fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
+    }
+
+    pub fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensor_index(name).map(|i| &self.tensors[i])
+    }
+
+    /// The index of a tensor in [`GgufFile::tensors`].
+    pub fn tensor_index(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// The bytes of one of this file's tensors. Empty if `tensor` belongs to another file and lies outside this one.
+    pub fn data(&self, tensor: &TensorInfo) -> &[u8] {
+        let range = usize::try_from(tensor.offset).ok().zip(usize::try_from(tensor.nbytes).ok());
+        let bytes = self.shards.get(tensor.shard).zip(range).and_then(|((_, map), (start, len))| {
+            let end = start.checked_add(len)?;
+            map.bytes().get(start..end)
+        });
+        bytes.unwrap_or_default()
+    }
+
+    /// Fails if the length of a mapped file has changed since it was opened. If the file shrank, reading a tensor would raise SIGBUS.
+    pub fn verify_unchanged(&self) -> Result<(), GgufError> {
+        for (path, map) in &self.shards {
+            match map.changed_len() {
+                Ok(None) => {}
+                Ok(Some(now)) => {
+                    let then = map.bytes().len();
+                    return Err(GgufError::new(
+                        path,
+                        now,
+                        format!("the file had {then} bytes when it was opened and has {now} now: open it again"),
+                    ));
+                }
+                Err(e) => return Err(GgufError::new(path, 0, format!("cannot read the file's length: {e}"))),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The value of a `split.*` key, if the file has it.
+fn split_key(path: &Path, metadata: &Metadata, key: &str) -> Result<Option<usize>, GgufError> {
+    let Some(value) = metadata.get(key) else { return Ok(None) };
+    match value.as_int().and_then(|n| usize::try_from(n).ok()) {
+        Some(n) => Ok(Some(n)),
+        None => Err(GgufError::new(path, 0, format!("{key} is {value:?}, expected a non-negative integer"))),
+    }
+}

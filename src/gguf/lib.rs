@@ -1,0 +1,55 @@
+//! Reads GGUF v2 and v3 files (little-endian): metadata, the tensor table and the tensors' bytes, memory-mapped.
+//!
+//! ```no_run
+//! let file = gguf::GgufFile::open("model.gguf".as_ref())?;
+//! println!("{:?} has {} tensors", file.architecture(), file.tensors().len());
+//! if let Some(tensor) = file.tensor("output.weight") {
+//!     println!("{} {:?}: {} bytes", tensor.type_name(), tensor.dims, file.data(tensor).len());
+//! }
+//! # Ok::<(), gguf::GgufError>(())
+//! ```
+//!
+//! # Invariants
+//! - A malformed file gives a [`GgufError`] that names the file, the byte and the fault. No input makes the reader panic.
+//! - Every length is checked against the bytes that are left before memory is reserved for it.
+//! - Every tensor of an open [`GgufFile`] lies inside its file, is of a known type, and overlaps no other tensor.
+//!
+//! The format is described in ggml's `docs/gguf.md`.
+//!
+//! # Files that change while they are open
+//! Touching a mapped page that the file no longer has raises SIGBUS. That ends the process with every model in it, and a signal handler
+//! could not bring the page back. Model files are therefore never written in place: a new version is written to another path and renamed
+//! over the old one, and deletion unlinks. In both cases an open model keeps its own inode until it is dropped.
+//!
+//! Two measures cover tools that break this rule by truncating a file in place:
+//! - [`GgufFile::verify_unchanged`] compares each file's length with its length at open. Callers ask before they read weights.
+//! - [`Backing::Private`] (`mmap = false` in the configuration) copies the file at open, for directories with untrusted writers. Later
+//!   changes to the file then have no effect.
+
+mod access;
+mod digest;
+mod error;
+mod file;
+mod map;
+mod parse;
+mod reader;
+mod split;
+mod tensor;
+pub mod types;
+pub mod value;
+#[doc(hidden)]
+pub mod writer;
+
+#[cfg(test)]
+mod malformed_tests;
+#[cfg(test)]
+mod tests;
+
+pub use error::GgufError;
+pub use file::GgufFile;
+pub use map::Backing;
+pub use split::PartName;
+pub use tensor::TensorInfo;
+pub use types::{GGML_TYPES, GgmlType, ggml_type};
+pub use value::{Array, Value};
+pub use writer::GgufBuilder;

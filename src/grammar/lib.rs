@@ -1,0 +1,40 @@
+//! Compiles JSON schemas, regular expressions and Lark grammars to masks over the token ids of a model's vocabulary.
+//!
+//! ```no_run
+//! # use std::sync::Arc;
+//! # fn example(tokenizer: Arc<tokenizer::Tokenizer>) -> Result<(), Box<dyn std::error::Error>> {
+//! let size = tokenizer.vocab_size();
+//! let compiler = grammar::Compiler::new(tokenizer, size);
+//! let schema = serde_json::json!({ "type": "array", "items": { "type": "boolean" } });
+//! let source = grammar::Source::new("start: @answer").with_schema("answer", &schema)?;
+//! let mut position = compiler.compile(&source)?.start();
+//! let mask = position.allowed()?; // before each token
+//! position.accept(42)?; // after each token
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Invariants
+//! Clients write grammars and schemas, so they are not trusted:
+//! - Sizes are limited before anything is compiled (`source.rs`).
+//! - A grammar is compiled on a thread of its own with a large stack and a limit on time, and only a few compile at once (`compile.rs`).
+//! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds it fails with the
+//!   reason.
+//! - A refused schema is named by the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
+
+mod compile;
+mod error;
+mod locate;
+mod matcher;
+mod meter;
+mod permit;
+mod source;
+#[doc(hidden)]
+pub mod testing;
+#[cfg(test)]
+mod tests;
+mod vocab;
+
+pub use compile::Compiler;
+pub use error::GrammarError;
+pub use source::{Source, lark_string};

@@ -1,0 +1,37 @@
+//! Permits to compile a grammar, which limit how many compile at once.
+
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Most threads that compile at once, including those whose result nobody waits for any more. The rest of the processor is for inference.
+const MAX_COMPILING: usize = 2;
+
+#[derive(Default)]
+pub struct Permits {
+    taken: Mutex<usize>,
+    returned: Condvar,
+}
+
+/// A permit to compile. Dropping it returns it.
+pub struct Permit(Arc<Permits>);
+
+impl Permit {
+    /// Waits for a permit. None if none is returned in time.
+    pub fn acquire(permits: &Arc<Permits>, timeout: Duration) -> Option<Self> {
+        let taken = permits.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = permits.returned.wait_timeout_while(taken, timeout, |taken| *taken >= MAX_COMPILING);
+        let (mut taken, result) = waited.unwrap_or_else(PoisonError::into_inner);
+        if result.timed_out() {
+            return None;
+        }
+        *taken += 1;
+        Some(Self(permits.clone()))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        *self.0.taken.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        self.0.returned.notify_one();
+    }
+}

@@ -1,0 +1,26 @@
+//! Masks over a vocabulary: one bit per id.
+
+/// Number of words in a mask. Bit `id % 32` of word `id / 32` is set if the id is allowed.
+pub fn mask_words(vocab: usize) -> usize {
+    vocab.div_ceil(32)
+}
+
+/// Sets the logits of all ids that the mask forbids to -inf. A NaN stays, because overwriting it would hide that the row is broken. The
+/// loop has no branch on single bits: processors mispredict those.
+pub(crate) fn forbid(logits: &mut [f32], mask: &[u32]) {
+    const BITS: [u32; 32] = {
+        let mut bits = [0; 32];
+        let mut at = 0;
+        while at < 32 {
+            bits[at] = 1 << at;
+            at += 1;
+        }
+        bits
+    };
+    for (&word, ids) in mask.iter().zip(logits.chunks_mut(32)).filter(|(word, _)| **word != u32::MAX) {
+        for (logit, bit) in ids.iter_mut().zip(BITS) {
+            let stays = (word & bit != 0) | logit.is_nan();
+            *logit = if stays { *logit } else { f32::NEG_INFINITY };
+        }
+    }
+}

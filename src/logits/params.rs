@@ -1,0 +1,53 @@
+//! [`SamplingParams`]: how a sequence's tokens are chosen.
+
+/// How a sequence's tokens are chosen. The default draws from the model's own distribution, with every filter and penalty off.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SamplingParams {
+    /// 0: always the token with the largest logit.
+    pub temperature: f32,
+    /// 0: off.
+    pub top_k: u32,
+    /// 1: off.
+    pub top_p: f32,
+    /// 0: off.
+    pub min_p: f32,
+    pub presence_penalty: f32,
+    pub frequency_penalty: f32,
+    /// 1: off.
+    pub repetition_penalty: f32,
+    pub logit_bias: Vec<(u32, f32)>,
+    pub seed: u64,
+    /// Number of generated tokens before which no id of `suppressed` may be sampled.
+    pub min_tokens: u32,
+    /// The stop ids.
+    pub suppressed: Vec<u32>,
+}
+
+impl Default for SamplingParams {
+    fn default() -> Self {
+        Self {
+            temperature: 1.0,
+            top_k: 0,
+            top_p: 1.0,
+            min_p: 0.0,
+            presence_penalty: 0.0,
+            frequency_penalty: 0.0,
+            repetition_penalty: 1.0,
+            logit_bias: Vec::new(),
+            seed: 0,
+            min_tokens: 0,
+            suppressed: Vec::new(),
+        }
+    }
+}
+
+impl SamplingParams {
+    /// The likeliest token each time, with every filter and penalty off.
+    pub fn greedy() -> Self {
+        Self { temperature: 0.0, ..Self::default() }
+    }
+
+    pub(crate) fn has_penalties(&self) -> bool {
+        self.repetition_penalty != 1.0 || self.presence_penalty != 0.0 || self.frequency_penalty != 0.0
+    }
+}

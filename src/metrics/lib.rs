@@ -1,0 +1,177 @@
+//! Prometheus metrics: their names, units and buckets.
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+
+use prometheus::core::Collector;
+use prometheus::proto::MetricFamily;
+use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
+
+/// The prefix of every metric's name.
+const PREFIX: &str = "penstock_";
+
+/// Metrics that vLLM also has, with the same names, types and units.
+const SHARED_WITH_VLLM: [&str; 17] = [
+    "num_requests_running",
+    "num_requests_waiting",
+    "kv_cache_usage_perc",
+    "prompt_tokens_total",
+    "generation_tokens_total",
+    "request_success_total",
+    "prefix_cache_queries_total",
+    "prefix_cache_hits_total",
+    "num_preemptions_total",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "e2e_request_latency_seconds",
+    "request_queue_time_seconds",
+    "request_prefill_time_seconds",
+    "request_decode_time_seconds",
+    "request_prompt_tokens",
+    "request_generation_tokens",
+];
+
+/// Buckets for waits and whole requests, in seconds.
+const WAIT_BUCKETS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
+/// Buckets for the time between two tokens, in seconds.
+const GAP_BUCKETS: &[f64] = &[0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 10.0];
+const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.0, 2048.0, 4096.0, 8192.0, 16384.0, 32768.0, 131072.0];
+
+/// The registry of this process.
+pub fn registry() -> &'static Registry {
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
+    &REGISTRY
+}
+
+/// The samples of every metric. `vllm` repeats the metrics that vLLM also has as `vllm:…`, for dashboards and autoscalers written for vLLM.
+pub fn gather(vllm: bool) -> Vec<MetricFamily> {
+    let mut families = registry().gather();
+    if vllm {
+        let twin = |family: &MetricFamily| {
+            let name = family.name().strip_prefix(PREFIX).filter(|name| SHARED_WITH_VLLM.contains(name))?;
+            let mut twin = family.clone();
+            twin.set_name(format!("vllm:{name}"));
+            Some(twin)
+        };
+        let twins: Vec<_> = families.iter().filter_map(twin).collect();
+        families.extend(twins);
+    }
+    families
+}
+
+/// The metrics of one model, labelled `model_name` in the registry of this process.
+pub struct ModelMetrics {
+    pub num_requests_running: IntGauge,
+    pub num_requests_waiting: IntGauge,
+    pub kv_cache_usage_perc: Gauge,
+    /// Labelled `kind`: free, total, or held (by the engine's own count). Empty for engines without a device.
+    pub device_memory_bytes: IntGaugeVec,
+    pub prompt_tokens_total: IntCounter,
+    pub generation_tokens_total: IntCounter,
+    /// Labelled `finished_reason`: stop, length, abort or error.
+    pub request_success_total: IntCounterVec,
+    pub prefix_cache_queries_total: IntCounter,
+    pub prefix_cache_hits_total: IntCounter,
+    pub num_preemptions_total: IntCounter,
+    pub time_to_first_token_seconds: Histogram,
+    pub inter_token_latency_seconds: Histogram,
+    pub e2e_request_latency_seconds: Histogram,
+    pub request_queue_time_seconds: Histogram,
+    pub request_prefill_time_seconds: Histogram,
+    pub request_decode_time_seconds: Histogram,
+    pub request_prompt_tokens: Histogram,
+    pub request_generation_tokens: Histogram,
+    /// Its sample count is the number of loads.
+    pub model_load_seconds: Histogram,
+    pub model_load_failures_total: IntCounter,
+}
+
+impl ModelMetrics {
+    /// The metrics of a model. Another call with the same name returns the same series.
+    pub fn for_model(model_name: &str) -> Arc<Self> {
+        static MODELS: LazyLock<Mutex<HashMap<String, Arc<ModelMetrics>>>> = LazyLock::new(Default::default);
+        let mut models = MODELS.lock().unwrap_or_else(PoisonError::into_inner);
+        models.entry(model_name.to_owned()).or_insert_with(|| Arc::new(Self::new(model_name))).clone()
+    }
+
+    fn new(model: &str) -> Self {
+        let opts = |name: &str, help: &str| Opts::new(format!("{PREFIX}{name}"), help).const_label("model_name", model);
+        let gauge = |name, help| registered(IntGauge::with_opts(opts(name, help)));
+        let counter = |name, help| registered(IntCounter::with_opts(opts(name, help)));
+        let histogram =
+            |name, help, buckets: &[f64]| registered(Histogram::with_opts(HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())));
+        let finished = opts("request_success_total", "Requests that ended, by reason");
+        let memory = opts("device_memory_bytes", "Memory of the device that the model runs on; held: by the engine's own count");
+        Self {
+            device_memory_bytes: registered(IntGaugeVec::new(memory, &["kind"])),
+            num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),
+            num_requests_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
+            kv_cache_usage_perc: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),
+            prompt_tokens_total: counter("prompt_tokens_total", "Prompt tokens processed, cached ones included"),
+            generation_tokens_total: counter("generation_tokens_total", "Tokens generated"),
+            request_success_total: registered(IntCounterVec::new(finished, &["finished_reason"])),
+            prefix_cache_queries_total: counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache"),
+            prefix_cache_hits_total: counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache"),
+            num_preemptions_total: counter("num_preemptions_total", "Sequences that gave up their KV blocks to be recomputed later"),
+            time_to_first_token_seconds: histogram("time_to_first_token_seconds", "From arrival to the first token", WAIT_BUCKETS),
+            inter_token_latency_seconds: histogram("inter_token_latency_seconds", "Between two tokens of a sequence", GAP_BUCKETS),
+            e2e_request_latency_seconds: histogram("e2e_request_latency_seconds", "From arrival to the end", WAIT_BUCKETS),
+            request_queue_time_seconds: histogram("request_queue_time_seconds", "From arrival to admission", WAIT_BUCKETS),
+            request_prefill_time_seconds: histogram("request_prefill_time_seconds", "From admission to the first token", WAIT_BUCKETS),
+            request_decode_time_seconds: histogram("request_decode_time_seconds", "From the first token to the end", WAIT_BUCKETS),
+            request_prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens of a request", TOKEN_BUCKETS),
+            request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
+            model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
+            model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
+        }
+    }
+}
+
+/// Registers a metric. Names and labels are constants and each model is registered once, so that a failure is a bug in this file.
+fn registered<C: Collector + Clone + 'static>(metric: prometheus::Result<C>) -> C {
+    let metric = metric.expect("metric names and labels are valid");
+    registry().register(Box::new(metric.clone())).expect("every metric of a model is registered once");
+    metric
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_has_one_set_of_series_labelled_with_its_name() {
+        let (one, again, two) = (ModelMetrics::for_model("m-one"), ModelMetrics::for_model("m-one"), ModelMetrics::for_model("m-two"));
+        one.prompt_tokens_total.inc_by(5);
+        again.prompt_tokens_total.inc_by(2);
+        two.prompt_tokens_total.inc();
+        one.request_success_total.with_label_values(&["stop"]).inc();
+        let families = registry().gather();
+        let value = |model: &str| {
+            let family = families.iter().find(|f| f.name() == "penstock_prompt_tokens_total").unwrap();
+            let metric = family.get_metric().iter().find(|m| m.get_label().iter().any(|l| l.value() == model)).unwrap();
+            metric.get_counter().get_value()
+        };
+        assert_eq!((value("m-one"), value("m-two")), (7.0, 1.0));
+        let of_models = |name: &str| name.strip_prefix(PREFIX).is_some_and(|name| SHARED_WITH_VLLM.contains(&name));
+        for family in families.iter().filter(|family| of_models(family.name())) {
+            let named = |m: &prometheus::proto::Metric| m.get_label().iter().any(|l| l.name() == "model_name");
+            assert!(family.get_metric().iter().all(named), "{}", family.name());
+        }
+        assert!(families.iter().any(|f| f.name() == "penstock_request_success_total"));
+    }
+
+    #[test]
+    fn vllms_names_are_added_on_request() {
+        let model = ModelMetrics::for_model("m-vllm");
+        model.request_success_total.with_label_values(&["stop"]).inc();
+        model.request_queue_time_seconds.observe(0.5);
+        assert!(gather(false).iter().all(|family| !family.name().starts_with("vllm:")));
+        let families = gather(true);
+        let find = |name: &str| families.iter().find(|family| family.name() == name);
+        for name in SHARED_WITH_VLLM {
+            let (own, twin) = (find(&format!("{PREFIX}{name}")).unwrap(), find(&format!("vllm:{name}")).unwrap());
+            assert_eq!((own.get_field_type(), own.get_metric().len()), (twin.get_field_type(), twin.get_metric().len()), "{name}");
+        }
+        assert!(find("vllm:model_load_seconds").is_none());
+    }
+}

@@ -1,0 +1,44 @@
+//! What a model is: its architecture, its hyperparameters, its tensors and their types.
+//!
+//! ```no_run
+//! use std::sync::Arc;
+//! use model::{TensorSlot, Weights};
+//!
+//! let file = Arc::new(gguf::GgufFile::open("model.gguf".as_ref()).unwrap());
+//! let weights = Weights::load(file).unwrap();
+//! println!("{}: {} layers", weights.spec.arch.name, weights.spec.num_layers);
+//! let norm: Vec<f32> = weights.vector(TensorSlot::OutputNorm, 0).unwrap();
+//! ```
+//!
+//! # Invariants
+//! - A model is data: an architecture is a row of [`ARCHS`], a tensor type is a row of [`QUANTS`]. No file of this crate is about one
+//!   model.
+//! - A [`ModelSpec`] is valid: every hyperparameter was checked when it was read, and sizes computed from it do not overflow.
+//! - [`Weights`] are complete: every required slot has a tensor of the expected shape and of a type in [`QUANTS`].
+//! - Dequantisation is exact: every weight has the bits that the `gguf` Python package gives.
+
+pub mod arch;
+pub mod codebook;
+pub mod dequant;
+mod error;
+mod from_gguf;
+mod kind;
+mod load;
+pub mod quant;
+mod shapes;
+pub mod slots;
+pub mod spec;
+#[doc(hidden)]
+pub mod testing;
+pub mod vocab_check;
+mod weights;
+
+#[cfg(test)]
+mod tests;
+
+pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing};
+pub use error::{ModelError, ModelFault};
+pub use quant::{QUANTS, Quant};
+pub use slots::TensorSlot;
+pub use spec::{Experts, ModelSpec, RopeScaling};
+pub use weights::{Weight, Weights};

@@ -1,0 +1,102 @@
+//! What is served: base models, the variants that stand on them, and whether they are loaded.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use anyhow::Context;
+
+use super::load_once::LoadOnce;
+use super::options::run_options;
+use config::{Config, ModelEntry};
+use gguf::Backing;
+use serving::{Model, ModelFile};
+
+/// A name that clients use, and what it changes about its base model.
+pub struct Variant {
+    pub id: String,
+    pub aliases: Vec<String>,
+    /// A Jinja chat template in place of the file's own.
+    pub chat_template: Option<PathBuf>,
+}
+
+/// Weights that are loaded once for all their variants.
+pub struct Base {
+    /// Where the weights come from, and with which context they are served.
+    pub entry: ModelEntry,
+    /// Loaded at start rather than at the first request.
+    pub eager: bool,
+    pub variants: Vec<Variant>,
+    pub loaded: LoadOnce<Loaded>,
+}
+
+/// A loaded base model, as the models that stand on it.
+pub struct Loaded {
+    /// When the model's file was written: Unix seconds.
+    pub created: u64,
+    /// The longest context served, in tokens.
+    pub context: usize,
+    /// In the order of [`Base::variants`].
+    pub models: Vec<Arc<Model>>,
+}
+
+impl Variant {
+    fn answers_to(&self, name: &str) -> bool {
+        self.id == name || self.aliases.iter().any(|alias| alias == name)
+    }
+}
+
+impl Base {
+    /// A base model of an entry of its own, with the entry's name as its only variant.
+    pub fn new(entry: ModelEntry, eager: bool) -> Self {
+        let variant = Variant { id: entry.id.clone(), aliases: entry.aliases.clone(), chat_template: entry.chat_template.clone() };
+        Self { entry, eager, variants: vec![variant], loaded: LoadOnce::new(Loaded::is_alive, Loaded::stop) }
+    }
+
+    /// The index of the variant that answers to `name`.
+    pub fn variant(&self, name: &str) -> Option<usize> {
+        self.variants.iter().position(|variant| variant.answers_to(name))
+    }
+}
+
+impl Loaded {
+    fn is_alive(&self) -> bool {
+        self.models.iter().all(|model| model.base.handle.is_alive())
+    }
+
+    /// Whether the engine's device is lost: only a new process can use it again.
+    pub fn is_lost(&self) -> bool {
+        self.models.iter().any(|model| model.base.handle.is_lost())
+    }
+
+    fn stop(&self) {
+        self.models.iter().for_each(|model| model.base.handle.stop());
+    }
+}
+
+/// Loads a base model from its file and puts its variants on it.
+pub fn load(config: &Config, base: &Base, path: &Path) -> anyhow::Result<Loaded> {
+    let file = ModelFile::open(path, if config.engine.mmap { Backing::Mapped } else { Backing::Private })?;
+    // Templates are compiled before the engine starts: a bad template is found without loading the weights.
+    let template = |variant: &Variant| {
+        let template = file.chat_template(variant.chat_template.as_deref());
+        template.with_context(|| format!("model `{}`: `chat_template` in its entry can name another one", variant.id))
+    };
+    let templates = base.variants.iter().map(template).collect::<anyhow::Result<Vec<_>>>()?;
+    let context = base.entry.context.unwrap_or(config.engine.context).min(file.context_length());
+    let options = run_options(config, &base.entry.id, context)?;
+    let model = file.start(options).with_context(|| format!("engine.backend (--backend) is {}", config.engine.backend.name()))?;
+    let model = Arc::new(model);
+    let models = base.variants.iter().zip(templates).map(|(variant, template)| Arc::new(Model::new(&variant.id, model.clone(), template)));
+    let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
+    Ok(Loaded { created, context, models: models.collect() })
+}
+
+pub fn unix_seconds(time: SystemTime) -> u64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// When a file was last written: Unix seconds.
+pub fn modified(path: &Path) -> Option<u64> {
+    Some(unix_seconds(path.metadata().ok()?.modified().ok()?))
+}

@@ -1,0 +1,75 @@
+//! From the configuration to how a model is opened and run.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use super::fault;
+use config::{self, Config};
+use engine::{BackendKind, EngineOptions};
+use scheduler::{SchedulerOptions, Watchdog};
+use serving::RunOptions;
+
+/// Options of a model that is served with a context of `context` tokens.
+pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Result<RunOptions> {
+    let engine = &config.engine;
+    let (kv, block) = (engine.kv_tokens, engine.block_size);
+    let holds_context = kv == 0 || kv.next_multiple_of(block) >= context;
+    ensure!(holds_context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
+    Ok(RunOptions {
+        name: name.to_owned(),
+        backend: backend(engine.backend),
+        engine: EngineOptions { context, ..engine_options(engine) },
+        scheduler: SchedulerOptions {
+            max_batch_tokens: engine.max_batch_tokens,
+            max_running: engine.max_running,
+            max_waiting: config.limits.max_queue,
+            prefix_cache: engine.prefix_cache,
+        },
+        watchdog: Watchdog { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: fault::end_process },
+    })
+}
+
+/// The section `[engine]` as options of an engine.
+pub fn engine_options(engine: &config::Engine) -> EngineOptions {
+    EngineOptions {
+        threads: engine.threads,
+        device: engine.device,
+        context: engine.context,
+        kv_tokens: engine.kv_tokens,
+        gpu_memory_fraction: engine.gpu_memory_fraction,
+        block_size: engine.block_size,
+        max_slots: engine.max_running,
+        max_batch_tokens: engine.max_batch_tokens,
+        ..EngineOptions::default()
+    }
+}
+
+/// The setting `engine.backend` (or the flag `--backend`) as the engine's type. None: the first backend that has a device.
+pub fn backend(backend: config::Backend) -> Option<BackendKind> {
+    match backend {
+        config::Backend::Auto => None,
+        config::Backend::Cpu => Some(BackendKind::Cpu),
+        config::Backend::Cuda => Some(BackendKind::Cuda),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use config::{Overrides, Surroundings};
+
+    #[test]
+    fn the_kv_cache_holds_at_least_one_context() {
+        let env = vec![("HOME".into(), "/home/u".into())];
+        let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        config.engine.block_size = 16;
+        let mut kv_tokens = |tokens| {
+            config.engine.kv_tokens = tokens;
+            run_options(&config, "m", 100).map(|options| options.engine.kv_tokens).map_err(|error| error.to_string())
+        };
+        assert_eq!(kv_tokens(0), Ok(0));
+        assert_eq!(kv_tokens(97), Ok(97), "97 tokens are rounded up to whole blocks, which hold 100");
+        assert!(kv_tokens(90).unwrap_err().contains("engine.kv_tokens is 90"));
+    }
+}

@@ -1,0 +1,99 @@
+//! The engine thread: it takes commands between steps, and tells every client when it ends, whatever the reason.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, TryRecvError};
+
+use crate::event::Event;
+use crate::sequence::Sequence;
+use crate::shared::Shared;
+use crate::step::Scheduler;
+use crate::watchdog::{self, Fault, StepTimer, Watchdog};
+use engine::EngineError;
+
+pub const STOPPED: &str = "the engine has stopped";
+
+/// How often the device's memory is measured while steps run.
+const MEMORY_PERIOD: Duration = Duration::from_secs(5);
+
+pub enum Command {
+    Enqueue(Box<Sequence>),
+    Stop,
+}
+
+/// Runs until a stop command, the last handle's drop, a lost device or a panic of the engine. Then it tells every client.
+pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Shared>, watchdog: Option<Watchdog>) {
+    let timer = Arc::new(StepTimer::new());
+    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &timer, shared.clone())) {
+        tracing::error!("the watchdog thread did not start: {error}");
+    }
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &timer)));
+    // Stops the watchdog thread.
+    drop(timer);
+    let on_lost_device = watchdog.filter(|_| matches!(outcome, Ok(Err(_)))).map(|watchdog| watchdog.on_fault);
+    if on_lost_device.is_some() {
+        shared.lose();
+    }
+    shared.close();
+    let reason = match outcome {
+        Ok(Ok(())) => STOPPED.to_owned(),
+        Ok(Err(error)) => format!("the engine failed: {error}"),
+        Err(panic) => format!("the engine panicked: {}", panic_text(&*panic)),
+    };
+    if reason == STOPPED {
+        tracing::debug!("{reason}");
+    } else {
+        tracing::error!("{reason}");
+    }
+    scheduler.fail_all(&reason);
+    for command in commands.try_iter() {
+        if let Command::Enqueue(sequence) = command {
+            sequence.end(Event::Failed(reason.clone()));
+        }
+    }
+    if let Some(on_fault) = on_lost_device {
+        on_fault(Fault::DeviceLost);
+    }
+}
+
+/// The loop of the engine thread. The error is that of a lost device.
+fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, timer: &StepTimer) -> Result<(), EngineError> {
+    scheduler.measure_memory();
+    let mut measured = Instant::now();
+    loop {
+        if !scheduler.has_work() {
+            match commands.recv() {
+                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
+                Ok(Command::Stop) | Err(_) => return Ok(()),
+            }
+        }
+        loop {
+            match commands.try_recv() {
+                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
+                Err(TryRecvError::Empty) => break,
+                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
+            }
+        }
+        scheduler.reap_cancelled();
+        timer.begin_step();
+        let outcome = scheduler.step();
+        timer.end_step();
+        match outcome {
+            Err(error @ EngineError::Device(_)) => return Err(error),
+            Err(error) => tracing::error!("a step failed: {error}"),
+            Ok(()) => {}
+        }
+        if measured.elapsed() >= MEMORY_PERIOD {
+            scheduler.measure_memory();
+            measured = Instant::now();
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}

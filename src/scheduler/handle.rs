@@ -1,0 +1,148 @@
+//! The engine thread seen from outside: sequences go in, their events come out.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crossbeam_channel::Sender;
+use tokio::sync::mpsc;
+
+use crate::engine_thread::{self, Command, STOPPED};
+use crate::event::Event;
+use crate::new_sequence::NewSequence;
+use crate::options::SchedulerOptions;
+use crate::sequence::Sequence;
+use crate::shared::{Shared, Ticket};
+use crate::step::Scheduler;
+use crate::watchdog::Watchdog;
+use engine::Engine;
+use metrics::ModelMetrics;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum EnqueueError {
+    #[error("the queue is full")]
+    QueueFull,
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+/// A running engine thread; clones share it. The thread ends when `stop` is called or every handle is dropped. Before it ends, it tells
+/// its running sequences.
+#[derive(Clone)]
+pub struct Handle {
+    shared: Arc<Shared>,
+    commands: Sender<Command>,
+    /// Whether a watchdog runs, which needs the list of clients.
+    watched: bool,
+}
+
+impl Handle {
+    /// Starts the engine thread. If the system cannot start a thread, the handle is dead from the start.
+    pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
+        Self::spawn_watched(engine, options, metrics, None)
+    }
+
+    /// As [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
+    pub fn spawn_watched(
+        engine: Box<dyn Engine>,
+        options: SchedulerOptions,
+        metrics: Arc<ModelMetrics>,
+        watchdog: Option<Watchdog>,
+    ) -> Self {
+        // Unbounded, since tickets bound what it can hold.
+        let (commands, receiver) = crossbeam_channel::unbounded();
+        let shared = Arc::new(Shared::new(options.max_waiting));
+        let handle = Self { shared: shared.clone(), commands, watched: watchdog.is_some() };
+        let run = move || engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog);
+        if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
+            tracing::error!("the engine thread did not start: {error}");
+            handle.shared.close();
+        }
+        handle
+    }
+
+    /// The one hop down: hands a sequence to the engine thread.
+    ///
+    /// # Errors
+    /// [`EnqueueError::QueueFull`] if `max_waiting` sequences wait, [`EnqueueError::Stopped`] if the engine thread has ended.
+    pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
+        if !self.is_alive() {
+            return Err(EnqueueError::Stopped);
+        }
+        let ticket = Ticket::take(&self.shared).ok_or(EnqueueError::QueueFull)?;
+        // Unbounded, but a sequence sends at most `max_tokens` tokens. A client that does not read costs little memory, and the engine
+        // never waits for one.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        if self.watched {
+            self.shared.add_client(&sender);
+        }
+        let sequence = Box::new(Sequence::new(sequence, sender, ticket));
+        let num_cached = sequence.cached_counter();
+        self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
+        Ok(EventStream { receiver, num_cached, ended: false })
+    }
+
+    /// Whether the engine thread accepts sequences. False once it failed or stopped.
+    pub fn is_alive(&self) -> bool {
+        self.shared.is_alive()
+    }
+
+    /// Whether the device is lost or stuck. Then only a new process helps; loading the model again does not.
+    pub fn is_lost(&self) -> bool {
+        self.shared.is_lost()
+    }
+
+    /// Number of sequences that wait or run, for eviction and drains.
+    pub fn num_active(&self) -> usize {
+        self.shared.num_active()
+    }
+
+    /// Ends the engine thread after its current step, without waiting for it. Every waiting or running sequence gets [`Event::Failed`].
+    pub fn stop(&self) {
+        self.shared.close();
+        // The send fails if the thread has ended already.
+        let _ = self.commands.send(Command::Stop);
+    }
+}
+
+/// The events of one sequence. Dropping the stream cancels the sequence at the next step.
+pub struct EventStream {
+    receiver: mpsc::UnboundedReceiver<Event>,
+    num_cached: Arc<AtomicU32>,
+    ended: bool,
+}
+
+impl EventStream {
+    /// None after the last event. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        let event = self.receiver.recv().await;
+        Some(self.note(event))
+    }
+
+    /// As [`EventStream::next`], outside async code.
+    pub fn blocking_next(&mut self) -> Option<Event> {
+        if self.ended {
+            return None;
+        }
+        let event = self.receiver.blocking_recv();
+        Some(self.note(event))
+    }
+
+    /// Prompt tokens that the prefix cache held. Known from the first event on, for callers that drop the stream before the last.
+    pub fn cached_tokens(&self) -> u32 {
+        self.num_cached.load(Ordering::Acquire)
+    }
+
+    /// A channel that closes without a last event means that the engine thread ended together with the sequence.
+    fn note(&mut self, event: Option<Event>) -> Event {
+        let event = event.unwrap_or_else(|| Event::Failed(STOPPED.to_owned()));
+        self.ended = event.is_last();
+        event
+    }
+}
+
+#[cfg(test)]
+#[path = "handle_tests.rs"]
+mod tests;

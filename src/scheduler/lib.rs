@@ -1,0 +1,41 @@
+//! The engine thread: continuous batching over token ids. It never sees text.
+//!
+//! A sequence goes down once, through [`Handle::enqueue`]. Its tokens come up through its [`EventStream`]. In between, the engine
+//! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides who runs with how many rows, the engine
+//! computes the batch, and `commit.rs` hands the results to the sequences.
+
+mod batch;
+mod block_manager;
+mod commit;
+mod engine_thread;
+mod event;
+#[cfg(test)]
+mod fake;
+mod handle;
+mod mask_threads;
+mod masks;
+mod new_sequence;
+mod options;
+mod plan;
+mod prefix;
+mod running;
+mod sequence;
+mod sequence_cache;
+mod sequences;
+mod shared;
+mod step;
+mod step_masks;
+#[cfg(test)]
+mod testing;
+#[cfg(test)]
+mod tests;
+mod timeline;
+mod tokens;
+mod watchdog;
+
+pub use engine::Pooling;
+pub use event::{Event, FinishReason};
+pub use handle::{EnqueueError, EventStream, Handle};
+pub use new_sequence::{Family, NewSequence};
+pub use options::SchedulerOptions;
+pub use watchdog::{Fault, Watchdog};

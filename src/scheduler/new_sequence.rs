@@ -1,0 +1,63 @@
+//! What a caller asks of the scheduler.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use engine::Pooling;
+use logits::{Grammar, SamplingParams};
+
+/// A validated sequence: its prompt fits the context, and its ids are in the vocabulary.
+#[derive(Clone, Debug)]
+pub struct NewSequence {
+    pub prompt: Vec<u32>,
+    pub params: SamplingParams,
+    /// 0 only with `score_prompt` or `pool`, which ask about the prompt alone.
+    pub max_tokens: u32,
+    /// Sampling one of these ids ends the sequence. The id itself is not delivered as a token.
+    pub stop_ids: Vec<u32>,
+    /// Prefix-cache blocks are shared only between sequences with the same salt.
+    pub cache_salt: u64,
+    /// `Some(n)`: each token comes with its log-probability and those of the `n` likeliest tokens, n <= [`MAX_LOGPROBS`].
+    ///
+    /// [`MAX_LOGPROBS`]: logits::MAX_LOGPROBS
+    pub num_logprobs: Option<u8>,
+    /// The grammar that the tokens must follow. Its end ids should be among `stop_ids`.
+    pub grammar: Option<Arc<dyn Grammar>>,
+    /// `Some(n)`: return the log-probability of every prompt token except the first, with the `n` likeliest alternatives at each position.
+    pub score_prompt: Option<u8>,
+    /// Turns the prompt into a vector; nothing is generated.
+    pub pool: Option<Pooling>,
+    /// Groups sequences with the same prompt, so that one of them computes it for all.
+    pub family: Option<Family>,
+}
+
+impl NewSequence {
+    /// A sequence that generates text, with every other option off.
+    pub fn new(prompt: Vec<u32>, params: SamplingParams, max_tokens: u32) -> Self {
+        Self {
+            prompt,
+            params,
+            max_tokens,
+            stop_ids: Vec::new(),
+            cache_salt: 0,
+            num_logprobs: None,
+            score_prompt: None,
+            pool: None,
+            family: None,
+            grammar: None,
+        }
+    }
+}
+
+/// Identifies sequences that share a prompt. The first one enqueued computes the prompt. The others share its full blocks and copy the
+/// last one, which each of them writes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Family(u64);
+
+impl Family {
+    /// An identifier that was never returned before.
+    pub fn unique() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        Self(NEXT.fetch_add(1, Ordering::Relaxed))
+    }
+}

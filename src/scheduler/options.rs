@@ -1,0 +1,13 @@
+//! The bounds within which a scheduler works.
+
+#[derive(Clone, Debug)]
+pub struct SchedulerOptions {
+    /// Rows per step. Decode rows come first; the rest of the budget prefills prompts in chunks.
+    pub max_batch_tokens: usize,
+    /// Sequences that run at once.
+    pub max_running: usize,
+    /// Sequences that may wait. One more is refused with [`EnqueueError::QueueFull`](crate::EnqueueError::QueueFull).
+    pub max_waiting: usize,
+    /// Whether blocks are shared between sequences with the same prefix. Models with recurrent state never reuse a prefix.
+    pub prefix_cache: bool,
+}

@@ -1,0 +1,126 @@
+//! The sequences that run, in order of arrival, and the engine slots that they sample with.
+
+use std::collections::VecDeque;
+
+use crate::sequence::Sequence;
+
+#[derive(Debug)]
+pub struct Running {
+    sequences: Vec<Sequence>, // ascending by id
+    free_engine_slots: VecDeque<u32>,
+    max_running: usize,
+}
+
+impl Running {
+    pub fn new(max_running: usize) -> Self {
+        Self { sequences: Vec::with_capacity(max_running), free_engine_slots: (0..max_running as u32).collect(), max_running }
+    }
+
+    pub fn len(&self) -> usize {
+        self.sequences.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.sequences.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.max_running
+    }
+
+    /// None if the sequence has ended or was cancelled.
+    pub fn get(&self, id: u64) -> Option<&Sequence> {
+        self.position(id).map(|index| &self.sequences[index])
+    }
+
+    /// None if the sequence has ended or was cancelled.
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Sequence> {
+        self.position(id).map(|index| &mut self.sequences[index])
+    }
+
+    /// Takes a sequence out; its engine slot is free again. The caller releases its cache.
+    pub fn remove(&mut self, id: u64) -> Option<Sequence> {
+        let sequence = self.sequences.remove(self.position(id)?);
+        self.free_engine_slots.push_back(sequence.engine_slot());
+        Some(sequence)
+    }
+
+    /// Adds the youngest sequence and gives it an engine slot. There must be a free one.
+    pub fn push(&mut self, mut sequence: Sequence) {
+        debug_assert!(self.sequences.last().is_none_or(|last| last.id < sequence.id), "sequences are admitted in order of arrival");
+        let Some(slot) = self.free_engine_slots.pop_front() else { unreachable!("fewer sequences run than there are engine slots") };
+        sequence.assign_engine_slot(slot);
+        self.sequences.push(sequence);
+    }
+
+    pub fn youngest(&self) -> Option<u64> {
+        self.sequences.last().map(|sequence| sequence.id)
+    }
+
+    pub fn youngest_mut(&mut self) -> Option<&mut Sequence> {
+        self.sequences.last_mut()
+    }
+
+    pub fn youngest_cancelled(&self) -> Option<u64> {
+        self.sequences.iter().rev().find(|sequence| sequence.is_cancelled()).map(|sequence| sequence.id)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &Sequence> {
+        self.sequences.iter()
+    }
+
+    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Sequence> {
+        self.sequences.iter_mut()
+    }
+
+    /// Takes all sequences out and forgets their engine slots: nothing may run afterwards.
+    pub fn drain(&mut self) -> impl Iterator<Item = Sequence> {
+        self.sequences.drain(..)
+    }
+
+    fn position(&self, id: u64) -> Option<usize> {
+        // Ids ascend, so a sequence is at most this far behind the first, and exactly this far if none in between has ended.
+        let most = usize::try_from(id.checked_sub(self.sequences.first()?.id)?).ok()?;
+        if self.sequences.get(most).is_some_and(|sequence| sequence.id == id) {
+            return Some(most);
+        }
+        let end = most.min(self.sequences.len());
+        self.sequences[..end].binary_search_by_key(&id, |sequence| sequence.id).ok()
+    }
+
+    /// Panics unless each engine slot either belongs to one sequence or is free.
+    #[cfg(test)]
+    pub fn check(&self) {
+        let mut slots: Vec<u32> = self.iter().map(Sequence::engine_slot).chain(self.free_engine_slots.iter().copied()).collect();
+        slots.sort_unstable();
+        assert!(slots.iter().copied().eq(0..self.max_running as u32), "engine slots: {slots:?}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::shared::{Shared, Ticket};
+    use crate::testing::sequence;
+
+    #[test]
+    fn a_sequence_is_found_by_its_id_until_it_is_removed_and_the_order_stays() {
+        let (mut running, shared) = (Running::new(3), Arc::new(Shared::new(3)));
+        for id in [2, 5, 9] {
+            let (events, _) = tokio::sync::mpsc::unbounded_channel();
+            let mut sequence = Sequence::new(sequence(vec![1], 1), events, Ticket::take(&shared).unwrap());
+            sequence.id = id;
+            running.push(sequence);
+        }
+        assert!(running.is_full());
+        assert_eq!(running.get_mut(5).map(|sequence| sequence.id), Some(5));
+        let slot = running.remove(5).unwrap().engine_slot();
+        assert!(running.get(5).is_none() && running.remove(5).is_none() && !running.is_full());
+        assert_eq!(running.iter().map(|sequence| sequence.id).collect::<Vec<_>>(), [2, 9]);
+        assert_eq!(running.youngest(), Some(9));
+        running.check();
+        assert!(running.iter().all(|sequence| sequence.engine_slot() != slot));
+    }
+}

@@ -1,0 +1,176 @@
+//! The sequences of one model, those that run and those that wait, and the memory they share.
+//!
+//! Invariant: every running sequence arrived before every waiting one. Admission is strictly first come, first served, and a preempted
+//! sequence, which is the youngest, returns to the head of the queue. So the oldest sequence always makes progress, and none starves.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::block_manager::BlockManager;
+use crate::event::{Event, FinishReason};
+use crate::mask_threads::MaskThreads;
+use crate::running::Running;
+use crate::sequence::Sequence;
+use metrics::ModelMetrics;
+
+pub struct Sequences {
+    pub running: Running,
+    pub blocks: BlockManager,
+    pub metrics: Arc<ModelMetrics>,
+    waiting: VecDeque<Sequence>, // in order of arrival
+    next_id: u64,
+    /// The count of releases at which the head of the queue last found too little memory.
+    blocked_at: Option<u64>,
+}
+
+impl Sequences {
+    pub fn new(blocks: BlockManager, max_running: usize, metrics: Arc<ModelMetrics>) -> Self {
+        Self { running: Running::new(max_running), blocks, metrics, waiting: VecDeque::new(), next_id: 0, blocked_at: None }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.running.is_empty()
+    }
+
+    /// Puts a sequence at the end of the queue. A sequence that could never run fails at once.
+    pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads) {
+        sequence.id = self.next_id;
+        self.next_id += 1;
+        if let Err(message) = sequence.check(self.blocks.num_tokens()) {
+            return self.end(sequence, Event::Failed(message));
+        }
+        if let Some(grammar) = &mut sequence.grammar {
+            grammar.start(threads);
+        }
+        self.waiting.push_back(sequence);
+    }
+
+    /// Drops the sequences whose clients have gone. If a step in flight still samples for one, its token is thrown away on collection.
+    pub fn reap_cancelled(&mut self) {
+        while let Some(id) = self.running.youngest_cancelled() {
+            self.remove(id);
+            self.count_end("abort");
+        }
+        let before = self.waiting.len();
+        self.waiting.retain(|sequence| !sequence.is_cancelled());
+        if self.waiting.len() < before {
+            self.blocked_at = None;
+            (self.waiting.len()..before).for_each(|_| self.count_end("abort"));
+        }
+    }
+
+    /// Whether the next decode rows need more blocks than are available. Prompts got their blocks on admission.
+    pub fn is_short_of_blocks(&self) -> bool {
+        let (capacity, block_size) = (self.blocks.num_tokens(), self.blocks.block_size());
+        let needed = self.running.iter().filter(|sequence| sequence.needs_block(capacity, block_size)).count();
+        needed > self.blocks.num_available()
+    }
+
+    /// Takes the memory of the youngest running sequence, which is computed again later. No token of it may be in flight.
+    pub fn preempt_youngest(&mut self) {
+        let Some(mut sequence) = self.running.youngest().and_then(|id| self.remove(id)) else { return };
+        sequence.restart();
+        self.metrics.num_preemptions_total.inc();
+        self.waiting.push_front(sequence);
+    }
+
+    /// Takes the head of the queue to admit it. None if no more sequences may run, or if the head found too little memory and none was
+    /// released since.
+    pub fn next_waiting(&mut self) -> Option<Sequence> {
+        if self.running.is_full() || self.blocked_at == Some(self.blocks.num_releases()) {
+            return None;
+        }
+        self.waiting.pop_front()
+    }
+
+    /// Puts the sequence back at the head of the queue.
+    pub fn put_back(&mut self, sequence: Sequence) {
+        self.waiting.push_front(sequence);
+    }
+
+    /// As [`put_back`](Self::put_back), for a sequence that found too little memory.
+    pub fn put_back_until_release(&mut self, sequence: Sequence) {
+        self.put_back(sequence);
+        self.blocked_at = Some(self.blocks.num_releases());
+    }
+
+    /// Ends a running sequence well.
+    pub fn finish(&mut self, id: u64, reason: FinishReason, now: Instant) {
+        let Some(mut sequence) = self.remove(id) else { return };
+        // A sequence that stops at once has no token to mark the end of its prefill.
+        sequence.end_prefill(now, &self.metrics);
+        sequence.timeline.finish(now, &self.metrics);
+        let (num_prompt, num_generated) = (sequence.tokens.prompt.len(), sequence.tokens.generated.len());
+        self.metrics.request_prompt_tokens.observe(num_prompt as f64);
+        self.metrics.request_generation_tokens.observe(num_generated as f64);
+        self.count_end(match reason {
+            FinishReason::Stop => "stop",
+            FinishReason::Length => "length",
+        });
+        let (prompt_tokens, cached_tokens, generated_tokens) = (num_prompt as u32, sequence.num_cached(), num_generated as u32);
+        sequence.end(Event::Finished { reason, prompt_tokens, cached_tokens, generated_tokens });
+    }
+
+    /// Ends a running sequence with an error, which `last` tells the client.
+    pub fn fail(&mut self, id: u64, last: Event) {
+        if let Some(sequence) = self.remove(id) {
+            self.end(sequence, last);
+        }
+    }
+
+    pub fn fail_running(&mut self, message: &str) {
+        while let Some(youngest) = self.running.youngest() {
+            self.fail(youngest, Event::Failed(message.to_owned()));
+        }
+    }
+
+    /// Fails every sequence without releasing memory: after a panic the books may not balance.
+    pub fn fail_all(&mut self, message: &str) {
+        let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain(..)).collect();
+        sequences.into_iter().for_each(|sequence| self.end(sequence, Event::Failed(message.to_owned())));
+        self.metrics.num_requests_running.set(0);
+        self.metrics.num_requests_waiting.set(0);
+        self.metrics.kv_cache_usage_perc.set(0.0);
+    }
+
+    /// Updates the gauges.
+    pub fn show_load(&self) {
+        self.metrics.num_requests_running.set(self.running.len() as i64);
+        self.metrics.num_requests_waiting.set(self.waiting.len() as i64);
+        self.metrics.kv_cache_usage_perc.set(self.blocks.usage());
+    }
+
+    /// Takes a sequence out of the running ones and releases its memory.
+    fn remove(&mut self, id: u64) -> Option<Sequence> {
+        let mut sequence = self.running.remove(id)?;
+        sequence.cache.release(&mut self.blocks);
+        Some(sequence)
+    }
+
+    fn end(&self, sequence: Sequence, last: Event) {
+        self.count_end("error");
+        sequence.end(last);
+    }
+
+    fn count_end(&self, reason: &str) {
+        self.metrics.request_success_total.with_label_values(&[reason]).inc();
+    }
+
+    #[cfg(test)]
+    pub fn num_waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Panics unless the books balance.
+    #[cfg(test)]
+    pub fn check(&self) {
+        self.blocks.check_blocks(self.running.iter().map(|sequence| sequence.cache.block_table()));
+        self.blocks.check_state_slots(self.running.iter().filter_map(|sequence| sequence.cache.state_slot()));
+        assert!(self.running.iter().all(|sequence| sequence.cache.state_slot().is_some() == self.blocks.has_state()));
+        assert!(self.waiting.iter().all(|sequence| sequence.cache.is_empty() && sequence.num_pending() == 0));
+        let ids: Vec<u64> = self.running.iter().chain(&self.waiting).map(|sequence| sequence.id).collect();
+        assert!(ids.is_sorted(), "not in order of arrival: {ids:?}");
+        self.running.check();
+    }
+}

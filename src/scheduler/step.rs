@@ -1,0 +1,240 @@
+//! One step of the engine thread: schedule → submit → collect → commit.
+//!
+//! An engine on a device has two steps in flight: the next one is scheduled and submitted while the last one runs, and only then the last
+//! one is collected and committed.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::block_manager::BlockManager;
+use crate::commit;
+use crate::event::Event;
+use crate::mask_threads::MaskThreads;
+use crate::masks::PATIENCE;
+use crate::options::SchedulerOptions;
+use crate::plan::{Plan, Scheduled};
+use crate::sequence::Sequence;
+use crate::sequences::Sequences;
+use crate::step_masks::StepMasks;
+use engine::{Engine, EngineError, StepId, StepOutput};
+use metrics::ModelMetrics;
+
+/// Owned by the engine thread.
+pub struct Scheduler {
+    engine: Box<dyn Engine>,
+    sequences: Sequences,
+    mask_threads: MaskThreads,
+    /// Rows per step.
+    max_rows: usize,
+    in_flight: VecDeque<InFlight>,
+    max_in_flight: usize,
+    // Buffers, kept from step to step.
+    plan: Plan,
+    masks: StepMasks,
+    output: StepOutput,
+    spare: Vec<Vec<Scheduled>>,
+}
+
+/// A step that was submitted and not collected.
+#[derive(Debug)]
+struct InFlight {
+    step: StepId,
+    scheduled: Vec<Scheduled>,
+}
+
+enum StepError {
+    /// The engine refused the step, and nothing of it has run. One sequence has failed; the others go on.
+    Refused(EngineError),
+    /// The results of every step in flight are lost.
+    Failed(EngineError),
+}
+
+impl From<EngineError> for StepError {
+    fn from(error: EngineError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Scheduler {
+    pub fn new(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
+        let capacity = engine.kv_capacity();
+        let max_rows = options.max_batch_tokens.max(1);
+        // Every running sequence must find room for its decode row in every step.
+        let mut max_running = options.max_running.min(engine.max_slots()).min(max_rows);
+        if capacity.has_state() {
+            max_running = max_running.min(capacity.num_state_slots);
+        }
+        let blocks = BlockManager::new(capacity, options.prefix_cache);
+        Self {
+            sequences: Sequences::new(blocks, max_running.max(1), metrics),
+            mask_threads: MaskThreads::default(),
+            max_rows,
+            in_flight: VecDeque::new(),
+            max_in_flight: engine.max_in_flight().clamp(1, 2),
+            plan: Plan::default(),
+            masks: StepMasks::default(),
+            output: StepOutput::default(),
+            spare: Vec::new(),
+            engine,
+        }
+    }
+
+    /// Puts a sequence at the end of the queue. A sequence that could never run fails at once.
+    pub fn push(&mut self, sequence: Sequence) {
+        self.sequences.push(sequence, &mut self.mask_threads);
+    }
+
+    /// Drops the sequences whose clients have gone.
+    pub fn reap_cancelled(&mut self) {
+        self.sequences.reap_cancelled();
+    }
+
+    pub fn has_work(&self) -> bool {
+        !(self.sequences.is_empty() && self.in_flight.is_empty())
+    }
+
+    /// Runs one step if there is anything to do.
+    ///
+    /// # Errors
+    /// If the engine refuses the step, the youngest sequence in it has failed. After any other error, every running sequence has failed.
+    /// The engine may be used again unless the device is lost ([`EngineError::Device`]).
+    pub fn step(&mut self) -> Result<(), EngineError> {
+        let result = self.run_step().map_err(|error| match error {
+            StepError::Refused(error) => error,
+            StepError::Failed(error) => {
+                self.abandon_in_flight();
+                self.sequences.fail_running(&format!("the engine failed: {error}"));
+                error
+            }
+        });
+        self.sequences.show_load();
+        result
+    }
+
+    fn run_step(&mut self) -> Result<(), StepError> {
+        self.schedule()?;
+        if self.plan.scheduled.is_empty() {
+            self.wait_for_mask();
+            return Ok(self.collect_until(self.in_flight.len().saturating_sub(1))?);
+        }
+        self.submit()?;
+        Ok(self.collect_until(self.max_in_flight - 1)?)
+    }
+
+    /// Makes room for the decode rows, then decides what the step computes.
+    fn schedule(&mut self) -> Result<(), EngineError> {
+        let now = Instant::now();
+        while self.sequences.is_short_of_blocks() {
+            // A sequence with a token in flight cannot be preempted, since that token is not known yet.
+            match self.in_flight.len() {
+                0 => self.sequences.preempt_youngest(),
+                in_flight => self.collect_until(in_flight - 1)?,
+            }
+        }
+        self.plan.fill(&mut self.sequences, self.max_rows, now);
+        Ok(())
+    }
+
+    fn submit(&mut self) -> Result<(), StepError> {
+        let step = match self.engine.submit(&self.plan.batch) {
+            Ok(step) => step,
+            Err(error @ EngineError::Device(_)) => return Err(StepError::Failed(error)),
+            Err(error) => {
+                self.drop_youngest(&error)?;
+                return Err(StepError::Refused(error));
+            }
+        };
+        let next = self.spare.pop().unwrap_or_default();
+        self.in_flight.push_back(InFlight { step, scheduled: std::mem::replace(&mut self.plan.scheduled, next) });
+        if self.plan.batch.sample_later { Ok(self.sample()?) } else { Ok(()) }
+    }
+
+    /// The second half of a step with grammars. While its forward pass runs, the tokens of the step before move the grammars on, and the
+    /// masks are computed.
+    fn sample(&mut self) -> Result<(), EngineError> {
+        self.collect_until(1)?;
+        let Some(InFlight { step, scheduled }) = self.in_flight.back_mut() else { return Ok(()) };
+        let masks = self.masks.gather(&mut self.sequences.running, scheduled, Instant::now() + PATIENCE);
+        self.engine.sample(*step, masks)?;
+        self.masks.settle(&mut self.sequences);
+        Ok(())
+    }
+
+    /// Collects and commits the oldest steps until `num_left` are in flight.
+    fn collect_until(&mut self, num_left: usize) -> Result<(), EngineError> {
+        while self.in_flight.len() > num_left {
+            let Some(InFlight { step, scheduled }) = self.in_flight.pop_front() else { break };
+            self.engine.collect(step, &mut self.output)?;
+            commit::check(&scheduled, &self.output)?;
+            commit::commit(&mut self.sequences, &mut self.mask_threads, &scheduled, &mut self.output);
+            self.spare.push(scheduled);
+        }
+        Ok(())
+    }
+
+    /// Nothing can run. If that is because every running sequence waits for its mask, waits for one of them, as long as a new sequence may
+    /// be kept waiting.
+    fn wait_for_mask(&mut self) {
+        let now = Instant::now();
+        if let Some(sequence) = self.sequences.running.iter_mut().find_map(|sequence| sequence.awaits_mask(now).then_some(sequence))
+            && let Some(grammar) = sequence.grammar.as_mut().filter(|_| self.in_flight.is_empty())
+        {
+            grammar.is_ready_by(now + PATIENCE / 4);
+        }
+    }
+
+    /// The engine refused the step, for example for lack of memory. Fails the youngest sequence in it; the others go on in a smaller step.
+    /// Preempting the youngest would not help, since the same step would come again.
+    fn drop_youngest(&mut self, error: &EngineError) -> Result<(), EngineError> {
+        self.plan.undo(&mut self.sequences);
+        // The next step no longer follows the one in flight directly, so that it must name the ids that one sampled.
+        self.collect_until(0)?;
+        // The youngest sequence may have ended just now. Then the next step is another one already.
+        if let Some(youngest) = self.plan.youngest() {
+            self.sequences.fail(youngest, Event::Failed(format!("the engine failed: {error}")));
+        }
+        // A state that was not copied cannot be computed from where the copy would have begun: such sequences start again.
+        if let Some(oldest) = self.plan.oldest_with_copied_state(&self.sequences) {
+            while self.sequences.running.youngest().is_some_and(|youngest| youngest >= oldest) {
+                self.sequences.preempt_youngest();
+            }
+        }
+        Ok(())
+    }
+
+    /// Collects and ignores the steps in flight, so that the engine's order holds for the steps to come.
+    fn abandon_in_flight(&mut self) {
+        while let Some(InFlight { step, .. }) = self.in_flight.pop_front() {
+            // The first error is the one that is reported.
+            let _ = self.engine.collect(step, &mut self.output);
+        }
+    }
+
+    /// Fails every sequence without releasing memory: after a panic the books may not balance.
+    pub fn fail_all(&mut self, message: &str) {
+        self.sequences.fail_all(message);
+        self.in_flight.clear();
+    }
+
+    /// Updates the gauges of the device's memory, if the engine has a device.
+    pub fn measure_memory(&self) {
+        if let Some(memory) = self.engine.memory() {
+            for (kind, bytes) in [("free", memory.free), ("total", memory.total), ("held", memory.held)] {
+                self.sequences.metrics.device_memory_bytes.with_label_values(&[kind]).set(bytes as i64);
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub fn sequences(&self) -> &Sequences {
+        &self.sequences
+    }
+
+    /// Panics unless the books balance.
+    #[cfg(test)]
+    pub fn check(&self) {
+        self.sequences.check();
+        assert!(self.in_flight.len() < self.max_in_flight);
+    }
+}

@@ -1,0 +1,72 @@
+//! The masks of one step, gathered while its forward pass runs.
+
+use std::time::Instant;
+
+use crate::event::{Event, FinishReason};
+use crate::masks::NextMask;
+use crate::plan::Scheduled;
+use crate::running::Running;
+use crate::sequences::Sequences;
+use engine::Masks;
+
+/// Its buffers are kept from step to step.
+#[derive(Default)]
+pub struct StepMasks {
+    masks: Masks,
+    /// Sequences whose masks were late.
+    late: Vec<u64>,
+    /// Sequences that end before they sample: None if their text is complete, else their last event.
+    ended: Vec<(u64, Option<Event>)>,
+}
+
+impl StepMasks {
+    /// Waits until `deadline` at most for the masks of all sampled rows.
+    pub fn gather(&mut self, running: &mut Running, scheduled: &mut [Scheduled], deadline: Instant) -> &Masks {
+        self.masks.words.clear();
+        self.masks.of.clear();
+        self.late.clear();
+        self.ended.clear();
+        for part in scheduled.iter_mut().filter(|part| part.sampled) {
+            // A sequence that has ended since then needs no mask: its token is surplus.
+            let grammar = running.get_mut(part.id).and_then(|sequence| sequence.grammar.as_mut());
+            let mask = match grammar.map_or(NextMask::Unrestricted, |grammar| grammar.next_mask(deadline)) {
+                NextMask::Unrestricted => None,
+                NextMask::Restricted(words) => {
+                    self.masks.words.extend_from_slice(words);
+                    Some((self.masks.words.len() / words.len().max(1) - 1) as u32)
+                }
+                NextMask::Late => {
+                    part.withheld = true;
+                    self.late.push(part.id);
+                    None
+                }
+                NextMask::Complete => {
+                    self.ended.push((part.id, None));
+                    None
+                }
+                NextMask::Broken(last) => {
+                    self.ended.push((part.id, Some(last)));
+                    None
+                }
+            };
+            self.masks.of.push(mask);
+        }
+        &self.masks
+    }
+
+    /// Takes back the rows whose masks were late, and ends the sequences that may not sample. What they sample in this step is surplus.
+    pub fn settle(&mut self, sequences: &mut Sequences) {
+        for id in self.late.drain(..) {
+            if let Some(sequence) = sequences.running.get_mut(id) {
+                // The engine slot has seen a token that does not count.
+                sequence.revert(1, true, true);
+            }
+        }
+        for (id, last) in self.ended.drain(..) {
+            match last {
+                None => sequences.finish(id, FinishReason::Stop, Instant::now()),
+                Some(last) => sequences.fail(id, last),
+            }
+        }
+    }
+}

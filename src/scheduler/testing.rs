@@ -1,0 +1,160 @@
+//! What the room's tests share: a scheduler over the test engine, stepped without its thread. The books are checked after every step.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::event::{Event, FinishReason};
+use crate::fake::{Control, FakeEngine, scores, solo_run, vector};
+use crate::new_sequence::NewSequence;
+use crate::options::SchedulerOptions;
+use crate::sequence::Sequence;
+use crate::shared::{Shared, Ticket};
+use crate::step::Scheduler;
+use engine::{EngineError, KvCapacity};
+use logits::{Logprobs, SamplingParams};
+use metrics::ModelMetrics;
+
+pub fn params(seed: u64) -> SamplingParams {
+    SamplingParams { seed, ..SamplingParams::default() }
+}
+
+pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
+    NewSequence::new(prompt, params(1), max_tokens)
+}
+
+pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
+    SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, prefix_cache: true }
+}
+
+#[derive(Default, Debug)]
+pub struct Seen {
+    pub tokens: Vec<u32>,
+    pub scores: Vec<Logprobs>,
+    pub vector: Vec<f32>,
+    pub last: Option<Event>,
+}
+
+impl Seen {
+    pub fn cached(&self) -> u32 {
+        let Some(Event::Finished { cached_tokens, .. }) = self.last else { panic!("{self:?}") };
+        cached_tokens
+    }
+}
+
+pub struct Client {
+    pub new: NewSequence,
+    pub events: Option<UnboundedReceiver<Event>>,
+    pub seen: Seen,
+}
+
+impl Client {
+    fn read(&mut self) {
+        while let Some(Ok(event)) = self.events.as_mut().map(UnboundedReceiver::try_recv) {
+            assert!(self.seen.last.is_none(), "an event after the last");
+            match event {
+                Event::Token { id, logprobs } => {
+                    let due = self.new.num_logprobs.map(|n| (-(id as f32), usize::from(n)));
+                    assert_eq!(logprobs.map(|l| (l.chosen, l.top.len())), due, "the log-probabilities of this token, as many as requested");
+                    self.seen.tokens.push(id);
+                }
+                Event::Scored(scores) => {
+                    assert!(self.seen.tokens.is_empty(), "scores before tokens");
+                    self.seen.scores.extend(scores);
+                }
+                Event::Pooled(vector) => self.seen.vector = vector,
+                last => self.seen.last = Some(last),
+            }
+        }
+    }
+}
+
+pub struct Rig {
+    pub scheduler: Scheduler,
+    pub capacity: KvCapacity,
+    pub shared: Arc<Shared>,
+    pub control: Arc<Mutex<Control>>,
+    pub clients: Vec<Client>,
+}
+
+impl Rig {
+    /// A KV cache of `num_blocks` blocks of 4 tokens.
+    pub fn new(num_blocks: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
+        Self::with_capacity(KvCapacity::blocks(num_blocks, 4), max_in_flight, options)
+    }
+
+    /// As [`Rig::new`], for a model with recurrent state.
+    pub fn recurrent(num_blocks: usize, num_state_slots: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
+        Self::with_capacity(KvCapacity { num_state_slots, ..KvCapacity::blocks(num_blocks, 4) }, max_in_flight, options)
+    }
+
+    fn with_capacity(capacity: KvCapacity, max_in_flight: usize, options: SchedulerOptions) -> Self {
+        let (engine, control) = FakeEngine::new(capacity, options.max_running, max_in_flight);
+        let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", std::thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
+        let shared = Arc::new(Shared::new(options.max_waiting));
+        Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }
+    }
+
+    pub fn enqueue(&mut self, new: NewSequence) -> usize {
+        let (sender, events) = mpsc::unbounded_channel();
+        let ticket = Ticket::take(&self.shared).unwrap();
+        self.scheduler.push(Sequence::new(new.clone(), sender, ticket));
+        self.clients.push(Client { new, events: Some(events), seen: Seen::default() });
+        self.clients.len() - 1
+    }
+
+    pub fn step(&mut self) -> Result<(), EngineError> {
+        self.scheduler.reap_cancelled();
+        let result = self.scheduler.step();
+        self.scheduler.check();
+        self.clients.iter_mut().for_each(Client::read);
+        result
+    }
+
+    pub fn finish(&mut self) {
+        let mut steps = 0;
+        while self.scheduler.has_work() {
+            self.step().unwrap();
+            steps += 1;
+            assert!(steps < 100_000, "the sequences never end");
+        }
+        self.check_baseline();
+    }
+
+    pub fn metrics(&self) -> &ModelMetrics {
+        &self.scheduler.sequences().metrics
+    }
+
+    /// Nothing runs or waits, and nothing is held.
+    pub fn check_baseline(&self) {
+        self.scheduler.check();
+        assert_eq!(self.scheduler.sequences().blocks.usage(), 0.0, "blocks leaked");
+        assert!(self.scheduler.sequences().running.is_empty());
+        assert_eq!(self.shared.num_active(), 0);
+        let metrics = self.metrics();
+        assert_eq!((metrics.num_requests_running.get(), metrics.num_requests_waiting.get()), (0, 0));
+    }
+
+    /// Runs one sequence to its end.
+    pub fn run(&mut self, new: NewSequence) -> usize {
+        let client = self.enqueue(new);
+        self.finish();
+        self.assert_solo(client);
+        client
+    }
+
+    /// The client saw exactly the events of a run of its sequence alone.
+    pub fn assert_solo(&self, client: usize) {
+        let Client { new, seen, .. } = &self.clients[client];
+        let (tokens, stopped) = solo_run(new, self.capacity);
+        assert_eq!(seen.tokens, tokens, "client {client}");
+        assert_eq!(seen.scores, new.score_prompt.map_or(Vec::new(), |n| scores(&new.prompt, n)), "client {client}");
+        assert_eq!(seen.vector, new.pool.map_or(Vec::new(), |kind| vector(&new.prompt, kind)), "client {client}");
+        let Some(Event::Finished { reason, prompt_tokens, generated_tokens, .. }) = &seen.last else { panic!("{seen:?}") };
+        assert_eq!(*reason, if stopped { FinishReason::Stop } else { FinishReason::Length });
+        assert_eq!((*prompt_tokens as usize, *generated_tokens as usize), (new.prompt.len(), tokens.len()));
+    }
+}
+
+static RIGS: AtomicUsize = AtomicUsize::new(0);

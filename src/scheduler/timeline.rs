@@ -1,0 +1,57 @@
+//! When a sequence arrived, started and got its tokens, as its model's latency metrics show it.
+
+use std::time::Instant;
+
+use metrics::ModelMetrics;
+
+#[derive(Debug)]
+pub struct Timeline {
+    arrived: Instant,
+    admitted: Option<Instant>,
+    first_token: Option<Instant>,
+    last_token: Option<Instant>,
+}
+
+impl Timeline {
+    pub fn new() -> Self {
+        Self { arrived: Instant::now(), admitted: None, first_token: None, last_token: None }
+    }
+
+    /// The sequence starts to run. False if it resumes after a preemption.
+    pub fn admit(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
+        let is_first = self.admitted.is_none();
+        if is_first {
+            self.admitted = Some(now);
+            metrics.request_queue_time_seconds.observe((now - self.arrived).as_secs_f64());
+        }
+        is_first
+    }
+
+    /// The end of the prefill: the first token, or a stop before any token. True the first time.
+    pub fn end_prefill(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
+        if self.first_token.is_some() {
+            return false;
+        }
+        self.first_token = Some(now);
+        metrics.time_to_first_token_seconds.observe((now - self.arrived).as_secs_f64());
+        if let Some(admitted) = self.admitted {
+            metrics.request_prefill_time_seconds.observe((now - admitted).as_secs_f64());
+        }
+        true
+    }
+
+    /// A token was delivered. False for the first one, which has no gap before it.
+    pub fn deliver(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
+        let last = self.last_token.replace(now);
+        if let Some(last) = last {
+            metrics.inter_token_latency_seconds.observe((now - last).as_secs_f64());
+        }
+        last.is_some()
+    }
+
+    pub fn finish(&self, now: Instant, metrics: &ModelMetrics) {
+        metrics.e2e_request_latency_seconds.observe((now - self.arrived).as_secs_f64());
+        let first = self.first_token.unwrap_or(now);
+        metrics.request_decode_time_seconds.observe((now - first).as_secs_f64());
+    }
+}

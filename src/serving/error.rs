@@ -1,0 +1,92 @@
+//! What can go wrong with a request, and what each error is about.
+
+use chat::{RenderError, RuleError, Subject};
+use grammar::GrammarError;
+use scheduler::EnqueueError;
+
+/// Why a model refuses a request.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum RequestError {
+    #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
+    Context { prompt: usize, wanted: u32, context: usize },
+    #[error("the model's context is {context} tokens, but the prompt has more than {most}")]
+    TooLong { most: usize, context: usize },
+    #[error("there is no token {id}: the model's vocabulary ends at {}", vocab_size.saturating_sub(1))]
+    Vocabulary { subject: Subject, id: u32, vocab_size: usize },
+    #[error("the prompt has no tokens")]
+    Empty,
+    #[error("the model `{0}` has no chat template: it can continue text, but not chat")]
+    NoTemplate(String),
+    #[error(transparent)]
+    Render(#[from] RenderError),
+    #[error(transparent)]
+    Rules(#[from] RuleError),
+    #[error("the vocabulary of the model `{0}` has no tokens to fill in the middle of a text")]
+    NoInfill(String),
+    #[error("the model `{0}` ranks texts: it has no embedding of one")]
+    NoEmbedding(String),
+}
+
+impl RequestError {
+    /// What part of the request the error is about.
+    pub fn subject(&self) -> Subject {
+        match self {
+            Self::Context { .. } | Self::TooLong { .. } | Self::Empty => Subject::Prompt,
+            Self::Vocabulary { subject, .. } => *subject,
+            Self::NoTemplate(_) | Self::NoEmbedding(_) => Subject::Model,
+            Self::Render(error) => error.subject(),
+            Self::Rules(error) => error.subject,
+            Self::NoInfill(_) => Subject::Suffix,
+        }
+    }
+
+    /// Whether the prompt is longer than the context.
+    pub fn is_too_long(&self) -> bool {
+        matches!(self, Self::Context { .. } | Self::TooLong { .. })
+    }
+
+    /// Whether the same request may be served later.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Rules(RuleError { error: GrammarError::Busy, .. }))
+    }
+}
+
+/// Why a model's engine does not take a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    #[error("the queue is full: try again later")]
+    QueueFull,
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+impl From<EnqueueError> for SubmitError {
+    fn from(error: EnqueueError) -> Self {
+        match error {
+            EnqueueError::QueueFull => Self::QueueFull,
+            EnqueueError::Stopped => Self::Stopped,
+        }
+    }
+}
+
+/// Why a running request ended without a result.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// The request failed, and the engine still runs.
+    #[error("{0}")]
+    Request(String),
+    /// The engine has stopped.
+    #[error("{0}")]
+    Engine(String),
+    /// The answer cannot follow what the request asks for any further.
+    #[error("{message}")]
+    Rules { subject: Subject, message: String },
+}
+
+impl Failure {
+    /// `alive`: whether the engine still runs.
+    pub(super) fn new(message: impl Into<String>, alive: bool) -> Self {
+        let kind = if alive { Self::Request } else { Self::Engine };
+        kind(message.into())
+    }
+}

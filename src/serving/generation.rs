@@ -1,0 +1,188 @@
+//! A running generation: a stream of pieces, and its end.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use tokio::task::JoinHandle;
+
+use super::again::Again;
+use super::error::{Failure, SubmitError};
+use super::model::Model;
+use super::output::{End, EndReason, Output};
+use super::request::ValidRequest;
+use super::tokens::{prompt_tokens, token_logprob};
+use super::transcript::Transcript;
+use chat::{Piece, Repeated, Subject};
+use logits::Logprobs;
+use scheduler::{Event, EventStream, Family, FinishReason};
+
+/// Hands a request to its model's engine thread.
+pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
+    let ValidRequest { model, sequence, stop, echo, parser, again, rules } = request;
+    let transcript = Transcript::new(&sequence, &stop, parser);
+    let again = again.map(|again| (again, sequence.params.seed));
+    let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
+    // With nothing to generate and nothing to score (an echo), the engine has nothing to do.
+    let idle = sequence.max_tokens == 0 && scored.is_none();
+    let source = if idle { Source::Nothing } else { Source::Engine(model.base.handle.enqueue(sequence)?) };
+    Ok(Generation { model, source, scored, transcript, again, rules, ready: VecDeque::new() })
+}
+
+/// Hands in `count` generations of one request, which differ only in their seeds. The prompt is computed once. The first generation has the
+/// request's own seed, and only the first returns the prompt.
+pub fn submit_many(request: ValidRequest, count: usize) -> Result<Vec<Generation>, SubmitError> {
+    let family = (count > 1).then(Family::unique);
+    let request_of = |index: usize| {
+        let mut one = request.clone();
+        one.sequence.family = family;
+        // Seeds are far apart, so that the second choice of seed 5 is not the first choice of seed 6.
+        one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        one.sequence.score_prompt = request.sequence.score_prompt.filter(|_| index == 0);
+        submit(one)
+    };
+    (0..count).map(request_of).collect()
+}
+
+/// Where a generation's next output comes from.
+enum Source {
+    Engine(EventStream),
+    /// There is nothing to generate.
+    Nothing,
+    /// The second try is being submitted, after this call was repeated. `None`: there is no second try.
+    SecondTry(JoinHandle<Option<Generation>>, Repeated),
+    Ended,
+}
+
+/// A running generation. Dropping it cancels the sequence.
+pub struct Generation {
+    model: Arc<Model>,
+    source: Source,
+    /// `None` once the prompt's tokens were returned, or if they are not requested.
+    scored: Option<ScoredPrompt>,
+    transcript: Transcript,
+    /// What to ask if the model repeats a call, and the seed of this generation.
+    again: Option<(Arc<Again>, u64)>,
+    /// What the rules of the answer were made of.
+    rules: Subject,
+    ready: VecDeque<Result<Output, Failure>>,
+}
+
+/// A prompt whose tokens' log-probabilities are requested.
+struct ScoredPrompt {
+    ids: Vec<u32>,
+    echo: String,
+    logprobs: Vec<Logprobs>,
+}
+
+impl Generation {
+    /// The next piece or the end; `None` after the end or a failure. Cancel safe.
+    pub async fn next(&mut self) -> Option<Result<Output, Failure>> {
+        loop {
+            if let Some(piece) = self.scored_prompt() {
+                return Some(Ok(Output::Piece(piece)));
+            }
+            if let Some(output) = self.ready.pop_front() {
+                return Some(output);
+            }
+            match &mut self.source {
+                Source::Engine(events) => {
+                    let event = events.next().await;
+                    self.take(event);
+                }
+                Source::Nothing => self.finish(FinishReason::Length, 0),
+                Source::SecondTry(task, _) => {
+                    let next = task.await.ok().flatten();
+                    self.go_on_with(next);
+                }
+                Source::Ended => return None,
+            }
+        }
+    }
+
+    fn take(&mut self, event: Option<Event>) {
+        match event {
+            Some(Event::Scored(logprobs)) => {
+                self.scored.iter_mut().for_each(|prompt| prompt.logprobs.extend_from_slice(&logprobs));
+            }
+            Some(Event::Token { id, logprobs }) => self.token(id, logprobs.as_deref()),
+            Some(Event::Finished { reason, cached_tokens, .. }) => self.finish(reason, cached_tokens),
+            Some(Event::Failed(message)) => self.fail(message),
+            Some(Event::Unfollowable(message)) => self.end(Err(Failure::Rules { subject: self.rules, message })),
+            Some(Event::Pooled(_)) | None => self.fail("the engine has stopped"),
+        }
+    }
+
+    fn token(&mut self, id: u32, logprobs: Option<&Logprobs>) {
+        if let Source::Engine(events) = &self.source {
+            self.transcript.counts.cached = events.cached_tokens();
+        }
+        let tokenizer = &self.model.base.tokenizer;
+        if self.transcript.wants_logprobs {
+            let Some(logprobs) = logprobs else { return self.fail("the logits are not finite") };
+            let token = token_logprob(tokenizer, id, self.transcript.num_decoded(), logprobs);
+            self.transcript.add_token(token);
+        }
+        // The parser reads the control tokens that calls and reasoning are written with.
+        let is_tag = self.model.dialect.as_ref().is_some_and(|dialect| self.transcript.has_parser() && dialect.tags.contains(&id));
+        let (pieces, end) = self.transcript.token(tokenizer.token_bytes(id, is_tag).unwrap_or_default());
+        self.deliver(pieces, end);
+    }
+
+    fn finish(&mut self, reason: FinishReason, cached: u32) {
+        let (pieces, reason) = self.transcript.finish(reason, cached);
+        self.deliver(pieces, Some(reason));
+    }
+
+    fn deliver(&mut self, pieces: Vec<Piece>, end: Option<EndReason>) {
+        self.ready.extend(pieces.into_iter().map(|piece| Ok(Output::Piece(piece))));
+        if let Some(repeated) = self.transcript.take_repeated() {
+            self.ask_again(repeated);
+        } else if let Some(reason) = end {
+            self.end(Ok(reason));
+        }
+    }
+
+    /// Asks the model once more in place of this generation. Encoding the prompt takes long, so that a thread that may block does it.
+    fn ask_again(&mut self, repeated: Repeated) {
+        let Some((again, seed)) = self.again.take() else { return self.end_with_call(repeated) };
+        let (model, spent) = (self.model.clone(), self.transcript.counts.generated);
+        let task = tokio::task::spawn_blocking(move || submit(ValidRequest::second_try(model, &again, spent, seed)?).ok());
+        self.source = Source::SecondTry(task, repeated);
+    }
+
+    /// The second try takes the place of this generation. Without one, the repeated call is the answer.
+    fn go_on_with(&mut self, next: Option<Self>) {
+        match (next, std::mem::replace(&mut self.source, Source::Ended)) {
+            (Some(mut next), _) => {
+                // The client knows the first prompt, and both tries count as generated.
+                next.transcript.counts = self.transcript.counts;
+                *self = next;
+            }
+            (None, Source::SecondTry(_, repeated)) => self.end_with_call(repeated),
+            (None, _) => {}
+        }
+    }
+
+    fn end_with_call(&mut self, call: Repeated) {
+        self.ready.extend(call.into_pieces().map(|piece| Ok(Output::Piece(piece))));
+        self.end(Ok(EndReason::Calls));
+    }
+
+    fn fail(&mut self, message: impl Into<String>) {
+        let failure = Failure::new(message, self.model.base.handle.is_alive());
+        self.end(Err(failure));
+    }
+
+    fn end(&mut self, reason: Result<EndReason, Failure>) {
+        let counts = self.transcript.counts;
+        self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts })));
+        // This frees the sequence's blocks now rather than when the client has read everything.
+        self.source = Source::Ended;
+    }
+
+    /// The prompt's tokens, once the last of them was scored.
+    fn scored_prompt(&mut self) -> Option<Piece> {
+        let ScoredPrompt { ids, echo, logprobs } = self.scored.take_if(|prompt| prompt.logprobs.len() + 1 >= prompt.ids.len())?;
+        Some(Piece::Prompt(prompt_tokens(&self.model.base.tokenizer, &ids, &echo, &logprobs)))
+    }
+}

@@ -1,0 +1,26 @@
+//! A served model: from a validated request to a stream of pieces, embeddings, and texts as token ids.
+
+mod again;
+mod detokenizer;
+pub mod embedding;
+mod error;
+mod generation;
+mod load;
+mod model;
+mod options;
+mod output;
+mod prompt;
+mod request;
+mod text;
+mod tokens;
+mod transcript;
+
+pub use error::{Failure, RequestError, SubmitError};
+pub use generation::{Generation, submit, submit_many};
+pub use load::{ModelFile, RunOptions, chat_template};
+pub use model::{BaseModel, Model};
+pub use options::{Budget, Options};
+pub use output::{Counts, End, EndReason, Output};
+pub use prompt::Prompt;
+pub use request::ValidRequest;
+pub use text::{apply_template, detokenize, texts_of, tokenize, tokenize_chat};

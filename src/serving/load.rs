@@ -1,0 +1,163 @@
+//! From a model file to a base model with a running engine thread.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+
+use super::model::BaseModel;
+use engine::{self, BackendKind, EngineError, EngineOptions};
+use gguf::{Backing, GgufFile};
+use grammar::Compiler;
+use metrics::ModelMetrics;
+use model::Weights;
+use scheduler::{Handle, Pooling, SchedulerOptions, Watchdog};
+use template::ChatTemplate;
+use tokenizer::Tokenizer;
+
+/// The build's name in fingerprints: `PENSTOCK_BUILD` at compile time (a commit, for example), or else the version.
+const BUILD: &str = match option_env!("PENSTOCK_BUILD") {
+    Some(build) => build,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
+/// An open model file: its tensors are checked and its vocabulary is read, but no engine runs yet.
+pub struct ModelFile {
+    file: Arc<GgufFile>,
+    weights: Weights,
+    tokenizer: Arc<Tokenizer>,
+}
+
+/// How to run a base model.
+pub struct RunOptions {
+    /// The model's name in metrics.
+    pub name: String,
+    pub backend: Option<BackendKind>,
+    /// `context` is at most [`ModelFile::context_length`].
+    pub engine: EngineOptions,
+    /// `max_batch_tokens` and `max_running` are replaced by the engine's limits.
+    pub scheduler: SchedulerOptions,
+    /// Watches engines on a GPU, whose faults outlive the engine. Engines on the CPU need none.
+    pub watchdog: Watchdog,
+}
+
+impl ModelFile {
+    /// # Errors
+    /// The file cannot be read, no engine can run its architecture or tensors, or its vocabulary does not fit its weights.
+    pub fn open(path: &Path, backing: Backing) -> anyhow::Result<Self> {
+        let file = Arc::new(GgufFile::open_with(path, backing)?);
+        // The weights come first: for a file that holds no model, a missing vocabulary is not the error to report.
+        let weights = Weights::load(file.clone())?;
+        let tokenizer = Arc::new(Tokenizer::open(&file)?);
+        let (tokens, rows) = (tokenizer.vocab_size(), weights.spec.vocab_size);
+        ensure!(tokens <= rows, "the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?");
+        Ok(Self { file, weights, tokenizer })
+    }
+
+    /// The longest context that the model was made for, in tokens.
+    pub fn context_length(&self) -> usize {
+        self.weights.spec.context_length
+    }
+
+    /// Compiles the chat template in the file `other`, or else the model file's own. None: there is neither.
+    pub fn chat_template(&self, other: Option<&Path>) -> anyhow::Result<Option<ChatTemplate>> {
+        chat_template(&self.file, &self.tokenizer, other)
+    }
+
+    /// Opens an engine over the weights and starts its thread.
+    pub fn start(self, options: RunOptions) -> Result<BaseModel, EngineError> {
+        let (digest, pooling) = (self.file.digest(), pooling(&self.file));
+        let spec = self.weights.spec.clone();
+        let engine = engine::open(self.weights, &options.engine, options.backend)?;
+        let (info, max_running) = (engine.info(), engine.max_slots());
+        let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
+        let watchdog = (info.backend != BackendKind::Cpu).then_some(options.watchdog);
+        Ok(BaseModel {
+            context: options.engine.context,
+            grammars: Compiler::new(self.tokenizer.clone(), spec.vocab_size),
+            tokenizer: self.tokenizer,
+            handle: Handle::spawn_watched(engine, scheduler, ModelMetrics::for_model(&options.name), watchdog),
+            backend: info.backend,
+            pooling,
+            fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
+            max_running,
+            spec,
+        })
+    }
+}
+
+/// See [`ModelFile::chat_template`].
+pub fn chat_template(file: &GgufFile, tokenizer: &Tokenizer, other: Option<&Path>) -> anyhow::Result<Option<ChatTemplate>> {
+    let source = match (other, file.get_str("tokenizer.chat_template")) {
+        (Some(path), _) => std::fs::read_to_string(path).with_context(|| path.display().to_string())?,
+        (None, Some(text)) => text.to_owned(),
+        (None, None) => return Ok(None),
+    };
+    let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+    Ok(Some(ChatTemplate::new(&source, text(tokenizer.bos()), text(tokenizer.eos()))?))
+}
+
+/// The file's own choice (`pooling_type`, numbered as in ggml). A file without one holds a generative model, whose last row has seen the
+/// whole text.
+fn pooling(file: &GgufFile) -> Option<Pooling> {
+    let key = format!("{}.pooling_type", file.architecture().unwrap_or_default());
+    match file.get_u32(&key) {
+        Some(1) => Some(Pooling::Mean),
+        Some(2) => Some(Pooling::First),
+        Some(4) => None,
+        _ => Some(Pooling::Last),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use logits::SamplingParams;
+    use model::ARCHS;
+    use model::testing::TinyModel;
+    use scheduler::{Event, NewSequence};
+
+    fn options() -> RunOptions {
+        RunOptions {
+            name: "tiny".into(),
+            backend: Some(BackendKind::Cpu),
+            engine: EngineOptions { threads: 1, context: 100, ..EngineOptions::default() },
+            scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, prefix_cache: true },
+            watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
+        }
+    }
+
+    /// If the file were mapped, cutting it would end the process.
+    #[test]
+    fn a_copied_model_does_not_need_its_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+        let model = ModelFile::open(&path, Backing::Private).unwrap().start(options()).unwrap();
+        std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        let mut stream = model.handle.enqueue(NewSequence::new(vec![1, 2, 3], SamplingParams::greedy(), 4)).unwrap();
+        let mut last = None;
+        while let Some(event) = stream.blocking_next() {
+            last = Some(event);
+        }
+        assert!(matches!(last, Some(Event::Finished { generated_tokens: 4, .. })), "{last:?}");
+        assert_eq!((model.backend, model.max_running), (BackendKind::Cpu, 32), "the engine's own limits");
+    }
+
+    #[test]
+    fn a_file_says_how_its_texts_become_vectors() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        let of = |kind: Option<u32>| {
+            let file = TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build();
+            let file = kind.into_iter().fold(file, |file, kind| file.kv("llama.pooling_type", kind));
+            file.write(&path).unwrap();
+            pooling(&GgufFile::open(&path).unwrap())
+        };
+        let kinds = [None, Some(0), Some(1), Some(2), Some(3), Some(4)].map(of);
+        let (first, last, mean) = (Some(Pooling::First), Some(Pooling::Last), Some(Pooling::Mean));
+        assert_eq!(kinds, [last, last, mean, first, last, None]);
+    }
+}

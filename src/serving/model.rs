@@ -1,0 +1,45 @@
+//! A model that can be served: a base model, and the name and the chat template under which clients use it.
+
+use std::sync::Arc;
+
+use chat::Dialect;
+use engine::BackendKind;
+use grammar::Compiler;
+use model::ModelSpec;
+use scheduler::{Handle, Pooling};
+use template::ChatTemplate;
+use tokenizer::Tokenizer;
+
+/// Weights that are loaded once, with the engine thread that runs them and everything that depends on the weights alone.
+pub struct BaseModel {
+    pub spec: ModelSpec,
+    /// The longest context served, in tokens.
+    pub context: usize,
+    pub tokenizer: Arc<Tokenizer>,
+    pub grammars: Compiler,
+    pub handle: Handle,
+    pub backend: BackendKind,
+    /// How a text becomes a vector. None: the model ranks texts and has no embeddings.
+    pub pooling: Option<Pooling>,
+    /// Identifies what answers depend on: this build, the model's contents and the backend.
+    pub fingerprint: String,
+    /// Sequences that run at once.
+    pub max_running: usize,
+}
+
+/// A model as clients know it: a name and a chat template over a base model.
+pub struct Model {
+    pub id: String,
+    pub base: Arc<BaseModel>,
+    /// None: neither the file nor the configuration has a chat template.
+    pub template: Option<ChatTemplate>,
+    /// How the model writes tool calls and reasoning. None without a template.
+    pub dialect: Option<Dialect>,
+}
+
+impl Model {
+    pub fn new(id: &str, base: Arc<BaseModel>, template: Option<ChatTemplate>) -> Self {
+        let dialect = template.as_ref().map(|template| Dialect::of(template, &base.tokenizer));
+        Self { id: id.to_owned(), base, template, dialect }
+    }
+}

@@ -1,0 +1,51 @@
+//! How to generate, before it is known whether the model can.
+
+use chat::Format;
+use logits::SamplingParams;
+
+/// How many tokens may be generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Budget {
+    /// As many as the context has left.
+    Rest,
+    /// At most this many, and fewer if the context ends sooner. A default that the client did not ask for.
+    Default(u32),
+    /// Exactly this many must fit.
+    Explicit(u32),
+}
+
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub sampling: SamplingParams,
+    pub budget: Budget,
+    /// Texts that end the generation.
+    pub stop: Vec<String>,
+    pub stop_token_ids: Vec<u32>,
+    /// Do not end at the model's own end tokens.
+    pub ignore_eos: bool,
+    /// The form that the answer must have. Excludes `ignore_eos` and a least number of tokens.
+    pub format: Option<Format>,
+    /// `Some(n)`: return each token's log-probability and the `n` likeliest alternatives at its position.
+    pub logprobs: Option<u8>,
+    /// Return the prompt. With `logprobs`, also return those of its tokens.
+    pub echo: bool,
+    /// Prompts with a common beginning share work only within one tenant.
+    pub tenant: u64,
+}
+
+impl Options {
+    /// Options that ask for nothing else.
+    pub fn new(sampling: SamplingParams, budget: Budget) -> Self {
+        Self {
+            sampling,
+            budget,
+            stop: Vec::new(),
+            stop_token_ids: Vec::new(),
+            ignore_eos: false,
+            format: None,
+            logprobs: None,
+            echo: false,
+            tenant: 0,
+        }
+    }
+}

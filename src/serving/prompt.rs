@@ -1,0 +1,95 @@
+//! What a model continues, and its token ids.
+
+use super::error::RequestError;
+use super::model::Model;
+use chat::{Conversation, Subject, render};
+use tokenizer::Tokenizer;
+
+#[derive(Clone, Debug)]
+pub enum Prompt {
+    /// A conversation, rendered by the model's chat template.
+    Chat(Conversation),
+    /// A text. The texts of control tokens in it become control tokens.
+    Text(String),
+    /// Token ids. No BOS is added.
+    Ids(Vec<u32>),
+    /// The two sides of a text that is to be filled in.
+    Infill { prefix: String, suffix: String },
+}
+
+impl Prompt {
+    /// The prompt as a client sees it before the answer. `ids` are its token ids.
+    pub(super) fn echo(&self, tokenizer: &Tokenizer, ids: &[u32]) -> String {
+        match self {
+            Self::Text(text) => text.clone(),
+            Self::Infill { prefix, .. } => prefix.clone(),
+            Self::Ids(_) | Self::Chat(_) => tokenizer.decode(ids, true),
+        }
+    }
+}
+
+/// How far the tokens of a prompt are counted: several contexts.
+fn most_counted(model: &Model) -> usize {
+    model.base.context.saturating_mul(4)
+}
+
+/// The number of ids that both the tokenizer and the weights know.
+pub(super) fn vocab_size(model: &Model) -> usize {
+    model.base.tokenizer.vocab_size().min(model.base.spec.vocab_size)
+}
+
+pub(super) fn check_ids(subject: Subject, mut ids: impl Iterator<Item = u32>, vocab_size: usize) -> Result<(), RequestError> {
+    match ids.find(|id| *id as usize >= vocab_size) {
+        Some(id) => Err(RequestError::Vocabulary { subject, id, vocab_size }),
+        None => Ok(()),
+    }
+}
+
+/// A prompt's ids. A prompt that is somewhat too long is counted, so that the error can tell its length; counting a much longer one is not
+/// worth the time.
+pub(super) fn encode(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, RequestError> {
+    let (tokenizer, most) = (&model.base.tokenizer, most_counted(model));
+    let ids = match prompt {
+        Prompt::Chat(conversation) => return encode_rendered(model, &rendered(model, conversation)?),
+        Prompt::Text(text) => tokenizer.encode_prompt(text, most),
+        Prompt::Ids(ids) => Some(ids.clone()),
+        Prompt::Infill { prefix, suffix } => {
+            let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
+            Some(tokenizer.encode_infill(infill, prefix, suffix))
+        }
+    };
+    checked(model, ids)
+}
+
+/// The ids of a conversation's prompt.
+pub(super) fn encode_rendered(model: &Model, text: &str) -> Result<Vec<u32>, RequestError> {
+    checked(model, model.base.tokenizer.encode_rendered(text, most_counted(model)))
+}
+
+fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {
+    let ids = ids.ok_or(RequestError::TooLong { most: most_counted(model), context: model.base.context })?;
+    check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
+    Ok(ids)
+}
+
+/// A conversation's prompt as text, with the tokenizer's marks in it.
+pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<String, RequestError> {
+    let (Some(template), Some(dialect)) = (&model.template, &model.dialect) else {
+        return Err(RequestError::NoTemplate(model.id.clone()));
+    };
+    Ok(render(template, dialect, &model.base.tokenizer, conversation)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_outside_the_vocabulary_is_named() {
+        let error = check_ids(Subject::StopTokens, [0, 9, 10].into_iter(), 10).unwrap_err();
+        assert_eq!(
+            (error.subject(), error.to_string().as_str()),
+            (Subject::StopTokens, "there is no token 10: the model's vocabulary ends at 9")
+        );
+    }
+}

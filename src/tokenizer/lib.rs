@@ -1,0 +1,52 @@
+//! Converts text to token ids and back, with the vocabulary of a GGUF file or of a Hugging Face `tokenizer.json`.
+//!
+//! ```no_run
+//! use tokenizer::Tokenizer;
+//!
+//! let file = gguf::GgufFile::open("model.gguf".as_ref()).unwrap();
+//! let tokenizer = Tokenizer::open(&file).unwrap();
+//! let ids = tokenizer.encode("water runs", false);
+//! println!("{ids:?} is {}", tokenizer.decode(&ids, false));
+//!
+//! // A user's text inside a prompt: what looks like a control token there stays text.
+//! let prompt = format!("<|im_start|>user\n{}<|im_end|>\n", tokenizer.shield("ignore <|im_end|>"));
+//! let ids = tokenizer.encode_rendered(&prompt, 4096);
+//! ```
+//!
+//! Supported are byte pair encoding over bytes (GPT-2) and over characters, SentencePiece's BPE by scores, and unigram models.
+//!
+//! # Invariants
+//! - The ids are those of the vocabulary's own library: golden files and the models' own test vectors check this.
+//! - A vocabulary or pattern that is not supported is refused by name, never approximated.
+//! - Encoding takes time linear in the text, apart from a logarithm for very long words. No text overflows the stack.
+//! - A text that exceeds the permitted number of tokens is not encoded much further than that.
+
+mod bpe;
+mod cache;
+mod chars;
+mod charsmap;
+mod ends;
+mod error;
+mod hf_pipeline;
+mod hugging_face;
+mod infill;
+#[cfg(test)]
+mod json_tests;
+mod merge;
+mod pieces;
+mod pretokenize;
+mod regex;
+mod scan;
+mod shield;
+mod space;
+mod special;
+mod spm;
+#[cfg(test)]
+mod tests;
+mod tokenizer;
+mod unigram;
+mod vocab;
+
+pub use error::TokenizerError;
+pub use infill::Infill;
+pub use tokenizer::Tokenizer;

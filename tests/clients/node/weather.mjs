@@ -1,0 +1,17 @@
+// The weather dialogue of the AI SDK: one call, its result, an answer. It is the same over chat and over responses.
+import assert from "node:assert/strict";
+import { streamText } from "ai";
+
+// `wanted` are the arguments of the request whose `steps` and `text` these are. It is streamed once more.
+export async function checkWeatherDialogue(wanted, steps, text) {
+  assert.deepEqual(
+    steps[0].toolCalls.map((call) => [call.toolName, call.input]),
+    [["get_weather", { city: "Paris" }]],
+  );
+  assert.match(text, /^[^{]*sunny[^{]*$/);
+  const kinds = [];
+  for await (const part of streamText(wanted).stream) kinds.push(part.type);
+  for (const kind of ["tool-input-start", "tool-input-delta", "tool-input-end", "tool-call", "tool-result", "text-delta", "finish"])
+    assert.ok(kinds.includes(kind), kind);
+  assert.ok(!kinds.includes("error"));
+}

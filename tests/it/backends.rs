@@ -1,0 +1,439 @@
+//! The engines as a whole are exact and give the same bits at any load.
+
+use std::collections::{HashMap, VecDeque};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use engine::cpu::{CpuEngine, CpuOptions, simd};
+use engine::{self, BackendKind, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, Masks, SlotInit, StepId, StepOutput};
+use gguf::GgufFile;
+use logits::SamplingParams;
+use metrics::ModelMetrics;
+use model::testing::TinyModel;
+use model::{ARCHS, ModelSpec, QUANTS, Weights};
+use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
+
+fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
+    let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
+    CpuEngine::new(weights, options, kernels).unwrap()
+}
+
+fn options(num_blocks: usize) -> CpuOptions {
+    CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512, state_slots: 4 }
+}
+
+/// A hash of the logits' bits for every sampled row, by prompt and position. A row that is computed again must have the same bits.
+#[derive(Default)]
+struct Seen {
+    rows: HashMap<(Arc<[u32]>, u32), u64>,
+    repeats: usize,
+}
+
+/// Opens an engine with the given number of KV blocks.
+pub type Factory<'a> = &'a dyn Fn(&Path, usize) -> Box<dyn Engine>;
+
+pub fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+    Box::new(open(path, &options(num_blocks), simd::dispatch::available()[0]))
+}
+
+pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
+    let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
+    let kv_tokens = num_blocks * 32;
+    let context = kv_tokens.min(1024);
+    let options = EngineOptions { context, kv_tokens, max_slots: 32, max_batch_tokens: 1024, ..EngineOptions::default() };
+    engine::open(weights, &options, Some(BackendKind::Cuda)).expect("an engine on the GPU")
+}
+
+/// Tests share the GPU, except those that measure its memory.
+static GPU: RwLock<()> = RwLock::new(());
+
+/// The right to use the GPU beside other tests. A test that opens an engine without a GPU fails.
+pub fn gpu() -> RwLockReadGuard<'static, ()> {
+    GPU.read().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// The right to use the GPU while no other test uses it.
+pub fn gpu_alone() -> RwLockWriteGuard<'static, ()> {
+    GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// An engine that records the logits of every sampled row.
+struct Recorder {
+    engine: Box<dyn Engine>,
+    prompts: HashMap<u32, Arc<[u32]>>,
+    seen: Arc<Mutex<Seen>>,
+    /// The batches in flight.
+    batches: VecDeque<Batch>,
+}
+
+impl Engine for Recorder {
+    fn spec(&self) -> &ModelSpec {
+        self.engine.spec()
+    }
+    fn kv_capacity(&self) -> KvCapacity {
+        self.engine.kv_capacity()
+    }
+    fn max_slots(&self) -> usize {
+        self.engine.max_slots()
+    }
+    fn max_in_flight(&self) -> usize {
+        self.engine.max_in_flight()
+    }
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        let batch = Batch { want_logits: true, ..batch.clone() };
+        let step = self.engine.submit(&batch)?;
+        self.batches.push_back(batch);
+        Ok(step)
+    }
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        self.engine.sample(step, masks)
+    }
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        let batch = self.batches.pop_front().expect("a step in flight");
+        for init in &batch.init {
+            self.prompts.insert(init.slot, init.prompt.clone());
+        }
+        self.engine.collect(step, out)?;
+        let seen = &mut *self.seen.lock().unwrap();
+        for ((i, &row), logits) in batch.sampled_seqs().zip(&batch.sampled_rows).zip(&out.logits) {
+            let position = batch.positions[row as usize];
+            let mut hasher = DefaultHasher::new();
+            logits.iter().for_each(|x| x.to_bits().hash(&mut hasher));
+            let bits = hasher.finish();
+            match seen.rows.insert((self.prompts[&batch.engine_slots[i]].clone(), position), bits) {
+                Some(before) => {
+                    seen.repeats += 1;
+                    assert_eq!(before, bits, "position {position}: logits differ from those seen before");
+                }
+                None => assert!(logits.iter().all(|x| x.is_finite())),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`.
+struct Work {
+    vocab: u32,
+    count: usize,
+    longest: u32,
+    tokens: u32,
+}
+
+struct Load {
+    num_blocks: usize,
+    max_batch_tokens: usize,
+    max_running: usize,
+    prefix_cache: bool,
+    /// The number of further sequences with the prompt of each.
+    relatives: usize,
+}
+
+/// Runs all prompts at once through a scheduler. Returns their texts and the metrics of the engine thread.
+fn run(
+    engine: Box<dyn Engine>,
+    seen: &Arc<Mutex<Seen>>,
+    name: &str,
+    load: &Load,
+    prompts: &[Vec<u32>],
+    tokens: u32,
+) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
+    let recorder = Recorder { engine, prompts: HashMap::new(), seen: seen.clone(), batches: VecDeque::new() };
+    let scheduling = SchedulerOptions {
+        max_batch_tokens: load.max_batch_tokens,
+        max_running: load.max_running,
+        max_waiting: 512,
+        prefix_cache: load.prefix_cache,
+    };
+    let metrics = ModelMetrics::for_model(name);
+    let handle = Handle::spawn(Box::new(recorder), scheduling, metrics.clone());
+    let enqueue = |prompt: &Vec<u32>| {
+        let family = (load.relatives > 0).then(Family::unique);
+        let sequence = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
+        (0..=load.relatives).map(|_| handle.enqueue(sequence.clone()).unwrap()).collect()
+    };
+    let families: Vec<Vec<EventStream>> = prompts.iter().map(enqueue).collect();
+    let alike = |family: Vec<EventStream>| {
+        let mut texts: Vec<_> = family.into_iter().map(drain).collect();
+        texts.dedup();
+        assert_eq!(texts.len(), 1, "sequences with the same prompt differ");
+        texts.remove(0)
+    };
+    (families.into_iter().map(alike).collect(), metrics)
+}
+
+fn drain(mut stream: EventStream) -> Vec<u32> {
+    let mut text = Vec::new();
+    while let Some(event) = stream.blocking_next() {
+        match event {
+            Event::Token { id, .. } => text.push(id),
+            Event::Failed(why) => panic!("{why}"),
+            _ => {}
+        }
+    }
+    text
+}
+
+/// Prompts of many lengths, half of which share a beginning.
+fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
+    let id = |i: u32, salt: u32| i.wrapping_mul(2_654_435_761).wrapping_add(salt.wrapping_mul(40_503)) / 7 % vocab;
+    (0..count as u32)
+        .map(|n| {
+            let len = 1 + n.wrapping_mul(97) % longest;
+            let shared = if n % 2 == 0 { len * 3 / 4 } else { 0 };
+            let mut prompt: Vec<u32> = (0..len).map(|i| if i < shared { id(i, 1) } else { id(i, 1000 + n) }).collect();
+            prompt.push(n % vocab); // makes the prompt unique
+            prompt
+        })
+        .collect()
+}
+
+/// The logits of every row have the same bits alone and with all sequences at once: in small chunks, with the prefix cache, with too few
+/// blocks, and with shared prompts.
+fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Work) {
+    let Work { vocab, count, longest, tokens } = *work;
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let prompts = prompts(vocab, count, longest);
+    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
+    let (texts, _) = run(open(path, alone.num_blocks), &seen, &format!("{name} alone"), &alone, &prompts, tokens);
+    let rows = seen.lock().unwrap().rows.len();
+    assert_eq!(rows, count * tokens as usize);
+    let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
+    for (what, load) in [
+        ("together", Load { num_blocks: 32 * most, max_batch_tokens: 512, max_running: 32, prefix_cache: false, relatives: 0 }),
+        ("chunked", Load { num_blocks: 32 * most, max_batch_tokens: 41, max_running: 32, prefix_cache: true, relatives: 0 }),
+        ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true, relatives: 0 }),
+        ("in families", Load { num_blocks: 32 * most, max_batch_tokens: 100, max_running: 32, prefix_cache: false, relatives: 2 }),
+    ] {
+        let (again, metrics) = run(open(path, load.num_blocks), &seen, &format!("{name} {what}"), &load, &prompts, tokens);
+        assert_eq!(texts, again, "{name}: {what}");
+        assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
+        assert!(what != "preempted" || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
+    }
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.rows.len(), rows, "{name}: every load samples the same positions");
+    assert!(seen.repeats >= 3 * rows);
+}
+
+/// Tiny models of all architectures. The first architecture, dense and with experts, comes in each of the types, and each of the others in
+/// one of them.
+fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
+    let quants: Vec<_> = QUANTS.iter().filter(|quant| quants.contains(&quant.name)).collect();
+    let of = |(i, tiny): (usize, TinyModel)| {
+        let count = if tiny.arch.name == ARCHS[0].name { quants.len() } else { 1 };
+        (0..count).map(|k| TinyModel { quant: quants[(i + k) % quants.len()], ..tiny.clone() }).collect::<Vec<_>>()
+    };
+    TinyModel::all().enumerate().flat_map(of).collect()
+}
+
+fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str]) {
+    for tiny in tiny_models(quants) {
+        let name = format!("{backend}-{}", tiny.name());
+        let path = dir.join(format!("{name}.gguf"));
+        tiny.build().write(&path).unwrap();
+        bits_do_not_depend_on_load(open, &path, &name, &Work { vocab: 320, count: 32, longest: 150, tokens: 72 });
+    }
+}
+
+#[test]
+fn logits_have_the_same_bits_at_any_load() {
+    let dir = tempfile::tempdir().unwrap();
+    tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16", "IQ2_XS"]);
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
+    let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
+    let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
+    tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants);
+}
+
+/// The Kullback-Leibler divergence of the next token's distribution, in nats.
+fn divergence(exact: &[f32], got: &[f32]) -> f64 {
+    let log_probabilities = |logits: &[f32]| -> Vec<f64> {
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total = logits.iter().map(|x| f64::from(x - max).exp()).sum::<f64>().ln();
+        logits.iter().map(|x| f64::from(x - max) - total).collect()
+    };
+    log_probabilities(exact).iter().zip(log_probabilities(got)).map(|(p, q)| p.exp() * (p - q)).sum()
+}
+
+/// The two backends round differently and otherwise compute the same.
+#[test]
+#[ignore = "needs a GPU"]
+fn the_gpu_agrees_with_the_cpu() {
+    let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
+    let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
+    let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
+    for tiny in tiny_models(&quants) {
+        let path = dir.path().join(format!("{}.gguf", tiny.name()));
+        tiny.build().write(&path).unwrap();
+        let [exact, got] = [on_cpu(&path, 8), on_gpu(&path, 8)].map(|mut engine| {
+            let mut steps = Vec::new();
+            // a prompt, then a single row: every op has a variant for each
+            greedy(&mut *engine, &prompt, 1, |_, logits| steps.push(logits.to_vec()));
+            greedy(&mut *engine, &prompt[..1], 1, |_, logits| steps.push(logits.to_vec()));
+            steps
+        });
+        for (exact, got) in exact.iter().zip(&got) {
+            let square = |values: &mut dyn Iterator<Item = f32>| values.map(|x| f64::from(x) * f64::from(x)).sum::<f64>();
+            let error = square(&mut exact.iter().zip(got).map(|(a, b)| a - b)) / square(&mut exact.iter().copied());
+            assert!(error < 1e-4, "{}: normalised error {error:.1e}", tiny.name());
+            let divergence = divergence(exact, got);
+            assert!(divergence < 1e-3, "{}: divergence {divergence:.1e}", tiny.name());
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs PENSTOCK_TEST_MODELS"]
+fn real_models_have_the_same_bits_at_any_load() {
+    let path = fixtures::real_model(fixtures::REAL_MODELS[0]);
+    bits_do_not_depend_on_load(&on_cpu, &path, "smollm2", &Work { vocab: 49152, count: 32, longest: 150, tokens: 40 });
+}
+
+#[test]
+#[ignore = "needs a GPU and PENSTOCK_TEST_MODELS"]
+fn real_models_have_the_same_bits_at_any_load_on_the_gpu() {
+    let _gpu = gpu();
+    for name in fixtures::REAL_MODELS {
+        let work = Work { vocab: 49152, count: 64, longest: 150, tokens: 40 };
+        bits_do_not_depend_on_load(&on_gpu, &fixtures::real_model(name), &format!("cuda {name}"), &work);
+    }
+}
+
+/// The real models with their reference logits.
+fn real_models() -> [(PathBuf, serde_json::Value); 3] {
+    let reference = |name| serde_json::from_str(&fixtures::golden_text(&format!("reference/{name}.json"))).unwrap();
+    fixtures::REAL_MODELS.map(|name| (fixtures::real_model(name), reference(name)))
+}
+
+/// A greedy continuation. `look` gets the logits of each step.
+fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
+    let mut out = StepOutput::default();
+    let (mut text, mut context) = (Vec::new(), 0);
+    for step in 0..steps {
+        let fed: Vec<u32> = if step == 0 { prompt.to_vec() } else { vec![*text.last().unwrap()] };
+        let end = context + fed.len() as u32;
+        let init = SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() };
+        let blocks = end.div_ceil(32);
+        let batch = Batch {
+            cu_seqlens_q: vec![0, fed.len() as u32],
+            sampled_rows: vec![fed.len() as u32 - 1],
+            inputs: fed.into_iter().map(Input::Token).collect(),
+            positions: (context..end).collect(),
+            context_lens: vec![end],
+            slot_mapping: (context..end).collect(),
+            block_tables: (0..blocks).collect(),
+            max_blocks: blocks as usize,
+            engine_slots: vec![0],
+            init: if step == 0 { vec![init] } else { Vec::new() },
+            want_logits: true,
+            ..Batch::default()
+        };
+        let id = engine.submit(&batch).unwrap();
+        engine.collect(id, &mut out).unwrap();
+        look(step, &out.logits[0]);
+        let best = (0..out.logits[0].len()).rev().max_by(|&a, &b| out.logits[0][a].total_cmp(&out.logits[0][b])).unwrap();
+        text.push(best as u32);
+        context = end;
+    }
+    text
+}
+
+#[test]
+#[ignore = "needs PENSTOCK_TEST_MODELS"]
+fn real_models_agree_with_the_reference() {
+    for (path, reference) in real_models() {
+        let options = CpuOptions { max_batch_tokens: 1024, ..options(40) };
+        let mut engine = open(&path, &options, simd::dispatch::available()[0]);
+        for case in reference.as_array().unwrap() {
+            let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+            let steps: Vec<(u32, f64, f64)> = serde_json::from_value(case["greedy"].clone()).unwrap();
+            let (std, what) = (case["std"].as_f64().unwrap(), format!("{} {}", path.display(), case["name"]));
+            let text = greedy(&mut engine, &ids, steps.len() as u32, |step, logits| {
+                for (id, exact) in serde_json::from_value::<Vec<(usize, f64)>>(case["top"].clone()).unwrap() {
+                    let off = (f64::from(logits[id]) - exact).abs() / std;
+                    assert!(step > 0 || off < 2e-3, "{what}: logit {id} is off by {off} standard deviations");
+                }
+            });
+            for (i, ((id, _, margin), got)) in steps.iter().zip(&text).enumerate() {
+                if *margin < 0.01 {
+                    break;
+                }
+                assert_eq!(id, got, "{what}: step {i}, margin {margin}");
+            }
+        }
+    }
+}
+
+/// On a GPU the first distribution diverges little from that of the CPU, which is exact, and the greedy text is the same.
+#[test]
+#[ignore = "needs a GPU and PENSTOCK_TEST_MODELS"]
+fn real_models_agree_with_the_reference_on_the_gpu() {
+    let _gpu = gpu();
+    for (path, reference) in real_models() {
+        let options = CpuOptions { max_batch_tokens: 1024, ..options(40) };
+        let mut cpu = open(&path, &options, simd::dispatch::available()[0]);
+        let mut device = on_gpu(&path, 40);
+        for case in reference.as_array().unwrap() {
+            let ids: Vec<u32> = serde_json::from_value(case["ids"].clone()).unwrap();
+            let steps: Vec<(u32, f64, f64)> = serde_json::from_value(case["greedy"].clone()).unwrap();
+            let what = format!("{} {}", path.display(), case["name"]);
+            let mut exact = Vec::new();
+            greedy(&mut cpu, &ids, 1, |_, logits| exact = logits.to_vec());
+            let text = greedy(&mut *device, &ids, steps.len() as u32, |step, logits| {
+                if step == 0 {
+                    let divergence = divergence(&exact, logits);
+                    println!("{what}: KL divergence {divergence:.2e}");
+                    assert!(divergence < 1e-3, "{what}: KL divergence {divergence}");
+                }
+            });
+            for (i, ((id, _, margin), got)) in steps.iter().zip(&text).enumerate() {
+                if *margin < 0.05 {
+                    break;
+                }
+                assert_eq!(id, got, "{what}: step {i}, margin {margin}");
+            }
+        }
+    }
+}
+
+/// An allocation that aborts would end the process with every other model.
+#[test]
+fn a_cache_beyond_all_memory_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tiny.gguf");
+    TinyModel::new(&ARCHS[0]).build().write(&path).unwrap();
+    // more than the address space, more than a product holds, more than a vector may have
+    for num_blocks in [1 << 40, 1 << 62, usize::MAX / 100_000] {
+        let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
+        let error = CpuEngine::new(weights, &options(num_blocks), simd::dispatch::available()[0]).err().expect("it opened");
+        assert!(matches!(&error, EngineError::OutOfMemory(what) if what.contains(&format!("{num_blocks} blocks"))), "{error}");
+    }
+}
+
+/// Instruction sets with fused multiply-add give the same bits, and the portable one is close.
+#[test]
+fn instruction_sets_agree() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("tiny.gguf");
+    for tiny in TinyModel::all() {
+        tiny.build().write(&path).unwrap();
+        let prompt: Vec<u32> = (0..77).map(|i| i * 31 % 320).collect();
+        let runs: Vec<(&str, Vec<f32>)> = simd::dispatch::available()
+            .into_iter()
+            .map(|kernels| {
+                let mut last = Vec::new();
+                greedy(&mut open(&path, &options(8), kernels), &prompt, 4, |_, logits| last = logits.to_vec());
+                (kernels.name, last)
+            })
+            .collect();
+        for pair in runs.windows(2) {
+            let close = |(a, b): (&f32, &f32)| if pair[1].0 == "portable" { (a - b).abs() < 1e-3 } else { a.to_bits() == b.to_bits() };
+            assert!(pair[0].1.iter().zip(&pair[1].1).all(close), "{}: {} and {} differ", tiny.name(), pair[0].0, pair[1].0);
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! The rules of the project that a program can check. Each test prints every place that breaks its rule as `file:line: what`.
+
+use crate::source::{Source, code_only, files, line_of, rust_files, words};
+
+mod arrows;
+mod circles;
+mod ignored;
+mod lengths;
+
+fn check(rule: &str, broken: Vec<String>) {
+    assert!(broken.is_empty(), "{rule}:\n{}", broken.join("\n"));
+}
+
+/// What still breaks a rule, by the kind of the rule. The list may only shrink: the tests fail on an entry that breaks no rule any more.
+fn still(kind: &str) -> Vec<&'static str> {
+    let entries = include_str!("still.txt").lines().filter(|line| !line.starts_with('#'));
+    entries.filter_map(|line| line.split_once(": ")).filter(|(found, _)| *found == kind).map(|(_, name)| name).collect()
+}
+
+/// Every Rust file of the project.
+fn all_rust() -> Vec<&'static Source> {
+    let all = rust_files("");
+    assert!(all.len() > 100, "the walk found {} files", all.len());
+    all
+}
+
+/// Kernels and the bindings of a device: longer functions with more parameters are fine there.
+fn is_kernel(path: &str) -> bool {
+    path.starts_with("src/engine/cpu/simd") || path.starts_with("src/engine/cuda") || path.starts_with("cuda/")
+}
+/// Whether this file may hold `unsafe` and foreign functions.
+fn may_be_unsafe(path: &str) -> bool {
+    path.starts_with("src/engine/cpu/simd") || path.starts_with("src/engine/cuda/") || path.starts_with("src/gguf/")
+}
+
+#[test]
+fn unsafe_stands_only_in_its_places() {
+    let mut broken = Vec::new();
+    let mut in_gguf = Vec::new();
+    for file in all_rust() {
+        let code = code_only(&file.text);
+        for word in ["unsafe", "extern"] {
+            for at in words(&code, word) {
+                let place = format!("{}:{}: `{word}`", file.path, line_of(&code, at));
+                if !may_be_unsafe(&file.path) {
+                    broken.push(format!("{place} outside engine/cuda, engine/cpu/simd and the file map of gguf"));
+                } else if file.path.starts_with("src/gguf/") {
+                    in_gguf.push(place);
+                }
+            }
+        }
+    }
+    if in_gguf.len() > 1 {
+        broken.extend(in_gguf.iter().map(|place| format!("{place}: gguf may map files in one place only")));
+    }
+    check("unsafe stands only in its places", broken);
+}
+
+#[test]
+fn unsafe_says_why_it_is_sound() {
+    let mut broken = Vec::new();
+    for file in rust_files("src") {
+        let code = code_only(&file.text);
+        let lines: Vec<&str> = file.text.lines().collect();
+        // an `unsafe fn` leaves the proof to its callers; a block or an `impl` claims that it holds
+        let claims = |at: &usize| ["{", "impl"].iter().any(|next| code[at + "unsafe".len()..].trim_start().starts_with(next));
+        for at in words(&code, "unsafe").into_iter().filter(claims) {
+            let line = line_of(&code, at);
+            let above = &lines[line.saturating_sub(12)..line];
+            if !above.iter().any(|text| text.contains("SAFETY:") || text.contains("# Safety")) {
+                broken.push(format!("{}:{line}: `unsafe` without a SAFETY comment", file.path));
+            }
+        }
+    }
+    check("unsafe says why it is sound", broken);
+}
+
+#[test]
+fn nothing_is_left_unfinished() {
+    let marks = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("TO", "DO"), concat!("FIX", "ME")];
+    let mut broken = Vec::new();
+    for file in ["src", "tests", "cuda", "benches"].into_iter().flat_map(files) {
+        for mark in marks {
+            let hits = file.text.match_indices(mark);
+            broken.extend(hits.map(|(at, _)| format!("{}:{}: `{mark}`", file.path, line_of(&file.text, at))));
+        }
+    }
+    check("nothing is left unfinished", broken);
+}
+
+#[test]
+fn the_cuda_feature_is_named_in_two_places() {
+    let mut broken = Vec::new();
+    for file in all_rust().into_iter().filter(|file| !["build.rs", "src/engine/lib.rs"].contains(&file.path.as_str())) {
+        let hits = file.text.match_indices(concat!("feature = \"", "cuda\""));
+        broken.extend(hits.map(|(at, _)| format!("{}:{}: the feature `cuda`", file.path, line_of(&file.text, at))));
+    }
+    check("the cuda feature is named in two places", broken);
+}
+
+#[test]
+fn no_package_registry_is_named() {
+    let hosts = [
+        concat!("py", "pi.org"),
+        concat!("python", "hosted"),
+        concat!("registry.", "npmjs"),
+        concat!("index.", "crates.io"),
+        concat!("static.", "crates.io"),
+        concat!("deb.", "debian.org"),
+    ];
+    let mut broken = Vec::new();
+    for file in files("").into_iter().filter(|file| file.path != "Cargo.lock") {
+        for host in hosts {
+            let hits = file.text.match_indices(host);
+            broken.extend(
+                hits.map(|(at, _)| format!("{}:{}: `{host}`: the clients know their registry", file.path, line_of(&file.text, at))),
+            );
+        }
+    }
+    check("no package registry is named", broken);
+}
