@@ -57,17 +57,17 @@ pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>
 }
 
 fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
-    let mut missing = EngineError::NoDevice("this build is without a backend".into());
+    let mut missing = None;
     for backend in BACKENDS {
+        if let Some(why) = missing.take() {
+            tracing::info!("{why}: trying the {} backend", backend.kind);
+        }
         match (backend.discover)(index) {
-            Err(EngineError::NoDevice(why)) => {
-                tracing::info!("{why}: trying the next backend");
-                missing = EngineError::NoDevice(why);
-            }
+            Err(EngineError::NoDevice(why)) => missing = Some(why),
             found => return found,
         }
     }
-    Err(missing)
+    Err(EngineError::NoDevice(missing.unwrap_or_else(|| "this build is without a backend".into())))
 }
 
 /// Ends the process in the way that is safe for every backend of this build, even while an engine hangs.
