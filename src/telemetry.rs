@@ -1,8 +1,21 @@
-//! Logging: `tracing` to stderr.
+//! Logging: `tracing` to stderr. A thread of its own writes, so whoever logs neither waits for stderr nor fails with it.
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 use tracing_subscriber::EnvFilter;
+
+/// The largest number of lines that wait for stderr. Further ones are lost, and counted.
+const MAX_WAITING: usize = 4096;
+/// Longer lines are cut, so that waiting lines take a bounded amount of memory. In bytes.
+const MAX_LINE: usize = 8 << 10;
+/// The longest time that [`flush`] takes.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The process's log, once something has used it.
+static LOG: OnceLock<Lines> = OnceLock::new();
 
 /// Starts logging. `filter` is a level or a list of directives (`info`, `warn,penstock::access=info`). `RUST_LOG` overrides it.
 /// A second call has no effect.
@@ -13,9 +26,173 @@ pub fn init(filter: &str) -> anyhow::Result<()> {
         }
         _ => EnvFilter::try_new(filter).map_err(|error| anyhow::anyhow!("`{filter}` is not a log filter: {error}"))?,
     };
-    let subscriber =
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(line)
+        .with_ansi(std::io::stderr().is_terminal())
+        // The layer would report a failed write with `eprintln!`, which panics if stderr is what failed.
+        .log_internal_errors(false);
     // This fails if logging has started already: in tests, or if one command runs another.
-    let _ = subscriber.try_init();
+    if subscriber.try_init().is_ok() {
+        std::panic::set_hook(Box::new(log_panic));
+    }
     Ok(())
+}
+
+/// Writes a line to stderr, behind the lines that wait. Never blocks.
+pub fn print_line(text: &str) {
+    log().take(format!("{text}\n").into_bytes());
+}
+
+/// Waits until every waiting line is written, but at most for [`FLUSH_TIMEOUT`]: the reader of stderr may never read.
+pub fn flush() {
+    if let Some(log) = LOG.get() {
+        log.flush(FLUSH_TIMEOUT);
+    }
+}
+
+fn log() -> &'static Lines {
+    LOG.get_or_init(|| Lines::to(std::io::stderr()))
+}
+
+/// The default hook writes to stderr itself, where it may wait for ever.
+fn log_panic(panic: &std::panic::PanicHookInfo) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
+    let (text, place) = (text.unwrap_or("no text").escape_debug(), panic.location().map(ToString::to_string).unwrap_or_default());
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let trace = std::backtrace::Backtrace::capture();
+    if trace.status() == std::backtrace::BacktraceStatus::Captured {
+        tracing::error!("the thread `{name}` panicked at {place}: {text}\n{trace}");
+    } else {
+        tracing::error!("the thread `{name}` panicked at {place}: {text}");
+    }
+}
+
+enum Entry {
+    Line(Vec<u8>),
+    /// Everything before this is written once the sender is dropped.
+    Flush(SyncSender<()>),
+}
+
+/// Lines on their way to a slow or broken output.
+struct Lines {
+    queue: SyncSender<Entry>,
+}
+
+impl Lines {
+    /// Starts the thread that writes to `output`. If no thread can be started, every line is lost.
+    fn to(output: impl Write + Send + 'static) -> Self {
+        let (queue, entries) = sync_channel(MAX_WAITING);
+        let _ = std::thread::Builder::new().name("log".into()).spawn(|| write(entries, output));
+        Self { queue }
+    }
+
+    fn take(&self, mut line: Vec<u8>) {
+        if line.len() > MAX_LINE {
+            line.truncate(MAX_LINE);
+            line.extend_from_slice("…\n".as_bytes());
+        }
+        if self.queue.try_send(Entry::Line(line)).is_err() {
+            metrics::log_lines_lost().inc();
+        }
+    }
+
+    /// Returns whether every line is written.
+    fn flush(&self, timeout: Duration) -> bool {
+        let (done, wait) = sync_channel(0);
+        let (end, mut entry) = (Instant::now() + timeout, Entry::Flush(done));
+        while let Err(error) = self.queue.try_send(entry) {
+            match error {
+                TrySendError::Full(back) if Instant::now() < end => entry = back,
+                _ => return false,
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        wait.recv_timeout(end.saturating_duration_since(Instant::now())) == Err(RecvTimeoutError::Disconnected)
+    }
+}
+
+fn write(entries: Receiver<Entry>, mut output: impl Write) {
+    for entry in entries {
+        match entry {
+            Entry::Line(line) if output.write_all(&line).is_err() => metrics::log_lines_lost().inc(),
+            Entry::Line(_) => {}
+            Entry::Flush(done) => drop(done),
+        }
+    }
+}
+
+/// One event of `tracing`, which arrives as one write.
+struct Line(&'static Lines);
+
+impl Write for Line {
+    fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
+        self.0.take(line[..line.len().min(MAX_LINE + 1)].to_vec());
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What `tracing` writes a line to.
+fn line() -> Line {
+    Line(log())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::Sender;
+
+    use super::*;
+
+    /// Writes once it is allowed to, or fails.
+    struct Gate {
+        open: Receiver<()>,
+        written: Sender<Vec<u8>>,
+    }
+
+    impl Write for Gate {
+        fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+            self.open.recv().map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+            self.written.send(text.to_vec()).map_err(|_| std::io::ErrorKind::BrokenPipe)?;
+            Ok(text.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// One test, because the counter belongs to the process.
+    #[test]
+    fn an_output_that_is_stuck_or_broken_costs_lines_and_no_time() {
+        let (open, gate) = std::sync::mpsc::channel();
+        let (written, lines) = std::sync::mpsc::channel();
+        let (log, lost, start) = (Lines::to(Gate { open: gate, written }), metrics::log_lines_lost(), Instant::now());
+        (0..MAX_WAITING + 100).for_each(|number| log.take(format!("{number}\n").into_bytes()));
+        assert!((99..=100).contains(&lost.get()), "the thread may hold one line: {}", lost.get());
+        assert!(!log.flush(Duration::from_millis(50)), "nothing is written yet");
+        assert!(start.elapsed() < Duration::from_secs(5));
+
+        (0..MAX_WAITING + 1).for_each(|_| open.send(()).unwrap());
+        assert!(log.flush(Duration::from_secs(10)));
+        assert_eq!((lines.recv().unwrap(), lines.recv().unwrap()), (b"0\n".to_vec(), b"1\n".to_vec()), "in order");
+
+        open.send(()).unwrap();
+        open.send(()).unwrap();
+        lines.try_iter().for_each(drop);
+        log.take(vec![b'x'; 1 << 20]);
+        assert!(log.flush(Duration::from_secs(10)));
+        assert_eq!(lines.recv().unwrap().len(), MAX_LINE + "…\n".len(), "a long line is cut");
+
+        let before = lost.get();
+        drop(open);
+        (0..5).for_each(|_| log.take(b"lost\n".to_vec()));
+        assert!(log.flush(Duration::from_secs(10)), "a broken output does not stop the thread");
+        assert!(lost.get() - before >= 4, "one write was still allowed");
+    }
 }

@@ -89,14 +89,17 @@ class Server:
     config: dict[str, str] = field(default_factory=dict)
     args: tuple[str, ...] = ()
     binary: Path = BINARY
+    # Where stderr goes: a file or a descriptor. None: into the log, with stdout.
+    stderr: object = None
 
     def __enter__(self) -> "Server":
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.log = tempfile.NamedTemporaryFile("w+b", prefix="penstock-", suffix=".log", delete=False)
         command = [str(self.binary), "serve", "--port", str(self.port), *self.args]
+        stderr = self.log if self.stderr is None else self.stderr
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log, env=environment(self.config), cwd=ROOT
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=stderr, env=environment(self.config), cwd=ROOT
         )
         try:
             self.wait_ready()

@@ -96,13 +96,14 @@ impl Message {
         texts.join("\n")
     }
 
-    /// Approximate size in bytes: at least that of the texts in it.
+    /// The size in memory, in bytes.
     pub fn num_bytes(&self) -> usize {
-        let parts: usize = self.parts.iter().map(|Part::Text(text)| size_of::<Part>() + text.len()).sum();
+        let texts: usize = self.parts.iter().map(|Part::Text(text)| text.capacity()).sum();
         let fields = [&self.name, &self.call_id, &self.reasoning];
-        let fields: usize = fields.into_iter().flatten().map(String::len).sum();
-        let call = |call: &Call| size_of::<Call>() + call.id.len() + call.name.len() + call.arguments.len();
-        size_of::<Self>() + parts + fields + self.calls.iter().map(call).sum::<usize>()
+        let fields: usize = fields.into_iter().flatten().map(String::capacity).sum();
+        let call = |call: &Call| call.id.capacity() + call.name.capacity() + call.arguments.capacity();
+        let lists = self.parts.capacity() * size_of::<Part>() + self.calls.capacity() * size_of::<Call>();
+        size_of::<Self>() + lists + texts + fields + self.calls.iter().map(call).sum::<usize>()
     }
 }
 

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use clap::{Parser, Subcommand};
 
 use crate::api::Interrupted;
-use crate::engine;
+use crate::{engine, telemetry};
 
 pub mod bench;
 mod engine_args;
@@ -80,10 +80,11 @@ pub fn main() -> ! {
         // The reader has closed the pipe: `penstock list | head -1`.
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
-            eprintln!("penstock: {error:#}");
+            telemetry::print_line(&format!("penstock: {error:#}"));
             if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };
+    telemetry::flush();
     // Without exit handlers no output is lost: stdout flushes at each newline, and commands flush text without one themselves.
     engine::end_process(code)
 }

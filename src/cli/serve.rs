@@ -43,6 +43,9 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     telemetry::init(&config.server.log)?;
     let listener = api::listen(config.server.host, config.server.port)?;
     let address = listener.local_addr()?;
+    if !address.ip().is_loopback() {
+        tracing::warn!("{address} answers other machines, without a key and under any host name: put a proxy that checks keys before it");
+    }
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };
     let registry = Registry::new(&config, &names)?;
     let loaded = load(registry.clone(), address)?;
@@ -63,11 +66,10 @@ fn load(registry: Arc<Registry>, address: SocketAddr) -> anyhow::Result<oneshot:
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("load".into()).spawn(move || {
         let result = registry.load_eager();
-        if result.is_ok() {
-            // A closed stdout must not stop the server.
-            let _ = std::io::stdout().lock().write_all(banner(&registry, address).as_bytes());
-        }
+        let banner = result.is_ok().then(|| banner(&registry, address));
         let _ = sender.send(result);
+        // The server neither needs a reader of stdout nor waits for one.
+        let _ = std::io::stdout().lock().write_all(banner.unwrap_or_default().as_bytes());
     })?;
     Ok(receiver)
 }

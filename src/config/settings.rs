@@ -91,7 +91,7 @@ pub struct Engine {
     pub context: usize,
     /// Tokens in the KV cache. 0: one context on the CPU, as many as fit within `gpu_memory_fraction` on a GPU.
     pub kv_tokens: usize,
-    /// Tokens per KV block.
+    /// Tokens per KV block: a power of two from 32 to 256, which every backend takes.
     pub block_size: usize,
     /// Rows per step. 0: 512 on the CPU, 2048 on a GPU.
     pub max_batch_tokens: usize,
@@ -110,6 +110,9 @@ pub struct Limits {
     pub max_queue: usize,
     /// Bytes of a request body after decompression.
     pub max_body_bytes: usize,
+    /// Bytes of memory for all request bodies at once, as received and as parsed. A request that does not fit gets 429. 0 in a file means
+    /// 16 times `max_body_bytes`, at least 16 MiB, and is replaced by that number.
+    pub max_bodies_bytes: usize,
     pub max_stop_sequences: usize,
     /// Prompts in one completions request, at most `max_queue`.
     pub max_prompts: usize,

@@ -66,6 +66,8 @@ fn the_defaults_are_complete() {
     assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 0, 0));
     let limits = &config.limits;
     assert_eq!((limits.max_queue, limits.max_body_bytes, limits.max_stop_sequences, limits.max_prompts), (512, 32 << 20, 4, 1024));
+    let bodies = |of: &str| Scene::new().env("PENSTOCK__LIMITS__MAX_BODY_BYTES", of).config().limits.max_bodies_bytes;
+    assert_eq!((limits.max_bodies_bytes, bodies("1024"), bodies("2097152")), (512 << 20, 16 << 20, 32 << 20));
     assert_eq!((limits.head_timeout_seconds, limits.body_timeout_seconds, limits.max_stored_responses), (5, 30, 1000));
     assert_eq!(find_model(&config.models, "smollm2").unwrap().size, Some(98_362_432));
     assert_eq!(find_model(&config.models, "gemma3").unwrap().id, "gemma3:270m");
@@ -146,12 +148,15 @@ fn bad_values_are_refused_by_name_and_source() {
         ("[server]\nlog = \"penstock=loud\"", &["server.log", "penstock=loud"]),
         ("[server]\nvllm_metrics = \"maybe\"", &["server.vllm_metrics"]),
         ("[engine]\nblock_size = 24", &["engine.block_size", "24"]),
+        ("[engine]\nblock_size = 16", &["engine.block_size", "between 32 and 256"]),
         ("[engine]\nblock_size = 512", &["engine.block_size", "512"]),
         ("[engine]\nbackend = \"tpu\"", &["engine.backend", "tpu"]),
         ("[engine]\ngpu_memory_fraction = 1.5", &["engine.gpu_memory_fraction", "1.5"]),
         ("[engine]\nstep_timeout_seconds = 0", &["engine.step_timeout_seconds", "0"]),
         ("[engine]\nmax_running = 5000", &["engine.max_running"]),
         ("[limits]\nmax_queue = 0", &["limits.max_queue"]),
+        ("[limits]\nmax_body_bytes = 4096\nmax_bodies_bytes = 65535", &["limits.max_bodies_bytes", "16777216", "max_body_bytes"]),
+        ("[limits]\nmax_bodies_bytes = 536870912\nmax_body_bytes = 33554433", &["limits.max_body_bytes", "max_bodies_bytes"]),
         ("server = 3", &["`server`", "table"]),
         ("[server", &["x.toml"]),
     ] {
@@ -160,7 +165,7 @@ fn bad_values_are_refused_by_name_and_source() {
         names(&error, &["x.toml"]);
     }
     names(&Scene::new().env("PENSTOCK__SERVER__PORT", "http").error(), &["environment variable PENSTOCK__SERVER__PORT", "server.port"]);
-    names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not between 8 and 256"]);
+    names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not between 32 and 256"]);
     let flags = Overrides { context: Some(0), ..Default::default() };
     names(&Config::load_from(&Scene::new().surroundings, &flags).unwrap_err().to_string(), &["--context", "engine.context"]);
     let mut scene = Scene::new();

@@ -8,6 +8,11 @@ use super::error::ConfigError;
 use super::settings::{Config, Engine, Limits, Server};
 use super::surroundings::Surroundings;
 
+/// The least memory for all bodies, in bodies of the largest size. One body takes up to 13, and an eighth is kept for small bodies.
+const BODIES_PER_LARGEST: usize = 16;
+/// Even a small body may have a tree of several times this size. In bytes.
+const SMALL_BODY: usize = 1 << 20;
+
 type Checked = Result<(), String>;
 
 fn within<T: PartialOrd + std::fmt::Display>(value: T, range: RangeInclusive<T>) -> Checked {
@@ -36,18 +41,32 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "context" => within(engine.context, 1..=1 << 24),
         "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),
         "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is not a power of two", engine.block_size)),
-        "block_size" => within(engine.block_size, 8..=256),
+        "block_size" => within(engine.block_size, 32..=256),
         "max_batch_tokens" => within(engine.max_batch_tokens, 0..=1 << 16),
         "max_running" => within(engine.max_running, 0..=4096),
         _ => Ok(()),
     }
 }
 
+/// Whether the largest body is sure to be served while there is no other.
+fn bodies(limits: &Limits) -> Checked {
+    let (all, least) = (limits.max_bodies_bytes, least_for_bodies(limits));
+    if all == 0 || all >= least {
+        return Ok(());
+    }
+    Err(format!("max_bodies_bytes is {all}: with a max_body_bytes of {}, it must be 0 or at least {least}", limits.max_body_bytes))
+}
+
+fn least_for_bodies(limits: &Limits) -> usize {
+    BODIES_PER_LARGEST.saturating_mul(limits.max_body_bytes.max(SMALL_BODY))
+}
+
 /// Checks the key of `[limits]` that was set last.
 pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     match key {
         "max_queue" => within(limits.max_queue, 1..=1 << 20),
-        "max_body_bytes" => within(limits.max_body_bytes, 1024..=1 << 30),
+        "max_body_bytes" => within(limits.max_body_bytes, 1024..=1 << 30).and_then(|()| bodies(limits)),
+        "max_bodies_bytes" => bodies(limits),
         "max_stop_sequences" => within(limits.max_stop_sequences, 0..=64),
         "max_stored_responses" => within(limits.max_stored_responses, 0..=1 << 20),
         "max_prompts" => within(limits.max_prompts, 1..=1 << 16),
@@ -71,6 +90,9 @@ pub(super) fn plain(error: config_rs::ConfigError) -> String {
 pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Result<(), ConfigError> {
     if config.server.workers == 0 {
         config.server.workers = std::thread::available_parallelism().map_or(2, usize::from);
+    }
+    if config.limits.max_bodies_bytes == 0 {
+        config.limits.max_bodies_bytes = least_for_bodies(&config.limits);
     }
     config.server.models_dir = if config.server.models_dir.as_os_str().is_empty() {
         data_dir(surroundings)?.join("penstock").join("models")

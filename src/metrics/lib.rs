@@ -59,6 +59,13 @@ pub fn gather(vllm: bool) -> Vec<MetricFamily> {
     families
 }
 
+/// Lines of the log that stderr did not take in time, or not at all.
+pub fn log_lines_lost() -> &'static IntCounter {
+    static LOST: LazyLock<IntCounter> =
+        LazyLock::new(|| registered(IntCounter::new("penstock_log_lines_lost_total", "Lines of the log that could not be written")));
+    &LOST
+}
+
 /// The metrics of one model, labelled `model_name` in the registry of this process.
 pub struct ModelMetrics {
     pub num_requests_running: IntGauge,

@@ -95,7 +95,7 @@ impl Registry {
             }
         }
         for base in self.bases.iter().filter(|base| base.eager) {
-            self.open(base)?;
+            self.open(base, false)?;
         }
         Ok(())
     }
@@ -129,29 +129,41 @@ impl Registry {
     /// died is loaded again.
     pub fn get(&self, name: &str) -> Result<Arc<Model>, RegistryError> {
         let (base, index) = self.find(name).ok_or_else(|| RegistryError::NotFound(name.into()))?;
-        Ok(self.open(base)?.models[index].clone())
+        Ok(self.open(base, true)?.models[index].clone())
     }
 
-    fn open(&self, base: &Base) -> Result<Arc<Loaded>, RegistryError> {
+    /// `logs`: a failed load is logged, because nobody else reports its cause.
+    fn open(&self, base: &Base, logs: bool) -> Result<Arc<Loaded>, RegistryError> {
         let entry = &base.entry;
         if base.loaded.died().is_some_and(|loaded| loaded.is_lost()) {
             let cause = "its device is lost: restart the process".into();
             return Err(RegistryError::LoadFailed { id: entry.id.clone(), cause });
         }
         let load = || {
-            let path = self.store.path(entry).ok_or_else(|| format!("it is not on disk: `penstock pull {}` fetches it", entry.id))?;
-            let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
-            let loaded = (self.load)(&self.config, base, &path);
-            match &loaded {
-                Ok(_) => metrics.model_load_seconds.observe(start.elapsed().as_secs_f64()),
-                Err(_) => metrics.model_load_failures_total.inc(),
+            let loaded = self.load(base).map_err(|error| format!("{error:#}"));
+            if let Err(cause) = loaded.as_ref()
+                && logs
+            {
+                tracing::error!("the model `{}` could not be loaded: {}", entry.id, cause.escape_debug());
             }
-            loaded.map_err(|error| format!("{error:#}"))
+            loaded
         };
         base.loaded.get(PATIENCE, load).map_err(|why| match why {
             Unavailable::Loading => RegistryError::Loading(entry.id.clone()),
             Unavailable::Failed(cause) => RegistryError::LoadFailed { id: entry.id.clone(), cause },
         })
+    }
+
+    fn load(&self, base: &Base) -> anyhow::Result<Loaded> {
+        let entry = &base.entry;
+        let path = self.store.path(entry).with_context(|| format!("it is not on disk: `penstock pull {}` fetches it", entry.id))?;
+        let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
+        let loaded = (self.load)(&self.config, base, &path);
+        match &loaded {
+            Ok(_) => metrics.model_load_seconds.observe(start.elapsed().as_secs_f64()),
+            Err(_) => metrics.model_load_failures_total.inc(),
+        }
+        loaded
     }
 
     /// A model that is loaded already. This is the fast path on the event loop.

@@ -13,6 +13,8 @@ pub enum RequestError {
     TooLong { most: usize, context: usize },
     #[error("there is no token {id}: the model's vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { subject: Subject, id: u32, vocab_size: usize },
+    #[error("{size} {unit} are too many for one request: send at most {most}")]
+    TooMuch { size: usize, most: usize, unit: &'static str },
     #[error("the prompt has no tokens")]
     Empty,
     #[error("the model `{0}` has no chat template: it can continue text, but not chat")]
@@ -31,7 +33,7 @@ impl RequestError {
     /// What part of the request the error is about.
     pub fn subject(&self) -> Subject {
         match self {
-            Self::Context { .. } | Self::TooLong { .. } | Self::Empty => Subject::Prompt,
+            Self::Context { .. } | Self::TooLong { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
             Self::Vocabulary { subject, .. } => *subject,
             Self::NoTemplate(_) | Self::NoEmbedding(_) => Subject::Model,
             Self::Render(error) => error.subject(),

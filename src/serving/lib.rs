@@ -23,4 +23,4 @@ pub use options::{Budget, Options};
 pub use output::{Counts, End, EndReason, Output};
 pub use prompt::Prompt;
 pub use request::ValidRequest;
-pub use text::{apply_template, detokenize, texts_of, tokenize, tokenize_chat};
+pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, detokenize, texts_of, tokenize, tokenize_chat};

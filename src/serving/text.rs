@@ -5,19 +5,32 @@ use super::model::Model;
 use super::prompt::{check_ids, rendered, vocab_size};
 use chat::{Conversation, Subject};
 
+/// The longest text that is turned into ids at once. In bytes.
+pub const MAX_TEXT: usize = 4 << 20;
+/// The memory that a text takes while it is turned into ids, in bytes per byte of it. A long word takes the most.
+pub const MEMORY_PER_BYTE: usize = 64;
+/// The most ids that are turned into a text at once. The longest tokens have hundreds of bytes.
+const MAX_IDS: usize = 1 << 18;
+
 /// The ids of a text. With `add_special`, it begins as a prompt does, for example with BOS. Takes up to a second per megabyte: call it
 /// off the event loop.
-pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Vec<u32> {
-    match add_special {
+pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>, RequestError> {
+    check_amount(text.len(), MAX_TEXT, "bytes of text")?;
+    Ok(match add_special {
         true => model.base.tokenizer.encode_prompt(text, usize::MAX).unwrap_or_default(),
         false => model.base.tokenizer.encode(text, true),
-    }
+    })
 }
 
 /// The ids of a conversation. Call it off the event loop, too.
 pub fn tokenize_chat(model: &Model, conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
     let text = rendered(model, conversation)?;
+    check_amount(text.len(), MAX_TEXT, "bytes of text")?;
     Ok(model.base.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
+}
+
+fn check_amount(size: usize, most: usize, unit: &'static str) -> Result<(), RequestError> {
+    if size > most { Err(RequestError::TooMuch { size, most, unit }) } else { Ok(()) }
 }
 
 /// The text of each id. A part of a character becomes U+FFFD, a control token its name.
@@ -28,6 +41,7 @@ pub fn texts_of(model: &Model, ids: &[u32]) -> Vec<String> {
 
 /// The text of some ids, with control tokens as their names.
 pub fn detokenize(model: &Model, ids: &[u32]) -> Result<String, RequestError> {
+    check_amount(ids.len(), MAX_IDS, "tokens")?;
     check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
     Ok(model.base.tokenizer.decode(ids, true))
 }

@@ -8,6 +8,7 @@ use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
 
+use super::budget::Held;
 use super::error::{ApiError, Kind};
 use super::metrics;
 use super::state::{Active, AppState, off_loop};
@@ -33,6 +34,8 @@ pub struct Ask {
     pub best_of: usize,
     /// By which errors name the request's fields.
     pub names: FieldNames,
+    /// The memory that is held for the request.
+    pub held: Arc<Held>,
 }
 
 /// A whole choice.
@@ -68,19 +71,26 @@ pub struct Choices {
     usage: Counts,
     active: Active,
     complete: bool,
+    /// The memory of a conversation that the generations may need again.
+    _held: Option<Arc<Held>>,
 }
 
 /// Checks every prompt, then hands all of them to the engine or none.
 pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
-    let Ask { model, prompts, mut options, num_choices, best_of, names } = ask;
+    let Ask { model, prompts, mut options, num_choices, best_of, names, held } = ask;
     let active = Active::new(state);
     if best_of > num_choices {
         // They tell which texts are the likeliest.
         options.logprobs = options.logprobs.or(Some(0));
     }
     let (scores_prompts, echo) = (options.echo && options.logprobs.is_some(), options.echo);
-    let valid = move || prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, &options)).collect::<Result<Vec<_>, _>>();
-    let requests = off_loop(valid).await?.map_err(|error| names.request_error(&error))?;
+    let has_tools = prompts.iter().any(|prompt| matches!(prompt, Prompt::Chat(chat) if chat.tools.is_some()));
+    let valid = move || {
+        let valid = prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, &options)).collect::<Result<Vec<_>, _>>();
+        // This thread holds the memory until here, even if the client has gone.
+        valid.map(|valid| (valid, held))
+    };
+    let (requests, memory) = off_loop(valid).await?.map_err(|error| names.request_error(&error))?;
     let num_prompts = requests.len();
     let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
     let families = requests.into_iter().map(|request| serving::submit_many(request, best_of)).collect::<Result<Vec<_>, _>>()?;
@@ -88,7 +98,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         families.into_iter().flatten().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
     let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
     let (ready, usage, complete) = (VecDeque::new(), Counts::default(), false);
-    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, names, usage, active, complete })
+    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, names, usage, active, complete, _held: Some(memory).filter(|_| has_tools) })
 }
 
 fn next(index: usize, mut generation: Generation) -> LocalBoxFuture<'static, Yield> {

@@ -11,6 +11,8 @@ use serving::SubmitError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     MalformedBody,
+    MalformedHead,
+    HeadTooLarge,
     InvalidValue,
     Unsupported,
     ContextLength,
@@ -24,6 +26,7 @@ pub enum Kind {
     TooLarge,
     MediaType,
     QueueFull,
+    Overloaded,
     Internal,
     GenerationFailed,
     ModelLoading,
@@ -37,6 +40,8 @@ impl Kind {
     const fn row(self) -> (StatusCode, &'static str) {
         match self {
             Self::MalformedBody => (StatusCode::BAD_REQUEST, "invalid_json"),
+            Self::MalformedHead => (StatusCode::BAD_REQUEST, "invalid_http"),
+            Self::HeadTooLarge => (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "request_head_too_large"),
             Self::InvalidValue => (StatusCode::BAD_REQUEST, "invalid_value"),
             Self::Unsupported => (StatusCode::BAD_REQUEST, "unsupported_parameter"),
             Self::ContextLength => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
@@ -50,6 +55,7 @@ impl Kind {
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+            Self::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "server_overloaded"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
             Self::GenerationFailed => (StatusCode::INTERNAL_SERVER_ERROR, "generation_failed"),
             Self::ModelLoading => (StatusCode::SERVICE_UNAVAILABLE, "model_loading"),
@@ -71,7 +77,7 @@ impl Kind {
     /// The number of seconds after which a retry may succeed.
     const fn retry_after(self) -> Option<&'static str> {
         match self {
-            Self::QueueFull | Self::Draining => Some("1"),
+            Self::QueueFull | Self::Overloaded | Self::Draining => Some("1"),
             Self::ModelLoading => Some("2"),
             _ => None,
         }
@@ -79,7 +85,7 @@ impl Kind {
 
     /// Whether the rest of the request may still be arriving. In that case the connection cannot be reused.
     const fn closes_connection(self) -> bool {
-        matches!(self, Self::Timeout | Self::TooLarge)
+        matches!(self, Self::Timeout | Self::TooLarge | Self::Overloaded)
     }
 }
 
@@ -132,7 +138,10 @@ impl From<RegistryError> for ApiError {
         match &error {
             RegistryError::NotFound(id) => Self::model_not_found(id),
             RegistryError::Loading(_) => Self::new(Kind::ModelLoading, error.to_string()),
-            RegistryError::LoadFailed { .. } => Self::new(Kind::ModelFailed, error.to_string()),
+            // The cause may name files of the server. It is in the log.
+            RegistryError::LoadFailed { id, .. } => {
+                Self::new(Kind::ModelFailed, format!("the model `{}` could not be loaded: the server's log has the cause", quoted(id)))
+            }
         }
     }
 }

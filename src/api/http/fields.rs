@@ -112,8 +112,32 @@ impl<'a> Fields<'a> {
         token_ids(values).map(Some).map_err(|problem| self.invalid(field, problem))
     }
 
+    /// Refuses a field whose value takes more than `most` bytes as JSON.
+    pub fn check_size(&self, field: &str, most: usize) -> Result<(), ApiError> {
+        let Some(value) = self.get(field) else { return Ok(()) };
+        // Strings in a list of millions would take long to write: the sink ends the writing at the bound.
+        match serde_json::to_writer(Sink(most), value) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(self.invalid(field, format_args!("takes more than {most} bytes as JSON: shorten it"))),
+        }
+    }
+
     pub fn required<T>(&self, field: &str, value: Option<T>) -> Result<T, ApiError> {
         value.ok_or_else(|| self.invalid(field, "is required"))
+    }
+}
+
+/// Counts down the bytes that may still be written.
+struct Sink(usize);
+
+impl std::io::Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0 = self.0.checked_sub(bytes.len()).ok_or(std::io::ErrorKind::FileTooLarge)?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
     }
 }
 
@@ -147,6 +171,14 @@ mod tests {
         assert_eq!(inner.bool("none").unwrap(), None);
         assert!(inner.has("none") && !inner.has("nothing"));
         assert_eq!(root.required("model", root.string("model").unwrap()).unwrap_err().message, "`model` is required");
+    }
+
+    #[test]
+    fn a_field_that_is_too_large_is_refused() {
+        let value = json!({"a": [[0], "xy"]});
+        let root = Fields::root(&value).unwrap();
+        assert!(root.check_size("a", 10).is_ok() && root.check_size("none", 0).is_ok());
+        assert_eq!(root.check_size("a", 9).unwrap_err().message, "`a` takes more than 9 bytes as JSON: shorten it");
     }
 
     #[test]

@@ -10,21 +10,19 @@ use super::error::{ApiError, Kind, quoted};
 
 pub fn check(request: &ServiceRequest, bound: IpAddr) -> Result<(), ApiError> {
     let mut hosts = request.headers().get_all(header::HOST);
-    let (first, second) = (hosts.next(), hosts.next());
-    let Some(host) = first else {
-        return match request.version() {
-            Version::HTTP_11 => Err(ApiError::new(Kind::MalformedBody, "an HTTP/1.1 request must have a host header")),
-            _ => Ok(()),
-        };
-    };
+    let (host, second) = (hosts.next(), hosts.next());
+    if host.is_none() && request.version() == Version::HTTP_11 {
+        return Err(ApiError::new(Kind::MalformedHead, "an HTTP/1.1 request must have a host header"));
+    }
     if second.is_some() {
-        return Err(ApiError::new(Kind::MalformedBody, "a request must have one host header"));
+        return Err(ApiError::new(Kind::MalformedHead, "a request must have one host header"));
     }
-    if bound.is_loopback() && !host.to_str().is_ok_and(is_local) {
-        let name = String::from_utf8_lossy(host.as_bytes());
-        return Err(ApiError::new(Kind::ForbiddenHost, format!("this server does not answer for the host `{}`", quoted(&name))));
+    // The target of a request may name a host, too: `GET http://host/path`.
+    let names = [host.map(|host| String::from_utf8_lossy(host.as_bytes())), request.uri().authority().map(|name| name.as_str().into())];
+    match names.into_iter().flatten().find(|name| bound.is_loopback() && !is_local(name)) {
+        Some(name) => Err(ApiError::new(Kind::ForbiddenHost, format!("this server does not answer for the host `{}`", quoted(&name)))),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// Whether `value` is `host` or `host:port` with `localhost` or a loopback address as its host.

@@ -45,20 +45,28 @@ impl Encoding {
         }
     }
 
-    /// Unpacks at most `limit` bytes. This takes up to one second per gigabyte: call it off the event loop.
-    pub fn unpack(self, packed: Bytes, limit: usize) -> Result<Bytes, ApiError> {
+    /// The size of a body once it is unpacked, at most `limit`. Takes up to one second per gigabyte: call it off the event loop.
+    pub fn unpacked_size(self, packed: &[u8], limit: usize) -> Result<usize, ApiError> {
+        if self == Self::Identity {
+            return Ok(packed.len());
+        }
+        let size = io::copy(&mut self.reader(packed).take(limit as u64 + 1), &mut io::sink()).map_err(malformed)?;
+        if size > limit as u64 { Err(too_large(limit)) } else { Ok(size as usize) }
+    }
+
+    /// Unpacks a body whose unpacked size is `size`. Call it off the event loop, too.
+    pub fn unpack(self, packed: Bytes, size: usize) -> Result<Bytes, ApiError> {
         if self == Self::Identity {
             return Ok(packed);
         }
-        let failed = |error: io::Error| ApiError::new(Kind::MalformedBody, format!("the body could not be decompressed: {error}"));
-        let size = io::copy(&mut self.reader(&packed).take(limit as u64 + 1), &mut io::sink()).map_err(failed)? as usize;
-        if size > limit {
-            return Err(too_large(limit));
-        }
         let mut body = Vec::with_capacity(size);
-        self.reader(&packed).take(limit as u64).read_to_end(&mut body).map_err(failed)?;
+        self.reader(&packed).take(size as u64).read_to_end(&mut body).map_err(malformed)?;
         Ok(body.into())
     }
+}
+
+fn malformed(error: io::Error) -> ApiError {
+    ApiError::new(Kind::MalformedBody, format!("the body could not be decompressed: {error}"))
 }
 
 fn refused(name: &str, hint: &str) -> ApiError {
@@ -90,19 +98,22 @@ mod tests {
         let text = b"{\"model\": \"m\"}".repeat(1000);
         let mut zlib = ZlibEncoder::new(Vec::new(), Compression::best());
         zlib.write_all(&text).unwrap();
-        assert_eq!(Encoding::Gzip.unpack(gzip(&text).into(), text.len()).unwrap(), text);
-        assert_eq!(Encoding::Deflate.unpack(zlib.finish().unwrap().into(), text.len()).unwrap(), text);
         let members = [gzip(&text[..100]), gzip(&text[100..])].concat();
-        assert_eq!(Encoding::Gzip.unpack(members.into(), text.len()).unwrap(), text);
+        for (encoding, packed) in
+            [(Encoding::Gzip, gzip(&text)), (Encoding::Deflate, zlib.finish().unwrap()), (Encoding::Gzip, members), (Encoding::Identity, text.clone())]
+        {
+            assert_eq!(encoding.unpacked_size(&packed, text.len()).unwrap(), text.len());
+            assert_eq!(encoding.unpack(packed.into(), text.len()).unwrap(), text);
+        }
     }
 
     #[test]
     fn large_truncated_and_corrupt_bodies_have_their_own_errors() {
         let packed = gzip(&[b' '; 1001]);
-        assert_eq!(Encoding::Gzip.unpack(packed.clone().into(), 1000).unwrap_err().kind, Kind::TooLarge);
-        let cut = packed[..packed.len() - 4].to_vec();
-        assert_eq!(Encoding::Gzip.unpack(cut.into(), 2000).unwrap_err().kind, Kind::MalformedBody);
-        assert_eq!(Encoding::Deflate.unpack(packed.into(), 2000).unwrap_err().kind, Kind::MalformedBody);
+        let kind = |encoding: Encoding, packed: &[u8], limit| encoding.unpacked_size(packed, limit).unwrap_err().kind;
+        assert_eq!(kind(Encoding::Gzip, &packed, 1000), Kind::TooLarge);
+        assert_eq!(kind(Encoding::Gzip, &packed[..packed.len() - 4], 2000), Kind::MalformedBody);
+        assert_eq!(kind(Encoding::Deflate, &packed, 2000), Kind::MalformedBody);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 
-use prometheus::{IntCounter, IntCounterVec, Opts};
+use prometheus::{IntCounter, IntCounterVec, IntGauge, Opts};
 
 pub struct HttpMetrics {
     /// by `route`, `model_name` (empty if no model is known) and `status`
@@ -13,6 +13,8 @@ pub struct HttpMetrics {
     pub disconnects: IntCounter,
     /// Streams that the server cut because the client did not read
     pub stalled: IntCounter,
+    /// Memory held for request bodies, of `limits.max_bodies_bytes`
+    pub body_bytes: IntGauge,
 }
 
 /// The process's HTTP metrics. The first use registers them.
@@ -29,11 +31,17 @@ pub fn http() -> &'static HttpMetrics {
             metrics::registry().register(Box::new(metric.clone())).expect("a metric registered once");
             metric
         };
+        let gauge = |name, help| {
+            let metric = IntGauge::new(name, help).expect("a valid metric name");
+            metrics::registry().register(Box::new(metric.clone())).expect("a metric registered once");
+            metric
+        };
         HttpMetrics {
             requests: vec("penstock_http_requests_total", "HTTP requests", &["route", "model_name", "status"]),
             rejections: vec("penstock_http_rejections_total", "Requests refused, by the error's code", &["reason"]),
             disconnects: one("penstock_http_disconnects_total", "Clients that left before their answer was complete"),
             stalled: one("penstock_http_stalled_streams_total", "Streams cut because the client did not read"),
+            body_bytes: gauge("penstock_http_body_bytes", "Memory held for request bodies, of limits.max_bodies_bytes"),
         }
     })
 }

@@ -1,16 +1,21 @@
 //! The middleware around every request: ids, the host check, the drain, panics, error envelopes, metrics and the access log.
 
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
-use actix_web::body::{BoxBody, MessageBody};
+use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::{ErrorInternalServerError, InternalError};
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpResponse, ResponseError, web};
+use bytes::Bytes;
 use futures_util::FutureExt;
 
+use super::connection::{Busy, Watch};
 use super::dialect::{Dialect, Dialects};
 use super::error::{ApiError, Kind, quoted};
 use super::state::AppState;
@@ -86,6 +91,8 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     let (Some(state), Some(dialects)) = (state, dialects) else {
         return Err(ErrorInternalServerError("the server has no state"));
     };
+    // It ends with the last byte of the answer's body.
+    let busy = request.request().conn_data::<Rc<Watch>>().map(Watch::begin);
     let log = Log::new(&request);
     let dialect = dialects.of(request.path());
     let result = match admit(&request, &state) {
@@ -105,7 +112,7 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
             let model = request.extensions().get::<ModelLabel>().map_or_else(String::new, |label| label.0.clone());
             count(&route, &model, response.status().as_u16(), kind);
             log.write(response.status().as_u16(), &model);
-            Ok(ServiceResponse::new(request, response))
+            Ok(ServiceResponse::new(request, response.map_body(|_, body| BoxBody::new(Answer { body, _busy: busy }))))
         }
         // The panic has taken the request with it, so the response travels as an error.
         Err(error) => {
@@ -125,6 +132,24 @@ fn write_error(mut response: HttpResponse, dialect: &dyn Dialect) -> (HttpRespon
     let Some(error) = error else { return (response, None) };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     (response.set_body(BoxBody::new(dialect.error_body(&error))), Some(error.kind))
+}
+
+/// An answer's body. While it is sent, its connection is busy.
+struct Answer {
+    body: BoxBody,
+    _busy: Option<Busy>,
+}
+
+impl MessageBody for Answer {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(cx)
+    }
 }
 
 fn count(route: &str, model: &str, status: u16, kind: Option<Kind>) {

@@ -1,6 +1,8 @@
 //! What every API dialect shares: the server, the middleware, request bodies, streams and errors.
 
+pub mod budget;
 pub mod choices;
+pub mod connection;
 pub mod dialect;
 pub mod error;
 pub mod fields;
@@ -10,6 +12,7 @@ pub mod inflate;
 pub mod json;
 pub mod metrics;
 pub mod middleware;
+pub mod parse;
 pub mod routes;
 pub mod server;
 pub mod sse;

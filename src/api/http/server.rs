@@ -4,13 +4,17 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
-use actix_web::dev::ServerHandle;
+use actix_http::{Extensions, HttpService};
+use actix_service::{ServiceFactoryExt, fn_service, map_config};
+use actix_web::dev::{AppConfig, Server, ServerHandle};
 use actix_web::middleware::from_fn;
-use actix_web::{App, HttpServer, rt, web};
+use actix_web::rt::net::TcpStream;
+use actix_web::{App, rt, web};
 use anyhow::{Context, anyhow};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::connection::{Connection, Patience};
 use super::middleware::around;
 use super::routes::Site;
 use super::state::AppState;
@@ -21,6 +25,8 @@ use config::Config;
 const BACKLOG: i32 = 4096;
 /// The number of bytes that the kernel buffers for a client that does not read.
 const SEND_BUFFER: usize = 128 << 10;
+/// How long an idle connection stays open.
+const KEEP_ALIVE: Duration = Duration::from_secs(75);
 
 /// Opens the socket. Called before any download or load, so that a taken port is reported at once.
 pub fn listen(host: IpAddr, port: u16) -> anyhow::Result<TcpListener> {
@@ -54,19 +60,37 @@ pub fn serve(
 ) -> anyhow::Result<()> {
     let state = site.state.clone();
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
-    let server = HttpServer::new(move || App::new().wrap(from_fn(around)).configure(|config| site.configure(config)))
-        .workers(config.server.workers.max(1))
-        // With half-closed connections, the server would not notice a client that has closed its connection.
-        .h1_allow_half_closed(false)
-        .client_request_timeout(Duration::from_secs(limits.head_timeout_seconds))
-        .client_disconnect_timeout(Duration::from_secs(1))
-        .keep_alive(Duration::from_secs(75))
-        .shutdown_timeout(1)
-        .disable_signals()
-        .on_connect(|connection, _| bound_socket(connection));
+    let patience = Patience { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
+    let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
+    let stopping = server.graceful_shutdown_signal();
+    let http = move || {
+        let (site, stopping, dialects) = (site.clone(), stopping.clone(), site.dialects.clone());
+        let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
+        let http = HttpService::build()
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
+            // With half-closed connections, the server would not notice a client that has closed its connection.
+            .h1_allow_half_closed(false)
+            // `Connection` bounds the time of every head.
+            .client_request_timeout(Duration::ZERO)
+            .client_disconnect_timeout(Duration::from_secs(1))
+            .keep_alive(KEEP_ALIVE)
+            .on_connect_ext(|connection: &Connection, data: &mut Extensions| {
+                data.insert(connection.watch().clone());
+            })
+            .h1(map_config(app, |()| AppConfig::default()));
+        let connect = fn_service(move |stream: TcpStream| {
+            bound_socket(&stream);
+            let peer = stream.peer_addr().ok();
+            std::future::ready(Ok((Connection::new(stream, patience, dialects.clone()), peer)))
+        });
+        connect.and_then(http)
+    };
     rt::System::new().block_on(async move {
-        let server = server.listen(listener).context("the socket cannot be listened on")?.run();
-        let signals = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
+        let signals = Signals::new().context("the signals cannot be handled")?;
+        let server = server.listen("penstock", listener, http).context("the socket cannot be listened on")?.run();
         let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),
@@ -77,23 +101,66 @@ pub fn serve(
 }
 
 /// Bounds how much the kernel buffers for a client, and for how long if the client does not read.
-fn bound_socket(connection: &dyn std::any::Any) {
-    if let Some(stream) = connection.downcast_ref::<rt::net::TcpStream>() {
-        let socket = SockRef::from(stream);
-        // If the system does not know an option, the stream's own bounds still hold.
-        let _ = socket.set_send_buffer_size(SEND_BUFFER);
-        let _ = socket.set_tcp_user_timeout(Some(stream::WRITE_TIMEOUT));
+fn bound_socket(stream: &TcpStream) {
+    let socket = SockRef::from(stream);
+    // If the system does not know an option, the stream's own bounds still hold.
+    let _ = socket.set_send_buffer_size(SEND_BUFFER);
+    let _ = socket.set_tcp_user_timeout(Some(stream::WRITE_TIMEOUT));
+}
+
+/// The signals that end the server.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    /// The terminal has gone. `None` if whoever started the process wants that ignored, as `nohup` does.
+    hangup: Option<Signal>,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
     }
+
+    async fn first(&mut self) {
+        let Self { terminate, interrupt, hangup } = self;
+        let hangup = async {
+            match hangup {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+            () = hangup => {}
+        }
+    }
+
+    /// The next one that somebody sent on purpose: a terminal that goes may send several hangups.
+    async fn second(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Whether the process ignored SIGHUP when it was started.
+fn ignores_hangup() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
+    ignored.is_some_and(|mask| mask & 1 != 0)
 }
 
 /// On the first signal, refuses new requests and lets the running ones end within `deadline`. On the second signal, returns an error.
 async fn shutdown(
-    (mut term, mut int): (Signal, Signal),
+    mut signals: Signals,
     state: web::Data<AppState>,
     server: ServerHandle,
     deadline: Duration,
 ) -> Result<(), Interrupted> {
-    either(&mut term, &mut int).await;
+    signals.first().await;
     state.drain.start();
     tracing::info!(active = state.drain.num_active(), seconds = deadline.as_secs(), "shutting down: waiting for running requests");
     let end = Instant::now() + deadline;
@@ -112,13 +179,6 @@ async fn shutdown(
     };
     tokio::select! {
         () = drained => Ok(()),
-        () = either(&mut term, &mut int) => Err(Interrupted),
-    }
-}
-
-async fn either(term: &mut Signal, int: &mut Signal) {
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = int.recv() => {}
+        () = signals.second() => Err(Interrupted),
     }
 }

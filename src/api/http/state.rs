@@ -8,6 +8,7 @@ use std::time::Duration;
 use actix_web::web;
 use tokio::sync::{Semaphore, watch};
 
+use super::budget::Budget;
 use super::error::{ApiError, Kind};
 use config::{Config, Limits};
 use registry::{Registry, RegistryError};
@@ -20,6 +21,8 @@ const MAX_WAITING_FOR_LOAD: usize = 64;
 pub struct AppState {
     pub registry: Arc<Registry>,
     pub limits: Limits,
+    /// The memory for the bodies of all requests.
+    pub bodies: Arc<Budget>,
     /// The silence after which a stream gets a keep-alive frame.
     pub keep_alive: Duration,
     /// The address that the server listens on. On a loopback address, it answers only requests for local names.
@@ -37,6 +40,7 @@ impl AppState {
         Self {
             registry,
             limits: config.limits.clone(),
+            bodies: Budget::new(config.limits.max_bodies_bytes),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
             host: config.server.host,
             drain: Drain::default(),

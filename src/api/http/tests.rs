@@ -49,8 +49,9 @@ impl Dialect for Tiny {
     }
 }
 
-async fn echo(body: JsonBody) -> HttpResponse {
-    HttpResponse::Ok().json(body.0)
+async fn echo(body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let (value, _held) = body.read(|value| Ok(value.clone())).await?;
+    Ok(HttpResponse::Ok().json(value))
 }
 
 async fn panics() -> HttpResponse {

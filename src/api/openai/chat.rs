@@ -31,12 +31,13 @@ use serving::EndReason;
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let request = convert::chat::parse(&body.0, &state.limits)?;
+    let limits = state.limits.clone();
+    let (request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let head = Head::new("chatcmpl", &model);
     let (prompts, num_choices, has_logprobs) = (vec![request.prompt], request.num_choices, request.options.logprobs.is_some());
-    let ask = Ask { model, prompts, options: request.options, num_choices, best_of: num_choices, names: request.names };
+    let ask = Ask { model, prompts, options: request.options, num_choices, best_of: num_choices, names: request.names, held };
     let choices = choices::start(state, ask).await?;
     if let Some(options) = request.stream {
         let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };

@@ -31,13 +31,14 @@ use serving::EndReason;
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let request = convert::completions::parse(&body.0, &state.limits)?;
+    let limits = state.limits.clone();
+    let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let head = Head::new("cmpl", &model);
     let Completions { prompts, options, names, num_choices, best_of, stream, .. } = request;
     let has_logprobs = options.logprobs.is_some();
-    let choices = choices::start(state, Ask { model, prompts, options, num_choices, best_of, names }).await?;
+    let choices = choices::start(state, Ask { model, prompts, options, num_choices, best_of, names, held }).await?;
     let echo = choices.echoes();
     if let Some(options) = stream {
         let chunks = Chunks { head, include_usage: options.include_usage, echo, has_logprobs };

@@ -11,6 +11,7 @@ use super::convert::embeddings::{Embeddings, Encoding};
 use super::convert::{self, names};
 use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest, EmbeddingUsage, Vector};
 use super::types::error::ErrorBody;
+use crate::http::budget::Held;
 use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
 use crate::http::middleware::ModelLabel;
@@ -32,7 +33,7 @@ const AT_ONCE: usize = 64;
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let request = convert::embeddings::parse(&body.0)?;
+    let (request, held) = body.read(convert::embeddings::parse).await?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let hidden = model.base.spec.hidden_dim;
@@ -41,7 +42,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     }
     let (encoding, id, active) = (request.encoding, model.id.clone(), Active::new(state));
     let (vectors, num_tokens) = tokio::select! {
-        result = vectors(model, request) => result?,
+        result = vectors(model, request, held) => result?,
         () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
     };
     let object = |(index, vector)| EmbeddingObject { object: "embedding".into(), index, embedding: encoded(vector, encoding) };
@@ -51,9 +52,12 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 }
 
 /// The vector of each input, and the total number of tokens.
-async fn vectors(model: Arc<Model>, request: Embeddings) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
     let Embeddings { inputs, dimensions, tenant, .. } = request;
-    let validate = move || inputs.iter().map(|input| embedding::validate(model.clone(), input, tenant)).collect::<Result<Vec<_>, _>>();
+    let validate = move || {
+        let _held = held;
+        inputs.iter().map(|input| embedding::validate(model.clone(), input, tenant)).collect::<Result<Vec<_>, _>>()
+    };
     let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
     let vectors = stream::iter(texts.into_iter().map(|text| vector(text, dimensions)));

@@ -37,7 +37,8 @@ pub async fn create(
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
-    let request = convert::responses::parse(&body.0, &state.limits, &|id| store.item(id))?;
+    let (limits, items) = (state.limits.clone(), store.clone());
+    let (request, held) = body.read(move |value| convert::responses::parse(value, &limits, &|id| items.item(id))).await?;
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let Responses { conversation, options, names, settings, stream, .. } = request;
@@ -46,8 +47,8 @@ pub async fn create(
     let shown = instructions.chain(messages.iter().cloned()).collect();
     let prompt = Prompt::Chat(Conversation { messages: shown, ..conversation });
     let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
-    let mut answer = Record { draft, messages, store };
-    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names };
+    let mut answer = Record { draft, messages, store, _held: held.clone() };
+    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held };
     let mut choices = choices::start(state, ask).await?;
     if stream {
         return Ok(stream::stream(choices, Streamed::new(answer)));
@@ -55,7 +56,7 @@ pub async fn create(
     while let Some(next) = choices.next().await {
         answer.draft.take(next?.1);
     }
-    Ok(HttpResponse::Ok().json(answer.end(choices.usage().into())))
+    Ok(json(answer.end(choices.usage().into())))
 }
 
 /// The messages so far: those of the previous response, and the new ones.
@@ -65,7 +66,7 @@ fn with_earlier(store: &ResponseStore, messages: Vec<Message>, previous: Option<
         let message = format!("the response `{}` is not there: it was not stored, was deleted, or is too old", quoted(id));
         ApiError::new(Kind::PreviousResponse, message).with_param("previous_response_id")
     })?;
-    Ok([stored.messages, messages].concat())
+    Ok(stored.messages.iter().cloned().chain(messages).collect())
 }
 
 /// A stored response
@@ -77,7 +78,11 @@ fn with_earlier(store: &ResponseStore, messages: Vec<Message>, previous: Option<
 pub async fn retrieve(store: web::Data<ResponseStore>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&request);
     let stored = store.get(id).ok_or_else(|| not_found(id))?;
-    Ok(HttpResponse::Ok().json(stored.response))
+    Ok(json(stored.response.clone()))
+}
+
+fn json(text: String) -> HttpResponse {
+    HttpResponse::Ok().content_type("application/json").body(text)
 }
 
 /// Forget a stored response

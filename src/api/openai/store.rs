@@ -1,31 +1,44 @@
-//! Stored responses, which later ones may continue. A bounded number stays in memory; the store drops the oldest first.
+//! Stored responses, which later ones may continue. They take a bounded amount of memory; the store drops the oldest first.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
+use super::response_draft::value;
+use super::types::responses::ResponseObject;
 use chat::Message;
 
 /// The bound on the total size of stored responses. In bytes.
 const MAX_BYTES: usize = 64 << 20;
+/// What an entry takes besides its texts: ids, and places in the maps. In bytes.
+const ENTRY: usize = 512;
 
-/// A response and its conversation.
-#[derive(Clone, Debug)]
+/// A response and its conversation. What a client sees is kept as text: a tree would take many times its size.
+#[derive(Debug)]
 pub struct Stored {
-    pub response: Value,
+    /// The response as JSON.
+    pub response: String,
     /// Without instructions.
     pub messages: Vec<Message>,
+    /// The id of each output item, and the item as JSON.
+    items: Vec<(String, String)>,
 }
 
 impl Stored {
-    fn item_ids(&self) -> impl Iterator<Item = &str> {
-        self.response["output"].as_array().into_iter().flatten().filter_map(|item| item["id"].as_str())
+    /// `text`: the response as JSON.
+    pub fn new(response: &ResponseObject, text: String, messages: Vec<Message>) -> Self {
+        let item = |item| {
+            let item = value(item);
+            (item["id"].as_str().unwrap_or_default().to_owned(), item.to_string())
+        };
+        Self { response: text, messages, items: response.output.iter().map(item).collect() }
     }
 
-    /// An estimate of the size. At least the size of the texts.
+    /// The size in memory.
     fn num_bytes(&self) -> usize {
-        self.response.to_string().len() + self.messages.iter().map(Message::num_bytes).sum::<usize>()
+        let items: usize = self.items.iter().map(|(id, item)| ENTRY + id.capacity() + item.capacity()).sum();
+        ENTRY + self.response.capacity() + items + self.messages.iter().map(Message::num_bytes).sum::<usize>()
     }
 }
 
@@ -36,7 +49,8 @@ pub struct ResponseStore {
 
 #[derive(Default)]
 struct Inner {
-    by_id: HashMap<String, (Stored, usize)>,
+    /// Each response by its id, with its size.
+    by_id: HashMap<String, (Arc<Stored>, usize)>,
     /// Maps each output item's id to its response's id.
     by_item: HashMap<String, String>,
     /// Response ids in the order of their arrival. May contain deleted ones.
@@ -45,13 +59,13 @@ struct Inner {
 }
 
 impl Inner {
-    fn remove(&mut self, id: &str) -> bool {
-        let Some((stored, size)) = self.by_id.remove(id) else { return false };
+    fn remove(&mut self, id: &str) -> Option<Arc<Stored>> {
+        let (stored, size) = self.by_id.remove(id)?;
         self.num_bytes -= size;
-        for item in stored.item_ids() {
+        for (item, _) in &stored.items {
             self.by_item.remove(item);
         }
-        true
+        Some(stored)
     }
 }
 
@@ -66,48 +80,51 @@ impl ResponseStore {
 
     pub fn insert(&self, id: &str, stored: Stored) {
         let size = stored.num_bytes();
+        // Dropped after the lock is free.
+        let mut gone = Vec::new();
         let mut inner = self.lock();
         inner.num_bytes += size;
-        let items: Vec<_> = stored.item_ids().map(|item| (item.to_owned(), id.to_owned())).collect();
-        inner.by_item.extend(items);
-        inner.by_id.insert(id.to_owned(), (stored, size));
+        inner.by_item.extend(stored.items.iter().map(|(item, _)| (item.clone(), id.to_owned())));
+        inner.by_id.insert(id.to_owned(), (Arc::new(stored), size));
         inner.order.push_back(id.to_owned());
         // `order` holds deleted responses, too, so its length needs a bound of its own.
         while inner.order.len() > self.max_count || inner.num_bytes > MAX_BYTES {
             let Some(oldest) = inner.order.pop_front() else { break };
-            inner.remove(&oldest);
+            gone.extend(inner.remove(&oldest));
         }
     }
 
-    pub fn get(&self, id: &str) -> Option<Stored> {
+    pub fn get(&self, id: &str) -> Option<Arc<Stored>> {
         self.lock().by_id.get(id).map(|(stored, _)| stored.clone())
     }
 
     /// An output item of a stored response.
     pub fn item(&self, id: &str) -> Option<Value> {
-        let inner = self.lock();
-        let (stored, _) = inner.by_id.get(inner.by_item.get(id)?)?;
-        stored.response["output"].as_array()?.iter().find(|item| item["id"] == id).cloned()
+        let stored = {
+            let inner = self.lock();
+            inner.by_id.get(inner.by_item.get(id)?)?.0.clone()
+        };
+        let (_, item) = stored.items.iter().find(|(item, _)| item == id)?;
+        // The server itself wrote the text.
+        serde_json::from_str(item).ok()
     }
 
     /// Deletes a response. Returns whether it was stored.
     pub fn delete(&self, id: &str) -> bool {
-        self.lock().remove(id)
+        let removed = self.lock().remove(id);
+        removed.is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
     use chat::Role;
 
     fn stored(text: &str) -> Stored {
-        Stored {
-            response: json!({"text": text, "output": [{"id": format!("item_{text:.8}"), "text": text}]}),
-            messages: vec![Message::of_text(Role::User, text)],
-        }
+        let item = format!("{{\"id\":\"item_{text:.8}\",\"text\":\"{text:.8}\"}}");
+        let items = vec![(format!("item_{text:.8}"), item)];
+        Stored { response: text.to_owned(), messages: vec![Message::of_text(Role::User, text)], items }
     }
 
     #[test]
@@ -120,7 +137,7 @@ mod tests {
         assert!(store.delete("b") && !store.delete("b"));
         store.insert("d", stored("d"));
         assert!(store.get("a").is_none() && store.get("b").is_none());
-        assert_eq!(store.get("c").unwrap().response["text"], "c");
+        assert_eq!(store.get("c").unwrap().response, "c");
         store.insert("e", stored("e"));
         store.insert("f", stored("f"));
         assert!(store.get("c").is_none() && store.get("d").is_some());

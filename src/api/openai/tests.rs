@@ -13,6 +13,7 @@ fn limits() -> Limits {
     Limits {
         max_queue: 512,
         max_body_bytes: 1 << 20,
+        max_bodies_bytes: 16 << 20,
         max_stop_sequences: 4,
         max_prompts: 4,
         max_stored_responses: 8,

@@ -13,6 +13,7 @@ use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
 use crate::http::middleware::ModelLabel;
 use crate::http::state::{AppState, off_loop};
+use chat::Message;
 use serving::{self, Model, RequestError};
 
 /// Convert a text or a conversation to token ids
@@ -21,19 +22,26 @@ use serving::{self, Model, RequestError};
     (status = 400, description = "a field is wrong", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let request = convert::tokens::tokenize(&body.0)?;
+    let (request, held) = body.read(convert::tokens::tokenize).await?;
     let model = named_or_first(&state, request.model.as_deref()).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let max_model_len = model.base.context;
+    let (names, size) = match &request.of {
+        Text::Plain { text, .. } => (names::COMPLETIONS, text.len()),
+        Text::Chat(conversation) => (names::CHAT, conversation.messages.iter().map(Message::num_bytes).sum()),
+    };
+    let mut memory = state.bodies.share();
+    memory.set(serving::MEMORY_PER_BYTE * size.min(serving::MAX_TEXT))?;
     let work = move || {
+        let _memory = (held, memory);
         let tokens = match request.of {
-            Text::Plain { text, add_special } => serving::tokenize(&model, &text, add_special),
+            Text::Plain { text, add_special } => serving::tokenize(&model, &text, add_special)?,
             Text::Chat(conversation) => serving::tokenize_chat(&model, &conversation)?,
         };
         let token_strs = request.with_pieces.then(|| serving::texts_of(&model, &tokens));
         Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
     };
-    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error: RequestError| names::CHAT.request_error(&error))?))
+    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error: RequestError| names.request_error(&error))?))
 }
 
 /// The named model, or the first in the list: tools that ask for tokens often expect one model per server and name none.
@@ -72,10 +80,14 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
     (status = 400, description = "a field is wrong", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (model, ids) = convert::tokens::detokenize(&body.0)?;
+    let ((model, ids), held) = body.read(convert::tokens::detokenize).await?;
     let model = named_or_first(&state, model.as_deref()).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
-    let prompt = off_loop(move || serving::detokenize(&model, &ids)).await?.map_err(|error| names::DETOKENIZE.request_error(&error))?;
+    let work = move || {
+        let _held = held;
+        serving::detokenize(&model, &ids)
+    };
+    let prompt = off_loop(work).await?.map_err(|error| names::DETOKENIZE.request_error(&error))?;
     Ok(HttpResponse::Ok().json(PromptText { prompt }))
 }
 
@@ -85,10 +97,13 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
     (status = 400, description = "a field is wrong, or the template refuses the conversation", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (model, conversation) = convert::tokens::apply_template(&body.0)?;
+    let ((model, conversation), held) = body.read(convert::tokens::apply_template).await?;
     let model = state.model(&model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
-    let prompt = off_loop(move || serving::apply_template(&model, &conversation)).await?;
-    let prompt = prompt.map_err(|error| names::CHAT.request_error(&error))?;
+    let work = move || {
+        let _held = held;
+        serving::apply_template(&model, &conversation)
+    };
+    let prompt = off_loop(work).await?.map_err(|error| names::CHAT.request_error(&error))?;
     Ok(HttpResponse::Ok().json(PromptText { prompt }))
 }

@@ -1,15 +1,17 @@
 //! The OpenAPI document and the page that shows it.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
-use actix_web::{HttpResponse, http::header, web};
+use actix_web::{HttpRequest, HttpResponse, http::header, web};
 use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
-use utoipa_swagger_ui::{Config, SwaggerUi};
+use utoipa_swagger_ui::Config;
 
 use super::{health, metrics};
 use crate::http::dialect::Dialects;
+use crate::http::error::{ApiError, Kind};
+use crate::http::routes::not_found;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -96,7 +98,20 @@ pub async fn redirect() -> HttpResponse {
     HttpResponse::PermanentRedirect().insert_header((header::LOCATION, "/docs/")).finish()
 }
 
-/// The page that shows the document. Its scripts are in the binary, so it works offline.
-pub fn page() -> SwaggerUi {
-    SwaggerUi::new("/docs/{_:.*}").config(Config::from("/openapi.json"))
+/// The content security policy of the page: its own files, and requests to this server. The page writes styles into its elements.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+/// `/docs/…`: the files of the page that shows the document. They are in the binary, so the page works offline.
+pub async fn page(request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let file = utoipa_swagger_ui::serve(request.match_info().query("file"), Arc::new(Config::from("/openapi.json")));
+    let file = file.map_err(|error| ApiError::new(Kind::Internal, format!("the page cannot be made: {error}")))?;
+    let Some(file) = file else { return Ok(not_found(request).await) };
+    let mut answer = HttpResponse::Ok();
+    answer.content_type(file.content_type).insert_header((header::CONTENT_SECURITY_POLICY, POLICY));
+    answer.insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff")).insert_header((header::REFERRER_POLICY, "no-referrer"));
+    if file.gzpipped {
+        answer.insert_header((header::CONTENT_ENCODING, "gzip"));
+    }
+    Ok(answer.body(file.bytes.into_owned()))
 }

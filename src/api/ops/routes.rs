@@ -14,5 +14,5 @@ pub fn routes(config: &mut ServiceConfig) {
         .service(resource("/metrics", "GET, HEAD", get().to(metrics::exposition)))
         .service(resource("/openapi.json", "GET, HEAD", get().to(docs::openapi)))
         .service(resource("/docs", "GET, HEAD", get().to(docs::redirect)))
-        .service(docs::page());
+        .service(resource("/docs/{file:.*}", "GET, HEAD", get().to(docs::page)));
 }

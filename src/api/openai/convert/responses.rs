@@ -16,6 +16,8 @@ use serving::{Budget, Options};
 const MAX_METADATA: usize = 16;
 const MAX_KEY: usize = 64;
 const MAX_VALUE: usize = 512;
+/// The largest size as JSON of each field that a response repeats and that has no other bound. In bytes.
+const MAX_REPEATED: usize = 1 << 20;
 
 /// What `include` may name. Only log-probabilities are ever returned: the others belong to items that do not occur.
 const LOGPROBS: &str = "message.output_text.logprobs";
@@ -67,6 +69,9 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
 }
 
 fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
+    for name in ["instructions", "text", "user"] {
+        fields.check_size(name, MAX_REPEATED)?;
+    }
     Ok(Settings {
         instructions: fields.string("instructions")?.map(str::to_owned),
         max_output_tokens,
@@ -160,6 +165,14 @@ mod tests {
     fn metadata_is_bounded() {
         for (body, param) in [(json!({"metadata": {"a": 1}}), "metadata"), (json!({"metadata": {"a": "x".repeat(513)}}), "metadata")] {
             assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param));
+        }
+    }
+
+    #[test]
+    fn what_a_response_repeats_is_bounded() {
+        for name in ["instructions", "text", "user"] {
+            let body = json!({name: "x".repeat(MAX_REPEATED)});
+            assert_eq!(settings(&Fields::root(&body).unwrap(), None).unwrap_err().param.as_deref(), Some(name));
         }
     }
 

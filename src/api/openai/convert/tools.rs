@@ -9,6 +9,8 @@ use crate::http::fields::{Fields, wrong_type};
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
 const MAX_TOOLS: usize = 128;
+/// The largest size of all tools as JSON. A tool is kept as a tree and as a declaration, and a response repeats it. In bytes.
+const MAX_BYTES: usize = 1 << 20;
 const MAX_CALLS: usize = 128;
 const MAX_NAME: usize = 64;
 
@@ -27,6 +29,7 @@ pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
+    fields.check_size("tools", MAX_BYTES)?;
     let tools: Vec<Tool> =
         list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"), shape)).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
@@ -192,6 +195,7 @@ mod tests {
             (json!({"tool_choice": {"type": "function", "function": {"name": "h"}}}), "tool_choice"),
             (json!({"tools": [], "tool_choice": "required"}), "tool_choice"),
             (json!({"parallel_tool_calls": 1}), "parallel_tool_calls"),
+            (function(json!({"name": "a", "more": "x".repeat(MAX_BYTES)})), "tools"),
         ] {
             assert_eq!(parse(body.clone()).unwrap_err().param.as_deref(), Some(param), "{body}");
         }

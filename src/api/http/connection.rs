@@ -1,0 +1,249 @@
+//! A connection below HTTP. It bounds the time that each head of a request takes, and gives a body to the errors that the HTTP library
+//! answers by itself. The library bounds the time of a connection's first head only, and its own errors are bare.
+
+use std::cell::Cell;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use actix_web::http::StatusCode;
+use actix_web::rt::net::TcpStream;
+use actix_web::web::Data;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use super::dialect::Dialects;
+use super::error::{ApiError, Kind};
+use super::metrics;
+
+/// What a connection is allowed to take. In time.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// From the first byte of a head to its last one; for the first head, from the beginning of the connection.
+    pub head: Duration,
+    /// From an answer to the next head.
+    pub idle: Duration,
+}
+
+/// What the middleware and the connection know about each other.
+pub struct Watch {
+    patience: Patience,
+    /// The number of requests that are being answered.
+    busy: Cell<usize>,
+    /// Whether bytes arrived while a request was being answered: the rest of its body, or the beginning of the next head.
+    overlap: Cell<bool>,
+    /// When the connection is cut unless a request begins before.
+    deadline: Cell<Option<Instant>>,
+}
+
+impl Watch {
+    fn new(patience: Patience) -> Rc<Self> {
+        let deadline = Cell::new(Some(Instant::now() + patience.head));
+        Rc::new(Self { patience, busy: Cell::new(0), overlap: Cell::new(false), deadline })
+    }
+
+    /// A whole head has arrived. Its request is being answered until the returned value is dropped.
+    pub fn begin(self: &Rc<Self>) -> Busy {
+        self.busy.set(self.busy.get() + 1);
+        self.overlap.set(false);
+        self.deadline.set(None);
+        Busy(self.clone())
+    }
+
+    fn received(&self) {
+        if self.busy.get() > 0 {
+            return self.overlap.set(true);
+        }
+        let head = Instant::now() + self.patience.head;
+        self.deadline.set(Some(self.deadline.get().map_or(head, |earlier| earlier.min(head))));
+    }
+}
+
+/// A request that is being answered.
+pub struct Busy(Rc<Watch>);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let watch = &self.0;
+        watch.busy.set(watch.busy.get() - 1);
+        // The library stops its timer of idle connections at the first byte of a head, which may have come already.
+        if watch.busy.get() == 0 && watch.overlap.get() {
+            watch.deadline.set(Some(Instant::now() + watch.patience.idle));
+        }
+    }
+}
+
+pub struct Connection {
+    stream: TcpStream,
+    watch: Rc<Watch>,
+    timer: Pin<Box<Sleep>>,
+    dialects: Data<Dialects>,
+    /// What is written in place of a bare error.
+    error: Option<ErrorAnswer>,
+    /// Whether a part of an answer waits for the client to read.
+    stalled: bool,
+}
+
+struct ErrorAnswer {
+    bytes: Vec<u8>,
+    written: usize,
+    /// The number of bytes that it takes the place of.
+    replaced: usize,
+}
+
+impl Connection {
+    pub fn new(stream: TcpStream, patience: Patience, dialects: Data<Dialects>) -> Self {
+        let watch = Watch::new(patience);
+        let timer = Box::pin(sleep_until(Instant::now() + patience.head));
+        Self { stream, watch, timer, dialects, error: None, stalled: false }
+    }
+
+    pub fn watch(&self) -> &Rc<Watch> {
+        &self.watch
+    }
+
+    /// Whether the deadline has passed. If not, the task is woken when it does.
+    fn is_late(&mut self, cx: &mut Context) -> bool {
+        let Some(deadline) = self.watch.deadline.get() else { return false };
+        if self.timer.deadline() != deadline {
+            self.timer.as_mut().reset(deadline);
+        }
+        self.timer.as_mut().poll(cx).is_ready()
+    }
+
+    /// A whole answer with the error of a head that could not be read.
+    fn error_answer(&self, status: StatusCode) -> Vec<u8> {
+        let (kind, message) = match status {
+            StatusCode::REQUEST_TIMEOUT => {
+                (Kind::Timeout, format!("the request's head did not arrive within {} s", self.watch.patience.head.as_secs()))
+            }
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => {
+                (Kind::HeadTooLarge, "the request's head has more than 96 headers or more than 128 KiB".into())
+            }
+            _ => (Kind::MalformedHead, "the request's head or the framing of its body is not valid HTTP/1.1".into()),
+        };
+        metrics::http().rejections.with_label_values(&[kind.code()]).inc();
+        let body = self.dialects.default_dialect().error_body(&ApiError::new(kind, message));
+        let (id, length) = (uuid::Uuid::new_v4().simple(), body.len());
+        let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nx-request-id: {id}\r\n");
+        format!("{head}connection: close\r\n\r\n{body}").into_bytes()
+    }
+}
+
+/// The status of an answer that the library itself made: an error without a body, and without the id that the middleware gives to every
+/// answer.
+fn bare_error(bytes: &[u8]) -> Option<StatusCode> {
+    let head = std::str::from_utf8(bytes.strip_suffix(b"\r\n\r\n")?).ok()?.to_ascii_lowercase();
+    let mut lines = head.split("\r\n");
+    let status = StatusCode::from_bytes(lines.next()?.strip_prefix("http/1.1 ")?.get(..3)?.as_bytes()).ok()?;
+    let is_bare = status.is_client_error() && lines.clone().any(|line| line == "content-length: 0");
+    (is_bare && lines.all(|line| !line.starts_with("x-request-id:") && !line.is_empty())).then_some(status)
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        let this = self.get_mut();
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut this.stream).poll_read(cx, buffer);
+        if buffer.filled().len() > before {
+            this.watch.received();
+        }
+        if polled.is_pending() && this.is_late(cx) {
+            this.watch.deadline.set(None);
+            if !this.stalled {
+                // An idle client has an empty buffer, so the answer is written whole or the client has gone.
+                let _ = this.stream.try_write(&this.error_answer(StatusCode::REQUEST_TIMEOUT));
+            }
+            // No bytes mean the end of the stream, upon which the library closes the connection.
+            return Poll::Ready(Ok(()));
+        }
+        polled
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let this = self.get_mut();
+        if this.error.is_none()
+            && !this.stalled
+            && let Some(status) = bare_error(bytes)
+        {
+            this.error = Some(ErrorAnswer { bytes: this.error_answer(status), written: 0, replaced: bytes.len() });
+        }
+        let mut stream = Pin::new(&mut this.stream);
+        let polled = match &mut this.error {
+            None => stream.poll_write(cx, bytes),
+            Some(error) => {
+                while error.written < error.bytes.len() {
+                    error.written += ready!(stream.as_mut().poll_write(cx, &error.bytes[error.written..]))?;
+                }
+                Poll::Ready(Ok(error.replaced))
+            }
+        };
+        this.stalled = !matches!(&polled, Poll::Ready(Ok(written)) if *written == bytes.len());
+        if polled.is_ready() {
+            this.error = None;
+        }
+        // An answer that has just ended may have set a deadline. The task must wake for it.
+        let _ = this.is_late(cx);
+        polled
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_of_the_library_are_bare() {
+        let bare = b"HTTP/1.1 431 Request Header Fields Too Large\r\ncontent-length: 0\r\ndate: x\r\n\r\n";
+        assert_eq!(bare_error(bare), Some(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE));
+        for other in [
+            &b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\nx-request-id: a\r\n\r\n"[..],
+            b"HTTP/1.1 404 Not Found\r\ncontent-length: 2\r\n\r\n\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
+            b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n",
+            b"\r\n\r\n",
+            b"",
+        ] {
+            assert_eq!(bare_error(other), None, "{}", String::from_utf8_lossy(other));
+        }
+    }
+
+    #[actix_web::test]
+    async fn a_head_has_a_deadline_and_an_idle_connection_has_none_before_its_first_byte() {
+        tokio::time::pause();
+        let patience = Patience { head: Duration::from_secs(5), idle: Duration::from_secs(75) };
+        let (watch, start) = (Watch::new(patience), Instant::now());
+        let left = || watch.deadline.get().map(|deadline| (deadline - start).as_secs());
+        assert_eq!(left(), Some(5), "the first head is due although nothing has arrived");
+        tokio::time::advance(Duration::from_secs(4)).await;
+        watch.received();
+        assert_eq!(left(), Some(5), "a byte does not extend the deadline");
+        let busy = watch.begin();
+        assert_eq!(left(), None);
+        drop(busy);
+        assert_eq!(left(), None, "the connection is idle");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        watch.received();
+        assert_eq!(left(), Some(19));
+        let (one, two) = (watch.begin(), watch.begin());
+        watch.received();
+        drop(one);
+        assert_eq!(left(), None, "another request is still being answered");
+        drop(two);
+        assert_eq!(left(), Some(14 + 75), "what came may be the end of a body or the beginning of a head");
+        watch.received();
+        assert_eq!(left(), Some(19));
+    }
+}

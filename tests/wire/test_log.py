@@ -1,0 +1,89 @@
+"""A log that cannot be written costs lines and nothing else: the server serves, and it ends on SIGTERM."""
+
+import os
+import signal
+import time
+
+import pytest
+from harness import MODEL, Server, wait_until
+
+CONFIG = {"SERVER__DEFAULT_MODELS": MODEL}
+
+
+def lost(server) -> float:
+    return server.metrics().get(("penstock_log_lines_lost_total", ()), 0)
+
+
+def serves_and_ends(server) -> None:
+    before = lost(server)
+    for _ in range(5):
+        assert server.complete(max_tokens=1).status == 200
+    wait_until(lambda: lost(server) >= before + 5, 5, "lost lines are counted")
+    start = time.monotonic()
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == 0
+    assert time.monotonic() - start < 5
+
+
+def test_the_reader_of_the_log_is_gone():
+    reader, writer = os.pipe()
+    with Server(CONFIG, stderr=writer) as server:
+        os.close(writer)
+        assert server.complete(max_tokens=1).status == 200
+        os.close(reader)
+        serves_and_ends(server)
+
+
+def test_the_disk_of_the_log_is_full():
+    with open("/dev/full", "w") as full, Server(CONFIG, stderr=full) as server:
+        serves_and_ends(server)
+
+
+def test_the_reader_of_the_log_does_not_read():
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    try:
+        while True:
+            os.write(writer, b"x" * 4096)
+    except BlockingIOError:
+        pass
+    os.set_blocking(writer, True)
+    with Server(CONFIG, stderr=writer) as server:
+        os.close(writer)
+        start = time.monotonic()
+        for _ in range(4200):  # more than the lines that may wait
+            if lost_at_last := (lost(server) > 0):
+                break
+            assert server.get("/health").status == 200
+        assert lost_at_last and time.monotonic() - start < 60
+        serves_and_ends(server)
+    os.close(reader)
+
+
+@pytest.mark.parametrize("name", ["stdout", "both"])
+def test_an_error_at_the_start_ends_the_process_even_if_nobody_reads_it(name):
+    import subprocess
+
+    from harness import BINARY, environment
+
+    reader, writer = os.pipe()
+    os.close(reader)
+    out = {"stdout": writer, "stderr": subprocess.DEVNULL if name == "stdout" else writer}
+    done = subprocess.run([BINARY, "serve", "--port", "0", "--model", "/no/such.gguf"], env=environment(), timeout=20, **out)
+    os.close(writer)
+    assert done.returncode == 1
+
+
+def test_a_signal_of_the_terminal_drains_and_one_that_is_ignored_stays_so():
+    with Server(CONFIG) as server:
+        server.process.send_signal(signal.SIGHUP)
+        assert server.process.wait(10) == 0, server.output()
+        assert "shutting down" in server.output()
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does; the process inherits it
+    try:
+        with Server(CONFIG) as server:
+            server.process.send_signal(signal.SIGHUP)
+            time.sleep(0.5)
+            assert server.complete(max_tokens=1).status == 200
+    finally:
+        signal.signal(signal.SIGHUP, before)
