@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use super::error::{ApiError, Kind};
 use super::metrics;
@@ -11,15 +12,35 @@ const SMALL: usize = 1 << 20;
 /// The part of the budget that is kept for small bodies: one in this many.
 const KEPT: usize = 8;
 
+/// How often freed memory is looked for. The allocator keeps freed pages for one second, in case they are needed again.
+const TICK: Duration = Duration::from_millis(700);
+/// The ticks for which memory is given back after a large body: the allocator gives back a part of it at a time.
+const TICKS: usize = 8;
+/// The allocator takes blocks of this size from the system's pages, and looks for pages to give back when one is freed. In bytes.
+const PAGES: usize = 32 << 20;
+
 pub struct Budget {
     max: usize,
     used: AtomicUsize,
+    /// The ticks left for which memory is given back.
+    ticks: AtomicUsize,
 }
 
 impl Budget {
     /// `max`: in bytes.
     pub fn new(max: usize) -> Arc<Self> {
-        Arc::new(Self { max, used: AtomicUsize::new(0) })
+        Arc::new(Self { max, used: AtomicUsize::new(0), ticks: AtomicUsize::new(0) })
+    }
+
+    /// Gives the memory of large bodies back to the system after they are freed. Without this, an idle server would keep it: the allocator
+    /// gives back pages only while it is in use. Never completes.
+    pub async fn give_back(&self) {
+        loop {
+            tokio::time::sleep(TICK).await;
+            if self.ticks.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1)).is_ok() {
+                drop(std::hint::black_box(Vec::<u8>::with_capacity(PAGES)));
+            }
+        }
     }
 
     /// A share of the budget, at first of nothing.
@@ -61,6 +82,9 @@ impl Held {
     /// Holds `bytes` at most.
     pub fn shrink_to(&mut self, bytes: usize) {
         let less = self.bytes.saturating_sub(bytes);
+        if less > SMALL {
+            self.budget.ticks.store(TICKS, Ordering::Relaxed);
+        }
         self.budget.used.fetch_sub(less, Ordering::Relaxed);
         metrics::http().body_bytes.sub(less as i64);
         self.bytes -= less;

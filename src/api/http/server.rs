@@ -91,6 +91,8 @@ pub fn serve(
     rt::System::new().block_on(async move {
         let signals = Signals::new().context("the signals cannot be handled")?;
         let server = server.listen("penstock", listener, http).context("the socket cannot be listened on")?.run();
+        let bodies = state.bodies.clone();
+        rt::spawn(async move { bodies.give_back().await });
         let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),
