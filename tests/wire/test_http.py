@@ -41,12 +41,34 @@ def test_a_plain_request_over_a_raw_socket_is_answered(server):
     assert status_of(json_post(server)) == 200
 
 
+def error_of(answer: bytes) -> dict:
+    """The error of an answer that the server closes the connection after. Its body is as long as its head says."""
+    head, body = answer.split(b"\r\n\r\n", 1)
+    headers = dict(line.split(b": ", 1) for line in head.lower().split(b"\r\n")[1:])
+    assert int(headers[b"content-length"]) == len(body) and headers[b"content-type"] == b"application/json", answer
+    assert headers[b"x-request-id"] and headers[b"connection"] == b"close", answer
+    error = json.loads(body)["error"]
+    assert set(error) == {"message", "type", "param", "code"} and error["type"] == "invalid_request_error", error
+    return error
+
+
 def test_too_many_headers_are_refused(server):
-    refused(json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200))), 431)
+    answer = json_post(server, "".join(f"X-{i}: 1\r\n" for i in range(200)))
+    refused(answer, 431)
+    assert error_of(answer)["code"] == "request_head_too_large"
 
 
 def test_a_head_that_is_too_long_is_refused(server):
-    refused(json_post(server, "X-Long: " + "a" * 200_000 + "\r\n"), 431)
+    answer = json_post(server, "X-Long: " + "a" * 200_000 + "\r\n")
+    refused(answer, 431)
+    assert error_of(answer)["code"] == "request_head_too_large"
+
+
+def test_bytes_that_are_no_http_are_refused_with_an_error(server):
+    for sent in (b"\x16\x03\x01\x00\xa5\x01", b"hello\r\n\r\n", b"GET / HTTP/3.7\r\n\r\n", b"GET /\x00 HTTP/1.1\r\nHost: a\r\n\r\n"):
+        answer = raw(server, sent, 3)
+        refused(answer, 400)
+        assert error_of(answer)["code"] == "invalid_http", sent
 
 
 @pytest.mark.parametrize("sent", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "], ids=["silent", "half a head"])
@@ -57,7 +79,71 @@ def test_a_slow_head_times_out(server, sent):
         answer = connection.recv(4096)
         waited = time.monotonic() - start
     assert 3 <= waited <= 9, waited
-    assert status_of(answer) == 408, answer
+    assert status_of(answer) == 408 and error_of(answer)["code"] == "request_timeout", answer
+
+
+LATER = {
+    "trickled": [b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "] + [b"a"] * 40,
+    "half a head": [b"POST /v1/completions HTTP/1.1\r\n"],
+    "one byte": [b"G"],
+    "an empty line": [b"\r\n"],
+}
+
+
+def late_head(server, first: bytes, pieces: list[bytes]) -> tuple[float, bytes]:
+    """Keeps a connection alive and sends the pieces of another head slowly. Returns how long that went on [s], and the answer."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=15) as connection:
+        head = "POST /v1/completions" if first else "GET /health"
+        head = f"{head} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(first)}\r\n\r\n"
+        connection.sendall(head.encode())
+        time.sleep(0.1)
+        connection.sendall(first)
+        assert status_of(connection.recv(65536)) == 200
+        time.sleep(3)  # an idle connection may stay longer than a head may take
+        start, answer, left = time.monotonic(), b"", iter(pieces)
+        connection.settimeout(0.3)
+        while time.monotonic() - start < 12:
+            try:
+                connection.sendall(next(left, b""))
+                piece = connection.recv(65536)
+                answer += piece
+                if not piece:
+                    break
+            except TimeoutError:
+                pass
+            except ConnectionError:
+                break
+        return time.monotonic() - start, answer
+
+
+def test_a_slow_head_on_a_connection_that_was_kept_alive_times_out():
+    from concurrent.futures import ThreadPoolExecutor
+
+    cases = [(first, name) for first in (b"", PAYLOAD) for name in LATER]
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "LIMITS__HEAD_TIMEOUT_SECONDS": "2"}) as server, ThreadPoolExecutor(len(cases)) as pool:
+        for case, (waited, answer) in zip(cases, pool.map(lambda case: late_head(server, case[0], LATER[case[1]]), cases)):
+            assert 1 <= waited <= 6, (case, waited)
+            if answer:
+                assert status_of(answer) == 408 and error_of(answer)["code"] == "request_timeout", (case, answer)
+
+
+def test_an_idle_connection_and_a_long_answer_outlive_the_time_of_a_head(server):
+    import http.client
+
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    for wait in (7, 6, 0):
+        connection.request("GET", "/health")
+        assert connection.getresponse().read()
+        time.sleep(wait)
+    fields = {"model": MODEL, "prompt": "Once upon a time", "ignore_eos": True, "temperature": 0, "stream": True, "max_tokens": 1500}
+    start = time.monotonic()
+    connection.request("POST", "/v1/completions", json.dumps(fields), {"content-type": "application/json"})
+    connection.sock.sendall(b"GET /hea")  # the beginning of the next head, while the answer is still being written
+    assert connection.getresponse().read().endswith(b"data: [DONE]\n\n")
+    assert time.monotonic() - start > 6, "the answer took longer than a head may"
+    connection.sock.sendall(b"lth HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    assert b"200 OK" in connection.sock.recv(4096)
+    connection.close()
 
 
 def test_a_slow_body_times_out():
@@ -152,6 +238,22 @@ def test_a_request_without_a_host_is_refused(server):
 def test_a_foreign_host_is_refused_on_a_loopback_address(server, host):
     refused(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5), 403)
     refused(json_post(server, f"Host: {host}\r\n"), 403)
+
+
+@pytest.mark.parametrize("target", ["http://evil.example", "http://evil.example:80", "http://localhost@evil.example"])
+@pytest.mark.parametrize("version", [b"1.1", b"1.0"])
+def test_a_target_with_a_foreign_host_is_refused_on_a_loopback_address(server, target, version):
+    def status(target: str) -> int:
+        answer = raw(server, f"GET {target}/v1/models HTTP/".encode() + version + b"\r\nHost: localhost\r\n\r\n", 5)
+        return int(answer.removeprefix(b"HTTP/" + version + b" ")[:3])
+
+    assert (status(target), status("http://localhost")) == (403, 200)
+
+
+def test_a_server_for_other_machines_warns_at_its_start():
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__HOST": "0.0.0.0"}) as server:
+        assert status_of(raw(server, b"GET /v1/models HTTP/1.1\r\nHost: any.example\r\n\r\n", 5)) == 200
+        wait_until(lambda: "answers other machines, without a key and under any host name" in server.output(), 5, "it warns")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "localhost:8080", "[::1]:8080"])

@@ -97,8 +97,11 @@ def test_tools_that_a_response_repeats_are_bounded(own):
         return packed(RESPONSE, "tools", ",".join(tool % f"f{number}" for number in range(128)))
 
     with Peak(own) as seen:
-        reply = post(own, "/v1/responses", body(10_000))
-    assert reply.status == 400 and reply.error["param"] == "tools", reply.body[:200]
+        assert post(own, "/v1/responses", body(50_000)).status == 413
+        tool = {"type": "function", "name": "f", "description": "x" * MB}
+        for fields in ({"tools": [tool]}, {"text": {"x": "x" * MB}}, {"user": "x" * MB}):
+            reply = own.post("/v1/responses", {**RESPONSE, **fields})
+            assert reply.status == 400 and reply.error["param"] in fields, reply.body[:200]
     assert seen.peak < 640 * MB, seen.peak >> 20
     with Peak(own) as seen, ThreadPoolExecutor(4) as pool:
         replies = list(pool.map(lambda _: post(own, "/v1/responses", body(1_900)), range(4)))

@@ -1,6 +1,6 @@
 """Models, health, version and the documents."""
 
-from harness import MODEL
+from harness import MODEL, Server
 
 
 def test_the_models_are_listed(server):
@@ -60,7 +60,26 @@ def test_probes_may_use_head(server):
 
 def test_the_documentation_loads_nothing_from_elsewhere(server):
     reply = server.get("/docs/")
+    policy = reply.headers["content-security-policy"]
+    assert "default-src 'none'" in policy and "script-src 'self'" in policy and "frame-ancestors 'none'" in policy
+    assert reply.headers["x-content-type-options"] == "nosniff"
+    assert server.get("/docs/nothing.js").status == 404
     assert reply.status == 200, reply.status
     page = reply.body.decode()
     assert "swagger" in page.lower()
     assert 'src="http' not in page and 'href="http' not in page
+
+
+def test_a_model_that_cannot_be_loaded_is_explained_in_the_log_and_not_to_clients(tmp_path):
+    broken = tmp_path / "secretfolder" / "broken.gguf"
+    broken.parent.mkdir()
+    broken.write_bytes(b"no GGUF")
+    with Server({}, args=("--model", MODEL, "--model", str(broken))) as server:
+        messages = [{"role": "user", "content": "Hi"}]
+        for path, fields in (("/v1/completions", {"prompt": "Hi"}), ("/v1/chat/completions", {"messages": messages})):
+            reply = server.post(path, {"model": "broken", **fields})
+            assert reply.status == 503 and reply.error["code"] == "model_load_failed", reply.body
+            assert b"secretfolder" not in reply.body and "the server's log" in reply.error["message"]
+        assert server.complete(max_tokens=1).status == 200
+        log = open(server.log.name).read()
+        assert log.count("secretfolder") == 1 and "not a GGUF file" in log, log

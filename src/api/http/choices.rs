@@ -98,7 +98,20 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         families.into_iter().flatten().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
     let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
     let (ready, usage, complete) = (VecDeque::new(), Counts::default(), false);
-    Ok(Choices { running, held, ready, echoes, num_prompts, num_choices, best_of, names, usage, active, complete, _held: Some(memory).filter(|_| has_tools) })
+    Ok(Choices {
+        running,
+        held,
+        ready,
+        echoes,
+        num_prompts,
+        num_choices,
+        best_of,
+        names,
+        usage,
+        active,
+        complete,
+        _held: Some(memory).filter(|_| has_tools),
+    })
 }
 
 fn next(index: usize, mut generation: Generation) -> LocalBoxFuture<'static, Yield> {

@@ -188,6 +188,15 @@ mod tests {
     }
 
     #[test]
+    fn an_error_of_a_load_names_no_file_of_the_server() {
+        let error = ApiError::from(RegistryError::LoadFailed { id: "m".into(), cause: "/secret/m.gguf: broken".into() });
+        assert_eq!(
+            (error.kind, error.message.as_str()),
+            (Kind::ModelFailed, "the model `m` could not be loaded: the server's log has the cause")
+        );
+    }
+
+    #[test]
     fn quoted_text_is_bounded_and_escaped() {
         assert_eq!(quoted("a\u{1b}[0m\n"), "a\\u{1b}[0m\\n");
         assert_eq!(quoted(&"x".repeat(10_000)).chars().count(), 101);

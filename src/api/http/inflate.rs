@@ -99,9 +99,12 @@ mod tests {
         let mut zlib = ZlibEncoder::new(Vec::new(), Compression::best());
         zlib.write_all(&text).unwrap();
         let members = [gzip(&text[..100]), gzip(&text[100..])].concat();
-        for (encoding, packed) in
-            [(Encoding::Gzip, gzip(&text)), (Encoding::Deflate, zlib.finish().unwrap()), (Encoding::Gzip, members), (Encoding::Identity, text.clone())]
-        {
+        for (encoding, packed) in [
+            (Encoding::Gzip, gzip(&text)),
+            (Encoding::Deflate, zlib.finish().unwrap()),
+            (Encoding::Gzip, members),
+            (Encoding::Identity, text.clone()),
+        ] {
             assert_eq!(encoding.unpacked_size(&packed, text.len()).unwrap(), text.len());
             assert_eq!(encoding.unpack(packed.into(), text.len()).unwrap(), text);
         }

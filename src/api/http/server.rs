@@ -156,12 +156,7 @@ fn ignores_hangup() -> bool {
 }
 
 /// On the first signal, refuses new requests and lets the running ones end within `deadline`. On the second signal, returns an error.
-async fn shutdown(
-    mut signals: Signals,
-    state: web::Data<AppState>,
-    server: ServerHandle,
-    deadline: Duration,
-) -> Result<(), Interrupted> {
+async fn shutdown(mut signals: Signals, state: web::Data<AppState>, server: ServerHandle, deadline: Duration) -> Result<(), Interrupted> {
     signals.first().await;
     state.drain.start();
     tracing::info!(active = state.drain.num_active(), seconds = deadline.as_secs(), "shutting down: waiting for running requests");

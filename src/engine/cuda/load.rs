@@ -39,7 +39,6 @@ impl Plan {
                 if let Err(error) = send(model, weights, item) {
                     // the others stop at their next tensor
                     next.store(self.items.len(), Ordering::Relaxed);
-                    tracing::error!("{error}");
                     fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
                     return;
                 }
