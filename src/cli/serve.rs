@@ -1,6 +1,5 @@
 //! `penstock serve`: the HTTP server.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use anyhow::anyhow;
 use tokio::sync::oneshot;
 
 use super::engine_args::EngineArgs;
+use super::output::show;
 use crate::api;
 use crate::config::{Config, Overrides};
 use crate::registry::Registry;
@@ -65,7 +65,7 @@ fn load(registry: Arc<Registry>, address: SocketAddr) -> anyhow::Result<oneshot:
         let result = registry.load_eager();
         if result.is_ok() {
             // A closed stdout must not stop the server.
-            let _ = std::io::stdout().lock().write_all(banner(&registry, address).as_bytes());
+            let _ = show(&banner(&registry, address));
         }
         let _ = sender.send(result);
     })?;
