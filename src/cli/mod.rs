@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::api::Interrupted;
 use crate::{engine, telemetry};
+use grammar::enable_trials;
 
 pub mod bench;
 mod engine_args;
@@ -60,6 +61,7 @@ pub enum Command {
 
 /// Runs a command and ends the process; errors go to stderr.
 pub fn main() -> ! {
+    enable_trials();
     let cli = Cli::parse();
     let config = cli.config.as_deref();
     let result = match cli.command {
@@ -80,7 +82,7 @@ pub fn main() -> ! {
         // The reader has closed the pipe: `penstock list | head -1`.
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
-            telemetry::print_line(&format!("penstock: {error:#}"));
+            telemetry::print_line(&format!("penstock: {}", output::for_terminal(&format!("{error:#}"))));
             if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };

@@ -1,24 +1,56 @@
-//! What commands print: text on stdout, tables, sizes.
+//! What commands print: text on stdout, tables, sizes. Text on a terminal is made safe for it.
 
-use std::io::{ErrorKind, Write};
+use std::borrow::Cow;
+use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use anyhow::Context;
 
+/// Longest cell of a table, in characters.
+const MAX_CELL: usize = 1000;
+
 /// Writes to stdout. It is no error if the reader has gone.
 pub fn print(text: &str) -> anyhow::Result<()> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+    match show(text) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         result => result.context("cannot write to stdout"),
     }
 }
 
+/// Writes to stdout, and tells if the reader has gone. A terminal gets safe text, anything else gets exactly `text`.
+pub fn show(text: &str) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    let text = if stdout.is_terminal() { for_terminal(text) } else { Cow::Borrowed(text) };
+    stdout.write_all(text.as_bytes())?;
+    stdout.flush()
+}
+
+/// Text of others (models, files, hubs, clients) that is safe to print on a terminal: line breaks and tabs stay, and each other control
+/// character, and each that reorders the text around it, becomes U+FFFD. Such characters could rewrite the screen, the title and the
+/// clipboard, or show another text than there is.
+pub fn for_terminal(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_unsafe) {
+        return Cow::Borrowed(text);
+    }
+    // A line break of Windows is one line break.
+    Cow::Owned(text.replace("\r\n", "\n").replace(is_unsafe, "\u{fffd}"))
+}
+
+fn is_unsafe(c: char) -> bool {
+    let reorders = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    reorders || c.is_control() && !matches!(c, '\n' | '\t')
+}
+
 /// Left-aligned columns, two spaces apart.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
+    let cut = |cell: &String| match cell.char_indices().nth(MAX_CELL) {
+        Some((end, _)) => format!("{}… ({} bytes)", &cell[..end], cell.len()),
+        None => cell.clone(),
+    };
+    let rows: Vec<[String; N]> = rows.iter().map(|row| row.each_ref().map(cut)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; N] = std::array::from_fn(width);
     let mut text = String::new();
-    for row in rows {
+    for row in &rows {
         let line: Vec<_> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}")).collect();
         text.push_str(line.join("  ").trim_end());
         text.push('\n');
@@ -40,6 +72,26 @@ pub fn human_bytes(bytes: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_for_a_terminal_keeps_its_lines_and_loses_what_controls_it() {
+        let cases = [
+            ("plain, é 漢 👩‍🔬 \u{200f}שלום\n\ttext", "plain, é 漢 👩‍🔬 \u{200f}שלום\n\ttext"),
+            ("\u{1b}]0;title\u{7}\u{1b}[2J", "\u{fffd}]0;title\u{fffd}\u{fffd}[2J"),
+            ("a\u{9b}31m\u{7f}\u{0}\u{8}", "a\u{fffd}31m\u{fffd}\u{fffd}\u{fffd}"),
+            ("a\rb\r\nc", "a\u{fffd}b\nc"),
+            ("\u{202e}txt.exe\u{2066}", "\u{fffd}txt.exe\u{fffd}"),
+        ];
+        for (text, safe) in cases {
+            assert_eq!(for_terminal(text), safe);
+        }
+    }
+
+    #[test]
+    fn a_huge_cell_is_cut() {
+        let text = columns(&[["name".to_owned(), "é".repeat(25_000_000)], ["a".repeat(100_000), "b".to_owned()]]);
+        assert!(text.len() < 10_000 && text.contains("… (50000000 bytes)") && text.contains("… (100000 bytes)"), "{}", text.len());
+    }
 
     #[test]
     fn sizes_use_the_largest_fitting_unit() {

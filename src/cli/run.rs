@@ -1,6 +1,6 @@
 //! `penstock run`: a model in this process, without a server.
 
-use std::io::{IsTerminal, Read, Write};
+use std::io::{IsTerminal, Read};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use rustyline::error::ReadlineError;
 
 use super::engine_args::EngineArgs;
+use super::output::{for_terminal, show};
 use crate::chat::{Conversation, Message, Piece, Role};
 use crate::config::{Config, Overrides};
 use crate::logits::SamplingParams;
@@ -88,7 +89,7 @@ fn prompt(args: &Args) -> anyhow::Result<Option<String>> {
 
 fn repl(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
     let mut editor = rustyline::DefaultEditor::new().context("cannot use the terminal")?;
-    eprintln!("{}: type a message, or /help", chat.model.id);
+    eprintln!("{}: type a message, or /help", for_terminal(&chat.model.id));
     loop {
         let line = match editor.readline("> ") {
             Ok(line) => line,
@@ -109,7 +110,7 @@ fn repl(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()
             command if command.starts_with('/') => eprintln!("{command} is not a command: /help lists the commands"),
             text => {
                 if let Err(error) = runtime.block_on(chat.answer(text)) {
-                    eprintln!("{error:#} (/clear forgets the conversation)");
+                    eprintln!("{} (/clear forgets the conversation)", for_terminal(&format!("{error:#}")));
                 }
             }
         }
@@ -200,10 +201,4 @@ fn options(args: &Args) -> Options {
     let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
     let sampling = SamplingParams { temperature: args.temperature, seed, ..SamplingParams::greedy() };
     Options::new(sampling, args.max_tokens.map_or(Budget::Rest, Budget::Explicit))
-}
-
-fn show(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
 }

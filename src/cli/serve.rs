@@ -1,6 +1,5 @@
 //! `penstock serve`: the HTTP server.
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
@@ -9,6 +8,7 @@ use anyhow::anyhow;
 use tokio::sync::oneshot;
 
 use super::engine_args::EngineArgs;
+use super::output::show;
 use crate::api;
 use crate::config::{Config, Overrides};
 use crate::registry::Registry;
@@ -69,7 +69,7 @@ fn load(registry: Arc<Registry>, address: SocketAddr) -> anyhow::Result<oneshot:
         let banner = result.is_ok().then(|| banner(&registry, address));
         let _ = sender.send(result);
         // The server neither needs a reader of stdout nor waits for one.
-        let _ = std::io::stdout().lock().write_all(banner.unwrap_or_default().as_bytes());
+        let _ = show(&banner.unwrap_or_default());
     })?;
     Ok(receiver)
 }

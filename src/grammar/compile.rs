@@ -1,39 +1,44 @@
 //! [`Compiler`]: compiles grammars within limits on time, stack and number, and keeps those that were used last.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::Duration;
 
+use llguidance::earley::SlicedBiasComputer;
 use llguidance::{Matcher, ParserFactory};
+use serde_json::Value;
 
 use crate::error::GrammarError;
-use crate::locate::locate;
-use crate::matcher::{Compiled, reason};
+use crate::factory::{explain, factory, reason};
+use crate::kept::Kept;
+use crate::matcher::Compiled;
 use crate::permit::{Permit, Permits};
 use crate::source::Source;
-use crate::vocab;
+use crate::trial::{self, STACK};
+use crate::vocab::Vocabulary;
 use logits::Grammar;
 use tokenizer::Tokenizer;
 
-/// Stack of a compiling thread, in bytes of address space. llguidance recurses over schemas and their references.
-const STACK: usize = 256 << 20;
-/// Longest time to wait for a permit, and longest time to compile. A grammar that takes longer is refused; its thread still ends by itself,
-/// because each part of its work is limited.
-const TIME: Duration = Duration::from_secs(5);
-/// Most positions in the grammar (Earley items) that one position in a text may correspond to.
-const MAX_ITEMS: usize = 8000;
-/// Most states of the lexer's automaton. They are created while a text is followed and take about 400 bytes each, per text.
-const MAX_LEXER_STATES: usize = 50_000;
-/// Number of compiled grammars that are kept.
-const MAX_KEPT: usize = 64;
+/// Longest time to wait for a permit.
+const WAIT: Duration = Duration::from_secs(5);
+/// Longest time to wait for a grammar that has a permit. Trials end by themselves before.
+const TIME: Duration = Duration::from_secs(20);
+/// The bytes that a compiled grammar is taken to have if there was no trial to measure them.
+const UNMEASURED: usize = 1 << 20;
+
+/// What is made of a vocabulary once.
+struct Tables {
+    factory: ParserFactory,
+    /// The vocabulary's outline, for trials.
+    outline: Value,
+}
 
 /// Compiles grammars for one model. The first compilation builds the tables of the vocabulary.
 pub struct Compiler {
     tokenizer: Arc<Tokenizer>,
     vocab_size: usize,
-    factory: OnceLock<Result<Arc<ParserFactory>, String>>,
-    /// Compiled grammars by the text of their source. The one used last is at the end.
-    kept: Mutex<VecDeque<(String, Arc<Compiled>)>>,
+    tables: OnceLock<Result<Arc<Tables>, String>>,
+    kept: Mutex<Kept>,
     /// Results of [`Compiler::crossing`] by byte.
     crossing: Mutex<HashMap<u8, Arc<[u32]>>>,
     permits: Arc<Permits>,
@@ -42,14 +47,7 @@ pub struct Compiler {
 impl Compiler {
     /// A compiler for a model that samples ids below `vocab_size`.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
-        Self {
-            tokenizer,
-            vocab_size,
-            factory: OnceLock::new(),
-            kept: Mutex::default(),
-            crossing: Mutex::default(),
-            permits: Arc::default(),
-        }
+        Self { tokenizer, vocab_size, tables: OnceLock::new(), kept: Mutex::default(), crossing: Mutex::default(), permits: Arc::default() }
     }
 
     pub fn vocab_size(&self) -> usize {
@@ -74,88 +72,75 @@ impl Compiler {
     /// Compiles a grammar, unless it is among those kept. May take seconds, so do not call it on the event loop.
     ///
     /// # Errors
-    /// [`GrammarError::Invalid`] says what is not supported, and where in a schema. [`GrammarError::Busy`] if too many grammars compile.
+    /// [`GrammarError::Invalid`] says what is not supported, and where in a schema. [`GrammarError::Expensive`] if compiling exceeds its
+    /// budget. [`GrammarError::Busy`] if too many grammars compile.
     pub fn compile(&self, source: &Source) -> Result<Arc<dyn Grammar>, GrammarError> {
-        let key = source.key();
-        if let Some(found) = self.find(&key) {
+        let parts = source.parts();
+        let key = parts.to_string();
+        if let Some(found) = self.kept().find(&key) {
             return Ok(found);
         }
-        let factory = self.factory.get_or_init(|| self.factory()).clone().map_err(GrammarError::Invalid)?;
-        let permit = Permit::acquire(&self.permits, TIME).ok_or(GrammarError::Busy)?;
+        let tables = self.tables.get_or_init(|| self.tables()).clone().map_err(GrammarError::Invalid)?;
+        let permit = Permit::acquire(&self.permits, WAIT).ok_or(GrammarError::Busy)?;
         let (sender, receiver) = mpsc::channel();
         let (source, vocab_size) = (source.clone(), self.vocab_size);
         let work = move || {
             let _permit = permit;
             // Fails if the caller has given up waiting, which is no problem.
-            let _ = sender.send(compile(&factory, &source, vocab_size));
+            let _ = sender.send(compile(&tables, &source, vocab_size));
         };
         let thread = std::thread::Builder::new().name("grammar".into()).stack_size(STACK).spawn(work);
         thread.map_err(|_| GrammarError::Busy)?;
-        let compiled = match receiver.recv_timeout(TIME) {
-            Ok(result) => Arc::new(result?),
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                return Err(GrammarError::Invalid(format!("the grammar takes more than {} s to compile", TIME.as_secs())));
-            }
+        let (compiled, bytes) = match receiver.recv_timeout(TIME) {
+            Ok(result) => result?,
+            Err(mpsc::RecvTimeoutError::Timeout) => return Err(GrammarError::Expensive(format!("more than {} s", TIME.as_secs()))),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 return Err(GrammarError::Invalid("the grammar cannot be compiled: the compiler panicked".into()));
             }
         };
-        self.keep(key, compiled.clone());
+        let compiled = Arc::new(compiled);
+        self.kept().add(key, compiled.clone(), bytes);
         Ok(compiled)
     }
 
-    fn factory(&self) -> Result<Arc<ParserFactory>, String> {
-        let factory = ParserFactory::new_simple(&vocab::environment(&self.tokenizer, self.vocab_size));
-        let mut factory = factory.map_err(|error| format!("the model's vocabulary does not support grammars: {error}"))?;
-        let limits = factory.quiet().limits_mut();
-        limits.verbose_errors = false;
-        // Each optional member of an object adds a few items, so these limits must permit an object with the most members allowed.
-        limits.max_items_in_row = MAX_ITEMS;
-        limits.step_max_items = 25 * MAX_ITEMS;
-        limits.max_lexer_states = MAX_LEXER_STATES;
-        Ok(Arc::new(factory))
+    fn tables(&self) -> Result<Arc<Tables>, String> {
+        let vocabulary = Vocabulary::of(&self.tokenizer, self.vocab_size);
+        Ok(Arc::new(Tables {
+            factory: factory(&vocabulary.environment(), &SlicedBiasComputer::general_slices())?,
+            outline: vocabulary.outline(),
+        }))
     }
 
-    fn find(&self, key: &str) -> Option<Arc<Compiled>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kept.iter().position(|(other, _)| other == key)?;
-        let found = kept.remove(at)?;
-        kept.push_back(found.clone());
-        Some(found.1)
+    fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn keep(&self, key: String, compiled: Arc<Compiled>) {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back((key, compiled));
-        while kept.len() > MAX_KEPT {
-            kept.pop_front();
-        }
+    #[cfg(test)]
+    pub(super) fn compiled(&self, lark: &str) -> Arc<Compiled> {
+        let tables = self.tables().expect("a vocabulary");
+        Arc::new(compile(&tables, &Source::new(lark), self.vocab_size).expect("a grammar").0)
     }
 
     #[cfg(test)]
     pub(super) fn num_kept(&self) -> usize {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).len()
+        self.kept().len()
     }
 }
 
-fn compile(factory: &ParserFactory, source: &Source, vocab_size: usize) -> Result<Compiled, GrammarError> {
+/// Compiles a grammar, and tells how many bytes it has. A trial comes first, which bounds the time and the memory that this takes.
+fn compile(tables: &Tables, source: &Source, vocab_size: usize) -> Result<(Compiled, usize), GrammarError> {
+    let Tables { factory, outline } = tables;
+    let measured = trial::run(outline, source)?;
     let ends = factory.tok_env().tok_trie().eos_token_set();
     let matcher = Matcher::new(factory.create_parser(source.grammar()));
-    let error = match matcher.get_error() {
+    let refusal = match matcher.get_error() {
         None => match Compiled::new(matcher, ends, vocab_size) {
-            Ok(compiled) => return Ok(compiled),
-            Err(GrammarError::Invalid(error)) => error,
-            Err(busy) => return Err(busy),
+            Ok(compiled) => return Ok((compiled, measured.unwrap_or(UNMEASURED))),
+            Err(GrammarError::Invalid(refusal)) => refusal,
+            Err(other) => return Err(other),
         },
         Some(error) => reason(&error),
     };
-    let of_schema = |schema: &serde_json::Value| {
-        let alone = Source::new("start: @schema").with_schema("schema", schema).ok()?;
-        factory.create_parser(alone.grammar()).err().map(|error| reason(&error.to_string()))
-    };
-    let culprit = source.schemas().find(|schema| of_schema(schema).as_ref() == Some(&error));
-    Err(GrammarError::Invalid(match culprit {
-        Some(schema) => format!("{} cannot be used: {error}", locate(schema, &error, of_schema)),
-        None => error,
-    }))
+    // Finding the place means to compile many parts, which a trial has not bounded.
+    Err(GrammarError::Invalid(if measured.is_some() { refusal } else { explain(factory, source, refusal) }))
 }

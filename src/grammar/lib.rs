@@ -17,13 +17,17 @@
 //! # Invariants
 //! Clients write grammars and schemas, so they are not trusted:
 //! - Sizes are limited before anything is compiled (`source.rs`).
-//! - A grammar is compiled on a thread of its own with a large stack and a limit on time, and only a few compile at once (`compile.rs`).
+//! - A grammar is compiled on trial by a child process first, which ends itself when it has used up its budget of time or memory
+//!   (`trial.rs`). Then it is compiled on a thread of its own with a large stack. Only a few compile at once (`compile.rs`).
+//! - The compiled grammars that are kept are limited in number and in bytes (`kept.rs`).
 //! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds it fails with the
 //!   reason.
 //! - A refused schema is named by the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
 
 mod compile;
 mod error;
+mod factory;
+mod kept;
 mod locate;
 mod matcher;
 mod meter;
@@ -33,8 +37,10 @@ mod source;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+mod trial;
 mod vocab;
 
 pub use compile::Compiler;
 pub use error::GrammarError;
 pub use source::{Source, lark_string};
+pub use trial::enable as enable_trials;

@@ -4,6 +4,7 @@ use llguidance::toktrie::SimpleVob;
 use llguidance::{Cancelled, Matcher};
 
 use crate::error::GrammarError;
+use crate::factory::reason;
 use crate::meter::{CREDIT, EARNED, Meter};
 use logits::{Allowed, Constraint, Grammar, mask_words};
 
@@ -47,19 +48,6 @@ struct Cursor {
     meter: Meter,
     ends: SimpleVob,
     vocab_size: usize,
-}
-
-/// llguidance's error text in one line. The lines between the first and the one with `error:` quote the pattern and internal state.
-pub fn reason(error: &str) -> String {
-    let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('<'));
-    let first = lines.next().unwrap_or_default().trim_end_matches(':');
-    let last = lines.find_map(|line| line.strip_prefix("error: "));
-    let text = match (first, last) {
-        ("" | "NoExtensionBias", _) => "nothing satisfies it".into(),
-        (first, None) => first.to_owned(),
-        (first, Some(last)) => format!("{first}: {last}"),
-    };
-    text.chars().take(300).collect()
 }
 
 /// The message for an error while a text is followed.

@@ -12,6 +12,8 @@ const MAX_BYTES: usize = 1 << 20;
 const MAX_VALUES: usize = 100_000;
 /// Most members of an object, except of definitions. Their order is part of the grammar, whose size is quadratic in their number.
 const MAX_MEMBERS: usize = 500;
+/// Most items of a list, except of values (`enum`, `examples`). Alternatives are compared with each other.
+const MAX_ITEMS: usize = 2000;
 /// Most references. Each may lead to another, and the stack of the compiling thread must hold the chain.
 const MAX_REFS: usize = 5000;
 
@@ -76,13 +78,27 @@ impl Source {
         Ok(self)
     }
 
-    /// The whole source as text. Equal texts are the same grammar.
-    pub(super) fn key(&self) -> String {
+    /// The whole source as JSON. Equal texts of it are the same grammar.
+    pub(super) fn parts(&self) -> Value {
         let named = self.named.iter().map(|(name, grammar)| match grammar {
             Named::Lark(lark) => json!([name, "lark", lark]),
             Named::Schema(schema) => json!([name, "schema", schema]),
         });
-        Value::from_iter(std::iter::once(json!(self.lark)).chain(named)).to_string()
+        std::iter::once(json!(self.lark)).chain(named).collect()
+    }
+
+    /// The inverse of [`Source::parts`]. None if `parts` is malformed.
+    pub(super) fn of_parts(parts: &Value) -> Option<Self> {
+        let (lark, named) = parts.as_array()?.split_first()?;
+        let named = named.iter().map(|part| {
+            let grammar = match part[1].as_str()? {
+                "lark" => Named::Lark(part[2].as_str()?.to_owned()),
+                "schema" => Named::Schema(part[2].clone()),
+                _ => return None,
+            };
+            Some((part[0].as_str()?.to_owned(), grammar))
+        });
+        Some(Self { lark: lark.as_str()?.to_owned(), named: named.collect::<Option<_>>()? })
     }
 
     pub(super) fn schemas(&self) -> impl Iterator<Item = &Value> {
@@ -116,6 +132,7 @@ struct Size {
     values: usize,
     refs: usize,
     members: usize,
+    items: usize,
 }
 
 impl Size {
@@ -129,6 +146,13 @@ impl Size {
                 for (key, value) in map {
                     self.bytes += key.len();
                     self.refs += usize::from(key.ends_with("ef") && key.starts_with('$'));
+                    match (key.as_str(), value) {
+                        // Each required name is a member, whether it is declared or not.
+                        ("required", Value::Array(names)) => self.members = self.members.max(names.len()),
+                        ("enum" | "examples", _) => {}
+                        (_, Value::Array(items)) => self.items = self.items.max(items.len()),
+                        _ => {}
+                    }
                     match value {
                         Value::Object(definitions) if DEFINITIONS.contains(&key.as_str()) => {
                             self.values += 1;
@@ -152,6 +176,7 @@ fn check_size(schema: &Value) -> Result<(), GrammarError> {
         (size.bytes, MAX_BYTES, "bytes"),
         (size.values, MAX_VALUES, "values"),
         (size.members, MAX_MEMBERS, "members in one object"),
+        (size.items, MAX_ITEMS, "items in one list"),
         (size.refs, MAX_REFS, "references"),
     ];
     match bounds.into_iter().find(|(count, most, _)| count > most) {

@@ -18,8 +18,12 @@ pub(super) const MAX_OUTPUT: usize = 32 << 20;
 /// or three times.
 const BASE_BYTES: u64 = 32 << 20;
 const INPUT_COPIES: u64 = 16;
+/// A render may walk `BASE_WORK` bytes of values plus `INPUT_WALKS` times the size of its input. A search (`.count`, `in`) makes nothing,
+/// but takes about a nanosecond per byte.
+const BASE_WORK: u64 = 256 << 20;
+const INPUT_WALKS: u64 = 256;
 /// A render takes a few milliseconds. This limit is far above that even on a loaded machine.
-const MAX_TIME: Duration = Duration::from_secs(20);
+const MAX_TIME: Duration = Duration::from_secs(5);
 /// Approximate size of an item of a list or map, in bytes.
 const ITEM_BYTES: u64 = 64;
 /// Deepest nesting of a value that is walked. The walkers recurse.
@@ -27,7 +31,10 @@ const MAX_DEPTH: usize = 200;
 
 #[derive(Clone, Copy)]
 struct Budget {
+    /// Bytes that may still be made.
     left: u64,
+    /// Bytes that may still be walked.
+    work: u64,
     end: Instant,
 }
 
@@ -39,7 +46,8 @@ thread_local! {
 /// Runs a render with the budget for an input of `input` bytes.
 pub(super) fn with_budget<T>(input: u64, render: impl FnOnce() -> T) -> T {
     let left = BASE_BYTES.saturating_add(input.saturating_mul(INPUT_COPIES));
-    BUDGET.set(Some(Budget { left, end: Instant::now() + MAX_TIME }));
+    let work = BASE_WORK.saturating_add(input.saturating_mul(INPUT_WALKS));
+    BUDGET.set(Some(Budget { left, work, end: Instant::now() + MAX_TIME }));
     let result = render();
     BUDGET.set(None);
     result
@@ -64,17 +72,35 @@ pub(super) fn charge(bytes: u64) -> Result<(), Error> {
     Ok(())
 }
 
+/// Charges the walk over `bytes` bytes of values.
+pub(super) fn walk_over(bytes: u64) -> Result<(), Error> {
+    let Some(budget) = BUDGET.get() else { return Ok(()) };
+    let work = budget.work.checked_sub(bytes).ok_or_else(|| failure("the render searches more text than its input allows for"))?;
+    BUDGET.set(Some(Budget { work, ..budget }));
+    Ok(())
+}
+
+/// Charges the walk over a string, or over the items of a list without what they hold.
+pub(super) fn scan(value: &Value) -> Result<(), Error> {
+    walk_over(match value.as_str() {
+        Some(text) => text.len() as u64,
+        None => (value.len().unwrap_or(0) as u64).saturating_mul(ITEM_BYTES),
+    })
+}
+
 /// Fails if the budget has less than `bytes` left. Called before a value is made; [`charged`] charges it afterwards.
 pub(super) fn afford(bytes: Option<u64>) -> Result<(), Error> {
     let left = BUDGET.get().map_or(u64::MAX, |budget| budget.left);
     bytes.filter(|bytes| *bytes <= left).map(|_| ()).ok_or_else(too_much)
 }
 
-/// The size of a value in bytes, with shared parts counted as often as they occur. Fails if it exceeds what the budget has left.
+/// The size of a value in bytes, with shared parts counted as often as they occur. Charges the walk over it, and fails if it exceeds what
+/// the budget has left.
 pub(super) fn checked_size(value: &Value) -> Result<u64, Error> {
     let mut left = BUDGET.get().map_or(u64::MAX, |budget| budget.left);
     let before = left;
     walk(value, MAX_DEPTH, &mut left)?;
+    walk_over(before - left)?;
     Ok(before - left)
 }
 

@@ -3,7 +3,7 @@
 use minijinja::value::{Rest, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value, escape_formatter, filters, tests};
 
-use crate::budget::{afford, charge, charged, checked_size, failure};
+use crate::budget::{afford, charge, charged, checked_size, failure, scan};
 use crate::instrument::PREFIX;
 
 /// Adds the functions, filters and tests to an environment.
@@ -19,6 +19,7 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
     env.add_function(format!("{PREFIX}concat"), |values: Rest<Value>| concat(&values));
     env.add_filter(format!("{PREFIX}charge"), charged);
     env.add_filter(format!("{PREFIX}check"), |value: Value| checked_size(&value).map(|_| value));
+    env.add_filter(format!("{PREFIX}scan"), |value: Value| scan(&value).map(|()| value));
     env.add_filter(format!("{PREFIX}loop"), charge_loop);
     add_filters(env);
     let comparisons: [(&[&'static str], Value); 7] = [
@@ -35,6 +36,9 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
             let test = test.clone();
             env.add_test(*name, move |state: &mut State, args: Rest<Value>| -> Result<bool, Error> {
                 args.first().map(checked_size).transpose()?;
+                if name == &"in" {
+                    args.get(1).map(checked_size).transpose()?;
+                }
                 test.call(state, &args).map(|outcome| outcome.is_true())
             });
         }
@@ -44,7 +48,7 @@ pub(super) fn add_to(env: &mut Environment<'static>) {
 /// How the cost of a filter depends on the sizes of its arguments.
 #[derive(Clone, Copy, PartialEq)]
 enum Cost {
-    /// Constant: the filter does not walk its arguments.
+    /// Proportional to the length of the argument: the filter does not walk what the argument holds.
     Shallow,
     /// Proportional to the sum of the sizes.
     Deep,
@@ -76,8 +80,9 @@ fn add_filters(env: &mut Environment<'static>) {
     }
     for (name, cost, filter) in all {
         env.add_filter(name.clone(), move |state: &mut State, args: Rest<Value>| -> Result<Value, Error> {
-            if cost != Shallow {
-                args.iter().try_for_each(|arg| checked_size(arg).map(|_| ()))?;
+            match cost {
+                Shallow => args.first().map_or(Ok(()), scan)?,
+                Deep | Product => args.iter().try_for_each(|arg| checked_size(arg).map(|_| ()))?,
             }
             if cost == Product {
                 check_product(&name, &args)?;

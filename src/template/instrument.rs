@@ -6,7 +6,7 @@
 use std::mem::discriminant;
 
 use minijinja::Error;
-use minijinja::machinery::ast::{BinOp, BinOpKind, CallArg, Expr, ForLoop, Spanned, Stmt};
+use minijinja::machinery::ast::{BinOp, BinOpKind, CallArg, CompareOpKind, Expr, ForLoop, Spanned, Stmt};
 use minijinja::machinery::parse;
 use minijinja::syntax::SyntaxConfig;
 
@@ -140,7 +140,7 @@ impl Editor<'_> {
         match expr {
             Expr::Var(_) | Expr::Const(_) => {}
             Expr::Slice(node) => {
-                self.expr(&node.expr, true);
+                self.slice_operand(&node.expr);
                 [&node.start, &node.stop, &node.step].into_iter().flatten().for_each(|bound| self.value(bound));
                 if !continues {
                     self.insert(end, format!("|{PREFIX}charge"));
@@ -153,7 +153,8 @@ impl Editor<'_> {
                 self.check_size(&node.expr);
                 for (i, op) in node.ops.iter().enumerate() {
                     self.value(&op.expr);
-                    if i + 1 < node.ops.len() {
+                    // A search takes as long as the text or list that it searches, a comparison as long as its shorter side.
+                    if i + 1 < node.ops.len() || matches!(op.op, CompareOpKind::In | CompareOpKind::NotIn) {
                         self.check_size(&op.expr);
                     }
                 }
@@ -200,6 +201,16 @@ impl Editor<'_> {
         }
     }
 
+    /// The walk over a string is charged before a part of it is taken: `(text|pen__scan)[1:]`.
+    fn slice_operand(&mut self, expr: &Expr) {
+        let start = chain_start(expr);
+        start.into_iter().for_each(|start| self.insert(start, "("));
+        self.expr(expr, true);
+        if start.is_some() {
+            self.insert(expr.span().end_offset as usize, format!("|{PREFIX}scan)"));
+        }
+    }
+
     fn arguments(&mut self, args: &[CallArg]) {
         args.iter().for_each(|arg| self.value(argument(arg)));
     }
@@ -213,10 +224,14 @@ impl Editor<'_> {
                 self.value(&node.left);
                 return self.value(&node.right);
             }
-            _ => {
+            op => {
                 self.value(&node.left);
                 self.check_size(&node.left);
-                return self.value(&node.right);
+                self.value(&node.right);
+                if matches!(op, BinOpKind::In) {
+                    self.check_size(&node.right);
+                }
+                return;
             }
         };
         let span = node.span();
@@ -241,6 +256,20 @@ impl Editor<'_> {
         }
         self.value(operands[operands.len() - 1]);
         self.insert(span.end_offset as usize, ")");
+    }
+}
+
+/// Where a chain of attributes, subscripts, calls and filters of a variable starts. None for other expressions, whose spans may leave out
+/// their parentheses; slices of these are limited by the time of the render alone.
+fn chain_start(expr: &Expr) -> Option<usize> {
+    match expr {
+        Expr::Var(node) => Some(node.span().start_offset as usize),
+        Expr::GetAttr(node) => chain_start(&node.expr),
+        Expr::GetItem(node) => chain_start(&node.expr),
+        Expr::Slice(node) => chain_start(&node.expr),
+        Expr::Call(node) => chain_start(&node.expr),
+        Expr::Filter(node) => chain_start(node.expr.as_ref()?),
+        _ => None,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use minijinja::{Error, State, Value};
 
-use crate::budget::{charged, checked_size};
+use crate::budget::{charged, checked_size, scan};
 use crate::builtins::check_product;
 
 /// Calls a Python method (`strip`, `items`) that minijinja does not have, and charges its result.
@@ -13,6 +13,7 @@ pub(super) fn method(state: &mut State, value: &Value, name: &str, args: &[Value
         check_product(name, &all)?;
         return charged(minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)?);
     }
+    scan(value)?;
     minijinja_contrib::pycompat::unknown_method_callback(state, value, name, args)
 }
 

@@ -203,6 +203,47 @@ fn hostile_templates_are_stopped_within_seconds() {
     }
 }
 
+/// A search makes no text, so only the work that it takes is charged.
+#[test]
+fn searching_a_long_text_again_and_again_is_stopped() {
+    let long = format!("{}y", "x".repeat(1_000_000));
+    let messages = serde_json::json!([{ "role": "user", "content": long }]);
+    let searches = [
+        "t.count('xy')",
+        "t.find('y')",
+        "t.rfind('a')",
+        "t.split('a') | length",
+        "t.startswith(t)",
+        "'y' in t",
+        "'a' not in t",
+        "'a' is in t",
+        "t is eq t",
+        "t == t",
+        "t[-1:]",
+        "(t)[5:6]",
+        "messages[0].content[-1:]",
+        "messages[0]['content'][:-1][1:2]",
+        "(t | trim)[-1:]",
+        "t | length",
+        "t | last",
+        "[t, t] | unique | list | length",
+        "t in [t]",
+        "t | replace('a', 'b') | length",
+    ];
+    for search in searches {
+        let body = format!("{{% if {search} %}}{{% endif %}}");
+        let source = format!("{{% set t = messages[0].content %}}{{% for i in range(30000) %}}{body}{{% endfor %}}");
+        let start = std::time::Instant::now();
+        let input = RenderInput { messages: messages.clone(), ..RenderInput::default() };
+        let error = template(&source).unwrap().render(&input).expect_err(search).to_string();
+        eprintln!("{search}: {:?}, {error}", start.elapsed());
+        assert!(start.elapsed() < std::time::Duration::from_secs(5), "{search}: {:?}", start.elapsed());
+        assert!(error.contains("input allows for"), "{search}: {error}");
+        let once = template(&format!("{{% set t = messages[0].content %}}{body}done")).unwrap();
+        assert_eq!(once.render(&input).unwrap(), "done", "{search}");
+    }
+}
+
 #[test]
 fn metered_operators_give_the_results_of_jinja() {
     let cases = [
@@ -211,6 +252,12 @@ fn metered_operators_give_the_results_of_jinja() {
         ("{{ [1] + [2] + [3] }} {{ ([1] + [2])[1] }} {{ [1, 2] * 2 }} {{ ((1, 2) + (3,)) }}", "[1, 2, 3] 2 [1, 2, 1, 2] (1, 2, 3)"),
         ("{{ ('a' ~ 'b')|upper ~ 'c' }} {{ ('x' + 'y') == 'xy' }} {{ 'b' in 'a' ~ 'b' }} {{ not 'a' ~ '' }}", "ABc True True False"),
         ("{{ 'a,b'.split(',')[1:][0] }} {{ 'abc'[1:] ~ 'abc'[:-1] }} {{ -('2'|int) + 3 }} {{ 'x' if 1 + 1 == 2 else 'y' }}", "b bcab 1 x"),
+        (
+            "{% set t = 'abcd' %}{{ t[1:][1:] }} {{ (t)[1:] }} {{ (t ~ t)[3:5] }} {{ (t if t else 1)[:1] }} \
+             {{ (t|upper)[1:].lower()[1:] }} \
+             {{ [t, t][0][2:] }} {{ messages[0].role[1:] ~ -(t|length) }} {{ messages[::-1][0]['role'][:2] }} {{ not t[9:] }}",
+            "cd bcd da a cd cd ser-4 us True",
+        ),
         ("{% set x | upper %}a{{ 'b' }}{% endset %}{{ x }}{% for k, v in {'a': 1}.items() if v + 1 > 1 %}{{ k ~ v }}{% endfor %}", "ABa1"),
         ("{% macro m(a, b='x' ~ 'y') %}{{ a ~ b }}{% endmacro %}{{ m(1) ~ m(2, b=3) }}{{ dict(a='x' + 'y') }}", "1xy23{'a': 'xy'}"),
         ("{{ '<b>'|safe + '<i>' }} {{ '<b>' + '<i>' }} {{ '<b>'|safe ~ '<i>' }}", "<b>&lt;i&gt; <b><i> <b><i>"),

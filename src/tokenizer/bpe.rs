@@ -4,7 +4,7 @@ use rustc_hash::FxHashMap;
 
 use crate::cache::Cache;
 use crate::error::{TokenizerError, fault};
-use crate::merge::{Symbol, UNKNOWN, merge};
+use crate::merge::{Symbol, merge};
 use crate::pieces::{Index, Pieces};
 use crate::scan::Scanner;
 use crate::space::{SPACE_SIGN, Spaces};
@@ -66,6 +66,7 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
 }
 
 impl Alphabet {
+    /// `ids`: those of the tokens that text may become.
     fn new(data: &VocabData, ids: &FxHashMap<&str, u32>) -> Self {
         if data.model == Model::CharBpe {
             let singles = ids.iter().filter_map(|(token, &id)| {
@@ -76,7 +77,8 @@ impl Alphabet {
             let spaces = Spaces::new(ids.keys().copied(), data.add_space_prefix);
             return Self::Chars { ids: singles.collect(), bytes: Box::new(spm::byte_ids(data)), spaces };
         }
-        let mut bytes = [UNKNOWN; 256];
+        // A byte without a character of its own may have a token like `<0x0A>`.
+        let mut bytes = spm::byte_ids(data);
         for c in (0..0x180).filter_map(char::from_u32) {
             if let (Some(byte), Some(&id)) = (byte_of(c), ids.get(c.encode_utf8(&mut [0; 4]) as &str)) {
                 bytes[byte as usize] = id;
@@ -125,10 +127,14 @@ impl Bpe {
                 let key = data.key("merges", "model.merges");
                 return fault(format!("{key}: entry {rank} (`{}`) refers to a token that is not in the vocabulary", pair.escape_debug()));
             };
-            merges.entry(key(a, b)).or_insert((rank, c));
+            // Control tokens never come from text.
+            if data.types[c as usize] != TokenType::Control {
+                merges.entry(key(a, b)).or_insert((rank, c));
+            }
         }
         let normal = (0u32..).zip(&data.types).filter(|(_, t)| **t == TokenType::Normal).map(|(id, _)| id);
         let words = data.ignore_merges.then(|| Index::new(pieces, normal));
+        ids.retain(|_, id| data.types[*id as usize] != TokenType::Control);
         Ok(Self { pre, alphabet: Alphabet::new(data, &ids), merges, words })
     }
 

@@ -19,6 +19,9 @@
 //! - The ids are those of the vocabulary's own library: golden files and the models' own test vectors check this.
 //! - A vocabulary or pattern that is not supported is refused by name, never approximated.
 //! - Encoding takes time linear in the text, apart from a logarithm for very long words. No text overflows the stack.
+//! - Text never becomes a control token. What the vocabulary cannot spell becomes its bytes' tokens (`<0x0A>`), else the unknown token; if
+//!   the vocabulary has none, it is dropped.
+//! - A table of normalisation rules makes a text at most 16 times as long, in linear time (`charsmap.rs`).
 //! - A text that exceeds the permitted number of tokens is not encoded much further than that.
 
 mod bpe;

@@ -180,6 +180,49 @@ fn a_control_token_in_a_users_text_stays_text() {
 }
 
 #[test]
+fn no_text_becomes_a_control_token_of_a_real_vocabulary() {
+    let all = (0..0x1_0000u32).chain((0x1_0000..0x11_0000).step_by(61)).chain([0x4_0000, 0x10_ffff]).filter_map(char::from_u32);
+    let text: String = all.flat_map(|c| [c, 'a', ' ']).collect();
+    for name in fixtures::VOCABULARIES.into_iter().chain(["smollm2"]) {
+        let tokenizer = vocabulary(name);
+        let of_control = |id: &&u32| tokenizer.types[**id as usize] == TokenType::Control;
+        let ids = tokenizer.encode(&text, false);
+        assert_eq!(ids.iter().filter(of_control).count(), 0, "{name}");
+    }
+    let smollm2 = vocabulary("smollm2");
+    assert_eq!(smollm2.encode("\u{4}", false), Vec::<u32>::new(), "a byte that SmolLM2 cannot spell is dropped");
+    assert_eq!(smollm2.encode("a\u{4}b", false).len(), smollm2.encode("a", false).len() + smollm2.encode("b", false).len());
+}
+
+/// What becomes of a byte without a token: its `<0x..>`, else the unknown token, else nothing.
+#[test]
+fn a_byte_without_a_token_becomes_no_control_token() {
+    use gguf::GgufBuilder;
+    // `Ġ` is a space; `Ą` is byte 4, here a control token
+    let ids = |tokens: [&str; 6], types: [i32; 6], unknown: Option<u32>| {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let builder = GgufBuilder::new()
+            .kv("general.architecture", "llama")
+            .kv("tokenizer.ggml.model", "gpt2")
+            .kv("tokenizer.ggml.pre", "gpt-2")
+            .kv("tokenizer.ggml.tokens", tokens.map(str::to_owned).to_vec())
+            .kv("tokenizer.ggml.token_type", types.to_vec())
+            .kv("tokenizer.ggml.merges", vec!["a b".to_owned(), "ab a".to_owned()]);
+        let builder = unknown.into_iter().fold(builder, |builder, id| builder.kv("tokenizer.ggml.unknown_token_id", id));
+        builder.write(file.path()).unwrap();
+        open(file.path()).encode("ab\u{4}a aba", false)
+    };
+    let (tokens, types) = (["<end>", "a", "b", "ab", "aba", "\u{104}"], [3, 1, 1, 1, 1, 3]);
+    assert_eq!(ids(tokens, types, None), [3, 1, 4], "dropped");
+    assert_eq!(ids(tokens, types, Some(0)), [3, 1, 4], "an end token does not stand for text");
+    assert_eq!(ids(tokens, [2, 1, 1, 1, 1, 3], Some(0)), [3, 0, 1, 0, 4], "the unknown token");
+    assert_eq!(ids(["<unk>", "a", "b", "ab", "aba", "\u{104}"], types, Some(0)), [3, 0, 1, 0, 4], "however its type is named");
+    let spelt = ["<end>", "a", "b", "ab", "aba", "<0x04>"];
+    assert_eq!(ids(spelt, [3, 1, 1, 1, 1, 6], Some(0)), [3, 5, 1, 4], "its own token");
+    assert_eq!(ids(tokens, [3, 1, 1, 1, 3, 3], None), [3, 1, 3, 1], "nor do merges lead to a control token");
+}
+
+#[test]
 fn control_tokens_of_phi_3_include_the_white_space_after_them() {
     let tokenizer = vocabulary("phi-3");
     let [user, end, assistant] = ["<|user|>", "<|end|>", "<|assistant|>"].map(|text| tokenizer.encode(text, true)[0]);

@@ -101,7 +101,7 @@ impl Tokenizer {
             encoder,
             bos: data.bos,
             eos: data.eos,
-            unknown: data.unknown,
+            unknown: data.unknown.filter(|&id| stands_for_unknown(data, id)),
             add_bos: data.add_bos,
             starts_with_bos: data.starts_with_bos,
             add_eos: data.add_eos,
@@ -326,7 +326,8 @@ impl Tokenizer {
         }
     }
 
-    /// Replaces [`UNKNOWN`] with the vocabulary's unknown token, or removes it if there is none.
+    /// Replaces [`UNKNOWN`], which stands for a text that the vocabulary cannot spell, with the unknown token. It is removed if there is
+    /// none.
     fn replace_unknown(&self, mut ids: Vec<u32>) -> Vec<u32> {
         match self.unknown {
             Some(unknown) => ids.iter_mut().filter(|id| **id == UNKNOWN).for_each(|id| *id = unknown),
@@ -334,6 +335,12 @@ impl Tokenizer {
         }
         ids
     }
+}
+
+/// Whether the token that the file calls unknown may stand for text. Some files name a control token, such as the end of a text, which must
+/// not come from text.
+fn stands_for_unknown(data: &VocabData, id: u32) -> bool {
+    data.types[id as usize] != TokenType::Control || data.tokens[id as usize].to_lowercase().contains("unk")
 }
 
 /// The path of a model's `tokenizer.json`.

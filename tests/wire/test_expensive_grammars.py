@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from harness import MODEL, sse_events
+from harness import MODEL, cli, sse_events
 
 # The number of ways to read the text grows with each token.
 AMBIGUOUS = "start: e\ne: e e | e e e | /[a-z ]/ | "
@@ -38,13 +38,98 @@ EXPENSIVE = {
         "response_format",
         "lexer error: too many",
     ),
-    "an enum of 50,000": (schema({"enum": words(50_000)}), "response_format", "lexer error: too many"),
+    "an enum of 50,000": (schema({"enum": words(50_000)}), "response_format", "more than 64 MiB of memory"),
     "a tool's argument": (
         tool({"type": "object", "properties": {"a": {"type": "string", "pattern": BOMB}}, "required": ["a"]}),
         "tools",
         "lexer error: too many",
     ),
 }
+
+
+def any_of(i: int) -> dict:
+    return {"anyOf": [{"properties": {f"p{i}": {"const": k}}} for k in range(4)]}
+
+
+# Small schemas that cannot be compiled in the time and memory that a request has.
+UNCOMPILABLE = {
+    "a product of alternatives": {"allOf": [any_of(i) for i in range(12)]},
+    "a large divisor": {"type": "integer", "multipleOf": 999_983, "minimum": -(10**18), "maximum": 10**18},
+    "alternatives to compare": {"oneOf": [{"type": "object", "required": [f"r{i}"]} for i in range(2000)]},
+    "90,000 required names": {"type": "object", "required": [f"n{i}" for i in range(90_000)]},
+    "many distinct enums": {"anyOf": [{"enum": words(5000 + i)} for i in range(12)]},
+    "a long list": {"anyOf": [{"const": i} for i in range(50_000)]},
+}
+
+
+@pytest.mark.usefixtures("survives")
+@pytest.mark.parametrize("name", UNCOMPILABLE)
+def test_what_cannot_be_compiled_is_refused_and_holds_up_nothing(server, name):
+    """Several at once: the request after them is served as if they had not been."""
+    ended = []
+
+    def hostile(i: int) -> None:
+        start = time.monotonic()
+        # A key that no schema knows makes each of them another one.
+        reply = server.chat("Hi", max_tokens=4, **schema(UNCOMPILABLE[name] | {"title": f"{name} {i}"}))
+        ended.append((reply.status, round(time.monotonic() - start, 2), reply.error["message"][:200]))
+
+    threads = [threading.Thread(target=hostile, args=(i,)) for i in range(2)]
+    for thread in threads:
+        thread.start()
+    time.sleep(0.3)
+    stalls = []
+    for i in range(6):
+        start = time.monotonic()
+        value = {"type": "array", "items": {"enum": [f"{name} {i}"]}, "minItems": 1, "maxItems": 1}
+        reply = server.chat("Hi", max_tokens=40, **schema(value))
+        stalls.append(round(time.monotonic() - start, 2))
+        assert reply.status == 200, reply.body
+        if not any(thread.is_alive() for thread in threads):
+            break
+    for thread in threads:
+        thread.join()
+    start = time.monotonic()
+    assert server.chat("Hi", max_tokens=40, **schema({"enum": [f"after {name}"]})).status == 200
+    print(f"{name}: {ended}; valid requests beside them {stalls}, after them {time.monotonic() - start:.2f} s")
+    assert [status for status, *_ in ended] == [400, 400], ended
+    assert max(stalls) < 10 and time.monotonic() - start < 2
+
+
+DIVISOR = {"type": "integer", "multipleOf": 99_991, "minimum": -(10**18), "maximum": 10**18}
+
+
+@pytest.mark.parametrize(
+    "milliseconds, bytes, code, says", [(10_000, 1 << 28, 0, "compiled "), (50, 1 << 28, 3, ""), (10_000, 4 << 20, 4, "")]
+)
+def test_a_trial_ends_itself(milliseconds, bytes, code, says):
+    """The process that compiles a grammar on trial, with a budget of its own."""
+    vocabulary = {"size": 258, "ends": [256], "words": [[byte, byte] for byte in range(256)] + [[256, "<end>"]]}
+    request = [vocabulary, ["start: @answer", ["answer", "schema", DIVISOR]], {"milliseconds": milliseconds, "bytes": bytes}]
+    done = cli("compile-grammar-on-trial", stdin=json.dumps(request), timeout=30)
+    assert (done.returncode, done.stdout[: len(says)]) == (code, says), (done.returncode, done.stdout, done.stderr)
+    assert bool(done.stdout) == bool(says), done.stdout
+
+
+def test_a_trial_without_a_request_fails():
+    for request in ("", "[]", "[{}, [], {}]"):
+        assert cli("compile-grammar-on-trial", stdin=request).returncode == 1
+
+
+def resident(pid: int) -> int:
+    with open(f"/proc/{pid}/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmRSS"))
+
+
+@pytest.mark.usefixtures("survives")
+def test_kept_grammars_take_bounded_memory(server):
+    """Different grammars of many states, one after the other: the server keeps few of them."""
+    before = resident(server.process.pid)
+    for i in range(40):
+        server.chat("Hi", max_tokens=2, **schema({"type": "string", "pattern": f"^(a|b){{1,{3000 + i}}}[c-f]{{2,{2000 + i}}}$"}))
+    grown = resident(server.process.pid) - before
+    print(f"40 grammars: {grown / 1e6:.0f} MB")
+    assert grown < 400e6
 
 
 @pytest.mark.usefixtures("survives")

@@ -48,7 +48,8 @@ def write(path, kv: dict, tensors: dict) -> dict:
         data += bytes(-len(data) % ALIGNMENT)
         encoded, meant[name] = encode(array, kind)
         dims = array.shape[::-1]
-        heads.append(struct.pack("<Q", len(name)) + name.encode() + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data)))
+        key = name.encode()
+        heads.append(struct.pack("<Q", len(key)) + key + struct.pack(f"<I{len(dims)}QIQ", len(dims), *dims, kind, len(data)))
         data += encoded
     pairs = [struct.pack("<Q", len(k)) + k.encode() + value(v) for k, v in kv.items()]
     head = b"GGUF" + struct.pack("<IQQ", 3, len(heads), len(pairs)) + b"".join(pairs) + b"".join(heads)
@@ -140,8 +141,8 @@ class Tiny:
             self.biased(b + "ffn_up", ffn, h, bias)
         self.biased(b + "ffn_down", h, ffn, bias)
 
-    def write(self, path, context: int = CONTEXT):
-        """Writes the file and returns its metadata and weights."""
+    def write(self, path, context: int = CONTEXT, metadata=None):
+        """Writes the file, with further metadata, and returns its metadata and weights."""
         gpt2, gemma = self.arch == "gpt2", self.arch.startswith("gemma")
         self.matrix("token_embd.weight", VOCAB, self.hidden, spread=1.0 if gemma else 3.0)
         if gpt2:
@@ -169,4 +170,5 @@ class Tiny:
             "tokenizer.ggml.model": "llama", "tokenizer.ggml.tokens": [f"<{i}>" for i in range(VOCAB)],
             "tokenizer.ggml.scores": [0.0] * VOCAB, "tokenizer.ggml.token_type": [1] * VOCAB,
         }  # fmt: skip
+        kv |= metadata or {}
         return kv, write(path, kv, self.tensors)

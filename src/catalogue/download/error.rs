@@ -30,3 +30,14 @@ impl PullError {
         Self::Disk { what: format!("{}{hint}", path.display()), error }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_reported_with_what_to_do() {
+        let error = PullError::disk(Path::new("/x/model.gguf.partial"), ErrorKind::StorageFull.into()).to_string();
+        assert!(error.starts_with("/x/model.gguf.partial (the bytes") && error.contains("free some space"), "{error}");
+    }
+}

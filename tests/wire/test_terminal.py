@@ -1,0 +1,103 @@
+"""What others wrote (models, files, templates, errors) reaches a terminal without what would control it, and a pipe as it is."""
+
+import json
+import os
+import pty
+import subprocess
+
+import pytest
+from harness import BINARY, ROOT, cli, environment
+from tiny import VOCAB, Tiny
+
+# Sets the title, clears the screen, and reverses what follows.
+EVIL = "a\x1b]0;owned\x07\x9b2J\u202eb"
+CONTROLS = ["\x1b", "\x07", "\x9b", "\u202e"]
+
+
+def on_terminal(*args, stdin=b"") -> str:
+    """What the command writes to a terminal, on stdout and stderr."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [str(BINARY), *map(str, args)], stdin=subprocess.PIPE, stdout=theirs, stderr=theirs, env=environment() | {"TERM": "xterm"}, cwd=ROOT
+    )
+    os.close(theirs)
+    process.stdin.write(stdin)
+    process.stdin.close()
+    seen = b""
+    while True:
+        try:
+            part = os.read(ours, 65536)
+        except OSError:
+            break
+        if not part:
+            break
+        seen += part
+    os.close(ours)
+    process.wait(60)
+    return seen.decode()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A model whose name, tensors and vocabulary are hostile."""
+    path = tmp_path_factory.mktemp("evil") / "evil.gguf"
+    tiny = Tiny("llama")
+    tokens = [f"<0x{byte:02X}>" for byte in range(256)] + [f"{EVIL}{i}" for i in range(VOCAB - 256)]
+    metadata = {
+        "tokenizer.ggml.tokens": tokens,
+        "tokenizer.ggml.token_type": [6] * 256 + [1] * (VOCAB - 256),
+        "general.name": EVIL,
+        "general.license": EVIL,
+        "tokenizer.chat_template": "{{ raise_exception('" + EVIL + "') }}",
+    }
+    tiny.vector(f"odd.{EVIL}", 4)
+    tiny.write(path, metadata=metadata)
+    return path
+
+
+def harmless(text: str) -> None:
+    assert text and not [control for control in CONTROLS if control in text], repr(text)
+
+
+def test_metadata_and_tensors(model):
+    for args in (["show"], ["show", "--json"], ["inspect"], ["inspect", "--full"], ["inspect", "--json"]):
+        harmless(on_terminal(*args, model))
+    assert json.loads(cli("show", model, "--json").stdout)["name"] == EVIL, "a program gets the text as it is"
+
+
+def test_templates_and_their_errors(model, tmp_path):
+    (tmp_path / "t.jinja").write_text("{{ messages[0].content }}\n\tend")
+    (tmp_path / "i.json").write_text(json.dumps({"messages": [{"role": "user", "content": EVIL}]}))
+    rendered = on_terminal("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json")
+    harmless(rendered)
+    assert rendered.endswith("b\r\n\tend") or rendered.endswith("b\r\n        end"), repr(rendered)
+    assert cli("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json").stdout == f"{EVIL}\n\tend"
+    failed = on_terminal("render", model, "--input", tmp_path / "i.json")
+    harmless(failed)
+    assert "owned" in failed, failed
+
+
+def test_answers(model, tmp_path):
+    template = tmp_path / "none.jinja"
+    template.write_text("{{ messages[0].content }}")
+    config = tmp_path / "c.toml"
+    config.write_text(f"[[models]]\nid = 'evil'\nsource = {{ type = 'file', path = '{model}' }}\nchat_template = '{template}'\n")
+    args = ("--config", config, "run", "evil", "hello", "--max-tokens", "64", "--temperature", "2", "--seed", "1")
+    answer = on_terminal(*args)
+    harmless(answer)
+    assert "\ufffd" in answer
+    piped = subprocess.run([str(BINARY), *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, env=environment(), cwd=ROOT)
+    assert piped.returncode == 0 and b"\x1b" in piped.stdout, (piped.stdout, piped.stderr)
+
+
+def test_names_that_are_not_known():
+    for args in (["show", EVIL], ["run", EVIL], ["rm", EVIL], ["pull", EVIL]):
+        failed = on_terminal(*args)
+        harmless(failed)
+
+
+def test_a_huge_name_is_shown_in_short(tmp_path):
+    tiny = Tiny("llama")
+    tiny.write(tmp_path / "huge.gguf", metadata={"general.name": "x" * 50_000_000})
+    done = cli("show", tmp_path / "huge.gguf")
+    assert done.returncode == 0 and len(done.stdout) < 100_000, (done.returncode, done.stderr[:1000])
