@@ -277,7 +277,7 @@ fn step_overhead() {
                 .map(|i| {
                     let (sender, receiver) = mpsc::unbounded_channel();
                     let new = sequence(vec![i; prompt], 4000);
-                    scheduler.push(Sequence::new(new, sender, Ticket::take(&shared).unwrap()));
+                    scheduler.push(Sequence::new(new, sender, Tickets::take(&shared, 1).unwrap().next().unwrap()));
                     receiver
                 })
                 .collect();

@@ -80,7 +80,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a sequence at the end of the queue. A sequence that could never run fails at once.
+    /// Lets a sequence wait. A sequence that could never run fails at once.
     pub fn push(&mut self, sequence: Sequence) {
         self.sequences.push(sequence, &mut self.mask_threads);
     }
