@@ -11,6 +11,8 @@ mod engine_thread;
 mod event;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod fairness_tests;
 mod handle;
 mod mask_threads;
 mod masks;
