@@ -102,6 +102,11 @@ impl Handle {
         self.shared.is_lost()
     }
 
+    /// Whether the queue has no place for another request.
+    pub fn is_full(&self) -> bool {
+        self.shared.is_full()
+    }
+
     /// Number of sequences that wait or run, for eviction and drains.
     pub fn num_active(&self) -> usize {
         self.shared.num_active()

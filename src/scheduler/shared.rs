@@ -58,6 +58,10 @@ impl Shared {
         self.num_places.fetch_update(Ordering::AcqRel, Ordering::Acquire, below_bound).is_ok()
     }
 
+    pub fn is_full(&self) -> bool {
+        self.num_places.load(Ordering::Acquire) >= self.max_waiting
+    }
+
     pub fn give_places_back(&self, count: usize) {
         self.num_places.fetch_sub(count, Ordering::AcqRel);
     }
