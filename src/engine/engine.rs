@@ -1,6 +1,6 @@
 //! The engine as the scheduler sees it.
 
-use super::{Batch, DeviceMemory, EngineError, EngineInfo, KvCapacity, Masks, StepId, StepOutput};
+use super::{Batch, DeviceMemory, EngineError, EngineInfo, KvCapacity, Masks, Progress, StepId, StepOutput};
 use model::ModelSpec;
 
 /// An engine, owned by one thread. Every output element is accumulated in one fixed order, so that a request's logits have the same bits
@@ -17,6 +17,10 @@ pub trait Engine: Send {
     }
     /// The device's memory now. None: the engine has no memory of its own.
     fn memory(&self) -> Option<DeviceMemory> {
+        None
+    }
+    /// What grows while a step computes. None: the engine cannot tell, so that only the time of a whole step says whether it hangs.
+    fn progress(&self) -> Option<Progress> {
         None
     }
     /// Bytes per second that a copy within the device's memory reads and writes, measured now. None: the engine cannot tell.

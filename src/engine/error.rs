@@ -1,5 +1,7 @@
 //! What can go wrong in an engine.
 
+use model::ModelFault;
+
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// There is no such device to compute on: no device, no driver, or the build is without the backend.
@@ -13,7 +15,21 @@ pub enum EngineError {
     OutOfMemory(String),
     #[error("tensor {0}")]
     Tensor(String),
+    /// The file that the weights are read from has changed: only loading the model again helps.
+    #[error("the model's file: {0}")]
+    Weights(String),
     /// The device is lost: only a new process helps.
     #[error("device fault: {0}")]
     Device(String),
+}
+
+impl EngineError {
+    pub(crate) fn of_weights(fault: ModelFault) -> Self {
+        Self::Weights(fault.to_string())
+    }
+
+    /// Whether the engine cannot be used any more.
+    pub fn is_final(&self) -> bool {
+        matches!(self, Self::Weights(_) | Self::Device(_))
+    }
 }

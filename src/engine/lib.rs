@@ -14,6 +14,7 @@ mod error;
 mod footprint;
 mod info;
 mod options;
+mod progress;
 mod rope;
 
 pub use batch::{Batch, Input, Masks, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
@@ -22,8 +23,9 @@ pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints};
 pub use info::{BackendKind, DeviceMemory, EngineInfo, KvCapacity};
-use model::Weights;
+use model::{Source, Weights};
 pub use options::{DefaultLoad, EngineOptions};
+pub use progress::Progress;
 
 /// The backends of this build, in the order in which they are tried. A new backend is one more line.
 pub const BACKENDS: &[Backend] = &[
@@ -46,14 +48,19 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 /// Opens an engine over a model's mapped weights, on a device of `kind`. None: on the first backend that has a device.
 ///
 /// # Errors
-/// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it.
+/// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if the
+/// weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
     let device = match kind {
         Some(kind) => device(kind, options.device)?,
         None => first_device(options.device)?,
     };
     let options = options.filled(device.default_load());
-    device.open(weights, &options)
+    let source = Source::of(&weights);
+    let engine = device.open(weights, &options)?;
+    // What was copied or computed from the weights is what their file held.
+    source.verify().map_err(EngineError::of_weights)?;
+    Ok(engine)
 }
 
 fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {

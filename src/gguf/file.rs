@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::GgufError;
-use crate::map::{Backing, Map};
+use crate::map::{Backing, Change, Map};
 use crate::parse::{Metadata, Parsed, parse};
 use crate::split::PartName;
 use crate::tensor::TensorInfo;
@@ -40,6 +40,13 @@ impl GgufFile {
 
     /// Like [`GgufFile::open`], with a choice of where the bytes live.
     pub fn open_with(path: &Path, backing: Backing) -> Result<Self, GgufError> {
+        let file = Self::open_unverified(path, backing)?;
+        file.verify_unchanged()?;
+        Ok(file)
+    }
+
+    /// Opens a file, which may have changed while it was read.
+    fn open_unverified(path: &Path, backing: Backing) -> Result<Self, GgufError> {
         let (map, parsed) = open_one(path, 0, backing)?;
         let count = split_key(path, &parsed.metadata, "split.count")?.unwrap_or(1).max(1);
         let name = PartName::parse(path);
@@ -146,21 +153,24 @@ impl GgufFile {
         bytes.unwrap_or_default()
     }
 
-    /// Fails if the length of a mapped file has changed since it was opened. If the file shrank, reading a tensor would raise SIGBUS.
+    /// Whether some bytes of a mapped file were gone when they were read, and read as zeros. Costs a load per file.
+    pub fn is_damaged(&self) -> bool {
+        self.shards.iter().any(|(_, map)| map.is_damaged())
+    }
+
+    /// Fails if a mapped file has changed since it was opened: if bytes were gone when they were read, if it has another length, or if it
+    /// was written to.
     pub fn verify_unchanged(&self) -> Result<(), GgufError> {
         for (path, map) in &self.shards {
-            match map.changed_len() {
-                Ok(None) => {}
-                Ok(Some(now)) => {
-                    let then = map.bytes().len();
-                    return Err(GgufError::new(
-                        path,
-                        now,
-                        format!("the file had {then} bytes when it was opened and has {now} now: open it again"),
-                    ));
-                }
+            let then = map.bytes().len();
+            let fault = match map.change() {
+                Ok(None) => continue,
+                Ok(Some(Change::Damaged)) => "a part of the file could not be read: it was cut, or its disk failed".to_owned(),
+                Ok(Some(Change::Length(now))) => format!("the file had {then} bytes when it was opened and has {now} now"),
+                Ok(Some(Change::Written)) => "the file was written to while it was open".to_owned(),
                 Err(e) => return Err(GgufError::new(path, 0, format!("cannot read the file's length: {e}"))),
-            }
+            };
+            return Err(GgufError::new(path, 0, format!("{fault}: open it again, and replace model files by renaming")));
         }
         Ok(())
     }

@@ -17,12 +17,12 @@
 //! The format is described in ggml's `docs/gguf.md`.
 //!
 //! # Files that change while they are open
-//! Touching a mapped page that the file no longer has raises SIGBUS. That ends the process with every model in it, and a signal handler
-//! could not bring the page back. Model files are therefore never written in place: a new version is written to another path and renamed
-//! over the old one, and deletion unlinks. In both cases an open model keeps its own inode until it is dropped.
-//!
-//! Two measures cover tools that break this rule by truncating a file in place:
-//! - [`GgufFile::verify_unchanged`] compares each file's length with its length at open. Callers ask before they read weights.
+//! Model files are never written in place: a new version is written to another path and renamed over the old one, and deletion unlinks. In
+//! both cases an open model keeps its own inode until it is dropped. Three measures cover tools that break this rule:
+//! - Touching a mapped page that the file no longer has raises SIGBUS, which would end the process with every model in it. A handler
+//!   (`guard.rs`) puts zeros in its place and marks the file: [`GgufFile::is_damaged`]. Engines ask before they hand out a result.
+//! - [`GgufFile::verify_unchanged`] also compares each file's length and time of writing with those at open. It is asked before weights are
+//!   read, after they were, and while an engine runs.
 //! - [`Backing::Private`] (`mmap = false` in the configuration) copies the file at open, for directories with untrusted writers. Later
 //!   changes to the file then have no effect.
 
@@ -30,6 +30,7 @@ mod access;
 mod digest;
 mod error;
 mod file;
+mod guard;
 mod map;
 mod parse;
 mod reader;

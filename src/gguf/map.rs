@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
+use std::time::SystemTime;
 
 use memmap2::{Mmap, MmapMut};
+
+use crate::guard::Guard;
 
 /// Where an open file's bytes live.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,9 +20,28 @@ pub enum Backing {
 }
 
 pub(super) struct Map {
+    /// What a map was made of. None for a private copy. Stands before `bytes`, because it is dropped first.
+    mapped: Option<Mapped>,
     bytes: Mmap,
-    /// The mapped file, kept to check its length later. None for a private copy.
-    file: Option<File>,
+}
+
+/// A mapped file, kept to see whether it changes.
+struct Mapped {
+    guard: Guard,
+    file: File,
+    /// When the file was last written to before it was mapped.
+    modified: SystemTime,
+}
+
+/// How a mapped file has changed since it was opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// Some bytes were gone when they were read.
+    Damaged,
+    /// The file has this many bytes now.
+    Length(u64),
+    /// The file was written to.
+    Written,
 }
 
 impl Map {
@@ -36,13 +58,15 @@ impl Map {
         }
         let len = usize::try_from(metadata.len()).map_err(|_| io::ErrorKind::FileTooLarge)?;
         match backing {
-            Backing::Private => Ok(Map { bytes: copy(file, len)?, file: None }),
+            Backing::Private => Ok(Map { mapped: None, bytes: copy(file, len)? }),
             Backing::Mapped => {
-                // SAFETY: the map is read-only and shared. Its bytes do not change as long as nobody writes to the file in place or
-                // truncates it. The crate's documentation makes that the rule for model files: they are replaced by rename.
+                // SAFETY: the map is read-only and shared, and stays readable whatever happens to the file: the guard puts zeros in the
+                // place of pages that the file has lost. Its bytes do not change as long as nobody writes to the file in place. The crate's
+                // documentation makes that the rule for model files, and `change` notices who breaks it.
                 #[allow(unsafe_code)]
                 let bytes = unsafe { Mmap::map(&file)? };
-                Ok(Map { bytes, file: Some(file) })
+                let mapped = Mapped { guard: Guard::watch(&bytes)?, file, modified: metadata.modified()? };
+                Ok(Map { mapped: Some(mapped), bytes })
             }
         }
     }
@@ -51,11 +75,21 @@ impl Map {
         &self.bytes
     }
 
-    /// The mapped file's current length, if it differs from the length at open.
-    pub fn changed_len(&self) -> io::Result<Option<u64>> {
-        let Some(file) = &self.file else { return Ok(None) };
-        let now = file.metadata()?.len();
-        Ok((now != self.bytes.len() as u64).then_some(now))
+    /// Whether bytes were gone when they were read. Costs one load.
+    pub fn is_damaged(&self) -> bool {
+        self.mapped.as_ref().is_some_and(|mapped| mapped.guard.is_damaged())
+    }
+
+    /// How the mapped file has changed since it was opened.
+    pub fn change(&self) -> io::Result<Option<Change>> {
+        let Some(mapped) = &self.mapped else { return Ok(None) };
+        if mapped.guard.is_damaged() {
+            return Ok(Some(Change::Damaged));
+        }
+        let now = mapped.file.metadata()?;
+        let is_rewritten = now.modified()? != mapped.modified;
+        let length = (now.len() != self.bytes.len() as u64).then_some(Change::Length(now.len()));
+        Ok(length.or(is_rewritten.then_some(Change::Written)))
     }
 }
 

@@ -3,7 +3,6 @@
 use std::io;
 use std::path::Path;
 
-use crate::types::ggml_type;
 use crate::value::{Array, Value};
 
 /// Collects metadata and tensors and writes them as one file. Nothing is checked, so that tests can write malformed files too.
@@ -97,12 +96,6 @@ impl GgufBuilder {
     pub fn write(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.build())
     }
-}
-
-/// Size in bytes of a tensor of this shape and type.
-pub fn tensor_bytes(dims: &[u64], type_id: u32) -> Option<u64> {
-    let kind = ggml_type(type_id)?;
-    Some(dims.iter().product::<u64>() / kind.block_size * kind.block_bytes)
 }
 
 fn put_str(out: &mut Vec<u8>, text: &str) {

@@ -27,6 +27,7 @@ mod load;
 pub mod quant;
 mod shapes;
 pub mod slots;
+mod source;
 pub mod spec;
 #[doc(hidden)]
 pub mod testing;
@@ -40,5 +41,6 @@ pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing};
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::TensorSlot;
+pub use source::Source;
 pub use spec::{Experts, ModelSpec, RopeScaling};
 pub use weights::{Weight, Weights};

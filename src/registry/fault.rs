@@ -1,10 +1,10 @@
-//! Ends the process after a fault of its GPU, so that a supervisor starts a new one.
+//! Ends the process after a fault that only a new one cures, so that a supervisor starts it.
 
 use std::time::Duration;
 
 use scheduler::Fault;
 
-/// The exit code if a step did not return.
+/// The exit code if an engine hangs.
 pub const EXIT_STUCK: i32 = 70;
 /// The exit code if the device was lost.
 pub const EXIT_DEVICE_LOST: i32 = 71;
@@ -13,11 +13,11 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Ends the process after [`GRACE`]. Returns at once.
 pub fn end_process(fault: Fault) {
-    let code = match fault {
-        Fault::Stuck => EXIT_STUCK,
-        Fault::DeviceLost => EXIT_DEVICE_LOST,
+    let (code, what) = match fault {
+        Fault::Stuck => (EXIT_STUCK, "an engine hangs"),
+        Fault::DeviceLost => (EXIT_DEVICE_LOST, "its GPU can no longer be used"),
     };
-    tracing::error!("the process ends with code {code} in {} s: its GPU can no longer be used", GRACE.as_secs());
+    tracing::error!("the process ends with code {code} in {} s: {what}", GRACE.as_secs());
     let end = move || {
         std::thread::sleep(GRACE);
         engine::end_process(code)

@@ -36,6 +36,10 @@ impl BlockManager {
         self.capacity.block_size
     }
 
+    pub fn num_blocks(&self) -> usize {
+        self.capacity.num_blocks
+    }
+
     /// Tokens that all blocks together hold.
     pub fn num_tokens(&self) -> usize {
         self.capacity.num_blocks * self.capacity.block_size
@@ -57,6 +61,11 @@ impl BlockManager {
     /// Grows with every release. A failed admission is worth another try once it has grown.
     pub fn num_releases(&self) -> u64 {
         self.num_releases
+    }
+
+    /// What a failed admission took and gave back since the count was `num_releases` is no release: it makes no other admission possible.
+    pub fn forget_releases_since(&mut self, num_releases: u64) {
+        self.num_releases = num_releases;
     }
 
     /// Allocates a block for one sequence. If none is free, evicts the least recently used cached block.

@@ -11,7 +11,7 @@ use crate::event::Event;
 use crate::sequence::Sequence;
 use crate::shared::Shared;
 use crate::step::Scheduler;
-use crate::watchdog::{self, Fault, StepTimer, Watchdog};
+use crate::watchdog::{self, Fault, Pulse, Watchdog};
 use engine::EngineError;
 
 pub const STOPPED: &str = "the engine has stopped";
@@ -24,16 +24,17 @@ pub enum Command {
     Stop,
 }
 
-/// Runs until a stop command, the last handle's drop, a lost device or a panic of the engine. Then it tells every client.
+/// Runs until a stop command, the last handle's drop, an engine that cannot go on or a panic of the engine. Then it tells every client.
 pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Shared>, watchdog: Option<Watchdog>) {
-    let timer = Arc::new(StepTimer::new());
-    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &timer, shared.clone())) {
+    let pulse = Arc::new(Pulse::new(scheduler.progress()));
+    if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &pulse, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &timer)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse)));
     // Stops the watchdog thread.
-    drop(timer);
-    let on_lost_device = watchdog.filter(|_| matches!(outcome, Ok(Err(_)))).map(|watchdog| watchdog.on_fault);
+    drop(pulse);
+    let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
+    let on_lost_device = watchdog.filter(|_| is_lost).map(|watchdog| watchdog.on_fault);
     if on_lost_device.is_some() {
         shared.lose();
     }
@@ -59,8 +60,8 @@ pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Sh
     }
 }
 
-/// The loop of the engine thread. The error is that of a lost device.
-fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, timer: &StepTimer) -> Result<(), EngineError> {
+/// The loop of the engine thread. The error is one after which the engine cannot go on.
+fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse) -> Result<(), EngineError> {
     scheduler.measure_memory();
     let mut measured = Instant::now();
     loop {
@@ -78,11 +79,11 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, timer: &StepTi
             }
         }
         scheduler.reap_cancelled();
-        timer.begin_step();
+        pulse.begin_step();
         let outcome = scheduler.step();
-        timer.end_step();
+        pulse.end_step();
         match outcome {
-            Err(error @ EngineError::Device(_)) => return Err(error),
+            Err(error) if error.is_final() => return Err(error),
             Err(error) => tracing::error!("a step failed: {error}"),
             Ok(()) => {}
         }

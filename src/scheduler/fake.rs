@@ -5,7 +5,9 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use engine::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+use engine::{
+    Batch, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest,
+};
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
 
@@ -32,6 +34,8 @@ pub struct Control {
     pub max_seqs: usize,
     /// Time that a step takes.
     pub step_time: std::time::Duration,
+    /// Parts of `step_time` after each of which the engine shows progress; 0: it shows none.
+    pub num_pieces: u32,
     pub num_steps: u64,
     pub num_rows: usize,
     pub max_rows: usize,
@@ -77,6 +81,7 @@ pub struct FakeEngine {
     slots: HashMap<u32, EngineSlot>,
     done: VecDeque<(StepId, StepOutput)>,
     unsampled: Option<Unsampled>,
+    progress: Progress,
     control: Arc<Mutex<Control>>,
 }
 
@@ -186,6 +191,7 @@ impl FakeEngine {
             slots: HashMap::new(),
             done: VecDeque::new(),
             unsampled: None,
+            progress: Progress::default(),
             control: control.clone(),
         };
         (engine, control)
@@ -333,7 +339,11 @@ impl FakeEngine {
         control.num_rows += batch.num_tokens();
         control.max_rows = control.max_rows.max(batch.num_tokens());
         control.last_rows = batch.cu_seqlens_q.windows(2).map(|w| w[1] - w[0]).collect();
-        std::thread::sleep(control.step_time);
+        let num_pieces = control.num_pieces;
+        for _ in 0..num_pieces.max(1) {
+            std::thread::sleep(control.step_time / num_pieces.max(1));
+            (num_pieces > 0).then(|| self.progress.add());
+        }
         if control.max_seqs > 0 && batch.num_seqs() > control.max_seqs {
             return Err(EngineError::OutOfMemory(format!("{} sequences", batch.num_seqs())));
         }
@@ -356,6 +366,10 @@ impl Engine for FakeEngine {
 
     fn max_in_flight(&self) -> usize {
         self.max_in_flight
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        Some(self.progress.clone())
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {

@@ -10,8 +10,9 @@ use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
+use crate::place::{Ticket, Tickets};
 use crate::sequence::Sequence;
-use crate::shared::{Shared, Ticket};
+use crate::shared::Shared;
 use crate::step::Scheduler;
 use crate::watchdog::Watchdog;
 use engine::Engine;
@@ -60,15 +61,25 @@ impl Handle {
         handle
     }
 
-    /// The one hop down: hands a sequence to the engine thread.
+    /// Hands in a request of one sequence: see [`Handle::request`].
+    pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
+        self.request(1)?.enqueue(sequence)
+    }
+
+    /// Takes a place in the queue for a request of `count` sequences, which share the engine as one: what one of them computes counts
+    /// against all of them.
     ///
     /// # Errors
-    /// [`EnqueueError::QueueFull`] if `max_waiting` sequences wait, [`EnqueueError::Stopped`] if the engine thread has ended.
-    pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
+    /// [`EnqueueError::QueueFull`] if the queue has no place for the request, [`EnqueueError::Stopped`] if the engine thread has ended.
+    pub fn request(&self, count: usize) -> Result<Request<'_>, EnqueueError> {
         if !self.is_alive() {
             return Err(EnqueueError::Stopped);
         }
-        let ticket = Ticket::take(&self.shared).ok_or(EnqueueError::QueueFull)?;
+        let tickets = Tickets::take(&self.shared, count).ok_or(EnqueueError::QueueFull)?;
+        Ok(Request { handle: self, tickets })
+    }
+
+    fn send(&self, sequence: NewSequence, ticket: Ticket) -> Result<EventStream, EnqueueError> {
         // Unbounded, but a sequence sends at most `max_tokens` tokens. A client that does not read costs little memory, and the engine
         // never waits for one.
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -91,6 +102,11 @@ impl Handle {
         self.shared.is_lost()
     }
 
+    /// Whether the queue has no place for another request.
+    pub fn is_full(&self) -> bool {
+        self.shared.is_full()
+    }
+
     /// Number of sequences that wait or run, for eviction and drains.
     pub fn num_active(&self) -> usize {
         self.shared.num_active()
@@ -101,6 +117,23 @@ impl Handle {
         self.shared.close();
         // The send fails if the thread has ended already.
         let _ = self.commands.send(Command::Stop);
+    }
+}
+
+/// A request's place in the queue, through which its sequences are handed in.
+pub struct Request<'a> {
+    handle: &'a Handle,
+    tickets: Tickets,
+}
+
+impl Request<'_> {
+    /// The one hop down: hands a sequence to the engine thread.
+    ///
+    /// # Errors
+    /// [`EnqueueError::Stopped`] if the engine thread has ended, [`EnqueueError::QueueFull`] if the request was to have fewer sequences.
+    pub fn enqueue(&mut self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
+        let ticket = self.tickets.next().ok_or(EnqueueError::QueueFull)?;
+        self.handle.send(sequence, ticket)
     }
 }
 

@@ -128,12 +128,12 @@ fn stop_or_dropping_the_last_handle_ends_the_thread_and_tells_the_clients() {
 }
 
 #[test]
-fn a_panic_or_a_lost_device_fails_every_sequence_within_a_second() {
+fn a_panic_a_lost_device_or_lost_weights_fail_every_sequence_within_a_second() {
     for max_in_flight in [1, 2] {
         for fault_in_collect in [false, true] {
-            for error in [None, Some(EngineError::Device("bus".into()))] {
+            for error in [None, Some(EngineError::Device("bus".into())), Some(EngineError::Weights("cut".into()))] {
                 let (engine, control) = FakeEngine::new(CAPACITY, 2, max_in_flight);
-                let word = if error.is_none() { "panicked" } else { "bus" };
+                let word = error.as_ref().map_or("panicked".to_owned(), EngineError::to_string);
                 {
                     let mut control = control.lock().unwrap();
                     control.step_time = Duration::from_millis(1);
@@ -145,7 +145,7 @@ fn a_panic_or_a_lost_device_fails_every_sequence_within_a_second() {
                 let start = Instant::now();
                 for stream in &mut streams {
                     let Event::Failed(message) = read_all(stream).1 else { panic!("it finished") };
-                    assert!(message.contains(word), "{message}");
+                    assert!(message.contains(&word), "{message}");
                 }
                 assert!(start.elapsed() < Duration::from_secs(1));
                 assert!(!handle.is_alive());
@@ -173,8 +173,21 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     assert!(matches!(read_all(&mut healthy.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Failed(_)));
     assert!(matches!(read_all(&mut healthy.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Finished { .. }));
     assert!(healthy.is_alive() && !healthy.is_lost() && FAULTS.lock().unwrap().is_empty());
+    // Weights that have changed concern one model only.
+    let cut = spawn(Duration::from_millis(1), Some(EngineError::Weights("cut".into())));
+    assert!(matches!(read_all(&mut cut.enqueue(sequence(vec![1; 4], 100)).unwrap()).1, Event::Failed(message) if message.contains("cut")));
+    until("the engine to end", || !cut.is_alive());
+    assert!(!cut.is_lost() && FAULTS.lock().unwrap().is_empty());
+    // A step that takes longer than the limit is no fault while pieces of it end.
+    let slow = {
+        let (engine, control) = FakeEngine::new(CAPACITY, 2, 2);
+        (control.lock().unwrap().step_time, control.lock().unwrap().num_pieces) = (Duration::from_millis(900), 9);
+        Handle::spawn_watched(Box::new(engine), options(2, 10), ModelMetrics::for_model("slow"), Some(watchdog))
+    };
+    assert!(matches!(read_all(&mut slow.enqueue(sequence(vec![1; 4], 2)).unwrap()).1, Event::Finished { .. }));
+    assert!(slow.is_alive() && FAULTS.lock().unwrap().is_empty());
     let faults = [(Duration::from_secs(4), None), (Duration::from_millis(1), Some(EngineError::Device("bus".into())))];
-    for ((step_time, error), (word, fault)) in faults.into_iter().zip([("a step did not return", Fault::Stuck), ("bus", Fault::DeviceLost)])
+    for ((step_time, error), (word, fault)) in faults.into_iter().zip([("a step made no progress", Fault::Stuck), ("bus", Fault::DeviceLost)])
     {
         let handle = spawn(step_time, error);
         let mut streams: Vec<_> = (0..5).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
@@ -264,7 +277,7 @@ fn step_overhead() {
                 .map(|i| {
                     let (sender, receiver) = mpsc::unbounded_channel();
                     let new = sequence(vec![i; prompt], 4000);
-                    scheduler.push(Sequence::new(new, sender, Ticket::take(&shared).unwrap()));
+                    scheduler.push(Sequence::new(new, sender, Tickets::take(&shared, 1).unwrap().next().unwrap()));
                     receiver
                 })
                 .collect();

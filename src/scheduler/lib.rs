@@ -11,11 +11,14 @@ mod engine_thread;
 mod event;
 #[cfg(test)]
 mod fake;
+#[cfg(test)]
+mod fairness_tests;
 mod handle;
 mod mask_threads;
 mod masks;
 mod new_sequence;
 mod options;
+mod place;
 mod plan;
 mod prefix;
 mod running;
@@ -31,11 +34,12 @@ mod testing;
 mod tests;
 mod timeline;
 mod tokens;
+mod waiting;
 mod watchdog;
 
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
-pub use handle::{EnqueueError, EventStream, Handle};
+pub use handle::{EnqueueError, EventStream, Handle, Request};
 pub use new_sequence::{Family, NewSequence};
 pub use options::SchedulerOptions;
 pub use watchdog::{Fault, Watchdog};

@@ -1,13 +1,15 @@
 //! Who runs in the next step, with how many rows.
 //!
-//! Decode rows come first, then running prompts in chunks within the budget, then new sequences in order of arrival. If the members of
-//! a family share a prompt, one of them computes it and the others are forks: they start with its blocks and, for models with recurrent
-//! state, with a copy of its state.
+//! Decode rows come first. The prompt that has run longest gets the rows that are left, but if shorter ones wait or run, they get half of
+//! these: a long prompt delays a short one by little, and is itself delayed by at most its own length. A prompt that is not shorter waits
+//! until no other one runs. `waiting.rs` says who is admitted. If the members of a family share a prompt, one of them computes it and the
+//! others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
 
 use std::time::Instant;
 
 use crate::batch::{self, Chunk};
 use crate::block_manager::BlockManager;
+use crate::place::RequestKey;
 use crate::running::Running;
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
@@ -17,6 +19,7 @@ use engine::Batch;
 #[derive(Clone, Copy, Debug)]
 pub struct Scheduled {
     pub id: u64,
+    pub request: RequestKey,
     pub num_rows: usize,
     /// Tokens in the cache after the step.
     pub end: usize,
@@ -26,6 +29,12 @@ pub struct Scheduled {
     pub num_scored: usize,
     /// The mask was late: the sampled id is ignored, and the last row runs again.
     pub withheld: bool,
+}
+
+/// What became of a sequence whose turn it was.
+enum Start {
+    Done,
+    Waits,
 }
 
 /// The next step. Its buffers are kept from step to step.
@@ -40,20 +49,52 @@ impl Plan {
     pub fn fill(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) {
         batch::clear(&mut self.batch);
         self.scheduled.clear();
+        sequences.waiting.begin_step();
         let (capacity, mut budget) = (sequences.blocks.num_tokens(), max_rows);
         for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
             budget -= self.push(sequence, &mut sequences.blocks, 1, now);
         }
-        for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) > 1) {
-            budget -= self.push(sequence, &mut sequences.blocks, budget, now);
+        let first_prompt = sequences.running.iter().map(|sequence| sequence.num_remaining(capacity)).find(|&remaining| remaining > 1);
+        if let Some(remaining) = first_prompt {
+            budget -= self.push_shorter(sequences, remaining, budget / 2, now);
+            for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) > 1) {
+                if self.scheduled.iter().all(|part| part.id != sequence.id) {
+                    budget -= self.push(sequence, &mut sequences.blocks, budget, now);
+                }
+            }
         }
-        while budget > 0 && self.admit(sequences, now) {
+        while budget > 0 && self.admit(sequences, usize::MAX, now) {
             let Some(sequence) = sequences.running.youngest_mut() else { break };
             budget -= self.push(sequence, &mut sequences.blocks, budget, now);
         }
+        self.scheduled.iter().for_each(|part| sequences.waiting.charge(part.request, part.num_rows));
         let running = &sequences.running;
         let tables = self.scheduled.iter().filter_map(|part| running.get(part.id)).map(|sequence| sequence.cache.block_table());
         batch::set_block_tables(&mut self.batch, tables);
+    }
+
+    /// Adds up to `budget` rows of prompts that are not longer than the `longest` rows which the first running prompt has
+    /// left: of the shortest one that runs, then of new ones. Returns how many.
+    ///
+    /// At most one of them is left unfinished. It gets as many rows per step as the first one and has fewer, so that it ends no later, and
+    /// others do not keep a prompt that is not shorter from its turn.
+    fn push_shorter(&mut self, sequences: &mut Sequences, longest: usize, budget: usize, now: Instant) -> usize {
+        let capacity = sequences.blocks.num_tokens();
+        let remaining = |sequence: &Sequence| sequence.num_remaining(capacity);
+        let prompts = || sequences.running.iter().filter(|sequence| remaining(sequence) > 1).skip(1);
+        let (num_shorter, shortest) = (prompts().count(), prompts().min_by_key(|sequence| remaining(sequence)).map(|sequence| sequence.id));
+        let mut left = budget;
+        if let Some(sequence) = shortest.and_then(|id| sequences.running.get_mut(id)) {
+            left -= self.push(sequence, &mut sequences.blocks, left, now);
+        }
+        let mut is_unfinished = num_shorter > 1 || left == 0;
+        while left > 0 && !is_unfinished && self.admit(sequences, longest, now) {
+            let Some(sequence) = sequences.running.youngest_mut() else { break };
+            let num_rows = self.push(sequence, &mut sequences.blocks, left, now);
+            is_unfinished = sequence.num_remaining(capacity) > 1;
+            left -= num_rows;
+        }
+        budget - left
     }
 
     /// Adds up to `budget` rows of a running sequence. Returns how many.
@@ -84,22 +125,38 @@ impl Plan {
         };
         batch::push(&mut self.batch, chunk, (start..end).map(|position| sequence.input(position)), blocks.block_size());
         sequence.advance(num_rows, sampled);
-        self.scheduled.push(Scheduled { id: sequence.id, num_rows, end, sampled, num_scored, withheld: false });
+        let (id, request) = (sequence.id, sequence.request());
+        self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false });
         num_rows
     }
 
-    /// Moves the head of the queue to the running sequences, with memory for all tokens it has. False if it must wait.
-    fn admit(&mut self, sequences: &mut Sequences, now: Instant) -> bool {
-        let Some(mut sequence) = sequences.next_waiting() else { return false };
-        // Each running sequence will need a block soon. Without this headroom the newcomer would be preempted at once.
-        let headroom = sequences.running.len();
+    /// Moves a sequence of at most `max_tokens` tokens from the queue to the running ones, with memory for all tokens it has. False if none
+    /// can start.
+    fn admit(&mut self, sequences: &mut Sequences, max_tokens: usize, now: Instant) -> bool {
+        while let Some(sequence) = sequences.next_waiting(max_tokens) {
+            let was_preempted = sequence.id > 0;
+            match self.start(sequences, sequence, now) {
+                Start::Done => return true,
+                // The request of a sequence that waits lets others pass, a preempted sequence does not.
+                Start::Waits if was_preempted => return false,
+                Start::Waits => {}
+            }
+        }
+        false
+    }
+
+    /// Starts a sequence, or puts it back if it must wait for memory or for the prompt of its family.
+    fn start(&mut self, sequences: &mut Sequences, mut sequence: Sequence, now: Instant) -> Start {
+        let (headroom, num_releases) = (sequences.headroom(&sequence), sequences.blocks.num_releases());
         let num_found = match self.relative(&sequence, &sequences.running, sequences.blocks.has_state()) {
             Some(relative) if self.num_computed_before(relative) < sequence.num_shared() => {
-                sequences.put_back(sequence);
-                return false;
+                sequences.waiting.put_back(sequence);
+                return Start::Waits;
             }
             Some(relative) => {
                 let num_shared = sequence.num_shared();
+                // A fork takes one block only.
+                let headroom = sequences.running.len();
                 let copies = sequence.cache.fork(&relative.cache, num_shared, &mut sequences.blocks, headroom);
                 sequence.is_fork |= copies.is_some();
                 self.batch.copies.extend(copies.and_then(|copies| copies.block));
@@ -112,8 +169,8 @@ impl Plan {
             }
         };
         let Some(num_found) = num_found else {
-            sequences.put_back_until_release(sequence);
-            return false;
+            sequences.put_back_until_release(sequence, num_releases);
+            return Start::Waits;
         };
         sequence.admit(num_found);
         if sequence.timeline.admit(now, &sequences.metrics) {
@@ -123,8 +180,8 @@ impl Plan {
                 sequences.metrics.prefix_cache_hits_total.inc_by(num_found as u64);
             }
         }
-        sequences.running.push(sequence);
-        true
+        sequences.start(sequence);
+        Start::Done
     }
 
     /// The running member of the sequence's family to fork from. It may still have to compute the prompt.

@@ -1,4 +1,4 @@
-//! The sequences that run, in order of arrival, and the engine slots that they sample with.
+//! The sequences that run, in order of admission, and the engine slots that they sample with.
 
 use std::collections::VecDeque;
 
@@ -28,6 +28,12 @@ impl Running {
         self.len() >= self.max_running
     }
 
+    /// Whether there is more room than what is reserved for requests that run nothing. Where few run at once, nothing is reserved.
+    pub fn has_unreserved(&self) -> bool {
+        let reserved = if self.max_running < 4 { 0 } else { self.max_running.div_ceil(8) };
+        self.len() + reserved < self.max_running
+    }
+
     /// None if the sequence has ended or was cancelled.
     pub fn get(&self, id: u64) -> Option<&Sequence> {
         self.position(id).map(|index| &self.sequences[index])
@@ -47,7 +53,7 @@ impl Running {
 
     /// Adds the youngest sequence and gives it an engine slot. There must be a free one.
     pub fn push(&mut self, mut sequence: Sequence) {
-        debug_assert!(self.sequences.last().is_none_or(|last| last.id < sequence.id), "sequences are admitted in order of arrival");
+        debug_assert!(self.sequences.last().is_none_or(|last| last.id < sequence.id), "sequences are numbered as they are admitted");
         let Some(slot) = self.free_engine_slots.pop_front() else { unreachable!("fewer sequences run than there are engine slots") };
         sequence.assign_engine_slot(slot);
         self.sequences.push(sequence);
@@ -102,7 +108,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::shared::{Shared, Ticket};
+    use crate::place::Tickets;
+    use crate::shared::Shared;
     use crate::testing::sequence;
 
     #[test]
@@ -110,7 +117,7 @@ mod tests {
         let (mut running, shared) = (Running::new(3), Arc::new(Shared::new(3)));
         for id in [2, 5, 9] {
             let (events, _) = tokio::sync::mpsc::unbounded_channel();
-            let mut sequence = Sequence::new(sequence(vec![1], 1), events, Ticket::take(&shared).unwrap());
+            let mut sequence = Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, 1).unwrap().next().unwrap());
             sequence.id = id;
             running.push(sequence);
         }

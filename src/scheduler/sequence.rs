@@ -9,8 +9,8 @@ use tokio::sync::mpsc::UnboundedSender;
 use crate::event::Event;
 use crate::masks::{GrammarCursor, PATIENCE};
 use crate::new_sequence::{Family, NewSequence};
+use crate::place::{RequestKey, Ticket};
 use crate::sequence_cache::SequenceCache;
-use crate::shared::Ticket;
 use crate::timeline::Timeline;
 use crate::tokens::Tokens;
 use engine::{Input, Pooling, Scored, SlotInit, VectorRequest};
@@ -19,7 +19,7 @@ use metrics::ModelMetrics;
 
 #[derive(Debug)]
 pub struct Sequence {
-    /// The order of arrival, assigned by the engine thread.
+    /// The order of first admission, from 1 on. 0 before that.
     pub id: u64,
     pub tokens: Tokens,
     pub cache: SequenceCache,
@@ -79,6 +79,11 @@ impl Sequence {
             num_scored: 1,
             num_cached: Arc::default(),
         }
+    }
+
+    /// The request that the sequence belongs to.
+    pub fn request(&self) -> RequestKey {
+        self.ticket.request()
     }
 
     /// Checks that the sequence can run in a KV cache of `capacity` tokens.

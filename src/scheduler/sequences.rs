@@ -1,9 +1,8 @@
 //! The sequences of one model, those that run and those that wait, and the memory they share.
 //!
-//! Invariant: every running sequence arrived before every waiting one. Admission is strictly first come, first served, and a preempted
-//! sequence, which is the youngest, returns to the head of the queue. So the oldest sequence always makes progress, and none starves.
+//! Invariant: running sequences are in the order of their first admission, and every running sequence was admitted before every preempted
+//! one. `waiting.rs` says who is admitted.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,38 +11,35 @@ use crate::event::{Event, FinishReason};
 use crate::mask_threads::MaskThreads;
 use crate::running::Running;
 use crate::sequence::Sequence;
+use crate::waiting::{Room, Waiting};
 use metrics::ModelMetrics;
 
 pub struct Sequences {
     pub running: Running,
     pub blocks: BlockManager,
     pub metrics: Arc<ModelMetrics>,
-    waiting: VecDeque<Sequence>, // in order of arrival
-    next_id: u64,
-    /// The count of releases at which the head of the queue last found too little memory.
-    blocked_at: Option<u64>,
+    pub waiting: Waiting,
+    num_admitted: u64,
 }
 
 impl Sequences {
     pub fn new(blocks: BlockManager, max_running: usize, metrics: Arc<ModelMetrics>) -> Self {
-        Self { running: Running::new(max_running), blocks, metrics, waiting: VecDeque::new(), next_id: 0, blocked_at: None }
+        Self { running: Running::new(max_running), blocks, metrics, waiting: Waiting::default(), num_admitted: 0 }
     }
 
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty() && self.running.is_empty()
     }
 
-    /// Puts a sequence at the end of the queue. A sequence that could never run fails at once.
+    /// Lets a sequence wait. A sequence that could never run fails at once.
     pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads) {
-        sequence.id = self.next_id;
-        self.next_id += 1;
         if let Err(message) = sequence.check(self.blocks.num_tokens()) {
             return self.end(sequence, Event::Failed(message));
         }
         if let Some(grammar) = &mut sequence.grammar {
             grammar.start(threads);
         }
-        self.waiting.push_back(sequence);
+        self.waiting.push(sequence);
     }
 
     /// Drops the sequences whose clients have gone. If a step in flight still samples for one, its token is thrown away on collection.
@@ -52,12 +48,7 @@ impl Sequences {
             self.remove(id);
             self.count_end("abort");
         }
-        let before = self.waiting.len();
-        self.waiting.retain(|sequence| !sequence.is_cancelled());
-        if self.waiting.len() < before {
-            self.blocked_at = None;
-            (self.waiting.len()..before).for_each(|_| self.count_end("abort"));
-        }
+        (0..self.waiting.reap_cancelled()).for_each(|_| self.count_end("abort"));
     }
 
     /// Whether the next decode rows need more blocks than are available. Prompts got their blocks on admission.
@@ -67,32 +58,42 @@ impl Sequences {
         needed > self.blocks.num_available()
     }
 
-    /// Takes the memory of the youngest running sequence, which is computed again later. No token of it may be in flight.
+    /// Takes the memory of the running sequence that was admitted last. It is computed again later. No token of it may be in flight.
     pub fn preempt_youngest(&mut self) {
-        let Some(mut sequence) = self.running.youngest().and_then(|id| self.remove(id)) else { return };
+        let Some(mut sequence) = self.running.youngest().and_then(|id| self.stop(id)) else { return };
         sequence.restart();
         self.metrics.num_preemptions_total.inc();
-        self.waiting.push_front(sequence);
+        self.waiting.push_preempted(sequence);
     }
 
-    /// Takes the head of the queue to admit it. None if no more sequences may run, or if the head found too little memory and none was
-    /// released since.
-    pub fn next_waiting(&mut self) -> Option<Sequence> {
-        if self.running.is_full() || self.blocked_at == Some(self.blocks.num_releases()) {
-            return None;
+    /// Takes the sequence to admit next, of at most `max_tokens` tokens. None if there is none or no room for it.
+    pub fn next_waiting(&mut self, max_tokens: usize) -> Option<Sequence> {
+        let unreserved = self.running.has_unreserved();
+        let room = Room { unreserved, num_releases: self.blocks.num_releases(), max_tokens };
+        if self.running.is_full() { None } else { self.waiting.next(room) }
+    }
+
+    /// Blocks that the admission of this sequence must leave: one for each running sequence, which will need it soon, and if its request
+    /// runs something, those reserved for others.
+    pub fn headroom(&self, sequence: &Sequence) -> usize {
+        let is_further = sequence.id == 0 && self.waiting.has_started(sequence.request());
+        self.running.len() + if is_further { self.blocks.num_blocks() / 8 } else { 0 }
+    }
+
+    /// Admits a sequence that has its memory.
+    pub fn start(&mut self, mut sequence: Sequence) {
+        self.waiting.start(&sequence);
+        if sequence.id == 0 {
+            self.num_admitted += 1;
+            sequence.id = self.num_admitted;
         }
-        self.waiting.pop_front()
+        self.running.push(sequence);
     }
 
-    /// Puts the sequence back at the head of the queue.
-    pub fn put_back(&mut self, sequence: Sequence) {
-        self.waiting.push_front(sequence);
-    }
-
-    /// As [`put_back`](Self::put_back), for a sequence that found too little memory.
-    pub fn put_back_until_release(&mut self, sequence: Sequence) {
-        self.put_back(sequence);
-        self.blocked_at = Some(self.blocks.num_releases());
+    /// Puts back a sequence that found too little memory after `num_releases` releases, until there is another release.
+    pub fn put_back_until_release(&mut self, sequence: Sequence, num_releases: u64) {
+        self.blocks.forget_releases_since(num_releases);
+        self.waiting.put_back_until_release(sequence, num_releases);
     }
 
     /// Ends a running sequence well.
@@ -127,7 +128,7 @@ impl Sequences {
 
     /// Fails every sequence without releasing memory: after a panic the books may not balance.
     pub fn fail_all(&mut self, message: &str) {
-        let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain(..)).collect();
+        let sequences: Vec<_> = self.running.drain().chain(self.waiting.drain()).collect();
         sequences.into_iter().for_each(|sequence| self.end(sequence, Event::Failed(message.to_owned())));
         self.metrics.num_requests_running.set(0);
         self.metrics.num_requests_waiting.set(0);
@@ -142,9 +143,16 @@ impl Sequences {
     }
 
     /// Takes a sequence out of the running ones and releases its memory.
-    fn remove(&mut self, id: u64) -> Option<Sequence> {
+    fn stop(&mut self, id: u64) -> Option<Sequence> {
         let mut sequence = self.running.remove(id)?;
         sequence.cache.release(&mut self.blocks);
+        Some(sequence)
+    }
+
+    /// As [`stop`](Self::stop), for a sequence that will not run again.
+    fn remove(&mut self, id: u64) -> Option<Sequence> {
+        let sequence = self.stop(id)?;
+        self.waiting.leave(sequence.request());
         Some(sequence)
     }
 
@@ -168,9 +176,7 @@ impl Sequences {
         self.blocks.check_blocks(self.running.iter().map(|sequence| sequence.cache.block_table()));
         self.blocks.check_state_slots(self.running.iter().filter_map(|sequence| sequence.cache.state_slot()));
         assert!(self.running.iter().all(|sequence| sequence.cache.state_slot().is_some() == self.blocks.has_state()));
-        assert!(self.waiting.iter().all(|sequence| sequence.cache.is_empty() && sequence.num_pending() == 0));
-        let ids: Vec<u64> = self.running.iter().chain(&self.waiting).map(|sequence| sequence.id).collect();
-        assert!(ids.is_sorted(), "not in order of arrival: {ids:?}");
+        self.waiting.check(self.running.iter());
         self.running.check();
     }
 }

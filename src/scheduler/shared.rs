@@ -1,7 +1,7 @@
 //! What the handles and the engine thread share besides the command channel.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
@@ -14,7 +14,8 @@ pub struct Shared {
     lost: AtomicBool,
     /// Clients to tell when the engine thread cannot. Kept only if a watchdog runs.
     clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
-    num_waiting: AtomicUsize,
+    /// Places of the queue that are taken.
+    num_places: AtomicUsize,
     num_active: AtomicUsize,
     max_waiting: usize,
 }
@@ -27,7 +28,7 @@ impl Shared {
             alive: AtomicBool::new(true),
             lost: AtomicBool::new(false),
             clients: Mutex::default(),
-            num_waiting: AtomicUsize::new(0),
+            num_places: AtomicUsize::new(0),
             num_active: AtomicUsize::new(0),
             max_waiting,
         }
@@ -35,6 +36,34 @@ impl Shared {
 
     pub fn num_active(&self) -> usize {
         self.num_active.load(Ordering::Acquire)
+    }
+
+    /// Counts sequences that have come or gone.
+    pub fn add_active(&self) {
+        self.num_active.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub fn remove_active(&self) {
+        self.num_active.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The most places that one request takes: an eighth of the queue.
+    pub fn max_places(&self) -> usize {
+        (self.max_waiting / 8).max(1)
+    }
+
+    /// Takes places in the queue. False if there are not as many.
+    pub fn take_places(&self, count: usize) -> bool {
+        let below_bound = |taken: usize| taken.checked_add(count).filter(|&sum| sum <= self.max_waiting);
+        self.num_places.fetch_update(Ordering::AcqRel, Ordering::Acquire, below_bound).is_ok()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.num_places.load(Ordering::Acquire) >= self.max_waiting
+    }
+
+    pub fn give_places_back(&self, count: usize) {
+        self.num_places.fetch_sub(count, Ordering::AcqRel);
     }
 
     pub fn is_alive(&self) -> bool {
@@ -74,36 +103,5 @@ impl Shared {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
         // A send fails if the client has gone, and then there is nobody to tell.
         clients.iter().filter_map(WeakUnboundedSender::upgrade).for_each(|client| drop(client.send(last.clone())));
-    }
-}
-
-/// Counts one sequence: in the queue until it is admitted, and active until the ticket is dropped, wherever that happens.
-#[derive(Debug)]
-pub struct Ticket {
-    shared: Arc<Shared>,
-    waiting: bool,
-}
-
-impl Ticket {
-    /// None if the queue is full.
-    pub fn take(shared: &Arc<Shared>) -> Option<Self> {
-        let below_bound = |n: usize| (n < shared.max_waiting).then_some(n + 1);
-        shared.num_waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, below_bound).ok()?;
-        shared.num_active.fetch_add(1, Ordering::AcqRel);
-        Some(Self { shared: shared.clone(), waiting: true })
-    }
-
-    /// The sequence no longer counts against the queue's bound, not even after a preemption.
-    pub fn leave_queue(&mut self) {
-        if std::mem::take(&mut self.waiting) {
-            self.shared.num_waiting.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-}
-
-impl Drop for Ticket {
-    fn drop(&mut self) {
-        self.leave_queue();
-        self.shared.num_active.fetch_sub(1, Ordering::AcqRel);
     }
 }

@@ -17,7 +17,7 @@ use crate::plan::{Plan, Scheduled};
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
 use crate::step_masks::StepMasks;
-use engine::{Engine, EngineError, StepId, StepOutput};
+use engine::{Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
 /// Owned by the engine thread.
@@ -80,7 +80,7 @@ impl Scheduler {
         }
     }
 
-    /// Puts a sequence at the end of the queue. A sequence that could never run fails at once.
+    /// Lets a sequence wait. A sequence that could never run fails at once.
     pub fn push(&mut self, sequence: Sequence) {
         self.sequences.push(sequence, &mut self.mask_threads);
     }
@@ -98,7 +98,7 @@ impl Scheduler {
     ///
     /// # Errors
     /// If the engine refuses the step, the youngest sequence in it has failed. After any other error, every running sequence has failed.
-    /// The engine may be used again unless the device is lost ([`EngineError::Device`]).
+    /// The engine may be used again unless the error is final ([`EngineError::is_final`]).
     pub fn step(&mut self) -> Result<(), EngineError> {
         let result = self.run_step().map_err(|error| match error {
             StepError::Refused(error) => error,
@@ -139,7 +139,7 @@ impl Scheduler {
     fn submit(&mut self) -> Result<(), StepError> {
         let step = match self.engine.submit(&self.plan.batch) {
             Ok(step) => step,
-            Err(error @ EngineError::Device(_)) => return Err(StepError::Failed(error)),
+            Err(error) if error.is_final() => return Err(StepError::Failed(error)),
             Err(error) => {
                 self.drop_youngest(&error)?;
                 return Err(StepError::Refused(error));
@@ -215,6 +215,11 @@ impl Scheduler {
     pub fn fail_all(&mut self, message: &str) {
         self.sequences.fail_all(message);
         self.in_flight.clear();
+    }
+
+    /// What grows while a step computes, if the engine can tell.
+    pub fn progress(&self) -> Option<Progress> {
+        self.engine.progress()
     }
 
     /// Updates the gauges of the device's memory, if the engine has a device.

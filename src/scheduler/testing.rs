@@ -9,8 +9,9 @@ use crate::event::{Event, FinishReason};
 use crate::fake::{Control, FakeEngine, scores, solo_run, vector};
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
+use crate::place::{Ticket, Tickets};
 use crate::sequence::Sequence;
-use crate::shared::{Shared, Ticket};
+use crate::shared::Shared;
 use crate::step::Scheduler;
 use engine::{EngineError, KvCapacity};
 use logits::{Logprobs, SamplingParams};
@@ -97,8 +98,17 @@ impl Rig {
     }
 
     pub fn enqueue(&mut self, new: NewSequence) -> usize {
+        self.enqueue_request(vec![new])[0]
+    }
+
+    /// Hands in sequences of one request.
+    pub fn enqueue_request(&mut self, new: Vec<NewSequence>) -> Vec<usize> {
+        let mut tickets = Tickets::take(&self.shared, new.len()).unwrap();
+        new.into_iter().map(|new| self.push(new, tickets.next().unwrap())).collect()
+    }
+
+    fn push(&mut self, new: NewSequence, ticket: Ticket) -> usize {
         let (sender, events) = mpsc::unbounded_channel();
-        let ticket = Ticket::take(&self.shared).unwrap();
         self.scheduler.push(Sequence::new(new.clone(), sender, ticket));
         self.clients.push(Client { new, events: Some(events), seen: Seen::default() });
         self.clients.len() - 1

@@ -34,12 +34,23 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>]) -> u32
     // Some families ask for the scores of their prompt, and some are cancelled one by one.
     let num_relatives = if new.pool.is_none() && random.below(5) == 0 { random.below(6) } else { 0 };
     new.family = (num_relatives > 0).then(Family::unique);
-    rig.enqueue(new.clone());
+    let mut request = vec![new.clone()];
     for _ in 0..num_relatives {
         let relative = NewSequence { score_prompt: None, max_tokens: new.max_tokens.max(1), ..new.clone() };
-        rig.enqueue(NewSequence { params: params(u64::from(random.below(3))), ..relative });
+        request.push(NewSequence { params: params(u64::from(random.below(3))), ..relative });
     }
-    1 + num_relatives
+    // Some requests have further prompts, some hand their sequences in as requests of their own.
+    if random.below(4) == 0 {
+        let prompt: Vec<u32> = (0..1 + random.below(30)).map(|_| random.below(VOCAB)).collect();
+        request.extend((0..random.below(8)).map(|i| sequence([prompt.clone(), vec![i]].concat(), 1 + i)));
+    }
+    let count = request.len() as u32;
+    if random.below(4) == 0 {
+        request.into_iter().for_each(|new| _ = rig.enqueue(new));
+    } else {
+        rig.enqueue_request(request);
+    }
+    count
 }
 
 /// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states.

@@ -35,11 +35,13 @@ impl ValidText {
     pub fn num_tokens(&self) -> u32 {
         self.sequence.prompt.len() as u32
     }
+}
 
-    /// Hands the text to its model's engine thread.
-    pub fn embed(self) -> Result<Embedding, SubmitError> {
-        Ok(Embedding { events: self.model.base.handle.enqueue(self.sequence)?, model: self.model })
-    }
+/// Hands the texts of one client's request to their model's engine thread, all or none. They share the engine with other requests as one.
+pub fn submit(texts: Vec<ValidText>) -> Result<Vec<Embedding>, SubmitError> {
+    let Some(model) = texts.first().map(|text| text.model.clone()) else { return Ok(Vec::new()) };
+    let mut place = model.base.handle.request(texts.len())?;
+    texts.into_iter().map(|text| Ok(Embedding { events: place.enqueue(text.sequence)?, model: text.model })).collect()
 }
 
 impl Embedding {

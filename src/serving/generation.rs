@@ -14,33 +14,45 @@ use super::tokens::{prompt_tokens, token_logprob};
 use super::transcript::Transcript;
 use chat::{Piece, Repeated, Subject};
 use logits::Logprobs;
-use scheduler::{Event, EventStream, Family, FinishReason};
+use scheduler::{Event, EventStream, Family, FinishReason, Request as Place};
 
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
+    let model = request.model.clone();
+    let mut place = model.base.handle.request(request.num_sequences())?;
+    submit_to(&mut place, request)
+}
+
+/// Hands in the prompts of one client's request, and `count` generations of each, which differ only in their seeds. They share the engine
+/// with other requests as one. All of them are taken or none. A prompt is computed once. Its first generation has the request's own seed,
+/// and only the first returns the prompt.
+pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
+    let Some(model) = requests.first().map(|request| request.model.clone()) else { return Ok(Vec::new()) };
+    let num_sequences = requests.iter().map(|request| request.num_sequences() * count).sum();
+    let mut place = model.base.handle.request(num_sequences)?;
+    let mut generations = Vec::with_capacity(requests.len() * count);
+    for request in requests {
+        let family = (count > 1).then(Family::unique);
+        for index in 0..count {
+            let mut one = request.clone();
+            one.sequence.family = family;
+            // Seeds are far apart, so that the second choice of seed 5 is not the first choice of seed 6.
+            one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            one.sequence.score_prompt = request.sequence.score_prompt.filter(|_| index == 0);
+            generations.push(submit_to(&mut place, one)?);
+        }
+    }
+    Ok(generations)
+}
+
+fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
+    let has_sequence = request.num_sequences() > 0;
     let ValidRequest { model, sequence, stop, echo, parser, again, rules } = request;
     let transcript = Transcript::new(&sequence, &stop, parser);
     let again = again.map(|again| (again, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
-    // With nothing to generate and nothing to score (an echo), the engine has nothing to do.
-    let idle = sequence.max_tokens == 0 && scored.is_none();
-    let source = if idle { Source::Nothing } else { Source::Engine(model.base.handle.enqueue(sequence)?) };
+    let source = if has_sequence { Source::Engine(place.enqueue(sequence)?) } else { Source::Nothing };
     Ok(Generation { model, source, scored, transcript, again, rules, ready: VecDeque::new() })
-}
-
-/// Hands in `count` generations of one request, which differ only in their seeds. The prompt is computed once. The first generation has the
-/// request's own seed, and only the first returns the prompt.
-pub fn submit_many(request: ValidRequest, count: usize) -> Result<Vec<Generation>, SubmitError> {
-    let family = (count > 1).then(Family::unique);
-    let request_of = |index: usize| {
-        let mut one = request.clone();
-        one.sequence.family = family;
-        // Seeds are far apart, so that the second choice of seed 5 is not the first choice of seed 6.
-        one.sequence.params.seed = request.sequence.params.seed ^ (index as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        one.sequence.score_prompt = request.sequence.score_prompt.filter(|_| index == 0);
-        submit(one)
-    };
-    (0..count).map(request_of).collect()
 }
 
 /// Where a generation's next output comes from.

@@ -16,7 +16,7 @@ mod tokens;
 mod transcript;
 
 pub use error::{Failure, RequestError, SubmitError};
-pub use generation::{Generation, submit, submit_many};
+pub use generation::{Generation, submit, submit_all};
 pub use load::{ModelFile, RunOptions, chat_template};
 pub use model::{BaseModel, Model};
 pub use options::{Budget, Options};

@@ -37,7 +37,7 @@ pub struct RunOptions {
     pub engine: EngineOptions,
     /// `max_batch_tokens` and `max_running` are replaced by the engine's limits.
     pub scheduler: SchedulerOptions,
-    /// Watches engines on a GPU, whose faults outlive the engine. Engines on the CPU need none.
+    /// Watches the engine for faults that only a new process cures.
     pub watchdog: Watchdog,
 }
 
@@ -71,12 +71,11 @@ impl ModelFile {
         let engine = engine::open(self.weights, &options.engine, options.backend)?;
         let (info, max_running) = (engine.info(), engine.max_slots());
         let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
-        let watchdog = (info.backend != BackendKind::Cpu).then_some(options.watchdog);
         Ok(BaseModel {
             context: options.engine.context,
             grammars: Compiler::new(self.tokenizer.clone(), spec.vocab_size),
             tokenizer: self.tokenizer,
-            handle: Handle::spawn_watched(engine, scheduler, ModelMetrics::for_model(&options.name), watchdog),
+            handle: Handle::spawn_watched(engine, scheduler, ModelMetrics::for_model(&options.name), Some(options.watchdog)),
             backend: info.backend,
             pooling,
             fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),

@@ -80,6 +80,11 @@ impl ValidRequest {
         Self::new(model, Prompt::Chat(again.conversation.clone()), &again.options(spent, seed)?).ok()
     }
 
+    /// 1, or 0 if there is nothing to generate and nothing to score (an echo), so that the engine has nothing to do.
+    pub(super) fn num_sequences(&self) -> usize {
+        usize::from(self.sequence.max_tokens > 0 || self.sequence.score_prompt.is_some())
+    }
+
     /// The prompt as text if the request wants to see it, otherwise empty.
     pub fn echo(&self) -> &str {
         &self.echo

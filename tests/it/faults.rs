@@ -91,6 +91,46 @@ fn logits_that_are_not_finite_fail_their_request_alone_on_the_gpu() {
     broken_logits_fail_alone(&on_gpu, dir.path());
 }
 
+/// A model whose file is cut or written to in place fails with a message, and only that model does. Its tensors are longer than the pages
+/// that stay.
+#[test]
+fn a_model_whose_mapped_file_changes_in_place_fails_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str| {
+        let path = dir.path().join(name);
+        TinyModel { vocab_size: 2000, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+        path
+    };
+    let other = spawn(on_cpu(&write("other.gguf"), 24));
+    let prompts = [(8..30).collect::<Vec<u32>>()];
+    let alone = texts(&other, &prompts);
+    type Change = fn(&std::fs::File);
+    let changes: [(Change, &str); 3] = [
+        (|file| file.set_len(5000).unwrap(), "a part of the file could not be read"),
+        (|file| file.set_len(0).unwrap(), "a part of the file could not be read"),
+        (|file| file.set_modified(std::time::SystemTime::now() + std::time::Duration::from_secs(5)).unwrap(), "was written to"),
+    ];
+    for (change, expected) in changes {
+        let path = write("cut.gguf");
+        let handle = spawn(on_cpu(&path, 24));
+        assert_eq!(texts(&handle, &prompts), alone);
+        change(&std::fs::OpenOptions::new().write(true).open(&path).unwrap());
+        if expected == "was written to" {
+            // The system is asked once per second.
+            std::thread::sleep(std::time::Duration::from_millis(1100));
+        }
+        let failed = texts(&handle, &prompts);
+        assert!(failed[0].as_ref().is_err_and(|why| why.contains(expected) && !why.contains("cut.gguf")), "{failed:?}");
+        assert!(!handle.is_alive() && !handle.is_lost());
+        assert_eq!(texts(&other, &prompts), alone, "another model");
+    }
+    // A file that is cut while it is opened, or between opening and loading.
+    let path = write("cut.gguf");
+    let file = GgufFile::open(&path).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(5000).unwrap();
+    assert!(model::Weights::load(file.into()).is_err_and(|error| error.to_string().contains("has 5000 now")));
+}
+
 /// A request with every list at its longest runs: if a device had smaller limits than the API, the request would fail the step of others.
 fn long_lists_are_accepted(open: Factory, dir: &Path) {
     let path = dir.join("lists.gguf");

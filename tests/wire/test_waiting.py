@@ -79,13 +79,18 @@ def test_a_full_queue_refuses_at_once(narrow):
 
 def test_several_prompts_are_taken_whole_or_not_at_all(narrow):
     occupied = occupy(narrow)
-    queued = waiting(narrow, 1, prompt="x")
+    queued = [waiting(narrow, number, prompt=f"{number}") for number in (1, 2)]
     reply = narrow.complete(["a", "b"])
     assert reply.status == 429, reply.body
-    wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 5, "neither of the two waits")
+    wait_until(lambda: narrow.gauge("num_requests_waiting") == 2, 5, "neither of the two waits")
     reply = narrow.complete(["a", "b", "c"])
     assert reply.status == 400 and reply.error["param"] == "prompt", "more than the queue ever holds: to try again is no use"
+    queued.pop().close()
+    wait_until(lambda: narrow.gauge("num_requests_waiting") == 1, 5, "the second one has left")
+    # The prompts of a request need one place of so short a queue.
+    pair = waiting(narrow, 3, prompt=["c", "d"])
     occupied.close()
-    assert b"data: [DONE]\n\n" in read_all(queued)
+    for stream in (*queued, pair):
+        assert b"data: [DONE]\n\n" in read_all(stream)
     wait_until(lambda: narrow.gauge("num_requests_running") == 0, 5, "rest")
     assert json.loads(narrow.complete(["a", "b"]).body)["choices"][1]["index"] == 1

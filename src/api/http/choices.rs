@@ -93,9 +93,9 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     let (requests, memory) = off_loop(valid).await?.map_err(|error| names.request_error(&error))?;
     let num_prompts = requests.len();
     let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
-    let families = requests.into_iter().map(|request| serving::submit_many(request, best_of)).collect::<Result<Vec<_>, _>>()?;
+    let generations = serving::submit_all(requests, best_of)?;
     let (first, held): (Vec<_>, Vec<_>) =
-        families.into_iter().flatten().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
+        generations.into_iter().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
     let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
     let (ready, usage, complete) = (VecDeque::new(), Counts::default(), false);
     Ok(Choices {

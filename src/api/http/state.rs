@@ -60,7 +60,7 @@ impl AppState {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
         // Encoding a prompt costs time, so a full queue refuses requests before that.
-        if model.base.handle.num_active() >= self.limits.max_queue + model.base.max_running {
+        if model.base.handle.is_full() {
             return Err(serving::SubmitError::QueueFull.into());
         }
         Ok(model)

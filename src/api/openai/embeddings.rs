@@ -5,7 +5,6 @@ use std::sync::Arc;
 use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use futures_util::{StreamExt, TryStreamExt, stream};
 
 use super::convert::embeddings::{Embeddings, Encoding};
 use super::convert::{self, names};
@@ -18,9 +17,6 @@ use crate::http::middleware::ModelLabel;
 use crate::http::state::{Active, AppState, off_loop};
 use serving::Model;
 use serving::embedding::{self, ValidText};
-
-/// The largest number of inputs per request that are queued or running at the same time.
-const AT_ONCE: usize = 64;
 
 /// Embed texts as vectors
 ///
@@ -60,12 +56,11 @@ async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>) -> Res
     };
     let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
-    let vectors = stream::iter(texts.into_iter().map(|text| vector(text, dimensions)));
-    Ok((vectors.buffered(AT_ONCE).try_collect().await?, num_tokens))
-}
-
-async fn vector(text: ValidText, dimensions: Option<usize>) -> Result<Vec<f32>, ApiError> {
-    text.embed()?.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))
+    let mut vectors = Vec::with_capacity(texts.len());
+    for embedding in embedding::submit(texts)? {
+        vectors.push(embedding.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))?);
+    }
+    Ok((vectors, num_tokens))
 }
 
 fn encoded(vector: Vec<f32>, encoding: Encoding) -> Vector {

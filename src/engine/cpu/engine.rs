@@ -10,9 +10,9 @@ use super::state::StateStore;
 use super::weights::Tensors;
 use crate::check::{Features, Limits};
 use crate::info::weight_bytes;
-use crate::{BackendKind, Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, StepId, StepOutput};
+use crate::{BackendKind, Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
 use logits::SamplingState;
-use model::{ModelSpec, Weights};
+use model::{ModelSpec, Source, Weights};
 
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
@@ -46,6 +46,9 @@ pub(super) struct EngineSlot {
 
 pub struct CpuEngine {
     pub(super) forward: Forward,
+    /// Where every step reads its weights from.
+    source: Source,
+    progress: Progress,
     pub(super) limits: Limits,
     info: EngineInfo,
     pub(super) slots: Vec<Option<EngineSlot>>,
@@ -87,13 +90,15 @@ impl CpuEngine {
             let slots = limits.kv.num_state_slots;
             EngineError::OutOfMemory(format!("{slots} state slots of {} layers: ask for fewer", spec.num_layers))
         })?;
+        let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
         let tensors = Tensors::load(kernels, weights)?;
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
+        let progress = pool.progress();
         let forward = Forward::new(kernels, tensors, (cache, state), pool, options.context);
-        Ok(Self { forward, limits, info, slots, steps: 0, ready: None, unsampled: None })
+        Ok(Self { forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 
     /// The recurrent state of a state slot in one layer: as many floats as the model's `state_width`.
@@ -152,6 +157,10 @@ impl Engine for CpuEngine {
         self.info.clone()
     }
 
+    fn progress(&self) -> Option<Progress> {
+        Some(self.progress.clone())
+    }
+
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
         if self.ready.is_some() || self.unsampled.is_some() {
             return Err(EngineError::InvalidBatch("the step before was not collected".into()));
@@ -184,6 +193,7 @@ impl Engine for CpuEngine {
     }
 
     fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        self.source.check().map_err(EngineError::of_weights)?;
         if self.unsampled.take_if(|(id, _)| *id == step).is_some() {
             return Err(EngineError::InvalidBatch(format!("step {} was not sampled", step.0)));
         }

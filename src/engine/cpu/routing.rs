@@ -55,10 +55,12 @@ impl Routing {
 }
 
 /// A row's experts with their weights, the likeliest first; among equals, the lower index first. The weights are the softmax over all
-/// experts. If the model normalises them, the weights of the chosen experts add up to 1.
+/// experts. If the model normalises them, the weights of the chosen experts add up to 1. If a score is not finite, every weight is NaN, so
+/// that the fault stays visible in the logits.
 pub fn choose(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> {
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let total: f32 = scores.iter().map(|score| (score - max).exp()).sum();
+    let is_finite = scores.iter().all(|score| score.is_finite());
+    let total = if is_finite { scores.iter().map(|score| (score - max).exp()).sum() } else { f32::NAN };
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
     order.truncate(experts.used);
@@ -83,7 +85,10 @@ mod tests {
         assert!(close(choose(&scores, &Experts { normalise: false, ..EXPERTS }), [(1, 3.0 / 9.0), (2, 3.0 / 9.0)]));
         // exp alone would overflow
         assert!(close(choose(&[1000.0, -1000.0, 999.0, 0.0], &EXPERTS), [(0, 0.731_058_6), (2, 0.268_941_4)]));
-        assert!(choose(&[f32::NAN; 4], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "a NaN stays visible");
+        for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+            assert!(choose(&[broken; 4], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "{broken} stays visible");
+            assert!(choose(&[1.0, broken, 2.0, 3.0], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "one {broken} stays visible");
+        }
     }
 
     #[test]

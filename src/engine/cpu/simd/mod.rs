@@ -49,7 +49,9 @@ pub(crate) unsafe trait Isa: Copy + 'static {
     unsafe fn sub(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn mul(a: Self::V, b: Self::V) -> Self::V;
     unsafe fn div(a: Self::V, b: Self::V) -> Self::V;
+    /// The larger of `a` and `b`; `b` if either is NaN.
     unsafe fn max(a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller of `a` and `b`; `b` if either is NaN.
     unsafe fn min(a: Self::V, b: Self::V) -> Self::V;
     /// a * b + c
     unsafe fn fma(a: Self::V, b: Self::V, c: Self::V) -> Self::V;
@@ -76,10 +78,11 @@ pub(crate) unsafe trait Isa: Copy + 'static {
         Self::splat(0.0)
     }
 
-    /// e^x with a relative error below 2e-7; underflows to about 1e-38 rather than to zero.
+    /// e^x with a relative error below 2e-7; underflows to about 1e-38 rather than to zero. NaN stays NaN.
     #[inline(always)]
     unsafe fn exp(x: Self::V) -> Self::V {
-        let x = Self::min(Self::max(x, Self::splat(-87.0)), Self::splat(88.0));
+        // The bounds stand first: of a NaN and a bound, `max` and `min` take the second.
+        let x = Self::min(Self::splat(88.0), Self::max(Self::splat(-87.0), x));
         let n = Self::round(Self::mul(x, Self::splat(std::f32::consts::LOG2_E)));
         // ln 2 in two parts (Cody and Waite), so that the reduced argument keeps its bits
         let r = Self::fma(n, Self::splat(-0.693_359_4), x);
@@ -97,7 +100,7 @@ pub(crate) unsafe trait Isa: Copy + 'static {
         // tanh(y) = 1 − 2 / (1 + e^2y); the error is about 1e-7 of the cap
         let e = Self::exp(Self::mul(x, Self::splat(2.0 / cap)));
         let tanh = Self::sub(Self::splat(1.0), Self::div(Self::splat(2.0), Self::add(Self::splat(1.0), e)));
-        // exp clamps its argument, so 0 · x restores NaN for an x that is not finite
+        // exp clamps its argument, so 0 · x makes an infinite x NaN
         Self::fma(x, Self::zero(), Self::mul(tanh, Self::splat(cap)))
     }
 }

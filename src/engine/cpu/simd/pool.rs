@@ -6,10 +6,12 @@
 use std::any::Any;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering::*};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering::*};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
+
+use crate::Progress;
 
 /// How long an idle worker spins before it parks.
 const IDLE_SPIN: Duration = Duration::from_micros(100);
@@ -46,7 +48,8 @@ struct Shared {
     ticket: AtomicU64,
     /// A reference to the job's closure, which outlives every task that was taken.
     task: AtomicPtr<&'static Task<'static>>,
-    done: AtomicUsize,
+    /// Tasks that have ended, of all jobs.
+    done: Progress,
     parked: Vec<AtomicBool>,
     stop: AtomicBool,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -61,7 +64,7 @@ impl Shared {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| task(index, thread))) {
                 *self.panic.lock().unwrap_or_else(|e| e.into_inner()) = Some(panic);
             }
-            self.done.fetch_add(1, Release);
+            self.done.add();
         }
     }
 
@@ -110,7 +113,7 @@ impl ThreadPool {
         let shared = Arc::new(Shared {
             ticket: AtomicU64::new(0),
             task: AtomicPtr::new(std::ptr::null_mut()),
-            done: AtomicUsize::new(0),
+            done: Progress::default(),
             parked: (0..num_workers).map(|_| AtomicBool::new(false)).collect(),
             stop: AtomicBool::new(false),
             panic: Mutex::new(None),
@@ -129,24 +132,32 @@ impl ThreadPool {
         self.workers.len() + 1
     }
 
+    /// What grows with every task that ends.
+    pub fn progress(&self) -> Progress {
+        self.shared.done.clone()
+    }
+
     /// Calls `task(index, thread)` for every index below `num_tasks`, spread over the threads; returns when all are done.
     /// A panic of any task is raised again here.
     pub fn run(&mut self, num_tasks: usize, task: &Task) {
         if num_tasks <= 1 || self.workers.is_empty() {
-            (0..num_tasks).for_each(|i| task(i, 0));
-            return;
+            return (0..num_tasks).for_each(|i| {
+                task(i, 0);
+                self.shared.done.add();
+            });
         }
         assert!(num_tasks <= MAX_TASKS, "a job has at most {MAX_TASKS} tasks");
         let shared = &*self.shared;
         // SAFETY: only the lifetime changes. The pointer is used by those who took a task, and this function does not return
         // (nor unwind) before `done` has counted every task.
         let task: &'static Task<'static> = unsafe { std::mem::transmute::<&Task, &'static Task<'static>>(task) };
-        shared.done.store(0, Relaxed);
+        // No task of an earlier job is left.
+        let all_done = shared.done.count() + num_tasks as u64;
         shared.task.store((&raw const task).cast_mut(), Release);
         self.publish(num_tasks);
         self.shared.drain(0);
         let waiting = Instant::now();
-        while self.shared.done.load(Acquire) != num_tasks {
+        while self.shared.done.count() != all_done {
             if !spin(waiting, JOIN_SPIN) {
                 thread::yield_now();
             }
@@ -213,7 +224,24 @@ impl<T> Disjoint<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicUsize;
+
     use super::*;
+
+    #[test]
+    fn progress_counts_every_task_while_the_job_runs() {
+        for threads in [1, 3] {
+            let mut pool = ThreadPool::new(threads).unwrap();
+            let (progress, most) = (pool.progress(), AtomicU64::new(0));
+            pool.run(20, &|_, _| {
+                most.fetch_max(progress.count(), Relaxed);
+                thread::sleep(Duration::from_millis(1));
+            });
+            assert!(most.load(Relaxed) >= 10, "{} of 20 tasks were counted before the job's end", most.load(Relaxed));
+            pool.run(1, &|_, _| {});
+            assert_eq!(progress.count(), 21);
+        }
+    }
 
     #[test]
     fn every_task_runs_once_and_the_caller_sees_a_panic() {

@@ -1,0 +1,84 @@
+//! A weight that is not finite, in any tensor of any architecture, must show in the logits: no kernel may make a finite number of it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::simd::{Kernels, dispatch};
+use super::{CpuEngine, CpuOptions};
+use crate::{Batch, Engine, Input, Sampled, SlotInit, StepOutput};
+use gguf::GgufFile;
+use logits::SamplingParams;
+use model::Weights;
+use model::testing::TinyModel;
+
+/// The tokens of the prompt. The first one is the id whose embedding is broken.
+const PROMPT: [u32; 5] = [0, 31, 62, 93, 124];
+
+/// What the model in `path` samples after [`PROMPT`], or None if it does not load.
+fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
+    let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).ok()?;
+    let options = CpuOptions { threads: 1, context: 32, num_blocks: 1, block_size: 32, max_slots: 1, max_batch_tokens: 8, state_slots: 1 };
+    let mut engine = CpuEngine::new(weights, &options, kernels).unwrap();
+    let rows = PROMPT.len() as u32;
+    let params = Arc::new(SamplingParams::greedy());
+    let batch = Batch {
+        init: vec![SlotInit { slot: 0, params, prompt: PROMPT.into(), generated: Vec::new() }],
+        inputs: PROMPT.map(Input::Token).to_vec(),
+        positions: (0..rows).collect(),
+        cu_seqlens_q: vec![0, rows],
+        context_lens: vec![rows],
+        slot_mapping: (0..rows).collect(),
+        block_tables: vec![0],
+        max_blocks: 1,
+        engine_slots: vec![0],
+        sampled_rows: vec![rows - 1],
+        ..Batch::default()
+    };
+    let mut out = StepOutput::default();
+    let step = engine.submit(&batch).unwrap();
+    engine.collect(step, &mut out).unwrap();
+    Some(out.sampled[0])
+}
+
+/// Whether an infinite weight may leave the logits finite: a logit of minus infinity says that its token never comes, and a gate of plus or
+/// minus infinity that the shared expert always or never counts.
+fn may_be_infinite(tensor: &str) -> bool {
+    tensor == "output.weight" || tensor == "token_embd.weight" || tensor.contains("ffn_gate_inp_shexp")
+}
+
+#[test]
+fn a_weight_that_is_not_finite_shows_in_the_logits() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("broken.gguf");
+    let mut refused = Vec::new();
+    for tiny in TinyModel::all() {
+        let whole = tiny.build();
+        for kernels in dispatch::available() {
+            whole.write(&path).unwrap();
+            assert!(matches!(sampled(&path, kernels), Some(Sampled::Token(_))), "{}", tiny.name());
+        }
+        for (index, tensor) in whole.tensors.iter().enumerate() {
+            for value in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+                if value.is_infinite() && may_be_infinite(&tensor.name) {
+                    continue;
+                }
+                let mut broken = whole.clone();
+                let bytes = &mut broken.tensors[index].bytes;
+                // The first weight, of every expert if it is a stack of them.
+                let num_matrices = tensor.dims.get(2).map_or(1, |&count| count as usize);
+                let matrix_bytes = bytes.len() / num_matrices;
+                for start in (0..bytes.len()).step_by(matrix_bytes) {
+                    bytes[start..start + 4].copy_from_slice(&value.to_le_bytes());
+                }
+                broken.write(&path).unwrap();
+                for kernels in dispatch::available() {
+                    match sampled(&path, kernels) {
+                        None => refused.push(tensor.name.clone()),
+                        got => assert_eq!(got, Some(Sampled::NotFinite), "{value} in {} of {}, {}", tensor.name, tiny.name(), kernels.name),
+                    }
+                }
+            }
+        }
+    }
+    assert!(refused.iter().all(|name| name.starts_with("rope_")), "only factors of frequencies are checked at load: {refused:?}");
+}

@@ -1,0 +1,91 @@
+"""Models whose weights are not finite, and files that change while they are mapped: one model fails with an error, the others serve on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from harness import MODEL, Server, cli, wait_until
+
+TEXT = "Once upon a time"
+
+
+@pytest.fixture(scope="module")
+def original() -> Path:
+    return Path(json.loads(cli("show", MODEL, "--json").stdout)["path"])
+
+
+def serve(folder: Path, names: list[str]) -> Server:
+    """A server of the files `folder/NAME.gguf`. The first one is loaded at start."""
+    entries = [f'[[models]]\nid = "{name}"\nsource = {{ type = "file", path = "{folder / name}.gguf" }}\n' for name in names]
+    config = folder / "config.toml"
+    config.write_text(f"[server]\ndefault_models = {json.dumps(names)}\n" + "\n".join(entries))
+    return Server({"ENGINE__BACKEND": "cpu"}, ("--config", str(config)))
+
+
+@pytest.mark.parametrize("tensor", ["blk.3.attn_q.weight", "blk.3.attn_k.weight", "blk.7.ffn_down.weight"])
+def test_weights_that_are_not_finite_are_an_error_and_no_text(tmp_path, original, tensor):
+    shutil.copy(original, tmp_path / "broken.gguf")
+    listed = json.loads(cli("inspect", tmp_path / "broken.gguf", "--json").stdout)["tensors"]
+    offset = next(entry["offset"] for entry in listed if entry["name"] == tensor)
+    with open(tmp_path / "broken.gguf", "r+b") as file:
+        file.seek(offset)
+        file.write(b"\x00\x7e")  # the scale of its first block, in float16
+    with serve(tmp_path, ["broken"]) as server:
+        for stream in (False, True):
+            reply = server.complete(TEXT, model="broken", max_tokens=8, stream=stream)
+            assert b"not finite" in reply.body, reply.body
+            assert stream or reply.status == 500 and reply.error["type"] == "server_error"
+        assert server.get("/health").status == 200
+
+
+def test_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original):
+    for name in ("cut", "whole"):
+        shutil.copy(original, tmp_path / f"{name}.gguf")
+    with serve(tmp_path, ["cut", "whole"]) as server:
+        ask = lambda name, **fields: server.complete(TEXT, model=name, max_tokens=8, temperature=0, **fields)
+        before = ask("cut").json()["choices"][0]["text"]
+        assert ask("whole").json()["choices"][0]["text"] == before
+        with open(tmp_path / "cut.gguf", "r+b") as file:
+            file.truncate(1_000_000)
+        for number in range(3):
+            reply = ask("cut")
+            # The first request meets the engine, the next ones a file that does not load.
+            assert reply.status >= 500, (number, reply.body)
+            assert number > 0 or "could not be read" in reply.error["message"] and str(tmp_path) not in reply.error["message"]
+            assert ask("whole").json()["choices"][0]["text"] == before
+        assert server.process.poll() is None
+        # The file is replaced by renaming, and the model is loaded again.
+        shutil.copy(original, tmp_path / "new.gguf")
+        (tmp_path / "new.gguf").rename(tmp_path / "cut.gguf")
+        served_again = lambda: (reply := ask("cut")).status == 200 and reply.json()["choices"][0]["text"] == before
+        wait_until(served_again, 60, "the model is served again")
+
+
+def anonymous_mib(server) -> float:
+    """Resident memory that is no part of a file [MiB]."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) / 1024
+
+
+def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original):
+    for name in ("stays", "gone"):
+        shutil.copy(original, tmp_path / f"{name}.gguf")
+    with serve(tmp_path, ["stays", "gone"]) as server:
+        many = lambda name: server.complete(["some words of a prompt " * 40] * 40, model=name, max_tokens=8, n=2).status
+        assert [many("stays") for _ in range(3)] == [200] * 3
+        without = [anonymous_mib(server)]
+        for _ in range(3):
+            assert many("gone") == 200
+            held = anonymous_mib(server)
+            with open(tmp_path / "gone.gguf", "r+b") as file:
+                file.truncate(1_000_000)
+            assert [server.complete(TEXT, model="gone").status >= 500 for _ in range(2)] == [True, True]
+            wait_until(lambda: anonymous_mib(server) < held - 60, 20, f"the memory of the model is given back: {held} MiB")
+            without.append(anonymous_mib(server))
+            shutil.copy(original, tmp_path / "new.gguf")
+            (tmp_path / "new.gguf").rename(tmp_path / "gone.gguf")
+            wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model is served again")
+        print("MiB without the model:", without, "with it:", held)
+        assert without[-1] < without[1] + 8, without
+        assert without[1] < without[0] + 48, without
