@@ -193,6 +193,6 @@ mod tests {
         drop(open);
         (0..5).for_each(|_| log.take(b"lost\n".to_vec()));
         assert!(log.flush(Duration::from_secs(10)), "a broken output does not stop the thread");
-        assert!(lost.get() - before >= 4, "one write was still allowed");
+        assert!(lost.get() - before >= 3, "at most two writes were still allowed");
     }
 }

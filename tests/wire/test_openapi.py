@@ -51,7 +51,7 @@ def test_every_route_is_described(document):
     lines = [line for source in sources for line in source.splitlines() if 'resource("/' in line]
     routes = [line.split('resource("', 1)[1].split('"', 3)[:3] for line in lines]
     for path, _, methods in routes:
-        if path in ("/", "/openapi.json", "/docs"):
+        if path in ("/", "/openapi.json") or path.startswith("/docs"):
             continue
         for method in methods.split(", "):
             assert method == "HEAD" or (path.replace("{id:.+}", "{id}"), method) in described, (path, method)
