@@ -1,0 +1,98 @@
+//! Architectures with recurrent state, alone or beside attention.
+
+use super::dense::GRANITE;
+use super::*;
+
+const QWEN_NEXT: Arch = Arch {
+    mixers: Mixers::Interval(Recurrent::Delta),
+    gate_in_query: true,
+    renamed: FFN_NORM_BEHIND_ATTENTION,
+    required: concat!(TensorSlot, BASE, QK_NORMS),
+    ..COMMON
+};
+
+const LFM2: Arch = Arch {
+    mixers: Mixers::Or(Recurrent::ShortConv),
+    required: concat!(TensorSlot, BASE, QK_NORMS),
+    renamed: &[(OutputNorm, "token_embd_norm.weight"), (OutputNorm, "output_norm.weight")],
+    windowed: Layers::None,
+    ..COMMON
+};
+
+pub const ROWS: &[Arch] = &[
+    Arch { name: "mamba", mixers: Mixers::Mamba1, positions: Positions::None, required: &[OutputNorm, AttnNorm], ..COMMON },
+    Arch { name: "mamba2", mixers: Mixers::Mamba2, positions: Positions::None, required: &[OutputNorm, AttnNorm], ..COMMON },
+    Arch {
+        name: "jamba",
+        mixers: Mixers::Or(Recurrent::Mamba1),
+        positions: Positions::None,
+        experts: ExpertRule { layers: Routed::ByTensor, normalise: false, ..MAYBE_EXPERTS },
+        ..COMMON
+    },
+    Arch { name: "falcon-h1", mixers: Mixers::WithMamba2, ..COMMON },
+    Arch {
+        name: "granitehybrid",
+        mixers: Mixers::Or(Recurrent::Mamba2),
+        experts: ExpertRule { shared: true, layers: Routed::All, ..MAYBE_EXPERTS },
+        ..GRANITE
+    },
+    Arch {
+        name: "nemotron_h",
+        mixers: Mixers::Or(Recurrent::Mamba2),
+        positions: Positions::None,
+        activation: Activation::ReluSquared,
+        gated: false,
+        one_part: true,
+        renamed: &[(FfnNorm, "blk.{}.attn_norm.weight")],
+        ..COMMON
+    },
+    Arch {
+        name: "nemotron_h_moe",
+        mixers: Mixers::Or(Recurrent::Mamba2),
+        positions: Positions::None,
+        activation: Activation::ReluSquared,
+        gated: false,
+        one_part: true,
+        renamed: &[(FfnNorm, "blk.{}.attn_norm.weight")],
+        experts: ExpertRule { shared: true, gating: Gating::Sigmoid, layers: Routed::ByTensor, ..EXPERTS },
+        ..COMMON
+    },
+    Arch {
+        name: "plamo2",
+        mixers: Mixers::Or(Recurrent::MambaPlamo),
+        required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        ..COMMON
+    },
+    Arch { name: "lfm2", ..LFM2 },
+    Arch { name: "lfm2moe", experts: ExpertRule { gating: Gating::Sigmoid, ..EXPERTS }, ..LFM2 },
+    Arch { name: "qwen35", ..QWEN_NEXT },
+    Arch {
+        name: "qwen35moe",
+        required: concat!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
+        experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
+        ..QWEN_NEXT
+    },
+    Arch {
+        name: "qwen3next",
+        mixers: Mixers::Interval(Recurrent::DeltaNext),
+        required: concat!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
+        experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
+        ..QWEN_NEXT
+    },
+    Arch {
+        name: "kimi-linear",
+        mixers: Mixers::Or(Recurrent::Kda),
+        may_be_latent: true,
+        positions: Positions::None,
+        experts: ExpertRule { shared: true, gating: Gating::Sigmoid, ..EXPERTS },
+        ..COMMON
+    },
+    Arch {
+        name: "minimax-01",
+        block: Block::NormedResidual,
+        mixers: Mixers::Interval(Recurrent::Lightning),
+        renamed: &[(AttnSubNorm, "blk.{}.attn_norm_2.weight")],
+        experts: ExpertRule { layers: Routed::All, ..EXPERTS },
+        ..COMMON
+    },
+];
