@@ -38,7 +38,7 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing};
+pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing, WindowKind};
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::TensorSlot;

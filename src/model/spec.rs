@@ -262,14 +262,29 @@ impl LayerSpec {
         }
     }
 
-    /// Number of KV heads and elements per head of what the layer keeps in the cache. None: it keeps nothing there.
-    pub fn cached(&self) -> Option<(usize, usize)> {
+    /// Floats of recurrent state per sequence.
+    pub fn state_width(&self) -> usize {
+        self.ssm().map_or(0, Ssm::state_width)
+    }
+
+    /// What the layer keeps in the cache for each token. None: nothing.
+    pub fn cached(&self) -> Option<Cached> {
         match &self.mixer {
-            Mixer::Latent(latent) => Some((1, latent.kv_rank + latent.rope_dim)),
-            Mixer::Attention(a) | Mixer::Both(a, _) if a.kv_of.is_none() => Some((a.num_kv_heads, a.head_dim.max(a.value_dim))),
+            Mixer::Latent(latent) => Some(Cached { heads: 1, key: latent.kv_rank + latent.rope_dim, value: latent.kv_rank }),
+            Mixer::Attention(a) | Mixer::Both(a, _) if a.kv_of.is_none() => {
+                Some(Cached { heads: a.num_kv_heads, key: a.head_dim, value: a.value_dim })
+            }
             _ => None,
         }
     }
+}
+
+/// The shape of a layer's keys and values: heads, and elements of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    pub heads: usize,
+    pub key: usize,
+    pub value: usize,
 }
 
 #[derive(Clone, Debug)]
@@ -330,7 +345,7 @@ impl ModelSpec {
 
     /// Floats of recurrent state per sequence in each layer.
     pub fn state_widths(&self) -> impl Iterator<Item = usize> {
-        self.layers.iter().map(|layer| layer.ssm().map_or(0, Ssm::state_width))
+        self.layers.iter().map(LayerSpec::state_width)
     }
 
     /// Whether a sequence has a recurrent state.

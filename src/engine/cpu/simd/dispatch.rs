@@ -2,8 +2,8 @@
 
 use super::attention::{self, AttentionFn};
 use super::linear::{self, Args, LinearFn, MAX_TILE, MicroTable, Span};
-use super::{Dequant, Isa, ops, scalar};
-use model::Activation;
+use super::ops::{self, Sigmoidal};
+use super::{Dequant, Isa, scalar};
 
 /// The kernels of one instruction set.
 pub struct Kernels {
@@ -15,7 +15,7 @@ pub struct Kernels {
     pub(super) layernorm: unsafe fn(*mut f32, *const f32, (*const f32, *const f32), usize, f32),
     pub(super) soft_cap: unsafe fn(*mut f32, usize, f32),
     pub(super) add: unsafe fn(*mut f32, *const f32, usize),
-    pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Activation),
+    pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Sigmoidal),
     /// The linear layer for a ggml type id.
     pub(crate) linear_of: fn(u32) -> Option<LinearFn>,
 }
@@ -58,7 +58,7 @@ macro_rules! kernels {
                 ops::add::<$isa>(out, x, len)
             }
             $(#[target_feature(enable = $feature)])?
-            unsafe fn glu(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+            unsafe fn glu(gate: *mut f32, up: *const f32, len: usize, activation: Sigmoidal) {
                 ops::glu::<$isa>(gate, up, len, activation)
             }
 

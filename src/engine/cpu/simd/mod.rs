@@ -30,6 +30,7 @@ pub(crate) mod rows;
 mod scalar;
 
 pub use dispatch::Kernels;
+pub(crate) use ops::Sigmoidal;
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;

@@ -1,7 +1,15 @@
 //! Element-wise and row-wise operations.
 
 use super::{Isa, LANES};
-use model::Activation;
+
+/// An activation x · sigmoid(z).
+#[derive(Clone, Copy)]
+pub enum Sigmoidal {
+    /// z = x
+    Silu,
+    /// The tanh approximation of GELU: z = 2 sqrt(2/π) (x + 0.044715 x³)
+    Gelu,
+}
 
 /// Walks `$len` elements: `$whole` for each whole vector, with its offset, then `$rest` for each remaining element.
 macro_rules! vectors {
@@ -128,7 +136,7 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
 /// # Safety
 /// `gate` and an `up` that is not null hold `len` floats.
 #[inline(always)]
-pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Sigmoidal) {
     let ones = [1f32; LANES];
     let up_at = |i| if up.is_null() { ones.as_ptr() } else { up.add(i) };
     let mut i = 0;
@@ -146,16 +154,15 @@ pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation
 }
 
 #[inline(always)]
-unsafe fn gate16<I: Isa>(gate: *mut f32, up: *const f32, activation: Activation) {
+unsafe fn gate16<I: Isa>(gate: *mut f32, up: *const f32, activation: Sigmoidal) {
     I::store(gate, I::mul(activate::<I>(I::load(gate), activation), I::load(up)));
 }
 
 #[inline(always)]
-unsafe fn activate<I: Isa>(x: I::V, activation: Activation) -> I::V {
-    // both are x · sigmoid(z): SiLU with z = x, tanh-GELU with z = 2 sqrt(2/π) (x + 0.044715 x³)
+unsafe fn activate<I: Isa>(x: I::V, activation: Sigmoidal) -> I::V {
     let z = match activation {
-        Activation::Silu => x,
-        Activation::Gelu => {
+        Sigmoidal::Silu => x,
+        Sigmoidal::Gelu => {
             let cubic = I::fma(I::mul(x, x), I::mul(x, I::splat(0.044_715)), x);
             I::mul(cubic, I::splat(1.595_769))
         }
