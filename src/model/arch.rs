@@ -76,11 +76,11 @@ pub enum EmbeddingScale {
 }
 
 /// What the file's `logit_scale` does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LogitScale {
     Unused,
-    /// Logits are multiplied by it.
-    Multiply,
+    /// Logits are multiplied by it, or by this number if the file has none.
+    Multiply(f32),
     /// Logits are divided by it.
     Divide,
     /// Logits are multiplied by it and divided by the embedding's factor (MiniCPM: hidden / base).
@@ -118,6 +118,8 @@ pub enum Unrotated {
     These(Layers),
     /// The layers without a sliding window, if the model has such windows.
     Global,
+    /// As `Global`, but for the leading dense layers of a model with experts.
+    GlobalBehindDense,
 }
 
 /// What a sliding window of `n` tokens shows.
@@ -208,6 +210,8 @@ pub struct ExpertRule {
     /// Whether every file of the architecture has experts.
     pub needed: bool,
     pub layers: Routed,
+    /// Files without a length of an expert's own give that of all experts of a row together.
+    pub total_length: bool,
     pub gating: Gating,
     /// Whether the weights of a row's experts are scaled to add up to 1 if the file does not say.
     pub normalise: bool,
@@ -215,6 +219,8 @@ pub struct ExpertRule {
     pub shared: bool,
     /// Whether they do even if the file gives neither the number nor the length of shared experts.
     pub always_shared: bool,
+    /// What the shared expert and the others give is averaged (Cohere).
+    pub mean_shared: bool,
     /// An expert's input is multiplied by its weight, instead of its output (Llama 4).
     pub weigh_input: bool,
     /// The router sees the layer's input before attention (SmallThinker).
@@ -231,6 +237,8 @@ pub struct Arch {
     pub name: &'static str,
     pub rope: RopePairing,
     pub positions: Positions,
+    /// Models with this many layers know their positions in another way.
+    pub positions_by_layers: &'static [(usize, Positions)],
     pub block: Block,
     pub mixers: Mixers,
     pub norm: NormKind,
@@ -243,6 +251,8 @@ pub struct Arch {
     pub logit_scale: LogitScale,
     /// Layers with a window, if the model has one and the file does not list them.
     pub windowed: Layers,
+    /// Only models with this many layers have windows.
+    pub windowed_with: Option<usize>,
     pub window_kind: WindowKind,
     pub unrotated: Unrotated,
     /// Whether `rope.scaling.finetuned = false` means that nothing is rotated (Granite).

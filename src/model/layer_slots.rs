@@ -145,7 +145,10 @@ fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
     if ffn.dense().is_some() {
         all.extend(gated(FfnGate));
         all.extend([(FfnUp, true), (FfnDown, true)]);
-        all.extend([FfnGateBias, FfnUpBias, FfnDownBias].map(needed));
+        all.extend([FfnUpBias, FfnDownBias].map(needed));
+        if arch.gated {
+            all.push(needed(FfnGateBias));
+        }
         all.extend([FfnSubNorm, FfnActScales].into_iter().filter(|slot| arch.required.contains(slot) || arch.optional.contains(slot)).map(needed));
     }
     let Some(experts) = ffn.experts() else { return all };

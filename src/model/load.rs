@@ -73,7 +73,7 @@ fn assign_part(
                 let rows = dims[1..].iter().product();
                 by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None });
             }
-            (_, Some((pattern, parts))) if file.tensor_index(&name(pattern)).is_some() => {
+            (_, Some((pattern, parts))) if is_fused(file, &name(pattern), slot, &dims, slots) => {
                 let wanted = |part: &&TensorSlot| slots.iter().any(|(slot, _)| slot == *part);
                 let parts: Vec<TensorSlot> = parts.iter().filter(wanted).copied().collect();
                 assign_fused(file, spec, &name(pattern), &parts, layer, by_slot)?;
@@ -86,6 +86,16 @@ fn assign_part(
         }
     }
     Ok(())
+}
+
+/// Whether the file has the fused tensor `name`, and it holds the rows of `slot`, which has no tensor of its own.
+fn is_fused(file: &GgufFile, name: &str, slot: TensorSlot, dims: &[usize], slots: &[(TensorSlot, bool)]) -> bool {
+    let Some(index) = file.tensor_index(name) else { return false };
+    match slot {
+        FfnGate | FfnUp => holds_gate_too(file, index, FfnUp, dims, slots),
+        FfnGateBias | FfnUpBias => holds_gate_too(file, index, FfnUpBias, dims, slots),
+        _ => true,
+    }
 }
 
 /// Whether the tensor of `FfnUp` holds the gate's rows before its own: files without a gate of their own do so.

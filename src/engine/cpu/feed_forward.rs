@@ -245,6 +245,9 @@ impl Routed {
             if let Some((_, router)) = &self.shared {
                 let weight = if router.is_some() { sigmoid(b.shared_score.row(i)[0]) } else { 1.0 };
                 row.iter_mut().zip(b.shared.row(i)).for_each(|(sum, x)| *sum += weight * x);
+                if self.rule.mean_shared {
+                    row.iter_mut().for_each(|sum| *sum *= 0.5);
+                }
             }
         });
     }

@@ -119,7 +119,7 @@ pub const ROWS: &[Arch] = &[
         rope: RopePairing::Adjacent,
         block: Block::Parallel,
         norm: NormKind::Layer,
-        logit_scale: LogitScale::Multiply,
+        logit_scale: LogitScale::Multiply(1.0),
         required: &[OutputNorm, AttnNorm],
         optional: QK_NORMS,
         ..COMMON
@@ -129,26 +129,35 @@ pub const ROWS: &[Arch] = &[
         rope: RopePairing::Adjacent,
         block: Block::Parallel,
         norm: NormKind::Layer,
-        logit_scale: LogitScale::Multiply,
+        logit_scale: LogitScale::Multiply(1.0),
         windowed: Layers::NotEvery(4),
         unrotated: Unrotated::Global,
         required: &[OutputNorm, AttnNorm],
         ..COMMON
     },
-    Arch { name: "baichuan", rope: RopePairing::Adjacent, ..COMMON },
+    // The 7B model is rotated, the 13B model has ALiBi.
+    Arch {
+        name: "baichuan",
+        rope: RopePairing::Adjacent,
+        positions: Positions::None,
+        positions_by_layers: &[(32, Positions::Rope), (40, Positions::Alibi)],
+        ..COMMON
+    },
     Arch { name: "xverse", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "internlm2", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "deci", rope: RopePairing::Adjacent, may_lack_ffn: true, ..COMMON },
     Arch { name: "ernie4_5", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "arcee", rope: RopePairing::Adjacent, activation: Activation::ReluSquared, gated: false, ..COMMON },
     Arch { name: "smollm3", rope: RopePairing::Adjacent, unrotated: Unrotated::These(Layers::Every(4)), ..COMMON },
-    Arch { name: "maincoder", required: concat!(TensorSlot, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "maincoder", rope: RopePairing::Adjacent, required: concat!(TensorSlot, BASE, QK_NORMS), ..COMMON },
     Arch { name: "chatglm", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "glm4", rope: RopePairing::Adjacent, required: concat!(TensorSlot, BASE, POST_NORMS), ..COMMON },
     Arch { name: "exaone", ..COMMON },
     Arch {
         name: "exaone4",
         windowed: Layers::NotEvery(4),
+        // the 32B model
+        windowed_with: Some(64),
         unrotated: Unrotated::Global,
         required: concat!(TensorSlot, &[OutputNorm], QK_NORMS, POST_NORMS),
         ..COMMON
@@ -160,12 +169,12 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "hunyuan-dense", norm_after_rope: true, required: concat!(TensorSlot, BASE, QK_NORMS), ..COMMON },
     Arch { name: "seed_oss", renamed: FFN_NORM_BEHIND_ATTENTION, required: concat!(TensorSlot, BASE, QKV_BIASES), ..COMMON },
     Arch { name: "refact", positions: Positions::Alibi, ..COMMON },
-    Arch { name: "plamo", block: Block::Parallel, rope: RopePairing::Adjacent, required: &[OutputNorm, AttnNorm], ..COMMON },
+    Arch { name: "plamo", block: Block::Parallel, required: &[OutputNorm, AttnNorm], ..COMMON },
     Arch {
         name: "plamo3",
         windowed: Layers::NotEvery(8),
-        local_rope_theta: None,
         required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        renamed: &[(PostAttnNorm, "blk.{}.post_attention_norm"), (PostFfnNorm, "blk.{}.post_ffw_norm")],
         ..COMMON
     },
     Arch {

@@ -10,11 +10,16 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "qwen2moe",
         required: concat!(TensorSlot, BASE, QKV_BIASES, &[SharedRouter]),
-        experts: ExpertRule { normalise: false, ..SHARED },
+        experts: ExpertRule { normalise: false, total_length: true, ..SHARED },
         ..COMMON
     },
     // Qwen 3 with experts
-    Arch { name: "qwen3moe", required: concat!(TensorSlot, BASE, QK_NORMS), experts: EXPERTS, ..COMMON },
+    Arch {
+        name: "qwen3moe",
+        required: concat!(TensorSlot, BASE, QK_NORMS),
+        experts: ExpertRule { total_length: true, ..EXPERTS },
+        ..COMMON
+    },
     Arch {
         name: "grovemoe",
         required: concat!(TensorSlot, BASE, QK_NORMS),
@@ -59,7 +64,6 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "phimoe",
-        norm: NormKind::Layer,
         required: concat!(TensorSlot, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, OutputBias]),
         experts: EXPERTS,
         ..COMMON
@@ -119,7 +123,7 @@ pub const ROWS: &[Arch] = &[
         renamed: FFN_NORM_BEHIND_ATTENTION,
         required: BASE,
         optional: QK_NORMS,
-        experts: ExpertRule { gating: Gating::Sigmoid, ..SHARED },
+        experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, ..SHARED },
         ..COMMON
     },
     Arch {
@@ -137,7 +141,7 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "hy_v3",
         required: concat!(TensorSlot, BASE, QK_NORMS),
-        experts: ExpertRule { gating: Gating::Sigmoid, ..SHARED },
+        experts: ExpertRule { gating: Gating::Sigmoid, layers: Routed::ByTensor, normalise: false, always_shared: true, ..SHARED },
         renamed: &[(ExpertChoiceBias, "blk.{}.exp_probs_b.bias"), (ExpertChoiceBias, "blk.{}.exp_probs_b")],
         ..COMMON
     },
@@ -165,9 +169,9 @@ pub const ROWS: &[Arch] = &[
         name: "afmoe",
         embedding_scale: EmbeddingScale::SqrtHidden,
         windowed: Layers::NotEvery(4),
-        unrotated: Unrotated::Global,
+        unrotated: Unrotated::These(Layers::Every(4)),
         required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS, &[AttnGate]),
-        experts: ExpertRule { gating: Gating::Sigmoid, ..SHARED },
+        experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, ..SHARED },
         ..COMMON
     },
     Arch {
@@ -181,7 +185,8 @@ pub const ROWS: &[Arch] = &[
         name: "grok",
         activation: Activation::Gelu,
         embedding_scale: EmbeddingScale::By(78.383_67),
-        logit_scale: LogitScale::Multiply,
+        logit_scale: LogitScale::Multiply(0.577_350_3),
+        attn_scale: Some(0.088_388_35),
         default_soft_caps: Some([30.0, 0.0]),
         required: concat!(TensorSlot, BASE, POST_NORMS),
         renamed: &[(PostAttnNorm, "blk.{}.attn_output_norm.weight"), (PostFfnNorm, "blk.{}.layer_output_norm.weight")],
@@ -192,11 +197,11 @@ pub const ROWS: &[Arch] = &[
         name: "cohere2moe",
         rope: RopePairing::Adjacent,
         block: Block::Parallel,
-        logit_scale: LogitScale::Multiply,
-        windowed: Layers::NotEvery(4),
-        unrotated: Unrotated::Global,
+        logit_scale: LogitScale::Multiply(1.0),
+        windowed: Layers::NotFirstOf(4),
+        unrotated: Unrotated::GlobalBehindDense,
         required: &[OutputNorm, AttnNorm],
-        experts: ExpertRule { gating: Gating::Sigmoid, ..SHARED },
+        experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, mean_shared: true, ..SHARED },
         ..COMMON
     },
 ];

@@ -70,7 +70,7 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
     };
     let used = keys.required("expert_used_count", count)?;
     // The first files of Qwen 2 set only the total length of the experts that a row uses.
-    let share = if rule.needed { (ffn_dim / used).max(1) } else { ffn_dim };
+    let share = if rule.total_length { (ffn_dim / used).max(1) } else { ffn_dim };
     let own_dim = keys.count_or_none("expert_feed_forward_length", MAX_DIM)?.unwrap_or(share);
     let shared_ffn_dim = if rule.shared { shared_dim(keys, own_dim, ffn_dim)? } else { 0 };
     let gating = match keys.count_or_none("expert_gating_func", 4)? {
@@ -110,7 +110,7 @@ fn shared_dim(keys: &Keys, own_dim: usize, ffn_dim: usize) -> Fallible<usize> {
     }
     Ok(match keys.count_or_none("expert_shared_count", MAX_EXPERTS)? {
         Some(count) => own_dim * count,
-        None if keys.arch.experts.needed => ffn_dim,
+        None if keys.arch.experts.total_length => ffn_dim,
         None if keys.arch.experts.always_shared => own_dim,
         None => 0,
     })

@@ -1,7 +1,7 @@
 //! The shape of attention, layer by layer.
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
-use super::{Shape, rope, windows};
+use super::{Shape, positions, rope, windows};
 use crate::arch::{Positions, WindowKind};
 use crate::slots::TensorSlot;
 use crate::spec::{AttnGate, Attention, HeadNorm, RopeSpec};
@@ -49,7 +49,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
             scale: scale(keys, shape, heads[i], head_dim)?,
             soft_cap: shape.attn_cap,
             clamp: keys.positive_or_none("attention.clamp_kqv")?,
-            alibi: alibi(keys)?,
+            alibi: alibi(keys, n)?,
             temperature: if arch.window_kind == WindowKind::Chunked {
                 chunked_temperature(keys, rope)?
             } else {
@@ -117,8 +117,8 @@ fn scale(keys: &Keys, shape: &Shape, heads: usize, head_dim: usize) -> Fallible<
     Ok(1.0 / (dim as f32).sqrt())
 }
 
-fn alibi(keys: &Keys) -> Fallible<Option<f32>> {
-    if keys.arch.positions != Positions::Alibi {
+fn alibi(keys: &Keys, num_layers: usize) -> Fallible<Option<f32>> {
+    if positions(keys, num_layers)? != Positions::Alibi {
         // Some files of models that are rotated carry the key.
         return Ok(None);
     }

@@ -124,15 +124,17 @@ impl Keys<'_> {
         if zero { Ok(None) } else { self.positive(suffix) }
     }
 
-    /// One finite float per layer.
-    pub fn floats(&self, suffix: &str, num_layers: usize) -> Fallible<Vec<f32>> {
-        let all = match self.value(suffix) {
+    /// One finite float per layer. The key carries no architecture's name.
+    pub fn floats(&self, key: &str, num_layers: usize) -> Fallible<Vec<f32>> {
+        let value = self.file.get(key);
+        let all = match value {
             Some(Value::Array(Array::F32(all))) => all.clone(),
             Some(other) if !matches!(other, Value::Array(_)) => other.as_f32().map(|x| vec![x; num_layers]).unwrap_or_default(),
             _ => Vec::new(),
         };
         if all.len() < num_layers || all.iter().any(|x| !x.is_finite()) {
-            return self.wrong(suffix, format!("one finite number per layer ({num_layers})"));
+            let found = value.map_or_else(|| "missing".to_owned(), shown);
+            return metadata(key, found, format!("one finite number per layer ({num_layers})"));
         }
         Ok(all[..num_layers].to_vec())
     }

@@ -1,7 +1,8 @@
 //! The shape of multi-head latent attention.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
-use super::{Shape, rope, rotates};
+use super::{Shape, positions, rope};
+use crate::arch::Positions;
 use crate::slots::TensorSlot;
 use crate::spec::{Latent, RopeSpec};
 
@@ -25,7 +26,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     if key < rope_dim || !rope_dim.is_multiple_of(2) || num_heads.checked_mul(key.max(value_dim)).is_none_or(|width| width > MAX_DIM) {
         return keys.wrong("rope.dimension_count", format!("an even number up to the {key} elements of a key's head"));
     }
-    let rotation = if rotates(keys)? { Some(rope::read(keys, key, false, shape.context_length)?) } else { None };
+    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope { Some(rope::read(keys, key, false, shape.context_length)?) } else { None };
     // YaRN's scale of the scores: (1 + multiplier · ln factor)² (DeepSeek's mscale_all_dim).
     let scaling = keys.positive_or_none("rope.scaling.factor")?.unwrap_or(1.0);
     let mscale = rope::yarn_log_multiplier(keys)?.map_or(1.0, |multiplier| 1.0 + multiplier * scaling.ln());

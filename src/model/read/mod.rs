@@ -130,7 +130,7 @@ fn read_logit_scale(keys: &Keys, hidden_dim: usize) -> Fallible<f32> {
     let scale = keys.positive_or_none("logit_scale")?;
     Ok(match keys.arch.logit_scale {
         LogitScale::Unused => 1.0,
-        LogitScale::Multiply => scale.unwrap_or(1.0),
+        LogitScale::Multiply(default) => scale.unwrap_or(default),
         LogitScale::Divide => 1.0 / scale.unwrap_or(1.0),
         LogitScale::MiniCpm => 1.0 / scale.unwrap_or(256.0 / hidden_dim as f32),
     })
@@ -191,14 +191,16 @@ fn read_xielu(keys: &Keys, num_layers: usize) -> Fallible<Vec<[f32; 4]>> {
     if keys.arch.activation != Activation::Xielu {
         return Ok(Vec::new());
     }
-    let values = ["xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"].map(|suffix| keys.floats(suffix, num_layers));
+    let values = ["xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"].map(|key| keys.floats(key, num_layers));
     let [negative, positive, beta, eps] = values;
     let (negative, positive, beta, eps) = (negative?, positive?, beta?, eps?);
     Ok((0..num_layers).map(|i| [negative[i], positive[i], beta[i], eps[i]]).collect())
 }
 
-/// Whether the model's queries and keys are rotated.
-fn rotates(keys: &Keys) -> Fallible<bool> {
+/// How the model's rows know their positions.
+fn positions(keys: &Keys, num_layers: usize) -> Fallible<Positions> {
     let off = keys.arch.rotation_switch && keys.flag("rope.scaling.finetuned")? == Some(false);
-    Ok(keys.arch.positions == Positions::Rope && !off)
+    let by_layers = keys.arch.positions_by_layers.iter().find(|(layers, _)| *layers == num_layers);
+    let positions = by_layers.map_or(keys.arch.positions, |(_, positions)| *positions);
+    Ok(if off && positions == Positions::Rope { Positions::None } else { positions })
 }

@@ -1,8 +1,8 @@
 //! Which layers have a window, and which are not rotated.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
-use super::{Shape, rotates};
-use crate::arch::{Layers, Unrotated};
+use super::{Shape, positions};
+use crate::arch::{Layers, Positions, Unrotated};
 
 /// Per layer: the window, or None if the layer sees its whole context.
 pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
@@ -19,7 +19,7 @@ pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
         return Ok(vec![None; n]);
     };
     let windowed = match keys.flags("attention.sliding_window_pattern", n)? {
-        _ if arch.windowed == Layers::None => vec![false; n],
+        _ if arch.windowed == Layers::None || arch.windowed_with.is_some_and(|layers| layers != n) => vec![false; n],
         Some(flags) => flags,
         None => {
             let layers = match (keys.count_or_none("attention.sliding_window_pattern", MAX_DIM)?, arch.windowed) {
@@ -37,11 +37,13 @@ pub fn windows(keys: &Keys, shape: &Shape) -> Fallible<Vec<Option<usize>>> {
 
 /// Per layer: whether queries and keys are rotated.
 pub fn rotated(keys: &Keys, windows: &[Option<usize>]) -> Fallible<Vec<bool>> {
-    let rotates = rotates(keys)?;
+    let rotates = positions(keys, windows.len())? == Positions::Rope;
+    let dense = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);
     let has_windows = windows.iter().any(Option::is_some);
     let is_rotated = |(i, window): (usize, &Option<usize>)| match keys.arch.unrotated {
         Unrotated::These(layers) => !layers.contains(i),
         Unrotated::Global => !has_windows || window.is_some(),
+        Unrotated::GlobalBehindDense => i < dense || !has_windows || window.is_some(),
     };
     Ok(windows.iter().enumerate().map(|layer| rotates && is_rotated(layer)).collect())
 }

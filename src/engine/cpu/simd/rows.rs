@@ -200,7 +200,12 @@ impl Kernels {
         // SAFETY: lengths are equal; dispatch checked the instruction set.
         unsafe {
             match norm.kind {
-                NormKind::Rms => (self.rmsnorm)(out, x, norm.weight.as_ptr(), len, norm.eps),
+                NormKind::Rms => {
+                    (self.rmsnorm)(out, x, norm.weight.as_ptr(), len, norm.eps);
+                    if !bias.is_null() {
+                        (self.add)(out, bias, len);
+                    }
+                }
                 NormKind::Layer => (self.layernorm)(out, x, (norm.weight.as_ptr(), bias), len, norm.eps),
             }
         }
