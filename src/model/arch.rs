@@ -259,7 +259,7 @@ pub struct Arch {
     pub rotation_switch: bool,
     /// The window if the file does not set one.
     pub default_window: Option<usize>,
-    /// Soft caps of attention scores and logits if the file does not set them.
+    /// Soft caps of attention scores and logits if the file does not set them. 0: none.
     pub default_soft_caps: Option<[f32; 2]>,
     /// RoPE base if the file does not set one (`rope.freq_base`).
     pub default_rope_theta: f32,

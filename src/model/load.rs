@@ -177,8 +177,13 @@ fn check_rope_factors(file: &GgufFile, weight: Option<&Weight>) -> Result<(), Mo
 /// Refuses a bias that has no slot, because leaving it out would change the results. Other tensors without a slot are logged and ignored.
 fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> Result<(), ModelFault> {
     let used: HashSet<usize> = by_slot.values().map(|weight| weight.tensor).collect();
+    // A bias beside weights that nothing uses is part of something that the model does not compute.
+    let has_unused_weights = |bias: &str| {
+        let weights = bias.strip_suffix("bias").map(|stem| format!("{stem}weight"));
+        weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
+    };
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
-        if tensor.name.ends_with(".bias") && !is_behind(&tensor.name, spec.num_layers()) {
+        if tensor.name.ends_with(".bias") && !is_behind(&tensor.name, spec.num_layers()) && !has_unused_weights(&tensor.name) {
             return Err(ModelFault::UnusedBias { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
         tracing::debug!(path = %file.path().display(), tensor = tensor.name, "tensor is not used");

@@ -149,7 +149,7 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "ernie4_5", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "arcee", rope: RopePairing::Adjacent, activation: Activation::ReluSquared, gated: false, ..COMMON },
     Arch { name: "smollm3", rope: RopePairing::Adjacent, unrotated: Unrotated::These(Layers::Every(4)), ..COMMON },
-    Arch { name: "maincoder", rope: RopePairing::Adjacent, required: concat!(TensorSlot, BASE, QK_NORMS), ..COMMON },
+    Arch { name: "maincoder", rope: RopePairing::Adjacent, norm_after_rope: true, required: concat!(TensorSlot, BASE, QK_NORMS), ..COMMON },
     Arch { name: "chatglm", rope: RopePairing::Adjacent, ..COMMON },
     Arch { name: "glm4", rope: RopePairing::Adjacent, required: concat!(TensorSlot, BASE, POST_NORMS), ..COMMON },
     Arch { name: "exaone", ..COMMON },

@@ -39,6 +39,12 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
         // A layer without keys and values of its own reads those of the last layer of its kind that has some.
         let kv_of = (i >= first_shared).then(|| (0..first_shared).rev().find(|&j| windows[j].is_some() == local).unwrap_or(0));
         let gate = gate(keys, i, heads[i] * head_dim);
+        let q_norm = head_norm(keys, TensorSlot::AttnQNorm, i, heads[i], head_dim, rope)?;
+        // Keys are normalised only beside queries (MPT).
+        let k_norm = match q_norm {
+            HeadNorm::None => HeadNorm::None,
+            _ => head_norm(keys, TensorSlot::AttnKNorm, i, kv_heads[i], head_dim, rope)?,
+        };
         layers.push(Some(Attention {
             num_heads: heads[i],
             num_kv_heads: kv_heads[i],
@@ -55,8 +61,8 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
             } else {
                 rope::temperature(keys)?
             },
-            q_norm: head_norm(keys, TensorSlot::AttnQNorm, i, heads[i], head_dim, rope)?,
-            k_norm: head_norm(keys, TensorSlot::AttnKNorm, i, kv_heads[i], head_dim, rope)?,
+            q_norm,
+            k_norm,
             v_norm: if arch.weightless_v_norm { HeadNorm::Weightless } else { HeadNorm::None },
             gate,
             kv_of,

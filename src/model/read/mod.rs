@@ -49,7 +49,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         NormKind::Layer => "attention.layer_norm_epsilon",
     };
     let Some(norm_eps) = keys.positive(eps)? else { return keys.wrong(eps, "a positive number") };
-    let [attn_cap, final_cap] = arch.default_soft_caps.map_or([None, None], |caps| caps.map(Some));
+    let [attn_cap, final_cap] = arch.default_soft_caps.map_or([None, None], |caps| caps.map(|cap| (cap > 0.0).then_some(cap)));
     let shape = Shape { hidden_dim, num_layers, context_length, attn_cap: soft_cap(&keys, "attn_logit_softcapping", attn_cap)? };
     let embedding_scale = match (keys.positive_or_none("embedding_scale")?, arch.embedding_scale) {
         (Some(scale), _) => scale,
@@ -194,7 +194,9 @@ fn read_xielu(keys: &Keys, num_layers: usize) -> Fallible<Vec<[f32; 4]>> {
     let values = ["xielu.alpha_n", "xielu.alpha_p", "xielu.beta", "xielu.eps"].map(|key| keys.floats(key, num_layers));
     let [negative, positive, beta, eps] = values;
     let (negative, positive, beta, eps) = (negative?, positive?, beta?, eps?);
-    Ok((0..num_layers).map(|i| [negative[i], positive[i], beta[i], eps[i]]).collect())
+    // The file holds alphas before their softplus; that of negative inputs is at least beta.
+    let softplus = |x: f32| if x > 20.0 { x } else { x.exp().ln_1p() };
+    Ok((0..num_layers).map(|i| [beta[i] + softplus(negative[i]), softplus(positive[i]), beta[i], eps[i]]).collect())
 }
 
 /// How the model's rows know their positions.
