@@ -51,7 +51,7 @@ fn real_models_load() {
             assert!((1..size / 4).contains(&touched), "{name}: opening touched {touched} of {size} bytes, expected the metadata only");
         }
         let weights = Weights::load(file.clone()).unwrap();
-        assert_eq!((weights.spec.arch.name, weights.spec.num_layers), (arch, layers));
+        assert_eq!((weights.spec.arch.name, weights.spec.num_layers()), (arch, layers));
         assert_eq!(weights.by_slot.len(), tensors);
         let norm = weights.get(TensorSlot::AttnNorm, layers - 1).unwrap();
         let mut row = vec![0.0; norm.cols];
@@ -96,10 +96,10 @@ fn every_architecture_loads_with_every_quant() {
             let tiny = TinyModel { quant, ..tiny.clone() };
             let weights = load(&tiny.build()).unwrap();
             let spec = &weights.spec;
-            assert_eq!((spec.hidden_dim, spec.num_layers, spec.vocab_size), (256, tiny.num_layers, 320));
-            for (slot, _) in spec.slots() {
-                let weight = weights.get(slot, 0).unwrap();
-                let dims = slot.dims(spec);
+            assert_eq!((spec.hidden_dim, spec.num_layers(), spec.vocab_size), (256, tiny.num_layers, 320));
+            for (slot, _) in spec.global_slots().into_iter().chain(spec.layer_slots(0)) {
+                let Some(weight) = weights.get(slot, 0) else { continue };
+                let dims = slot.dims(spec, 0).unwrap();
                 assert_eq!((weight.rows, weight.cols), (dims[1..].iter().product(), dims[0]));
                 let mut values = vec![0.0; weight.rows * weight.cols];
                 (weight.quant.dequantize)(weights.data(weight), &mut values);
@@ -125,10 +125,12 @@ fn gemma_3_gives_global_layers_another_rope_base_and_scaling_than_windowed_layer
         .kv("gemma3.rope.scaling.type", "linear")
         .kv("gemma3.rope.scaling.factor", 8.0f32);
     let spec = load(&file).unwrap().spec;
-    let windowed: Vec<bool> = (0..7).map(|layer| spec.is_windowed(layer)).collect();
+    let attention = |layer: usize| *spec.layers[layer].attention().unwrap();
+    let windowed: Vec<bool> = (0..7).map(|layer| attention(layer).window.is_some()).collect();
+    let rope = |layer| attention(layer).rope.unwrap();
     assert_eq!(windowed, [true, true, true, true, true, false, true]);
-    assert_eq!((spec.rope_theta_of(0), spec.rope_theta_of(5)), (10_000.0, 1_000_000.0));
-    assert_eq!((spec.rope_scaling_of(0), spec.rope_scaling_of(5)), (RopeScaling::None, RopeScaling::Linear { factor: 8.0 }));
+    assert_eq!((rope(0).theta, rope(5).theta), (10_000.0, 1_000_000.0));
+    assert_eq!((rope(0).scaling, rope(5).scaling), (RopeScaling::None, RopeScaling::Linear { factor: 8.0 }));
 }
 
 #[test]
@@ -138,7 +140,8 @@ fn all_parameters_of_yarn_are_read() {
         .kv("llama.rope.scaling.factor", 4.0f32)
         .kv("llama.rope.scaling.original_context_length", 128u32);
     let Weights { spec, .. } = load(&file).unwrap();
-    let RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } = spec.rope_scaling else { panic!("{spec:?}") };
+    let rope = spec.attention().unwrap().rope.unwrap();
+    let RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } = rope.scaling else { panic!("{rope:?}") };
     assert_eq!((factor, original_context, beta_fast, beta_slow), (4.0, 128, 32.0, 1.0));
     assert!((attn_factor - 1.138_629_4).abs() < 1e-6);
 }
@@ -254,14 +257,16 @@ fn gemma_2_files_without_window_and_caps_get_defaults_and_the_27b_model_its_own_
     let arch = Arch::by_name("gemma2").unwrap();
     let mut file = TinyModel { head_dim: 128, ..TinyModel::new(arch) }.build();
     file.remove("gemma2.attention.sliding_window");
+    // A window that is as long as the context still tells the layers apart.
     let spec = load(&file).unwrap().spec;
-    assert_eq!((spec.sliding_window, spec.attn_soft_cap, spec.final_soft_cap), (Some(4096), Some(50.0), Some(30.0)));
-    assert_eq!([spec.is_windowed(0), spec.is_windowed(1), spec.is_windowed(2)], [true, false, true]);
-    assert_eq!(spec.attn_scale, 1.0 / 128f32.sqrt());
+    let attention = |layer: usize| *spec.layers[layer].attention().unwrap();
+    assert_eq!((attention(0).soft_cap, spec.final_soft_cap), (Some(50.0), Some(30.0)));
+    assert_eq!([0, 1, 2].map(|layer| attention(layer).window), [Some(4096), None, Some(4096)]);
+    assert_eq!(attention(0).scale, 1.0 / 128f32.sqrt());
     let large = TinyModel { num_layers: 46, head_dim: 128, ..TinyModel::new(arch) }.build();
-    assert_eq!(load(&large).unwrap().spec.attn_scale, 1.0 / 64f32.sqrt());
+    assert_eq!(load(&large).unwrap().spec.attention().unwrap().scale, 1.0 / 64f32.sqrt());
     let uncapped = file.kv("gemma2.attn_logit_softcapping", 0.0f32);
-    assert_eq!(load(&uncapped).unwrap().spec.attn_soft_cap, None);
+    assert_eq!(load(&uncapped).unwrap().spec.attention().unwrap().soft_cap, None);
 }
 
 #[test]
