@@ -1,6 +1,5 @@
 //! What distinguishes one architecture from another. The rows stand in `archs/`.
 
-pub use crate::archs::ARCHS;
 use crate::slots::TensorSlot;
 
 /// Which elements of a head RoPE rotates as a pair.
@@ -54,7 +53,7 @@ pub enum NormKind {
 /// How a layer's branches and its residual stream are wired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Block {
-    /// x += mixer(norm(x)), then x += ffn(norm(x)). A norm behind a branch applies to what the branch adds. Any of the norms may be missing.
+    /// x += mixer(norm(x)), then x += ffn(norm(x)). A norm behind a branch applies to what the branch adds. Any norm may be missing.
     Sequential,
     /// x += mixer(h) + ffn(h') with h = norm(x), and h' = ffn_norm(x) or, without such a norm, h
     Parallel,
@@ -301,12 +300,6 @@ pub struct Arch {
 }
 
 impl Arch {
-    /// The row of the architecture that `general.architecture` names.
-    pub fn by_name(name: &str) -> Option<&'static Arch> {
-        static ROWS: &[Arch] = ARCHS;
-        ROWS.iter().find(|arch| arch.name == name)
-    }
-
     /// The names that a slot's tensor may have, with `{}` for the layer's number.
     pub fn names_of(&self, slot: TensorSlot) -> impl Iterator<Item = &'static str> {
         let own: Vec<_> = self.renamed.iter().filter(|(renamed, _)| *renamed == slot).map(|(_, name)| *name).collect();

@@ -11,25 +11,20 @@ pub type Wanted = (TensorSlot, bool);
 const MIXER_NORMS: &[TensorSlot] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
 const FFN_NORMS: &[TensorSlot] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps, PostFfnNorm1, PostFfnNorm2];
 const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
-const ALTUP: &[TensorSlot] = &[
-    AltupCorrectCoef,
-    AltupCorrectScale,
-    AltupPredictCoef,
-    AltupRouter,
-    AltupRouterNorm,
-    LaurelL,
-    LaurelR,
-    LaurelPostNorm,
-];
+const ALTUP: &[TensorSlot] =
+    &[AltupCorrectCoef, AltupCorrectScale, AltupPredictCoef, AltupRouter, AltupRouterNorm, LaurelL, LaurelR, LaurelPostNorm];
 
 impl ModelSpec {
     /// Every slot outside of layers that the forward pass uses.
     pub fn global_slots(&self) -> Vec<Wanted> {
         let mut all = vec![(TokenEmbd, true), (Output, false), (OutputBias, false)];
-        let globals = |slots: &[TensorSlot], required| slots.iter().filter(|slot| !slot.per_layer()).map(move |&slot| (slot, required)).collect::<Vec<_>>();
+        let globals = |slots: &[TensorSlot], required| {
+            slots.iter().filter(|slot| !slot.per_layer()).map(move |&slot| (slot, required)).collect::<Vec<_>>()
+        };
         all.extend(globals(self.arch.required, true));
         all.extend(globals(self.arch.optional, false));
-        let ropes = || self.layers.iter().filter_map(|layer| layer.attention().and_then(|a| a.rope).or(layer.latent().and_then(|l| l.rope)));
+        let ropes =
+            || self.layers.iter().filter_map(|layer| layer.attention().and_then(|a| a.rope).or(layer.latent().and_then(|l| l.rope)));
         if ropes().any(|rope| matches!(rope.scaling, RopeScaling::Long { .. })) {
             all.extend([(RopeFactorsLong, true), (RopeFactorsShort, true)]);
         }
@@ -114,10 +109,7 @@ fn latent_slots(l: &Latent) -> Vec<Wanted> {
 
 fn ssm_slots(arch: &Arch, s: &Ssm) -> Vec<Wanted> {
     let (required, optional): (&[TensorSlot], &[TensorSlot]) = match s.kind {
-        Recurrent::Mamba1 => (
-            &[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut],
-            &[SsmConvBias, SsmDtNorm, SsmBNorm, SsmCNorm],
-        ),
+        Recurrent::Mamba1 => (&[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut], &[SsmConvBias, SsmDtNorm, SsmBNorm, SsmCNorm]),
         Recurrent::MambaPlamo => {
             (&[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut, SsmDtNorm, SsmBNorm, SsmCNorm], &[SsmConvBias])
         }
@@ -125,10 +117,7 @@ fn ssm_slots(arch: &Arch, s: &Ssm) -> Vec<Wanted> {
         Recurrent::Delta => (&[AttnQkv, AttnGate, SsmAlpha, SsmBeta, SsmConv, SsmDtBias, SsmA, SsmNorm, SsmOut], &[]),
         Recurrent::DeltaNext => (&[SsmBa, SsmConv, SsmDtBias, SsmA, SsmNorm, SsmOut], &[AttnQkv, AttnGate, SsmIn]),
         Recurrent::Kda => (
-            &[
-                AttnQ, AttnK, AttnV, SsmConvQ, SsmConvK, SsmConvV, SsmFA, SsmFB, SsmBeta, SsmA, SsmDtBias, SsmGA, SsmGB, SsmNorm,
-                AttnOutput,
-            ],
+            &[AttnQ, AttnK, AttnV, SsmConvQ, SsmConvK, SsmConvV, SsmFA, SsmFB, SsmBeta, SsmA, SsmDtBias, SsmGA, SsmGB, SsmNorm, AttnOutput],
             &[],
         ),
         Recurrent::ShortConv => (&[ShortConvIn, ShortConv, ShortConvOut], &[]),
@@ -149,7 +138,9 @@ fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
         if arch.gated {
             all.push(needed(FfnGateBias));
         }
-        all.extend([FfnSubNorm, FfnActScales].into_iter().filter(|slot| arch.required.contains(slot) || arch.optional.contains(slot)).map(needed));
+        all.extend(
+            [FfnSubNorm, FfnActScales].into_iter().filter(|slot| arch.required.contains(slot) || arch.optional.contains(slot)).map(needed),
+        );
     }
     let Some(experts) = ffn.experts() else { return all };
     all.extend(gated(FfnGateExps));

@@ -38,7 +38,8 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing, WindowKind};
+pub use arch::{Activation, Arch, NormKind, RopePairing, WindowKind};
+pub use archs::ARCHS;
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::TensorSlot;

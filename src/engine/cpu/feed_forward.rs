@@ -77,7 +77,8 @@ impl FeedForward {
             return Err(EngineError::Unsupported(format!("the experts of architecture {} on the CPU", spec.arch.name)));
         }
         let shared = if experts.shared_ffn_dim > 0 {
-            let mut dense = Dense::load(loader, layer, [FfnGateShexp, FfnUpShexp, FfnDownShexp, FfnGate, FfnUp, FfnDown], experts.shared_ffn_dim)?;
+            let mut dense =
+                Dense::load(loader, layer, [FfnGateShexp, FfnUpShexp, FfnDownShexp, FfnGate, FfnUp, FfnDown], experts.shared_ffn_dim)?;
             [dense.gate_bias, dense.up_bias, dense.down_bias] = [None, None, None];
             Some((dense, loader.optional_mat(SharedRouter, layer)?))
         } else {
@@ -142,7 +143,8 @@ impl Dense {
         let own = up == FfnUp;
         let xielu = spec.xielu.get(layer).copied().unwrap_or_default();
         let sub_norm = own && loader.weights.get(FfnSubNorm, layer).is_some();
-        let [gate_bias, up_bias, down_bias] = [gate_bias, up_bias, down_bias].map(|slot| own.then(|| loader.optional(slot, layer)).flatten());
+        let [gate_bias, up_bias, down_bias] =
+            [gate_bias, up_bias, down_bias].map(|slot| own.then(|| loader.optional(slot, layer)).flatten());
         Ok(Self {
             gate: loader.optional_mat(gate, layer)?,
             up: loader.mat(up, layer)?,

@@ -18,6 +18,6 @@ pub use device::Cpu;
 pub use engine::{CpuEngine, CpuOptions};
 
 #[cfg(test)]
-mod tests;
-#[cfg(test)]
 mod architecture_tests;
+#[cfg(test)]
+mod tests;

@@ -1,6 +1,6 @@
 //! Encoders: rows see the whole text, and give a vector or a score.
 
-use super::*;
+use super::common::*;
 
 const BERT: Arch = Arch {
     block: Block::PostNorm,
@@ -19,15 +19,9 @@ const BERT: Arch = Arch {
 };
 
 pub const ROWS: &[Arch] = &[
-    Arch { name: "bert", positions: Positions::Learned, required: concat!(TensorSlot, BERT.required, &[PositionEmbd]), ..BERT },
+    Arch { name: "bert", positions: Positions::Learned, required: joined!(TensorSlot, BERT.required, &[PositionEmbd]), ..BERT },
     Arch { name: "nomic-bert", gated: true, activation: Activation::Silu, ..BERT },
-    Arch {
-        name: "jina-bert-v2",
-        positions: Positions::Alibi,
-        gated: true,
-        optional: QK_NORMS,
-        ..BERT
-    },
+    Arch { name: "jina-bert-v2", positions: Positions::Alibi, gated: true, optional: QK_NORMS, ..BERT },
     Arch {
         name: "modern-bert",
         norm: NormKind::Layer,

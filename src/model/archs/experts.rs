@@ -1,7 +1,6 @@
 //! Architectures with experts.
 
-use super::dense::GRANITE;
-use super::*;
+use super::common::*;
 
 const SHARED: ExpertRule = ExpertRule { shared: true, ..EXPERTS };
 
@@ -9,23 +8,18 @@ pub const ROWS: &[Arch] = &[
     // Qwen 1.5 and 2 with experts. All tokens share one of them.
     Arch {
         name: "qwen2moe",
-        required: concat!(TensorSlot, BASE, QKV_BIASES, &[SharedRouter]),
+        required: joined!(TensorSlot, BASE, QKV_BIASES, &[SharedRouter]),
         experts: ExpertRule { normalise: false, total_length: true, ..SHARED },
         ..COMMON
     },
     // Qwen 3 with experts
     Arch {
         name: "qwen3moe",
-        required: concat!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS),
         experts: ExpertRule { total_length: true, ..EXPERTS },
         ..COMMON
     },
-    Arch {
-        name: "grovemoe",
-        required: concat!(TensorSlot, BASE, QK_NORMS),
-        experts: EXPERTS,
-        ..COMMON
-    },
+    Arch { name: "grovemoe", required: joined!(TensorSlot, BASE, QK_NORMS), experts: EXPERTS, ..COMMON },
     Arch {
         name: "llama4",
         rope: RopePairing::Adjacent,
@@ -35,47 +29,30 @@ pub const ROWS: &[Arch] = &[
         unrotated: Unrotated::These(Layers::Every(4)),
         weightless_qk_norm: true,
         norm_after_rope: true,
-        experts: ExpertRule {
-            gating: Gating::Sigmoid,
-            normalise: false,
-            always_shared: true,
-            weigh_input: true,
-            ..SHARED
-        },
+        experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, always_shared: true, weigh_input: true, ..SHARED },
         ..COMMON
     },
     Arch {
         name: "gpt-oss",
         windowed: Layers::NotEvery(2),
         renamed: FFN_NORM_BEHIND_ATTENTION,
-        required: concat!(
+        required: joined!(
             TensorSlot,
             BASE,
             QKV_BIASES,
             &[AttnOutputBias, AttnSinks, FfnRouterBias, FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias]
         ),
-        experts: ExpertRule {
-            gating: Gating::SoftmaxOfChosen,
-            normalise: false,
-            activation: Some(Activation::SwigluClamped),
-            ..EXPERTS
-        },
+        experts: ExpertRule { gating: Gating::SoftmaxOfChosen, normalise: false, activation: Some(Activation::SwigluClamped), ..EXPERTS },
         ..COMMON
     },
     Arch {
         name: "phimoe",
-        required: concat!(TensorSlot, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, OutputBias]),
+        required: joined!(TensorSlot, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, OutputBias]),
         experts: EXPERTS,
         ..COMMON
     },
-    Arch { name: "olmoe", required: concat!(TensorSlot, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..EXPERTS }, ..COMMON },
-    Arch {
-        name: "dbrx",
-        norm: NormKind::Layer,
-        renamed: &[(FfnNorm, "blk.{}.attn_output_norm.weight")],
-        experts: EXPERTS,
-        ..COMMON
-    },
+    Arch { name: "olmoe", required: joined!(TensorSlot, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..EXPERTS }, ..COMMON },
+    Arch { name: "dbrx", norm: NormKind::Layer, renamed: &[(FfnNorm, "blk.{}.attn_output_norm.weight")], experts: EXPERTS, ..COMMON },
     Arch { name: "deepseek", rope: RopePairing::Adjacent, experts: ExpertRule { normalise: false, ..SHARED }, ..COMMON },
     Arch {
         name: "deepseek2",
@@ -91,12 +68,7 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { normalise: false, ..SHARED },
         ..COMMON
     },
-    Arch {
-        name: "dots1",
-        required: concat!(TensorSlot, BASE, QK_NORMS),
-        experts: ExpertRule { normalise: false, ..SHARED },
-        ..COMMON
-    },
+    Arch { name: "dots1", required: joined!(TensorSlot, BASE, QK_NORMS), experts: ExpertRule { normalise: false, ..SHARED }, ..COMMON },
     Arch {
         name: "bailingmoe",
         rope: RopePairing::Adjacent,
@@ -105,7 +77,7 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "bailingmoe2",
-        required: concat!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS),
         experts: ExpertRule { normalise: false, ..SHARED },
         ..COMMON
     },
@@ -114,7 +86,7 @@ pub const ROWS: &[Arch] = &[
         name: "exaone-moe",
         windowed: Layers::NotEvery(4),
         unrotated: Unrotated::Global,
-        required: concat!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS),
         experts: ExpertRule { normalise: false, ..SHARED },
         ..COMMON
     },
@@ -126,21 +98,17 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, ..SHARED },
         ..COMMON
     },
-    Arch {
-        name: "granitemoe",
-        experts: ExpertRule { shared: true, layers: Routed::All, ..MAYBE_EXPERTS },
-        ..GRANITE
-    },
+    Arch { name: "granitemoe", experts: ExpertRule { shared: true, layers: Routed::All, ..MAYBE_EXPERTS }, ..GRANITE },
     Arch {
         name: "hunyuan-moe",
         norm_after_rope: true,
-        required: concat!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS),
         experts: ExpertRule { layers: Routed::All, always_shared: true, ..SHARED },
         ..COMMON
     },
     Arch {
         name: "hy_v3",
-        required: concat!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS),
         experts: ExpertRule { gating: Gating::Sigmoid, layers: Routed::ByTensor, normalise: false, always_shared: true, ..SHARED },
         renamed: &[(ExpertChoiceBias, "blk.{}.exp_probs_b.bias"), (ExpertChoiceBias, "blk.{}.exp_probs_b")],
         ..COMMON
@@ -153,7 +121,7 @@ pub const ROWS: &[Arch] = &[
     },
     Arch {
         name: "minimax-m2",
-        required: concat!(TensorSlot, BASE, QK_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS),
         experts: ExpertRule { gating: Gating::Sigmoid, layers: Routed::All, ..EXPERTS },
         ..COMMON
     },
@@ -170,14 +138,14 @@ pub const ROWS: &[Arch] = &[
         embedding_scale: EmbeddingScale::SqrtHidden,
         windowed: Layers::NotEvery(4),
         unrotated: Unrotated::These(Layers::Every(4)),
-        required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS, &[AttnGate]),
+        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS, &[AttnGate]),
         experts: ExpertRule { gating: Gating::Sigmoid, normalise: false, ..SHARED },
         ..COMMON
     },
     Arch {
         name: "arctic",
         rope: RopePairing::Adjacent,
-        required: concat!(TensorSlot, BASE, &[FfnNormExps]),
+        required: joined!(TensorSlot, BASE, &[FfnNormExps]),
         experts: ExpertRule { beside: Beside::Residual, ..EXPERTS },
         ..COMMON
     },
@@ -188,7 +156,7 @@ pub const ROWS: &[Arch] = &[
         logit_scale: LogitScale::Multiply(0.577_350_3),
         attn_scale: Some(0.088_388_35),
         default_soft_caps: Some([30.0, 0.0]),
-        required: concat!(TensorSlot, BASE, POST_NORMS),
+        required: joined!(TensorSlot, BASE, POST_NORMS),
         renamed: &[(PostAttnNorm, "blk.{}.attn_output_norm.weight"), (PostFfnNorm, "blk.{}.layer_output_norm.weight")],
         experts: ExpertRule { beside: Beside::Mean, ..EXPERTS },
         ..COMMON

@@ -1,19 +1,18 @@
 //! Architectures with recurrent state, alone or beside attention.
 
-use super::dense::GRANITE;
-use super::*;
+use super::common::*;
 
 const QWEN_NEXT: Arch = Arch {
     mixers: Mixers::Interval(Recurrent::Delta),
     gate_in_query: true,
     renamed: FFN_NORM_BEHIND_ATTENTION,
-    required: concat!(TensorSlot, BASE, QK_NORMS),
+    required: joined!(TensorSlot, BASE, QK_NORMS),
     ..COMMON
 };
 
 const LFM2: Arch = Arch {
     mixers: Mixers::Or(Recurrent::ShortConv),
-    required: concat!(TensorSlot, BASE, QK_NORMS),
+    required: joined!(TensorSlot, BASE, QK_NORMS),
     renamed: &[(OutputNorm, "token_embd_norm.weight"), (OutputNorm, "output_norm.weight")],
     windowed: Layers::None,
     ..COMMON
@@ -57,25 +56,20 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { shared: true, gating: Gating::Sigmoid, layers: Routed::ByTensor, ..EXPERTS },
         ..COMMON
     },
-    Arch {
-        name: "plamo2",
-        mixers: Mixers::Or(Recurrent::MambaPlamo),
-        required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
-        ..COMMON
-    },
+    Arch { name: "plamo2", mixers: Mixers::Or(Recurrent::MambaPlamo), required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS), ..COMMON },
     Arch { name: "lfm2", ..LFM2 },
     Arch { name: "lfm2moe", experts: ExpertRule { gating: Gating::Sigmoid, ..EXPERTS }, ..LFM2 },
     Arch { name: "qwen35", ..QWEN_NEXT },
     Arch {
         name: "qwen35moe",
-        required: concat!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
+        required: joined!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
         experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
         ..QWEN_NEXT
     },
     Arch {
         name: "qwen3next",
         mixers: Mixers::Interval(Recurrent::DeltaNext),
-        required: concat!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
+        required: joined!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
         experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
         ..QWEN_NEXT
     },

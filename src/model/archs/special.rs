@@ -1,6 +1,6 @@
 //! Architectures with parts that no other has.
 
-use super::*;
+use super::common::*;
 
 pub const ROWS: &[Arch] = &[
     // Gemma 3n: AltUp, LAuReL, an input per layer, shared keys and values
@@ -15,7 +15,7 @@ pub const ROWS: &[Arch] = &[
         weightless_v_norm: true,
         attn_scale: Some(1.0),
         own_kv_layers: Some(20),
-        required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
     // Gemma 4: heads of two widths, an input per layer, dense parts beside the experts
@@ -28,7 +28,7 @@ pub const ROWS: &[Arch] = &[
         local_rope_theta: Some(10_000.0),
         weightless_v_norm: true,
         attn_scale: Some(1.0),
-        required: concat!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
         optional: &[LayerOutputScale, FfnNormExps, PostFfnNorm1, PostFfnNorm2, FfnRouterScale, FfnDownExpsScale],
         renamed: &[(FfnNormExps, "blk.{}.pre_ffw_norm_2.weight")],
         experts: ExpertRule { beside: Beside::Normed, ..MAYBE_EXPERTS },

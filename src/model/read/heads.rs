@@ -4,7 +4,7 @@ use super::keys::{Fallible, Keys, MAX_DIM, metadata};
 use super::{Shape, positions, rope, windows};
 use crate::arch::{Positions, WindowKind};
 use crate::slots::TensorSlot;
-use crate::spec::{AttnGate, Attention, HeadNorm, RopeSpec};
+use crate::spec::{Attention, AttnGate, HeadNorm, RopeSpec};
 
 pub struct Heads {
     layers: Vec<Option<Attention>>,
@@ -56,11 +56,7 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
             soft_cap: shape.attn_cap,
             clamp: keys.positive_or_none("attention.clamp_kqv")?,
             alibi: alibi(keys, n)?,
-            temperature: if arch.window_kind == WindowKind::Chunked {
-                chunked_temperature(keys, rope)?
-            } else {
-                rope::temperature(keys)?
-            },
+            temperature: if arch.window_kind == WindowKind::Chunked { chunked_temperature(keys, rope)? } else { rope::temperature(keys)? },
             q_norm,
             k_norm,
             v_norm: if arch.weightless_v_norm { HeadNorm::Weightless } else { HeadNorm::None },

@@ -83,7 +83,8 @@ impl Keys<'_> {
         let Some(Value::Array(array)) = self.value(suffix) else {
             return Ok(self.integer(suffix, 0, MAX_DIM)?.map(|n| vec![n; num_layers]));
         };
-        let all = array.ints().map(|ints| ints.iter().map(|&n| usize::try_from(n).ok().filter(|&n| n <= MAX_DIM)).collect::<Option<Vec<_>>>());
+        let all =
+            array.ints().map(|ints| ints.iter().map(|&n| usize::try_from(n).ok().filter(|&n| n <= MAX_DIM)).collect::<Option<Vec<_>>>());
         match all.flatten() {
             Some(mut all) if all.len() >= num_layers => {
                 all.truncate(num_layers);

@@ -20,13 +20,18 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     let rope_dim = keys.required("rope.dimension_count", MAX_DIM)?;
     let kv_rank = keys.required("attention.kv_lora_rank", MAX_DIM)?;
     // Newer files give the lengths of whole heads apart from those of the latent form.
-    let key = keys.count_or_none("attention.key_length_mla", MAX_DIM)?.map_or_else(|| keys.required("attention.key_length", MAX_DIM), Ok)?;
+    let key =
+        keys.count_or_none("attention.key_length_mla", MAX_DIM)?.map_or_else(|| keys.required("attention.key_length", MAX_DIM), Ok)?;
     let value_dim =
         keys.count_or_none("attention.value_length_mla", MAX_DIM)?.map_or_else(|| keys.required("attention.value_length", MAX_DIM), Ok)?;
     if key < rope_dim || !rope_dim.is_multiple_of(2) || num_heads.checked_mul(key.max(value_dim)).is_none_or(|width| width > MAX_DIM) {
         return keys.wrong("rope.dimension_count", format!("an even number up to the {key} elements of a key's head"));
     }
-    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope { Some(rope::read(keys, key, false, shape.context_length)?) } else { None };
+    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope {
+        Some(rope::read(keys, key, false, shape.context_length)?)
+    } else {
+        None
+    };
     // YaRN's scale of the scores: (1 + multiplier · ln factor)² (DeepSeek's mscale_all_dim).
     let scaling = keys.positive_or_none("rope.scaling.factor")?.unwrap_or(1.0);
     let mscale = rope::yarn_log_multiplier(keys)?.map_or(1.0, |multiplier| 1.0 + multiplier * scaling.ln());

@@ -9,9 +9,9 @@ mod ssm;
 mod windows;
 
 use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, NormKind, Positions, Recurrent, RopePairing};
-use crate::slots::TensorSlot;
 use crate::error::{ModelError, ModelFault};
 use crate::kind::refuse_accessories;
+use crate::slots::TensorSlot;
 use crate::spec::{LayerSpec, Mixer, ModelSpec};
 use crate::vocab_check;
 use gguf::{GgufFile, Value};

@@ -8,7 +8,8 @@ use gguf::Value;
 /// The rotation of a layer with heads of `head_dim` elements. `local`: the layer has a window.
 pub fn read(keys: &Keys, head_dim: usize, local: bool, context_length: usize) -> Fallible<RopeSpec> {
     let arch = keys.arch;
-    let suffix = if local && keys.value("rope.dimension_count_swa").is_some() { "rope.dimension_count_swa" } else { "rope.dimension_count" };
+    let suffix =
+        if local && keys.value("rope.dimension_count_swa").is_some() { "rope.dimension_count_swa" } else { "rope.dimension_count" };
     let dim = keys.count(suffix, MAX_DIM)?.unwrap_or(head_dim);
     if dim > head_dim || !dim.is_multiple_of(2) {
         let expected = format!("an even number up to the {head_dim} elements of a head");

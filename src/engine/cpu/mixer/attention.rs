@@ -6,7 +6,7 @@ use super::super::run::Run;
 use super::super::simd::Kernels;
 use super::super::simd::norm::Norm;
 use super::super::simd::rows::{Attend, Mask, Rows};
-use super::Step;
+use super::step::Step;
 use crate::EngineError;
 use model::spec::{Attention, AttnGate as Gate, HeadNorm};
 use model::{NormKind, TensorSlot};

@@ -1,26 +1,15 @@
 //! A layer's mixer: what lets a row see other rows of its sequence.
 
 mod attention;
+mod step;
 
 use super::loader::{Loader, Mat};
 use super::run::Run;
-use super::simd::rows::{KvCache, Rows, SequenceRows};
-use super::state::StateStore;
-use crate::rope::Rope;
-use crate::{Batch, EngineError};
+use super::simd::rows::Rows;
+use crate::EngineError;
 use attention::AttentionLayer;
 use model::{LayerSpec, Mixer as MixerSpec, TensorSlot};
-
-/// What a step brings to the mixers.
-pub struct Step<'a> {
-    pub batch: &'a Batch,
-    pub sequences: &'a [SequenceRows<'a>],
-    pub ropes: &'a [Rope],
-    /// [num_ropes][num_tokens, rope_dim] cosines, then sines
-    pub turns: &'a [Rows],
-    pub cache: &'a mut KvCache,
-    pub state: &'a mut StateStore,
-}
+pub use step::Step;
 
 /// A mixer and the projection of its output.
 pub struct Mixer {
