@@ -16,7 +16,9 @@ mod info;
 mod options;
 mod rope;
 
-pub use batch::{Batch, Input, Masks, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+pub use model::Pooling;
+
+pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;

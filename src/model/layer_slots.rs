@@ -2,7 +2,7 @@
 
 use crate::arch::{Arch, Block, Recurrent};
 use crate::slots::TensorSlot::{self, *};
-use crate::spec::{Attention, FeedForward, HeadNorm, Latent, Mixer, ModelSpec, RopeScaling, Ssm};
+use crate::spec::{Attention, FeedForward, HeadNorm, Latent, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
 
 /// A slot, and whether a file must fill it.
 pub type Wanted = (TensorSlot, bool);
@@ -34,7 +34,7 @@ impl ModelSpec {
         if self.num_token_types > 0 {
             all.push((TokenTypes, true));
         }
-        if self.num_classes > 0 && self.arch.bidirectional {
+        if self.num_classes > 0 && self.pooling == Pooling::Rank {
             all.extend([(Classifier, false), (ClassifierBias, false), (ClassifierOutput, true), (ClassifierOutputBias, false)]);
         }
         if self.per_layer_input > 0 {

@@ -287,6 +287,18 @@ pub struct Cached {
     pub value: usize,
 }
 
+/// How a sequence's rows, after the final norm, become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The row at position 0.
+    First,
+    Last,
+    /// The mean of all rows, added in the order of their positions.
+    Mean,
+    /// The scores that the model's classifier gives the row that stands for the text: the first if rows see later rows, else the last.
+    Rank,
+}
+
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
     pub arch: &'static Arch,
@@ -314,6 +326,8 @@ pub struct ModelSpec {
     pub per_layer_input: usize,
     /// Number of token types (BERT). 0: the model has none.
     pub num_token_types: usize,
+    /// How a text becomes a vector.
+    pub pooling: Pooling,
     /// Number of scores that a classifier gives. 0: the model has none.
     pub num_classes: usize,
 }

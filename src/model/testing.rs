@@ -4,7 +4,7 @@ use crate::arch::{Arch, EmbeddingScale, Layers, NormKind, Positions};
 use crate::load::FUSED;
 use crate::quant::{QUANTS, Quant};
 use crate::slots::TensorSlot;
-use crate::spec::{Attention, AttnGate, Experts, FeedForward, HeadNorm, LayerSpec, Mixer, ModelSpec, RopeScaling, RopeSpec};
+use crate::spec::{Attention, AttnGate, Experts, FeedForward, HeadNorm, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, RopeSpec};
 use gguf::GgufBuilder;
 
 /// The shape of a tiny model. The defaults suit every type in `QUANTS`, because rows are whole blocks of 256 weights.
@@ -107,6 +107,7 @@ impl TinyModel {
             final_soft_cap: None,
             per_layer_input: 0,
             num_token_types: 0,
+            pooling: Pooling::Last,
             num_classes: 0,
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{CpuEngine, CpuOptions, simd};
-use crate::{Batch, Engine, Input, SlotInit, StepOutput};
+use crate::{Batch, Engine, Input, SlotInit, StepOutput, VectorRequest};
 use fixtures::architectures::{Architecture, architectures};
 use gguf::GgufFile;
 use logits::SamplingParams;
@@ -52,6 +52,27 @@ fn last_logits(engine: &mut CpuEngine, prompt: &[u32], chunk: usize) -> Vec<f32>
         start = end;
     }
     out.logits.remove(0)
+}
+
+/// The pooled vector of a prompt.
+fn vector(engine: &mut CpuEngine, prompt: &[u32]) -> Vec<f32> {
+    let (mut out, n) = (StepOutput::default(), prompt.len() as u32);
+    let batch = Batch {
+        inputs: prompt.iter().map(|&id| Input::Token(id)).collect(),
+        positions: (0..n).collect(),
+        cu_seqlens_q: vec![0, n],
+        context_lens: vec![n],
+        slot_mapping: (0..n).collect(),
+        block_tables: (0..8).collect(),
+        max_blocks: 8,
+        engine_slots: vec![0],
+        init: vec![SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() }],
+        vectors: vec![Some(VectorRequest { pooling: engine.spec().pooling, complete: true })],
+        ..Batch::default()
+    };
+    let step = engine.submit(&batch).unwrap();
+    engine.collect(step, &mut out).unwrap();
+    out.vectors.remove(0)
 }
 
 /// The largest difference in standard deviations of the expected row.
@@ -104,4 +125,33 @@ fn every_architecture_has_the_logits_of_the_reference() {
     }
     assert!(count > 0, "PENSTOCK_TEST_ARCHITECTURE names no model");
     assert!(wrong.is_empty(), "{} of {count} models are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn encoders_have_the_vectors_of_the_reference() {
+    let (prompts, models) = architectures();
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    let encoders: Vec<_> = models.iter().filter(|model| !model.vectors.is_empty()).collect();
+    assert_eq!(encoders.len(), 7);
+    for model in encoders {
+        let mut engine = match engine(model, folder.path()) {
+            Ok(engine) => engine,
+            Err(error) => {
+                wrong.push(format!("{}: {error}", model.name));
+                continue;
+            }
+        };
+        for (prompt, expected) in prompts.iter().zip(&model.vectors) {
+            let got = vector(&mut engine, prompt);
+            assert_eq!(got.len(), expected.len(), "{}", model.name);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+            let cosine = dot(&got, expected) / (dot(&got, &got) * dot(expected, expected)).sqrt();
+            let is_right = if got.len() == 1 { (got[0] - expected[0]).abs() < 1e-3 } else { cosine >= 0.99999 };
+            if !is_right {
+                wrong.push(format!("{} with {} ids: cosine {cosine}, {:?} for {:?}", model.name, prompt.len(), &got[..1], &expected[..1]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

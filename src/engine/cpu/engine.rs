@@ -75,6 +75,7 @@ impl CpuEngine {
             max_batch_tokens: options.max_batch_tokens,
             max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
             features: FEATURES,
+            bidirectional: spec.arch.bidirectional,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
         let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);

@@ -9,7 +9,7 @@ use super::simd::norm::Norm;
 use super::simd::pool::ThreadPool;
 use super::simd::rows::{KvCache, Rows, Scratch, SequenceRows};
 use super::state::StateStore;
-use super::weights::Tensors;
+use super::weights::{Classifier, Tensors};
 use crate::rope::Rope;
 use crate::{Batch, Input};
 use model::ModelSpec;
@@ -26,6 +26,7 @@ struct Buffers {
     turns: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
     last: Rows,       // [rows of the head, hidden]
     logits: Rows,     // [rows of the head, vocab]
+    scores: Rows,     // [rows, classes] of a classifier
     scratch: Scratch,
 }
 
@@ -59,6 +60,7 @@ impl Forward {
             turns: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
             last: hidden(),
             logits: Rows::new(spec.vocab_size),
+            scores: Rows::default(),
             scratch: Scratch::default(),
         };
         Self { kernels, tensors, ropes, cache, state, pool, b }
@@ -190,6 +192,29 @@ impl Forward {
             b.logits.for_each(pool, |_, row| kernels.cap(row, cap));
         }
         &mut b.logits
+    }
+
+    /// The classifier's scores of rows of the latest batch, [rows, classes]. The rows themselves in models without a classifier.
+    pub fn classify(&mut self, rows: &[u32]) -> &Rows {
+        self.finish(rows);
+        let Self { kernels, tensors, pool, b, .. } = self;
+        let Some(Classifier { dense, output, output_bias }) = &tensors.classifier else { return &b.last };
+        let weights = &tensors.weights;
+        let add = |bias: &Option<Vec<f32>>, row: &mut [f32]| bias.iter().for_each(|bias| kernels.add_to(row, bias));
+        let mut input = &b.last;
+        if let Some((matrix, bias)) = dense {
+            b.branch.resize(rows.len());
+            kernels.linear(pool, &mut b.scratch, input, false, vec![(matrix.matrix(weights), &mut b.branch)]);
+            b.branch.for_each(pool, |_, row| {
+                add(bias, row);
+                row.iter_mut().for_each(|x| *x = x.tanh());
+            });
+            input = &b.branch;
+        }
+        b.scores.reshape(rows.len(), weights.spec.num_classes);
+        kernels.linear(pool, &mut b.scratch, input, false, vec![(output.matrix(weights), &mut b.scores)]);
+        b.scores.for_each(pool, |_, row| add(output_bias, row));
+        &b.scores
     }
 
     /// Rows of the latest batch after the final norm.

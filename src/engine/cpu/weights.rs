@@ -33,6 +33,23 @@ pub struct Tensors {
     /// The embedding of token type 0, which all tokens have.
     pub token_type: Option<Vec<f32>>,
     pub position_embd: Option<Weight>,
+    pub classifier: Option<Classifier>,
+}
+
+/// What makes scores of a row: output(tanh(dense(x))), or output(x) without a dense layer.
+pub struct Classifier {
+    pub dense: Option<(Mat, Option<Vec<f32>>)>,
+    pub output: Mat,
+    pub output_bias: Option<Vec<f32>>,
+}
+
+impl Classifier {
+    fn load(loader: Loader) -> Result<Option<Self>, EngineError> {
+        use TensorSlot::*;
+        let Some(output) = loader.optional_mat(ClassifierOutput, 0)? else { return Ok(None) };
+        let dense = loader.optional_mat(Classifier, 0)?.map(|dense| (dense, loader.optional(ClassifierBias, 0)));
+        Ok(Some(Self { dense, output, output_bias: loader.optional(ClassifierOutputBias, 0) }))
+    }
 }
 
 fn layer(loader: Loader, i: usize, ropes: &[Option<usize>]) -> Result<Layer, EngineError> {
@@ -67,6 +84,7 @@ impl Tensors {
         let token_norm = if has_token_norm { loader.norm(TensorSlot::TokenNorm, TensorSlot::TokenNormBias, 0) } else { None };
         let token_type = loader.optional(TensorSlot::TokenTypes, 0).map(|all| all[..spec.hidden_dim].to_vec());
         let position_embd = weights.get(TensorSlot::PositionEmbd, 0).copied();
-        Ok(Self { layers, output_norm, output, output_bias, token_embd, token_norm, token_type, position_embd, weights })
+        let classifier = Classifier::load(loader)?;
+        Ok(Self { layers, output_norm, output, output_bias, token_embd, token_norm, token_type, position_embd, classifier, weights })
     }
 }

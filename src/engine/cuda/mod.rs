@@ -132,6 +132,7 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             features: FEATURES,
+            bidirectional: false,
         };
         Ok(Self {
             runner,

@@ -3,7 +3,7 @@
 use crate::EngineError;
 use model::arch::{Beside, Block, Gating, Positions, WindowKind};
 use model::spec::{Attention, HeadNorm};
-use model::{Activation, Experts, FeedForward, Mixer, ModelSpec, NormKind, TensorSlot, Weights};
+use model::{Activation, Experts, FeedForward, Mixer, ModelSpec, NormKind, Pooling, TensorSlot, Weights};
 
 /// A model whose layers differ in window and rotation only.
 pub struct Uniform {
@@ -70,6 +70,7 @@ fn foreign_feature(spec: &ModelSpec) -> Option<&'static str> {
         (arch.window_kind != WindowKind::Sliding || arch.bidirectional, "such windows"),
         (arch.norm_after_rope, "norms behind the rotation"),
         (spec.residual_scale != 1.0 || spec.logit_scale != 1.0, "scaled branches or logits"),
+        (spec.pooling == Pooling::Rank, "classifiers"),
         (spec.per_layer_input > 0 || spec.num_token_types > 0, "further embeddings"),
         (arch.experts.activation.is_some() || arch.experts.beside != Beside::Either, "such experts"),
         (arch.experts.weigh_input || arch.experts.early_router || arch.experts.mean_shared, "such experts"),

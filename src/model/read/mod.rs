@@ -12,7 +12,7 @@ use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, N
 use crate::error::{ModelError, ModelFault};
 use crate::kind::refuse_accessories;
 use crate::slots::TensorSlot;
-use crate::spec::{LayerSpec, Mixer, ModelSpec};
+use crate::spec::{LayerSpec, Mixer, ModelSpec, Pooling};
 use crate::vocab_check;
 use gguf::{GgufFile, Value};
 use keys::{Fallible, Keys, MAX_DIM, metadata, shown};
@@ -77,6 +77,7 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         final_soft_cap: soft_cap(&keys, "final_logit_softcapping", final_cap)?,
         per_layer_input: per_layer_input(&keys)?,
         num_token_types: token_types(file)?,
+        pooling: read_pooling(&keys)?,
         num_classes: keys.dims_of("cls.output.weight").map_or(0, |dims| dims.get(1).map_or(1, |&rows| rows as usize)),
     };
     vocab_check::check(file, Some(spec.vocab_size))?;
@@ -166,6 +167,22 @@ fn token_types(file: &GgufFile) -> Fallible<usize> {
             Some(count) => Ok(count),
             None => metadata(key, shown(value), format!("an integer from 0 to {MAX_DIM}")),
         },
+    }
+}
+
+/// The file's own choice, numbered as in ggml. A file without one holds a generative model, whose last row has seen the whole text, or an
+/// encoder whose rows count alike.
+fn read_pooling(keys: &Keys) -> Fallible<Pooling> {
+    let classifies = keys.dims_of("cls.output.weight").is_some();
+    match keys.count_or_none("pooling_type", MAX_DIM)? {
+        Some(1) => Ok(Pooling::Mean),
+        Some(2) => Ok(Pooling::First),
+        Some(4) if classifies => Ok(Pooling::Rank),
+        Some(4) => metadata("cls.output.weight", "missing", "the classifier of a model that ranks"),
+        Some(3) => Ok(Pooling::Last),
+        None if keys.arch.bidirectional => Ok(Pooling::Mean),
+        None => Ok(Pooling::Last),
+        Some(_) => keys.wrong("pooling_type", "0 (none), 1 (mean), 2 (first), 3 (last) or 4 (rank)"),
     }
 }
 
