@@ -186,6 +186,8 @@ pub enum Routed {
     Metadata,
     /// Those that have a router.
     ByTensor,
+    /// Layers 1, n + 1, 2n + 1 … with n from `moe_every_n_layers`.
+    EveryOther,
 }
 
 /// Where a layer's dense feed-forward part stands beside its experts.

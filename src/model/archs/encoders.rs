@@ -33,5 +33,20 @@ pub const ROWS: &[Arch] = &[
         optional: &[AttnNorm],
         ..COMMON
     },
-    Arch { name: "eurobert", bidirectional: true, rope: RopePairing::Adjacent, ..COMMON },
+    Arch { name: "eurobert", bidirectional: true, ..COMMON },
+    Arch { name: "jina-bert-v3", ..BERT },
+    Arch { name: "nomic-bert-moe", experts: ExpertRule { layers: Routed::EveryOther, normalise: false, ..MAYBE_EXPERTS }, ..BERT },
+    Arch { name: "llama-embed", rope: RopePairing::Adjacent, bidirectional: true, ..COMMON },
+    Arch {
+        name: "gemma-embedding",
+        activation: Activation::Gelu,
+        embedding_scale: EmbeddingScale::SqrtHidden,
+        windowed: Layers::NotEvery(6),
+        window_kind: WindowKind::Symmetric,
+        default_rope_theta: 1_000_000.0,
+        local_rope_theta: Some(10_000.0),
+        bidirectional: true,
+        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        ..COMMON
+    },
 ];

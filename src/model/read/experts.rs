@@ -48,12 +48,14 @@ fn routed_layers<'a>(keys: &'a Keys, num_layers: usize) -> Fallible<impl Fn(usiz
     let rule = keys.arch.experts.layers;
     let leading = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);
     let step = keys.count_or_none("interleave_moe_layer_step", MAX_DIM)?.unwrap_or(1);
+    let every = keys.count_or_none("moe_every_n_layers", MAX_DIM)?.unwrap_or(usize::MAX);
     if rule == Routed::Metadata && leading > num_layers {
         return keys.wrong("leading_dense_block_count", format!("at most the {num_layers} layers"));
     }
     Ok(move |layer: usize| match rule {
         Routed::All => true,
         Routed::Metadata => layer >= leading && (layer + 1).is_multiple_of(step),
+        Routed::EveryOther => layer % every == 1,
         Routed::ByTensor => keys.dims_of(&TensorSlot::FfnRouter.name(layer)).is_some(),
     })
 }
