@@ -78,6 +78,10 @@ fn assign_part(
                 let parts: Vec<TensorSlot> = parts.iter().filter(wanted).copied().collect();
                 assign_fused(file, spec, &name(pattern), &parts, layer, by_slot)?;
             }
+            (None, Some((pattern, parts))) if required && file.tensor_index(&name(pattern)).is_some() => {
+                // the tensor is there, but holds too few rows or too many
+                assign_fused(file, spec, &name(pattern), parts, layer, by_slot)?;
+            }
             _ if required => {
                 let tensor = spec.arch.names_of(slot).next().map_or_else(|| slot.name(layer), name);
                 return Err(ModelFault::MissingTensor { tensor, expected: dims });

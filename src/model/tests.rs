@@ -4,7 +4,7 @@ use std::sync::Arc as Shared;
 
 use super::testing::TinyModel;
 use super::*;
-use gguf::{GGML_TYPES, GgufBuilder, GgufFile, Value, ggml_type};
+use gguf::{Array, GGML_TYPES, GgufBuilder, GgufFile, Value, ggml_type};
 
 #[test]
 fn every_dequantiser_gives_the_bits_of_the_gguf_package() {
@@ -151,9 +151,10 @@ fn all_parameters_of_yarn_are_read() {
 fn invalid_metadata_is_refused_by_key() {
     let long = || vec!["x".to_owned(); 319];
     let rows: Vec<(&str, Value, &str)> = vec![
-        ("general.architecture", "mamba".into(), "unknown architecture \"mamba\", expected one of llama, qwen2, gemma3"),
+        ("general.architecture", "lama".into(), "unknown architecture \"lama\", expected one of llama, mistral3, qwen"),
         ("general.architecture", 7u32.into(), "expected a string"),
-        ("llama.attention.head_count", 0u32.into(), "is 0, expected an integer from 1"),
+        ("llama.attention.head_count", 0u32.into(), "is 0, expected an integer from 1 to 2147483647 for every layer"),
+        ("llama.attention.head_count", vec![4i32].into(), "an array of 1 i32, expected one entry from 0 to 2147483647 per layer (2)"),
         ("llama.attention.head_count", (1u32 << 31).into(), "is 2147483648"),
         ("llama.attention.head_count_kv", 0u32.into(), "is 0"),
         ("llama.attention.head_count_kv", (1u32 << 31).into(), "is 2147483648"),
@@ -165,7 +166,9 @@ fn invalid_metadata_is_refused_by_key() {
         ("llama.embedding_length", u64::MAX.into(), "is 18446744073709551615"),
         ("llama.context_length", 0u32.into(), "is 0"),
         ("llama.attention.key_length", 63u32.into(), "an even number"),
-        ("llama.attention.value_length", 32u32.into(), "the key length 64"),
+        ("llama.nextn_predict_layers", 2u32.into(), "is 2, expected fewer than the 2 layers"),
+        ("llama.attention.shared_kv_layers", 2u32.into(), "is 2, expected fewer than the 2 layers"),
+        ("llama.residual_scale", (-1.0f32).into(), "is -1, expected a positive number"),
         ("llama.attention.layer_norm_rms_epsilon", 0.0f32.into(), "is 0, expected a positive number"),
         ("llama.attention.layer_norm_rms_epsilon", f32::NAN.into(), "is NaN"),
         ("llama.rope.freq_base", f32::INFINITY.into(), "is inf"),
@@ -173,7 +176,6 @@ fn invalid_metadata_is_refused_by_key() {
         ("llama.rope.dimension_count", 66u32.into(), "up to the 64"),
         ("llama.rope.scaling.type", "ntk".into(), "none, linear, yarn or longrope"),
         ("llama.expert_count", 65_537u32.into(), "from 1 to 65536"),
-        ("llama.expert_gating_func", 2u32.into(), "is 2, expected 0 or no such key (not supported)"),
         ("llama.attn_logit_softcapping", (-1.0f32).into(), "is -1, expected a positive number"),
         ("llama.rope.scaling.attn_factor", 1.5f32.into(), "1 or no such key with linear scaling"),
         ("tokenizer.ggml.tokens", long().into(), "320 (the rows of token_embd.weight)"),
@@ -194,6 +196,30 @@ fn invalid_metadata_is_refused_by_key() {
         let mut file = llama();
         file.remove(key);
         assert!(load(&file).err().unwrap().to_string().contains(&format!("{key} is missing")));
+    }
+}
+
+/// As above, for features that Llama does not have.
+#[test]
+fn invalid_metadata_of_experts_and_windows_is_refused_by_key() {
+    let rows: Vec<(&str, &str, Value, &str)> = vec![
+        ("qwen3moe", "expert_gating_func", 4u32.into(), "is 4, expected 1 (softmax), 2 (sigmoid) or 3"),
+        ("qwen3moe", "expert_group_count", 3u32.into(), "is 3, expected a divisor of the 5 experts"),
+        ("qwen3moe", "expert_used_count", 6u32.into(), "is 6, expected an integer from 1 to 5"),
+        ("qwen3moe", "expert_count", 0u32.into(), "is 0, expected an integer from 1"),
+        ("qwen3moe", "leading_dense_block_count", 3u32.into(), "is 3, expected at most the 2 layers"),
+        ("qwen3moe", "expert_weights_norm", 1u32.into(), "is 1, expected a boolean"),
+        ("qwen3moe", "expert_weights_scale", f32::NAN.into(), "is NaN, expected a positive number"),
+        ("gemma3", "attention.sliding_window_pattern", Value::Array(Array::Bool(vec![true; 3])), "expected one entry per layer (7)"),
+        ("gemma3", "attention.sliding_window_pattern", vec![2i32; 7].into(), "expected an array of booleans"),
+        ("gemma3", "attention.sliding_window", (-4i32).into(), "is -4, expected an integer from 0"),
+        ("phi3", "rope.scaling.attn_factor", (-1.0f32).into(), "is -1, expected a positive number"),
+    ];
+    for (arch, suffix, value, expected) in rows {
+        let key = format!("{arch}.{suffix}");
+        let file = TinyModel::new(Arch::by_name(arch).unwrap()).build().kv(&key, value);
+        let error = load(&file).err().unwrap_or_else(|| panic!("{key} {expected}")).to_string();
+        assert!(error.contains(expected) && error.contains(&key), "{key}: {error}");
     }
 }
 
@@ -229,6 +255,7 @@ fn fused_tensors_and_stacks_of_experts_must_have_the_shape_of_all_their_parts() 
     for (arch, name, dims, expected) in [
         ("phi3", "blk.1.attn_qkv.weight", &[256, 511][..], "has shape [256, 511], expected [256, 512]"),
         ("phi3", "blk.0.ffn_up.weight", &[512, 256], "has shape [512, 256], expected [256, 512]"),
+        ("phi3", "blk.0.ffn_up.weight", &[256, 511], "has shape [256, 511], expected [256, 512]"),
         ("gpt2", "blk.0.attn_qkv.bias", &[500], "has shape [500], expected [512]"),
         ("gpt2", "position_embd.weight", &[256, 511], "has shape [256, 511], expected [256, 512]"),
         ("qwen3moe", "blk.0.ffn_gate_exps.weight", &[256, 256, 4], "has shape [256, 256, 4], expected [256, 256, 5]"),
@@ -237,8 +264,7 @@ fn fused_tensors_and_stacks_of_experts_must_have_the_shape_of_all_their_parts() 
         let error = change(arch, name, dims);
         assert!(error.contains(&format!("tensor {name} {expected}")), "{error}");
     }
-    for (arch, name) in [("phi3", "blk.1.attn_qkv.weight"), ("phi3", "rope_factors_short.weight"), ("qwen2moe", "blk.0.ffn_up_exps.weight")]
-    {
+    for (arch, name) in [("phi3", "rope_factors_short.weight"), ("qwen2moe", "blk.0.ffn_up_exps.weight")] {
         let mut file = TinyModel::new(Arch::by_name(arch).unwrap()).build();
         file.tensors.retain(|tensor| tensor.name != name);
         assert!(load(&file).err().unwrap().to_string().contains(&format!("tensor {name} is missing")));

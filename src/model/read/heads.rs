@@ -2,7 +2,7 @@
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
 use super::{Shape, positions, rope, windows};
-use crate::arch::{Positions, WindowKind};
+use crate::arch::{Mixers, Positions, WindowKind};
 use crate::slots::TensorSlot;
 use crate::spec::{Attention, AttnGate, HeadNorm, RopeSpec};
 
@@ -21,15 +21,16 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
     let (arch, n) = (keys.arch, shape.num_layers);
     let Some(heads) = keys.per_layer("attention.head_count", n)? else { return Ok(Heads { layers: vec![None; n] }) };
     let kv_heads = keys.per_layer("attention.head_count_kv", n)?.unwrap_or_else(|| heads.clone());
-    if heads.iter().all(|&heads| heads == 0) && arch.mixers == crate::arch::Mixers::Attention {
-        return keys.wrong("attention.head_count", format!("an integer from 1 to {MAX_DIM}"));
-    }
     let windows = windows::windows(keys, shape)?;
     let rotated = windows::rotated(keys, &windows)?;
     let first_shared = first_shared_layer(keys, n)?;
     let mut layers = Vec::with_capacity(n);
     for i in 0..n {
         if heads[i] == 0 || kv_heads[i] == 0 {
+            if arch.mixers == Mixers::Attention && !arch.may_lack_ffn {
+                let suffix = if heads[i] == 0 { "attention.head_count" } else { "attention.head_count_kv" };
+                return keys.wrong(suffix, format!("an integer from 1 to {MAX_DIM} for every layer"));
+            }
             layers.push(None);
             continue;
         }
