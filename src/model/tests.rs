@@ -175,7 +175,7 @@ fn invalid_metadata_is_refused_by_key() {
         ("llama.rope.freq_base", (-1.0f32).into(), "is -1"),
         ("llama.rope.dimension_count", 66u32.into(), "up to the 64"),
         ("llama.rope.scaling.type", "ntk".into(), "none, linear, yarn or longrope"),
-        ("llama.expert_count", 65_537u32.into(), "from 1 to 65536"),
+        ("llama.expert_count", 65_537u32.into(), "from 0 to 65536"),
         ("llama.attn_logit_softcapping", (-1.0f32).into(), "is -1, expected a positive number"),
         ("llama.rope.scaling.attn_factor", 1.5f32.into(), "1 or no such key with linear scaling"),
         ("tokenizer.ggml.tokens", long().into(), "320 (the rows of token_embd.weight)"),
