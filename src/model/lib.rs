@@ -43,5 +43,5 @@ pub use archs::ARCHS;
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::TensorSlot;
-pub use spec::{Attention, Experts, FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling};
+pub use spec::{Attention, Experts, FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
 pub use weights::{Stack, Weight, Weights};

@@ -135,6 +135,8 @@ pub struct Ssm {
     pub heads: usize,
     /// Groups of heads that share B and C, or key heads.
     pub groups: usize,
+    /// Whether dt, B and C of Mamba 1 are normalised even if the file has no weights for it (FalconMamba).
+    pub normalised: bool,
 }
 
 impl AttnGate {

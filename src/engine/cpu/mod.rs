@@ -20,4 +20,6 @@ pub use engine::{CpuEngine, CpuOptions};
 #[cfg(test)]
 mod architecture_tests;
 #[cfg(test)]
+mod state_tests;
+#[cfg(test)]
 mod tests;

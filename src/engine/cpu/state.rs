@@ -39,6 +39,24 @@ impl StateStore {
         &mut self.floats[start + self.starts[layer]..start + self.starts[layer + 1]]
     }
 
+    /// The states of several sequences in one layer, in the order of their slots, which are different.
+    pub fn layer_of(&mut self, slots: &[u32], layer: usize) -> Vec<&mut [f32]> {
+        let (size, start, end) = (self.size(), self.starts[layer], self.starts[layer + 1]);
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_unstable_by_key(|&i| slots[i]);
+        let mut found: Vec<(usize, &mut [f32])> = Vec::with_capacity(slots.len());
+        let (mut rest, mut skipped) = (&mut self.floats[..], 0);
+        for i in order {
+            let at = slots[i] as usize * size;
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(at + start - skipped);
+            let (state, behind) = from.split_at_mut(end - start);
+            (rest, skipped) = (behind, at + end);
+            found.push((i, state));
+        }
+        found.sort_unstable_by_key(|(i, _)| *i);
+        found.into_iter().map(|(_, state)| state).collect()
+    }
+
     /// Prepares the step of a batch that passed `Limits::check`: copies, then zeros for sequences that begin.
     pub fn begin_step(&mut self, batch: &Batch) {
         for &(from, to) in &batch.state_copies {

@@ -28,7 +28,12 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { layers: Routed::ByTensor, normalise: false, ..MAYBE_EXPERTS },
         ..COMMON
     },
-    Arch { name: "falcon-h1", mixers: Mixers::WithMamba2, ..COMMON },
+    Arch {
+        name: "falcon-h1",
+        mixers: Mixers::WithMamba2,
+        renamed: &[(FfnNorm, "blk.{}.ffn_norm"), (FfnNorm, "blk.{}.ffn_norm.weight")],
+        ..COMMON
+    },
     Arch {
         name: "granitehybrid",
         mixers: Mixers::Or(Recurrent::Mamba2),
@@ -56,7 +61,25 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { shared: true, gating: Gating::Sigmoid, layers: Routed::ByTensor, ..EXPERTS },
         ..COMMON
     },
-    Arch { name: "plamo2", mixers: Mixers::Or(Recurrent::MambaPlamo), required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS), ..COMMON },
+    Arch {
+        name: "plamo2",
+        mixers: Mixers::Or(Recurrent::MambaPlamo),
+        required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
+        // converters write these names without an ending
+        renamed: &[
+            (PostAttnNorm, "blk.{}.post_attention_norm"),
+            (PostAttnNorm, "blk.{}.post_attention_norm.weight"),
+            (PostFfnNorm, "blk.{}.post_ffw_norm"),
+            (PostFfnNorm, "blk.{}.post_ffw_norm.weight"),
+            (SsmDtNorm, "blk.{}.ssm_dt_norm"),
+            (SsmDtNorm, "blk.{}.ssm_dt_norm.weight"),
+            (SsmBNorm, "blk.{}.ssm_b_norm"),
+            (SsmBNorm, "blk.{}.ssm_b_norm.weight"),
+            (SsmCNorm, "blk.{}.ssm_c_norm"),
+            (SsmCNorm, "blk.{}.ssm_c_norm.weight"),
+        ],
+        ..COMMON
+    },
     Arch { name: "lfm2", ..LFM2 },
     Arch { name: "lfm2moe", experts: ExpertRule { gating: Gating::Sigmoid, ..EXPERTS }, ..LFM2 },
     Arch { name: "qwen35", ..QWEN_NEXT },

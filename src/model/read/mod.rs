@@ -12,7 +12,7 @@ use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, N
 use crate::error::{ModelError, ModelFault};
 use crate::kind::refuse_accessories;
 use crate::slots::TensorSlot;
-use crate::spec::{LayerSpec, Mixer, ModelSpec, Pooling};
+use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Pooling};
 use crate::vocab_check;
 use gguf::{GgufFile, Value};
 use keys::{Fallible, Keys, MAX_DIM, metadata, shown};
@@ -119,6 +119,7 @@ fn read_layers(keys: &Keys, shape: &Shape) -> Fallible<Vec<LayerSpec>> {
                 Some(attention) => Mixer::Both(attention, recurrent(Recurrent::Mamba2)?),
                 None => return keys.wrong("attention.head_count", "at least one head in every layer"),
             },
+            _ if arch.one_part && ffn != FeedForward::None => Mixer::None,
             Mixers::Or(kind) | Mixers::Interval(kind) if is_recurrent[i] => Mixer::Recurrent(recurrent(kind)?),
             Mixers::Or(_) | Mixers::Interval(_) => attention(),
         };

@@ -1,6 +1,11 @@
 //! A layer's mixer: what lets a row see other rows of its sequence.
 
 mod attention;
+mod convolution;
+mod delta;
+mod lightning;
+mod mamba;
+mod short_conv;
 mod step;
 
 use super::loader::{Loader, Mat};
@@ -8,7 +13,12 @@ use super::run::Run;
 use super::simd::rows::Rows;
 use crate::EngineError;
 use attention::AttentionLayer;
-use model::{LayerSpec, Mixer as MixerSpec, TensorSlot};
+use delta::DeltaLayer;
+use lightning::LightningLayer;
+use mamba::MambaLayer;
+use model::arch::Recurrent;
+use model::{LayerSpec, Mixer as MixerSpec, Ssm, TensorSlot};
+use short_conv::ShortConvLayer;
 pub use step::Step;
 
 /// A mixer and the projection of its output.
@@ -20,12 +30,20 @@ pub struct Mixer {
 
 enum Kind {
     Attention(Box<AttentionLayer>),
+    Mamba(Box<MambaLayer>),
+    Delta(Box<DeltaLayer>),
+    ShortConv(Box<ShortConvLayer>),
+    Lightning(Box<LightningLayer>),
 }
 
 /// Activations of the mixers.
 #[derive(Default)]
 pub struct Buffers {
     attention: attention::Buffers,
+    mamba: mamba::Buffers,
+    delta: delta::Buffers,
+    short_conv: short_conv::Buffers,
+    lightning: lightning::Buffers,
     /// What a mixer gave, before its output projection.
     pub mixed: Rows,
 }
@@ -42,9 +60,29 @@ impl Mixer {
             let attention = AttentionLayer::load(loader, layer, spec, ropes[layer])?;
             with(Kind::Attention(Box::new(attention)), TensorSlot::AttnOutput, Some(TensorSlot::AttnOutputBias))
         };
+        let recurrent = |ssm: &Ssm| -> Result<Self, EngineError> {
+            let (kind, output) = match ssm.kind {
+                Recurrent::Mamba1 | Recurrent::Mamba2 | Recurrent::MambaPlamo => {
+                    (Kind::Mamba(Box::new(MambaLayer::load(loader, layer, ssm)?)), TensorSlot::SsmOut)
+                }
+                Recurrent::Delta | Recurrent::DeltaNext => {
+                    (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorSlot::SsmOut)
+                }
+                Recurrent::Kda => (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput),
+                Recurrent::ShortConv => {
+                    (Kind::ShortConv(Box::new(ShortConvLayer::load(loader, layer, ssm)?)), TensorSlot::ShortConvOut)
+                }
+                Recurrent::Lightning => {
+                    (Kind::Lightning(Box::new(LightningLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput)
+                }
+            };
+            with(kind, output, None)
+        };
         match &spec.mixer {
             MixerSpec::None => Ok(Vec::new()),
             MixerSpec::Attention(spec) => Ok(vec![attention(spec)?]),
+            MixerSpec::Recurrent(ssm) => Ok(vec![recurrent(ssm)?]),
+            MixerSpec::Both(spec, ssm) => Ok(vec![attention(spec)?, recurrent(ssm)?]),
             other => Err(EngineError::Unsupported(format!("layer {layer}: {other:?} on the CPU"))),
         }
     }
@@ -53,6 +91,10 @@ impl Mixer {
     pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, buffers: &mut Buffers) {
         match &self.kind {
             Kind::Attention(layer) => layer.run(run, step, h, (&mut buffers.attention, &mut buffers.mixed)),
+            Kind::Mamba(layer) => layer.run(run, step, h, (&mut buffers.mamba, &mut buffers.mixed)),
+            Kind::Delta(layer) => layer.run(run, step, h, (&mut buffers.delta, &mut buffers.mixed)),
+            Kind::ShortConv(layer) => layer.run(run, step, h, (&mut buffers.short_conv, &mut buffers.mixed)),
+            Kind::Lightning(layer) => layer.run(run, step, h, (&mut buffers.lightning, &mut buffers.mixed)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::attention::{Head, Query, TILE};
 use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
 use super::norm::Norm;
-use super::ops::Sigmoidal;
+use super::ops::{Gate, Sigmoidal};
 use super::pool::{Disjoint, ThreadPool};
 use super::{Kernels, LANES};
 use model::{NormKind, WindowKind};
@@ -65,12 +65,17 @@ impl Rows {
         self.rows
     }
 
-    fn floats(&self) -> &[f32] {
+    /// Floats from one row to the next.
+    pub(super) fn ld(&self) -> usize {
+        self.ld
+    }
+
+    pub(super) fn floats(&self) -> &[f32] {
         // SAFETY: a Line is 16 floats without padding.
         unsafe { std::slice::from_raw_parts(self.lines.as_ptr().cast(), self.rows * self.ld) }
     }
 
-    fn floats_mut(&mut self) -> &mut [f32] {
+    pub(super) fn floats_mut(&mut self) -> &mut [f32] {
         // SAFETY: as in `floats`.
         unsafe { std::slice::from_raw_parts_mut(self.lines.as_mut_ptr().cast(), self.rows * self.ld) }
     }
@@ -235,6 +240,33 @@ impl Kernels {
     pub fn activate(&self, x: &mut [f32], activation: Sigmoidal) {
         // SAFETY: a null `up` is 1; dispatch checked the instruction set.
         unsafe { (self.glu)(x.as_mut_ptr(), std::ptr::null(), x.len(), activation) }
+    }
+
+    /// out += a · b
+    pub fn multiply_add(&self, out: &mut [f32], a: &[f32], b: &[f32]) {
+        assert!(out.len() == a.len() && out.len() == b.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.multiply_add)(out.as_mut_ptr(), a.as_ptr(), b.as_ptr(), b.len()) }
+    }
+
+    /// x *= gate
+    pub fn gate(&self, x: &mut [f32], gate: &[f32], kind: Gate) {
+        assert!(x.len() == gate.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.gate)(x.as_mut_ptr(), gate.as_ptr(), gate.len(), kind) }
+    }
+
+    /// x = ln(1 + e^(x + bias))
+    pub fn softplus(&self, x: &mut [f32], bias: &[f32]) {
+        assert!(x.len() == bias.len(), "shapes match");
+        // SAFETY: lengths are equal; dispatch checked the instruction set.
+        unsafe { (self.softplus)(x.as_mut_ptr(), bias.as_ptr(), bias.len()) }
+    }
+
+    /// x = e^(factor · x)
+    pub fn exp(&self, x: &mut [f32], factor: f32) {
+        // SAFETY: dispatch checked the instruction set.
+        unsafe { (self.exp)(x.as_mut_ptr(), x.len(), factor) }
     }
 
     /// Attention of each sequence's rows over its cached blocks.
