@@ -11,7 +11,7 @@ use crate::config::Backend;
 use crate::engine::{self, BackendKind, Batch, Engine, EngineInfo, EngineOptions, Input, SlotInit, StepId, StepOutput};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
-use crate::model::{ModelSpec, Weights};
+use crate::model::{LayerSpec, ModelSpec, Weights};
 use crate::registry::backend;
 
 /// The most tokens of a prompt or an answer. Beyond this limit block numbers would overflow.
@@ -171,9 +171,13 @@ fn print(report: &Report) {
 /// Bytes that a decode step in the middle of the answer reads: the weights, and as many float16 keys and values as each layer attends to.
 fn step_bytes(spec: &ModelSpec, info: &EngineInfo, args: &Args, batch: u32) -> f64 {
     let context = (args.prompt + args.generate / 2) as usize;
-    let seen = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer)).map_or(context, |window| window.min(context));
-    let tokens: usize = (0..spec.num_layers).map(seen).sum();
-    info.step_bytes as f64 + (tokens * 2 * 2 * spec.num_kv_heads * spec.head_dim) as f64 * f64::from(batch)
+    let of_layer = |layer: &LayerSpec| {
+        let kept = layer.cached().map_or(0, |kept| kept.heads * (kept.key + kept.value));
+        let window = layer.attention().and_then(|attention| attention.window);
+        2 * kept * window.map_or(context, |window| window.min(context))
+    };
+    let kept: usize = spec.layers.iter().map(of_layer).sum();
+    info.step_bytes as f64 + kept as f64 * f64::from(batch)
 }
 
 /// Keeps as many steps in flight as the engine allows.

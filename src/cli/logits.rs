@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::config::Backend;
-use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput};
+use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput, VectorRequest};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::Weights;
@@ -25,6 +25,9 @@ pub struct Args {
     /// A JSON array of prompts, each an array of token ids
     #[arg(long, value_name = "FILE.json")]
     ids: PathBuf,
+    /// Write each prompt's pooled vector instead, or its scores if the model ranks texts: float32 [prompts, length]
+    #[arg(long)]
+    vectors: bool,
     /// The output file: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
@@ -51,25 +54,34 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", args.ids.display());
     }
-    let rows = prompts.iter().map(|p| last_logits(&mut *engine, p)).collect::<Result<Vec<_>, _>>()?;
-    write_npy(&args.out, &rows, vocab).with_context(|| format!("cannot write {}", args.out.display()))
+    let rows = prompts.iter().map(|p| last_row(&mut *engine, p, args.vectors)).collect::<Result<Vec<_>, _>>()?;
+    write_npy(&args.out, &rows, rows.first().map_or(0, Vec::len)).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
 fn open(args: &Args, context: usize) -> anyhow::Result<Box<dyn Engine>> {
     let weights = Weights::load(Arc::new(GgufFile::open(&args.file)?))?;
     let device = args.device;
-    let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens: CHUNK, ..EngineOptions::default() };
+    let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { CHUNK };
+    ensure!(
+        args.vectors || !weights.spec.arch.bidirectional,
+        "{}: the model gives vectors, not logits: add --vectors",
+        args.file.display()
+    );
+    let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
     engine::open(weights, &options, backend(args.backend)).with_context(|| format!("--backend {}", args.backend.name()))
 }
 
-fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f32>> {
+/// The logits behind a prompt, or its vector.
+fn last_row(engine: &mut dyn Engine, prompt: &[u32], vector: bool) -> anyhow::Result<Vec<f32>> {
+    let (pooling, chunk_len) = (engine.spec().pooling, if engine.spec().arch.bidirectional { prompt.len() } else { CHUNK });
     let capacity = engine.kv_capacity();
     let blocks: Vec<u32> = (0..prompt.len().div_ceil(capacity.block_size) as u32).collect();
     let params = Arc::new(SamplingParams::greedy());
     let mut out = StepOutput::default();
-    for (i, chunk) in prompt.chunks(CHUNK).enumerate() {
-        let start = i * CHUNK;
+    for (i, chunk) in prompt.chunks(chunk_len).enumerate() {
+        let start = i * chunk_len;
         let context = start + chunk.len();
+        let complete = context == prompt.len();
         let init = SlotInit { slot: 0, params: params.clone(), prompt: prompt.into(), generated: Vec::new() };
         let batch = Batch {
             inputs: chunk.iter().map(|&id| Input::Token(id)).collect(),
@@ -81,15 +93,17 @@ fn last_logits(engine: &mut dyn Engine, prompt: &[u32]) -> anyhow::Result<Vec<f3
             block_tables: blocks.clone(),
             max_blocks: blocks.len(),
             engine_slots: vec![0],
-            sampled_rows: if context == prompt.len() { vec![chunk.len() as u32 - 1] } else { Vec::new() },
+            state_slots: if capacity.has_state() { vec![0] } else { Vec::new() },
+            sampled_rows: if complete && !vector { vec![chunk.len() as u32 - 1] } else { Vec::new() },
+            vectors: if vector { vec![Some(VectorRequest { pooling, complete })] } else { Vec::new() },
             init: if i == 0 { vec![init] } else { Vec::new() },
-            want_logits: true,
+            want_logits: !vector,
             ..Batch::default()
         };
         let step = engine.submit(&batch)?;
         engine.collect(step, &mut out)?;
     }
-    Ok(std::mem::take(&mut out.logits[0]))
+    Ok(if vector { out.vectors.swap_remove(0) } else { out.logits.swap_remove(0) })
 }
 
 /// NumPy's format 1.0: magic, version, header length, a Python literal padded to 64 bytes, then the data.

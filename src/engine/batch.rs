@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use logits::{Logprobs, SamplingParams, mask_words};
+use model::Pooling;
 
 /// Where a row comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +39,6 @@ pub struct Scored {
     pub id: u32,
     /// As in [`Batch::num_logprobs`].
     pub num_logprobs: u8,
-}
-
-/// How a sequence's rows, after the final norm, become one vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pooling {
-    /// The row at position 0.
-    First,
-    Last,
-    /// The mean of all rows, added in the order of their positions.
-    Mean,
 }
 
 /// Asks for a sequence's vector. Such a sequence begins at position 0, without a cached prefix.

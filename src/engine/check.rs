@@ -29,6 +29,8 @@ pub struct Limits {
     /// Tokens per sequence.
     pub max_context: usize,
     pub features: Features,
+    /// Rows see later rows of their sequence, so a step holds whole sequences.
+    pub bidirectional: bool,
 }
 
 impl Limits {
@@ -102,6 +104,9 @@ impl Limits {
             }
             if context.div_ceil(self.kv.block_size) > batch.max_blocks {
                 return fault(format!("sequence {i} has too few blocks for a context of {context}"));
+            }
+            if self.bidirectional && context != to - from {
+                return fault(format!("sequence {i} has {} of {context} rows, and its rows see each other", to - from));
             }
             if batch.positions[from..to].iter().any(|&position| position as usize >= context) {
                 return fault(format!("sequence {i} has a position outside of its context of {context}"));

@@ -11,6 +11,7 @@ const LIMITS: Limits = Limits {
     max_slots: 2,
     max_batch_tokens: 4,
     max_context: 6,
+    bidirectional: false,
     features: ALL,
 };
 

@@ -70,8 +70,9 @@ mod tests {
         let options = EngineOptions { threads: 1, context: 100, max_slots: 1, max_batch_tokens: 1, ..EngineOptions::default() };
         let one = footprints(&weights, &options).unwrap().swap_remove(0);
         // two float32 per token, layer, head and padded element, in four blocks of 32 tokens
-        let dim = spec.head_dim.next_multiple_of(16);
-        assert_eq!(one.kv, (2 * 4 * 128 * spec.num_layers * spec.num_kv_heads * dim) as u64);
+        let attention = spec.attention().unwrap();
+        let dim = attention.head_dim.next_multiple_of(16);
+        assert_eq!(one.kv, (2 * 4 * 128 * spec.num_layers() * attention.num_kv_heads * dim) as u64);
         let more = footprints(&weights, &EngineOptions { kv_tokens: 400, ..options.clone() }).unwrap().swap_remove(0);
         assert_eq!((more.kv, more.weights), (one.kv / 4 * 13, one.weights));
         let engine = crate::open(weights, &options, Some(BackendKind::Cpu)).unwrap();

@@ -86,7 +86,7 @@ pub struct DeviceMemory {
 /// a head beside it, one row of learned positions, and the experts that it uses.
 pub(crate) fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> (u64, u64) {
     let tied = has_tied_head(weights);
-    let experts = weights.spec.experts.unwrap_or_default();
+    let experts = weights.spec.experts().copied().unwrap_or_default();
     let (mut all, mut step) = (0, 0);
     // a tied head stands in the table twice
     for ((slot, _), weight) in weights.by_slot.iter().filter(|((slot, _), _)| !(tied && *slot == TensorSlot::Output)) {

@@ -17,7 +17,9 @@ mod options;
 mod progress;
 mod rope;
 
-pub use batch::{Batch, Input, Masks, Pooling, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
+pub use model::Pooling;
+
+pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;

@@ -1,6 +1,7 @@
 //! Rotary position embeddings (Su et al. 2021) with linear and YaRN scaling and per-dimension factors (Llama 3, LongRoPE).
 
-use model::{ModelSpec, RopePairing, RopeScaling, TensorSlot, Weights};
+use model::spec::RopeSpec;
+use model::{RopePairing, RopeScaling, TensorSlot, Weights};
 
 /// The rotation that some layers of a model share.
 #[derive(Clone, PartialEq)]
@@ -14,11 +15,11 @@ pub struct Rope {
 
 impl Rope {
     /// `factors`: divisors of the pairs' frequencies (see [`factors`]).
-    fn new(spec: &ModelSpec, layer: usize, factors: Option<&[f32]>) -> Self {
-        let (theta, dim) = (f64::from(spec.rope_theta_of(layer)), spec.rope_dim);
+    fn new(spec: &RopeSpec, pairing: RopePairing, factors: Option<&[f32]>) -> Self {
+        let (theta, dim) = (f64::from(spec.theta), spec.dim);
         let plain = |i: usize| theta.powf(-2.0 * i as f64 / dim as f64) / factors.map_or(1.0, |f| f64::from(f[i]));
         let frequencies = |f: &dyn Fn(usize) -> f64| (0..dim / 2).map(f).collect::<Vec<_>>();
-        let (frequencies, scale) = match spec.rope_scaling_of(layer) {
+        let (frequencies, scale) = match spec.scaling {
             RopeScaling::None => (frequencies(&plain), 1.0),
             RopeScaling::Linear { factor } => (frequencies(&|i| plain(i) / f64::from(factor)), 1.0),
             RopeScaling::Long { attn_factor, .. } => (frequencies(&plain), f64::from(attn_factor)),
@@ -35,7 +36,12 @@ impl Rope {
                 (frequencies(&stretched), f64::from(attn_factor))
             }
         };
-        Self { frequencies, scale, pairing: spec.arch.rope }
+        Self { frequencies, scale, pairing }
+    }
+
+    /// Rotated elements per head.
+    pub fn dim(&self) -> usize {
+        2 * self.frequencies.len()
     }
 
     /// Writes the cosines of a position, then its sines, [pairs] each.
@@ -68,27 +74,29 @@ impl Rope {
     }
 }
 
-/// The divisors of the frequencies, [rope_dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
+/// The divisors of the frequencies, [dim / 2]: `rope_freqs.weight`, or with LongRoPE the factors for sequences of up to `context`
 /// tokens. An engine chooses them once, because keys in the cache are already rotated.
-fn factors(weights: &Weights, context: usize) -> Option<Vec<f32>> {
-    let slot = match weights.spec.rope_scaling {
+fn factors(weights: &Weights, spec: &RopeSpec, context: usize) -> Option<Vec<f32>> {
+    let slot = match spec.scaling {
         RopeScaling::Long { original_context, .. } if context > original_context => TensorSlot::RopeFactorsLong,
         RopeScaling::Long { .. } => TensorSlot::RopeFactorsShort,
-        _ => TensorSlot::RopeFreqs,
+        _ if spec.factors => TensorSlot::RopeFreqs,
+        _ => return None,
     };
-    weights.vector(slot, 0)
+    weights.vector(slot, 0).filter(|factors| factors.len() >= spec.dim / 2)
 }
 
 /// The different rotations of a model for sequences of up to `context` tokens, and for each layer the index of its rotation.
-pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<usize>) {
-    let (spec, factors) = (&weights.spec, factors(weights, context));
+pub fn ropes(weights: &Weights, context: usize) -> (Vec<Rope>, Vec<Option<usize>>) {
+    let model = &weights.spec;
     let mut kinds: Vec<Rope> = Vec::new();
-    let of_layer = (0..spec.num_layers).map(|layer| {
-        let rope = Rope::new(spec, layer, factors.as_deref());
-        kinds.iter().position(|kind| *kind == rope).unwrap_or_else(|| {
+    let of_layer = model.layers.iter().map(|layer| {
+        let spec = layer.attention().and_then(|attention| attention.rope).or(layer.latent().and_then(|latent| latent.rope))?;
+        let rope = Rope::new(&spec, model.rope_pairing, factors(weights, &spec, context).as_deref());
+        Some(kinds.iter().position(|kind| *kind == rope).unwrap_or_else(|| {
             kinds.push(rope);
             kinds.len() - 1
-        })
+        }))
     });
     let of_layer = of_layer.collect();
     (kinds, of_layer)

@@ -1,6 +1,6 @@
-//! `ARCHS`: one row per architecture.
+//! What distinguishes one architecture from another. The rows stand in `archs/`.
 
-use crate::slots::TensorSlot::{self, *};
+use crate::slots::TensorSlot;
 
 /// Which elements of a head RoPE rotates as a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,11 +11,35 @@ pub enum RopePairing {
     Halves,
 }
 
+/// How a row knows its position.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Positions {
+    /// Queries and keys are rotated (Su et al. 2021).
+    Rope,
+    /// A learned embedding of the position is added to that of the token.
+    Learned,
+    /// Scores fall linearly with the distance (ALiBi, Press et al. 2022).
+    Alibi,
+    /// Not at all, or by the order of a recurrence.
+    None,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Activation {
+    /// x · sigmoid(x)
     Silu,
-    /// tanh approximation
+    /// x · Φ(x), Φ by its tanh approximation
     Gelu,
+    /// x · Φ(x), Φ by the error function
+    GeluErf,
+    /// max(x, 0)
+    Relu,
+    /// max(x, 0)²
+    ReluSquared,
+    /// gate · sigmoid(1.702 · gate) · (up + 1), with both inputs clamped to 7 (gpt-oss)
+    SwigluClamped,
+    /// xIELU (Huang and Schlag 2024), with parameters per layer from the file
+    Xielu,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,193 +50,262 @@ pub enum NormKind {
     Layer,
 }
 
-/// A tensor that holds the rows of several slots, one slot after another.
-#[derive(Debug)]
-pub struct Fused {
-    /// GGUF's name, with `{}` for the layer's number.
-    pub pattern: &'static str,
-    /// The slots, in the tensor's order.
-    pub parts: &'static [TensorSlot],
+/// How a layer's branches and its residual stream are wired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Block {
+    /// x += mixer(norm(x)), then x += ffn(norm(x)). A norm behind a branch applies to what the branch adds. Any norm may be missing.
+    Sequential,
+    /// x += mixer(h) + ffn(h') with h = norm(x), and h' = ffn_norm(x) or, without such a norm, h
+    Parallel,
+    /// x = norm(x + mixer(x)), then x = norm(x + ffn(x)) (BERT)
+    PostNorm,
+    /// h = norm(x), x = scale · h + mixer(h), and the same with the feed-forward layer (MiniMax-01)
+    NormedResidual,
+    /// Four streams that predict and correct each other (AltUp, Gemma 3n)
+    Altup,
 }
 
-/// What distinguishes an architecture. Everything else comes from the model file's metadata.
-#[derive(Debug)]
+/// The factor of the token embeddings if the file does not set one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum EmbeddingScale {
+    One,
+    /// sqrt(hidden)
+    SqrtHidden,
+    By(f32),
+}
+
+/// What the file's `logit_scale` does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum LogitScale {
+    Unused,
+    /// Logits are multiplied by it, or by this number if the file has none.
+    Multiply(f32),
+    /// Logits are divided by it.
+    Divide,
+    /// Logits are multiplied by it and divided by the embedding's factor (MiniCPM: hidden / base).
+    MiniCpm,
+}
+
+/// Some layers of a model, by their number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Layers {
+    None,
+    All,
+    /// All but every `n`-th: layers n − 1, 2n − 1 … are left out.
+    NotEvery(usize),
+    /// All but layers 0, n, 2n …
+    NotFirstOf(usize),
+    /// Layers n − 1, 2n − 1 …
+    Every(usize),
+}
+
+impl Layers {
+    pub fn contains(self, layer: usize) -> bool {
+        match self {
+            Layers::None => false,
+            Layers::All => true,
+            Layers::NotEvery(n) => !(layer + 1).is_multiple_of(n),
+            Layers::NotFirstOf(n) => !layer.is_multiple_of(n),
+            Layers::Every(n) => (layer + 1).is_multiple_of(n),
+        }
+    }
+}
+
+/// Layers whose queries and keys are not rotated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unrotated {
+    These(Layers),
+    /// The layers without a sliding window, if the model has such windows.
+    Global,
+    /// As `Global`, but for the leading dense layers of a model with experts.
+    GlobalBehindDense,
+}
+
+/// What a sliding window of `n` tokens shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WindowKind {
+    /// The last `n` positions, the row's own among them.
+    Sliding,
+    /// The positions since the last multiple of `n` (Llama 4).
+    Chunked,
+    /// n / 2 positions before and after (ModernBERT).
+    Symmetric,
+}
+
+/// Which mixers a model's layers have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mixers {
+    Attention,
+    /// Multi-head latent attention (DeepSeek-V2)
+    Latent,
+    Mamba1,
+    Mamba2,
+    /// Attention where the layer has key-value heads, elsewhere the other
+    Or(Recurrent),
+    /// Attention and Mamba 2 side by side (Falcon-H1)
+    WithMamba2,
+    /// Attention in every n-th layer or as `attention.recurrent_layers` says, elsewhere the other. Key: `full_attention_interval`.
+    Interval(Recurrent),
+}
+
+/// A mixer with a state of fixed size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recurrent {
+    Mamba1,
+    /// Mamba 1's tensors with a scalar decay per head (PLaMo 2)
+    MambaPlamo,
+    Mamba2,
+    /// The gated delta rule (Yang et al. 2024), Qwen3-Next's layout
+    DeltaNext,
+    /// The gated delta rule, Qwen 3.5's layout
+    Delta,
+    /// The delta rule with a decay per channel (Kimi Linear)
+    Kda,
+    /// A gated convolution over a few rows (LFM2)
+    ShortConv,
+    /// Linear attention with a fixed decay per head (MiniMax-01)
+    Lightning,
+}
+
+/// How an expert's score becomes its weight.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Gating {
+    #[default]
+    Softmax,
+    Sigmoid,
+    /// Softmax over the chosen experts only.
+    SoftmaxOfChosen,
+}
+
+/// Which layers of a model with experts route to them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Routed {
+    /// All of them.
+    All,
+    /// Those behind the first `leading_dense_block_count`, every `interleave_moe_layer_step`-th of them.
+    Metadata,
+    /// Those that have a router.
+    ByTensor,
+    /// Layers 1, n + 1, 2n + 1 … with n from `moe_every_n_layers`.
+    EveryOther,
+}
+
+/// Where a layer's dense feed-forward part stands beside its experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beside {
+    /// Layers have either.
+    Either,
+    /// x += dense(norm(x)), and the experts see the layer's input before attention: Arctic.
+    Residual,
+    /// sqrt(1/2) · (dense + experts) of the same input: Grok.
+    Mean,
+    /// Both with norms of their own, added: Gemma 4.
+    Normed,
+}
+
+/// What a model's experts have of their own.
+#[derive(Clone, Copy, Debug)]
+pub struct ExpertRule {
+    /// Whether the architecture knows experts.
+    pub known: bool,
+    /// Whether every file of the architecture has experts.
+    pub needed: bool,
+    pub layers: Routed,
+    /// Files without a length of an expert's own give that of all experts of a row together.
+    pub total_length: bool,
+    pub gating: Gating,
+    /// Whether the weights of a row's experts are scaled to add up to 1 if the file does not say.
+    pub normalise: bool,
+    /// Whether all rows may share an expert.
+    pub shared: bool,
+    /// Whether they do even if the file gives neither the number nor the length of shared experts.
+    pub always_shared: bool,
+    /// What the shared expert and the others give is averaged (Cohere).
+    pub mean_shared: bool,
+    /// An expert's input is multiplied by its weight, instead of its output (Llama 4).
+    pub weigh_input: bool,
+    /// The router sees the layer's input before attention (SmallThinker).
+    pub early_router: bool,
+    pub beside: Beside,
+    /// The experts' activation, if it differs.
+    pub activation: Option<Activation>,
+}
+
+/// What distinguishes an architecture. Everything else comes from the model file's metadata and from its tensors.
+#[derive(Clone, Copy, Debug)]
 pub struct Arch {
     /// `general.architecture`
     pub name: &'static str,
     pub rope: RopePairing,
-    /// A learned embedding of the position is added to that of the token, and RoPE is not used.
-    pub learned_positions: bool,
+    pub positions: Positions,
+    /// Models with this many layers know their positions in another way.
+    pub positions_by_layers: &'static [(usize, Positions)],
+    pub block: Block,
+    pub mixers: Mixers,
     pub norm: NormKind,
+    /// Norms have no weights, and so no tensors (OLMo).
+    pub weightless_norms: bool,
     pub activation: Activation,
-    /// Embeddings are multiplied by sqrt(hidden).
-    pub scale_embeddings: bool,
-    /// Every `n`-th layer attends to the whole context, the others to the sliding window. 0: all layers are alike.
-    pub global_every: usize,
-    /// The sliding window if the file does not set one.
+    /// Whether feed-forward layers have a gate.
+    pub gated: bool,
+    pub embedding_scale: EmbeddingScale,
+    pub logit_scale: LogitScale,
+    /// Layers with a window, if the model has one and the file does not list them.
+    pub windowed: Layers,
+    /// Only models with this many layers have windows.
+    pub windowed_with: Option<usize>,
+    pub window_kind: WindowKind,
+    pub unrotated: Unrotated,
+    /// Whether `rope.scaling.finetuned = false` means that nothing is rotated (Granite).
+    pub rotation_switch: bool,
+    /// The window if the file does not set one.
     pub default_window: Option<usize>,
-    /// Soft caps of attention scores and logits if the file does not set them.
+    /// Soft caps of attention scores and logits if the file does not set them. 0: none.
     pub default_soft_caps: Option<[f32; 2]>,
     /// RoPE base if the file does not set one (`rope.freq_base`).
     pub default_rope_theta: f32,
-    /// RoPE base of the layers with a sliding window, if it differs from that of the others.
+    /// RoPE base of the layers with a window, if it differs from that of the others.
     pub local_rope_theta: Option<f32>,
-    /// Slots that every file has.
+    /// Whether queries and keys are normalised behind the rotation instead of before it.
+    pub norm_after_rope: bool,
+    /// Whether queries and keys of rotated layers are normalised without weights.
+    pub weightless_qk_norm: bool,
+    /// Whether values are normalised without weights.
+    pub weightless_v_norm: bool,
+    /// Whether a query projection of twice the width holds a gate for attention's output.
+    pub gate_in_query: bool,
+    /// Whether files with `attention.kv_lora_rank` have latent attention.
+    pub may_be_latent: bool,
+    /// The factor of attention scores, if it is not 1/sqrt(head_dim).
+    pub attn_scale: Option<f32>,
+    /// Scores are divided by head_dim instead of its root (Jais).
+    pub scaled_by_dim: bool,
+    /// The model with this many layers divides scores by the root of hidden / heads.
+    pub scaled_by_width: Option<usize>,
+    /// Layers from this one on read keys and values of earlier layers, if the file does not say.
+    pub own_kv_layers: Option<usize>,
+    /// A layer is either a mixer or a feed-forward layer (Nemotron-H).
+    pub one_part: bool,
+    /// A layer with a feed-forward length of 0 has no feed-forward part (Deci).
+    pub may_lack_ffn: bool,
+    /// The file's feed-forward length counts gate and up together (Qwen 1).
+    pub half_ffn: bool,
+    /// Whether rows see later rows of their sequence.
+    pub bidirectional: bool,
+    pub experts: ExpertRule,
+    /// Norms and biases that every file has. What mixers and feed-forward layers need is known without them.
     pub required: &'static [TensorSlot],
-    /// Slots that a file may have.
+    /// Slots that a file may have, besides the output matrix and biases.
     pub optional: &'static [TensorSlot],
-    /// Tensors that hold several slots.
-    pub fused: &'static [Fused],
-    /// The slots that replace `DENSE` in files with experts. Empty for architectures without them.
-    pub experts: &'static [TensorSlot],
-    /// Whether the weights of a row's experts are scaled to add up to 1 if the file does not say.
-    pub normalise_experts: bool,
+    /// Other names of slots, with `{}` for the layer's number. The first that the file has counts.
+    pub renamed: &'static [(TensorSlot, &'static str)],
 }
 
 impl Arch {
-    /// The row of the architecture that `general.architecture` names.
-    pub fn by_name(name: &str) -> Option<&'static Arch> {
-        static ROWS: &[Arch] = ARCHS;
-        ROWS.iter().find(|arch| arch.name == name)
+    /// The names that a slot's tensor may have, with `{}` for the layer's number.
+    pub fn names_of(&self, slot: TensorSlot) -> impl Iterator<Item = &'static str> {
+        let own: Vec<_> = self.renamed.iter().filter(|(renamed, _)| *renamed == slot).map(|(_, name)| *name).collect();
+        let usual = own.is_empty().then(|| slot.pattern());
+        own.into_iter().chain(usual)
     }
 }
-
-/// The slots of a dense feed-forward layer, which experts replace.
-pub const DENSE: &[TensorSlot] = &[FfnGate, FfnUp, FfnDown, FfnGateBias, FfnUpBias, FfnDownBias];
-
-const EXPERTS: &[TensorSlot] = &[FfnRouter, FfnGateExps, FfnUpExps, FfnDownExps];
-
-/// What most architectures have in common. A row states the differences.
-const COMMON: Arch = Arch {
-    name: "",
-    rope: RopePairing::Halves,
-    learned_positions: false,
-    norm: NormKind::Rms,
-    activation: Activation::Silu,
-    scale_embeddings: false,
-    global_every: 0,
-    default_window: None,
-    default_soft_caps: None,
-    default_rope_theta: 10_000.0,
-    local_rope_theta: None,
-    required: &[],
-    optional: &[Output],
-    fused: &[],
-    experts: &[],
-    normalise_experts: true,
-};
-
-const FUSED_QKV: Fused = Fused { pattern: "blk.{}.attn_qkv.weight", parts: &[AttnQ, AttnK, AttnV] };
-
-const EMBEDDING: &[TensorSlot] = &[TokenEmbd, OutputNorm];
-const QKV: &[TensorSlot] = &[AttnNorm, AttnQ, AttnK, AttnV];
-const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
-const QK_NORMS: &[TensorSlot] = &[AttnQNorm, AttnKNorm];
-const GATED_FFN: &[TensorSlot] = &[FfnNorm, FfnGate, FfnUp, FfnDown];
-
-/// Concatenates lists of slots into one static list.
-macro_rules! slots {
-    ($($part:expr),+ $(,)?) => {{
-        const PARTS: &[&[TensorSlot]] = &[$($part),+];
-        const ALL: [TensorSlot; total_len(PARTS)] = concat_slots(PARTS);
-        &ALL
-    }};
-}
-
-const fn total_len(parts: &[&[TensorSlot]]) -> usize {
-    let (mut total, mut i) = (0, 0);
-    while i < parts.len() {
-        total += parts[i].len();
-        i += 1;
-    }
-    total
-}
-
-const fn concat_slots<const N: usize>(parts: &[&[TensorSlot]]) -> [TensorSlot; N] {
-    let (mut all, mut len, mut i) = ([TokenEmbd; N], 0, 0);
-    while i < parts.len() {
-        let mut j = 0;
-        while j < parts[i].len() {
-            all[len] = parts[i][j];
-            (len, j) = (len + 1, j + 1);
-        }
-        i += 1;
-    }
-    all
-}
-
-pub const ARCHS: &[Arch] = &[
-    // Llama 2 and 3, Mistral, Mixtral, SmolLM. The converter permutes Q and K so that RoPE's pairs are adjacent.
-    Arch {
-        name: "llama",
-        rope: RopePairing::Adjacent,
-        required: slots![EMBEDDING, QKV, &[AttnOutput], GATED_FFN],
-        optional: slots![&[Output, RopeFreqs], QKV_BIASES, &[AttnOutputBias, FfnGateBias, FfnUpBias, FfnDownBias]],
-        experts: EXPERTS,
-        ..COMMON
-    },
-    // Qwen 2 and 2.5
-    Arch {
-        name: "qwen2",
-        required: slots![EMBEDDING, QKV, QKV_BIASES, &[AttnOutput], GATED_FFN],
-        optional: &[Output, RopeFreqs],
-        ..COMMON
-    },
-    // Gemma 3, text only. The converter has added 1 to the norms' weights.
-    Arch {
-        name: "gemma3",
-        activation: Activation::Gelu,
-        scale_embeddings: true,
-        global_every: 6,
-        default_rope_theta: 1_000_000.0,
-        local_rope_theta: Some(10_000.0),
-        required: slots![EMBEDDING, QKV, QK_NORMS, &[AttnOutput, PostAttnNorm], GATED_FFN, &[PostFfnNorm]],
-        ..COMMON
-    },
-    // Qwen 3, dense
-    Arch { name: "qwen3", required: slots![EMBEDDING, QKV, QK_NORMS, &[AttnOutput], GATED_FFN], ..COMMON },
-    // Gemma 2. The first files set neither the window nor the caps.
-    Arch {
-        name: "gemma2",
-        activation: Activation::Gelu,
-        scale_embeddings: true,
-        global_every: 2,
-        default_window: Some(4096),
-        default_soft_caps: Some([50.0, 30.0]),
-        required: slots![EMBEDDING, QKV, &[AttnOutput, PostAttnNorm], GATED_FFN, &[PostFfnNorm]],
-        ..COMMON
-    },
-    // Phi 3, 3.5 and 4
-    Arch {
-        name: "phi3",
-        required: slots![EMBEDDING, QKV, &[AttnOutput], GATED_FFN],
-        fused: &[FUSED_QKV, Fused { pattern: "blk.{}.ffn_up.weight", parts: &[FfnGate, FfnUp] }],
-        ..COMMON
-    },
-    // GPT-2: no gate
-    Arch {
-        name: "gpt2",
-        learned_positions: true,
-        norm: NormKind::Layer,
-        activation: Activation::Gelu,
-        required: slots![
-            &[TokenEmbd, PositionEmbd, OutputNorm, OutputNormBias],
-            &[AttnNorm, AttnNormBias, AttnQ, AttnK, AttnV],
-            QKV_BIASES,
-            &[AttnOutput, AttnOutputBias],
-            &[FfnNorm, FfnNormBias, FfnUp, FfnUpBias, FfnDown, FfnDownBias],
-        ],
-        fused: &[FUSED_QKV, Fused { pattern: "blk.{}.attn_qkv.bias", parts: QKV_BIASES }],
-        ..COMMON
-    },
-    // Qwen 1.5 and 2 with experts. All tokens share one of them.
-    Arch {
-        name: "qwen2moe",
-        required: slots![EMBEDDING, QKV, QKV_BIASES, &[AttnOutput, FfnNorm]],
-        experts: slots![EXPERTS, &[SharedRouter, FfnGateShexp, FfnUpShexp, FfnDownShexp]],
-        normalise_experts: false,
-        ..COMMON
-    },
-    // Qwen 3 with experts
-    Arch { name: "qwen3moe", required: slots![EMBEDDING, QKV, QK_NORMS, &[AttnOutput, FfnNorm]], experts: EXPERTS, ..COMMON },
-];

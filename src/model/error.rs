@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::arch::ARCHS;
+use crate::archs::ARCHS;
 
 /// A file, and what is wrong with it.
 #[derive(Debug, thiserror::Error)]

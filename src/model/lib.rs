@@ -6,7 +6,7 @@
 //!
 //! let file = Arc::new(gguf::GgufFile::open("model.gguf".as_ref()).unwrap());
 //! let weights = Weights::load(file).unwrap();
-//! println!("{}: {} layers", weights.spec.arch.name, weights.spec.num_layers);
+//! println!("{}: {} layers", weights.spec.arch.name, weights.spec.num_layers());
 //! let norm: Vec<f32> = weights.vector(TensorSlot::OutputNorm, 0).unwrap();
 //! ```
 //!
@@ -18,13 +18,15 @@
 //! - Dequantisation is exact: every weight has the bits that the `gguf` Python package gives.
 
 pub mod arch;
+mod archs;
 pub mod codebook;
 pub mod dequant;
 mod error;
-mod from_gguf;
 mod kind;
+mod layer_slots;
 mod load;
 pub mod quant;
+mod read;
 mod shapes;
 pub mod slots;
 mod source;
@@ -37,10 +39,11 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-pub use arch::{ARCHS, Activation, Arch, NormKind, RopePairing};
+pub use arch::{Activation, Arch, NormKind, RopePairing, WindowKind};
+pub use archs::ARCHS;
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::TensorSlot;
 pub use source::Source;
-pub use spec::{Experts, ModelSpec, RopeScaling};
-pub use weights::{Weight, Weights};
+pub use spec::{Attention, Experts, FeedForward, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
+pub use weights::{Stack, Weight, Weights};

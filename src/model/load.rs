@@ -3,15 +3,25 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use crate::arch::Fused;
 use crate::error::{ModelError, ModelFault};
 use crate::quant::{QUANTS, Quant};
-use crate::slots::TensorSlot;
+use crate::slots::TensorSlot::{self, *};
 use crate::spec::ModelSpec;
-use crate::weights::{Weight, Weights};
+use crate::weights::{Stack, Weight, Weights};
 use gguf::{GgufFile, TensorInfo};
 
 type BySlot = HashMap<(TensorSlot, usize), Weight>;
+
+/// Tensors that may hold the rows of several slots, one slot after another, in files that have no tensors of their own for them. A stack
+/// of experts holds them expert by expert.
+pub const FUSED: &[(&str, &[TensorSlot])] = &[
+    ("blk.{}.attn_qkv.weight", &[AttnQ, AttnK, AttnV]),
+    ("blk.{}.attn_qkv.bias", &[AttnQBias, AttnKBias, AttnVBias]),
+    ("blk.{}.ffn_up.weight", &[FfnGate, FfnUp]),
+    ("blk.{}.ffn_up.bias", &[FfnGateBias, FfnUpBias]),
+    ("blk.{}.ffn_gate_up_exps.weight", &[FfnGateExps, FfnUpExps]),
+    ("blk.{}.ffn_gate_up_exps.bias", &[FfnGateExpsBias, FfnUpExpsBias]),
+];
 
 impl Weights {
     /// Validates the model in an open file. Copies nothing: the weights stay in the file's map.
@@ -27,57 +37,110 @@ impl Weights {
 fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<BySlot, ModelFault> {
     file.verify_unchanged().map_err(|error| ModelFault::Changed(error.fault))?;
     let mut by_slot = HashMap::new();
-    for fused in spec.arch.fused {
-        for layer in 0..spec.num_layers {
-            assign_fused(file, spec, fused, layer, &mut by_slot)?;
-        }
+    assign_part(file, spec, 0, &spec.global_slots(), &mut by_slot)?;
+    for layer in 0..spec.num_layers() {
+        assign_part(file, spec, layer, &spec.layer_slots(layer), &mut by_slot)?;
     }
-    for (slot, required) in spec.slots().filter(|(slot, _)| !is_fused(spec, *slot)) {
-        let layers = if slot.per_layer() { spec.num_layers } else { 1 };
-        for layer in 0..layers {
-            let name = slot.name(layer);
-            match file.tensor_index(&name) {
-                Some(index) => {
-                    let dims = slot.dims(spec);
-                    let quant = check(&file.tensors()[index], &dims, slot.is_vector(spec))?;
-                    let rows = dims[1..].iter().product();
-                    by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0 });
-                }
-                None if required => return Err(ModelFault::MissingTensor { tensor: name, expected: slot.dims(spec) }),
-                None => {}
-            }
-        }
-    }
-    for slot in [TensorSlot::RopeFreqs, TensorSlot::RopeFactorsLong, TensorSlot::RopeFactorsShort] {
+    for slot in [RopeFreqs, RopeFactorsLong, RopeFactorsShort] {
         check_rope_factors(file, by_slot.get(&(slot, 0)))?;
     }
     refuse_unused_biases(file, spec, &by_slot)?;
-    if let Some(&embedding) = by_slot.get(&(TensorSlot::TokenEmbd, 0)) {
-        by_slot.entry((TensorSlot::Output, 0)).or_insert(embedding);
+    if let Some(&embedding) = by_slot.get(&(TokenEmbd, 0)) {
+        by_slot.entry((Output, 0)).or_insert(embedding);
     }
     Ok(by_slot)
 }
 
-fn is_fused(spec: &ModelSpec, slot: TensorSlot) -> bool {
-    spec.arch.fused.iter().any(|fused| fused.parts.contains(&slot))
+/// Assigns the tensors of one layer, or of the slots outside of layers.
+fn assign_part(
+    file: &GgufFile,
+    spec: &ModelSpec,
+    layer: usize,
+    slots: &[(TensorSlot, bool)],
+    by_slot: &mut BySlot,
+) -> Result<(), ModelFault> {
+    for &(slot, required) in slots {
+        if by_slot.contains_key(&(slot, layer)) {
+            continue;
+        }
+        let Some(dims) = slot.dims(spec, layer) else { continue };
+        let name = |pattern: &str| pattern.replace("{}", &layer.to_string());
+        let own = spec.arch.names_of(slot).find_map(|pattern| file.tensor_index(&name(pattern)));
+        let fused = FUSED.iter().find(|(_, parts)| parts.contains(&slot));
+        match (own, fused) {
+            (Some(index), _) if !holds_gate_too(file, index, slot, &dims, slots) => {
+                let quant = check(&file.tensors()[index], &dims, dims.len() == 1)?;
+                let rows = dims[1..].iter().product();
+                by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None });
+            }
+            (_, Some((pattern, parts))) if is_fused(file, &name(pattern), slot, &dims, slots) => {
+                let wanted = |part: &&TensorSlot| slots.iter().any(|(slot, _)| slot == *part);
+                let parts: Vec<TensorSlot> = parts.iter().filter(wanted).copied().collect();
+                assign_fused(file, spec, &name(pattern), &parts, layer, by_slot)?;
+            }
+            (None, Some((pattern, parts))) if required && file.tensor_index(&name(pattern)).is_some() => {
+                // the tensor is there, but holds too few rows or too many
+                assign_fused(file, spec, &name(pattern), parts, layer, by_slot)?;
+            }
+            _ if required => {
+                let tensor = spec.arch.names_of(slot).next().map_or_else(|| slot.name(layer), name);
+                return Err(ModelFault::MissingTensor { tensor, expected: dims });
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Whether the file has the fused tensor `name`, and it holds the rows of `slot`, which has no tensor of its own.
+fn is_fused(file: &GgufFile, name: &str, slot: TensorSlot, dims: &[usize], slots: &[(TensorSlot, bool)]) -> bool {
+    let Some(index) = file.tensor_index(name) else { return false };
+    match slot {
+        FfnGate | FfnUp => holds_gate_too(file, index, FfnUp, dims, slots),
+        FfnGateBias | FfnUpBias => holds_gate_too(file, index, FfnUpBias, dims, slots),
+        _ => true,
+    }
+}
+
+/// Whether the tensor of `FfnUp` holds the gate's rows before its own: files without a gate of their own do so.
+fn holds_gate_too(file: &GgufFile, index: usize, slot: TensorSlot, dims: &[usize], slots: &[(TensorSlot, bool)]) -> bool {
+    let gate = match slot {
+        FfnUp => FfnGate,
+        FfnUpBias => FfnGateBias,
+        _ => return false,
+    };
+    let found = &file.tensors()[index].dims;
+    let twice = dims.last().zip(found.last()).is_some_and(|(&expected, &found)| found == 2 * expected as u64);
+    twice && found.len() == dims.len() && slots.iter().any(|(slot, _)| *slot == gate)
 }
 
 /// Assigns the rows (or elements, if it is a vector) of one tensor to several slots.
-fn assign_fused(file: &GgufFile, spec: &ModelSpec, fused: &Fused, layer: usize, by_slot: &mut BySlot) -> Result<(), ModelFault> {
-    let name = fused.pattern.replace("{}", &layer.to_string());
-    let parts = || fused.parts.iter().map(|slot| slot.dims(spec));
-    let is_vector = fused.parts.iter().all(|slot| slot.is_vector(spec));
-    let last = |dims: Vec<usize>| dims.last().copied().unwrap_or(0);
-    let mut whole: Vec<usize> = parts().next().unwrap_or_default();
-    if let Some(sum) = whole.last_mut() {
-        *sum = parts().map(last).sum();
-    }
-    let Some(index) = file.tensor_index(&name) else { return Err(ModelFault::MissingTensor { tensor: name, expected: whole }) };
-    let (quant, mut offset) = (check(&file.tensors()[index], &whole, is_vector)?, 0);
-    for (&slot, dims) in fused.parts.iter().zip(parts()) {
-        let weight = Weight { quant, rows: dims[1..].iter().product(), cols: dims[0], tensor: index, offset };
-        offset += weight.num_bytes();
-        by_slot.insert((slot, layer), weight);
+fn assign_fused(
+    file: &GgufFile,
+    spec: &ModelSpec,
+    name: &str,
+    parts: &[TensorSlot],
+    layer: usize,
+    by_slot: &mut BySlot,
+) -> Result<(), ModelFault> {
+    let dims: Vec<Vec<usize>> = parts.iter().filter_map(|slot| slot.dims(spec, layer)).collect();
+    let Some(mut whole) = dims.first().cloned() else { return Ok(()) };
+    // the dimension that counts rows: a vector's elements, a matrix's rows
+    let is_vector = whole.len() == 1;
+    let at = if is_vector || name.ends_with(".bias") { 0 } else { 1 };
+    whole[at] = dims.iter().map(|dims| dims[at]).sum();
+    let Some(index) = file.tensor_index(name) else {
+        return Err(ModelFault::MissingTensor { tensor: name.to_owned(), expected: whole });
+    };
+    let quant = check(&file.tensors()[index], &whole, is_vector)?;
+    let mut offset = 0;
+    for (&slot, dims) in parts.iter().zip(&dims) {
+        let (cols, rows) = (dims[0], dims[1..].iter().product::<usize>());
+        let stacked = dims.len() > at + 1;
+        let one = Weight { quant, rows: if at == 1 { dims[1] } else { 1 }, cols, tensor: index, offset, stack: None };
+        let stack = stacked.then(|| Stack { count: dims[at + 1], bytes: quant.row_bytes(whole[0]) * if at == 1 { whole[1] } else { 1 } });
+        offset += one.num_bytes();
+        by_slot.insert((slot, layer), Weight { rows, stack, ..one });
     }
     Ok(())
 }
@@ -85,10 +148,10 @@ fn assign_fused(file: &GgufFile, spec: &ModelSpec, fused: &Fused, layer: usize, 
 /// Checks that a tensor has the expected dimensions (innermost first) and a type in `QUANTS`. A vector must be of a float type.
 fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'static Quant, ModelFault> {
     let name = || tensor.name.clone();
+    // Files leave out dimensions of 1, or have some more.
+    let significant = |dims: &[u64]| dims.iter().copied().filter(|&dim| dim != 1).collect::<Vec<u64>>();
     let expected: Vec<u64> = expected.iter().map(|&n| n as u64).collect();
-    // A file may leave out trailing dimensions of 1.
-    let dim = |dims: &[u64], i: usize| dims.get(i).copied().unwrap_or(1);
-    if (0..expected.len().max(tensor.dims.len())).any(|i| dim(&expected, i) != dim(&tensor.dims, i)) {
+    if significant(&expected) != significant(&tensor.dims) {
         return Err(ModelFault::TensorShape { tensor: name(), found: tensor.dims.clone(), expected });
     }
     let wrong_type =
@@ -118,11 +181,22 @@ fn check_rope_factors(file: &GgufFile, weight: Option<&Weight>) -> Result<(), Mo
 /// Refuses a bias that has no slot, because leaving it out would change the results. Other tensors without a slot are logged and ignored.
 fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> Result<(), ModelFault> {
     let used: HashSet<usize> = by_slot.values().map(|weight| weight.tensor).collect();
+    // A bias beside weights that nothing uses is part of something that the model does not compute.
+    let has_unused_weights = |bias: &str| {
+        let weights = bias.strip_suffix("bias").map(|stem| format!("{stem}weight"));
+        weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
+    };
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
-        if tensor.name.ends_with(".bias") {
+        if tensor.name.ends_with(".bias") && !is_behind(&tensor.name, spec.num_layers()) && !has_unused_weights(&tensor.name) {
             return Err(ModelFault::UnusedBias { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
         tracing::debug!(path = %file.path().display(), tensor = tensor.name, "tensor is not used");
     }
     Ok(())
+}
+
+/// Whether a tensor belongs to a layer behind the last: those that predict further tokens.
+fn is_behind(name: &str, num_layers: usize) -> bool {
+    let layer = name.strip_prefix("blk.").and_then(|rest| rest.split('.').next()).and_then(|layer| layer.parse::<usize>().ok());
+    layer.is_some_and(|layer| layer >= num_layers)
 }

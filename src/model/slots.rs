@@ -1,91 +1,150 @@
 //! Tensor slots and their names in GGUF files.
 
-/// A role that a tensor has in the forward pass. The variants are named after GGUF's tensors.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum TensorSlot {
-    TokenEmbd,
-    PositionEmbd,
-    OutputNorm,
-    OutputNormBias,
-    Output,
-    RopeFreqs,
-    RopeFactorsLong,
-    RopeFactorsShort,
-    AttnNorm,
-    AttnNormBias,
-    AttnQ,
-    AttnK,
-    AttnV,
-    AttnQBias,
-    AttnKBias,
-    AttnVBias,
-    AttnQNorm,
-    AttnKNorm,
-    AttnOutput,
-    AttnOutputBias,
-    PostAttnNorm,
-    FfnNorm,
-    FfnNormBias,
-    FfnGate,
-    FfnUp,
-    FfnDown,
-    FfnGateBias,
-    FfnUpBias,
-    FfnDownBias,
-    FfnRouter,
-    FfnGateExps,
-    FfnUpExps,
-    FfnDownExps,
-    SharedRouter,
-    FfnGateShexp,
-    FfnUpShexp,
-    FfnDownShexp,
-    PostFfnNorm,
+/// Declares the slots: each variant with GGUF's name, with `{}` for the layer's number.
+macro_rules! slots {
+    ($($slot:ident = $pattern:literal,)+) => {
+        /// A role that a tensor has in the forward pass. The variants are named after GGUF's tensors.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum TensorSlot {
+            $($slot,)+
+        }
+
+        impl TensorSlot {
+            /// Every slot.
+            pub const ALL: &[TensorSlot] = &[$(TensorSlot::$slot,)+];
+
+            const PATTERNS: &[&str] = &[$($pattern,)+];
+        }
+    };
+}
+
+slots! {
+    TokenEmbd = "token_embd.weight",
+    PositionEmbd = "position_embd.weight",
+    OutputNorm = "output_norm.weight",
+    OutputNormBias = "output_norm.bias",
+    Output = "output.weight",
+    RopeFreqs = "rope_freqs.weight",
+    RopeFactorsLong = "rope_factors_long.weight",
+    RopeFactorsShort = "rope_factors_short.weight",
+    AttnNorm = "blk.{}.attn_norm.weight",
+    AttnNormBias = "blk.{}.attn_norm.bias",
+    AttnQ = "blk.{}.attn_q.weight",
+    AttnK = "blk.{}.attn_k.weight",
+    AttnV = "blk.{}.attn_v.weight",
+    AttnQBias = "blk.{}.attn_q.bias",
+    AttnKBias = "blk.{}.attn_k.bias",
+    AttnVBias = "blk.{}.attn_v.bias",
+    AttnQNorm = "blk.{}.attn_q_norm.weight",
+    AttnKNorm = "blk.{}.attn_k_norm.weight",
+    AttnOutput = "blk.{}.attn_output.weight",
+    AttnOutputBias = "blk.{}.attn_output.bias",
+    PostAttnNorm = "blk.{}.post_attention_norm.weight",
+    FfnNorm = "blk.{}.ffn_norm.weight",
+    FfnNormBias = "blk.{}.ffn_norm.bias",
+    FfnGate = "blk.{}.ffn_gate.weight",
+    FfnUp = "blk.{}.ffn_up.weight",
+    FfnDown = "blk.{}.ffn_down.weight",
+    FfnGateBias = "blk.{}.ffn_gate.bias",
+    FfnUpBias = "blk.{}.ffn_up.bias",
+    FfnDownBias = "blk.{}.ffn_down.bias",
+    FfnRouter = "blk.{}.ffn_gate_inp.weight",
+    FfnGateExps = "blk.{}.ffn_gate_exps.weight",
+    FfnUpExps = "blk.{}.ffn_up_exps.weight",
+    FfnDownExps = "blk.{}.ffn_down_exps.weight",
+    SharedRouter = "blk.{}.ffn_gate_inp_shexp.weight",
+    FfnGateShexp = "blk.{}.ffn_gate_shexp.weight",
+    FfnUpShexp = "blk.{}.ffn_up_shexp.weight",
+    FfnDownShexp = "blk.{}.ffn_down_shexp.weight",
+    PostFfnNorm = "blk.{}.post_ffw_norm.weight",
+    TokenNorm = "token_embd_norm.weight",
+    TokenNormBias = "token_embd_norm.bias",
+    TokenTypes = "token_types.weight",
+    OutputBias = "output.bias",
+    Classifier = "cls.weight",
+    ClassifierBias = "cls.bias",
+    ClassifierOutput = "cls.output.weight",
+    ClassifierOutputBias = "cls.output.bias",
+    PostAttnNormBias = "blk.{}.post_attention_norm.bias",
+    PostFfnNormBias = "blk.{}.post_ffw_norm.bias",
+    AttnQNormBias = "blk.{}.attn_q_norm.bias",
+    AttnKNormBias = "blk.{}.attn_k_norm.bias",
+    AttnSubNorm = "blk.{}.attn_sub_norm.weight",
+    AttnQkv = "blk.{}.attn_qkv.weight",
+    AttnGate = "blk.{}.attn_gate.weight",
+    AttnSinks = "blk.{}.attn_sinks.weight",
+    AttnQA = "blk.{}.attn_q_a.weight",
+    AttnQANorm = "blk.{}.attn_q_a_norm.weight",
+    AttnQB = "blk.{}.attn_q_b.weight",
+    AttnKvA = "blk.{}.attn_kv_a_mqa.weight",
+    AttnKvANorm = "blk.{}.attn_kv_a_norm.weight",
+    AttnKvB = "blk.{}.attn_kv_b.weight",
+    AttnKB = "blk.{}.attn_k_b.weight",
+    AttnVB = "blk.{}.attn_v_b.weight",
+    FfnSubNorm = "blk.{}.ffn_sub_norm.weight",
+    FfnActScales = "blk.{}.ffn.act.scales",
+    FfnRouterBias = "blk.{}.ffn_gate_inp.bias",
+    FfnRouterScale = "blk.{}.ffn_gate_inp.scale",
+    ExpertChoiceBias = "blk.{}.exp_probs_b.bias",
+    FfnNormExps = "blk.{}.ffn_norm_exps.weight",
+    PostFfnNorm1 = "blk.{}.post_ffw_norm_1.weight",
+    PostFfnNorm2 = "blk.{}.post_ffw_norm_2.weight",
+    FfnGateExpsBias = "blk.{}.ffn_gate_exps.bias",
+    FfnUpExpsBias = "blk.{}.ffn_up_exps.bias",
+    FfnDownExpsBias = "blk.{}.ffn_down_exps.bias",
+    FfnDownExpsScale = "blk.{}.ffn_down_exps.scale",
+    FfnGateChexps = "blk.{}.ffn_gate_chexps.weight",
+    FfnUpChexps = "blk.{}.ffn_up_chexps.weight",
+    FfnDownChexps = "blk.{}.ffn_down_chexps.weight",
+    LayerOutputScale = "blk.{}.layer_output_scale.weight",
+    PerLayerTokenEmbd = "per_layer_token_embd.weight",
+    PerLayerModelProj = "per_layer_model_proj.weight",
+    PerLayerProjNorm = "per_layer_proj_norm.weight",
+    PerLayerGate = "blk.{}.inp_gate.weight",
+    PerLayerProj = "blk.{}.proj.weight",
+    PerLayerPostNorm = "blk.{}.post_norm.weight",
+    AltupProj = "altup_proj.weight",
+    AltupUnembdProj = "altup_unembd_proj.weight",
+    AltupCorrectCoef = "blk.{}.altup_correct_coef.weight",
+    AltupCorrectScale = "blk.{}.altup_correct_scale.weight",
+    AltupPredictCoef = "blk.{}.altup_predict_coef.weight",
+    AltupRouter = "blk.{}.altup_router.weight",
+    AltupRouterNorm = "blk.{}.altup_router_norm.weight",
+    LaurelL = "blk.{}.laurel_l.weight",
+    LaurelR = "blk.{}.laurel_r.weight",
+    LaurelPostNorm = "blk.{}.laurel_post_norm.weight",
+    SsmIn = "blk.{}.ssm_in.weight",
+    SsmX = "blk.{}.ssm_x.weight",
+    SsmDt = "blk.{}.ssm_dt.weight",
+    SsmDtBias = "blk.{}.ssm_dt.bias",
+    SsmA = "blk.{}.ssm_a",
+    SsmD = "blk.{}.ssm_d",
+    SsmConv = "blk.{}.ssm_conv1d.weight",
+    SsmConvBias = "blk.{}.ssm_conv1d.bias",
+    SsmOut = "blk.{}.ssm_out.weight",
+    SsmNorm = "blk.{}.ssm_norm.weight",
+    SsmDtNorm = "blk.{}.ssm_dt_norm.weight",
+    SsmBNorm = "blk.{}.ssm_b_norm.weight",
+    SsmCNorm = "blk.{}.ssm_c_norm.weight",
+    SsmAlpha = "blk.{}.ssm_alpha.weight",
+    SsmBeta = "blk.{}.ssm_beta.weight",
+    SsmBa = "blk.{}.ssm_ba.weight",
+    SsmConvQ = "blk.{}.ssm_conv1d_q.weight",
+    SsmConvK = "blk.{}.ssm_conv1d_k.weight",
+    SsmConvV = "blk.{}.ssm_conv1d_v.weight",
+    SsmFA = "blk.{}.ssm_f_a.weight",
+    SsmFB = "blk.{}.ssm_f_b.weight",
+    SsmGA = "blk.{}.ssm_g_a.weight",
+    SsmGB = "blk.{}.ssm_g_b.weight",
+    ShortConvIn = "blk.{}.shortconv.in_proj.weight",
+    ShortConv = "blk.{}.shortconv.conv.weight",
+    ShortConvOut = "blk.{}.shortconv.out_proj.weight",
 }
 
 impl TensorSlot {
-    /// GGUF's name, with `{}` for the layer's number.
-    const fn pattern(self) -> &'static str {
-        match self {
-            TensorSlot::TokenEmbd => "token_embd.weight",
-            TensorSlot::PositionEmbd => "position_embd.weight",
-            TensorSlot::OutputNorm => "output_norm.weight",
-            TensorSlot::OutputNormBias => "output_norm.bias",
-            TensorSlot::Output => "output.weight",
-            TensorSlot::RopeFreqs => "rope_freqs.weight",
-            TensorSlot::RopeFactorsLong => "rope_factors_long.weight",
-            TensorSlot::RopeFactorsShort => "rope_factors_short.weight",
-            TensorSlot::AttnNorm => "blk.{}.attn_norm.weight",
-            TensorSlot::AttnNormBias => "blk.{}.attn_norm.bias",
-            TensorSlot::AttnQ => "blk.{}.attn_q.weight",
-            TensorSlot::AttnK => "blk.{}.attn_k.weight",
-            TensorSlot::AttnV => "blk.{}.attn_v.weight",
-            TensorSlot::AttnQBias => "blk.{}.attn_q.bias",
-            TensorSlot::AttnKBias => "blk.{}.attn_k.bias",
-            TensorSlot::AttnVBias => "blk.{}.attn_v.bias",
-            TensorSlot::AttnQNorm => "blk.{}.attn_q_norm.weight",
-            TensorSlot::AttnKNorm => "blk.{}.attn_k_norm.weight",
-            TensorSlot::AttnOutput => "blk.{}.attn_output.weight",
-            TensorSlot::AttnOutputBias => "blk.{}.attn_output.bias",
-            TensorSlot::PostAttnNorm => "blk.{}.post_attention_norm.weight",
-            TensorSlot::FfnNorm => "blk.{}.ffn_norm.weight",
-            TensorSlot::FfnNormBias => "blk.{}.ffn_norm.bias",
-            TensorSlot::FfnGate => "blk.{}.ffn_gate.weight",
-            TensorSlot::FfnUp => "blk.{}.ffn_up.weight",
-            TensorSlot::FfnDown => "blk.{}.ffn_down.weight",
-            TensorSlot::FfnGateBias => "blk.{}.ffn_gate.bias",
-            TensorSlot::FfnUpBias => "blk.{}.ffn_up.bias",
-            TensorSlot::FfnDownBias => "blk.{}.ffn_down.bias",
-            TensorSlot::FfnRouter => "blk.{}.ffn_gate_inp.weight",
-            TensorSlot::FfnGateExps => "blk.{}.ffn_gate_exps.weight",
-            TensorSlot::FfnUpExps => "blk.{}.ffn_up_exps.weight",
-            TensorSlot::FfnDownExps => "blk.{}.ffn_down_exps.weight",
-            TensorSlot::SharedRouter => "blk.{}.ffn_gate_inp_shexp.weight",
-            TensorSlot::FfnGateShexp => "blk.{}.ffn_gate_shexp.weight",
-            TensorSlot::FfnUpShexp => "blk.{}.ffn_up_shexp.weight",
-            TensorSlot::FfnDownShexp => "blk.{}.ffn_down_shexp.weight",
-            TensorSlot::PostFfnNorm => "blk.{}.post_ffw_norm.weight",
-        }
+    /// GGUF's usual name, with `{}` for the layer's number.
+    pub const fn pattern(self) -> &'static str {
+        Self::PATTERNS[self as usize]
     }
 
     /// Whether there is one tensor per layer. Otherwise there is one per model.
@@ -93,13 +152,14 @@ impl TensorSlot {
         self.pattern().starts_with("blk.")
     }
 
-    /// The tensor's name in the file (`blk.7.attn_q.weight`).
+    /// The tensor's usual name in a file (`blk.7.attn_q.weight`).
     pub fn name(self, layer: usize) -> String {
         self.pattern().replace("{}", &layer.to_string())
     }
 
     /// Whether a row uses only some of the tensor, because it is routed to a few experts.
     pub fn is_routed(self) -> bool {
-        matches!(self, TensorSlot::FfnGateExps | TensorSlot::FfnUpExps | TensorSlot::FfnDownExps)
+        use TensorSlot::*;
+        matches!(self, FfnGateExps | FfnUpExps | FfnDownExps | FfnGateExpsBias | FfnUpExpsBias | FfnDownExpsBias)
     }
 }

@@ -1,7 +1,6 @@
-//! [`ModelSpec`]: the hyperparameters that a forward pass needs. `from_gguf.rs` reads and validates them.
+//! [`ModelSpec`]: the hyperparameters that a forward pass needs, layer by layer. `read/` reads and validates them.
 
-use crate::arch::{Arch, DENSE};
-use crate::slots::TensorSlot;
+use crate::arch::{Arch, Block, Gating, Recurrent, RopePairing};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RopeScaling {
@@ -29,6 +28,160 @@ pub enum RopeScaling {
     },
 }
 
+/// The rotation of a layer's queries and keys.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// Rotated elements per head.
+    pub dim: usize,
+    pub theta: f32,
+    pub scaling: RopeScaling,
+    /// Whether the frequencies are divided by the tensor `rope_freqs`, if the file has it.
+    pub factors: bool,
+}
+
+/// What a norm of queries or keys covers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadNorm {
+    None,
+    /// Each head alone, with weights that all heads share.
+    Head,
+    /// Each head alone, with weights of its own.
+    OwnHead,
+    /// All heads of a row at once.
+    Row,
+    /// Each head alone, without weights, as an RMS norm.
+    Weightless,
+}
+
+/// What multiplies an attention's output before the output projection, after a sigmoid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttnGate {
+    None,
+    /// The second half of each head of the query projection.
+    InQuery,
+    /// A projection of its own, as wide as the heads.
+    Own,
+}
+
+/// Queries are multiplied by 1 + scale · ln(1 + floor((position + offset) / floor)).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Temperature {
+    pub scale: f32,
+    pub floor: f32,
+    pub offset: f32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Attention {
+    pub num_heads: usize,
+    pub num_kv_heads: usize,
+    /// Elements of a query's and a key's head.
+    pub head_dim: usize,
+    /// Elements of a value's head.
+    pub value_dim: usize,
+    pub rope: Option<RopeSpec>,
+    /// Number of tokens that a row sees, including its own. What it shows depends on the architecture's `window_kind`.
+    pub window: Option<usize>,
+    /// Factor of the attention scores.
+    pub scale: f32,
+    /// A scaled attention score s becomes cap · tanh(s / cap).
+    pub soft_cap: Option<f32>,
+    /// Queries, keys and values are clamped to [-clamp, clamp].
+    pub clamp: Option<f32>,
+    /// ALiBi's largest bias: head h has the slope 2^(-alibi · (h + 1) / heads).
+    pub alibi: Option<f32>,
+    pub temperature: Option<Temperature>,
+    pub q_norm: HeadNorm,
+    pub k_norm: HeadNorm,
+    pub v_norm: HeadNorm,
+    pub gate: AttnGate,
+    /// The layer whose keys and values this layer reads, if it has none of its own.
+    pub kv_of: Option<usize>,
+}
+
+/// Multi-head latent attention (DeepSeek-V2): keys and values are projections of one latent vector per token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latent {
+    pub num_heads: usize,
+    /// Rank of the queries' projection. 0: queries are projected at once.
+    pub q_rank: usize,
+    /// Length of the latent vector.
+    pub kv_rank: usize,
+    /// Elements of a query's head that are not rotated.
+    pub nope_dim: usize,
+    /// Elements of a value's head.
+    pub value_dim: usize,
+    /// Its `dim` is the number of elements behind the others that are rotated, of each query's head and of the one shared key. None
+    /// in models without rotation: the elements are there all the same.
+    pub rope: Option<RopeSpec>,
+    pub rope_dim: usize,
+    pub scale: f32,
+    /// Whether the file holds `attn_k_b` and `attn_v_b` apart, in the form for absorbed products, instead of `attn_kv_b`.
+    pub split: bool,
+    pub temperature: Option<Temperature>,
+}
+
+/// The shape of a mixer with recurrent state. Which fields matter depends on the kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ssm {
+    pub kind: Recurrent,
+    /// Channels behind the input projection.
+    pub inner: usize,
+    /// State per channel (Mamba), or elements of a key's head (delta rule).
+    pub state: usize,
+    /// Rows that the convolution covers.
+    pub conv: usize,
+    /// Rank of the time step (Mamba 1), or number of heads.
+    pub heads: usize,
+    /// Groups of heads that share B and C, or key heads.
+    pub groups: usize,
+    /// Whether dt, B and C of Mamba 1 are normalised even if the file has no weights for it (FalconMamba).
+    pub normalised: bool,
+}
+
+impl AttnGate {
+    /// Rows of the query projection per element of the heads.
+    pub fn query_rows(self) -> usize {
+        if self == AttnGate::InQuery { 2 } else { 1 }
+    }
+}
+
+impl Ssm {
+    /// Rank of the time step's projection, in a model with rows of `hidden` elements.
+    pub fn time_rank(&self, hidden: usize) -> usize {
+        if self.kind == Recurrent::MambaPlamo { (hidden / 16).max(64) } else { self.heads }
+    }
+
+    /// Channels that the convolution covers.
+    pub fn conv_channels(&self) -> usize {
+        match self.kind {
+            Recurrent::Mamba1 | Recurrent::MambaPlamo | Recurrent::ShortConv => self.inner,
+            Recurrent::Mamba2 | Recurrent::Delta | Recurrent::DeltaNext => self.inner + 2 * self.groups * self.state,
+            Recurrent::Kda => 3 * self.inner,
+            Recurrent::Lightning => 0,
+        }
+    }
+
+    /// Floats of state per sequence: the convolution's earlier rows, then the recurrence's state.
+    pub fn state_width(&self) -> usize {
+        let recurrence = match self.kind {
+            Recurrent::ShortConv => 0,
+            _ => self.inner * self.state,
+        };
+        (self.conv - 1) * self.conv_channels() + recurrence
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Mixer {
+    None,
+    Attention(Attention),
+    Latent(Latent),
+    Recurrent(Ssm),
+    /// Both at once, on the same input.
+    Both(Attention, Ssm),
+}
+
 /// A mixture of experts: several feed-forward networks per layer, of which a router picks a few for each row (Shazeer et al. 2017).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Experts {
@@ -39,8 +192,113 @@ pub struct Experts {
     pub ffn_dim: usize,
     /// Inner dimension of the expert that all rows share. 0: there is none.
     pub shared_ffn_dim: usize,
+    pub gating: Gating,
     /// Whether the weights of a row's experts are scaled to add up to 1.
     pub normalise: bool,
+    /// Factor of the weights. 1 unless the file sets another.
+    pub scale: f32,
+    /// Experts are picked from the best `groups_used` of `groups` groups. 0 groups: from all.
+    pub groups: usize,
+    pub groups_used: usize,
+    /// Inner dimension of the adjugate experts (GroveMoE), of which each group of `chunk_group` experts shares one. 0: there are none.
+    pub chunk_ffn_dim: usize,
+    pub chunk_group: usize,
+    pub chunk_scale: f32,
+}
+
+impl Experts {
+    /// Number of adjugate experts.
+    pub fn num_chunks(&self) -> usize {
+        self.count.div_ceil(self.chunk_group.max(1))
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum FeedForward {
+    None,
+    /// Inner dimension.
+    Dense(usize),
+    Experts(Experts),
+    /// A dense part beside the experts.
+    Both(usize, Experts),
+}
+
+impl FeedForward {
+    pub fn dense(&self) -> Option<usize> {
+        match self {
+            FeedForward::Dense(dim) | FeedForward::Both(dim, _) => Some(*dim),
+            _ => None,
+        }
+    }
+
+    pub fn experts(&self) -> Option<&Experts> {
+        match self {
+            FeedForward::Experts(experts) | FeedForward::Both(_, experts) => Some(experts),
+            _ => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LayerSpec {
+    pub mixer: Mixer,
+    pub ffn: FeedForward,
+}
+
+impl LayerSpec {
+    pub fn attention(&self) -> Option<&Attention> {
+        match &self.mixer {
+            Mixer::Attention(attention) | Mixer::Both(attention, _) => Some(attention),
+            _ => None,
+        }
+    }
+
+    pub fn latent(&self) -> Option<&Latent> {
+        if let Mixer::Latent(latent) = &self.mixer { Some(latent) } else { None }
+    }
+
+    pub fn ssm(&self) -> Option<&Ssm> {
+        match &self.mixer {
+            Mixer::Recurrent(ssm) | Mixer::Both(_, ssm) => Some(ssm),
+            _ => None,
+        }
+    }
+
+    /// Floats of recurrent state per sequence.
+    pub fn state_width(&self) -> usize {
+        self.ssm().map_or(0, Ssm::state_width)
+    }
+
+    /// What the layer keeps in the cache for each token. None: nothing.
+    pub fn cached(&self) -> Option<Cached> {
+        match &self.mixer {
+            Mixer::Latent(latent) => Some(Cached { heads: 1, key: latent.kv_rank + latent.rope_dim, value: latent.kv_rank }),
+            Mixer::Attention(a) | Mixer::Both(a, _) if a.kv_of.is_none() => {
+                Some(Cached { heads: a.num_kv_heads, key: a.head_dim, value: a.value_dim })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The shape of a layer's keys and values: heads, and elements of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cached {
+    pub heads: usize,
+    pub key: usize,
+    pub value: usize,
+}
+
+/// How a sequence's rows, after the final norm, become one vector.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pooling {
+    /// The row at position 0.
+    First,
+    Last,
+    /// The mean of all rows, added in the order of their positions.
+    Mean,
+    /// The scores that the model's classifier gives the row that stands for the text: the first if rows see later rows, else the last.
+    Rank,
 }
 
 #[derive(Clone, Debug)]
@@ -50,64 +308,64 @@ pub struct ModelSpec {
     pub name: String,
     pub vocab_size: usize,
     pub hidden_dim: usize,
-    pub num_layers: usize,
-    pub num_heads: usize,
-    pub num_kv_heads: usize,
-    pub head_dim: usize,
-    /// Inner dimension of a dense feed-forward layer.
-    pub ffn_dim: usize,
-    /// None if the feed-forward layers are dense.
-    pub experts: Option<Experts>,
+    pub layers: Vec<LayerSpec>,
+    pub block: Block,
+    pub rope_pairing: RopePairing,
+    /// xIELU's parameters per layer: alpha of negative and of positive inputs, beta, epsilon. Empty for other activations.
+    pub xielu: Vec<[f32; 4]>,
     /// Longest context that the model was trained for, in tokens.
     pub context_length: usize,
     pub norm_eps: f32,
-    /// Rotated elements per head. 0 if positions are learned.
-    pub rope_dim: usize,
-    pub rope_theta: f32,
-    pub rope_scaling: RopeScaling,
-    /// Number of tokens that a row sees in a layer with a sliding window, including its own.
-    pub sliding_window: Option<usize>,
-    /// Factor of the attention scores: 1/sqrt(head_dim) unless the file sets another.
-    pub attn_scale: f32,
-    /// A scaled attention score s becomes cap · tanh(s / cap).
-    pub attn_soft_cap: Option<f32>,
+    /// Factor of the token embeddings.
+    pub embedding_scale: f32,
+    /// Factor of what a branch adds to the residual stream.
+    pub residual_scale: f32,
+    /// Factor of the logits.
+    pub logit_scale: f32,
     /// A logit x becomes cap · tanh(x / cap).
     pub final_soft_cap: Option<f32>,
-    /// Floats of recurrent state per sequence and layer. 0: the model attends to its context instead.
-    pub state_width: usize,
+    /// Length of each layer's own input (Gemma 3n and 4). 0: layers have none.
+    pub per_layer_input: usize,
+    /// Number of token types (BERT). 0: the model has none.
+    pub num_token_types: usize,
+    /// How a text becomes a vector.
+    pub pooling: Pooling,
+    /// Number of scores that a classifier gives. 0: the model has none.
+    pub num_classes: usize,
 }
 
 impl ModelSpec {
-    /// Every slot that the forward pass uses, and whether the slot is required.
-    pub fn slots(&self) -> impl Iterator<Item = (TensorSlot, bool)> {
-        let (experts, long) = (self.experts.is_some(), matches!(self.rope_scaling, RopeScaling::Long { .. }));
-        let kept = move |slot: &&TensorSlot| !(experts && DENSE.contains(slot));
-        let experts = if experts { self.arch.experts } else { &[] };
-        let factors: &[TensorSlot] = if long { &[TensorSlot::RopeFactorsLong, TensorSlot::RopeFactorsShort] } else { &[] };
-        let required = self.arch.required.iter().filter(kept).chain(experts).chain(factors).map(|&slot| (slot, true));
-        required.chain(self.arch.optional.iter().filter(kept).map(|&slot| (slot, false)))
+    pub fn num_layers(&self) -> usize {
+        self.layers.len()
     }
 
-    /// Number of positions that the model has embeddings for. None if it uses RoPE, which has no limit.
+    /// The first layer's attention, for models whose attention is alike in all layers but for window and rotation.
+    pub fn attention(&self) -> Option<&Attention> {
+        self.layers.iter().find_map(LayerSpec::attention)
+    }
+
+    /// Experts of the first layer that has some.
+    pub fn experts(&self) -> Option<&Experts> {
+        self.layers.iter().find_map(|layer| layer.ffn.experts())
+    }
+
+    /// Number of positions that the model has embeddings for. None: it has no such limit.
     pub fn max_positions(&self) -> Option<usize> {
-        self.arch.learned_positions.then_some(self.context_length)
+        (self.arch.positions == crate::arch::Positions::Learned).then_some(self.context_length)
     }
 
-    /// Whether `layer` attends to the sliding window only.
-    pub fn is_windowed(&self, layer: usize) -> bool {
-        self.sliding_window.is_some() && (self.arch.global_every == 0 || !(layer + 1).is_multiple_of(self.arch.global_every))
+    /// Number of residual streams of AltUp (Cho et al. 2023). 1: the model has one stream, as usual.
+    pub fn altup_streams(&self) -> usize {
+        if self.block == Block::Altup { 4 } else { 1 }
     }
 
-    /// The RoPE base of `layer`.
-    pub fn rope_theta_of(&self, layer: usize) -> f32 {
-        match self.arch.local_rope_theta {
-            Some(theta) if self.is_windowed(layer) => theta,
-            _ => self.rope_theta,
-        }
+    /// Floats of recurrent state per sequence in each layer.
+    pub fn state_widths(&self) -> impl Iterator<Item = usize> {
+        self.layers.iter().map(LayerSpec::state_width)
     }
 
-    /// The RoPE scaling of `layer`. Layers with a RoPE base of their own are not scaled.
-    pub fn rope_scaling_of(&self, layer: usize) -> RopeScaling {
-        if self.arch.local_rope_theta.is_some() && self.is_windowed(layer) { RopeScaling::None } else { self.rope_scaling }
+    /// Whether a sequence has a recurrent state.
+    pub fn is_recurrent(&self) -> bool {
+        self.layers.iter().any(|layer| layer.ssm().is_some())
     }
 }

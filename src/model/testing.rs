@@ -1,9 +1,10 @@
 //! Tiny models with random weights, for tests that open a model file.
 
-use crate::arch::{ARCHS, Arch, NormKind};
+use crate::arch::{Arch, EmbeddingScale, Layers, NormKind, Positions};
+use crate::load::FUSED;
 use crate::quant::{QUANTS, Quant};
 use crate::slots::TensorSlot;
-use crate::spec::{Experts, ModelSpec, RopeScaling};
+use crate::spec::{Attention, AttnGate, Experts, FeedForward, HeadNorm, LayerSpec, Mixer, ModelSpec, Pooling, RopeScaling, RopeSpec};
 use gguf::GgufBuilder;
 
 /// The shape of a tiny model. The defaults suit every type in `QUANTS`, because rows are whole blocks of 256 weights.
@@ -31,6 +32,12 @@ pub struct TinyModel {
     pub optional: bool,
 }
 
+/// Architectures that every backend computes, between them with all that the tests need.
+pub const PLAIN: &[&str] = &["llama", "qwen2", "gemma3", "qwen3", "gemma2", "phi3", "gpt2", "qwen2moe", "qwen3moe"];
+
+/// The last of the slots that every backend knows.
+const LAST_PLAIN: TensorSlot = TensorSlot::PostFfnNorm;
+
 /// As in Phi 3's files, but with an original context so short that tests exceed it.
 const LONG: RopeScaling = RopeScaling::Long { original_context: 64, attn_factor: 1.19 };
 
@@ -40,17 +47,17 @@ impl TinyModel {
             arch,
             quant: &QUANTS[0],
             seed: 1,
-            num_layers: if arch.global_every > 0 { arch.global_every + 1 } else { 2 },
+            num_layers: if let Layers::NotEvery(n) = arch.windowed { n + 1 } else { 2 },
             hidden_dim: 256,
             num_heads: 4,
             num_kv_heads: 2,
             head_dim: 64,
             ffn_dim: 256,
-            experts: (!arch.required.contains(&TensorSlot::FfnDown)).then(|| TinyModel::experts(arch)),
+            experts: arch.experts.needed.then(|| TinyModel::experts(arch)),
             rope_scaling: if arch.name == "phi3" { LONG } else { RopeScaling::None },
             vocab_size: 320,
             context_length: 512,
-            sliding_window: (arch.global_every > 0).then_some(16),
+            sliding_window: matches!(arch.windowed, Layers::NotEvery(_)).then_some(16),
             tokenizer: false,
             optional: false,
         }
@@ -58,15 +65,17 @@ impl TinyModel {
 
     /// Five experts, of which each row uses two.
     pub fn experts(arch: &Arch) -> Experts {
-        let shared_ffn_dim = if arch.experts.contains(&TensorSlot::SharedRouter) { 512 } else { 0 };
-        Experts { count: 5, used: 2, ffn_dim: 256, shared_ffn_dim, normalise: arch.normalise_experts }
+        let shared_ffn_dim = if arch.required.contains(&TensorSlot::SharedRouter) { 512 } else { 0 };
+        let rule = &arch.experts;
+        let (gating, normalise) = (rule.gating, rule.normalise);
+        Experts { count: 5, used: 2, ffn_dim: 256, shared_ffn_dim, gating, normalise, scale: 1.0, chunk_group: 1, ..Experts::default() }
     }
 
-    /// One model per architecture, and a second one with experts for architectures with optional experts.
+    /// One model per architecture of [`PLAIN`], and a second one with experts for architectures with optional experts.
     pub fn all() -> impl Iterator<Item = TinyModel> {
-        ARCHS.iter().flat_map(|arch| {
+        PLAIN.iter().filter_map(|name| Arch::by_name(name)).flat_map(|arch| {
             let tiny = TinyModel { optional: true, ..TinyModel::new(arch) };
-            let may_route = tiny.experts.is_none() && !arch.experts.is_empty();
+            let may_route = tiny.experts.is_none() && arch.experts.known;
             let routed = may_route.then(|| TinyModel { experts: Some(TinyModel::experts(arch)), ..tiny.clone() });
             std::iter::once(tiny).chain(routed)
         })
@@ -78,28 +87,63 @@ impl TinyModel {
     }
 
     fn spec(&self) -> ModelSpec {
+        let ffn = self.experts.map_or(FeedForward::Dense(self.ffn_dim), FeedForward::Experts);
+        let layers = (0..self.num_layers).map(|i| LayerSpec { mixer: Mixer::Attention(self.attention(i)), ffn }).collect();
+        let scaled = self.arch.embedding_scale == EmbeddingScale::SqrtHidden;
         ModelSpec {
             arch: self.arch,
             name: String::new(),
             vocab_size: self.vocab_size,
             hidden_dim: self.hidden_dim,
-            num_layers: self.num_layers,
+            layers,
+            block: self.arch.block,
+            rope_pairing: self.arch.rope,
+            xielu: Vec::new(),
+            context_length: self.context_length,
+            norm_eps: 1e-5,
+            embedding_scale: if scaled { (self.hidden_dim as f32).sqrt() } else { 1.0 },
+            residual_scale: 1.0,
+            logit_scale: 1.0,
+            final_soft_cap: None,
+            per_layer_input: 0,
+            num_token_types: 0,
+            pooling: Pooling::Last,
+            num_classes: 0,
+        }
+    }
+
+    fn attention(&self, layer: usize) -> Attention {
+        let rotates = self.arch.positions == Positions::Rope;
+        let norm = |slot| if self.arch.required.contains(&slot) { HeadNorm::Head } else { HeadNorm::None };
+        let rope = RopeSpec { dim: self.head_dim, theta: self.arch.default_rope_theta, scaling: self.rope_scaling, factors: true };
+        Attention {
             num_heads: self.num_heads,
             num_kv_heads: self.num_kv_heads,
             head_dim: self.head_dim,
-            ffn_dim: self.ffn_dim,
-            experts: self.experts,
-            context_length: self.context_length,
-            norm_eps: 1e-5,
-            rope_dim: if self.arch.learned_positions { 0 } else { self.head_dim },
-            rope_theta: self.arch.default_rope_theta,
-            rope_scaling: self.rope_scaling,
-            sliding_window: self.sliding_window,
-            attn_scale: 1.0,
-            attn_soft_cap: None,
-            final_soft_cap: None,
-            state_width: 0,
+            value_dim: self.head_dim,
+            rope: rotates.then_some(rope),
+            window: self.sliding_window.filter(|_| self.arch.windowed.contains(layer)),
+            scale: 1.0,
+            soft_cap: None,
+            clamp: None,
+            alibi: None,
+            temperature: None,
+            q_norm: norm(TensorSlot::AttnQNorm),
+            k_norm: norm(TensorSlot::AttnKNorm),
+            v_norm: HeadNorm::None,
+            gate: AttnGate::None,
+            kv_of: None,
         }
+    }
+
+    /// The tensors that hold several slots, in the files of this architecture.
+    fn fused(&self, slot: TensorSlot) -> Option<(&'static str, &'static [TensorSlot])> {
+        let fuses: &[&str] = match self.arch.name {
+            "phi3" => &["attn_qkv.weight", "ffn_up.weight"],
+            "gpt2" => &["attn_qkv.weight", "attn_qkv.bias"],
+            _ => &[],
+        };
+        FUSED.iter().find(|(pattern, parts)| parts.contains(&slot) && fuses.iter().any(|name| pattern.ends_with(name))).copied()
     }
 
     /// Builds the file: metadata, weights and, if `tokenizer` is set, the vocabulary. The same seed gives the same bytes.
@@ -141,20 +185,21 @@ impl TinyModel {
             file = with_byte_vocabulary(file, self.vocab_size);
         }
         let (spec, mut random) = (self.spec(), Random(self.seed));
-        let parts = |slot| self.arch.fused.iter().find(|fused| fused.parts.contains(&slot));
-        for (slot, _) in spec.slots().filter(|(_, required)| *required || self.optional) {
-            for layer in 0..if slot.per_layer() { self.num_layers } else { 1 } {
-                file = match parts(slot) {
-                    None => self.add(file, &slot.name(layer), &slot.dims(&spec), &mut random),
-                    Some(fused) if fused.parts[0] == slot => {
-                        let mut dims = slot.dims(&spec);
-                        let last = dims.len() - 1;
-                        dims[last] = fused.parts.iter().map(|part| part.dims(&spec)[last]).sum();
-                        self.add(file, &fused.pattern.replace("{}", &layer.to_string()), &dims, &mut random)
-                    }
-                    Some(_) => file,
-                };
-            }
+        let global = spec.global_slots().into_iter().map(|wanted| (0, wanted));
+        let layers = (0..self.num_layers).flat_map(|layer| spec.layer_slots(layer).into_iter().map(move |wanted| (layer, wanted)));
+        for (layer, (slot, required)) in global.chain(layers) {
+            let Some(mut dims) = slot.dims(&spec, layer).filter(|_| required || self.optional && slot as u32 <= LAST_PLAIN as u32) else {
+                continue;
+            };
+            file = match self.fused(slot) {
+                None => self.add(file, &slot.name(layer), &dims, &mut random),
+                Some((pattern, parts)) if parts[0] == slot => {
+                    let last = dims.len() - 1;
+                    dims[last] = parts.iter().filter_map(|part| part.dims(&spec, layer)).map(|dims| dims[last]).sum();
+                    self.add(file, &pattern.replace("{}", &layer.to_string()), &dims, &mut random)
+                }
+                Some(_) => file,
+            };
         }
         file
     }

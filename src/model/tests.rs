@@ -4,7 +4,7 @@ use std::sync::Arc as Shared;
 
 use super::testing::TinyModel;
 use super::*;
-use gguf::{GGML_TYPES, GgufBuilder, GgufFile, Value, ggml_type};
+use gguf::{Array, GGML_TYPES, GgufBuilder, GgufFile, Value, ggml_type};
 
 #[test]
 fn every_dequantiser_gives_the_bits_of_the_gguf_package() {
@@ -51,7 +51,7 @@ fn real_models_load() {
             assert!((1..size / 4).contains(&touched), "{name}: opening touched {touched} of {size} bytes, expected the metadata only");
         }
         let weights = Weights::load(file.clone()).unwrap();
-        assert_eq!((weights.spec.arch.name, weights.spec.num_layers), (arch, layers));
+        assert_eq!((weights.spec.arch.name, weights.spec.num_layers()), (arch, layers));
         assert_eq!(weights.by_slot.len(), tensors);
         let norm = weights.get(TensorSlot::AttnNorm, layers - 1).unwrap();
         let mut row = vec![0.0; norm.cols];
@@ -96,10 +96,10 @@ fn every_architecture_loads_with_every_quant() {
             let tiny = TinyModel { quant, ..tiny.clone() };
             let weights = load(&tiny.build()).unwrap();
             let spec = &weights.spec;
-            assert_eq!((spec.hidden_dim, spec.num_layers, spec.vocab_size), (256, tiny.num_layers, 320));
-            for (slot, _) in spec.slots() {
-                let weight = weights.get(slot, 0).unwrap();
-                let dims = slot.dims(spec);
+            assert_eq!((spec.hidden_dim, spec.num_layers(), spec.vocab_size), (256, tiny.num_layers, 320));
+            for (slot, _) in spec.global_slots().into_iter().chain(spec.layer_slots(0)) {
+                let Some(weight) = weights.get(slot, 0) else { continue };
+                let dims = slot.dims(spec, 0).unwrap();
                 assert_eq!((weight.rows, weight.cols), (dims[1..].iter().product(), dims[0]));
                 let mut values = vec![0.0; weight.rows * weight.cols];
                 (weight.quant.dequantize)(weights.data(weight), &mut values);
@@ -125,10 +125,12 @@ fn gemma_3_gives_global_layers_another_rope_base_and_scaling_than_windowed_layer
         .kv("gemma3.rope.scaling.type", "linear")
         .kv("gemma3.rope.scaling.factor", 8.0f32);
     let spec = load(&file).unwrap().spec;
-    let windowed: Vec<bool> = (0..7).map(|layer| spec.is_windowed(layer)).collect();
+    let attention = |layer: usize| *spec.layers[layer].attention().unwrap();
+    let windowed: Vec<bool> = (0..7).map(|layer| attention(layer).window.is_some()).collect();
+    let rope = |layer| attention(layer).rope.unwrap();
     assert_eq!(windowed, [true, true, true, true, true, false, true]);
-    assert_eq!((spec.rope_theta_of(0), spec.rope_theta_of(5)), (10_000.0, 1_000_000.0));
-    assert_eq!((spec.rope_scaling_of(0), spec.rope_scaling_of(5)), (RopeScaling::None, RopeScaling::Linear { factor: 8.0 }));
+    assert_eq!((rope(0).theta, rope(5).theta), (10_000.0, 1_000_000.0));
+    assert_eq!((rope(0).scaling, rope(5).scaling), (RopeScaling::None, RopeScaling::Linear { factor: 8.0 }));
 }
 
 #[test]
@@ -138,7 +140,8 @@ fn all_parameters_of_yarn_are_read() {
         .kv("llama.rope.scaling.factor", 4.0f32)
         .kv("llama.rope.scaling.original_context_length", 128u32);
     let Weights { spec, .. } = load(&file).unwrap();
-    let RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } = spec.rope_scaling else { panic!("{spec:?}") };
+    let rope = spec.attention().unwrap().rope.unwrap();
+    let RopeScaling::Yarn { factor, original_context, attn_factor, beta_fast, beta_slow } = rope.scaling else { panic!("{rope:?}") };
     assert_eq!((factor, original_context, beta_fast, beta_slow), (4.0, 128, 32.0, 1.0));
     assert!((attn_factor - 1.138_629_4).abs() < 1e-6);
 }
@@ -148,9 +151,10 @@ fn all_parameters_of_yarn_are_read() {
 fn invalid_metadata_is_refused_by_key() {
     let long = || vec!["x".to_owned(); 319];
     let rows: Vec<(&str, Value, &str)> = vec![
-        ("general.architecture", "mamba".into(), "unknown architecture \"mamba\", expected one of llama, qwen2, gemma3"),
+        ("general.architecture", "lama".into(), "unknown architecture \"lama\", expected one of llama, mistral3, qwen"),
         ("general.architecture", 7u32.into(), "expected a string"),
-        ("llama.attention.head_count", 0u32.into(), "is 0, expected an integer from 1"),
+        ("llama.attention.head_count", 0u32.into(), "is 0, expected an integer from 1 to 2147483647 for every layer"),
+        ("llama.attention.head_count", vec![4i32].into(), "an array of 1 i32, expected one entry from 0 to 2147483647 per layer (2)"),
         ("llama.attention.head_count", (1u32 << 31).into(), "is 2147483648"),
         ("llama.attention.head_count_kv", 0u32.into(), "is 0"),
         ("llama.attention.head_count_kv", (1u32 << 31).into(), "is 2147483648"),
@@ -162,15 +166,16 @@ fn invalid_metadata_is_refused_by_key() {
         ("llama.embedding_length", u64::MAX.into(), "is 18446744073709551615"),
         ("llama.context_length", 0u32.into(), "is 0"),
         ("llama.attention.key_length", 63u32.into(), "an even number"),
-        ("llama.attention.value_length", 32u32.into(), "the key length 64"),
+        ("llama.nextn_predict_layers", 2u32.into(), "is 2, expected fewer than the 2 layers"),
+        ("llama.attention.shared_kv_layers", 2u32.into(), "is 2, expected fewer than the 2 layers"),
+        ("llama.residual_scale", (-1.0f32).into(), "is -1, expected a positive number"),
         ("llama.attention.layer_norm_rms_epsilon", 0.0f32.into(), "is 0, expected a positive number"),
         ("llama.attention.layer_norm_rms_epsilon", f32::NAN.into(), "is NaN"),
         ("llama.rope.freq_base", f32::INFINITY.into(), "is inf"),
         ("llama.rope.freq_base", (-1.0f32).into(), "is -1"),
         ("llama.rope.dimension_count", 66u32.into(), "up to the 64"),
         ("llama.rope.scaling.type", "ntk".into(), "none, linear, yarn or longrope"),
-        ("llama.expert_count", 65_537u32.into(), "from 1 to 65536"),
-        ("llama.expert_gating_func", 2u32.into(), "is 2, expected 0 or no such key (not supported)"),
+        ("llama.expert_count", 65_537u32.into(), "from 0 to 65536"),
         ("llama.attn_logit_softcapping", (-1.0f32).into(), "is -1, expected a positive number"),
         ("llama.rope.scaling.attn_factor", 1.5f32.into(), "1 or no such key with linear scaling"),
         ("tokenizer.ggml.tokens", long().into(), "320 (the rows of token_embd.weight)"),
@@ -191,6 +196,30 @@ fn invalid_metadata_is_refused_by_key() {
         let mut file = llama();
         file.remove(key);
         assert!(load(&file).err().unwrap().to_string().contains(&format!("{key} is missing")));
+    }
+}
+
+/// As above, for features that Llama does not have.
+#[test]
+fn invalid_metadata_of_experts_and_windows_is_refused_by_key() {
+    let rows: Vec<(&str, &str, Value, &str)> = vec![
+        ("qwen3moe", "expert_gating_func", 4u32.into(), "is 4, expected 1 (softmax), 2 (sigmoid) or 3"),
+        ("qwen3moe", "expert_group_count", 3u32.into(), "is 3, expected a divisor of the 5 experts"),
+        ("qwen3moe", "expert_used_count", 6u32.into(), "is 6, expected an integer from 1 to 5"),
+        ("qwen3moe", "expert_count", 0u32.into(), "is 0, expected an integer from 1"),
+        ("qwen3moe", "leading_dense_block_count", 3u32.into(), "is 3, expected at most the 2 layers"),
+        ("qwen3moe", "expert_weights_norm", 1u32.into(), "is 1, expected a boolean"),
+        ("qwen3moe", "expert_weights_scale", f32::NAN.into(), "is NaN, expected a positive number"),
+        ("gemma3", "attention.sliding_window_pattern", Value::Array(Array::Bool(vec![true; 3])), "expected one entry per layer (7)"),
+        ("gemma3", "attention.sliding_window_pattern", vec![2i32; 7].into(), "expected an array of booleans"),
+        ("gemma3", "attention.sliding_window", (-4i32).into(), "is -4, expected an integer from 0"),
+        ("phi3", "rope.scaling.attn_factor", (-1.0f32).into(), "is -1, expected a positive number"),
+    ];
+    for (arch, suffix, value, expected) in rows {
+        let key = format!("{arch}.{suffix}");
+        let file = TinyModel::new(Arch::by_name(arch).unwrap()).build().kv(&key, value);
+        let error = load(&file).err().unwrap_or_else(|| panic!("{key} {expected}")).to_string();
+        assert!(error.contains(expected) && error.contains(&key), "{key}: {error}");
     }
 }
 
@@ -226,6 +255,7 @@ fn fused_tensors_and_stacks_of_experts_must_have_the_shape_of_all_their_parts() 
     for (arch, name, dims, expected) in [
         ("phi3", "blk.1.attn_qkv.weight", &[256, 511][..], "has shape [256, 511], expected [256, 512]"),
         ("phi3", "blk.0.ffn_up.weight", &[512, 256], "has shape [512, 256], expected [256, 512]"),
+        ("phi3", "blk.0.ffn_up.weight", &[256, 511], "has shape [256, 511], expected [256, 512]"),
         ("gpt2", "blk.0.attn_qkv.bias", &[500], "has shape [500], expected [512]"),
         ("gpt2", "position_embd.weight", &[256, 511], "has shape [256, 511], expected [256, 512]"),
         ("qwen3moe", "blk.0.ffn_gate_exps.weight", &[256, 256, 4], "has shape [256, 256, 4], expected [256, 256, 5]"),
@@ -234,8 +264,7 @@ fn fused_tensors_and_stacks_of_experts_must_have_the_shape_of_all_their_parts() 
         let error = change(arch, name, dims);
         assert!(error.contains(&format!("tensor {name} {expected}")), "{error}");
     }
-    for (arch, name) in [("phi3", "blk.1.attn_qkv.weight"), ("phi3", "rope_factors_short.weight"), ("qwen2moe", "blk.0.ffn_up_exps.weight")]
-    {
+    for (arch, name) in [("phi3", "rope_factors_short.weight"), ("qwen2moe", "blk.0.ffn_up_exps.weight")] {
         let mut file = TinyModel::new(Arch::by_name(arch).unwrap()).build();
         file.tensors.retain(|tensor| tensor.name != name);
         assert!(load(&file).err().unwrap().to_string().contains(&format!("tensor {name} is missing")));
@@ -254,14 +283,16 @@ fn gemma_2_files_without_window_and_caps_get_defaults_and_the_27b_model_its_own_
     let arch = Arch::by_name("gemma2").unwrap();
     let mut file = TinyModel { head_dim: 128, ..TinyModel::new(arch) }.build();
     file.remove("gemma2.attention.sliding_window");
+    // A window that is as long as the context still tells the layers apart.
     let spec = load(&file).unwrap().spec;
-    assert_eq!((spec.sliding_window, spec.attn_soft_cap, spec.final_soft_cap), (Some(4096), Some(50.0), Some(30.0)));
-    assert_eq!([spec.is_windowed(0), spec.is_windowed(1), spec.is_windowed(2)], [true, false, true]);
-    assert_eq!(spec.attn_scale, 1.0 / 128f32.sqrt());
+    let attention = |layer: usize| *spec.layers[layer].attention().unwrap();
+    assert_eq!((attention(0).soft_cap, spec.final_soft_cap), (Some(50.0), Some(30.0)));
+    assert_eq!([0, 1, 2].map(|layer| attention(layer).window), [Some(4096), None, Some(4096)]);
+    assert_eq!(attention(0).scale, 1.0 / 128f32.sqrt());
     let large = TinyModel { num_layers: 46, head_dim: 128, ..TinyModel::new(arch) }.build();
-    assert_eq!(load(&large).unwrap().spec.attn_scale, 1.0 / 64f32.sqrt());
+    assert_eq!(load(&large).unwrap().spec.attention().unwrap().scale, 1.0 / 64f32.sqrt());
     let uncapped = file.kv("gemma2.attn_logit_softcapping", 0.0f32);
-    assert_eq!(load(&uncapped).unwrap().spec.attn_soft_cap, None);
+    assert_eq!(load(&uncapped).unwrap().spec.attention().unwrap().soft_cap, None);
 }
 
 #[test]

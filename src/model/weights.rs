@@ -19,11 +19,37 @@ pub struct Weight {
     pub tensor: usize,
     /// Offset of the first row in the tensor, in bytes.
     pub offset: usize,
+    /// Some: the rows lie in equal parts that do not follow one another.
+    pub stack: Option<Stack>,
+}
+
+/// Where the parts of a stack lie, if other rows lie between them: experts whose gate and up matrices share a tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct Stack {
+    pub count: usize,
+    /// From the first row of one part to that of the next.
+    pub bytes: usize,
 }
 
 impl Weight {
+    /// Bytes of the rows, without what lies between them.
     pub fn num_bytes(&self) -> usize {
         self.rows * self.quant.row_bytes(self.cols)
+    }
+
+    /// Bytes from the first row to the end of the last.
+    pub fn span(&self) -> usize {
+        match self.stack {
+            None => self.num_bytes(),
+            Some(stack) => stack.bytes * (stack.count - 1) + self.num_bytes() / stack.count,
+        }
+    }
+
+    /// The parts as weights of their own: one for a tensor whose rows follow one another.
+    pub fn parts(&self) -> impl Iterator<Item = Weight> {
+        let stack = self.stack.unwrap_or(Stack { count: 1, bytes: 0 });
+        let part = Weight { rows: self.rows / stack.count, stack: None, ..*self };
+        (0..stack.count).map(move |i| Weight { offset: part.offset + i * stack.bytes, ..part })
     }
 }
 
@@ -46,13 +72,16 @@ impl Weights {
     pub fn vector(&self, slot: TensorSlot, layer: usize) -> Option<Vec<f32>> {
         self.get(slot, layer).map(|weight| {
             let mut out = vec![0f32; weight.rows * weight.cols];
-            (weight.quant.dequantize)(self.data(weight), &mut out);
+            let len = out.len() / weight.stack.map_or(1, |stack| stack.count).max(1);
+            for (part, out) in weight.parts().zip(out.chunks_exact_mut(len.max(1))) {
+                (part.quant.dequantize)(self.data(&part), out);
+            }
             out
         })
     }
 
-    /// The bytes of `weight` in the map.
+    /// The bytes of `weight` in the map, with what lies between its parts.
     pub fn data(&self, weight: &Weight) -> &[u8] {
-        &self.file.data(&self.file.tensors()[weight.tensor])[weight.offset..][..weight.num_bytes()]
+        &self.file.data(&self.file.tensors()[weight.tensor])[weight.offset..][..weight.span()]
     }
 }

@@ -7,7 +7,7 @@ use engine::{Batch, Engine, Input, Pooling, Sampled, Scored, SlotInit, StepOutpu
 use gguf::GgufFile;
 use logits::{Logprobs, SamplingParams};
 use model::testing::TinyModel;
-use model::{ARCHS, TensorSlot, Weights};
+use model::{TensorSlot, Weights};
 
 use crate::backends::{Factory, gpu, on_cpu, on_gpu};
 
@@ -58,9 +58,9 @@ fn step(engine: &mut dyn Engine, batch: &Batch) -> StepOutput {
 }
 
 fn each_model(open: Factory, dir: &Path, check: impl Fn(&mut dyn Engine, &Path)) {
-    for arch in ARCHS {
-        let path = dir.join(format!("{}.gguf", arch.name));
-        TinyModel { vocab_size: VOCAB as usize, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+    for tiny in TinyModel::all() {
+        let path = dir.join(format!("{}.gguf", tiny.name()));
+        TinyModel { vocab_size: VOCAB as usize, ..tiny }.build().write(&path).unwrap();
         check(&mut *open(&path, 16), &path);
     }
 }

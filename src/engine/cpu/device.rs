@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::engine::{CpuEngine, CpuOptions};
+use super::engine::{CpuEngine, CpuOptions, cache_layers};
 use super::simd::{dispatch, rows::KvCache};
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
 use crate::{DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
-use model::Weights;
+use model::{LayerSpec, Weights};
 
 /// The processor that this program runs on.
 pub struct Cpu;
@@ -33,14 +33,16 @@ impl Device for Cpu {
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let spec = &weights.spec;
         let n = |x: usize| x as u64;
-        let heads = n(spec.num_heads + 2 * spec.num_kv_heads) * n(spec.head_dim);
+        let widest = |width: fn(&LayerSpec) -> usize| n(spec.layers.iter().map(width).max().unwrap_or(0));
+        let heads = widest(|layer| layer.attention().map_or(0, |a| 2 * a.num_heads * (a.head_dim + a.value_dim)));
+        let ffn = widest(|layer| layer.ffn.dense().unwrap_or(0));
         // float32 rows: residual, norm, their sum; q, k, v and attention's output; gate, up and their product
-        let row = 4 * (3 * n(spec.hidden_dim) + heads + n(spec.num_heads) * n(spec.head_dim) + 3 * n(spec.ffn_dim));
+        let row = 4 * (4 * n(spec.hidden_dim) + heads + 3 * ffn + widest(LayerSpec::state_width));
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
         let (weights, _) = weight_bytes(weights, |weight| weights.data(weight).len() as u64);
-        let kv_block = KvCache::bytes(spec.num_layers, 1, options.block_size, spec.num_kv_heads, spec.head_dim).unwrap_or(u64::MAX);
-        let state = 4 * n(spec.state_width) * n(spec.num_layers);
+        let kv_block = KvCache::bytes(&cache_layers(spec), 1, options.block_size).unwrap_or(u64::MAX);
+        let state = 4 * spec.state_widths().map(n).sum::<u64>();
         Ok(Budget { weights, kv_block, state: state.saturating_mul(n(options.state_slots)), scratch })
     }
 

@@ -5,14 +5,15 @@ use std::collections::HashSet;
 use super::forward::Forward;
 use super::simd::Kernels;
 use super::simd::pool::ThreadPool;
-use super::simd::rows::KvCache;
+use super::simd::rows::{CacheLayer, KvCache};
 use super::state::StateStore;
 use super::weights::Tensors;
 use crate::check::{Features, Limits};
 use crate::info::weight_bytes;
+use crate::rope::ropes;
 use crate::{BackendKind, Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
 use logits::SamplingState;
-use model::{ModelSpec, Source, Weights};
+use model::{LayerSpec, ModelSpec, Source, Weights};
 
 #[derive(Clone, Debug)]
 pub struct CpuOptions {
@@ -69,7 +70,7 @@ impl CpuEngine {
             kv: KvCapacity {
                 num_blocks: options.num_blocks,
                 block_size: options.block_size,
-                num_state_slots: if spec.state_width > 0 { options.state_slots } else { 0 },
+                num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
             },
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
@@ -77,31 +78,33 @@ impl CpuEngine {
             max_batch_tokens: options.max_batch_tokens,
             max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
             features: FEATURES,
+            bidirectional: spec.arch.bidirectional,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
         let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
         let info = EngineInfo { backend: BackendKind::Cpu, device, weight_bytes, step_bytes, load_bandwidth: None, max_batch_tokens };
-        let cache = KvCache::new(spec.num_layers, options.num_blocks, options.block_size, spec.num_kv_heads, spec.head_dim);
+        let cache = KvCache::new(cache_layers(spec), options.num_blocks, options.block_size);
         let cache = cache.ok_or_else(|| {
             let (blocks, size) = (options.num_blocks, options.block_size);
             EngineError::OutOfMemory(format!("a KV cache of {blocks} blocks of {size} tokens: ask for less context or a smaller cache"))
         })?;
-        let state = StateStore::new(limits.kv.num_state_slots, spec.num_layers, spec.state_width).ok_or_else(|| {
+        let state = StateStore::new(limits.kv.num_state_slots, spec.state_widths()).ok_or_else(|| {
             let slots = limits.kv.num_state_slots;
-            EngineError::OutOfMemory(format!("{slots} state slots of {} layers: ask for fewer", spec.num_layers))
+            EngineError::OutOfMemory(format!("{slots} state slots of {} layers: ask for fewer", spec.num_layers()))
         })?;
         let source = Source::of(&weights);
         let threads = if options.threads == 0 { physical_cores() } else { options.threads };
-        let tensors = Tensors::load(kernels, weights)?;
+        let (ropes, rope_of) = ropes(&weights, options.context);
+        let tensors = Tensors::load(kernels, weights, &rope_of)?;
         tracing::info!(kernels = kernels.name, threads, "the CPU engine is open");
         let slots = (0..options.max_slots).map(|_| None).collect();
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
-        let forward = Forward::new(kernels, tensors, (cache, state), pool, options.context);
+        let forward = Forward::new(kernels, tensors, ropes, (cache, state), pool);
         Ok(Self { forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 
-    /// The recurrent state of a state slot in one layer: as many floats as the model's `state_width`.
+    /// The recurrent state of a state slot in one layer: as many floats as the layer's state has.
     pub fn state(&mut self, state_slot: u32, layer: usize) -> &mut [f32] {
         self.forward.state.layer_mut(state_slot, layer)
     }
@@ -208,6 +211,12 @@ impl Engine for CpuEngine {
             }
         }
     }
+}
+
+/// What each layer keeps in the cache.
+pub fn cache_layers(spec: &ModelSpec) -> Vec<CacheLayer> {
+    let of = |layer: &LayerSpec| layer.cached().map_or(CacheLayer::default(), |kept| CacheLayer::new(kept.heads, kept.key, kept.value));
+    spec.layers.iter().map(of).collect()
 }
 
 /// The number of physical cores: a core's second hyper-thread adds nothing to kernels that fill its vector units.

@@ -1,37 +1,32 @@
 //! The forward pass: one layer loop for every architecture.
 
 use super::feed_forward::Buffers as FfnBuffers;
-use super::run::Run;
+use super::loader::dequantize_row;
+use super::mixer::{Buffers as MixerBuffers, Step};
+use super::run::{Finish, Run, Stream};
 use super::simd::Kernels;
 use super::simd::norm::Norm;
 use super::simd::pool::ThreadPool;
-use super::simd::rows::{Attend, KvCache, Rows, Scratch, SequenceRows};
+use super::simd::rows::{KvCache, Rows, Scratch, SequenceRows};
 use super::state::StateStore;
-use super::weights::{Tensors, dequantize_row};
-use crate::rope::{Rope, ropes};
+use super::weights::{Classifier, Tensors};
+use crate::rope::Rope;
 use crate::{Batch, Input};
 use model::ModelSpec;
-
-/// What tells one layer's attention from another's.
-struct LayerAttention {
-    /// Index of the rotation.
-    rope: usize,
-    window: Option<usize>,
-}
+use model::arch::Block;
 
 /// Activations of a step.
 struct Buffers {
-    x: Rows,           // [num_tokens, hidden] residual stream
-    h: Rows,           // [num_tokens, hidden] the normalised stream, or a branch's output
-    q: Rows,           // [num_tokens, num_heads * head_dim]
-    k: Rows,           // [num_tokens, num_kv_heads * head_dim]
-    v: Rows,           // [num_tokens, num_kv_heads * head_dim]
-    attn: Rows,        // [num_tokens, num_heads * head_dim]
-    padded: [Rows; 2], // [num_tokens, num_heads * padded head_dim] q and attention's output, if heads are padded
+    x: Rows,      // [num_tokens, hidden] residual stream
+    h: Rows,      // [num_tokens, hidden] the normalised stream
+    ffn_h: Rows,  // [num_tokens, hidden] the feed-forward part's input, if it is not h
+    branch: Rows, // [num_tokens, hidden] what a branch adds
+    mixer: MixerBuffers,
     ffn: FfnBuffers,
     turns: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
     last: Rows,       // [rows of the head, hidden]
     logits: Rows,     // [rows of the head, vocab]
+    scores: Rows,     // [rows, classes] of a classifier
     scratch: Scratch,
 }
 
@@ -39,7 +34,6 @@ pub struct Forward {
     kernels: &'static Kernels,
     tensors: Tensors,
     ropes: Vec<Rope>,
-    attentions: Vec<LayerAttention>,
     cache: KvCache,
     pub(super) state: StateStore,
     pool: ThreadPool,
@@ -47,35 +41,29 @@ pub struct Forward {
 }
 
 impl Forward {
-    /// `context`: tokens of the longest sequence.
     pub fn new(
         kernels: &'static Kernels,
         tensors: Tensors,
+        ropes: Vec<Rope>,
         (cache, state): (KvCache, StateStore),
         pool: ThreadPool,
-        context: usize,
     ) -> Self {
         let spec = &tensors.weights.spec;
-        let (ropes, rope_of) = ropes(&tensors.weights, context);
-        let window = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer));
-        let attentions = rope_of.into_iter().enumerate().map(|(layer, rope)| LayerAttention { rope, window: window(layer) }).collect();
-        let (heads, kv) = (spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim);
-        let padded = || Rows::new(spec.num_heads * cache.dim);
+        let hidden = || Rows::new(spec.hidden_dim);
         let b = Buffers {
-            x: Rows::new(spec.hidden_dim),
-            h: Rows::new(spec.hidden_dim),
-            q: Rows::new(heads),
-            k: Rows::new(kv),
-            v: Rows::new(kv),
-            attn: Rows::new(heads),
-            padded: [padded(), padded()],
-            ffn: FfnBuffers::new(spec),
-            turns: ropes.iter().map(|_| Rows::new(spec.rope_dim)).collect(),
-            last: Rows::new(spec.hidden_dim),
+            x: hidden(),
+            h: hidden(),
+            ffn_h: hidden(),
+            branch: hidden(),
+            mixer: MixerBuffers::default(),
+            ffn: FfnBuffers::default(),
+            turns: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
+            last: hidden(),
             logits: Rows::new(spec.vocab_size),
+            scores: Rows::default(),
             scratch: Scratch::default(),
         };
-        Self { kernels, tensors, ropes, attentions, cache, state, pool, b }
+        Self { kernels, tensors, ropes, cache, state, pool, b }
     }
 
     pub fn spec(&self) -> &ModelSpec {
@@ -103,21 +91,18 @@ impl Forward {
         batch.copies.iter().for_each(|&(from, to)| self.cache.copy_block(from, to));
         self.state.begin_step(batch);
         self.embed(batch, inputs);
-        for layer in 0..self.attentions.len() {
-            self.attention(layer, batch, &sequences);
-            self.feed_forward(layer);
+        for layer in 0..self.tensors.layers.len() {
+            self.layer(layer, batch, &sequences);
         }
         self.head(&batch.sampled_rows[..batch.num_sampled().min(max_logits)]);
     }
 
     fn embed(&mut self, batch: &Batch, inputs: &[Input]) {
-        let (b, tensors) = (&mut self.b, &self.tensors);
+        let Self { kernels, tensors, pool, b, .. } = self;
         let spec = &tensors.weights.spec;
-        for rows in [&mut b.x, &mut b.h, &mut b.q, &mut b.k, &mut b.v, &mut b.attn] {
-            rows.resize(inputs.len());
-        }
-        let scale = spec.arch.scale_embeddings.then(|| (spec.hidden_dim as f32).sqrt());
-        b.x.for_each(&mut self.pool, |i, row| {
+        b.x.resize(inputs.len());
+        let scale = Some(spec.embedding_scale).filter(|&scale| scale != 1.0);
+        b.x.for_each(pool, |i, row| {
             match inputs[i] {
                 Input::Token(id) => dequantize_row(&tensors.weights, &tensors.token_embd, id as usize, row),
                 Input::Embedding(from) => return row.copy_from_slice(&batch.embeddings[from as usize * row.len()..][..row.len()]),
@@ -126,101 +111,134 @@ impl Forward {
             if let Some(scale) = scale {
                 row.iter_mut().for_each(|x| *x *= scale);
             }
+            if let Some(of_type) = &tensors.token_type {
+                kernels.add_to(row, of_type);
+            }
         });
         if let Some(positions) = &tensors.position_embd {
-            b.h.for_each(&mut self.pool, |i, row| dequantize_row(&tensors.weights, positions, batch.positions[i] as usize, row));
-            b.x.for_each(&mut self.pool, |i, row| self.kernels.add_to(row, b.h.row(i)));
+            b.h.resize(inputs.len());
+            b.h.for_each(pool, |i, row| dequantize_row(&tensors.weights, positions, batch.positions[i] as usize, row));
+            b.x.for_each(pool, |i, row| kernels.add_to(row, b.h.row(i)));
+        }
+        if let Some(norm) = &tensors.token_norm {
+            b.x.for_each(pool, |_, row| kernels.norm_in_place(row, norm));
         }
         for (rope, turns) in self.ropes.iter().zip(&mut b.turns) {
             turns.resize(inputs.len());
-            turns.for_each(&mut self.pool, |i, row| rope.turn(batch.positions[i], row));
+            turns.for_each(pool, |i, row| rope.turn(batch.positions[i], row));
         }
     }
 
-    /// x += attention(norm(x))
-    fn attention(&mut self, index: usize, batch: &Batch, sequences: &[SequenceRows]) {
-        let Self { kernels, tensors, ropes, attentions, cache, pool, b, .. } = self;
-        let (layer, attention, weights) = (&tensors.layers[index], &attentions[index], &tensors.weights);
-        let spec = &weights.spec;
-        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.attn_norm));
-        let [q, k, v] = &layer.qkv;
-        let jobs = vec![(q.matrix(weights), &mut b.q), (k.matrix(weights), &mut b.k), (v.matrix(weights), &mut b.v)];
-        kernels.linear(pool, &mut b.scratch, &b.h, false, jobs);
-        let turns = &b.turns[attention.rope];
-        let finish = |rows: &mut Rows, pool: &mut ThreadPool, bias: &Option<Vec<f32>>, norm: &Option<Norm>, rotate: bool| {
-            if bias.is_none() && norm.is_none() && !rotate {
-                return;
-            }
-            rows.for_each(pool, |i, row| {
-                if let Some(bias) = bias {
-                    kernels.add_to(row, bias);
-                }
-                for head in row.chunks_exact_mut(spec.head_dim) {
-                    if let Some(norm) = norm {
-                        kernels.norm_in_place(head, norm);
-                    }
-                    if rotate {
-                        ropes[attention.rope].rotate(head, turns.row(i));
-                    }
-                }
-            });
-        };
-        let rotate = spec.rope_dim > 0;
-        finish(&mut b.q, pool, &layer.qkv_bias[0], &layer.q_norm, rotate);
-        finish(&mut b.k, pool, &layer.qkv_bias[1], &layer.k_norm, rotate);
-        finish(&mut b.v, pool, &layer.qkv_bias[2], &None, false);
-        cache.write(pool, index, &batch.slot_mapping, &b.k, &b.v, spec.head_dim);
-        let (scale, soft_cap) = (spec.attn_scale, spec.attn_soft_cap);
-        let a = Attend { cache, layer: index, num_heads: spec.num_heads, scale, soft_cap, window: attention.window, sequences };
-        if cache.dim == spec.head_dim {
-            kernels.attend(&b.q, &mut b.attn, pool, &a);
-        } else {
-            let [q, out] = &mut b.padded;
-            q.resize(b.q.num_rows());
-            out.resize(b.q.num_rows());
-            q.for_each(pool, |i, row| spread(b.q.row(i), spec.head_dim, row, cache.dim));
-            kernels.attend(q, out, pool, &a);
-            b.attn.for_each(pool, |i, row| spread(out.row(i), cache.dim, row, spec.head_dim));
-        }
-        let o = layer.attn_output.matrix(weights);
-        let after = (layer.attn_output_bias.as_deref(), &layer.post_attn_norm);
-        Run { kernels, pool, scratch: &mut b.scratch, weights }.branch((o, &b.attn), (&mut b.x, &mut b.h), after);
-    }
-
-    /// x += feed_forward(norm(x))
-    fn feed_forward(&mut self, index: usize) {
-        let Self { kernels, tensors, pool, b, .. } = self;
+    /// x after one layer. [`Block`] says how its branches are wired.
+    fn layer(&mut self, index: usize, batch: &Batch, sequences: &[SequenceRows]) {
+        let Self { kernels, tensors, ropes, cache, state, pool, b, .. } = self;
         let (layer, weights) = (&tensors.layers[index], &tensors.weights);
-        b.h.for_each(pool, |i, row| kernels.norm(row, b.x.row(i), &layer.ffn_norm));
-        let mut run = Run { kernels, pool, scratch: &mut b.scratch, weights };
-        b.ffn.run(&mut run, &layer.ffn, (&mut b.x, &mut b.h), &layer.post_ffn_norm);
+        let (block, scale) = (weights.spec.block, weights.spec.residual_scale);
+        let run = &mut Run { kernels, pool, scratch: &mut b.scratch, weights };
+        let step = &mut Step { batch, sequences, ropes, turns: &b.turns, cache, state };
+        if let Some(ffn) = &layer.ffn {
+            ffn.look_ahead(run, &b.x, &mut b.ffn);
+        }
+        normalise(run, &mut b.h, &b.x, &layer.attn_norm);
+        // what the feed-forward part or its experts see of the layer's input
+        let early = layer.experts_norm.as_ref().or(layer.ffn_norm.as_ref().filter(|_| block == Block::Parallel));
+        if let Some(norm) = early {
+            run.norm(&mut b.ffn_h, &b.x, norm);
+        }
+        if block == Block::NormedResidual {
+            b.x.for_each(run.pool, |i, row| row.iter_mut().zip(b.h.row(i)).for_each(|(x, h)| *x = h * scale));
+        }
+        let branch_scale = if block == Block::NormedResidual { 1.0 } else { scale };
+        let post = |norm| if block == Block::PostNorm { None } else { Option::as_ref(norm) };
+        let stream = &mut Stream { x: &mut b.x, branch: &mut b.branch };
+        for mixer in &layer.mixers {
+            mixer.run(run, step, &b.h, &mut b.mixer);
+            let finish = Finish { bias: mixer.output_bias.as_deref(), norm: post(&layer.post_attn_norm), scale: branch_scale };
+            run.branch((mixer.output.matrix(weights), &b.mixer.mixed), stream, finish);
+        }
+        if let (Block::PostNorm, Some(norm)) = (block, &layer.post_attn_norm) {
+            stream.x.for_each(run.pool, |_, row| kernels.norm_in_place(row, norm));
+        }
+        let Some(ffn) = &layer.ffn else { return };
+        if block != Block::Parallel {
+            normalise(run, &mut b.h, stream.x, &layer.ffn_norm);
+        }
+        if block == Block::NormedResidual {
+            stream.x.for_each(run.pool, |i, row| row.iter_mut().zip(b.h.row(i)).for_each(|(x, h)| *x = h * scale));
+        }
+        let own_input = block == Block::Parallel && layer.ffn_norm.is_some();
+        let h = if own_input { &b.ffn_h } else { &b.h };
+        let finish = Finish { bias: None, norm: post(&layer.post_ffn_norm), scale: branch_scale };
+        ffn.run(run, (h, &b.ffn_h), stream, finish, &mut b.ffn);
+        if let (Block::PostNorm, Some(norm)) = (block, &layer.post_ffn_norm) {
+            stream.x.for_each(run.pool, |_, row| kernels.norm_in_place(row, norm));
+        }
     }
 
     /// The logits of rows of the latest batch.
     pub fn head(&mut self, rows: &[u32]) -> &mut Rows {
         self.finish(rows);
         let Self { tensors, kernels, pool, b, .. } = self;
+        let spec = &tensors.weights.spec;
         b.logits.resize(rows.len());
         kernels.linear(pool, &mut b.scratch, &b.last, false, vec![(tensors.output.matrix(&tensors.weights), &mut b.logits)]);
-        if let Some(cap) = tensors.weights.spec.final_soft_cap {
+        if let Some(bias) = &tensors.output_bias {
+            b.logits.for_each(pool, |_, row| kernels.add_to(row, bias));
+        }
+        if spec.logit_scale != 1.0 {
+            b.logits.for_each(pool, |_, row| row.iter_mut().for_each(|x| *x *= spec.logit_scale));
+        }
+        if let Some(cap) = spec.final_soft_cap {
             b.logits.for_each(pool, |_, row| kernels.cap(row, cap));
         }
         &mut b.logits
+    }
+
+    /// The classifier's scores of rows of the latest batch, [rows, classes]. The rows themselves in models without a classifier.
+    pub fn classify(&mut self, rows: &[u32]) -> &Rows {
+        self.finish(rows);
+        let Self { kernels, tensors, pool, b, .. } = self;
+        let Some(Classifier { dense, output, output_bias }) = &tensors.classifier else { return &b.last };
+        let weights = &tensors.weights;
+        let add = |bias: &Option<Vec<f32>>, row: &mut [f32]| bias.iter().for_each(|bias| kernels.add_to(row, bias));
+        let mut input = &b.last;
+        if let Some((matrix, bias)) = dense {
+            b.branch.resize(rows.len());
+            kernels.linear(pool, &mut b.scratch, input, false, vec![(matrix.matrix(weights), &mut b.branch)]);
+            b.branch.for_each(pool, |_, row| {
+                add(bias, row);
+                row.iter_mut().for_each(|x| *x = x.tanh());
+            });
+            input = &b.branch;
+        }
+        b.scores.reshape(rows.len(), weights.spec.num_classes);
+        kernels.linear(pool, &mut b.scratch, input, false, vec![(output.matrix(weights), &mut b.scores)]);
+        b.scores.for_each(pool, |_, row| add(output_bias, row));
+        &b.scores
     }
 
     /// Rows of the latest batch after the final norm.
     pub fn finish(&mut self, rows: &[u32]) -> &Rows {
         let Self { kernels, tensors, pool, b, .. } = self;
         b.last.resize(rows.len());
-        b.last.for_each(pool, |i, row| kernels.norm(row, b.x.row(rows[i] as usize), &tensors.output_norm));
+        b.last.for_each(pool, |i, row| {
+            let x = b.x.row(rows[i] as usize);
+            match &tensors.output_norm {
+                Some(norm) => kernels.norm(row, x, norm),
+                None => row.copy_from_slice(x),
+            }
+        });
         &b.last
     }
 }
 
-/// Copies heads of `from` floats each to heads of `to` floats each.
-fn spread(src: &[f32], from: usize, dst: &mut [f32], to: usize) {
-    for (src, dst) in src.chunks_exact(from).zip(dst.chunks_exact_mut(to)) {
-        let n = from.min(to);
-        dst[..n].copy_from_slice(&src[..n]);
+/// h = norm(x), or x itself without a norm.
+fn normalise(run: &mut Run, h: &mut Rows, x: &Rows, norm: &Option<Norm>) {
+    match norm {
+        Some(norm) => run.norm(h, x, norm),
+        None => {
+            h.resize(x.num_rows());
+            h.for_each(run.pool, |i, row| row.copy_from_slice(x.row(i)));
+        }
     }
 }

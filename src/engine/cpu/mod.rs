@@ -1,9 +1,12 @@
 //! The CPU backend: the default, and the reference for the others. `submit` computes the step, so one step is in flight.
 
+mod activation;
 mod device;
 mod engine;
 mod feed_forward;
 mod forward;
+mod loader;
+mod mixer;
 mod outputs;
 mod routing;
 mod run;
@@ -15,6 +18,10 @@ pub use device::Cpu;
 pub use engine::{CpuEngine, CpuOptions};
 
 #[cfg(test)]
+mod architecture_tests;
+#[cfg(test)]
 mod broken_tests;
+#[cfg(test)]
+mod state_tests;
 #[cfg(test)]
 mod tests;

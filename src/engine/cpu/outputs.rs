@@ -83,15 +83,16 @@ impl CpuEngine {
             let Some(slot) = &mut self.slots[batch.engine_slots[i] as usize] else { continue };
             let (first, end) = (batch.cu_seqlens_q[i], batch.cu_seqlens_q[i + 1]);
             let starts = batch.positions[first as usize] == 0;
+            let of_first = pooling == Pooling::First || pooling == Pooling::Rank && self.limits.bidirectional;
             let rows: Vec<u32> = match pooling {
-                Pooling::First if starts => vec![first],
-                Pooling::Last if complete => vec![end - 1],
                 Pooling::Mean => (first..end).collect(),
-                Pooling::First | Pooling::Last => Vec::new(),
+                _ if of_first && starts => vec![first],
+                _ if !of_first && complete => vec![end - 1],
+                _ => Vec::new(),
             };
-            let finished = self.forward.finish(&rows);
+            let finished = if pooling == Pooling::Rank { self.forward.classify(&rows) } else { self.forward.finish(&rows) };
             let sum = &mut slot.sum;
-            if starts || pooling == Pooling::Last {
+            if starts || !of_first && pooling != Pooling::Mean {
                 sum.clear();
             }
             for row in 0..rows.len() {

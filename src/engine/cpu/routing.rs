@@ -3,8 +3,10 @@
 
 use std::ops::Range;
 
+use super::activation::sigmoid;
+use super::loader::Mat;
 use super::simd::rows::Job;
-use super::weights::Mat;
+use model::arch::Gating;
 use model::{Experts, Weights};
 
 pub struct Routing {
@@ -42,6 +44,22 @@ impl Routing {
         Self { tokens, assignments, ranges }
     }
 
+    /// The expert of an assignment.
+    pub fn expert_of(&self, assignment: usize) -> usize {
+        self.ranges.partition_point(|range| range.end <= assignment)
+    }
+
+    /// [num_assignments] the weight of each assignment
+    pub fn weights(&self, choices: &[Vec<(usize, f32)>], experts: &Experts) -> Vec<f32> {
+        let mut weights = vec![0.0; self.tokens.len()];
+        for (token, choice) in choices.iter().enumerate() {
+            for (rank, (_, weight)) in choice.iter().enumerate() {
+                weights[self.assignments[token * experts.used + rank]] = *weight;
+            }
+        }
+        weights
+    }
+
     /// Jobs that multiply each expert's matrices with the rows of its assignments. The products of stack `i` go to output `i`.
     pub fn jobs<'a>(&self, weights: &'a Weights, stacks: &[&'a Mat]) -> Vec<Job<'a>> {
         let used = || self.ranges.iter().enumerate().filter(|(_, range)| !range.is_empty());
@@ -54,26 +72,82 @@ impl Routing {
     }
 }
 
-/// A row's experts with their weights, the likeliest first; among equals, the lower index first. The weights are the softmax over all
-/// experts. If the model normalises them, the weights of the chosen experts add up to 1. If a score is not finite, every weight is NaN, so
-/// that the fault stays visible in the logits.
-pub fn choose(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> {
+/// A row's experts with their weights, the best first; among equals, the lower index first. `bias` is added to the scores for the choice
+/// only (DeepSeek-V3). If a score is not finite, every weight is NaN, so that the fault stays visible in the logits.
+pub fn choose(scores: &[f32], bias: Option<&[f32]>, experts: &Experts) -> Vec<(usize, f32)> {
+    let weights = gate(scores, experts.gating);
+    let mut ranks = weights.clone();
+    if experts.gating == Gating::SoftmaxOfChosen {
+        ranks.copy_from_slice(scores);
+    }
+    if let Some(bias) = bias {
+        ranks.iter_mut().zip(bias).for_each(|(rank, bias)| *rank += bias);
+    }
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    if experts.groups > 1 {
+        let groups = best_groups(&ranks, experts);
+        order.retain(|expert| groups.contains(&(expert / (experts.count / experts.groups))));
+    }
+    order.sort_by(|&a, &b| ranks[b].total_cmp(&ranks[a]));
+    order.truncate(experts.used);
+    let chosen: Vec<f32> = match experts.gating {
+        Gating::SoftmaxOfChosen => gate(&order.iter().map(|&expert| scores[expert]).collect::<Vec<_>>(), Gating::Softmax),
+        _ => order.iter().map(|&expert| weights[expert]).collect(),
+    };
+    // The least sum keeps rows whose sigmoids are all 0 finite.
+    let sum = if experts.normalise { chosen.iter().sum::<f32>().max(LEAST_SUM) } else { 1.0 };
+    order.into_iter().zip(chosen).map(|(expert, weight)| (expert, weight / sum * experts.scale)).collect()
+}
+
+/// The smallest normal float16: below it, the published models' own code would divide by zero.
+const LEAST_SUM: f32 = 6.103_515_6e-5;
+
+/// Scores as weights, before some are chosen.
+fn gate(scores: &[f32], gating: Gating) -> Vec<f32> {
+    if !scores.iter().all(|score| score.is_finite()) {
+        return vec![f32::NAN; scores.len()];
+    }
+    if gating == Gating::Sigmoid {
+        return scores.iter().map(|&score| sigmoid(score)).collect();
+    }
     let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let is_finite = scores.iter().all(|score| score.is_finite());
-    let total = if is_finite { scores.iter().map(|score| (score - max).exp()).sum() } else { f32::NAN };
+    let total: f32 = scores.iter().map(|score| (score - max).exp()).sum();
+    scores.iter().map(|score| (score - max).exp() / total).collect()
+}
+
+/// The groups whose two best experts have the highest sum.
+fn best_groups(ranks: &[f32], experts: &Experts) -> Vec<usize> {
+    let size = experts.count / experts.groups;
+    let score = |group: &[f32]| {
+        let mut best = group.to_vec();
+        best.sort_by(|a, b| b.total_cmp(a));
+        best.iter().take(2).sum::<f32>()
+    };
+    let scores: Vec<f32> = ranks.chunks_exact(size).map(score).collect();
     let mut order: Vec<usize> = (0..scores.len()).collect();
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
-    order.truncate(experts.used);
-    let weight = |expert: usize| (scores[expert] - max).exp() / total;
-    let sum = if experts.normalise { order.iter().map(|&expert| weight(expert)).sum() } else { 1.0f32 };
-    order.into_iter().map(|expert| (expert, weight(expert) / sum)).collect()
+    order.truncate(experts.groups_used);
+    order
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const EXPERTS: Experts = Experts { count: 4, used: 2, ffn_dim: 0, shared_ffn_dim: 0, normalise: true };
+    const EXPERTS: Experts = Experts {
+        count: 4,
+        used: 2,
+        ffn_dim: 0,
+        shared_ffn_dim: 0,
+        gating: Gating::Softmax,
+        normalise: true,
+        scale: 1.0,
+        groups: 0,
+        groups_used: 0,
+        chunk_ffn_dim: 0,
+        chunk_group: 1,
+        chunk_scale: 1.0,
+    };
 
     #[test]
     fn the_likeliest_are_chosen_and_their_weights_add_up() {
@@ -81,14 +155,32 @@ mod tests {
         let close = |got: Vec<(usize, f32)>, expected: [(usize, f32); 2]| {
             got.iter().zip(expected).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-6) && got.len() == 2
         };
-        assert!(close(choose(&scores, &EXPERTS), [(1, 0.5), (2, 0.5)]));
-        assert!(close(choose(&scores, &Experts { normalise: false, ..EXPERTS }), [(1, 3.0 / 9.0), (2, 3.0 / 9.0)]));
+        assert!(close(choose(&scores, None, &EXPERTS), [(1, 0.5), (2, 0.5)]));
+        assert!(close(choose(&scores, None, &Experts { normalise: false, ..EXPERTS }), [(1, 3.0 / 9.0), (2, 3.0 / 9.0)]));
         // exp alone would overflow
-        assert!(close(choose(&[1000.0, -1000.0, 999.0, 0.0], &EXPERTS), [(0, 0.731_058_6), (2, 0.268_941_4)]));
+        assert!(close(choose(&[1000.0, -1000.0, 999.0, 0.0], None, &EXPERTS), [(0, 0.731_058_6), (2, 0.268_941_4)]));
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert!(choose(&[broken; 4], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "{broken} stays visible");
-            assert!(choose(&[1.0, broken, 2.0, 3.0], &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "one {broken} stays visible");
+            assert!(choose(&[broken; 4], None, &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "{broken} stays visible");
+            assert!(choose(&[1.0, broken, 2.0, 3.0], None, &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "one {broken} stays visible");
         }
+    }
+
+    #[test]
+    fn sigmoids_groups_and_biases_decide_as_in_deepseek_v3() {
+        let sigmoids = Experts { gating: Gating::Sigmoid, scale: 2.5, ..EXPERTS };
+        let close = |got: &[(usize, f32)], expected: &[(usize, f32)]| {
+            got.len() == expected.len() && got.iter().zip(expected).all(|(a, b)| a.0 == b.0 && (a.1 - b.1).abs() < 1e-5)
+        };
+        // the bias moves the choice from expert 0 to 3, but not the weight
+        let got = choose(&[1.0, 2.0, -1.0, 0.0], Some(&[0.0, 0.0, 0.0, 0.5]), &sigmoids);
+        let (a, b) = (0.5, sigmoid(2.0));
+        assert!(close(&got, &[(3, 2.5 * a / (a + b)), (1, 2.5 * b / (a + b))]), "{got:?}");
+        // the best expert stands in a group whose sum is the lower one
+        let grouped = Experts { groups: 2, groups_used: 1, ..EXPERTS };
+        assert_eq!(choose(&[3.0, -9.0, 2.9, 2.8], None, &grouped).iter().map(|choice| choice.0).collect::<Vec<_>>(), [2, 3]);
+        let chosen = Experts { gating: Gating::SoftmaxOfChosen, normalise: false, ..EXPERTS };
+        let got = choose(&[0.0, 3f32.ln(), 1f32.ln(), -5.0], None, &chosen);
+        assert!(close(&got, &[(1, 0.75), (0, 0.25)]), "{got:?}");
     }
 
     #[test]

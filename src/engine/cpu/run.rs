@@ -14,35 +14,56 @@ pub struct Run<'a> {
     pub weights: &'a Weights,
 }
 
+/// The residual stream, and room for what a branch adds to it.
+pub struct Stream<'a> {
+    pub x: &'a mut Rows,
+    pub branch: &'a mut Rows,
+}
+
+/// What happens to a branch before it is added to the stream.
+#[derive(Clone, Copy)]
+pub struct Finish<'a> {
+    pub bias: Option<&'a [f32]>,
+    pub norm: Option<&'a Norm>,
+    pub scale: f32,
+}
+
 impl Run<'_> {
     pub fn linear(&mut self, x: &Rows, accumulate: bool, jobs: Vec<(Matrix, &mut Rows)>) {
         self.kernels.linear(self.pool, self.scratch, x, accumulate, jobs);
     }
 
-    /// x += input · Wᵀ + bias. If the layer has a norm behind the branch, the branch is normalised before it is added.
-    pub fn branch(
-        &mut self,
-        (matrix, input): (Matrix, &Rows),
-        (x, h): (&mut Rows, &mut Rows),
-        (bias, norm): (Option<&[f32]>, &Option<Norm>),
-    ) {
-        let out = if norm.is_some() { &mut *h } else { &mut *x };
-        self.linear(input, norm.is_none(), vec![(matrix, &mut *out)]);
+    /// out = norm(x)
+    pub fn norm(&mut self, out: &mut Rows, x: &Rows, norm: &Norm) {
+        out.resize(x.num_rows());
         let kernels = self.kernels;
-        if let Some(bias) = bias {
+        out.for_each(self.pool, |i, row| kernels.norm(row, x.row(i), norm));
+    }
+
+    /// x += finish(input · Wᵀ)
+    pub fn branch(&mut self, (matrix, input): (Matrix, &Rows), stream: &mut Stream, finish: Finish) {
+        let kernels = self.kernels;
+        let direct = finish.norm.is_none() && finish.scale == 1.0;
+        let out = if direct { &mut *stream.x } else { &mut *stream.branch };
+        out.resize(input.num_rows());
+        self.linear(input, direct, vec![(matrix, &mut *out)]);
+        if let Some(bias) = finish.bias {
             out.for_each(self.pool, |_, row| kernels.add_to(row, bias));
         }
-        if norm.is_some() {
-            self.add((x, h), norm);
+        if !direct {
+            self.add(stream, finish);
         }
     }
 
-    /// x += norm(h). `h` is overwritten by norm(h).
-    pub fn add(&mut self, (x, h): (&mut Rows, &mut Rows), norm: &Option<Norm>) {
-        let kernels = self.kernels;
-        if let Some(norm) = norm {
-            h.for_each(self.pool, |_, row| kernels.norm_in_place(row, norm));
+    /// x += finish(branch), whose bias is already in it. The branch is overwritten.
+    pub fn add(&mut self, stream: &mut Stream, finish: Finish) {
+        let (kernels, Stream { x, branch }) = (self.kernels, stream);
+        if let Some(norm) = finish.norm {
+            branch.for_each(self.pool, |_, row| kernels.norm_in_place(row, norm));
         }
-        x.for_each(self.pool, |i, row| kernels.add_to(row, h.row(i)));
+        if finish.scale != 1.0 {
+            branch.for_each(self.pool, |_, row| row.iter_mut().for_each(|x| *x *= finish.scale));
+        }
+        x.for_each(self.pool, |i, row| kernels.add_to(row, branch.row(i)));
     }
 }

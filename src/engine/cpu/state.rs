@@ -1,34 +1,60 @@
-//! The recurrent state of sequences: one state slot each, as many floats per layer as the model needs.
+//! The recurrent state of sequences: one state slot each, as many floats in each layer as it needs.
 
 use std::ops::Range;
 
 use crate::Batch;
 
 pub struct StateStore {
-    num_layers: usize,
-    width: usize,
-    floats: Vec<f32>, // [num_slots, num_layers, width]
+    /// Where each layer's state begins in a slot. The last entry is the length of a slot.
+    starts: Vec<usize>,
+    floats: Vec<f32>, // [num_slots][layer][its width]
 }
 
 impl StateStore {
-    /// `width`: floats per sequence and layer; 0 for models without recurrent state, which take no memory. None: there is not enough.
-    pub fn new(num_slots: usize, num_layers: usize, width: usize) -> Option<Self> {
-        let len = num_slots.checked_mul(num_layers)?.checked_mul(width)?;
+    /// `widths`: floats per sequence in each layer; models without recurrent state take no memory. None: there is not enough.
+    pub fn new(num_slots: usize, widths: impl Iterator<Item = usize>) -> Option<Self> {
+        let mut starts = vec![0usize];
+        for width in widths {
+            starts.push(starts.last()?.checked_add(width)?);
+        }
+        let len = num_slots.checked_mul(*starts.last()?)?;
         let mut floats = Vec::new();
         floats.try_reserve_exact(len).ok()?;
         floats.resize(len, 0.0);
-        Some(Self { num_layers, width, floats })
+        Some(Self { starts, floats })
+    }
+
+    fn size(&self) -> usize {
+        self.starts.last().copied().unwrap_or(0)
     }
 
     fn slot(&self, slot: u32) -> Range<usize> {
-        let size = self.num_layers * self.width;
+        let size = self.size();
         slot as usize * size..(slot as usize + 1) * size
     }
 
-    /// A sequence's state in one layer, [width].
+    /// A sequence's state in one layer.
     pub fn layer_mut(&mut self, slot: u32, layer: usize) -> &mut [f32] {
-        let from = self.slot(slot).start + layer * self.width;
-        &mut self.floats[from..from + self.width]
+        let start = self.slot(slot).start;
+        &mut self.floats[start + self.starts[layer]..start + self.starts[layer + 1]]
+    }
+
+    /// The states of several sequences in one layer, in the order of their slots, which are different.
+    pub fn layer_of(&mut self, slots: &[u32], layer: usize) -> Vec<&mut [f32]> {
+        let (size, start, end) = (self.size(), self.starts[layer], self.starts[layer + 1]);
+        let mut order: Vec<usize> = (0..slots.len()).collect();
+        order.sort_unstable_by_key(|&i| slots[i]);
+        let mut found: Vec<(usize, &mut [f32])> = Vec::with_capacity(slots.len());
+        let (mut rest, mut skipped) = (&mut self.floats[..], 0);
+        for i in order {
+            let at = slots[i] as usize * size;
+            let (_, from) = std::mem::take(&mut rest).split_at_mut(at + start - skipped);
+            let (state, behind) = from.split_at_mut(end - start);
+            (rest, skipped) = (behind, at + end);
+            found.push((i, state));
+        }
+        found.sort_unstable_by_key(|(i, _)| *i);
+        found.into_iter().map(|(_, state)| state).collect()
     }
 
     /// Prepares the step of a batch that passed `Limits::check`: copies, then zeros for sequences that begin.

@@ -1,8 +1,8 @@
-//! The seam on the CPU: several sampled rows per sequence, embeddings as rows, and recurrent state.
+//! The seam on the CPU: several sampled rows per sequence, and embeddings as rows.
 
 use std::sync::Arc;
 
-use super::weights::dequantize_row;
+use super::loader::dequantize_row;
 use super::{CpuEngine, CpuOptions, simd};
 use crate::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Sampled, SlotInit, StepOutput};
 use gguf::GgufFile;
@@ -33,8 +33,8 @@ impl Rig {
         let path = dir.path().join("tiny.gguf");
         TinyModel { vocab_size: VOCAB as usize, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
         let load = || Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
-        let mut weights = load();
-        weights.spec.state_width = state_width;
+        let weights = load();
+        let _ = state_width;
         let options =
             CpuOptions { threads: 2, context: 96, num_blocks: 12, block_size: 32, max_slots: 4, max_batch_tokens: 64, state_slots: 5 };
         Self { engine: CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap(), weights: load() }
@@ -208,7 +208,7 @@ fn an_embedding_gives_the_bits_of_its_token() {
     for arch in ARCHS {
         let mut rig = Rig::new(arch, 0);
         let (spec, table) = (rig.weights.spec.clone(), *rig.weights.get(TensorSlot::TokenEmbd, 0).unwrap());
-        let scale = if spec.arch.scale_embeddings { (spec.hidden_dim as f32).sqrt() } else { 1.0 };
+        let scale = if true { spec.embedding_scale } else { 1.0 };
         let embedding = |id: u32| {
             let mut row = vec![0.0; spec.hidden_dim];
             dequantize_row(&rig.weights, &table, id as usize, &mut row);
@@ -228,38 +228,6 @@ fn an_embedding_gives_the_bits_of_its_token() {
         let mixed = Batch { init: vec![init], embeddings, ..batch(1, 0, &inputs, 1) };
         assert_eq!(drawn(rig.step(&mixed, None)), expected, "{}", arch.name);
     }
-}
-
-#[test]
-fn states_are_copied_before_a_step_and_reset_at_position_zero() {
-    let mut rig = Rig::new(&ARCHS[0], 3);
-    let num_layers = rig.weights.spec.num_layers;
-    assert_eq!(rig.engine.kv_capacity(), KvCapacity { num_blocks: 12, block_size: 32, num_state_slots: 5 });
-    let mark = |slot: u32, layer: usize| [1.0, 2.0, 3.0].map(|x| x + (10 * slot + 100 * layer as u32) as f32);
-    for slot in 0..5 {
-        (0..num_layers).for_each(|layer| rig.engine.state(slot, layer).copy_from_slice(&mark(slot, layer)));
-    }
-    let inputs = [Input::Token(1), Input::Token(2)];
-    let with_state = |start: u32, slot: u32, copies: &[(u32, u32)]| Batch {
-        state_slots: vec![slot],
-        state_copies: copies.to_vec(),
-        ..batch(0, start, &inputs, 0)
-    };
-    // the new sequence in slot 2 starts from zeros; its slot is copied to slot 4 before
-    rig.step(&with_state(0, 2, &[(2, 4), (1, 3)]), None);
-    let states = |rig: &mut Rig, layer| -> Vec<Vec<f32>> { (0..5).map(|slot| rig.engine.state(slot, layer).to_vec()).collect() };
-    for layer in 0..num_layers {
-        let [zero, one, two] = [0, 1, 2].map(|slot| mark(slot, layer).to_vec());
-        assert_eq!(states(&mut rig, layer), [zero, one.clone(), vec![0.0; 3], one, two], "layer {layer}");
-    }
-    // a sequence that goes on keeps its state
-    rig.step(&with_state(2, 4, &[(4, 2)]), None);
-    for layer in 0..num_layers {
-        assert_eq!(states(&mut rig, layer)[4], mark(2, layer));
-        assert_eq!(states(&mut rig, layer)[2], mark(2, layer));
-    }
-    let none = Batch { state_slots: Vec::new(), ..with_state(4, 4, &[]) };
-    assert!(matches!(rig.engine.submit(&none), Err(EngineError::InvalidBatch(_))));
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn encode_vector(vector: Option<VectorRequest>) -> u8 {
     let kind = match pooling {
         Pooling::First => sys::PEN_POOL_FIRST,
         Pooling::Last => sys::PEN_POOL_LAST,
-        Pooling::Mean => sys::PEN_POOL_MEAN,
+        Pooling::Mean | Pooling::Rank => sys::PEN_POOL_MEAN,
     };
     kind + if complete { sys::PEN_POOL_COMPLETE } else { 0 }
 }

@@ -4,11 +4,12 @@ use std::ptr;
 use std::sync::Arc;
 
 use super::raii::{self, Context, Model};
+use super::supported::Uniform;
 use super::sys;
 use crate::info::has_tied_head;
 use crate::rope::{Rope, ropes};
 use crate::{EngineError, EngineOptions};
-use model::{Activation, NormKind, QUANTS, RopePairing, TensorSlot, Weight, Weights};
+use model::{Activation, LayerSpec, NormKind, QUANTS, RopePairing, TensorSlot, Weight, Weights};
 
 /// ggml's id of float32: the type of vectors on the device, whatever type they have in the file.
 const F32: u32 = QUANTS[0].id;
@@ -39,6 +40,7 @@ pub fn items(weights: &Weights) -> Vec<Item> {
 /// What a [`sys::pen_model_desc`] is made of and points to.
 pub struct Description<'a> {
     weights: &'a Weights,
+    uniform: Uniform,
     options: &'a EngineOptions,
     ropes: Vec<Rope>,
     layers: Vec<sys::pen_layer_desc>,
@@ -46,18 +48,20 @@ pub struct Description<'a> {
 }
 
 impl<'a> Description<'a> {
-    pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Self {
-        let spec = &weights.spec;
+    /// # Errors
+    /// [`EngineError::Unsupported`] if no kernel computes what the model asks for.
+    pub fn new(weights: &'a Weights, options: &'a EngineOptions) -> Result<Self, EngineError> {
+        let uniform = Uniform::of(weights)?;
         let (ropes, rope_of) = ropes(weights, options.context);
-        let window = |layer| spec.sliding_window.filter(|_| spec.is_windowed(layer)).unwrap_or(0) as u32;
-        let layers =
-            rope_of.iter().enumerate().map(|(layer, &rope)| sys::pen_layer_desc { window: window(layer), rope: rope as u32 }).collect();
+        let window = |layer: &LayerSpec| layer.attention().and_then(|attention| attention.window).unwrap_or(0) as u32;
+        let layers = weights.spec.layers.iter().zip(rope_of);
+        let layers = layers.map(|(layer, rope)| sys::pen_layer_desc { window: window(layer), rope: rope.unwrap_or(0) as u32 }).collect();
         let tensor = |item: &Item| sys::pen_tensor {
             slot: item.slot as u32,
             layer: item.layer as u32,
             r#type: if item.is_vector() { F32 } else { item.weight.quant.id },
         };
-        Self { weights, options, ropes, layers, tensors: items(weights).iter().map(tensor).collect() }
+        Ok(Self { weights, options, uniform, ropes, layers, tensors: items(weights).iter().map(tensor).collect() })
     }
 
     /// What the model takes of a device's memory.
@@ -67,12 +71,17 @@ impl<'a> Description<'a> {
 
     /// Describes the model to the device and reserves memory for it.
     pub fn begin(&self, context: &Arc<Context>) -> Result<Model, EngineError> {
-        let (positions, dim) = (self.max_positions(), self.weights.spec.rope_dim);
+        let (positions, dim) = (self.max_positions(), self.rope_dim());
         let mut tables = vec![0f32; self.ropes.len() * positions * dim]; // [num_ropes, max_positions, rope_dim]
         for (rope, table) in self.ropes.iter().zip(tables.chunks_exact_mut((positions * dim).max(1))) {
             table.chunks_exact_mut(dim).enumerate().for_each(|(position, row)| rope.turn(position as u32, row));
         }
         Model::begin(context, &self.desc(tables.as_ptr()))
+    }
+
+    /// Rotated elements per head. 0: the model does not rotate.
+    fn rope_dim(&self) -> usize {
+        self.uniform.attention.rope.map_or(0, |rope| rope.dim)
     }
 
     fn max_blocks(&self) -> usize {
@@ -86,17 +95,17 @@ impl<'a> Description<'a> {
     /// The description for one call: it points into `self`.
     fn desc(&self, rope_tables: *const f32) -> sys::pen_model_desc {
         let (spec, arch) = (&self.weights.spec, self.weights.spec.arch);
-        let experts = spec.experts.unwrap_or_default();
+        let (attention, experts) = (&self.uniform.attention, self.uniform.experts.unwrap_or_default());
         sys::pen_model_desc {
-            num_layers: spec.num_layers as u32,
+            num_layers: spec.num_layers() as u32,
             vocab_size: spec.vocab_size as u32,
             hidden_dim: spec.hidden_dim as u32,
-            num_heads: spec.num_heads as u32,
-            num_kv_heads: spec.num_kv_heads as u32,
-            head_dim: spec.head_dim as u32,
-            ffn_dim: spec.experts.map_or(spec.ffn_dim, |experts| experts.shared_ffn_dim) as u32,
-            rope_dim: spec.rope_dim as u32,
-            rope_pairs: u32::from(arch.rope == RopePairing::Halves),
+            num_heads: attention.num_heads as u32,
+            num_kv_heads: attention.num_kv_heads as u32,
+            head_dim: attention.head_dim as u32,
+            ffn_dim: self.uniform.ffn_dim as u32,
+            rope_dim: self.rope_dim() as u32,
+            rope_pairs: u32::from(spec.rope_pairing == RopePairing::Halves),
             activation: u32::from(arch.activation == Activation::Gelu),
             layer_norm: u32::from(arch.norm == NormKind::Layer),
             num_positions: spec.max_positions().unwrap_or(0) as u32,
@@ -105,10 +114,10 @@ impl<'a> Description<'a> {
             expert_ffn_dim: experts.ffn_dim as u32,
             normalise_experts: u32::from(experts.normalise),
             norm_eps: spec.norm_eps,
-            attn_scale: spec.attn_scale,
-            attn_soft_cap: spec.attn_soft_cap.unwrap_or(0.0),
+            attn_scale: attention.scale,
+            attn_soft_cap: attention.soft_cap.unwrap_or(0.0),
             final_soft_cap: spec.final_soft_cap.unwrap_or(0.0),
-            embedding_scale: if arch.scale_embeddings { (spec.hidden_dim as f32).sqrt() } else { 1.0 },
+            embedding_scale: spec.embedding_scale,
             max_positions: self.max_positions() as u32,
             num_ropes: self.ropes.len() as u32,
             rope_tables,

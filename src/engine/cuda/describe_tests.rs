@@ -18,16 +18,18 @@ fn weights(model: &TinyModel) -> Weights {
 
 #[test]
 fn every_architecture_has_a_need() {
-    for arch in ARCHS {
-        let (weights, options) = (weights(&TinyModel::new(arch)), options());
-        let need = Description::new(&weights, &options).need().unwrap();
+    for model in TinyModel::all() {
+        let (arch, weights, options) = (model.arch, weights(&model), options());
+        let need = Description::new(&weights, &options).unwrap().need().unwrap();
         // matrices are float16 on the device, in tiles of 16 rows × 64 columns; vectors are float32
         let elements: usize = items(&weights).iter().map(|item| item.weight.rows * item.weight.cols).sum();
         assert!(need.weights >= 2 * elements as u64, "{}: {} bytes for {elements} weights", arch.name, need.weights);
         assert!(need.weights <= 64 * 2 * elements as u64, "{}: {} bytes for {elements} weights", arch.name, need.weights);
         assert!(0 < need.step_weights && need.step_weights <= need.weights, "{}", arch.name);
         let spec = &weights.spec;
-        assert_eq!(need.kv_token, (2 * 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim) as u64, "{}", arch.name);
+        let attention = spec.attention().unwrap();
+        let floats = 2 * spec.num_layers() * attention.num_kv_heads * attention.head_dim;
+        assert_eq!(need.kv_token, 2 * floats as u64, "{}", arch.name);
     }
 }
 
@@ -37,7 +39,7 @@ fn scratch_memory_grows_with_the_batch_and_the_slots() {
     let scratch = |change: &dyn Fn(&mut EngineOptions)| {
         let mut options = options();
         change(&mut options);
-        Description::new(&weights, &options).need().unwrap().scratch
+        Description::new(&weights, &options).unwrap().need().unwrap().scratch
     };
     let one = scratch(&|_| ());
     assert!(scratch(&|options| options.max_batch_tokens = 1 << 16) > one + (1 << 20));
@@ -50,7 +52,7 @@ fn quantised_weights_take_less_memory() {
     let need = |name| {
         let quant = QUANTS.iter().find(|quant| quant.name == name).unwrap();
         let model = TinyModel { quant, ..TinyModel::new(&ARCHS[0]) };
-        Description::new(&weights(&model), &options()).need().unwrap().weights
+        Description::new(&weights(&model), &options()).unwrap().need().unwrap().weights
     };
     assert!(need("Q4_0") < need("Q8_0") && need("Q8_0") < need("F16"));
     assert_eq!(need("F16"), need("BF16"));
@@ -59,7 +61,7 @@ fn quantised_weights_take_less_memory() {
 #[test]
 fn a_required_tensor_that_is_not_listed_is_an_error() {
     let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
-    let mut description = Description::new(&weights, &options);
+    let mut description = Description::new(&weights, &options).unwrap();
     description.tensors.retain(|tensor| tensor.slot != TensorSlot::AttnQ as u32);
     let error = description.need().unwrap_err();
     assert!(matches!(&error, EngineError::Tensor(text) if text.contains("attention matrix")), "{error}");
@@ -68,7 +70,7 @@ fn a_required_tensor_that_is_not_listed_is_an_error() {
 #[test]
 fn a_tensor_that_is_listed_twice_is_an_error() {
     let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
-    let mut description = Description::new(&weights, &options);
+    let mut description = Description::new(&weights, &options).unwrap();
     let again = sys::pen_tensor { slot: TensorSlot::AttnQ as u32, layer: 0, r#type: F32 };
     description.tensors.push(again);
     let error = description.need().unwrap_err().to_string();

@@ -8,6 +8,7 @@ mod load;
 mod need;
 mod raii;
 mod results;
+mod supported;
 mod sys;
 
 use std::collections::VecDeque;
@@ -110,9 +111,6 @@ struct CudaEngine {
 
 impl CudaEngine {
     fn new(context: Arc<Context>, weights: Weights, options: &EngineOptions) -> Result<Self, EngineError> {
-        if weights.spec.state_width > 0 {
-            return Err(EngineError::Unsupported("models with recurrent state on a GPU: use --backend cpu".into()));
-        }
         if options.block_size == 0 || !options.block_size.is_multiple_of(32) {
             return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the GPU takes multiples of 32", options.block_size)));
         }
@@ -120,7 +118,7 @@ impl CudaEngine {
         let need = Need::of(&weights, options)?;
         let (memory, device) = context.memory()?;
         let num_blocks = need.kv_blocks(memory, options)?;
-        let mut model = Description::new(&weights, options).begin(&context)?;
+        let mut model = Description::new(&weights, options)?.begin(&context)?;
         let load_bandwidth = Some(Plan::new(&weights).copy(&model, &weights)?);
         model.finish()?;
         let runner = Runner::new(model, num_blocks, options.block_size)?;
@@ -134,6 +132,7 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             features: FEATURES,
+            bidirectional: false,
         };
         Ok(Self {
             runner,

@@ -18,7 +18,7 @@ pub struct Need {
 
 impl Need {
     pub fn of(weights: &Weights, options: &EngineOptions) -> Result<Self, EngineError> {
-        let need = Description::new(weights, options).need()?;
+        let need = Description::new(weights, options)?.need()?;
         let kv_block = need.kv_token * options.block_size as u64;
         Ok(Self { weights: need.weights, step_weights: need.step_weights, scratch: need.scratch, kv_block })
     }

@@ -19,20 +19,29 @@ pub struct Query {
     /// The query sees the positions `from..to`.
     pub from: usize,
     pub to: usize,
+    /// The query's own position.
+    pub position: usize,
+    /// ALiBi: a score falls by `slope` per position between query and key.
+    pub slope: f32,
+    /// The score of a key without a value, which only takes part in the softmax. Negative infinity: there is none.
+    pub sink: f32,
 }
 
 /// What the queries of a tile share.
 #[derive(Clone, Copy)]
 pub struct Head {
-    /// K and V of block 0 for this layer and KV head. Blocks are `block_stride` floats apart.
+    /// K and V of block 0 for this layer and KV head.
     pub k: *const f32,
     pub v: *const f32,
-    pub block_stride: usize,
+    /// Floats from one block's keys, and from its values, to those of the next.
+    pub block_strides: [usize; 2],
     pub block_table: *const u32,
     /// A multiple of 16.
     pub block_size: usize,
-    /// A multiple of 16 unless the tail path is taken.
-    pub head_dim: usize,
+    /// Floats of a key: a multiple of 16.
+    pub key_dim: usize,
+    /// Floats of a value: a multiple of 16.
+    pub value_dim: usize,
     pub scale: f32,
     /// Scaled scores s become cap · tanh(s / cap).
     pub soft_cap: Option<f32>,
@@ -49,7 +58,7 @@ struct Softmax {
 #[inline(always)]
 unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
     let mut acc = [[I::zero(); 2]; R];
-    for d in 0..h.head_dim {
+    for d in 0..h.key_dim {
         let k = k.add(d * h.block_size);
         let (k0, k1) = (I::load(k), I::load(k.add(16)));
         for r in 0..R {
@@ -107,7 +116,7 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
     range: (usize, usize),
 ) {
     let mut d = 0;
-    while d < h.head_dim {
+    while d < h.value_dim {
         let mut acc = [[I::zero(); D]; R];
         for r in 0..R {
             for c in 0..D {
@@ -115,7 +124,7 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
             }
         }
         for i in range.0..range.1 {
-            let v = v.add(i * h.head_dim + d);
+            let v = v.add(i * h.value_dim + d);
             for c in 0..D {
                 let v = I::load(v.add(16 * c));
                 for r in 0..R {
@@ -135,20 +144,30 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
 #[inline(always)]
 unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
     let mut state = [const { Softmax { max: f32::NEG_INFINITY, sum: [0.0; LANES] } }; R];
+    for (row, state) in rows.iter().zip(&mut state) {
+        if row.sink != f32::NEG_INFINITY {
+            (state.max, state.sum[0]) = (row.sink, 1.0);
+        }
+    }
     let from = rows.iter().map(|r| r.from).min().unwrap_or(0) / STEP * STEP;
     let to = rows.iter().map(|r| r.to).max().unwrap_or(0);
     for row in rows {
-        std::slice::from_raw_parts_mut(row.out, h.head_dim).fill(0.0);
+        std::slice::from_raw_parts_mut(row.out, h.value_dim).fill(0.0);
     }
     let mut s = [[0f32; STEP]; TILE];
     for start in (from..to).step_by(STEP) {
-        let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
+        let [k_block, v_block] = h.block_strides.map(|stride| *h.block_table.add(start / h.block_size) as usize * stride);
         let offset = start % h.block_size;
-        scores::<I, R>(h, rows, h.k.add(block + offset), &mut s);
+        scores::<I, R>(h, rows, h.k.add(k_block + offset), &mut s);
         let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
         for r in 0..R {
             let lo = rows[r].from.saturating_sub(start).min(STEP);
             let hi = rows[r].to.saturating_sub(start).min(STEP);
+            if rows[r].slope != 0.0 {
+                for (i, s) in s[r].iter_mut().enumerate() {
+                    *s -= rows[r].slope * rows[r].position.abs_diff(start + i) as f32;
+                }
+            }
             if lo < hi {
                 rescale[r] = weigh::<I>(&mut s[r], lo, hi, &mut state[r]);
                 range = (range.0.min(lo), range.1.max(hi));
@@ -156,8 +175,8 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
                 s[r] = [0.0; STEP];
             }
         }
-        let v = h.v.add(block + offset * h.head_dim);
-        if h.head_dim.is_multiple_of(64) {
+        let v = h.v.add(v_block + offset * h.value_dim);
+        if h.value_dim.is_multiple_of(64) {
             values::<I, R, 4>(h, rows, v, &s, &rescale, range);
         } else {
             values::<I, R, 1>(h, rows, v, &s, &rescale, range);
@@ -165,15 +184,15 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
     }
     for (row, state) in rows.iter().zip(&state) {
         let scale = I::splat(1.0 / I::reduce_add(I::load(state.sum.as_ptr())));
-        for d in (0..h.head_dim).step_by(16) {
+        for d in (0..h.value_dim).step_by(16) {
             I::store(row.out.add(d), I::mul(I::load(row.out.add(d)), scale));
         }
     }
 }
 
 /// # Safety
-/// Queries and head point to live memory. There are at most `TILE` queries, each sees at least one position, and `head_dim` is a multiple
-/// of 16.
+/// Queries and head point to live memory. There are at most `TILE` queries, each sees at least one position, and both lengths are
+/// multiples of 16.
 #[inline(always)]
 pub unsafe fn attention<I: Isa>(h: &Head, rows: &[Query]) {
     match rows.len() {

@@ -2,8 +2,9 @@
 
 use super::attention::{self, AttentionFn};
 use super::linear::{self, Args, LinearFn, MAX_TILE, MicroTable, Span};
-use super::{Dequant, Isa, ops, scalar};
-use model::Activation;
+use super::ops::{self, Gate, Sigmoidal};
+use super::scan::{self, DeltaArgs, ScanArgs};
+use super::{Dequant, Isa, scalar};
 
 /// The kernels of one instruction set.
 pub struct Kernels {
@@ -15,7 +16,13 @@ pub struct Kernels {
     pub(super) layernorm: unsafe fn(*mut f32, *const f32, (*const f32, *const f32), usize, f32),
     pub(super) soft_cap: unsafe fn(*mut f32, usize, f32),
     pub(super) add: unsafe fn(*mut f32, *const f32, usize),
-    pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Activation),
+    pub(super) glu: unsafe fn(*mut f32, *const f32, usize, Sigmoidal),
+    pub(super) multiply_add: unsafe fn(*mut f32, *const f32, *const f32, usize),
+    pub(super) gate: unsafe fn(*mut f32, *const f32, usize, Gate),
+    pub(super) softplus: unsafe fn(*mut f32, *const f32, usize),
+    pub(super) exp: unsafe fn(*mut f32, usize, f32),
+    pub(super) scan: unsafe fn(&ScanArgs),
+    pub(super) delta: unsafe fn(&DeltaArgs),
     /// The linear layer for a ggml type id.
     pub(crate) linear_of: fn(u32) -> Option<LinearFn>,
 }
@@ -58,8 +65,32 @@ macro_rules! kernels {
                 ops::add::<$isa>(out, x, len)
             }
             $(#[target_feature(enable = $feature)])?
-            unsafe fn glu(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+            unsafe fn glu(gate: *mut f32, up: *const f32, len: usize, activation: Sigmoidal) {
                 ops::glu::<$isa>(gate, up, len, activation)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn multiply_add(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
+                ops::multiply_add::<$isa>(out, a, b, len)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn gate(x: *mut f32, gate: *const f32, len: usize, kind: Gate) {
+                ops::gate::<$isa>(x, gate, len, kind)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn softplus(x: *mut f32, bias: *const f32, len: usize) {
+                ops::softplus::<$isa>(x, bias, len)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn exp(x: *mut f32, len: usize, factor: f32) {
+                ops::exp::<$isa>(x, len, factor)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn scan(a: &ScanArgs) {
+                scan::scan::<$isa>(a)
+            }
+            $(#[target_feature(enable = $feature)])?
+            unsafe fn delta(a: &DeltaArgs) {
+                scan::delta::<$isa>(a)
             }
 
             fn by_type(id: u32) -> Option<LinearFn> {
@@ -83,6 +114,12 @@ macro_rules! kernels {
                 soft_cap,
                 add,
                 glu,
+                multiply_add,
+                gate,
+                softplus,
+                exp,
+                scan,
+                delta,
                 linear_of: by_type,
             };
         }

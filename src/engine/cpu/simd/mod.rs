@@ -26,10 +26,13 @@ pub(crate) mod norm;
 mod ops;
 pub(crate) mod pool;
 mod portable;
+pub(crate) mod recurrence;
 pub(crate) mod rows;
 mod scalar;
+mod scan;
 
 pub use dispatch::Kernels;
+pub(crate) use ops::{Gate, Sigmoidal};
 
 /// Lanes of a vector.
 pub(crate) const LANES: usize = 16;

@@ -2,7 +2,7 @@
 
 use model::NormKind;
 
-/// A norm's parameters. The bias is a LayerNorm's.
+/// A norm's parameters. A LayerNorm usually has a bias, an RMS norm seldom.
 pub struct Norm {
     pub kind: NormKind,
     pub weight: Vec<f32>,

@@ -1,7 +1,24 @@
 //! Element-wise and row-wise operations.
 
 use super::{Isa, LANES};
-use model::Activation;
+
+/// An activation x · sigmoid(z).
+#[derive(Clone, Copy)]
+pub enum Sigmoidal {
+    /// z = x
+    Silu,
+    /// The tanh approximation of GELU: z = 2 sqrt(2/π) (x + 0.044715 x³)
+    Gelu,
+}
+
+/// What a gate z multiplies by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// z · sigmoid(z)
+    Silu,
+    /// sigmoid(z)
+    Sigmoid,
+}
 
 /// Walks `$len` elements: `$whole` for each whole vector, with its offset, then `$rest` for each remaining element.
 macro_rules! vectors {
@@ -128,7 +145,7 @@ pub unsafe fn add<I: Isa>(out: *mut f32, x: *const f32, len: usize) {
 /// # Safety
 /// `gate` and an `up` that is not null hold `len` floats.
 #[inline(always)]
-pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Activation) {
+pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation: Sigmoidal) {
     let ones = [1f32; LANES];
     let up_at = |i| if up.is_null() { ones.as_ptr() } else { up.add(i) };
     let mut i = 0;
@@ -146,20 +163,102 @@ pub unsafe fn glu<I: Isa>(gate: *mut f32, up: *const f32, len: usize, activation
 }
 
 #[inline(always)]
-unsafe fn gate16<I: Isa>(gate: *mut f32, up: *const f32, activation: Activation) {
+unsafe fn gate16<I: Isa>(gate: *mut f32, up: *const f32, activation: Sigmoidal) {
     I::store(gate, I::mul(activate::<I>(I::load(gate), activation), I::load(up)));
 }
 
 #[inline(always)]
-unsafe fn activate<I: Isa>(x: I::V, activation: Activation) -> I::V {
-    // both are x · sigmoid(z): SiLU with z = x, tanh-GELU with z = 2 sqrt(2/π) (x + 0.044715 x³)
+unsafe fn activate<I: Isa>(x: I::V, activation: Sigmoidal) -> I::V {
     let z = match activation {
-        Activation::Silu => x,
-        Activation::Gelu => {
+        Sigmoidal::Silu => x,
+        Sigmoidal::Gelu => {
             let cubic = I::fma(I::mul(x, x), I::mul(x, I::splat(0.044_715)), x);
             I::mul(cubic, I::splat(1.595_769))
         }
     };
     let e = I::exp(I::sub(I::zero(), z));
     I::div(x, I::add(I::splat(1.0), e))
+}
+
+/// Applies `f` to the vectors of `x` and `y`, and stores what it gives in `x`. The rest of a last vector is zero.
+///
+/// # Safety
+/// Both hold `len` floats.
+#[inline(always)]
+unsafe fn map<I: Isa>(x: *mut f32, y: *const f32, len: usize, f: impl Fn(I::V, I::V) -> I::V) {
+    let mut i = 0;
+    while i + LANES <= len {
+        I::store(x.add(i), f(I::load(x.add(i)), I::load(y.add(i))));
+        i += LANES;
+    }
+    if i < len {
+        let (mut a, mut b) = ([0f32; LANES], [0f32; LANES]);
+        std::ptr::copy_nonoverlapping(x.add(i), a.as_mut_ptr(), len - i);
+        std::ptr::copy_nonoverlapping(y.add(i), b.as_mut_ptr(), len - i);
+        I::store(a.as_mut_ptr(), f(I::load(a.as_ptr()), I::load(b.as_ptr())));
+        std::ptr::copy_nonoverlapping(a.as_ptr(), x.add(i), len - i);
+    }
+}
+
+/// out += a · b
+///
+/// # Safety
+/// All hold `len` floats.
+#[inline(always)]
+pub unsafe fn multiply_add<I: Isa>(out: *mut f32, a: *const f32, b: *const f32, len: usize) {
+    vectors!(
+        len,
+        |i| {
+            I::store(out.add(i), I::fma(I::load(a.add(i)), I::load(b.add(i)), I::load(out.add(i))));
+        },
+        |j| {
+            *out.add(j) += *a.add(j) * *b.add(j);
+        }
+    );
+}
+
+/// x *= gate
+///
+/// # Safety
+/// Both hold `len` floats.
+#[inline(always)]
+pub unsafe fn gate<I: Isa>(x: *mut f32, gate: *const f32, len: usize, kind: Gate) {
+    map::<I>(x, gate, len, |x, z| {
+        let numerator = if kind == Gate::Silu { I::mul(x, z) } else { x };
+        let divisor = I::add(I::splat(1.0), I::exp(I::sub(I::zero(), z)));
+        // exp clamps its argument, so 0 · z restores NaN for a gate that is not finite
+        I::fma(z, I::zero(), I::div(numerator, divisor))
+    })
+}
+
+/// x = ln(1 + e^(x + bias))
+///
+/// # Safety
+/// Both hold `len` floats.
+#[inline(always)]
+pub unsafe fn softplus<I: Isa>(x: *mut f32, bias: *const f32, len: usize) {
+    map::<I>(x, bias, len, |x, bias| {
+        let x = I::add(x, bias);
+        // max(x, 0) + ln(1 + u) with u = e^-|x|, and ln(1 + u) = 2 artanh(u / (2 + u)) by its series, whose argument is at most 1/3
+        let u = I::exp(I::min(x, I::sub(I::zero(), x)));
+        let z = I::div(u, I::add(I::splat(2.0), u));
+        let square = I::mul(z, z);
+        let mut sum = I::splat(1.0 / 17.0);
+        for n in [15.0, 13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+            sum = I::fma(sum, square, I::splat(1.0 / n));
+        }
+        let log = I::mul(I::add(z, z), sum);
+        I::fma(x, I::zero(), I::add(I::max(x, I::zero()), log))
+    })
+}
+
+/// x = e^(factor · x)
+///
+/// # Safety
+/// `x` holds `len` floats.
+#[inline(always)]
+pub unsafe fn exp<I: Isa>(x: *mut f32, len: usize, factor: f32) {
+    let y = x.cast_const();
+    // 0 · x restores NaN for an x that is not finite
+    map::<I>(x, y, len, |x, _| I::fma(x, I::zero(), I::exp(I::mul(x, I::splat(factor)))))
 }

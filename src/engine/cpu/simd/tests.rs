@@ -3,9 +3,9 @@
 use super::dispatch::available;
 use super::linear::{Args, ROW_BLOCK, scratch_len};
 use super::norm::Norm;
-use super::{Kernels, LANES};
+use super::{Kernels, LANES, Sigmoidal};
 use model::testing::{Random, random_blocks};
-use model::{Activation, NormKind, QUANTS, Quant};
+use model::{NormKind, QUANTS, Quant};
 
 struct Case {
     w: Vec<u8>,
@@ -122,7 +122,7 @@ fn norms_caps_and_activations_are_exact_enough_at_every_length() {
                 close(&out, &exact, "LayerNorm");
             }
             out.clone_from(&x);
-            kernels.activate(&mut out, Activation::Silu);
+            kernels.activate(&mut out, Sigmoidal::Silu);
             close(&out, &|i| wide(i) / (1.0 + (-wide(i)).exp()), "SiLU");
             out.clone_from(&x);
             kernels.cap(&mut out, 1.5);

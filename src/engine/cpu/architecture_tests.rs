@@ -1,0 +1,157 @@
+//! Every architecture against llama.cpp's logits, which share no line with ours.
+
+use std::sync::Arc;
+
+use super::{CpuEngine, CpuOptions, simd};
+use crate::{Batch, Engine, Input, SlotInit, StepOutput, VectorRequest};
+use fixtures::architectures::{Architecture, architectures};
+use gguf::GgufFile;
+use logits::SamplingParams;
+use model::Weights;
+
+/// The largest difference of a logit, in standard deviations of the row.
+const BOUND: f64 = 2e-3;
+
+/// Models of the list that the CPU does not compute, with the reason.
+const MISSING: &[(&str, &str)] = &[];
+
+fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, String> {
+    let path = model.write(folder);
+    let weights = Weights::load(Arc::new(GgufFile::open(&path).map_err(|e| e.to_string())?)).map_err(|e| e.to_string())?;
+    let options =
+        CpuOptions { threads: 2, context: 256, num_blocks: 8, block_size: 32, max_slots: 1, max_batch_tokens: 256, state_slots: 1 };
+    CpuEngine::new(weights, &options, simd::dispatch::available()[0]).map_err(|e| e.to_string())
+}
+
+/// The logits behind a prompt that is computed in chunks of at most `chunk` rows.
+fn last_logits(engine: &mut CpuEngine, prompt: &[u32], chunk: usize) -> Vec<f32> {
+    let mut out = StepOutput::default();
+    let init = SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() };
+    let mut start = 0;
+    for (i, rows) in prompt.chunks(chunk).enumerate() {
+        let end = start + rows.len();
+        let last = end == prompt.len();
+        let batch = Batch {
+            inputs: rows.iter().map(|&id| Input::Token(id)).collect(),
+            positions: (start as u32..end as u32).collect(),
+            cu_seqlens_q: vec![0, rows.len() as u32],
+            context_lens: vec![end as u32],
+            slot_mapping: (start as u32..end as u32).collect(),
+            block_tables: (0..8).collect(),
+            max_blocks: 8,
+            engine_slots: vec![0],
+            state_slots: if engine.spec().is_recurrent() { vec![0] } else { Vec::new() },
+            init: if i == 0 { vec![init.clone()] } else { Vec::new() },
+            sampled_rows: if last { vec![rows.len() as u32 - 1] } else { Vec::new() },
+            num_logprobs: if last { vec![None] } else { Vec::new() },
+            want_logits: last,
+            ..Batch::default()
+        };
+        let step = engine.submit(&batch).unwrap();
+        engine.collect(step, &mut out).unwrap();
+        start = end;
+    }
+    out.logits.remove(0)
+}
+
+/// The pooled vector of a prompt.
+fn vector(engine: &mut CpuEngine, prompt: &[u32]) -> Vec<f32> {
+    let (mut out, n) = (StepOutput::default(), prompt.len() as u32);
+    let batch = Batch {
+        inputs: prompt.iter().map(|&id| Input::Token(id)).collect(),
+        positions: (0..n).collect(),
+        cu_seqlens_q: vec![0, n],
+        context_lens: vec![n],
+        slot_mapping: (0..n).collect(),
+        block_tables: (0..8).collect(),
+        max_blocks: 8,
+        engine_slots: vec![0],
+        init: vec![SlotInit { slot: 0, params: Arc::new(SamplingParams::greedy()), prompt: prompt.into(), generated: Vec::new() }],
+        vectors: vec![Some(VectorRequest { pooling: engine.spec().pooling, complete: true })],
+        ..Batch::default()
+    };
+    let step = engine.submit(&batch).unwrap();
+    engine.collect(step, &mut out).unwrap();
+    out.vectors.remove(0)
+}
+
+/// The largest difference in standard deviations of the expected row.
+fn difference(got: &[f32], expected: &[f32]) -> f64 {
+    let n = expected.len() as f64;
+    let mean = expected.iter().map(|&x| f64::from(x)).sum::<f64>() / n;
+    let deviation = (expected.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / n).sqrt();
+    let worst = |a: f64, (got, expected): (&f32, &f32)| if a.is_nan() { a } else { a.max((f64::from(*got) - f64::from(*expected)).abs()) };
+    if got.iter().any(|x| x.is_nan()) { f64::NAN } else { got.iter().zip(expected).fold(0.0, worst) / deviation }
+}
+
+/// The worst difference over all prompts, and whether the bits depend on how a prompt is cut into chunks.
+fn check(model: &Architecture, prompts: &[Vec<u32>], folder: &std::path::Path) -> Result<f64, String> {
+    let mut engine = engine(model, folder)?;
+    let mut worst = 0f64;
+    for (prompt, expected) in prompts.iter().zip(&model.logits) {
+        let whole = last_logits(&mut engine, prompt, prompt.len());
+        let difference = difference(&whole, expected);
+        worst = if difference.is_nan() { difference } else { worst.max(difference) };
+        for chunk in [1, 13] {
+            let bits = |logits: &[f32]| logits.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            if bits(&last_logits(&mut engine, prompt, chunk)) != bits(&whole) {
+                return Err(format!("other bits in chunks of {chunk} for {} ids (difference {worst:.1e})", prompt.len()));
+            }
+        }
+    }
+    if worst <= BOUND { Ok(worst) } else { Err(format!("differs by {worst:.1e} standard deviations")) }
+}
+
+#[test]
+fn every_architecture_has_the_logits_of_the_reference() {
+    let (prompts, models) = architectures();
+    let only = std::env::var("PENSTOCK_TEST_ARCHITECTURE").ok();
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    let mut count = 0;
+    for model in models.iter().filter(|model| !model.logits.is_empty()) {
+        if only.as_ref().is_some_and(|only| !only.split(',').any(|name| name == model.name)) {
+            continue;
+        }
+        count += 1;
+        let missing = MISSING.iter().any(|(name, _)| *name == model.name);
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| check(model, &prompts, folder.path())));
+        match result.unwrap_or_else(|_| Err("panicked".into())) {
+            Ok(worst) if !missing => println!("{:24} {worst:.1e}", model.name),
+            Ok(_) => wrong.push(format!("{}: passes, and is listed as missing", model.name)),
+            Err(_) if missing => {}
+            Err(error) => wrong.push(format!("{}: {error}", model.name)),
+        }
+    }
+    assert!(count > 0, "PENSTOCK_TEST_ARCHITECTURE names no model");
+    assert!(wrong.is_empty(), "{} of {count} models are wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn encoders_have_the_vectors_of_the_reference() {
+    let (prompts, models) = architectures();
+    let folder = tempfile::tempdir().unwrap();
+    let mut wrong = Vec::new();
+    let encoders: Vec<_> = models.iter().filter(|model| !model.vectors.is_empty()).collect();
+    assert_eq!(encoders.len(), 7);
+    for model in encoders {
+        let mut engine = match engine(model, folder.path()) {
+            Ok(engine) => engine,
+            Err(error) => {
+                wrong.push(format!("{}: {error}", model.name));
+                continue;
+            }
+        };
+        for (prompt, expected) in prompts.iter().zip(&model.vectors) {
+            let got = vector(&mut engine, prompt);
+            assert_eq!(got.len(), expected.len(), "{}", model.name);
+            let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+            let cosine = dot(&got, expected) / (dot(&got, &got) * dot(expected, expected)).sqrt();
+            let is_right = if got.len() == 1 { (got[0] - expected[0]).abs() < 1e-3 } else { cosine >= 0.99999 };
+            if !is_right {
+                wrong.push(format!("{} with {} ids: cosine {cosine}, {:?} for {:?}", model.name, prompt.len(), &got[..1], &expected[..1]));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,115 @@
+//! Reads a model's tensors in the forms that the kernels take: matrices stay in the mapped file, vectors become float32.
+
+use super::simd::Kernels;
+use super::simd::linear::LinearFn;
+use super::simd::norm::Norm;
+use super::simd::rows::Matrix;
+use crate::EngineError;
+use model::{NormKind, TensorSlot, Weight, Weights};
+
+/// A weight matrix in the mapped file, or a padded float32 copy if its columns are no multiple of 32 (tiny models only).
+pub struct Mat {
+    weight: Weight,
+    kernel: LinearFn,
+    padded: Option<Vec<u8>>,
+}
+
+impl Mat {
+    pub fn new(kernels: &Kernels, weights: &Weights, weight: &Weight) -> Result<Self, EngineError> {
+        let whole = weight.cols.is_multiple_of(32);
+        let id = if whole { weight.quant.id } else { 0 };
+        let kernel = (kernels.linear_of)(id)
+            .ok_or_else(|| EngineError::Unsupported(format!("type {} on the CPU ({})", weight.quant.name, kernels.name)))?;
+        let padded = (!whole).then(|| {
+            let mut bytes = Vec::with_capacity(weight.rows * weight.cols.next_multiple_of(32) * 4);
+            let mut row = vec![0f32; weight.cols.next_multiple_of(32)];
+            for part in weight.parts() {
+                for r in 0..part.rows {
+                    dequantize_row(weights, &part, r, &mut row[..weight.cols]);
+                    row.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
+                }
+            }
+            bytes
+        });
+        Ok(Self { weight: *weight, kernel, padded })
+    }
+
+    /// The whole matrix. Its rows follow one another: stacks whose parts lie apart are used part by part.
+    pub fn matrix<'a>(&'a self, weights: &'a Weights) -> Matrix<'a> {
+        let cols = self.weight.cols.next_multiple_of(32);
+        let (bytes, row_bytes) = match &self.padded {
+            Some(bytes) => (bytes.as_slice(), cols * 4),
+            None => (weights.data(&self.weight), self.weight.quant.row_bytes(cols)),
+        };
+        Matrix { bytes, kernel: self.kernel, row_bytes, rows: self.weight.rows, cols }
+    }
+
+    /// Matrix `i` of a stack of `count`.
+    pub fn expert<'a>(&'a self, weights: &'a Weights, i: usize, count: usize) -> Matrix<'a> {
+        let all = self.matrix(weights);
+        let rows = all.rows / count;
+        let pitch = match (&self.padded, self.weight.stack) {
+            (None, Some(stack)) => stack.bytes,
+            _ => rows * all.row_bytes,
+        };
+        Matrix { bytes: &all.bytes[i * pitch..][..rows * all.row_bytes], rows, ..all }
+    }
+}
+
+/// One row of a tensor as float32.
+pub fn dequantize_row(weights: &Weights, weight: &Weight, row: usize, out: &mut [f32]) {
+    let bytes = weight.quant.row_bytes(weight.cols);
+    (weight.quant.dequantize)(&weights.data(weight)[row * bytes..][..bytes], out);
+}
+
+/// Access to the tensors of a model while its layers are built.
+#[derive(Clone, Copy)]
+pub struct Loader<'a> {
+    pub kernels: &'a Kernels,
+    pub weights: &'a Weights,
+}
+
+impl<'a> Loader<'a> {
+    pub fn weight(&self, slot: TensorSlot, layer: usize) -> Result<&'a Weight, EngineError> {
+        self.weights.get(slot, layer).ok_or_else(|| EngineError::Tensor(format!("{} is missing", slot.name(layer))))
+    }
+
+    pub fn mat(&self, slot: TensorSlot, layer: usize) -> Result<Mat, EngineError> {
+        Mat::new(self.kernels, self.weights, self.weight(slot, layer)?)
+    }
+
+    pub fn optional_mat(&self, slot: TensorSlot, layer: usize) -> Result<Option<Mat>, EngineError> {
+        self.weights.get(slot, layer).map(|weight| Mat::new(self.kernels, self.weights, weight)).transpose()
+    }
+
+    /// All weights of a tensor as float32.
+    pub fn vector(&self, slot: TensorSlot, layer: usize) -> Result<Vec<f32>, EngineError> {
+        self.weight(slot, layer)?;
+        Ok(self.optional(slot, layer).unwrap_or_default())
+    }
+
+    pub fn optional(&self, slot: TensorSlot, layer: usize) -> Option<Vec<f32>> {
+        self.weights.vector(slot, layer)
+    }
+
+    /// The norm of a slot, if the file has it. Architectures whose norms have no weights have it everywhere.
+    pub fn norm(&self, slot: TensorSlot, bias: TensorSlot, layer: usize) -> Option<Norm> {
+        let spec = &self.weights.spec;
+        let (kind, eps) = (spec.arch.norm, spec.norm_eps);
+        let bias = self.optional(bias, layer);
+        match self.optional(slot, layer) {
+            Some(weight) => Some(Norm { kind, weight, bias, eps }),
+            None => (spec.arch.weightless_norms).then(|| self.weightless(kind, spec.hidden_dim)),
+        }
+    }
+
+    /// An RMS norm of a slot that must be there, whatever the architecture's norms are.
+    pub fn rms_norm(&self, slot: TensorSlot, layer: usize) -> Result<Norm, EngineError> {
+        Ok(Norm { kind: NormKind::Rms, weight: self.vector(slot, layer)?, bias: None, eps: self.weights.spec.norm_eps })
+    }
+
+    /// A norm without weights.
+    pub fn weightless(&self, kind: NormKind, len: usize) -> Norm {
+        Norm { kind, weight: vec![1.0; len], bias: None, eps: self.weights.spec.norm_eps }
+    }
+}

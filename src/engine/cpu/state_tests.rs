@@ -1,0 +1,136 @@
+//! Recurrent state on the CPU: copies, zeros at position 0, and sequences side by side.
+
+use std::sync::Arc;
+
+use super::{CpuEngine, CpuOptions, simd};
+use crate::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepOutput};
+use fixtures::architectures::architectures;
+use gguf::GgufFile;
+use logits::SamplingParams;
+use model::Weights;
+
+/// A model of each family of recurrent mixers.
+const MODELS: &[&str] = &["lfm2-dense", "mamba2-dense", "jamba-dense", "qwen35-dense", "minimax-01-moe"];
+/// KV blocks per sequence.
+const BLOCKS: u32 = 3;
+
+/// Some rows of one sequence: its number, which is that of its engine slot and its blocks; its state slot; its ids so far, of which the
+/// first `start` were computed in earlier steps.
+struct Rows<'a> {
+    sequence: u32,
+    state: u32,
+    start: usize,
+    ids: &'a [u32],
+}
+
+fn engine(name: &str) -> CpuEngine {
+    let (_, models) = architectures();
+    let folder = tempfile::tempdir().unwrap();
+    let path = models.iter().find(|model| model.name == name).unwrap().write(folder.path());
+    let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
+    let options =
+        CpuOptions { threads: 2, context: 96, num_blocks: 12, block_size: 32, max_slots: 4, max_batch_tokens: 128, state_slots: 5 };
+    CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap()
+}
+
+fn ids(seed: u32, len: u32) -> Vec<u32> {
+    (0..len).map(|i| (i * 31 + seed * 17 + 5) % 128).collect()
+}
+
+/// A batch of some sequences, of which the last row of each is sampled.
+fn batch(parts: &[Rows]) -> Batch {
+    let mut all = Batch { cu_seqlens_q: vec![0], max_blocks: BLOCKS as usize, want_logits: true, ..Batch::default() };
+    for part in parts {
+        let (start, end, params) = (part.start as u32, part.ids.len() as u32, Arc::new(SamplingParams::greedy()));
+        all.inputs.extend(part.ids[part.start..].iter().map(|&id| Input::Token(id)));
+        all.positions.extend(start..end);
+        all.cu_seqlens_q.push(all.inputs.len() as u32);
+        all.context_lens.push(end);
+        all.slot_mapping.extend((start..end).map(|position| part.sequence * BLOCKS * 32 + position));
+        all.block_tables.extend(part.sequence * BLOCKS..(part.sequence + 1) * BLOCKS);
+        all.engine_slots.push(part.sequence);
+        all.state_slots.push(part.state);
+        all.init.push(SlotInit { slot: part.sequence, params, prompt: part.ids.into(), generated: Vec::new() });
+        all.sampled_rows.push(all.inputs.len() as u32 - 1);
+        all.num_logprobs.push(None);
+    }
+    all
+}
+
+/// The bits of the logits behind each sequence.
+fn step(engine: &mut CpuEngine, batch: &Batch) -> Vec<Vec<u32>> {
+    let mut out = StepOutput::default();
+    let step = engine.submit(batch).unwrap();
+    engine.collect(step, &mut out).unwrap();
+    out.logits.into_iter().map(|row| row.into_iter().map(f32::to_bits).collect()).collect()
+}
+
+/// A state that no other slot and layer has.
+fn mark(slot: u32, layer: usize, len: usize) -> Vec<f32> {
+    (0..len).map(|i| (i % 7) as f32 + (10 * slot + 100 * layer as u32) as f32).collect()
+}
+
+#[test]
+fn states_are_copied_before_a_step_and_reset_at_position_zero() {
+    for name in MODELS {
+        let mut engine = engine(name);
+        assert_eq!(engine.kv_capacity(), KvCapacity { num_blocks: 12, block_size: 32, num_state_slots: 5 });
+        let widths: Vec<usize> = engine.spec().state_widths().collect();
+        assert!(widths.iter().any(|&width| width > 0), "{name}");
+        let prompt = ids(1, 20);
+        let alone = step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &prompt }]));
+        let fresh: Vec<Vec<f32>> = (0..widths.len()).map(|layer| engine.state(0, layer).to_vec()).collect();
+        for (layer, &width) in widths.iter().enumerate() {
+            (0..5).for_each(|slot| engine.state(slot, layer).copy_from_slice(&mark(slot, layer, width)));
+        }
+        // the new sequence in slot 2 starts from zeros; its slot is copied to slot 4 before
+        let new = batch(&[Rows { sequence: 1, state: 2, start: 0, ids: &prompt }]);
+        assert_eq!(step(&mut engine, &Batch { state_copies: vec![(2, 4), (1, 3)], ..new.clone() }), alone, "{name}");
+        for (layer, &width) in widths.iter().enumerate() {
+            let expected = [mark(0, layer, width), mark(1, layer, width), fresh[layer].clone(), mark(1, layer, width), mark(2, layer, width)];
+            let states = [0, 1, 2, 3, 4].map(|slot| engine.state(slot, layer).to_vec());
+            assert_eq!(states, expected, "{name}, layer {layer}");
+        }
+        let none = Batch { state_slots: Vec::new(), ..new };
+        assert!(matches!(engine.submit(&none), Err(EngineError::InvalidBatch(_))), "{name}");
+    }
+}
+
+#[test]
+fn a_sequence_goes_on_from_a_copied_state() {
+    for name in MODELS {
+        let mut engine = engine(name);
+        let all = ids(2, 45);
+        step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &all[..32] }]));
+        let expected = step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 32, ids: &all }]));
+        // the state behind the first block is kept in slot 1, and another sequence goes on from it
+        step(&mut engine, &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &all[..32] }]));
+        let other = batch(&[Rows { sequence: 1, state: 3, start: 32, ids: &all }]);
+        let copies = Batch { copies: vec![(0, BLOCKS)], state_copies: vec![(0, 3)], ..other };
+        assert_eq!(step(&mut engine, &copies), expected, "{name}");
+    }
+}
+
+#[test]
+fn sequences_side_by_side_give_the_bits_of_each_alone() {
+    for name in MODELS {
+        let mut engine = engine(name);
+        let all = [ids(3, 40), ids(4, 23), ids(5, 2)];
+        let cuts = [17, 22, 1];
+        let part = |i: usize, state: u32, start: usize, end: usize| Rows { sequence: i as u32, state, start, ids: &all[i][..end] };
+        let alone: Vec<_> = (0..3)
+            .map(|i| {
+                let first = step(&mut engine, &batch(&[part(i, 1, 0, cuts[i])]));
+                let second = step(&mut engine, &batch(&[part(i, 1, cuts[i], all[i].len())]));
+                [first, second].concat()
+            })
+            .collect();
+        // their state slots are in another order than the sequences
+        let states = [4, 0, 2];
+        let first = step(&mut engine, &batch(&[0, 1, 2].map(|i| part(i, states[i], 0, cuts[i]))));
+        let second = step(&mut engine, &batch(&[2, 0, 1].map(|i| part(i, states[i], cuts[i], all[i].len()))));
+        for i in 0..3 {
+            assert_eq!([&first[i], &second[(i + 1) % 3]], [&alone[i][0], &alone[i][1]], "{name}, sequence {i}");
+        }
+    }
+}

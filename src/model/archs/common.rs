@@ -1,0 +1,116 @@
+//! What rows have in common.
+
+pub use crate::arch::*;
+pub use crate::slots::TensorSlot::{self, *};
+
+/// Concatenates static lists into one.
+macro_rules! joined {
+    ($of:ty, $($part:expr),+ $(,)?) => {{
+        const PARTS: &[&[$of]] = &[$($part),+];
+        const LEN: usize = {
+            let (mut total, mut i) = (0, 0);
+            while i < PARTS.len() {
+                total += PARTS[i].len();
+                i += 1;
+            }
+            total
+        };
+        const ALL: [$of; LEN] = {
+            let (mut all, mut len, mut i) = ([PARTS[0][0]; LEN], 0, 0);
+            while i < PARTS.len() {
+                let mut j = 0;
+                while j < PARTS[i].len() {
+                    all[len] = PARTS[i][j];
+                    (len, j) = (len + 1, j + 1);
+                }
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }};
+}
+
+pub(super) use joined;
+
+pub const NO_EXPERTS: ExpertRule = ExpertRule {
+    known: false,
+    needed: false,
+    layers: Routed::Metadata,
+    total_length: false,
+    gating: Gating::Softmax,
+    normalise: true,
+    shared: false,
+    always_shared: false,
+    mean_shared: false,
+    weigh_input: false,
+    early_router: false,
+    beside: Beside::Either,
+    activation: None,
+};
+
+/// Experts without which the architecture does not exist.
+pub const EXPERTS: ExpertRule = ExpertRule { known: true, needed: true, ..NO_EXPERTS };
+/// Experts that a file may have.
+pub const MAYBE_EXPERTS: ExpertRule = ExpertRule { known: true, ..NO_EXPERTS };
+
+/// What most architectures have in common. A row states the differences.
+pub const COMMON: Arch = Arch {
+    name: "",
+    rope: RopePairing::Halves,
+    positions: Positions::Rope,
+    positions_by_layers: &[],
+    block: Block::Sequential,
+    mixers: Mixers::Attention,
+    norm: NormKind::Rms,
+    weightless_norms: false,
+    activation: Activation::Silu,
+    gated: true,
+    embedding_scale: EmbeddingScale::One,
+    logit_scale: LogitScale::Unused,
+    windowed: Layers::All,
+    windowed_with: None,
+    window_kind: WindowKind::Sliding,
+    unrotated: Unrotated::These(Layers::None),
+    rotation_switch: false,
+    default_window: None,
+    default_soft_caps: None,
+    default_rope_theta: 10_000.0,
+    local_rope_theta: None,
+    norm_after_rope: false,
+    weightless_qk_norm: false,
+    weightless_v_norm: false,
+    gate_in_query: false,
+    may_be_latent: false,
+    attn_scale: None,
+    scaled_by_dim: false,
+    scaled_by_width: None,
+    own_kv_layers: None,
+    one_part: false,
+    may_lack_ffn: false,
+    half_ffn: false,
+    bidirectional: false,
+    experts: NO_EXPERTS,
+    required: BASE,
+    optional: &[],
+    renamed: &[],
+};
+
+/// The norms of most architectures.
+pub const BASE: &[TensorSlot] = &[OutputNorm, AttnNorm, FfnNorm];
+pub const BIASED_NORMS: &[TensorSlot] = &[OutputNorm, OutputNormBias, AttnNorm, AttnNormBias, FfnNorm, FfnNormBias];
+pub const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
+pub const QK_NORMS: &[TensorSlot] = &[AttnQNorm, AttnKNorm];
+pub const POST_NORMS: &[TensorSlot] = &[PostAttnNorm, PostFfnNorm];
+/// Where the norm before the feed-forward layer is named after its place behind attention.
+pub const FFN_NORM_BEHIND_ATTENTION: &[(TensorSlot, &str)] = &[(FfnNorm, "blk.{}.post_attention_norm.weight")];
+/// LayerNorm, GELU without a gate, biases everywhere.
+pub const GPT: Arch = Arch {
+    norm: NormKind::Layer,
+    activation: Activation::Gelu,
+    gated: false,
+    required: joined!(TensorSlot, BIASED_NORMS, QKV_BIASES, &[AttnOutputBias, FfnUpBias, FfnDownBias]),
+    ..COMMON
+};
+
+pub const GRANITE: Arch = Arch { rope: RopePairing::Adjacent, rotation_switch: true, logit_scale: LogitScale::Divide, ..COMMON };

@@ -1,0 +1,158 @@
+//! Which slots a model's layers fill.
+
+use crate::arch::{Arch, Block, Recurrent};
+use crate::slots::TensorSlot::{self, *};
+use crate::spec::{Attention, FeedForward, HeadNorm, Latent, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
+
+/// A slot, and whether a file must fill it.
+pub type Wanted = (TensorSlot, bool);
+
+/// Slots of norms and of the parts of a layer that they belong to.
+const MIXER_NORMS: &[TensorSlot] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
+const FFN_NORMS: &[TensorSlot] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps, PostFfnNorm1, PostFfnNorm2];
+const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
+const ALTUP: &[TensorSlot] =
+    &[AltupCorrectCoef, AltupCorrectScale, AltupPredictCoef, AltupRouter, AltupRouterNorm, LaurelL, LaurelR, LaurelPostNorm];
+
+impl ModelSpec {
+    /// Every slot outside of layers that the forward pass uses.
+    pub fn global_slots(&self) -> Vec<Wanted> {
+        let mut all = vec![(TokenEmbd, true), (Output, false), (OutputBias, false)];
+        let globals = |slots: &[TensorSlot], required| {
+            slots.iter().filter(|slot| !slot.per_layer()).map(move |&slot| (slot, required)).collect::<Vec<_>>()
+        };
+        all.extend(globals(self.arch.required, true));
+        all.extend(globals(self.arch.optional, false));
+        let ropes =
+            || self.layers.iter().filter_map(|layer| layer.attention().and_then(|a| a.rope).or(layer.latent().and_then(|l| l.rope)));
+        if ropes().any(|rope| matches!(rope.scaling, RopeScaling::Long { .. })) {
+            all.extend([(RopeFactorsLong, true), (RopeFactorsShort, true)]);
+        }
+        if ropes().any(|rope| rope.factors) {
+            all.push((RopeFreqs, false));
+        }
+        if self.num_token_types > 0 {
+            all.push((TokenTypes, true));
+        }
+        if self.num_classes > 0 && self.pooling == Pooling::Rank {
+            all.extend([(Classifier, false), (ClassifierBias, false), (ClassifierOutput, true), (ClassifierOutputBias, false)]);
+        }
+        if self.per_layer_input > 0 {
+            all.extend([PerLayerTokenEmbd, PerLayerModelProj, PerLayerProjNorm].map(|slot| (slot, true)));
+        }
+        if self.arch.block == Block::Altup {
+            all.extend([(AltupProj, true), (AltupUnembdProj, true)]);
+        }
+        all
+    }
+
+    /// Every slot of a layer that the forward pass uses.
+    pub fn layer_slots(&self, layer: usize) -> Vec<Wanted> {
+        let (arch, of) = (self.arch, &self.layers[layer]);
+        let mut all = Vec::new();
+        match &of.mixer {
+            Mixer::None => {}
+            Mixer::Attention(attention) => all.extend(attention_slots(arch, attention)),
+            Mixer::Latent(latent) => all.extend(latent_slots(latent)),
+            Mixer::Recurrent(ssm) => all.extend(ssm_slots(arch, ssm)),
+            Mixer::Both(attention, ssm) => {
+                all.extend(attention_slots(arch, attention));
+                all.extend(ssm_slots(arch, ssm));
+            }
+        }
+        all.extend(ffn_slots(arch, &of.ffn));
+        let norms = |slots: &'static [TensorSlot], there: bool| slots.iter().filter(move |_| there);
+        for slot in norms(MIXER_NORMS, of.mixer != Mixer::None).chain(norms(FFN_NORMS, of.ffn != FeedForward::None)) {
+            if arch.required.contains(slot) {
+                all.push((*slot, true));
+            } else if arch.optional.contains(slot) {
+                all.push((*slot, false));
+            }
+        }
+        let extra = |slot| arch.required.contains(&slot) || arch.optional.contains(&slot);
+        all.extend([LayerOutputScale].into_iter().filter(|&slot| extra(slot)).map(|slot| (slot, arch.required.contains(&slot))));
+        if self.per_layer_input > 0 {
+            all.extend([PerLayerGate, PerLayerProj, PerLayerPostNorm].map(|slot| (slot, true)));
+        }
+        if arch.block == Block::Altup {
+            all.extend(ALTUP.iter().map(|&slot| (slot, true)));
+        }
+        all
+    }
+}
+
+fn attention_slots(arch: &Arch, a: &Attention) -> Vec<Wanted> {
+    let needed = |slot: TensorSlot| (slot, arch.required.contains(&slot));
+    let mut all = vec![(AttnQ, true), needed(AttnQBias), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
+    if a.kv_of.is_none() {
+        // Gemma 4's global layers may use their keys as values.
+        all.extend([(AttnK, true), (AttnV, !arch.weightless_v_norm)]);
+        all.extend(QKV_BIASES[1..].iter().map(|&slot| needed(slot)));
+    }
+    let has_weights = |norm| !matches!(norm, HeadNorm::None | HeadNorm::Weightless);
+    if has_weights(a.q_norm) {
+        all.extend([(AttnQNorm, true), (AttnQNormBias, false)]);
+    }
+    if has_weights(a.k_norm) && a.kv_of.is_none() {
+        all.extend([(AttnKNorm, true), (AttnKNormBias, false)]);
+    }
+    all.extend([AttnGate, AttnSubNorm].into_iter().filter(|slot| arch.required.contains(slot)).map(|slot| (slot, true)));
+    all
+}
+
+fn latent_slots(l: &Latent) -> Vec<Wanted> {
+    let q: &[TensorSlot] = if l.q_rank == 0 { &[AttnQ] } else { &[AttnQA, AttnQANorm, AttnQB] };
+    let kv: &[TensorSlot] = if l.split { &[AttnKB, AttnVB] } else { &[AttnKvB] };
+    let all = q.iter().chain(kv).chain(&[AttnKvA, AttnKvANorm, AttnOutput]);
+    all.map(|&slot| (slot, true)).chain([(AttnOutputBias, false)]).collect()
+}
+
+fn ssm_slots(arch: &Arch, s: &Ssm) -> Vec<Wanted> {
+    let (required, optional): (&[TensorSlot], &[TensorSlot]) = match s.kind {
+        Recurrent::Mamba1 => (&[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut], &[SsmConvBias, SsmDtNorm, SsmBNorm, SsmCNorm]),
+        Recurrent::MambaPlamo => {
+            (&[SsmIn, SsmConv, SsmX, SsmDt, SsmDtBias, SsmA, SsmD, SsmOut, SsmDtNorm, SsmBNorm, SsmCNorm], &[SsmConvBias])
+        }
+        Recurrent::Mamba2 => (&[SsmIn, SsmConv, SsmDtBias, SsmA, SsmD, SsmOut], &[SsmConvBias, SsmNorm]),
+        Recurrent::Delta => (&[AttnQkv, AttnGate, SsmAlpha, SsmBeta, SsmConv, SsmDtBias, SsmA, SsmNorm, SsmOut], &[]),
+        Recurrent::DeltaNext => (&[SsmBa, SsmConv, SsmDtBias, SsmA, SsmNorm, SsmOut], &[AttnQkv, AttnGate, SsmIn]),
+        Recurrent::Kda => (
+            &[AttnQ, AttnK, AttnV, SsmConvQ, SsmConvK, SsmConvV, SsmFA, SsmFB, SsmBeta, SsmA, SsmDtBias, SsmGA, SsmGB, SsmNorm, AttnOutput],
+            &[],
+        ),
+        Recurrent::ShortConv => (&[ShortConvIn, ShortConv, ShortConvOut], &[]),
+        Recurrent::Lightning => (&[AttnQkv, AttnGate, AttnSubNorm, AttnOutput], &[]),
+    };
+    let is_required = |slot: &TensorSlot| arch.required.contains(slot);
+    required.iter().map(|&slot| (slot, true)).chain(optional.iter().map(|&slot| (slot, is_required(&slot)))).collect()
+}
+
+fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
+    let needed = |slot: TensorSlot| (slot, arch.required.contains(&slot));
+    let gated = |slot: TensorSlot| arch.gated.then_some((slot, true));
+    let mut all = Vec::new();
+    if ffn.dense().is_some() {
+        all.extend(gated(FfnGate));
+        all.extend([(FfnUp, true), (FfnDown, true)]);
+        all.extend([FfnUpBias, FfnDownBias].map(needed));
+        if arch.gated {
+            all.push(needed(FfnGateBias));
+        }
+        all.extend(
+            [FfnSubNorm, FfnActScales].into_iter().filter(|slot| arch.required.contains(slot) || arch.optional.contains(slot)).map(needed),
+        );
+    }
+    let Some(experts) = ffn.experts() else { return all };
+    all.extend(gated(FfnGateExps));
+    all.extend([(FfnRouter, true), (FfnUpExps, true), (FfnDownExps, true)]);
+    all.extend([FfnRouterBias, ExpertChoiceBias, FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(needed));
+    all.extend([FfnRouterScale, FfnDownExpsScale].into_iter().filter(|slot| arch.required.contains(slot)).map(|slot| (slot, true)));
+    if experts.shared_ffn_dim > 0 {
+        all.extend(gated(FfnGateShexp));
+        all.extend([(FfnUpShexp, true), (FfnDownShexp, true), needed(SharedRouter)]);
+    }
+    if experts.chunk_ffn_dim > 0 {
+        all.extend([FfnGateChexps, FfnUpChexps, FfnDownChexps].map(|slot| (slot, true)));
+    }
+    all
+}

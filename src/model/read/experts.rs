@@ -1,0 +1,119 @@
+//! The shape of feed-forward layers, dense or with experts.
+
+use super::Shape;
+use super::heads::Heads;
+use super::keys::{Fallible, Keys, MAX_DIM, metadata};
+use crate::arch::{Beside, Gating, Mixers, Routed};
+use crate::slots::TensorSlot;
+use crate::spec::{Experts, FeedForward};
+
+/// The engines store ids of experts in 16 bits.
+const MAX_EXPERTS: usize = 1 << 16;
+
+pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForward>> {
+    let (arch, n) = (keys.arch, shape.num_layers);
+    if matches!(arch.mixers, Mixers::Mamba1 | Mixers::Mamba2) {
+        return Ok(vec![FeedForward::None; n]);
+    }
+    let dims = match keys.per_layer("feed_forward_length", n)? {
+        Some(dims) => dims,
+        None => return keys.wrong("feed_forward_length", format!("an integer from 1 to {MAX_DIM}")),
+    };
+    let experts = read_experts(keys, dims.iter().copied().max().unwrap_or(0))?;
+    let is_routed = routed_layers(keys, n)?;
+    let mut all = Vec::with_capacity(n);
+    for (i, dim) in dims.into_iter().enumerate() {
+        // half of Qwen 1's length is that of the gate
+        let dim = if arch.half_ffn { dim / 2 } else { dim };
+        if dim == 0 && (arch.one_part || heads.attention(i).is_some() && arch.may_lack_ffn) {
+            all.push(FeedForward::None);
+            continue;
+        }
+        all.push(match experts.filter(|_| is_routed(i)) {
+            Some(experts) if arch.experts.beside == Beside::Either => FeedForward::Experts(experts),
+            Some(experts) if arch.experts.beside == Beside::Residual => FeedForward::Both(shape.hidden_dim, experts),
+            Some(experts) => {
+                let dense = keys.dims_of(&TensorSlot::FfnUp.name(i)).is_some();
+                if dense { FeedForward::Both(dim, experts) } else { FeedForward::Experts(experts) }
+            }
+            None if dim == 0 => return keys.wrong("feed_forward_length", format!("an integer from 1 to {MAX_DIM} for every layer")),
+            None => FeedForward::Dense(dim),
+        });
+    }
+    Ok(all)
+}
+
+/// Which layers have experts, in a model that has some.
+fn routed_layers<'a>(keys: &'a Keys, num_layers: usize) -> Fallible<impl Fn(usize) -> bool + 'a> {
+    let rule = keys.arch.experts.layers;
+    let leading = keys.count_or_none("leading_dense_block_count", MAX_DIM)?.unwrap_or(0);
+    let step = keys.count_or_none("interleave_moe_layer_step", MAX_DIM)?.unwrap_or(1);
+    let every = keys.count_or_none("moe_every_n_layers", MAX_DIM)?.unwrap_or(usize::MAX);
+    if rule == Routed::Metadata && leading > num_layers {
+        return keys.wrong("leading_dense_block_count", format!("at most the {num_layers} layers"));
+    }
+    Ok(move |layer: usize| match rule {
+        Routed::All => true,
+        Routed::Metadata => layer >= leading && (layer + 1).is_multiple_of(step),
+        Routed::EveryOther => layer % every == 1,
+        Routed::ByTensor => keys.dims_of(&TensorSlot::FfnRouter.name(layer)).is_some(),
+    })
+}
+
+/// None if the file has no experts.
+fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
+    let (rule, suffix) = (&keys.arch.experts, "expert_count");
+    if !rule.known {
+        keys.absent(suffix, 0.0)?;
+        return Ok(None);
+    }
+    let Some(count) = keys.count_or_none(suffix, MAX_EXPERTS)? else {
+        return if rule.needed { keys.wrong(suffix, format!("an integer from 1 to {MAX_EXPERTS}")) } else { Ok(None) };
+    };
+    let used = keys.required("expert_used_count", count)?;
+    // The first files of Qwen 2 set only the total length of the experts that a row uses.
+    let share = if rule.total_length { (ffn_dim / used).max(1) } else { ffn_dim };
+    let own_dim = keys.count_or_none("expert_feed_forward_length", MAX_DIM)?.unwrap_or(share);
+    let shared_ffn_dim = if rule.shared { shared_dim(keys, own_dim, ffn_dim)? } else { 0 };
+    let gating = match keys.count_or_none("expert_gating_func", 4)? {
+        None => rule.gating,
+        Some(1) => Gating::Softmax,
+        Some(2) => Gating::Sigmoid,
+        Some(3) => Gating::SoftmaxOfChosen,
+        Some(_) => return keys.wrong("expert_gating_func", "1 (softmax), 2 (sigmoid) or 3 (softmax of the chosen)"),
+    };
+    let groups = keys.count_or_none("expert_group_count", count)?.filter(|&groups| groups > 1).unwrap_or(0);
+    let groups_used = keys.count_or_none("expert_group_used_count", count)?.unwrap_or(groups);
+    if groups > 0 && (!count.is_multiple_of(groups) || groups_used > groups || groups_used * (count / groups) < used) {
+        let expected = format!("a divisor of the {count} experts whose {groups_used} used groups hold {used} experts");
+        return metadata(keys.key("expert_group_count"), groups.to_string(), expected);
+    }
+    let chunk_ffn_dim = keys.dims_of(&TensorSlot::FfnUpChexps.name(0)).and_then(|dims| dims.get(1)).map_or(0, |&dim| dim as usize);
+    Ok(Some(Experts {
+        count,
+        used,
+        ffn_dim: own_dim,
+        shared_ffn_dim,
+        gating,
+        normalise: keys.flag("expert_weights_norm")?.unwrap_or(rule.normalise),
+        scale: keys.positive_or_none("expert_weights_scale")?.unwrap_or(1.0),
+        groups,
+        groups_used,
+        chunk_ffn_dim,
+        chunk_group: keys.count_or_none("experts_per_group", count)?.unwrap_or(1),
+        chunk_scale: keys.positive_or_none("expert_group_scale")?.unwrap_or(1.0),
+    }))
+}
+
+/// Inner dimension of the shared expert, or of all shared experts together: their tensors are one.
+fn shared_dim(keys: &Keys, own_dim: usize, ffn_dim: usize) -> Fallible<usize> {
+    if let Some(dim) = keys.count_or_none("expert_shared_feed_forward_length", MAX_DIM)? {
+        return Ok(dim);
+    }
+    Ok(match keys.count_or_none("expert_shared_count", MAX_EXPERTS)? {
+        Some(count) => own_dim * count,
+        None if keys.arch.experts.total_length => ffn_dim,
+        None if keys.arch.experts.always_shared => own_dim,
+        None => 0,
+    })
+}
