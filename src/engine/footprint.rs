@@ -43,7 +43,7 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
         // no driver, no devices
         for index in 0..(backend.count)().unwrap_or(0) {
             let Ok(device) = (backend.discover)(index) else { break };
-            let options = options.filled(device.default_load());
+            let options = options.filled_for(&weights.spec, device.default_load());
             let budget = device.budget(weights, &options)?;
             all.push(Footprint::new(backend.kind, device.describe()?, budget, &options));
         }

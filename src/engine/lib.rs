@@ -57,7 +57,7 @@ pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>
         Some(kind) => device(kind, options.device)?,
         None => first_device(options.device)?,
     };
-    let options = options.filled(device.default_load());
+    let options = options.filled_for(&weights.spec, device.default_load());
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
     // What was copied or computed from the weights is what their file held.

@@ -1,5 +1,7 @@
 //! What an engine is opened with.
 
+use model::ModelSpec;
+
 #[derive(Clone, Debug)]
 pub struct EngineOptions {
     /// CPU threads. 0: one per physical core.
@@ -47,8 +49,15 @@ pub struct DefaultLoad {
 }
 
 impl EngineOptions {
+    /// Replaces zeros by a device's defaults. A model whose rows see later rows gets a batch that holds its longest sequence.
+    pub(crate) fn filled_for(&self, spec: &ModelSpec, load: DefaultLoad) -> Self {
+        let filled = self.filled(load);
+        let least = if spec.arch.bidirectional { filled.context } else { 0 };
+        Self { max_batch_tokens: filled.max_batch_tokens.max(least), ..filled }
+    }
+
     /// Replaces zeros by a device's defaults.
-    pub(crate) fn filled(&self, load: DefaultLoad) -> Self {
+    fn filled(&self, load: DefaultLoad) -> Self {
         let max_slots = if self.max_slots == 0 { load.max_slots } else { self.max_slots };
         let max_batch_tokens = if self.max_batch_tokens == 0 { load.max_batch_tokens.max(max_slots) } else { self.max_batch_tokens };
         let state_slots = if self.state_slots == 0 { 2 * max_slots } else { self.state_slots };

@@ -296,6 +296,18 @@ fn gemma_2_files_without_window_and_caps_get_defaults_and_the_27b_model_its_own_
 }
 
 #[test]
+fn a_file_says_how_its_texts_become_vectors() {
+    let of = |kind: Option<u32>| {
+        let file = kind.into_iter().fold(llama(), |file, kind| file.kv("llama.pooling_type", kind));
+        load(&file).map(|weights| weights.spec.pooling).map_err(|error| error.to_string())
+    };
+    let kinds = [None, Some(0), Some(1), Some(2), Some(3)].map(|kind| of(kind).unwrap());
+    assert_eq!(kinds, [Pooling::Last, Pooling::Last, Pooling::Mean, Pooling::First, Pooling::Last]);
+    assert!(of(Some(4)).unwrap_err().contains("cls.output.weight is missing, expected the classifier of a model that ranks"));
+    assert!(of(Some(5)).unwrap_err().contains("llama.pooling_type is 5, expected 0 (none), 1 (mean)"));
+}
+
+#[test]
 fn a_file_truncated_after_opening_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("model.gguf");

@@ -135,7 +135,7 @@ pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
     let all: Vec<f32> = prompt.iter().map(|&id| id as f32).collect();
     match kind {
         Pooling::First => vec![all[0]],
-        Pooling::Last => vec![all[all.len() - 1]],
+        Pooling::Last | Pooling::Rank => vec![all[all.len() - 1]],
         Pooling::Mean => all,
     }
 }
@@ -171,7 +171,7 @@ impl EngineSlot {
             let Input::Token(id) = batch.inputs[row] else { panic!("a prompt's token is known") };
             let wanted = match request.pooling {
                 Pooling::First => first + row == start,
-                Pooling::Last => request.complete && row + 1 == end,
+                Pooling::Last | Pooling::Rank => request.complete && row + 1 == end,
                 Pooling::Mean => true,
             };
             self.pooled.extend(wanted.then_some(id as f32));

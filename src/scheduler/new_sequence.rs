@@ -27,6 +27,8 @@ pub struct NewSequence {
     pub score_prompt: Option<u8>,
     /// Turns the prompt into a vector; nothing is generated.
     pub pool: Option<Pooling>,
+    /// Whether the whole prompt must run in one step, because its rows see each other.
+    pub whole_prompt: bool,
     /// Groups sequences with the same prompt, so that one of them computes it for all.
     pub family: Option<Family>,
 }
@@ -43,6 +45,7 @@ impl NewSequence {
             num_logprobs: None,
             score_prompt: None,
             pool: None,
+            whole_prompt: false,
             family: None,
             grammar: None,
         }

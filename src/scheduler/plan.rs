@@ -102,7 +102,8 @@ impl Plan {
         let (start, remaining) = (sequence.num_computed(), sequence.num_remaining(blocks.num_tokens()));
         let num_rows = sequence.chunk_boundary().map_or(remaining, |boundary| boundary - start).min(budget);
         let is_held_back = remaining == 1 && sequence.awaits_mask(now);
-        if num_rows == 0 || is_held_back || !sequence.cache.grow(start, blocks) {
+        let is_cut = sequence.whole_prompt && num_rows < remaining;
+        if num_rows == 0 || is_cut || is_held_back || !sequence.cache.grow(start, blocks) {
             return 0;
         }
         let (end, is_complete) = (start + num_rows, num_rows == remaining);

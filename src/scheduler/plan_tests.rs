@@ -117,3 +117,22 @@ fn a_prompt_becomes_the_vector_that_its_pooling_names() {
         }
     }
 }
+
+#[test]
+fn a_prompt_whose_rows_see_each_other_is_never_cut() {
+    for max_in_flight in [1, 2] {
+        let mut rig = Rig::new(64, max_in_flight, options(32, 8));
+        let whole = |length: u32| NewSequence {
+            pool: Some(Pooling::Mean),
+            whole_prompt: true,
+            ..sequence((0..length).map(|i| 3 + i % 11).collect(), 0)
+        };
+        let beside = rig.enqueue(sequence(vec![5; 20], 30));
+        let clients = [31, 32, 3, 20, 1].map(|length| rig.enqueue(whole(length)));
+        rig.step().unwrap();
+        let first = rows(&rig).0;
+        assert!([20, 23, 24].contains(&first), "{first} rows: prompts of 31 and 32 tokens wait, shorter ones fit beside the first");
+        rig.finish();
+        clients.into_iter().chain([beside]).for_each(|client| rig.assert_solo(client));
+    }
+}

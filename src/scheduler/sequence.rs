@@ -36,6 +36,7 @@ pub struct Sequence {
     stop_ids: Vec<u32>,
     score_prompt: Option<u8>,
     pool: Option<Pooling>,
+    pub whole_prompt: bool,
     events: UnboundedSender<Event>,
     ticket: Ticket,
 
@@ -70,6 +71,7 @@ impl Sequence {
             stop_ids: new.stop_ids,
             score_prompt: new.score_prompt,
             pool: new.pool,
+            whole_prompt: new.whole_prompt,
             events,
             ticket,
             engine_slot: 0,

@@ -27,7 +27,8 @@ pub fn validate(model: Arc<Model>, prompt: &Prompt, tenant: u64) -> Result<Valid
     let pool = Some(model.base.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
     let ids = encode(&model, prompt)?;
     let max_tokens = budget(ids.len(), model.base.context, Budget::Explicit(0))?;
-    let sequence = NewSequence { pool, cache_salt: tenant, ..NewSequence::new(ids, SamplingParams::greedy(), max_tokens) };
+    let whole_prompt = model.base.spec.arch.bidirectional;
+    let sequence = NewSequence { pool, whole_prompt, cache_salt: tenant, ..NewSequence::new(ids, SamplingParams::greedy(), max_tokens) };
     Ok(ValidText { model, sequence })
 }
 

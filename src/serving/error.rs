@@ -27,6 +27,8 @@ pub enum RequestError {
     NoInfill(String),
     #[error("the model `{0}` ranks texts: it has no embedding of one")]
     NoEmbedding(String),
+    #[error("the model `{0}` makes vectors of texts: it cannot generate text")]
+    NoGeneration(String),
 }
 
 impl RequestError {
@@ -35,7 +37,7 @@ impl RequestError {
         match self {
             Self::Context { .. } | Self::TooLong { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
             Self::Vocabulary { subject, .. } => *subject,
-            Self::NoTemplate(_) | Self::NoEmbedding(_) => Subject::Model,
+            Self::NoTemplate(_) | Self::NoEmbedding(_) | Self::NoGeneration(_) => Subject::Model,
             Self::Render(error) => error.subject(),
             Self::Rules(error) => error.subject,
             Self::NoInfill(_) => Subject::Suffix,

@@ -66,7 +66,7 @@ impl ModelFile {
 
     /// Opens an engine over the weights and starts its thread.
     pub fn start(self, options: RunOptions) -> Result<BaseModel, EngineError> {
-        let (digest, pooling) = (self.file.digest(), pooling(&self.file));
+        let digest = self.file.digest();
         let spec = self.weights.spec.clone();
         let engine = engine::open(self.weights, &options.engine, options.backend)?;
         let (info, max_running) = (engine.info(), engine.max_slots());
@@ -77,7 +77,7 @@ impl ModelFile {
             tokenizer: self.tokenizer,
             handle: Handle::spawn_watched(engine, scheduler, ModelMetrics::for_model(&options.name), Some(options.watchdog)),
             backend: info.backend,
-            pooling,
+            pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),
             fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
             max_running,
             spec,
@@ -94,18 +94,6 @@ pub fn chat_template(file: &GgufFile, tokenizer: &Tokenizer, other: Option<&Path
     };
     let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
     Ok(Some(ChatTemplate::new(&source, text(tokenizer.bos()), text(tokenizer.eos()))?))
-}
-
-/// The file's own choice (`pooling_type`, numbered as in ggml). A file without one holds a generative model, whose last row has seen the
-/// whole text.
-fn pooling(file: &GgufFile) -> Option<Pooling> {
-    let key = format!("{}.pooling_type", file.architecture().unwrap_or_default());
-    match file.get_u32(&key) {
-        Some(1) => Some(Pooling::Mean),
-        Some(2) => Some(Pooling::First),
-        Some(4) => None,
-        _ => Some(Pooling::Last),
-    }
 }
 
 #[cfg(test)]
@@ -143,20 +131,5 @@ mod tests {
         }
         assert!(matches!(last, Some(Event::Finished { generated_tokens: 4, .. })), "{last:?}");
         assert_eq!((model.backend, model.max_running), (BackendKind::Cpu, 32), "the engine's own limits");
-    }
-
-    #[test]
-    fn a_file_says_how_its_texts_become_vectors() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("tiny.gguf");
-        let of = |kind: Option<u32>| {
-            let file = TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build();
-            let file = kind.into_iter().fold(file, |file, kind| file.kv("llama.pooling_type", kind));
-            file.write(&path).unwrap();
-            pooling(&GgufFile::open(&path).unwrap())
-        };
-        let kinds = [None, Some(0), Some(1), Some(2), Some(3), Some(4)].map(of);
-        let (first, last, mean) = (Some(Pooling::First), Some(Pooling::Last), Some(Pooling::Mean));
-        assert_eq!(kinds, [last, last, mean, first, last, None]);
     }
 }

@@ -30,6 +30,9 @@ pub struct ValidRequest {
 impl ValidRequest {
     /// Renders, encodes and checks. Takes up to a second per megabyte of prompt: call it off the event loop.
     pub fn new(model: Arc<Model>, prompt: Prompt, options: &Options) -> Result<Self, RequestError> {
+        if model.base.spec.arch.bidirectional {
+            return Err(RequestError::NoGeneration(model.id.clone()));
+        }
         let vocab_size = vocab_size(&model);
         check_ids(Subject::StopTokens, options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;

@@ -161,7 +161,10 @@ mod tests {
         assert!(close(choose(&[1000.0, -1000.0, 999.0, 0.0], None, &EXPERTS), [(0, 0.731_058_6), (2, 0.268_941_4)]));
         for broken in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
             assert!(choose(&[broken; 4], None, &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "{broken} stays visible");
-            assert!(choose(&[1.0, broken, 2.0, 3.0], None, &EXPERTS).iter().all(|(_, weight)| weight.is_nan()), "one {broken} stays visible");
+            assert!(
+                choose(&[1.0, broken, 2.0, 3.0], None, &EXPERTS).iter().all(|(_, weight)| weight.is_nan()),
+                "one {broken} stays visible"
+            );
         }
     }
 
