@@ -86,7 +86,7 @@ def test_a_small_body_does_not_become_a_large_tree(own, item, count):
     for reply in replies:
         assert reply.status in (413, 429), reply.body[:200]
         assert reply.status == 413 or reply.headers["retry-after"]
-    assert {reply.status for reply in replies} >= {413}
+    assert count > 1 or replies[0].status == 413, "alone, it has the whole budget"
     assert seen.peak < 640 * MB, seen.peak >> 20
     assert seen.slowest < 2, seen.slowest
 

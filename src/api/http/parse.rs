@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use super::error::{ApiError, Kind, quoted};
 
-/// What an array or an object costs besides its items: a table, a buffer, and the copies that a request makes of small containers. In bytes.
+/// What an array or an object costs besides its items: a table, a buffer, and the copies that a request makes of it. In bytes.
 const CONTAINER: usize = 512;
 /// What a value costs in its array or object, which doubles as it grows. In bytes.
 const VALUE: usize = 2 * size_of::<Value>();
