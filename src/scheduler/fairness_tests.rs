@@ -80,7 +80,8 @@ fn a_short_prompt_does_not_wait_for_a_long_one_and_a_long_one_is_delayed_by_its_
 fn requests_of_the_same_age_get_the_same_whatever_their_number_of_prompts() {
     for max_in_flight in [1, 2] {
         let mut rig = Rig::new(600, max_in_flight, options(ROWS, RUNNING));
-        let requests = [rig.enqueue_request(many(400, 20, 20)), rig.enqueue_request(many(100, 20, 20)), rig.enqueue_request(many(80, 20, 20))];
+        let requests =
+            [rig.enqueue_request(many(400, 20, 20)), rig.enqueue_request(many(100, 20, 20)), rig.enqueue_request(many(80, 20, 20))];
         let done = |rig: &Rig, request: &[usize]| request.iter().filter(|&&client| rig.clients[client].seen.last.is_some()).count();
         let mut compared = 0;
         while done(&rig, &requests[2]) < 80 {
@@ -121,7 +122,11 @@ fn no_request_waits_longer_than_a_bound_in_tokens() {
         let max_in_flight = 1 + (seed % 2) as usize;
         // Memory for all that run, or for half of them.
         let num_blocks = (RUNNING * LONGEST / 4 + RUNNING) / (1 + seed as usize / 2 % 2);
-        let mut rig = Rig::new(num_blocks, max_in_flight, SchedulerOptions { prefix_cache: seed % 3 > 0, max_waiting: 100_000, ..options(ROWS, RUNNING) });
+        let mut rig = Rig::new(
+            num_blocks,
+            max_in_flight,
+            SchedulerOptions { prefix_cache: seed % 3 > 0, max_waiting: 100_000, ..options(ROWS, RUNNING) },
+        );
         let (mut waiting, mut active): (Vec<Arrival>, Vec<Vec<usize>>) = Default::default();
         for step in 0..1500 {
             if step < 1000 && random.below(8) == 0 {

@@ -187,7 +187,8 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     assert!(matches!(read_all(&mut slow.enqueue(sequence(vec![1; 4], 2)).unwrap()).1, Event::Finished { .. }));
     assert!(slow.is_alive() && FAULTS.lock().unwrap().is_empty());
     let faults = [(Duration::from_secs(4), None), (Duration::from_millis(1), Some(EngineError::Device("bus".into())))];
-    for ((step_time, error), (word, fault)) in faults.into_iter().zip([("a step made no progress", Fault::Stuck), ("bus", Fault::DeviceLost)])
+    for ((step_time, error), (word, fault)) in
+        faults.into_iter().zip([("a step made no progress", Fault::Stuck), ("bus", Fault::DeviceLost)])
     {
         let handle = spawn(step_time, error);
         let mut streams: Vec<_> = (0..5).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();

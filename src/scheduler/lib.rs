@@ -10,9 +10,9 @@ mod commit;
 mod engine_thread;
 mod event;
 #[cfg(test)]
-mod fake;
-#[cfg(test)]
 mod fairness_tests;
+#[cfg(test)]
+mod fake;
 mod handle;
 mod mask_threads;
 mod masks;
