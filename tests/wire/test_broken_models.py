@@ -68,7 +68,9 @@ def anonymous_mib(server) -> float:
     return int(status.split("RssAnon:")[1].split()[0]) / 1024
 
 
-def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original):
+def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkeypatch):
+    # The allocator gives freed pages back at once, not when it is used next: the test measures what is held.
+    monkeypatch.setenv("MIMALLOC_PURGE_DELAY", "0")
     for name in ("stays", "gone"):
         shutil.copy(original, tmp_path / f"{name}.gguf")
     with serve(tmp_path, ["stays", "gone"]) as server:
@@ -88,4 +90,4 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original):
             wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model is served again")
         print("MiB without the model:", without, "with it:", held)
         assert without[-1] < without[1] + 8, without
-        assert without[1] < without[0] + 48, without
+        assert without[1] < without[0] + 16, without
