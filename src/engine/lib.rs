@@ -50,8 +50,8 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 /// Opens an engine over a model's mapped weights, on a device of `kind`. None: on the first backend that has a device.
 ///
 /// # Errors
-/// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if the
-/// weights' file has changed since it was opened.
+/// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if
+/// the weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
     let device = match kind {
         Some(kind) => device(kind, options.device)?,

@@ -181,6 +181,44 @@ fn truncation_in_place_is_detected_in_a_map_and_does_not_affect_a_private_copy()
 }
 
 #[test]
+fn bytes_that_are_gone_read_as_zeros_and_mark_their_file_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let large = GgufBuilder::new().tensor("t", &[100_000], 24, vec![7; 100_000]);
+    for round in 0..3 {
+        // Earlier files were closed: their entries in the list of watched ranges are used again.
+        let paths: Vec<PathBuf> = (0..20).map(|i| written(dir.path(), &format!("{i}.gguf"), &large)).collect();
+        let files: Vec<GgufFile> = paths.iter().map(|path| GgufFile::open(path).unwrap()).collect();
+        for (path, file) in paths.iter().zip(&files).skip(round).step_by(3) {
+            std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(50_000).unwrap();
+            let data = file.data(file.tensor("t").unwrap());
+            assert!(!file.is_damaged(), "nothing was read yet");
+            // Several threads meet the missing pages at once.
+            let sum = || data.iter().map(|&byte| usize::from(byte)).sum::<usize>();
+            let sums: Vec<usize> = std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..4).map(|_| scope.spawn(sum)).collect();
+                threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+            });
+            assert!(sums.iter().all(|&sum| (7 * 40_000..7 * 60_000).contains(&sum)), "what is left, then zeros: {sums:?}");
+            assert!(file.is_damaged() && file.verify_unchanged().unwrap_err().to_string().contains("could not be read"));
+        }
+        for file in files.iter().enumerate().filter(|(i, _)| i % 3 != round).map(|(_, file)| file) {
+            assert!(file.data(file.tensor("t").unwrap()).iter().all(|&byte| byte == 7) && !file.is_damaged());
+            file.verify_unchanged().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_written_over_in_place_is_noticed() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = written(dir.path(), "m.gguf", &sample());
+    let (mapped, private) = (GgufFile::open(&path).unwrap(), GgufFile::open_with(&path, Backing::Private).unwrap());
+    std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    assert!(mapped.verify_unchanged().unwrap_err().to_string().contains("was written to"));
+    private.verify_unchanged().unwrap();
+}
+
+#[test]
 fn directories_missing_files_and_empty_files_are_refused() {
     let dir = tempfile::tempdir().unwrap();
     assert!(GgufFile::open(dir.path()).unwrap_err().to_string().contains("not a regular file"));

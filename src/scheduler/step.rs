@@ -97,14 +97,16 @@ impl Scheduler {
     /// Runs one step if there is anything to do.
     ///
     /// # Errors
-    /// If the engine refuses the step, the youngest sequence in it has failed. After any other error, every running sequence has failed.
-    /// The engine may be used again unless the error is final ([`EngineError::is_final`]).
+    /// If the engine refuses the step, the youngest sequence in it has failed. If the error is final ([`EngineError::is_final`]), no client
+    /// has been told: the engine thread first refuses new sequences. After any other error, every running sequence has failed.
     pub fn step(&mut self) -> Result<(), EngineError> {
         let result = self.run_step().map_err(|error| match error {
             StepError::Refused(error) => error,
             StepError::Failed(error) => {
                 self.abandon_in_flight();
-                self.sequences.fail_running(&format!("the engine failed: {error}"));
+                if !error.is_final() {
+                    self.sequences.fail_running(&format!("the engine failed: {error}"));
+                }
                 error
             }
         });

@@ -60,8 +60,8 @@ struct Silence {
 }
 
 impl Silence {
-    /// Looks at the pulse. Of the time since the last look, at most `most` counts: if the watchdog did not run for longer, the whole process
-    /// was stopped, and the engine with it.
+    /// Looks at the pulse. Of the time since the last look, at most `most` counts: if the watchdog did not run for longer, the process was
+    /// stopped, and the engine with it.
     fn look(&mut self, beat: Option<(u64, u64)>, now: Instant, most: Duration) -> Duration {
         let since = now.saturating_duration_since(self.looked).min(most);
         let is_silent = beat.is_some() && beat == self.beat;

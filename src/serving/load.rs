@@ -116,7 +116,7 @@ mod tests {
         }
     }
 
-    /// If the file were mapped, cutting it would end the process.
+    /// If the file were mapped, cutting it would end the engine.
     #[test]
     fn a_copied_model_does_not_need_its_file() {
         let dir = tempfile::tempdir().unwrap();
