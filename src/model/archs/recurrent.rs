@@ -14,7 +14,6 @@ const LFM2: Arch = Arch {
     mixers: Mixers::Or(Recurrent::ShortConv),
     required: joined!(TensorSlot, BASE, QK_NORMS),
     renamed: &[(OutputNorm, "token_embd_norm.weight"), (OutputNorm, "output_norm.weight")],
-    windowed: Layers::None,
     ..COMMON
 };
 
