@@ -87,7 +87,8 @@ fn states_are_copied_before_a_step_and_reset_at_position_zero() {
         let new = batch(&[Rows { sequence: 1, state: 2, start: 0, ids: &prompt }]);
         assert_eq!(step(&mut engine, &Batch { state_copies: vec![(2, 4), (1, 3)], ..new.clone() }), alone, "{name}");
         for (layer, &width) in widths.iter().enumerate() {
-            let expected = [mark(0, layer, width), mark(1, layer, width), fresh[layer].clone(), mark(1, layer, width), mark(2, layer, width)];
+            let expected =
+                [mark(0, layer, width), mark(1, layer, width), fresh[layer].clone(), mark(1, layer, width), mark(2, layer, width)];
             let states = [0, 1, 2, 3, 4].map(|slot| engine.state(slot, layer).to_vec());
             assert_eq!(states, expected, "{name}, layer {layer}");
         }

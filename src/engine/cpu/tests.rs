@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::loader::dequantize_row;
 use super::{CpuEngine, CpuOptions, simd};
-use crate::{Batch, Engine, EngineError, Input, KvCapacity, Masks, Sampled, SlotInit, StepOutput};
+use crate::{Batch, Engine, Input, Masks, Sampled, SlotInit, StepOutput};
 use gguf::GgufFile;
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::testing::TinyModel;

@@ -30,6 +30,8 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "falcon-h1",
         mixers: Mixers::WithMamba2,
+        // no published file has them, and llama.cpp, whose results count, leaves them out
+        ignored: &[RopeFreqs, AttnOutputBias],
         renamed: &[(FfnNorm, "blk.{}.ffn_norm"), (FfnNorm, "blk.{}.ffn_norm.weight")],
         ..COMMON
     },

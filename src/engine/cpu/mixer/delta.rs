@@ -8,10 +8,10 @@
 use super::super::activation::sigmoid;
 use super::super::loader::{Loader, Mat};
 use super::super::run::Run;
+use super::super::simd::Gate;
 use super::super::simd::norm::Norm;
 use super::super::simd::recurrence::{Delta, Heads, KeyHeads, View};
 use super::super::simd::rows::Rows;
-use super::super::simd::Gate;
 use super::convolution::{Columns, Convolution, split};
 use super::step::Step;
 use crate::EngineError;
@@ -29,7 +29,10 @@ enum Input {
 }
 
 enum Strengths {
-    Apart { beta: Mat, alpha: Mat },
+    Apart {
+        beta: Mat,
+        alpha: Mat,
+    },
     /// Per key head: beta, then alpha, of its value heads.
     Interleaved(Mat),
 }
@@ -48,19 +51,20 @@ pub struct DeltaLayer {
 /// Activations of a step. `inner` is the length of all values, `shared` that of all keys.
 #[derive(Default)]
 pub struct Buffers {
-    wide: Rows,       // [num_tokens, 2 * inner + 2 * shared] interleaved projections, or [num_tokens, 2 * heads]
-    qkv: [Rows; 3],   // [num_tokens, inner + 2 * shared] in the first; Kimi's fills all three
-    z: Rows,          // [num_tokens, inner]
-    low: [Rows; 2],   // [num_tokens, key] Kimi's low rank of z and of the decay
-    beta: Rows,       // [num_tokens, heads]
-    decay: Rows,      // [num_tokens, heads], or [num_tokens, heads * key]
-    mixed: Rows,      // [num_tokens, inner + 2 * shared] behind the convolution
+    wide: Rows,     // [num_tokens, 2 * inner + 2 * shared] interleaved projections, or [num_tokens, 2 * heads]
+    qkv: [Rows; 3], // [num_tokens, inner + 2 * shared] in the first; Kimi's fills all three
+    z: Rows,        // [num_tokens, inner]
+    low: [Rows; 2], // [num_tokens, key] Kimi's low rank of z and of the decay
+    beta: Rows,     // [num_tokens, heads]
+    decay: Rows,    // [num_tokens, heads], or [num_tokens, heads * key]
+    mixed: Rows,    // [num_tokens, inner + 2 * shared] behind the convolution
 }
 
 impl DeltaLayer {
     pub fn load(loader: Loader, layer: usize, spec: &Ssm) -> Result<Self, EngineError> {
         use TensorSlot::*;
-        let mats = |slots: [TensorSlot; 2]| -> Result<[Mat; 2], EngineError> { Ok([loader.mat(slots[0], layer)?, loader.mat(slots[1], layer)?]) };
+        let mats =
+            |slots: [TensorSlot; 2]| -> Result<[Mat; 2], EngineError> { Ok([loader.mat(slots[0], layer)?, loader.mat(slots[1], layer)?]) };
         let convolution = |slot| Convolution::load(loader, layer, (slot, None), spec.conv, true);
         let (input, convolutions) = if spec.kind == Recurrent::Kda {
             let qkv = [loader.mat(AttnQ, layer)?, loader.mat(AttnK, layer)?, loader.mat(AttnV, layer)?];

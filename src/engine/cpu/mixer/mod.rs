@@ -69,12 +69,8 @@ impl Mixer {
                     (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorSlot::SsmOut)
                 }
                 Recurrent::Kda => (Kind::Delta(Box::new(DeltaLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput),
-                Recurrent::ShortConv => {
-                    (Kind::ShortConv(Box::new(ShortConvLayer::load(loader, layer, ssm)?)), TensorSlot::ShortConvOut)
-                }
-                Recurrent::Lightning => {
-                    (Kind::Lightning(Box::new(LightningLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput)
-                }
+                Recurrent::ShortConv => (Kind::ShortConv(Box::new(ShortConvLayer::load(loader, layer, ssm)?)), TensorSlot::ShortConvOut),
+                Recurrent::Lightning => (Kind::Lightning(Box::new(LightningLayer::load(loader, layer, ssm)?)), TensorSlot::AttnOutput),
             };
             with(kind, output, None)
         };

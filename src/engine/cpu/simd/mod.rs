@@ -121,4 +121,6 @@ pub(crate) unsafe trait Dequant<I: Isa> {
 }
 
 #[cfg(test)]
+mod recurrence_tests;
+#[cfg(test)]
 mod tests;
