@@ -297,6 +297,8 @@ pub struct Arch {
     pub required: &'static [TensorSlot],
     /// Slots that a file may have, besides the output matrix and biases.
     pub optional: &'static [TensorSlot],
+    /// Slots that other architectures have, and that this one does not use even if a file fills them.
+    pub ignored: &'static [TensorSlot],
     /// Other names of slots, with `{}` for the layer's number. The first that the file has counts.
     pub renamed: &'static [(TensorSlot, &'static str)],
 }

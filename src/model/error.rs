@@ -27,8 +27,8 @@ pub enum ModelFault {
     TensorShape { tensor: String, found: Vec<u64>, expected: Vec<u64> },
     #[error("tensor {tensor} is of type {found}, expected {expected}")]
     TensorType { tensor: String, found: String, expected: String },
-    #[error("tensor {tensor} holds {found} at index {index}, expected a positive number")]
-    TensorValue { tensor: String, found: f32, index: usize },
+    #[error("tensor {tensor} holds {found} at index {index}, expected {expected}")]
+    TensorValue { tensor: String, found: f32, index: usize, expected: &'static str },
     #[error("tensor {tensor} is not part of architecture {arch}: without it the results would be wrong")]
     UnusedBias { tensor: String, arch: &'static str },
     /// The file has changed since it was opened.

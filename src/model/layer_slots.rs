@@ -43,6 +43,7 @@ impl ModelSpec {
         if self.arch.block == Block::Altup {
             all.extend([(AltupProj, true), (AltupUnembdProj, true)]);
         }
+        all.retain(|(slot, _)| !self.arch.ignored.contains(slot));
         all
     }
 
@@ -77,6 +78,7 @@ impl ModelSpec {
         if arch.block == Block::Altup {
             all.extend(ALTUP.iter().map(|&slot| (slot, true)));
         }
+        all.retain(|(slot, _)| !arch.ignored.contains(slot));
         all
     }
 }

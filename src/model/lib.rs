@@ -37,6 +37,8 @@ pub mod vocab_check;
 mod weights;
 
 #[cfg(test)]
+mod recurrent_tests;
+#[cfg(test)]
 mod tests;
 
 pub use arch::{Activation, Arch, NormKind, RopePairing, WindowKind};

@@ -42,7 +42,11 @@ fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<BySlot, ModelFaul
         assign_part(file, spec, layer, &spec.layer_slots(layer), &mut by_slot)?;
     }
     for slot in [RopeFreqs, RopeFactorsLong, RopeFactorsShort] {
-        check_rope_factors(file, by_slot.get(&(slot, 0)))?;
+        check_values(file, by_slot.get(&(slot, 0)), "a positive number", |factor| factor > 0.0)?;
+    }
+    // A positive one would let the state grow without bound.
+    for layer in 0..spec.num_layers() {
+        check_values(file, by_slot.get(&(SsmA, layer)), "a negative number or 0", |decay| decay <= 0.0)?;
     }
     refuse_unused_biases(file, spec, &by_slot)?;
     if let Some(&embedding) = by_slot.get(&(TokenEmbd, 0)) {
@@ -166,15 +170,21 @@ fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'s
     Ok(quant)
 }
 
-/// Checks that RoPE's frequency factors are positive, because frequencies are divided by them.
-fn check_rope_factors(file: &GgufFile, weight: Option<&Weight>) -> Result<(), ModelFault> {
+/// Checks that all values of a tensor are finite and as expected: RoPE's frequencies are divided by their factors, and a recurrence's state
+/// shrinks by e^a.
+fn check_values(
+    file: &GgufFile,
+    weight: Option<&Weight>,
+    expected: &'static str,
+    is_right: impl Fn(f32) -> bool,
+) -> Result<(), ModelFault> {
     let Some(weight) = weight else { return Ok(()) };
     let tensor = &file.tensors()[weight.tensor];
-    let mut factors = vec![0.0; weight.cols];
-    (weight.quant.dequantize)(file.data(tensor), &mut factors);
-    match factors.iter().position(|factor| !(factor.is_finite() && *factor > 0.0)) {
+    let mut values = vec![0.0; weight.rows * weight.cols];
+    (weight.quant.dequantize)(file.data(tensor), &mut values);
+    match values.iter().position(|&value| !(value.is_finite() && is_right(value))) {
         None => Ok(()),
-        Some(index) => Err(ModelFault::TensorValue { tensor: tensor.name.clone(), found: factors[index], index }),
+        Some(index) => Err(ModelFault::TensorValue { tensor: tensor.name.clone(), found: values[index], index, expected }),
     }
 }
 
@@ -186,8 +196,10 @@ fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> 
         let weights = bias.strip_suffix("bias").map(|stem| format!("{stem}weight"));
         weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
     };
+    let is_ignored = |name: &str| spec.arch.ignored.iter().any(|slot| (0..spec.num_layers()).any(|layer| slot.name(layer) == name));
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
-        if tensor.name.ends_with(".bias") && !is_behind(&tensor.name, spec.num_layers()) && !has_unused_weights(&tensor.name) {
+        let has_part = is_behind(&tensor.name, spec.num_layers()) || has_unused_weights(&tensor.name) || is_ignored(&tensor.name);
+        if tensor.name.ends_with(".bias") && !has_part {
             return Err(ModelFault::UnusedBias { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
         tracing::debug!(path = %file.path().display(), tensor = tensor.name, "tensor is not used");

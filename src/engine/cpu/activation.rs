@@ -53,11 +53,6 @@ pub fn sigmoid(x: f32) -> f32 {
     1.0 / (1.0 + (-x).exp())
 }
 
-/// ln(1 + e^x), as x for large inputs.
-pub fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { x.exp().ln_1p() }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -93,6 +93,7 @@ pub const COMMON: Arch = Arch {
     experts: NO_EXPERTS,
     required: BASE,
     optional: &[],
+    ignored: &[],
     renamed: &[],
 };
 

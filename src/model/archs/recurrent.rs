@@ -14,7 +14,6 @@ const LFM2: Arch = Arch {
     mixers: Mixers::Or(Recurrent::ShortConv),
     required: joined!(TensorSlot, BASE, QK_NORMS),
     renamed: &[(OutputNorm, "token_embd_norm.weight"), (OutputNorm, "output_norm.weight")],
-    windowed: Layers::None,
     ..COMMON
 };
 
@@ -31,6 +30,8 @@ pub const ROWS: &[Arch] = &[
     Arch {
         name: "falcon-h1",
         mixers: Mixers::WithMamba2,
+        // no published file has them, and llama.cpp, whose results count, leaves them out
+        ignored: &[RopeFreqs, AttnOutputBias],
         renamed: &[(FfnNorm, "blk.{}.ffn_norm"), (FfnNorm, "blk.{}.ffn_norm.weight")],
         ..COMMON
     },

@@ -89,7 +89,7 @@ fn by_ssm_keys(keys: &Keys, kind: Recurrent) -> Fallible<Ssm> {
         return keys.wrong("ssm.group_count", format!("a divisor of the {heads} heads (ssm.time_step_rank)"));
     }
     if groups.checked_mul(state).is_none_or(|shared| shared > MAX_DIM) {
-        return keys.wrong("ssm.group_count", format!("groups of {state} with at most {MAX_DIM} elements in all"));
+        return keys.wrong("ssm.state_size", format!("{groups} groups with at most {MAX_DIM} elements in all"));
     }
     let normalised = kind == Recurrent::Mamba1 && keys.flag("ssm.dt_b_c_rms")?.unwrap_or(false);
     Ok(Ssm { kind, inner, state, conv, heads, groups, normalised })

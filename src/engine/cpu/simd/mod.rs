@@ -124,4 +124,6 @@ pub(crate) unsafe trait Dequant<I: Isa> {
 }
 
 #[cfg(test)]
+mod recurrence_tests;
+#[cfg(test)]
 mod tests;
