@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{CpuEngine, CpuOptions, simd};
 use crate::{Batch, Engine, EngineError, Input, KvCapacity, SlotInit, StepOutput};
 use fixtures::architectures::architectures;
-use gguf::GgufFile;
+use gguf::{GgufBuilder, GgufFile};
 use logits::SamplingParams;
 use model::Weights;
 
@@ -23,10 +23,19 @@ struct Rows<'a> {
     ids: &'a [u32],
 }
 
-fn engine(name: &str) -> CpuEngine {
+fn file(name: &str) -> GgufBuilder {
     let (_, models) = architectures();
+    models.iter().find(|model| model.name == name).unwrap().build()
+}
+
+fn engine(name: &str) -> CpuEngine {
+    open(&file(name))
+}
+
+fn open(file: &GgufBuilder) -> CpuEngine {
     let folder = tempfile::tempdir().unwrap();
-    let path = models.iter().find(|model| model.name == name).unwrap().write(folder.path());
+    let path = folder.path().join("model.gguf");
+    file.write(&path).unwrap();
     let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
     let options =
         CpuOptions { threads: 2, context: 96, num_blocks: 12, block_size: 32, max_slots: 4, max_batch_tokens: 128, state_slots: 5 };
@@ -134,4 +143,21 @@ fn sequences_side_by_side_give_the_bits_of_each_alone() {
             assert_eq!([&first[i], &second[(i + 1) % 3]], [&alone[i][0], &alone[i][1]], "{name}, sequence {i}");
         }
     }
+}
+
+/// The first files of Qwen3-Next hold each key head's query, key, values and gates side by side, in one tensor.
+#[test]
+fn interleaved_projections_give_the_bits_of_separate_ones() {
+    let mut old = file("qwen3next-moe");
+    let bytes = |file: &GgufBuilder, name: &str| file.tensors.iter().find(|tensor| tensor.name == name).unwrap().bytes.clone();
+    let (qkv, z) = (bytes(&old, "blk.0.attn_qkv.weight"), bytes(&old, "blk.0.attn_gate.weight"));
+    // two key heads with one value head each, of 128 rows each
+    let head = qkv.len() / 6;
+    let heads = (0..2).flat_map(|i| [&qkv[i * head..], &qkv[(2 + i) * head..], &qkv[(4 + i) * head..], &z[i * head..]]);
+    let interleaved: Vec<u8> = heads.flat_map(|rows| rows[..head].to_vec()).collect();
+    old.tensors.iter_mut().find(|tensor| tensor.name == "blk.0.ssm_in.weight").unwrap().bytes = interleaved;
+    let both = step(&mut open(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
+    old.tensors.retain(|tensor| !["blk.0.attn_qkv.weight", "blk.0.attn_gate.weight"].contains(&tensor.name.as_str()));
+    let without = step(&mut open(&old), &batch(&[Rows { sequence: 0, state: 0, start: 0, ids: &ids(1, 20) }]));
+    assert_eq!(without, both);
 }

@@ -92,6 +92,6 @@ pub fn transposed(matrix: &[f32], columns: usize) -> Vec<f32> {
 }
 
 /// Cuts each state in two: its first `len` floats, and the rest.
-pub fn split<'a>(states: Vec<&'a mut [f32]>, len: usize) -> (Vec<&'a mut [f32]>, Vec<&'a mut [f32]>) {
+pub fn split(states: Vec<&mut [f32]>, len: usize) -> (Vec<&mut [f32]>, Vec<&mut [f32]>) {
     states.into_iter().map(|state| state.split_at_mut(len)).unzip()
 }

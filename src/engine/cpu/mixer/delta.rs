@@ -25,7 +25,16 @@ enum Input {
     /// Per key head: q, k, its value heads' v and z (the first files of Qwen3-Next).
     Interleaved { qkvz: Mat, strengths: Strengths },
     /// Kimi's: q, k and v have a matrix each; z and the decay come by way of a low rank.
-    Kimi { qkv: [Mat; 3], z: [Mat; 2], decay: [Mat; 2], beta: Mat },
+    Kimi(Box<KimiInput>),
+}
+
+struct KimiInput {
+    qkv: [Mat; 3],
+    /// Down to a low rank, and up to the gate of all heads.
+    z: [Mat; 2],
+    /// Down to a low rank, and up to one alpha per element of the keys.
+    decay: [Mat; 2],
+    beta: Mat,
 }
 
 enum Strengths {
@@ -68,8 +77,8 @@ impl DeltaLayer {
         let convolution = |slot| Convolution::load(loader, layer, (slot, None), spec.conv, true);
         let (input, convolutions) = if spec.kind == Recurrent::Kda {
             let qkv = [loader.mat(AttnQ, layer)?, loader.mat(AttnK, layer)?, loader.mat(AttnV, layer)?];
-            let input = Input::Kimi { qkv, z: mats([SsmGA, SsmGB])?, decay: mats([SsmFA, SsmFB])?, beta: loader.mat(SsmBeta, layer)? };
-            (input, vec![convolution(SsmConvQ)?, convolution(SsmConvK)?, convolution(SsmConvV)?])
+            let input = KimiInput { qkv, z: mats([SsmGA, SsmGB])?, decay: mats([SsmFA, SsmFB])?, beta: loader.mat(SsmBeta, layer)? };
+            (Input::Kimi(Box::new(input)), vec![convolution(SsmConvQ)?, convolution(SsmConvK)?, convolution(SsmConvV)?])
         } else {
             let strengths = if spec.kind == Recurrent::Delta {
                 let [beta, alpha] = mats([SsmBeta, SsmAlpha])?;
@@ -154,19 +163,19 @@ impl DeltaLayer {
         let (n, weights, shared) = (h.num_rows(), run.weights, groups * state);
         let Buffers { wide, qkv, z, low, beta, decay, .. } = b;
         let strengths = match &self.input {
-            Input::Kimi { qkv: matrices, z: z_matrices, decay: decay_matrices, beta: beta_matrix } => {
-                let mut jobs = vec![(beta_matrix.matrix(weights), beta)];
-                for (matrix, rows) in matrices.iter().zip(qkv) {
+            Input::Kimi(kimi) => {
+                let mut jobs = vec![(kimi.beta.matrix(weights), beta)];
+                for (matrix, rows) in kimi.qkv.iter().zip(qkv) {
                     rows.reshape(n, inner);
                     jobs.push((matrix.matrix(weights), rows));
                 }
-                for (matrix, rows) in [&z_matrices[0], &decay_matrices[0]].into_iter().zip(low.iter_mut()) {
+                for (matrix, rows) in [&kimi.z[0], &kimi.decay[0]].into_iter().zip(low.iter_mut()) {
                     rows.reshape(n, state);
                     jobs.push((matrix.matrix(weights), rows));
                 }
                 run.linear(h, false, jobs);
-                run.linear(&low[0], false, vec![(z_matrices[1].matrix(weights), z)]);
-                return run.linear(&low[1], false, vec![(decay_matrices[1].matrix(weights), decay)]);
+                run.linear(&low[0], false, vec![(kimi.z[1].matrix(weights), z)]);
+                return run.linear(&low[1], false, vec![(kimi.decay[1].matrix(weights), decay)]);
             }
             Input::Apart { qkv: matrix, z: z_matrix, strengths } => {
                 qkv[0].reshape(n, inner + 2 * shared);
