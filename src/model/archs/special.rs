@@ -15,6 +15,7 @@ pub const ROWS: &[Arch] = &[
         weightless_v_norm: true,
         attn_scale: Some(1.0),
         own_kv_layers: Some(20),
+        sparse_gates: 10,
         required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
@@ -29,9 +30,9 @@ pub const ROWS: &[Arch] = &[
         weightless_v_norm: true,
         attn_scale: Some(1.0),
         required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
-        optional: &[LayerOutputScale, FfnNormExps, PostFfnNorm1, PostFfnNorm2, FfnRouterScale, FfnDownExpsScale],
+        optional: &[LayerOutputScale],
         renamed: &[(FfnNormExps, "blk.{}.pre_ffw_norm_2.weight")],
-        experts: ExpertRule { beside: Beside::Normed, ..MAYBE_EXPERTS },
+        experts: ExpertRule { layers: Routed::ByTensor, beside: Beside::Normed, ..MAYBE_EXPERTS },
         ..COMMON
     },
     // MiniCPM 3: latent attention without experts, LongRoPE
@@ -39,7 +40,7 @@ pub const ROWS: &[Arch] = &[
         name: "minicpm3",
         mixers: Mixers::Latent,
         embedding_scale: EmbeddingScale::By(12.0),
-        logit_scale: LogitScale::MiniCpm,
+        logit_scale: LogitScale::MiniCpm3,
         ..COMMON
     },
 ];
