@@ -85,11 +85,11 @@ impl ModelSpec {
 
 fn attention_slots(arch: &Arch, a: &Attention) -> Vec<Wanted> {
     let needed = |slot: TensorSlot| (slot, arch.required.contains(&slot));
-    let mut all = vec![(AttnQ, true), needed(AttnQBias), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
+    let mut all = vec![(AttnQ, true), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
     if a.kv_of.is_none() {
         // Gemma 4's global layers may use their keys as values.
         all.extend([(AttnK, true), (AttnV, !arch.weightless_v_norm)]);
-        all.extend(QKV_BIASES[1..].iter().map(|&slot| needed(slot)));
+        all.extend(QKV_BIASES.iter().map(|&slot| needed(slot)));
     }
     let has_weights = |norm| !matches!(norm, HeadNorm::None | HeadNorm::Weightless);
     if has_weights(a.q_norm) {

@@ -216,7 +216,7 @@ fn is_behind(name: &str, num_layers: usize) -> bool {
 fn is_idle(name: &str, spec: &ModelSpec) -> bool {
     let Some(layer) = layer_of(name).filter(|&layer| layer < spec.num_layers()) else { return false };
     let reads_another = spec.layers[layer].attention().is_some_and(|attention| attention.kv_of.is_some());
-    reads_another && [AttnKBias, AttnVBias].iter().any(|slot| spec.arch.names_of(*slot).any(|of| of.replace("{}", &layer.to_string()) == name))
+    reads_another && [AttnQBias, AttnKBias, AttnVBias].iter().any(|slot| spec.arch.names_of(*slot).any(|of| of.replace("{}", &layer.to_string()) == name))
 }
 
 fn layer_of(name: &str) -> Option<usize> {
