@@ -87,7 +87,6 @@ impl Mixer {
                 let latent = LatentLayer::load(loader, layer, spec, ropes[layer])?;
                 Ok(vec![with(Kind::Latent(Box::new(latent)), TensorSlot::AttnOutput, Some(TensorSlot::AttnOutputBias))?])
             }
-            other => Err(EngineError::Unsupported(format!("layer {layer}: {other:?} on the CPU"))),
         }
     }
 
