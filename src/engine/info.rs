@@ -94,6 +94,7 @@ pub(crate) fn weight_bytes(weights: &Weights, size: impl Fn(&Weight) -> u64) -> 
         all += bytes;
         step += match slot {
             TensorSlot::TokenEmbd if !tied => 0,
+            TensorSlot::PerLayerTokenEmbd => 0,
             TensorSlot::PositionEmbd => 0,
             slot if slot.is_routed() => bytes / experts.count as u64 * experts.used as u64,
             _ => bytes,

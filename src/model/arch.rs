@@ -84,6 +84,8 @@ pub enum LogitScale {
     Divide,
     /// Logits are multiplied by it and divided by the embedding's factor (MiniCPM: hidden / base).
     MiniCpm,
+    /// It is not used: logits are multiplied by 256 / hidden (MiniCPM 3).
+    MiniCpm3,
 }
 
 /// Some layers of a model, by their number.
@@ -284,6 +286,8 @@ pub struct Arch {
     pub scaled_by_width: Option<usize>,
     /// Layers from this one on read keys and values of earlier layers, if the file does not say.
     pub own_kv_layers: Option<usize>,
+    /// The first layers' gates keep only their largest values, if the file does not say (see `LayerSpec::gate_cutoff`).
+    pub sparse_gates: usize,
     /// A layer is either a mixer or a feed-forward layer (Nemotron-H).
     pub one_part: bool,
     /// A layer with a feed-forward length of 0 has no feed-forward part (Deci).

@@ -1,6 +1,6 @@
 //! Which slots a model's layers fill.
 
-use crate::arch::{Arch, Block, Recurrent};
+use crate::arch::{Arch, Beside, Block, Recurrent};
 use crate::slots::TensorSlot::{self, *};
 use crate::spec::{Attention, FeedForward, HeadNorm, Latent, Mixer, ModelSpec, Pooling, RopeScaling, Ssm};
 
@@ -9,7 +9,7 @@ pub type Wanted = (TensorSlot, bool);
 
 /// Slots of norms and of the parts of a layer that they belong to.
 const MIXER_NORMS: &[TensorSlot] = &[AttnNorm, AttnNormBias, PostAttnNorm, PostAttnNormBias];
-const FFN_NORMS: &[TensorSlot] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps, PostFfnNorm1, PostFfnNorm2];
+const FFN_NORMS: &[TensorSlot] = &[FfnNorm, FfnNormBias, PostFfnNorm, PostFfnNormBias, FfnNormExps];
 const QKV_BIASES: &[TensorSlot] = &[AttnQBias, AttnKBias, AttnVBias];
 const ALTUP: &[TensorSlot] =
     &[AltupCorrectCoef, AltupCorrectScale, AltupPredictCoef, AltupRouter, AltupRouterNorm, LaurelL, LaurelR, LaurelPostNorm];
@@ -85,11 +85,11 @@ impl ModelSpec {
 
 fn attention_slots(arch: &Arch, a: &Attention) -> Vec<Wanted> {
     let needed = |slot: TensorSlot| (slot, arch.required.contains(&slot));
-    let mut all = vec![(AttnQ, true), needed(AttnQBias), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
+    let mut all = vec![(AttnQ, true), (AttnOutput, true), needed(AttnOutputBias), (AttnSinks, false)];
     if a.kv_of.is_none() {
         // Gemma 4's global layers may use their keys as values.
         all.extend([(AttnK, true), (AttnV, !arch.weightless_v_norm)]);
-        all.extend(QKV_BIASES[1..].iter().map(|&slot| needed(slot)));
+        all.extend(QKV_BIASES.iter().map(|&slot| needed(slot)));
     }
     let has_weights = |norm| !matches!(norm, HeadNorm::None | HeadNorm::Weightless);
     if has_weights(a.q_norm) {
@@ -148,7 +148,10 @@ fn ffn_slots(arch: &Arch, ffn: &FeedForward) -> Vec<Wanted> {
     all.extend(gated(FfnGateExps));
     all.extend([(FfnRouter, true), (FfnUpExps, true), (FfnDownExps, true)]);
     all.extend([FfnRouterBias, ExpertChoiceBias, FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(needed));
-    all.extend([FfnRouterScale, FfnDownExpsScale].into_iter().filter(|slot| arch.required.contains(slot)).map(|slot| (slot, true)));
+    if arch.experts.beside == Beside::Normed {
+        all.extend([FfnNormExps, FfnRouterScale, PostFfnNorm1, PostFfnNorm2].map(|slot| (slot, true)));
+        all.push((FfnDownExpsScale, false));
+    }
     if experts.shared_ffn_dim > 0 {
         all.extend(gated(FfnGateShexp));
         all.extend([(FfnUpShexp, true), (FfnDownShexp, true), needed(SharedRouter)]);

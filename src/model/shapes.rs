@@ -2,7 +2,7 @@
 
 use crate::arch::Recurrent;
 use crate::slots::TensorSlot;
-use crate::spec::{Attention, HeadNorm, Latent, LayerSpec, ModelSpec, Ssm};
+use crate::spec::{ALTUP_STREAMS, Attention, HeadNorm, Latent, LayerSpec, ModelSpec, Ssm};
 
 impl TensorSlot {
     /// Dimensions in a model of this spec, innermost first: `[length]` of a vector, `[columns, rows]` of a matrix,
@@ -37,14 +37,14 @@ impl TensorSlot {
             PerLayerTokenEmbd => vec![own * spec.num_layers(), spec.vocab_size],
             PerLayerModelProj => vec![hidden, own * spec.num_layers()],
             PerLayerProjNorm => vec![own],
-            AltupProj | AltupUnembdProj => vec![hidden, hidden, spec.altup_streams() - 1],
+            AltupProj | AltupUnembdProj => vec![hidden, hidden, ALTUP_STREAMS - 1],
             _ => return None,
         })
     }
 
     fn common_dims(self, spec: &ModelSpec) -> Option<Vec<usize>> {
         use TensorSlot::*;
-        let (hidden, own, streams) = (spec.hidden_dim, spec.per_layer_input, spec.altup_streams());
+        let (hidden, own, streams) = (spec.hidden_dim, spec.per_layer_input, ALTUP_STREAMS);
         Some(match self {
             AttnNorm | AttnNormBias | PostAttnNorm | PostAttnNormBias | FfnNorm | FfnNormBias | PostFfnNorm | PostFfnNormBias
             | FfnNormExps | PostFfnNorm1 | PostFfnNorm2 | FfnRouterScale | PerLayerPostNorm | AltupCorrectScale | AltupRouterNorm

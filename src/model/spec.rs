@@ -71,6 +71,13 @@ pub struct Temperature {
     pub offset: f32,
 }
 
+impl Temperature {
+    /// The factor of the queries at a position.
+    pub fn at(&self, position: u32) -> f32 {
+        1.0 + self.scale * ((position as f32 + self.offset) / self.floor).floor().ln_1p()
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Attention {
     pub num_heads: usize,
@@ -243,6 +250,9 @@ impl FeedForward {
 pub struct LayerSpec {
     pub mixer: Mixer,
     pub ffn: FeedForward,
+    /// What the dense part's gate gives becomes max(x − (mean + cutoff · deviation of the row), 0) before its activation (Gemma 3n). None:
+    /// it stays.
+    pub gate_cutoff: Option<f32>,
 }
 
 impl LayerSpec {
@@ -301,6 +311,9 @@ pub enum Pooling {
     Rank,
 }
 
+/// Residual streams of AltUp (Cho et al. 2023) in every model that has it. The first one is active.
+pub const ALTUP_STREAMS: usize = 4;
+
 #[derive(Clone, Debug)]
 pub struct ModelSpec {
     pub arch: &'static Arch,
@@ -352,11 +365,6 @@ impl ModelSpec {
     /// Number of positions that the model has embeddings for. None: it has no such limit.
     pub fn max_positions(&self) -> Option<usize> {
         (self.arch.positions == crate::arch::Positions::Learned).then_some(self.context_length)
-    }
-
-    /// Number of residual streams of AltUp (Cho et al. 2023). 1: the model has one stream, as usual.
-    pub fn altup_streams(&self) -> usize {
-        if self.block == Block::Altup { 4 } else { 1 }
     }
 
     /// Floats of recurrent state per sequence in each layer.

@@ -1,9 +1,11 @@
 //! The feed-forward part of a layer: dense, routed to experts, or both.
 
 use super::activation::{Activate, sigmoid};
+use super::experts::{Buffers as ExpertBuffers, Stacks};
 use super::loader::{Loader, Mat};
-use super::routing::{Routing, choose};
+use super::routing::{choose, choose_adjugates};
 use super::run::{Finish, Run, Stream};
+use super::simd::norm::Norm;
 use super::simd::rows::Rows;
 use crate::EngineError;
 use model::arch::{Beside, ExpertRule};
@@ -19,47 +21,56 @@ struct Dense {
     up_bias: Option<Vec<f32>>,
     down_bias: Option<Vec<f32>>,
     /// A norm of what the activation gives.
-    sub_norm: Option<super::simd::norm::Norm>,
+    sub_norm: Option<Norm>,
     /// Divisors of what the activation gives.
     act_scales: Option<Vec<f32>>,
     activate: Activate,
+    /// See `LayerSpec::gate_cutoff`.
+    cutoff: Option<f32>,
     dim: usize,
 }
 
-/// The experts' matrices in stacks, and the router that picks among them.
+/// The router and the experts that it picks among.
 struct Routed {
     experts: Experts,
     rule: ExpertRule,
-    activate: Activate,
     router: Mat,
     router_bias: Option<Vec<f32>>,
     choice_bias: Option<Vec<f32>>,
-    gate: Option<Mat>,
-    up: Mat,
-    down: Mat,
-    /// [experts, rows] biases of gate, up and down
-    biases: [Option<Vec<f32>>; 3],
+    stacks: Stacks,
+    /// [experts] factors of what they give
+    output_scales: Option<Vec<f32>>,
     /// The expert that all rows share, and its router of one row, if it has one.
     shared: Option<(Dense, Option<Mat>)>,
+    /// Experts that see what the others give (GroveMoE).
+    adjugates: Option<Stacks>,
+}
+
+/// Norms of experts beside a dense part. Router and experts see the stream behind attention.
+struct OwnNorms {
+    router: Norm,
+    experts: Norm,
+    behind_dense: Norm,
+    behind_experts: Norm,
 }
 
 pub struct FeedForward {
     dense: Option<Dense>,
     routed: Option<Routed>,
+    norms: Option<OwnNorms>,
 }
 
-/// Activations of a step. See [`Routing`] for assignments.
+/// Activations of a step.
 #[derive(Default)]
 pub struct Buffers {
     gate: Rows,          // [num_tokens, ffn]
     up: Rows,            // [num_tokens, ffn]
-    shared: Rows,        // [num_tokens, hidden] output of the shared expert, or of the dense part beside experts
+    shared: Rows,        // [num_tokens, hidden] output of the shared expert
     shared_score: Rows,  // [num_tokens, 1]
+    dense: Rows,         // [num_tokens, hidden] output of the dense part beside experts
+    own: Rows,           // [num_tokens, hidden] what the router sees, then what the experts see, behind norms of their own
     scores: Rows,        // [num_tokens, experts]
-    expert_input: Rows,  // [num_assignments, hidden]
-    expert_gate: Rows,   // [num_assignments, expert ffn]
-    expert_up: Rows,     // [num_assignments, expert ffn]
-    expert_output: Rows, // [num_assignments, hidden]
+    expert: ExpertBuffers,
 }
 
 impl FeedForward {
@@ -72,10 +83,7 @@ impl FeedForward {
         }
         let dense_slots = [FfnGate, FfnUp, FfnDown, FfnGateBias, FfnUpBias, FfnDownBias];
         let dense = of.dense().map(|dim| Dense::load(loader, layer, dense_slots, dim)).transpose()?;
-        let Some(experts) = of.experts() else { return Ok(Some(Self { dense, routed: None })) };
-        if experts.chunk_ffn_dim > 0 || spec.arch.experts.beside == Beside::Normed {
-            return Err(EngineError::Unsupported(format!("the experts of architecture {} on the CPU", spec.arch.name)));
-        }
+        let Some(experts) = of.experts() else { return Ok(Some(Self { dense, routed: None, norms: None })) };
         let shared = if experts.shared_ffn_dim > 0 {
             let mut dense =
                 Dense::load(loader, layer, [FfnGateShexp, FfnUpShexp, FfnDownShexp, FfnGate, FfnUp, FfnDown], experts.shared_ffn_dim)?;
@@ -88,17 +96,24 @@ impl FeedForward {
         let routed = Routed {
             experts: *experts,
             rule: spec.arch.experts,
-            activate,
             router: loader.mat(FfnRouter, layer)?,
             router_bias: loader.optional(FfnRouterBias, layer),
             choice_bias: loader.optional(ExpertChoiceBias, layer),
-            gate: loader.optional_mat(FfnGateExps, layer)?,
-            up: loader.mat(FfnUpExps, layer)?,
-            down: loader.mat(FfnDownExps, layer)?,
-            biases: [FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(|slot| loader.optional(slot, layer)),
+            stacks: Stacks {
+                gate: loader.optional_mat(FfnGateExps, layer)?,
+                up: loader.mat(FfnUpExps, layer)?,
+                down: loader.mat(FfnDownExps, layer)?,
+                biases: [FfnGateExpsBias, FfnUpExpsBias, FfnDownExpsBias].map(|slot| loader.optional(slot, layer)),
+                activate,
+                dim: experts.ffn_dim,
+            },
+            output_scales: loader.optional(FfnDownExpsScale, layer),
             shared,
+            adjugates: (experts.chunk_ffn_dim > 0).then(|| Stacks::adjugates(loader, layer, experts, activate)).transpose()?,
         };
-        Ok(Some(Self { dense, routed: Some(routed) }))
+        let normed = dense.is_some() && spec.arch.experts.beside == Beside::Normed;
+        let norms = normed.then(|| OwnNorms::load(loader, layer)).transpose()?;
+        Ok(Some(Self { dense, routed: Some(routed), norms }))
     }
 
     /// What the layer takes of its input before attention: the router's scores, in architectures whose router sees that input.
@@ -122,16 +137,41 @@ impl FeedForward {
             dense.widen(run, h, b);
             run.branch((dense.down.matrix(run.weights), &b.gate), stream, Finish { bias: dense.down_bias.as_deref(), ..finish });
         }
-        let input = if matches!(beside, Some((_, Beside::Residual))) { early } else { h };
-        routed.run(run, input, stream.branch, b);
-        if let Some((dense, Beside::Mean)) = beside {
+        if let Some(norms) = &self.norms {
+            routed.run_behind(run, norms, stream, b);
+        } else {
+            let input = if matches!(beside, Some((_, Beside::Residual))) { early } else { h };
+            if !routed.rule.early_router {
+                routed.score(run, input, b);
+            }
+            routed.run(run, input, stream.branch, b);
+        }
+        if let Some((dense, Beside::Mean | Beside::Normed)) = beside {
             dense.widen(run, h, b);
-            b.shared.reshape(h.num_rows(), stream.branch.width());
-            run.linear(&b.gate, false, vec![(dense.down.matrix(run.weights), &mut b.shared)]);
-            let half = std::f32::consts::FRAC_1_SQRT_2;
-            stream.branch.for_each(run.pool, |i, row| row.iter_mut().zip(b.shared.row(i)).for_each(|(sum, x)| *sum = (*sum + x) * half));
+            b.dense.reshape(h.num_rows(), stream.branch.width());
+            run.linear(&b.gate, false, vec![(dense.down.matrix(run.weights), &mut b.dense)]);
+            if let Some(norms) = &self.norms {
+                let kernels = run.kernels;
+                b.dense.for_each(run.pool, |_, row| kernels.norm_in_place(row, &norms.behind_dense));
+            }
+            let factor = if self.norms.is_some() { 1.0 } else { std::f32::consts::FRAC_1_SQRT_2 };
+            stream.branch.for_each(run.pool, |i, row| row.iter_mut().zip(b.dense.row(i)).for_each(|(sum, x)| *sum = (*sum + x) * factor));
         }
         run.add(stream, finish);
+    }
+}
+
+impl OwnNorms {
+    fn load(loader: Loader, layer: usize) -> Result<Self, EngineError> {
+        let mut router = loader.rms_norm(TensorSlot::FfnRouterScale, layer)?;
+        let scale = 1.0 / (loader.weights.spec.hidden_dim as f32).sqrt();
+        router.weight.iter_mut().for_each(|weight| *weight *= scale);
+        Ok(Self {
+            router,
+            experts: loader.rms_norm(TensorSlot::FfnNormExps, layer)?,
+            behind_dense: loader.rms_norm(TensorSlot::PostFfnNorm1, layer)?,
+            behind_experts: loader.rms_norm(TensorSlot::PostFfnNorm2, layer)?,
+        })
     }
 }
 
@@ -155,6 +195,7 @@ impl Dense {
             sub_norm: if sub_norm { Some(loader.rms_norm(FfnSubNorm, layer)?) } else { None },
             act_scales: if own { loader.optional(FfnActScales, layer) } else { None },
             activate: Activate { kind: spec.arch.activation, xielu },
+            cutoff: if own { spec.layers[layer].gate_cutoff } else { None },
             dim,
         })
     }
@@ -172,6 +213,9 @@ impl Dense {
             }
             b.gate.for_each(run.pool, |i, row| {
                 bias(row, &self.gate_bias);
+                if let Some(cutoff) = self.cutoff {
+                    keep_largest(row, cutoff);
+                }
                 self.activate.gated(kernels, row, b.up.row(i));
             });
         } else {
@@ -205,14 +249,26 @@ impl Routed {
         }
     }
 
-    /// out = Σ weight · expert(h) over the experts of each row, the best first, then the shared expert.
+    /// out = norm(experts(norm(stream))), with norms of their own.
+    fn run_behind(&self, run: &mut Run, norms: &OwnNorms, stream: &mut Stream, b: &mut Buffers) {
+        let mut own = std::mem::take(&mut b.own);
+        own.reshape(stream.x.num_rows(), stream.x.width());
+        run.norm(&mut own, stream.x, &norms.router);
+        self.score(run, &own, b);
+        run.norm(&mut own, stream.x, &norms.experts);
+        self.run(run, &own, stream.branch, b);
+        b.own = own;
+        let kernels = run.kernels;
+        stream.branch.for_each(run.pool, |_, row| kernels.norm_in_place(row, &norms.behind_experts));
+    }
+
+    /// out = Σ weight · expert(h) over the experts of each row by its scores, the best first, then the shared expert.
     fn run(&self, run: &mut Run, h: &Rows, out: &mut Rows, b: &mut Buffers) {
-        let (kernels, weights, experts, tokens) = (run.kernels, run.weights, &self.experts, h.num_rows());
-        if !self.rule.early_router {
-            self.score(run, h, b);
+        let (weights, experts, tokens) = (run.weights, &self.experts, h.num_rows());
+        let mut choices: Vec<_> = (0..tokens).map(|i| choose(b.scores.row(i), self.choice_bias.as_deref(), experts)).collect();
+        if let Some(scales) = &self.output_scales {
+            choices.iter_mut().flatten().for_each(|(expert, weight)| *weight *= scales[*expert]);
         }
-        let choices: Vec<_> = (0..tokens).map(|i| choose(b.scores.row(i), self.choice_bias.as_deref(), experts)).collect();
-        let routing = Routing::new(&choices, experts);
         if let Some((dense, router)) = &self.shared {
             dense.widen(run, h, b);
             b.shared.reshape(tokens, out.width());
@@ -222,58 +278,34 @@ impl Routed {
                 run.linear(h, false, vec![(router.matrix(weights), &mut b.shared_score)]);
             }
         }
-        let assignments = routing.tokens.len();
-        b.expert_input.reshape(assignments, h.width());
-        b.expert_gate.reshape(assignments, experts.ffn_dim);
-        b.expert_up.reshape(assignments, experts.ffn_dim);
-        b.expert_output.reshape(assignments, out.width());
-        b.expert_input.for_each(run.pool, |i, row| row.copy_from_slice(h.row(routing.tokens[i])));
-        if self.rule.weigh_input {
-            let weight_of = routing.weights(&choices, experts);
-            b.expert_input.for_each(run.pool, |i, row| row.iter_mut().for_each(|x| *x *= weight_of[i]));
-        }
-        self.expand(run, &routing, b);
-        let (gate, down) = (&b.expert_gate, &mut b.expert_output);
-        kernels.products(run.pool, run.scratch, gate, false, &routing.jobs(weights, &[&self.down]), &mut [down]);
-        self.add_bias(run, &routing, 2, down);
         out.resize(tokens);
-        out.for_each(run.pool, |i, row| {
-            row.fill(0.0);
-            for (rank, (_, weight)) in choices[i].iter().enumerate() {
-                let weight = if self.rule.weigh_input { 1.0 } else { *weight };
-                let output = b.expert_output.row(routing.assignments[i * experts.used + rank]);
-                row.iter_mut().zip(output).for_each(|(sum, x)| *sum += weight * x);
-            }
-            if let Some((_, router)) = &self.shared {
+        out.for_each(run.pool, |_, row| row.fill(0.0));
+        self.stacks.run(run, h, (&choices, experts), self.rule.weigh_input, &mut b.expert);
+        out.for_each(run.pool, |i, row| b.expert.add_to(i, row, 1.0));
+        if let Some(adjugates) = &self.adjugates {
+            let choices: Vec<_> = (0..tokens).map(|i| choose_adjugates(b.scores.row(i), experts)).collect();
+            let all = Experts { count: experts.num_chunks(), used: choices.first().map_or(0, Vec::len), ..*experts };
+            adjugates.run(run, out, (&choices, &all), false, &mut b.expert);
+            out.for_each(run.pool, |i, row| b.expert.add_to(i, row, experts.chunk_scale));
+        }
+        if let Some((_, router)) = &self.shared {
+            out.for_each(run.pool, |i, row| {
                 let weight = if router.is_some() { sigmoid(b.shared_score.row(i)[0]) } else { 1.0 };
                 row.iter_mut().zip(b.shared.row(i)).for_each(|(sum, x)| *sum += weight * x);
                 if self.rule.mean_shared {
                     row.iter_mut().for_each(|sum| *sum *= 0.5);
                 }
-            }
-        });
+            });
+        }
     }
+}
 
-    /// b.expert_gate = activation(gate) · up of each assignment's expert.
-    fn expand(&self, run: &mut Run, routing: &Routing, b: &mut Buffers) {
-        let (kernels, weights) = (run.kernels, run.weights);
-        let (gate, up) = (&mut b.expert_gate, &mut b.expert_up);
-        let Some(matrix) = &self.gate else {
-            kernels.products(run.pool, run.scratch, &b.expert_input, false, &routing.jobs(weights, &[&self.up]), &mut [gate]);
-            self.add_bias(run, routing, 1, gate);
-            return gate.for_each(run.pool, |_, row| self.activate.apply(kernels, row));
-        };
-        let jobs = routing.jobs(weights, &[matrix, &self.up]);
-        kernels.products(run.pool, run.scratch, &b.expert_input, false, &jobs, &mut [gate, up]);
-        self.add_bias(run, routing, 0, gate);
-        self.add_bias(run, routing, 1, up);
-        gate.for_each(run.pool, |i, row| self.activate.gated(kernels, row, up.row(i)));
-    }
-
-    /// Adds the experts' biases of gate (0), up (1) or down (2).
-    fn add_bias(&self, run: &mut Run, routing: &Routing, which: usize, rows: &mut Rows) {
-        let Some(biases) = &self.biases[which] else { return };
-        let (kernels, len) = (run.kernels, rows.width());
-        rows.for_each(run.pool, |i, row| kernels.add_to(row, &biases[routing.expert_of(i) * len..][..len]));
-    }
+/// row = max(row − (mean + cutoff · deviation), 0)
+fn keep_largest(row: &mut [f32], cutoff: f32) {
+    let count = row.len() as f32;
+    let mean = row.iter().sum::<f32>() / count;
+    let variance = row.iter().map(|x| (x - mean) * (x - mean)).sum::<f32>() / (count - 1.0).max(1.0);
+    let least = mean + cutoff * variance.sqrt();
+    // the product keeps a NaN visible
+    row.iter_mut().for_each(|x| *x = (*x - least).max(0.0) + 0.0 * *x);
 }

@@ -10,6 +10,7 @@ use super::simd::pool::ThreadPool;
 use super::simd::rows::{KvCache, Rows, Scratch, SequenceRows};
 use super::state::StateStore;
 use super::weights::{Classifier, Tensors};
+use super::{altup, per_layer};
 use crate::rope::Rope;
 use crate::{Batch, Input};
 use model::ModelSpec;
@@ -23,6 +24,8 @@ struct Buffers {
     branch: Rows, // [num_tokens, hidden] what a branch adds
     mixer: MixerBuffers,
     ffn: FfnBuffers,
+    altup: altup::Buffers,
+    per_layer: per_layer::Buffers,
     turns: Vec<Rows>, // [num_ropes][num_tokens, rope_dim] cosines, then sines
     last: Rows,       // [rows of the head, hidden]
     logits: Rows,     // [rows of the head, vocab]
@@ -57,6 +60,8 @@ impl Forward {
             branch: hidden(),
             mixer: MixerBuffers::default(),
             ffn: FfnBuffers::default(),
+            altup: altup::Buffers::default(),
+            per_layer: per_layer::Buffers::default(),
             turns: ropes.iter().map(|rope| Rows::new(rope.dim())).collect(),
             last: hidden(),
             logits: Rows::new(spec.vocab_size),
@@ -93,6 +98,11 @@ impl Forward {
         self.embed(batch, inputs);
         for layer in 0..self.tensors.layers.len() {
             self.layer(layer, batch, &sequences);
+            self.end_layer(layer);
+        }
+        if let Some(altup) = &self.tensors.altup {
+            let run = &mut Run { kernels: self.kernels, pool: &mut self.pool, scratch: &mut self.b.scratch, weights: &self.tensors.weights };
+            altup.end(run, &mut self.b.x, &mut self.b.altup);
         }
         self.head(&batch.sampled_rows[..batch.num_sampled().min(max_logits)]);
     }
@@ -123,6 +133,13 @@ impl Forward {
         if let Some(norm) = &tensors.token_norm {
             b.x.for_each(pool, |_, row| kernels.norm_in_place(row, norm));
         }
+        let run = &mut Run { kernels, pool: &mut *pool, scratch: &mut b.scratch, weights: &tensors.weights };
+        if let Some(per_layer) = &tensors.per_layer {
+            per_layer.begin(run, inputs, &b.x, &mut b.per_layer);
+        }
+        if let Some(altup) = &tensors.altup {
+            altup.begin(run, &b.x, &mut b.altup);
+        }
         for (rope, turns) in self.ropes.iter().zip(&mut b.turns) {
             turns.resize(inputs.len());
             turns.for_each(pool, |i, row| rope.turn(batch.positions[i], row));
@@ -136,10 +153,16 @@ impl Forward {
         let (block, scale) = (weights.spec.block, weights.spec.residual_scale);
         let run = &mut Run { kernels, pool, scratch: &mut b.scratch, weights };
         let step = &mut Step { batch, sequences, ropes, turns: &b.turns, cache, state };
+        if let Some(altup) = &layer.altup {
+            altup.predict(run, &mut b.x, &mut b.altup);
+        }
         if let Some(ffn) = &layer.ffn {
             ffn.look_ahead(run, &b.x, &mut b.ffn);
         }
         normalise(run, &mut b.h, &b.x, &layer.attn_norm);
+        if let Some(altup) = &layer.altup {
+            altup.laurel(run, &b.h, &mut b.altup);
+        }
         // what the feed-forward part or its experts see of the layer's input
         let early = layer.experts_norm.as_ref().or(layer.ffn_norm.as_ref().filter(|_| block == Block::Parallel));
         if let Some(norm) = early {
@@ -159,6 +182,9 @@ impl Forward {
         if let (Block::PostNorm, Some(norm)) = (block, &layer.post_attn_norm) {
             stream.x.for_each(run.pool, |_, row| kernels.norm_in_place(row, norm));
         }
+        if let Some(altup) = &layer.altup {
+            altup.join(run, stream.x, &b.altup);
+        }
         let Some(ffn) = &layer.ffn else { return };
         if block != Block::Parallel {
             normalise(run, &mut b.h, stream.x, &layer.ffn_norm);
@@ -172,6 +198,26 @@ impl Forward {
         ffn.run(run, (h, &b.ffn_h), stream, finish, &mut b.ffn);
         if let (Block::PostNorm, Some(norm)) = (block, &layer.post_ffn_norm) {
             stream.x.for_each(run.pool, |_, row| kernels.norm_in_place(row, norm));
+        }
+    }
+
+    /// What follows the layer's branches: the correction of the streams, the layer's own input, its factor.
+    fn end_layer(&mut self, index: usize) {
+        let Self { kernels, tensors, pool, b, .. } = self;
+        let layer = &tensors.layers[index];
+        let run = &mut Run { kernels, pool, scratch: &mut b.scratch, weights: &tensors.weights };
+        if let Some(altup) = &layer.altup {
+            altup.correct(run, &mut b.x, &mut b.altup);
+        }
+        if let Some(per_layer) = &layer.per_layer {
+            per_layer.run(run, &b.x, &mut b.branch, &mut b.per_layer);
+            match &layer.altup {
+                Some(altup) => altup.add(run, &b.branch, &mut b.altup),
+                None => b.x.for_each(run.pool, |i, row| kernels.add_to(row, b.branch.row(i))),
+            }
+        }
+        if let Some(scale) = layer.output_scale {
+            b.x.for_each(run.pool, |_, row| row.iter_mut().for_each(|x| *x *= scale));
         }
     }
 

@@ -34,6 +34,30 @@ impl Mat {
         Ok(Self { weight: *weight, kernel, padded })
     }
 
+    pub fn rows(&self) -> usize {
+        self.weight.rows
+    }
+
+    /// The transposes of a stack's matrices, as float32.
+    pub fn transposed(kernels: &Kernels, weights: &Weights, stack: &Weight) -> Result<Self, EngineError> {
+        let kernel = (kernels.linear_of)(0).ok_or_else(|| EngineError::Unsupported(format!("type F32 on the CPU ({})", kernels.name)))?;
+        let count = stack.stack.map_or(1, |stack| stack.count);
+        let (rows, cols) = (stack.cols, stack.rows / count);
+        let padded_cols = cols.next_multiple_of(32);
+        let mut bytes = vec![0; count * rows * padded_cols * 4];
+        let mut row = vec![0f32; stack.cols];
+        for (part, matrix) in stack.parts().zip(bytes.chunks_exact_mut((rows * padded_cols * 4).max(1))) {
+            for c in 0..cols {
+                dequantize_row(weights, &part, c, &mut row);
+                for (r, x) in row.iter().enumerate() {
+                    matrix[(r * padded_cols + c) * 4..][..4].copy_from_slice(&x.to_le_bytes());
+                }
+            }
+        }
+        let weight = Weight { rows: count * rows, cols, stack: None, ..*stack };
+        Ok(Self { weight, kernel, padded: Some(bytes) })
+    }
+
     /// The whole matrix. Its rows follow one another: stacks whose parts lie apart are used part by part.
     pub fn matrix<'a>(&'a self, weights: &'a Weights) -> Matrix<'a> {
         let cols = self.weight.cols.next_multiple_of(32);

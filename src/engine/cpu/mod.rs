@@ -1,13 +1,16 @@
 //! The CPU backend: the default, and the reference for the others. `submit` computes the step, so one step is in flight.
 
 mod activation;
+mod altup;
 mod device;
 mod engine;
+mod experts;
 mod feed_forward;
 mod forward;
 mod loader;
 mod mixer;
 mod outputs;
+mod per_layer;
 mod routing;
 mod run;
 pub mod simd;

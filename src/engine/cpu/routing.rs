@@ -99,6 +99,16 @@ pub fn choose(scores: &[f32], bias: Option<&[f32]>, experts: &Experts) -> Vec<(u
     order.into_iter().zip(chosen).map(|(expert, weight)| (expert, weight / sum * experts.scale)).collect()
 }
 
+/// A row's adjugate experts with their weights: those of the groups of its best experts. A group counts once for each of its experts, with
+/// the weight of the expert that has the group's number, as in the reference for this format.
+pub fn choose_adjugates(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> {
+    let weights = gate(scores, experts.gating);
+    let best = choose(scores, None, &Experts { used: experts.used.min(experts.num_chunks()), normalise: false, ..*experts });
+    let chosen: Vec<(usize, f32)> = best.iter().map(|(expert, _)| expert / experts.chunk_group).map(|group| (group, weights[group])).collect();
+    let sum = chosen.iter().map(|(_, weight)| weight).sum::<f32>().max(LEAST_SUM);
+    chosen.into_iter().map(|(group, weight)| (group, weight / sum)).collect()
+}
+
 /// The smallest normal float16: below it, the published models' own code would divide by zero.
 const LEAST_SUM: f32 = 6.103_515_6e-5;
 

@@ -1,15 +1,18 @@
 //! A model's layers, ready for the forward pass.
 
+use super::altup::{Altup, AltupLayer};
 use super::feed_forward::FeedForward;
 use super::loader::{Loader, Mat};
 use super::mixer::Mixer;
+use super::per_layer::{PerLayer, PerLayerInputs};
 use super::simd::Kernels;
 use super::simd::norm::Norm;
 use crate::EngineError;
-use model::arch::Block;
+use model::arch::Beside;
 use model::{TensorSlot, Weight, Weights};
 
 pub struct Layer {
+    pub altup: Option<AltupLayer>,
     pub attn_norm: Option<Norm>,
     /// Several mixers work on the same input, and what they give is added.
     pub mixers: Vec<Mixer>,
@@ -19,12 +22,17 @@ pub struct Layer {
     pub experts_norm: Option<Norm>,
     pub ffn: Option<FeedForward>,
     pub post_ffn_norm: Option<Norm>,
+    pub per_layer: Option<PerLayer>,
+    /// Factor of the stream behind the layer.
+    pub output_scale: Option<f32>,
 }
 
 /// All tensors of a model.
 pub struct Tensors {
     pub weights: Weights,
     pub layers: Vec<Layer>,
+    pub altup: Option<Altup>,
+    pub per_layer: Option<PerLayerInputs>,
     pub output_norm: Option<Norm>,
     pub output: Mat,
     pub output_bias: Option<Vec<f32>>,
@@ -54,14 +62,19 @@ impl Classifier {
 
 fn layer(loader: Loader, i: usize, ropes: &[Option<usize>]) -> Result<Layer, EngineError> {
     use TensorSlot::*;
+    // Other architectures with norms of their own for experts have them behind attention.
+    let early_experts = loader.weights.spec.arch.experts.beside == Beside::Residual;
     Ok(Layer {
+        altup: AltupLayer::load(loader, i)?,
         attn_norm: loader.norm(AttnNorm, AttnNormBias, i),
         mixers: Mixer::load(loader, i, ropes)?,
         post_attn_norm: loader.weights.get(PostAttnNorm, i).and_then(|_| loader.norm(PostAttnNorm, PostAttnNormBias, i)),
         ffn_norm: loader.norm(FfnNorm, FfnNormBias, i),
-        experts_norm: loader.weights.get(FfnNormExps, i).and_then(|_| loader.norm(FfnNormExps, FfnNormBias, i)),
+        experts_norm: loader.weights.get(FfnNormExps, i).filter(|_| early_experts).and_then(|_| loader.norm(FfnNormExps, FfnNormBias, i)),
         ffn: FeedForward::load(loader, i)?,
         post_ffn_norm: loader.weights.get(PostFfnNorm, i).and_then(|_| loader.norm(PostFfnNorm, PostFfnNormBias, i)),
+        per_layer: PerLayer::load(loader, i)?,
+        output_scale: loader.optional(LayerOutputScale, i).and_then(|scale| scale.first().copied()),
     })
 }
 
@@ -70,9 +83,6 @@ impl Tensors {
     pub fn load(kernels: &Kernels, weights: Weights, ropes: &[Option<usize>]) -> Result<Self, EngineError> {
         let loader = Loader { kernels, weights: &weights };
         let spec = &weights.spec;
-        if spec.block == Block::Altup || spec.per_layer_input > 0 {
-            return Err(EngineError::Unsupported(format!("architecture {} on the CPU", spec.arch.name)));
-        }
         let layers = (0..spec.num_layers()).map(|i| layer(loader, i, ropes)).collect::<Result<_, _>>()?;
         let output_norm = loader.norm(TensorSlot::OutputNorm, TensorSlot::OutputNormBias, 0);
         let token_embd = *loader.weight(TensorSlot::TokenEmbd, 0)?;
@@ -85,6 +95,20 @@ impl Tensors {
         let token_type = loader.optional(TensorSlot::TokenTypes, 0).map(|all| all[..spec.hidden_dim].to_vec());
         let position_embd = weights.get(TensorSlot::PositionEmbd, 0).copied();
         let classifier = Classifier::load(loader)?;
-        Ok(Self { layers, output_norm, output, output_bias, token_embd, token_norm, token_type, position_embd, classifier, weights })
+        let (altup, per_layer) = (Altup::load(loader)?, PerLayerInputs::load(loader)?);
+        Ok(Self {
+            layers,
+            altup,
+            per_layer,
+            output_norm,
+            output,
+            output_bias,
+            token_embd,
+            token_norm,
+            token_type,
+            position_embd,
+            classifier,
+            weights,
+        })
     }
 }

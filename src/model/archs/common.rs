@@ -86,6 +86,7 @@ pub const COMMON: Arch = Arch {
     scaled_by_dim: false,
     scaled_by_width: None,
     own_kv_layers: None,
+    sparse_gates: 0,
     one_part: false,
     may_lack_ffn: false,
     half_ffn: false,

@@ -10,11 +10,12 @@ pub const ROWS: &[Arch] = &[
         activation: Activation::Gelu,
         embedding_scale: EmbeddingScale::SqrtHidden,
         windowed: Layers::NotEvery(5),
-        default_rope_theta: 1_000_000.0,
         local_rope_theta: Some(10_000.0),
+        default_soft_caps: Some([0.0, 30.0]),
         weightless_v_norm: true,
         attn_scale: Some(1.0),
         own_kv_layers: Some(20),
+        sparse_gates: 10,
         required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
         ..COMMON
     },
@@ -29,9 +30,9 @@ pub const ROWS: &[Arch] = &[
         weightless_v_norm: true,
         attn_scale: Some(1.0),
         required: joined!(TensorSlot, BASE, QK_NORMS, POST_NORMS),
-        optional: &[LayerOutputScale, FfnNormExps, PostFfnNorm1, PostFfnNorm2, FfnRouterScale, FfnDownExpsScale],
+        optional: &[LayerOutputScale],
         renamed: &[(FfnNormExps, "blk.{}.pre_ffw_norm_2.weight")],
-        experts: ExpertRule { beside: Beside::Normed, ..MAYBE_EXPERTS },
+        experts: ExpertRule { layers: Routed::ByTensor, beside: Beside::Normed, ..MAYBE_EXPERTS },
         ..COMMON
     },
     // MiniCPM 3: latent attention without experts, LongRoPE
@@ -39,7 +40,7 @@ pub const ROWS: &[Arch] = &[
         name: "minicpm3",
         mixers: Mixers::Latent,
         embedding_scale: EmbeddingScale::By(12.0),
-        logit_scale: LogitScale::MiniCpm,
+        logit_scale: LogitScale::MiniCpm3,
         ..COMMON
     },
 ];

@@ -32,6 +32,7 @@ pub fn read(keys: &Keys, shape: &Shape, heads: &Heads) -> Fallible<Vec<FeedForwa
         all.push(match experts.filter(|_| is_routed(i)) {
             Some(experts) if arch.experts.beside == Beside::Either => FeedForward::Experts(experts),
             Some(experts) if arch.experts.beside == Beside::Residual => FeedForward::Both(shape.hidden_dim, experts),
+            Some(experts) if arch.experts.beside == Beside::Normed => FeedForward::Both(dim, experts),
             Some(experts) => {
                 let dense = keys.dims_of(&TensorSlot::FfnUp.name(i)).is_some();
                 if dense { FeedForward::Both(dim, experts) } else { FeedForward::Experts(experts) }
@@ -88,7 +89,7 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
         let expected = format!("a divisor of the {count} experts whose {groups_used} used groups hold {used} experts");
         return metadata(keys.key("expert_group_count"), groups.to_string(), expected);
     }
-    let chunk_ffn_dim = keys.dims_of(&TensorSlot::FfnUpChexps.name(0)).and_then(|dims| dims.get(1)).map_or(0, |&dim| dim as usize);
+    let (chunk_ffn_dim, chunk_group, chunk_scale) = adjugates(keys, count)?;
     Ok(Some(Experts {
         count,
         used,
@@ -100,9 +101,26 @@ fn read_experts(keys: &Keys, ffn_dim: usize) -> Fallible<Option<Experts>> {
         groups,
         groups_used,
         chunk_ffn_dim,
-        chunk_group: keys.count_or_none("experts_per_group", count)?.unwrap_or(1),
-        chunk_scale: keys.positive_or_none("expert_group_scale")?.unwrap_or(1.0),
+        chunk_group,
+        chunk_scale,
     }))
+}
+
+/// Inner dimension of the adjugate experts (0: there are none), how many experts share one, and the factor of what they give.
+fn adjugates(keys: &Keys, count: usize) -> Fallible<(usize, usize, f32)> {
+    let tensor = TensorSlot::FfnUpChexps.name(0);
+    let Some(dims) = keys.dims_of(&tensor) else { return Ok((0, 1, 1.0)) };
+    let Some(dim) = dims.get(1).and_then(|&dim| usize::try_from(dim).ok()).filter(|dim| (1..=MAX_DIM).contains(dim)) else {
+        return metadata(tensor, format!("{dims:?}"), format!("1 to {MAX_DIM} rows per expert"));
+    };
+    let group = keys.required("experts_per_group", count)?;
+    if !count.is_multiple_of(group) {
+        return keys.wrong("experts_per_group", format!("a divisor of the {count} experts"));
+    }
+    match keys.positive_or_none("expert_group_scale")? {
+        Some(scale) => Ok((dim, group, scale)),
+        None => keys.wrong("expert_group_scale", "a positive number"),
+    }
 }
 
 /// Inner dimension of the shared expert, or of all shared experts together: their tensors are one.

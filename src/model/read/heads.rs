@@ -65,7 +65,20 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Heads> {
             kv_of,
         }));
     }
+    check_shared(keys, &layers)?;
     Ok(Heads { layers })
+}
+
+/// Checks that layers without keys and values of their own read those of a layer whose heads have the same shape.
+fn check_shared(keys: &Keys, layers: &[Option<Attention>]) -> Fallible<()> {
+    let shape = |a: Attention| (a.num_kv_heads, a.head_dim, a.value_dim, a.window);
+    for (i, a) in layers.iter().enumerate().filter_map(|(i, a)| Some((i, a.as_ref()?))) {
+        if a.kv_of.is_some_and(|of| layers[of].map(shape) != Some(shape(*a))) {
+            let expected = format!("a number that leaves an earlier layer whose keys and values have the shape of those of layer {i}");
+            return keys.wrong("attention.shared_kv_layers", expected);
+        }
+    }
+    Ok(())
 }
 
 /// The first layer without keys and values of its own. The number of layers if there is none.

@@ -4,7 +4,7 @@ use super::keys::{Fallible, Keys, MAX_DIM};
 use super::{Shape, positions, rope};
 use crate::arch::Positions;
 use crate::slots::TensorSlot;
-use crate::spec::{Latent, RopeSpec};
+use crate::spec::{Latent, RopeScaling, RopeSpec};
 
 /// Whether layers with attention have latent attention, in architectures that know both.
 pub fn is_latent(keys: &Keys) -> bool {
@@ -19,22 +19,21 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     }
     let rope_dim = keys.required("rope.dimension_count", MAX_DIM)?;
     let kv_rank = keys.required("attention.kv_lora_rank", MAX_DIM)?;
-    // Newer files give the lengths of whole heads apart from those of the latent form.
-    let key =
-        keys.count_or_none("attention.key_length_mla", MAX_DIM)?.map_or_else(|| keys.required("attention.key_length", MAX_DIM), Ok)?;
-    let value_dim =
-        keys.count_or_none("attention.value_length_mla", MAX_DIM)?.map_or_else(|| keys.required("attention.value_length", MAX_DIM), Ok)?;
-    if key < rope_dim || !rope_dim.is_multiple_of(2) || num_heads.checked_mul(key.max(value_dim)).is_none_or(|width| width > MAX_DIM) {
-        return keys.wrong("rope.dimension_count", format!("an even number up to the {key} elements of a key's head"));
+    if !rope_dim.is_multiple_of(2) {
+        return keys.wrong("rope.dimension_count", "an even number of elements per head");
     }
-    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope {
-        Some(rope::read(keys, key, false, shape.context_length)?)
-    } else {
-        None
-    };
-    // YaRN's scale of the scores: (1 + multiplier · ln factor)² (DeepSeek's mscale_all_dim).
-    let scaling = keys.positive_or_none("rope.scaling.factor")?.unwrap_or(1.0);
-    let mscale = rope::yarn_log_multiplier(keys)?.map_or(1.0, |multiplier| 1.0 + multiplier * scaling.ln());
+    // Newer files give the lengths of whole heads apart from those of the latent form.
+    let suffix = |newer, older| if keys.value(newer).is_some() { newer } else { older };
+    let key_suffix = suffix("attention.key_length_mla", "attention.key_length");
+    let key = keys.required(key_suffix, MAX_DIM)?;
+    if key < rope_dim {
+        return keys.wrong(key_suffix, format!("at least the {rope_dim} rotated elements of a key's head"));
+    }
+    let value_dim = keys.required(suffix("attention.value_length_mla", "attention.value_length"), MAX_DIM)?;
+    if num_heads.checked_mul(key.max(value_dim)).is_none_or(|width| width > MAX_DIM) {
+        return keys.wrong("attention.head_count", format!("heads of {} with at most {MAX_DIM} elements in all", key.max(value_dim)));
+    }
+    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope { Some(rope::read(keys, key, false, shape.context_length)?) } else { None };
     let first = (0..shape.num_layers).find(|&i| heads[i] > 0).unwrap_or(0);
     Ok(Latent {
         num_heads,
@@ -48,8 +47,16 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
         value_dim,
         rope: rotation.map(|rotation| RopeSpec { dim: rope_dim, ..rotation }),
         rope_dim,
-        scale: mscale * mscale / (key as f32).sqrt(),
+        scale: score_factor(keys, rotation)? / (key as f32).sqrt(),
         split: keys.dims_of(&TensorSlot::AttnKB.name(first)).is_some(),
         temperature: rope::temperature(keys)?,
     })
+}
+
+/// YaRN's factor of the scores: the square of its factor of sine and cosine times 1 + 0.1 · mscale_all_dim · ln factor.
+fn score_factor(keys: &Keys, rotation: Option<RopeSpec>) -> Fallible<f32> {
+    let Some(RopeScaling::Yarn { factor, attn_factor, .. }) = rotation.map(|rotation| rotation.scaling) else { return Ok(1.0) };
+    let tenth = rope::yarn_log_multiplier(keys)?.unwrap_or(0.0);
+    let mscale = attn_factor * (1.0 + tenth * factor.ln());
+    Ok(mscale * mscale)
 }

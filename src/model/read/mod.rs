@@ -4,6 +4,7 @@ mod experts;
 mod heads;
 mod keys;
 mod latent;
+mod per_layer;
 mod rope;
 mod ssm;
 mod windows;
@@ -70,12 +71,12 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
         norm_eps,
         embedding_scale,
         residual_scale: keys.positive_or_none("residual_scale")?.unwrap_or(match arch.logit_scale {
-            LogitScale::MiniCpm => 1.4 / (num_layers as f32).sqrt(),
+            LogitScale::MiniCpm | LogitScale::MiniCpm3 => 1.4 / (num_layers as f32).sqrt(),
             _ => 1.0,
         }),
         logit_scale: read_logit_scale(&keys, hidden_dim)?,
         final_soft_cap: soft_cap(&keys, "final_logit_softcapping", final_cap)?,
-        per_layer_input: per_layer_input(&keys)?,
+        per_layer_input: per_layer::input(&keys, num_layers)?,
         num_token_types: token_types(file)?,
         pooling: read_pooling(&keys)?,
         num_classes: keys.dims_of("cls.output.weight").map_or(0, |dims| dims.get(1).map_or(1, |&rows| rows as usize)),
@@ -108,6 +109,7 @@ fn read_layers(keys: &Keys, shape: &Shape) -> Fallible<Vec<LayerSpec>> {
     let heads = heads::read(keys, shape)?;
     let is_recurrent = ssm::recurrent_layers(keys, shape, &heads)?;
     let feed_forward = experts::read(keys, shape, &heads)?;
+    let cutoffs = per_layer::gate_cutoffs(keys, n)?;
     for (i, ffn) in feed_forward.into_iter().enumerate() {
         let recurrent = |kind| ssm::read(keys, shape, kind, &heads);
         let attention = || latent.map_or_else(|| heads.attention(i).map_or(Mixer::None, Mixer::Attention), Mixer::Latent);
@@ -123,7 +125,7 @@ fn read_layers(keys: &Keys, shape: &Shape) -> Fallible<Vec<LayerSpec>> {
             Mixers::Or(kind) | Mixers::Interval(kind) if is_recurrent[i] => Mixer::Recurrent(recurrent(kind)?),
             Mixers::Or(_) | Mixers::Interval(_) => attention(),
         };
-        layers.push(LayerSpec { mixer, ffn });
+        layers.push(LayerSpec { mixer, ffn, gate_cutoff: cutoffs[i] });
     }
     Ok(layers)
 }
@@ -135,6 +137,7 @@ fn read_logit_scale(keys: &Keys, hidden_dim: usize) -> Fallible<f32> {
         LogitScale::Multiply(default) => scale.unwrap_or(default),
         LogitScale::Divide => 1.0 / scale.unwrap_or(1.0),
         LogitScale::MiniCpm => 1.0 / scale.unwrap_or(256.0 / hidden_dim as f32),
+        LogitScale::MiniCpm3 => 256.0 / hidden_dim as f32,
     })
 }
 
@@ -153,11 +156,6 @@ fn read_vocab_size(keys: &Keys) -> Fallible<usize> {
 
 fn soft_cap(keys: &Keys, suffix: &str, default: Option<f32>) -> Fallible<Option<f32>> {
     if keys.value(suffix).is_none() { Ok(default) } else { keys.positive_or_none(suffix) }
-}
-
-fn per_layer_input(keys: &Keys) -> Fallible<usize> {
-    let default = if keys.arch.block == Block::Altup { 256 } else { 0 };
-    Ok(keys.count_or_none("embedding_length_per_layer_input", MAX_DIM)?.unwrap_or(default))
 }
 
 fn token_types(file: &GgufFile) -> Fallible<usize> {

@@ -1,6 +1,7 @@
 //! The rotation of queries and keys.
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata, shown};
+use crate::arch::Mixers;
 use crate::slots::TensorSlot;
 use crate::spec::{RopeScaling, RopeSpec, Temperature};
 use gguf::Value;
@@ -64,13 +65,18 @@ fn scaling(keys: &Keys, context_length: usize) -> Fallible<RopeScaling> {
     }
 }
 
-/// YaRN's factor of sine and cosine. DeepSeek's files scale the attention scores by the square of a factor of their own (see
-/// `latent.rs`), which leaves a factor of 1 here.
+/// YaRN's factor of sine and cosine: that of `mscale`, which is 1, over that of `mscale_all_dim`, if the file has it. Files with latent
+/// attention have equal ones, and scale the attention scores instead (see `latent.rs`).
 fn yarn_attn_factor(keys: &Keys, factor: f32) -> Fallible<f32> {
-    Ok(if yarn_log_multiplier(keys)?.is_some() { 1.0 } else { 0.1 * factor.ln() + 1.0 })
+    let of = |mscale: f32| 0.1 * mscale * factor.ln() + 1.0;
+    Ok(match yarn_log_multiplier(keys)? {
+        None => of(1.0),
+        Some(_) if keys.arch.mixers == Mixers::Latent => 1.0,
+        Some(mscale_all_dim) => of(1.0) / of(mscale_all_dim),
+    })
 }
 
-/// DeepSeek's `mscale_all_dim` / 10, if the file has it.
+/// `mscale_all_dim`, if the file has it. Files with latent attention have a tenth of it.
 pub fn yarn_log_multiplier(keys: &Keys) -> Fallible<Option<f32>> {
     keys.positive_or_none("rope.scaling.yarn_log_multiplier")
 }

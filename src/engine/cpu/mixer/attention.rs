@@ -213,9 +213,8 @@ impl AttentionLayer {
             if self.norm_after_rope {
                 normalise(row);
             }
-            if let Some(t) = temperature {
-                let steps = ((step.batch.positions[i] as f32 + t.offset) / t.floor).floor();
-                let factor = 1.0 + t.scale * steps.ln_1p();
+            if let Some(temperature) = temperature {
+                let factor = temperature.at(step.batch.positions[i]);
                 row.iter_mut().for_each(|x| *x *= factor);
             }
         });

@@ -3,6 +3,7 @@
 mod attention;
 mod convolution;
 mod delta;
+mod latent;
 mod lightning;
 mod mamba;
 mod short_conv;
@@ -14,6 +15,7 @@ use super::simd::rows::Rows;
 use crate::EngineError;
 use attention::AttentionLayer;
 use delta::DeltaLayer;
+use latent::LatentLayer;
 use lightning::LightningLayer;
 use mamba::MambaLayer;
 use model::arch::Recurrent;
@@ -34,6 +36,7 @@ enum Kind {
     Delta(Box<DeltaLayer>),
     ShortConv(Box<ShortConvLayer>),
     Lightning(Box<LightningLayer>),
+    Latent(Box<LatentLayer>),
 }
 
 /// Activations of the mixers.
@@ -44,6 +47,7 @@ pub struct Buffers {
     delta: delta::Buffers,
     short_conv: short_conv::Buffers,
     lightning: lightning::Buffers,
+    latent: latent::Buffers,
     /// What a mixer gave, before its output projection.
     pub mixed: Rows,
 }
@@ -79,7 +83,10 @@ impl Mixer {
             MixerSpec::Attention(spec) => Ok(vec![attention(spec)?]),
             MixerSpec::Recurrent(ssm) => Ok(vec![recurrent(ssm)?]),
             MixerSpec::Both(spec, ssm) => Ok(vec![attention(spec)?, recurrent(ssm)?]),
-            other => Err(EngineError::Unsupported(format!("layer {layer}: {other:?} on the CPU"))),
+            MixerSpec::Latent(spec) => {
+                let latent = LatentLayer::load(loader, layer, spec, ropes[layer])?;
+                Ok(vec![with(Kind::Latent(Box::new(latent)), TensorSlot::AttnOutput, Some(TensorSlot::AttnOutputBias))?])
+            }
         }
     }
 
@@ -91,6 +98,7 @@ impl Mixer {
             Kind::Delta(layer) => layer.run(run, step, h, (&mut buffers.delta, &mut buffers.mixed)),
             Kind::ShortConv(layer) => layer.run(run, step, h, (&mut buffers.short_conv, &mut buffers.mixed)),
             Kind::Lightning(layer) => layer.run(run, step, h, (&mut buffers.lightning, &mut buffers.mixed)),
+            Kind::Latent(layer) => layer.run(run, step, h, (&mut buffers.latent, &mut buffers.mixed)),
         }
     }
 }
