@@ -13,11 +13,7 @@ use model::Weights;
 const BOUND: f64 = 2e-3;
 
 /// Models of the list that the CPU does not compute, with the reason.
-const MISSING: &[(&str, &str)] = &[
-    ("gemma3n-dense", "not yet exact"),
-    ("gemma4-dense", "not yet exact"),
-    ("gemma4-moe", "not yet exact"),
-];
+const MISSING: &[(&str, &str)] = &[("gemma3n-dense", "not yet exact"), ("gemma4-dense", "not yet exact"), ("gemma4-moe", "not yet exact")];
 
 fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, String> {
     let path = model.write(folder);

@@ -1,8 +1,8 @@
 //! The shape of feed-forward layers, dense or with experts.
 
-use super::Shape;
 use super::heads::Heads;
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
+use super::shape::Shape;
 use crate::arch::{Beside, Gating, Mixers, Routed};
 use crate::slots::TensorSlot;
 use crate::spec::{Experts, FeedForward};

@@ -1,7 +1,8 @@
 //! The shape of attention, layer by layer.
 
 use super::keys::{Fallible, Keys, MAX_DIM, metadata};
-use super::{Shape, positions, rope, windows};
+use super::shape::{Shape, positions};
+use super::{rope, windows};
 use crate::arch::{Mixers, Positions, WindowKind};
 use crate::slots::TensorSlot;
 use crate::spec::{Attention, AttnGate, HeadNorm, RopeSpec};

@@ -1,7 +1,8 @@
 //! The shape of multi-head latent attention.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
-use super::{Shape, positions, rope};
+use super::rope;
+use super::shape::{Shape, positions};
 use crate::arch::Positions;
 use crate::slots::TensorSlot;
 use crate::spec::{Latent, RopeScaling, RopeSpec};

@@ -6,10 +6,11 @@ mod keys;
 mod latent;
 mod per_layer;
 mod rope;
+mod shape;
 mod ssm;
 mod windows;
 
-use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, NormKind, Positions, Recurrent, RopePairing};
+use crate::arch::{Activation, Arch, Block, EmbeddingScale, LogitScale, Mixers, NormKind, Recurrent, RopePairing};
 use crate::error::{ModelError, ModelFault};
 use crate::kind::refuse_accessories;
 use crate::slots::TensorSlot;
@@ -17,6 +18,7 @@ use crate::spec::{FeedForward, LayerSpec, Mixer, ModelSpec, Pooling};
 use crate::vocab_check;
 use gguf::{GgufFile, Value};
 use keys::{Fallible, Keys, MAX_DIM, metadata, shown};
+use shape::Shape;
 
 const MAX_LAYERS: usize = 10_000;
 
@@ -83,14 +85,6 @@ fn read(file: &GgufFile) -> Fallible<ModelSpec> {
     };
     vocab_check::check(file, Some(spec.vocab_size))?;
     Ok(spec)
-}
-
-/// What the layers have in common.
-struct Shape {
-    hidden_dim: usize,
-    num_layers: usize,
-    context_length: usize,
-    attn_cap: Option<f32>,
 }
 
 /// The layers without those that only predict further tokens (multi-token prediction), which come last.
@@ -213,12 +207,4 @@ fn read_xielu(keys: &Keys, num_layers: usize) -> Fallible<Vec<[f32; 4]>> {
     // The file holds alphas before their softplus; that of negative inputs is at least beta.
     let softplus = |x: f32| if x > 20.0 { x } else { x.exp().ln_1p() };
     Ok((0..num_layers).map(|i| [beta[i] + softplus(negative[i]), softplus(positive[i]), beta[i], eps[i]]).collect())
-}
-
-/// How the model's rows know their positions.
-fn positions(keys: &Keys, num_layers: usize) -> Fallible<Positions> {
-    let off = keys.arch.rotation_switch && keys.flag("rope.scaling.finetuned")? == Some(false);
-    let by_layers = keys.arch.positions_by_layers.iter().find(|(layers, _)| *layers == num_layers);
-    let positions = by_layers.map_or(keys.arch.positions, |(_, positions)| *positions);
-    Ok(if off && positions == Positions::Rope { Positions::None } else { positions })
 }

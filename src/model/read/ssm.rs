@@ -1,8 +1,8 @@
 //! The shape of mixers with recurrent state.
 
-use super::Shape;
 use super::heads::Heads;
 use super::keys::{Fallible, Keys, MAX_DIM};
+use super::shape::Shape;
 use crate::arch::{Mixers, Recurrent};
 use crate::spec::Ssm;
 

@@ -1,7 +1,7 @@
 //! Which layers have a window, and which are not rotated.
 
 use super::keys::{Fallible, Keys, MAX_DIM};
-use super::{Shape, positions};
+use super::shape::{Shape, positions};
 use crate::arch::{Layers, Positions, Unrotated};
 
 /// Per layer: the window, or None if the layer sees its whole context.

@@ -1,0 +1,20 @@
+//! What the layers have in common, and how rows know their positions.
+
+use super::keys::{Fallible, Keys};
+use crate::arch::Positions;
+
+/// What the layers have in common.
+pub struct Shape {
+    pub hidden_dim: usize,
+    pub num_layers: usize,
+    pub context_length: usize,
+    pub attn_cap: Option<f32>,
+}
+
+/// How the model's rows know their positions.
+pub fn positions(keys: &Keys, num_layers: usize) -> Fallible<Positions> {
+    let off = keys.arch.rotation_switch && keys.flag("rope.scaling.finetuned")? == Some(false);
+    let by_layers = keys.arch.positions_by_layers.iter().find(|(layers, _)| *layers == num_layers);
+    let positions = by_layers.map_or(keys.arch.positions, |(_, positions)| *positions);
+    Ok(if off && positions == Positions::Rope { Positions::None } else { positions })
+}
