@@ -203,6 +203,8 @@ FAMILIES = [
     "moonshotai-Kimi-K2",
     "google-gemma-2-2b-it",
     "GLM-4.7-Flash",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "deepseek-ai-DeepSeek-V3.2",
 ]
 
 
