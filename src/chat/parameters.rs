@@ -36,6 +36,8 @@ pub struct Parameters {
 pub struct Parameter {
     pub name: String,
     pub required: bool,
+    /// Its whole schema, with the definitions to which it refers.
+    pub schema: Value,
     /// The schemas of the strings that it may be.
     pub strings: Vec<Value>,
     /// The schemas of whatever else it may be.
@@ -57,7 +59,8 @@ impl Parameters {
             if name.is_empty() || name.contains(['<', '>', '"', '\n']) {
                 return Err(at("this model's calls cannot hold such a name".into()));
             }
-            let mut parameter = Parameter { name: name.clone(), required: required(name), ..Parameter::default() };
+            let schema_of = schema.as_object().map_or_else(|| json!({}), |map| Value::Object(with_definitions(root, map.clone())));
+            let mut parameter = Parameter { name: name.clone(), required: required(name), schema: schema_of, ..Parameter::default() };
             parameter.add(root, schema, 0).map_err(at)?;
             listed.push(parameter);
         }
@@ -139,13 +142,18 @@ impl Parameter {
         if !others.is_empty() {
             let mut other = map.clone();
             other.insert("type".into(), others.into());
-            for key in ["$defs", "definitions"] {
-                root.get(key).into_iter().for_each(|definitions| drop(other.insert(key.into(), definitions.clone())));
-            }
-            self.others.push(Value::Object(other));
+            self.others.push(Value::Object(with_definitions(root, other)));
         }
         Ok(())
     }
+}
+
+/// A part of a schema that keeps what it refers to.
+fn with_definitions(root: &Map<String, Value>, mut part: Map<String, Value>) -> Map<String, Value> {
+    for key in ["$defs", "definitions"] {
+        root.get(key).into_iter().for_each(|definitions| drop(part.insert(key.into(), definitions.clone())));
+    }
+    part
 }
 
 /// What a schema's local references lead to.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conversation::{Call, Conversation, Message, Role};
-use super::dialect::{CallForm, Dialect, GENERIC, SYNTAXES, Syntax, THINKING, ToolPlacement};
+use super::dialect::{Arguments, CallForm, Dialect, GENERIC, SYNTAXES, Syntax, THINKING, ToolPlacement};
 use super::render::input;
 use super::tools::{Declaration, Tool, ToolChoice, Tools};
 use template::ChatTemplate;
@@ -52,12 +52,12 @@ fn arguments() -> Value {
     json!({"probe": "value", "number": 7})
 }
 
-/// Whether a rendering holds the probe's call in this family's form. `loosely`: white space does not count.
+/// Whether a rendering holds the probe's call in this family's form. `loosely`: white space and the kind of quotation marks do not count.
 fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
     let head = [syntax.before, NAME, syntax.between].concat();
-    if syntax.tagged().is_some() {
+    if syntax.arguments != Arguments::Json {
         let whole = [&head, &syntax.written(&arguments().to_string()), syntax.after].concat();
-        let squeezed = |text: &str| text.split_whitespace().collect::<String>();
+        let squeezed = |text: &str| text.split_whitespace().collect::<String>().replace('\'', "\"");
         return text.contains(&whole) || (loosely && squeezed(text).contains(&squeezed(&whole)));
     }
     let holds_arguments = |rest: &str| {

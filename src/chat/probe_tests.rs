@@ -44,8 +44,8 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("StepFun3.5-Flash", "function-tags", Variable, Objects, Some("<think>")),
         ("deepseek-ai-DeepSeek-V3.2", "dsml-functions", Variable, Objects, Some("<think>")),
         ("deepseek-ai-DeepSeek-V4", "dsml-tools", Variable, Objects, Some("<think>")),
-        // Arguments in Python, or no tools at all: these models are told to write Hermes' tags.
-        ("LFM2.5-8B-A1B", "generic", Words, Text, Some("<think>")),
+        ("LFM2.5-8B-A1B", "python", Variable, Objects, Some("<think>")),
+        // No tools at all: these models are told to write Hermes' tags.
         ("microsoft-Phi-3.5-mini-instruct", "generic", Words, Text, None),
         ("google-gemma-2-2b-it", "generic", Words, Text, None),
         ("smollm2", "generic", Words, Text, None),

@@ -69,6 +69,23 @@ const DSML: Tagged = Tagged {
 /// What a model is told to write if its template does not know tools.
 pub const GENERIC: &Syntax = &Syntax { name: "generic", marks: &[], ..TAGGED };
 
+/// A list of calls in Python's syntax.
+const fn python(name: &'static str, marks: &'static [&'static str]) -> Syntax {
+    Syntax {
+        name,
+        marks,
+        trigger: "<|tool_call_start|>",
+        open: "[",
+        before: "",
+        between: "(",
+        after: ")",
+        separator: ", ",
+        close: "]<|tool_call_end|>",
+        arguments: Arguments::Python,
+        follows_text: true,
+    }
+}
+
 /// A template belongs to the first of these whose marks it holds and whose form its rendering of a call has.
 pub const SYNTAXES: &[Syntax] = &[
     Syntax {
@@ -222,6 +239,9 @@ pub const SYNTAXES: &[Syntax] = &[
         arguments: Arguments::Tagged(Tagged { before: "<parameter=", text: ">\n", json: ">\n", after: "\n</parameter>\n" }),
         follows_text: true,
     },
+    python("python", &["<|tool_call_start|>"]),
+    // This template shows lists of tools and results, but no calls.
+    python("python-lists", &["<|tool_list_start|>"]),
     key_tags("key-tags-lines", "\n"),
     key_tags("key-tags", ""),
     named_tags(

@@ -28,8 +28,10 @@ pub struct Syntax {
 pub enum Arguments {
     /// As a JSON object.
     Json,
-    /// One by one.
+    /// One by one, between tags.
     Tagged(Tagged),
+    /// One by one, as Python's `KEY=VALUE, KEY=VALUE`.
+    Python,
 }
 
 /// An argument is `before KEY text STRING after`, or `before KEY json JSON after` if it is no string. A line break that ends `text` or
@@ -66,18 +68,25 @@ impl Tagged {
 }
 
 impl Syntax {
-    /// The tags of the arguments, unless they are JSON.
+    /// The tags of the arguments, if they have tags.
     pub fn tagged(&self) -> Option<&Tagged> {
         match &self.arguments {
-            Arguments::Json => None,
+            Arguments::Json | Arguments::Python => None,
             Arguments::Tagged(tags) => Some(tags),
         }
     }
 
     /// Arguments as this family writes them. Text that is no JSON object stays as it is.
     pub fn written(&self, arguments: &str) -> String {
-        let Some(tags) = self.tagged() else { return arguments.to_owned() };
+        let tags = match &self.arguments {
+            Arguments::Json => return arguments.to_owned(),
+            Arguments::Tagged(tags) => Some(tags),
+            Arguments::Python => None,
+        };
         let Ok(Value::Object(map)) = serde_json::from_str(arguments) else { return arguments.to_owned() };
+        let Some(tags) = tags else {
+            return map.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(", ");
+        };
         let one = |(key, value): (&String, &Value)| match value {
             Value::String(text) => [tags.before, key, tags.text, text, tags.after].concat(),
             other => [tags.before, key, tags.json, &other.to_string(), tags.after].concat(),

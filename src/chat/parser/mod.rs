@@ -1,5 +1,6 @@
 //! Takes an answer apart while the model writes it. However the answer is cut into texts, its pieces concatenate to the same.
 
+mod literal;
 mod nesting;
 mod states;
 #[cfg(test)]
@@ -13,6 +14,7 @@ use super::dialect::{Syntax, Thinking};
 use super::parameters::Parameters;
 use super::piece::{Piece, Text, TokenLogprob};
 use super::tools::{Tool, Tools};
+use literal::Scan;
 use nesting::Nesting;
 
 /// The longest name of a function, in bytes.
@@ -56,6 +58,11 @@ enum State {
     Parameters {
         first: bool,
         seen: usize,
+    },
+    /// Among arguments in Python's syntax.
+    Python {
+        first: bool,
+        scan: Scan,
     },
     AfterCall,
     /// After all calls. What follows is not part of the answer.
@@ -135,7 +142,9 @@ impl Parser {
     pub fn is_calling(&self) -> bool {
         let trigger = self.syntax.map_or("", |syntax| syntax.trigger);
         match self.state {
-            State::Name | State::Arguments(_) | State::Parameters { .. } | State::AfterCall | State::Bare { .. } => true,
+            State::Name | State::Arguments(_) | State::Parameters { .. } | State::Python { .. } | State::AfterCall | State::Bare { .. } => {
+                true
+            }
             State::Before | State::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
             State::Start | State::Reasoning { .. } | State::Done => false,
         }
@@ -176,8 +185,8 @@ impl Parser {
                 self.reasoning_text(reasoning);
             }
             // The model may end without the end of its call.
-            State::Parameters { first, .. } if !cut => self.end_arguments(first),
-            State::Name | State::Arguments(_) | State::Parameters { .. } | State::AfterCall | State::Done => {}
+            State::Parameters { first, .. } | State::Python { first, .. } if !cut => self.end_arguments(first),
+            State::Name | State::Arguments(_) | State::Parameters { .. } | State::Python { .. } | State::AfterCall | State::Done => {}
         }
         self.state = State::Done;
         self.decided()

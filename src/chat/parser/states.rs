@@ -2,10 +2,11 @@
 
 use serde_json::Value;
 
+use super::literal::{self, Scan};
 use super::nesting::Nesting;
 use super::{MAX_NAME, Parser, Repeated, State, partial};
 use crate::bare::{self, Beginning, Due, due};
-use crate::dialect::Syntax;
+use crate::dialect::{Arguments, Syntax};
 use crate::piece::Piece;
 
 impl Parser {
@@ -20,6 +21,7 @@ impl Parser {
             State::Name => self.in_name(),
             State::Arguments(nesting) => self.in_arguments(nesting),
             State::Parameters { first, seen } => self.in_parameters(first, seen),
+            State::Python { first, scan } => self.in_python(first, scan),
             State::AfterCall => self.after_call(),
             State::Done => {
                 self.take(self.held.len());
@@ -139,9 +141,10 @@ impl Parser {
                 self.called = parameters.map(|(_, parameters)| parameters.clone()).unwrap_or_default();
                 self.pieces.push(Piece::CallStart { call: self.calls, name });
                 self.calls += 1;
-                self.turn(match self.syntax.and_then(Syntax::tagged) {
-                    Some(_) => State::Parameters { first: true, seen: 0 },
-                    None => State::Arguments(Nesting::default()),
+                self.turn(match self.syntax.map(|syntax| syntax.arguments) {
+                    Some(Arguments::Tagged(_)) => State::Parameters { first: true, seen: 0 },
+                    Some(Arguments::Python) => State::Python { first: true, scan: Scan::default() },
+                    Some(Arguments::Json) | None => State::Arguments(Nesting::default()),
                 })
             }
             Due::Open => false,
@@ -201,6 +204,35 @@ impl Parser {
         self.take(value_end + tags.close().len());
         self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
         self.turn(State::Parameters { first: false, seen: 0 })
+    }
+
+    /// Takes an argument once its value has ended.
+    fn in_python(&mut self, first: bool, mut scan: Scan) -> bool {
+        let separators = |c: char| c.is_whitespace() || (c == ',' && !first);
+        let key_at = self.held.len() - self.held.trim_start_matches(separators).len();
+        let rest = &self.held[key_at..];
+        if rest.starts_with(')') {
+            self.take(key_at);
+            self.end_arguments(first);
+            return self.turn(State::AfterCall);
+        }
+        let key = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+        match rest.as_bytes().get(key.len()) {
+            None => return false,
+            Some(b'=') if !key.is_empty() => {}
+            Some(_) => return self.turn(State::Done),
+        }
+        let value = &rest[key.len() + 1..];
+        let Some(end) = scan.end(value) else {
+            self.state = State::Python { first, scan };
+            return false;
+        };
+        let open = if first { "{" } else { ", " };
+        let text = format!("{open}{}: {}", Value::from(key), literal::json(&value[..end]));
+        let len = key_at + key.len() + 1 + end;
+        self.take(len);
+        self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
+        self.turn(State::Python { first: false, scan: Scan::default() })
     }
 
     pub(super) fn end_arguments(&mut self, first: bool) {

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::{GENERIC, SYNTAXES, THINKING};
+use crate::dialect::{Arguments, GENERIC, SYNTAXES, THINKING};
 
 /// Consecutive pieces of the same kind as one.
 fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
@@ -75,7 +75,7 @@ fn expected(calls: &[(&str, &str)]) -> Vec<Piece> {
 /// What a family's calls hold once they are read. Arguments that were written one by one come without white space inside.
 fn read(syntax: &Syntax, calls: &[(&str, &str)]) -> Vec<Piece> {
     let mut pieces = expected(calls);
-    for piece in pieces.iter_mut().filter(|_| syntax.tagged().is_some()) {
+    for piece in pieces.iter_mut().filter(|_| syntax.arguments != Arguments::Json) {
         if let Piece::Arguments { text, .. } = piece {
             let Value::Object(map) = serde_json::from_str(text).unwrap() else { panic!("{text}") };
             let members: Vec<String> = map.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
@@ -244,7 +244,7 @@ fn arguments_one_by_one_have_the_types_of_their_schema() {
     let lines = "<tool_call>\n<function=run>\n<parameter=code>\n7\n<b>\n</parameter>\n<parameter=n>\n3\n</parameter>\n\
         <parameter=on>True</parameter></function>\n</tool_call>";
     assert_eq!(everywhere(&of("function-tags"), lines), due);
-    let keys = "<tool_call>run\n<arg_key>code</arg_key><arg_value>7\n<b></arg_value><arg_key>n</arg_key>\n<arg_value>3</arg_value>\n\
+    let keys = "<tool_call>run\n<arg_key>code</arg_key><arg_value>7\n<b></arg_value><arg_key>n</arg_key><arg_value>3</arg_value>\n\
         <arg_key>on</arg_key><arg_value>true</arg_value></tool_call>";
     assert_eq!(everywhere(&of("key-tags"), keys), due);
     // The model ended without the end of its call.

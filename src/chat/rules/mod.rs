@@ -1,5 +1,6 @@
 //! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
 
+mod python;
 mod stages;
 mod tagged;
 #[cfg(test)]
@@ -143,6 +144,9 @@ impl Rules<'_> {
             let arguments = if matches!(self.dialect.syntax.arguments, Arguments::Json) { "@tool" } else { "arguments" };
             let _ = writeln!(lark, "call_{i}: {head} {arguments}_{i} {}", self.literal(after));
         }
+        if self.dialect.syntax.arguments == Arguments::Python {
+            lark += &python::rules(&|text| self.literal(text), &parameters(tools)?);
+        }
         if let Some(tags) = self.dialect.syntax.tagged() {
             let closes_by_token = self.grammars.tokenizer().control_pieces(tags.close()).iter().any(Result::is_ok);
             let writer = Literals { literal: &|text| self.literal(text), closes_by_token };
@@ -153,10 +157,12 @@ impl Rules<'_> {
 
     /// Adds the grammars that the rules of calls refer to.
     fn with_arguments(&self, source: Source, tools: &Tools) -> Result<Source, RuleError> {
-        match self.dialect.syntax.tagged() {
-            None => source.with_tools(tools),
-            Some(_) => tagged::with_values(&parameters(tools)?, source).map_err(RuleError::of(Subject::Tools)),
-        }
+        let source = match self.dialect.syntax.arguments {
+            Arguments::Json => return source.with_tools(tools),
+            Arguments::Tagged(_) => tagged::with_values(&parameters(tools)?, source),
+            Arguments::Python => python::with_values(&parameters(tools)?, source),
+        };
+        source.map_err(RuleError::of(Subject::Tools))
     }
 
     /// A text in Lark's syntax, with its control tokens as tokens.
