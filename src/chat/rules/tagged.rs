@@ -42,70 +42,84 @@ pub fn rules(writer: &Literals, tags: &Tagged, parameters: &[Parameters]) -> Res
         }
         let _ = writeln!(lark, "arguments_{i}: \"\" {}", parts.join(" "));
         for (j, parameter) in of_tool.listed.iter().enumerate() {
-            let json = |k: usize| {
-                [
-                    &(writer.literal)(&[tags.before, &parameter.name, tags.json].concat()),
-                    " ",
-                    &format!("@value_{i}_{j}_{k} "),
-                    &(writer.literal)(tags.after),
-                ]
-                .concat()
-            };
-            let mut forms: Vec<String> = (0..parameter.others.len()).map(json).collect();
-            let texts: Vec<String> = parameter.strings.iter().map(|schema| text(writer, tags, schema)).collect::<Result<_, _>>()?;
-            let head = (writer.literal)(&[tags.before, &parameter.name, tags.text].concat());
-            // Free text is a rule of its own; a lazy one must not compete with JSON.
-            if tags.text == tags.json && texts.iter().any(|rule| rule == "free") {
-                forms.clear();
-            }
-            forms.extend(texts.into_iter().map(|rule| match rule.strip_prefix("lazy ") {
-                None => format!("{head} {rule}"),
-                Some(regex) => {
-                    let name = format!("text_{i}_{j}");
-                    let _ = writeln!(lark, "{name}[lazy]: {regex}");
-                    format!("{head} {name} {}", (writer.literal)(tags.end()))
-                }
-            }));
-            let _ = writeln!(lark, "argument_{i}_{j}: {}", forms.join(" | "));
+            lark += &argument(writer, tags, parameter, &format!("{i}_{j}"))?;
         }
     }
-    let close = writer.closes_by_token;
-    let free = match close {
-        true => format!("free: /(?s:.*)/ {} {}", (writer.literal)(tags.close()), (writer.literal)(tags.end())),
-        false => format!("free: free_text {}\nfree_text[lazy]: /(?s:.*){}/", (writer.literal)(tags.end()), escaped(tags.close())),
-    };
-    let further = [&(writer.literal)(tags.before), " /[A-Za-z0-9_.-]{1,64}/ ", &(writer.literal)(tags.text), " free"].concat();
-    let _ = writeln!(lark, "{free}\nfurther: {further}");
+    let literal = writer.literal;
+    lark += &string(writer, tags, "free", "(?s:.*)", "");
+    let further = [&literal(tags.before), " /[A-Za-z0-9_.-]{1,64}/ ", &literal(tags.text), " free"].concat();
+    let _ = writeln!(lark, "further: {further}");
     Ok(lark)
 }
 
-/// A string up to the end of its tag: the rule `free`, literals, or `lazy` and a terminal.
-fn text(writer: &Literals, tags: &Tagged, schema: &Value) -> Result<String, GrammarError> {
-    if let Some(values) = schema.get("enum").and_then(Value::as_array) {
-        let values = values.iter().filter_map(Value::as_str).map(|value| (writer.literal)(&[value, tags.after].concat()));
-        return Ok(format!("({})", values.collect::<Vec<_>>().join(" | ")));
+/// The rule `argument_AT`, which is one argument with its tags.
+fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -> Result<String, GrammarError> {
+    let (literal, mut lark) = (writer.literal, String::new());
+    let head = |mid: &str| literal(&[tags.before, &parameter.name, mid].concat());
+    let mut forms = Vec::new();
+    let mut is_free = false;
+    for (k, schema) in parameter.strings.iter().enumerate() {
+        let values = schema.get("enum").and_then(Value::as_array);
+        let form = match (values, constraints(tags, schema)?) {
+            (Some(values), _) => {
+                let values = values.iter().filter_map(Value::as_str).map(|value| literal(&[value, tags.after].concat()));
+                format!("({})", values.collect::<Vec<_>>().join(" | "))
+            }
+            (None, None) => {
+                is_free = true;
+                "free".to_owned()
+            }
+            (None, Some((regex, more))) => {
+                lark += &string(writer, tags, &format!("text_{at}_{k}"), &regex, &more);
+                format!("text_{at}_{k}")
+            }
+        };
+        forms.push(format!("{} {form}", head(tags.text)));
     }
+    // Where the tags do not tell them apart, free text covers every other value.
+    if !is_free || tags.text != tags.json {
+        let json = |k: usize| format!("{} @value_{at}_{k} {}", head(tags.json), literal(tags.after));
+        forms.extend((0..parameter.others.len()).map(json));
+    }
+    let _ = writeln!(lark, "argument_{at}: {}", forms.join(" | "));
+    Ok(lark)
+}
+
+/// The rule `name`: a string that matches `regex`, and `more` where that is not empty, with the tag behind it.
+fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str) -> String {
+    let (literal, line, close) = (writer.literal, tags.line(), escaped(tags.close()));
+    let end = literal(tags.end());
+    if writer.closes_by_token {
+        let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}/") };
+        return format!("{name}: {name}_text {} {end}\n{name}_text: /{regex}{line}/{more}\n", literal(tags.close()));
+    }
+    // The text ends at the first closing tag, whatever it has to match.
+    let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}{close}/") };
+    let first = if regex == "(?s:.*)" { String::new() } else { format!(" & ~/(?s:.*){close}(?s:.+)/") };
+    format!("{name}: {name}_text {end}\n{name}_text[lazy]: /{regex}{line}{close}/{more}{first}\n")
+}
+
+/// What a string has to match: regular expressions for its length and, perhaps empty, for its pattern. `None`: anything.
+fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, String)>, GrammarError> {
     let length = |key: &str| schema.get(key).and_then(Value::as_u64);
+    let (min, max) = (length("minLength"), length("maxLength"));
     let pattern = schema.get("pattern").and_then(Value::as_str);
-    if pattern.is_none() && length("minLength").is_none() && length("maxLength").is_none() {
-        return Ok("free".into());
+    if pattern.is_none() && min.is_none() && max.is_none() {
+        return Ok(None);
     }
-    let (line, close) = (tags.line(), escaped(tags.close()));
-    let (min, max) = (length("minLength").unwrap_or(0), length("maxLength").map_or(String::new(), |max| max.to_string()));
-    let mut terminal = format!("/(?s:.{{{min},{max}}}){line}{close}/ & ~/(?s:.*){close}(?s:.+)/");
-    if let Some(pattern) = pattern {
-        let anchored = pattern.starts_with('^') || pattern.ends_with('$');
-        if anchored && pattern.contains('|') {
-            return Err(GrammarError::Invalid("pattern: this model's calls cannot follow alternatives beside `^` or `$`".into()));
-        }
-        let start = if pattern.starts_with('^') { "" } else { "(?s:.*)" };
-        let end = if pattern.ends_with('$') && !pattern.ends_with("\\$") { "" } else { "(?s:.*)" };
-        let inner = pattern.strip_prefix('^').unwrap_or(pattern);
-        let inner = if end.is_empty() { inner.strip_suffix('$').unwrap_or(inner) } else { inner };
-        let inner = inner.replace("\\/", "/").replace('/', "\\/");
-        let _ = write!(terminal, " & /{start}({inner}){end}{line}{close}/");
+    let regex = format!("(?s:.{{{},{}}})", min.unwrap_or(0), max.map_or(String::new(), |max| max.to_string()));
+    let Some(pattern) = pattern else { return Ok(Some((regex, String::new()))) };
+    let (begins, ends) = (pattern.starts_with('^'), pattern.ends_with('$') && !pattern.ends_with("\\$"));
+    if (begins || ends) && pattern.contains('|') {
+        let tag = tags.close();
+        let text = format!("pattern: this model's calls, which end a value by {tag}, cannot follow alternatives beside `^` or `$`");
+        return Err(GrammarError::Invalid(text));
     }
-    Ok(format!("lazy {terminal}"))
+    let inner = pattern.strip_prefix('^').unwrap_or(pattern);
+    let inner = if ends { inner.strip_suffix('$').unwrap_or(inner) } else { inner };
+    let inner = inner.replace("\\/", "/").replace('/', "\\/");
+    let any = |anchored: bool| if anchored { "" } else { "(?s:.*)" };
+    Ok(Some((regex, format!("{}({inner}){}", any(begins), any(ends)))))
 }
 
 /// A text inside a regular expression.
