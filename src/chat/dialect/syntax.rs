@@ -55,9 +55,9 @@ impl Tagged {
         &self.after[self.after.trim_end().len()..]
     }
 
-    /// The line break before it, as an optional part of a regular expression.
+    /// The line break before it, as a part of a regular expression.
     pub fn line(&self) -> &'static str {
-        if self.after.starts_with('\n') { "\\n?" } else { "" }
+        if self.after.starts_with('\n') { "\\n" } else { "" }
     }
 
     /// A value without the line breaks of its tags.

@@ -87,15 +87,17 @@ fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -
 
 /// The rule `name`: a string that matches `regex`, and `more` where that is not empty, with the tag behind it.
 fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str) -> String {
-    let (literal, line, close) = (writer.literal, tags.line(), escaped(tags.close()));
-    let end = literal(tags.end());
+    let (literal, close, free) = (writer.literal, escaped(tags.close()), regex == "(?s:.*)");
+    // Free text may lack the line break before its tag.
+    let (end, line) = (literal(tags.end()), if free { "" } else { tags.line() });
     if writer.closes_by_token {
         let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}/") };
-        return format!("{name}: {name}_text {} {end}\n{name}_text: /{regex}{line}/{more}\n", literal(tags.close()));
+        let terminal = format!("{}_TEXT", name.to_uppercase());
+        return format!("{name}: {terminal} {} {end}\n{terminal}: /{regex}{line}/{more}\n", literal(tags.close()));
     }
     // The text ends at the first closing tag, whatever it has to match.
     let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}{close}/") };
-    let first = if regex == "(?s:.*)" { String::new() } else { format!(" & ~/(?s:.*){close}(?s:.+)/") };
+    let first = if free { String::new() } else { format!(" & ~/(?s:.*){close}(?s:.+)/") };
     format!("{name}: {name}_text {end}\n{name}_text[lazy]: /{regex}{line}{close}/{more}{first}\n")
 }
 
