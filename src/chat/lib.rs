@@ -6,9 +6,12 @@
 //! [`Piece`]s while the model writes it.
 
 mod bare;
+mod call_ids;
+mod closing;
 mod conversation;
 mod dialect;
 mod format;
+mod parameters;
 mod parser;
 mod piece;
 mod probe;

@@ -38,9 +38,14 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("MiniMax-M1", "tool-calls-lines", Variable, Objects, None),
         ("GigaChat3.1-10B-A1.8B", "gigachat", Variable, Objects, None),
         ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
-        // Arguments as XML or in Python, or no tools at all: these models are told to write Hermes' tags.
-        ("GLM-4.7-Flash", "generic", Words, Text, Some("<think>")),
-        ("LFM2.5-8B-A1B", "generic", Words, Text, Some("<think>")),
+        // Arguments one by one.
+        ("GLM-4.7-Flash", "key-tags", Variable, Objects, Some("<think>")),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "function-tags", Variable, Objects, Some("<think>")),
+        ("StepFun3.5-Flash", "function-tags", Variable, Objects, Some("<think>")),
+        ("deepseek-ai-DeepSeek-V3.2", "dsml-functions", Variable, Objects, Some("<think>")),
+        ("deepseek-ai-DeepSeek-V4", "dsml-tools", Variable, Objects, Some("<think>")),
+        ("LFM2.5-8B-A1B", "python", Variable, Objects, Some("<think>")),
+        // No tools at all: these models are told to write Hermes' tags.
         ("microsoft-Phi-3.5-mini-instruct", "generic", Words, Text, None),
         ("google-gemma-2-2b-it", "generic", Words, Text, None),
         ("smollm2", "generic", Words, Text, None),
@@ -59,4 +64,50 @@ fn a_template_may_take_tools_in_a_key_of_the_system_message() {
         {% if m.role == 'system' and m.tools %}<|tool|>{{ m.tools }}<|/tool|>{% endif %}{% endfor %}";
     let dialect = dialect_from(source);
     assert_eq!((dialect.syntax.name, dialect.placement, dialect.calls), ("phi", ToolPlacement::SystemKey, CallForm::Text));
+}
+
+/// A conversation with a call whose id is the client's renders, whatever ids the template asks for.
+#[test]
+fn a_call_of_any_id_renders() {
+    let mut short = Vec::new();
+    for name in fixtures_of_templates() {
+        let template = ChatTemplate::new(&fixtures::golden_text(&format!("templates/{name}.jinja")), "<s>", "</s>").unwrap();
+        let dialect = dialect_of(&name);
+        let call = |id: &str| Call { id: id.into(), name: NAME.into(), arguments: arguments().to_string() };
+        let result = |id: &str| Message { call_id: Some(id.into()), name: Some(NAME.into()), ..Message::of_text(Role::Tool, "b") };
+        let calling = Message { calls: vec![call("call_client-1"), call(LONG_ID)], ..Message::new(Role::Assistant) };
+        let messages = vec![Message::of_text(Role::User, "a"), calling, result("call_client-1"), result(LONG_ID)];
+        let conversation = Conversation { messages, ..Conversation::default() };
+        let text = template.render(&input(&dialect, &str::to_owned, &conversation));
+        if let (Err(error), true) = (&text, dialect.calls != CallForm::Text) {
+            // Llama's template takes one call at a time.
+            assert!(error.to_string().contains("single tool-calls"), "{name}: {error}");
+        }
+        if dialect.short_ids {
+            let seen = super::super::call_ids::short_ids(&conversation.messages);
+            for id in ["call_client-1", LONG_ID] {
+                assert_eq!(text.as_ref().unwrap().matches(&seen[id]).count(), 2, "{name}: the call and its result: {text:?}");
+            }
+            short.push(name);
+        }
+    }
+    assert_eq!(short, ["Mistral-Small-3.2-24B-Instruct-2506", "mistralai-Mistral-Nemo-Instruct-2407"]);
+}
+
+fn fixtures_of_templates() -> Vec<String> {
+    let files = std::fs::read_dir(fixtures::golden("templates")).unwrap();
+    let mut names: Vec<String> =
+        files.filter_map(|file| file.unwrap().file_name().to_str().unwrap().strip_suffix(".jinja").map(str::to_owned)).collect();
+    names.sort();
+    names
+}
+
+/// `cargo test --release -p penstock-chat survey -- --ignored --nocapture`
+#[test]
+#[ignore = "a list"]
+fn survey() {
+    for name in fixtures_of_templates() {
+        let Dialect { syntax, thinking, placement, calls, .. } = dialect_of(&name);
+        eprintln!("{name}: {} {placement:?} {calls:?} {:?}", syntax.name, thinking.map(|thinking| thinking.open));
+    }
 }

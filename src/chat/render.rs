@@ -1,7 +1,10 @@
 //! A conversation as a prompt: the only place that makes JSON for a chat template.
 
+use std::collections::HashMap;
+
 use serde_json::{Value, json};
 
+use super::call_ids::short_ids;
 use super::conversation::{Call, Conversation, Ending, Message, Role};
 use super::dialect::{CallForm, Dialect, Syntax, ToolPlacement};
 use super::subject::Subject;
@@ -71,7 +74,8 @@ fn effort_variable(template: &ChatTemplate, effort: &str) -> Option<(&'static st
 
 /// What the template sees of a conversation. `shield` is applied to every text of the client.
 pub(super) fn input(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversation: &Conversation) -> RenderInput {
-    let writer = Writer { dialect, shield };
+    let ids = if dialect.short_ids { short_ids(&conversation.messages) } else { HashMap::new() };
+    let writer = Writer { dialect, shield, ids };
     let mut messages = writer.messages(conversation);
     let mut tools = None;
     if let Some(declared) = &conversation.tools {
@@ -106,9 +110,15 @@ fn shield_value(shield: &dyn Fn(&str) -> String, value: &mut Value) {
 struct Writer<'a> {
     dialect: &'a Dialect,
     shield: &'a dyn Fn(&str) -> String,
+    /// What the template sees in place of an id of a call.
+    ids: HashMap<&'a str, String>,
 }
 
 impl Writer<'_> {
+    fn id(&self, id: &str) -> String {
+        self.ids.get(id).cloned().unwrap_or_else(|| self.shield(id))
+    }
+
     fn shield(&self, text: &str) -> String {
         (self.shield)(text)
     }
@@ -147,10 +157,11 @@ impl Writer<'_> {
             content = [&content, space, &self.calls_as_text(&message.calls)].concat();
         }
         let mut json = json!({"role": message.role.name(), "content": content});
-        let fields = [("name", &message.name), ("tool_call_id", &message.call_id), ("reasoning_content", &message.reasoning)];
-        for (key, text) in fields {
+        let shielded = |text: &Option<String>| text.as_deref().map(|text| self.shield(text));
+        let id = message.call_id.as_deref().map(|id| self.id(id));
+        for (key, text) in [("name", shielded(&message.name)), ("tool_call_id", id), ("reasoning_content", shielded(&message.reasoning))] {
             if let Some(text) = text {
-                json[key] = self.shield(text).into();
+                json[key] = text.into();
             }
         }
         if !in_text && !message.calls.is_empty() {
@@ -166,7 +177,7 @@ impl Writer<'_> {
         };
         let arguments = arguments.unwrap_or_else(|| self.arguments(call).into());
         let function = json!({"name": self.shield(&call.name), "arguments": arguments});
-        json!({"id": self.shield(&call.id), "type": "function", "function": function})
+        json!({"id": self.id(&call.id), "type": "function", "function": function})
     }
 
     /// The arguments of a call as text. A template may parse them, so an escape in them (`\u003c`) must not hide a control token either.
@@ -187,7 +198,8 @@ impl Writer<'_> {
 
     fn calls_as_text(&self, calls: &[Call]) -> String {
         let Syntax { trigger, open, before, between, after, separator, close, .. } = *self.dialect.syntax;
-        let call = |call: &Call| [before, &self.shield(&call.name), between, &self.arguments(call), after].concat();
+        let call =
+            |call: &Call| [before, &self.shield(&call.name), between, &self.dialect.syntax.written(&self.arguments(call)), after].concat();
         let calls: Vec<String> = calls.iter().map(call).collect();
         [trigger, open, &calls.join(separator), close].concat()
     }
@@ -225,7 +237,9 @@ fn describe_tools(dialect: &Dialect, declarations: &[Value], messages: &mut Vec<
         "You can call these functions:\n{}\n\nTo call one, write its name and its arguments like this, and nothing after it:\n{}\n\
          What it returns comes in the next message, between <tool_response> and </tool_response>. Then answer with that.",
         functions.join("\n"),
-        [trigger, open, before, "NAME", between, "{\"ARGUMENT\": VALUE}", after, close].concat()
+        [trigger, open, before, "NAME", between, &dialect.syntax.written(r#"{"ARGUMENT": "VALUE"}"#), after, close]
+            .concat()
+            .replace("\"VALUE\"", "VALUE")
     );
     let message = if dialect.takes_system {
         system_message(messages)

@@ -5,7 +5,7 @@ use crate::dialect::GENERIC;
 use crate::tools::{ToolChoice, Tools};
 
 fn dialect(placement: ToolPlacement, calls: CallForm) -> Dialect {
-    Dialect { syntax: GENERIC, thinking: None, placement, calls, takes_system: true, tags: Vec::new() }
+    Dialect { syntax: GENERIC, thinking: None, placement, calls, takes_system: true, short_ids: false, tags: Vec::new() }
 }
 
 /// What the template sees, as JSON: the order of keys counts.

@@ -145,7 +145,11 @@ impl Chat<'_> {
         let tools = self.tools().filter(|_| self.options.format.is_none());
         let bare = tools.into_iter().flat_map(Tools::callable).map(|tool| tool.name.clone());
         let answered = again.map(|again| again.answered.clone()).unwrap_or_default();
-        Some(parser.with_bare_calls(bare.collect(), answered))
+        let parser = parser.with_bare_calls(bare.collect(), answered);
+        Some(match self.tools() {
+            Some(tools) => parser.with_tools(tools),
+            None => parser,
+        })
     }
 
     /// Whether the answer holds neither text nor reasoning.

@@ -64,6 +64,44 @@ fn real_templates_render_like_transformers() {
     assert!(bad.is_empty(), "{}", bad.join("\n"));
 }
 
+/// What one template of the wild has, ten times as much passes.
+#[test]
+fn the_bounds_leave_real_templates_a_factor_of_ten() {
+    let dir = fixtures::golden("templates");
+    let cases = read(&dir.join("cases.json"));
+    let (mut tag, mut length, mut depth, mut output, mut count) = (0, 0, 0, 0, 0);
+    for entry in std::fs::read_dir(&dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "jinja") {
+            continue;
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        count += 1;
+        tag = tag.max(source::longest_tag(&text).0);
+        length = length.max(text.len());
+        let (mut open, ends) = (0_usize, ["endif", "endfor", "endmacro"]);
+        for tag in text.split("{%").skip(1) {
+            let word = tag.trim_start_matches(['-', '+', ' ', '\n']).split(|c: char| !c.is_ascii_lowercase()).next().unwrap();
+            open = if ends.contains(&word) { open - 1 } else { open + usize::from(["if", "for", "macro"].contains(&word)) };
+            depth = depth.max(open);
+        }
+        let template = template(&text).unwrap();
+        let texts = cases.as_array().unwrap().iter().filter_map(|case| template.render(&case_input(case)).ok());
+        output = output.max(texts.map(|text| text.len()).max().unwrap_or(0));
+    }
+    eprintln!("{count} templates: tag {tag}, source {length}, nesting {depth}, output {output}");
+    assert!(count >= 51 && tag * 10 <= source::MAX_TAG && length * 10 <= source::MAX_SOURCE && output * 10 <= budget::MAX_OUTPUT);
+    // The nesting is the parser's own limit, so it is tried.
+    render(&format!("{}{}", "{% if 1 %}".repeat(depth * 10), "{% endif %}".repeat(depth * 10))).unwrap();
+}
+
+/// Devstral's template sets its default system message in one tag.
+#[test]
+fn a_tag_may_hold_a_long_text() {
+    let source = format!("{{%- set default = '{}' %}}{{{{ default }}}}", "You are Dev\\'stral. ".repeat(3000));
+    assert_eq!(render(&source).unwrap().len(), 3000 * "You are Dev'stral. ".len());
+}
+
 fn render(source: &str) -> Result<String, TemplateError> {
     template(source)?.render(&RenderInput { messages: serde_json::json!([{"role": "user", "content": "hi"}]), ..RenderInput::default() })
 }
@@ -88,7 +126,7 @@ fn malformed_and_overlong_sources_are_refused() {
         big("{{ ", "(", " }}"),
         big("{% if a %}", "{%elif a%}", "{% endif %}"),
     ] {
-        assert!(refusal(&source).contains("bytes, expected at most"), "{source:.20}");
+        assert!(refusal(&source).contains("expected at most"), "{source:.20}");
     }
 }
 
@@ -118,7 +156,7 @@ fn sources_up_to_the_length_limit_do_not_overflow_the_stack() {
         fill("", "{%for a in b%}", ""),
     ];
     let quoted = format!("{{{{ '}}}}' {} }}}}", "+a".repeat(5000));
-    assert!(refusal(&quoted).contains("a tag has 10011 bytes"), "{}", refusal(&quoted));
+    assert!(refusal(&quoted).contains("a tag has 10009 bytes"), "{}", refusal(&quoted));
     for source in sources {
         let start = std::time::Instant::now();
         let result = render(&source);

@@ -52,6 +52,15 @@ def test_a_format_holds_for_what_follows_the_thought(thinker):
     assert thought["message"]["reasoning_content"] and thought["message"]["content"] in ("", "yes", "no"), thought
 
 
+@pytest.mark.parametrize("rule", [{"choice": ["yes", "no"]}, {"response_format": {"type": "json_object"}}])
+def test_an_answer_does_not_end_in_a_thought_before_its_rule_is_met(thinker, rule):
+    """The bias makes the model want to end at once. `content` is empty only if the limit of tokens came first."""
+    for seed in range(3):
+        fields = dict(max_tokens=60, temperature=1.5, seed=seed, logit_bias={"2": 100}, **rule)
+        choice = ask(thinker, content="Is it so?", **fields)["choices"][0]
+        assert choice["message"]["content"] or choice["finish_reason"] == "length", choice
+
+
 def test_without_thinking_everything_is_text(thinker):
     fields = dict(content="What is the capital of France?", max_tokens=10, chat_template_kwargs={"enable_thinking": False})
     answer = ask(thinker, **fields)

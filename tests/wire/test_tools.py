@@ -203,6 +203,8 @@ FAMILIES = [
     "moonshotai-Kimi-K2",
     "google-gemma-2-2b-it",
     "GLM-4.7-Flash",
+    "NVIDIA-Nemotron-3-Nano-30B-A3B-BF16",
+    "deepseek-ai-DeepSeek-V3.2",
 ]
 
 
@@ -239,6 +241,17 @@ def test_each_family_of_templates_makes_a_valid_call(families, model):
     assert content == "" and reason == message["finish_reason"]
     assert [call["function"] for call in calls] == [call["function"] for call in message.get("tool_calls", [])]
     assert families.chat("Hi", model=model, tools=TOOLS, max_tokens=8).status == 200
+
+
+@pytest.mark.parametrize("model", ["mistralai-Mistral-Nemo-Instruct-2407", "Mistral-Small-3.2-24B-Instruct-2506"])
+def test_a_template_that_wants_short_ids_takes_any(families, model):
+    """Mistral's templates refuse ids of calls other than nine letters and digits."""
+    ids = ["call_0123456789abcdef", "toolu-1"]
+    calls = [dict(id=id, type="function", function=dict(name="now", arguments="{}")) for id in ids]
+    results = [dict(role="tool", tool_call_id=id, content="12:00") for id in ids]
+    messages = [dict(role="user", content="The time?"), dict(role="assistant", content="", tool_calls=calls), *results]
+    reply = families.post("/v1/chat/completions", dict(model=model, messages=messages, tools=TOOLS, max_tokens=4))
+    assert reply.status == 200, reply.body
 
 
 def test_several_calls_without_tags(families):

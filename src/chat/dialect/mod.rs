@@ -6,7 +6,7 @@ mod syntax;
 use tokenizer::Tokenizer;
 
 pub use families::{GENERIC, SYNTAXES, THINKING};
-pub use syntax::{Syntax, Thinking};
+pub use syntax::{Arguments, Syntax, Tagged, Thinking};
 
 /// Where a template takes the tools of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +38,8 @@ pub struct Dialect {
     pub calls: CallForm,
     /// Whether the template shows a system message.
     pub takes_system: bool,
+    /// Whether the template refuses ids of calls other than nine letters and digits.
+    pub short_ids: bool,
     /// The control tokens that calls and reasoning are written with.
     pub tags: Vec<u32>,
 }
@@ -47,7 +49,8 @@ impl Dialect {
     pub(super) fn control_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
         let Syntax { trigger, open, before, between, after, separator, close, .. } = *self.syntax;
         let thinking = self.thinking.map_or(["", "", ""], |thinking| [thinking.open, thinking.close, thinking.head]);
-        let texts = [trigger, open, before, between, after, separator, close].into_iter().chain(thinking);
+        let tagged = self.syntax.tagged().map_or([""; 4], |tags| [tags.before, tags.text, tags.json, tags.after]);
+        let texts = [trigger, open, before, between, after, separator, close].into_iter().chain(tagged).chain(thinking);
         let mut tags: Vec<u32> = texts.flat_map(|text| tokenizer.control_pieces(text)).filter_map(Result::ok).collect();
         tags.sort_unstable();
         tags.dedup();

@@ -1,5 +1,6 @@
 //! Takes an answer apart while the model writes it. However the answer is cut into texts, its pieces concatenate to the same.
 
+mod literal;
 mod nesting;
 mod states;
 #[cfg(test)]
@@ -10,7 +11,10 @@ use std::collections::VecDeque;
 use serde_json::Value;
 
 use super::dialect::{Syntax, Thinking};
+use super::parameters::Parameters;
 use super::piece::{Piece, Text, TokenLogprob};
+use super::tools::{Tool, Tools};
+use literal::Scan;
 use nesting::Nesting;
 
 /// The longest name of a function, in bytes.
@@ -50,6 +54,16 @@ enum State {
     /// After what stands before a call's name.
     Name,
     Arguments(Nesting),
+    /// Among arguments that are written one by one. The end of the current one was not found in `seen` bytes of the held text.
+    Parameters {
+        first: bool,
+        seen: usize,
+    },
+    /// Among arguments in Python's syntax.
+    Python {
+        first: bool,
+        scan: Scan,
+    },
     AfterCall,
     /// After all calls. What follows is not part of the answer.
     Done,
@@ -73,6 +87,9 @@ pub struct Parser {
     position: usize,
     /// Calls that have begun.
     calls: usize,
+    /// The functions whose arguments are written one by one, and the one that is called.
+    parameters: Vec<(String, Parameters)>,
+    called: Parameters,
     /// Tokens of which it is not known yet whether they are text.
     undecided: VecDeque<TokenLogprob>,
     pieces: Vec<Piece>,
@@ -107,6 +124,15 @@ impl Parser {
         self
     }
 
+    /// Takes the types of arguments from the schemas of these tools, if the family's calls do not tell them.
+    pub fn with_tools(mut self, tools: &Tools) -> Self {
+        if self.syntax.is_some_and(|syntax| syntax.tagged().is_some()) {
+            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema()).ok()?));
+            self.parameters = tools.callable().filter_map(of).collect();
+        }
+        self
+    }
+
     /// Whether the model is writing reasoning.
     pub fn is_reasoning(&self) -> bool {
         matches!(self.state, State::Reasoning { .. })
@@ -116,7 +142,9 @@ impl Parser {
     pub fn is_calling(&self) -> bool {
         let trigger = self.syntax.map_or("", |syntax| syntax.trigger);
         match self.state {
-            State::Name | State::Arguments(_) | State::AfterCall | State::Bare { .. } => true,
+            State::Name | State::Arguments(_) | State::Parameters { .. } | State::Python { .. } | State::AfterCall | State::Bare { .. } => {
+                true
+            }
             State::Before | State::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
             State::Start | State::Reasoning { .. } | State::Done => false,
         }
@@ -156,7 +184,9 @@ impl Parser {
                 let reasoning = held[..without(self.close())].trim_end().to_owned();
                 self.reasoning_text(reasoning);
             }
-            State::Name | State::Arguments(_) | State::AfterCall | State::Done => {}
+            // The model may end without the end of its call.
+            State::Parameters { first, .. } | State::Python { first, .. } if !cut => self.end_arguments(first),
+            State::Name | State::Arguments(_) | State::Parameters { .. } | State::Python { .. } | State::AfterCall | State::Done => {}
         }
         self.state = State::Done;
         self.decided()

@@ -1,8 +1,12 @@
 //! The parser's states: each goes on by the text that is held, and returns whether there may be more to do.
 
+use serde_json::Value;
+
+use super::literal::{self, Scan};
 use super::nesting::Nesting;
 use super::{MAX_NAME, Parser, Repeated, State, partial};
 use crate::bare::{self, Beginning, Due, due};
+use crate::dialect::{Arguments, Syntax};
 use crate::piece::Piece;
 
 impl Parser {
@@ -16,6 +20,8 @@ impl Parser {
             State::Bare { name, nesting, seen } => self.in_bare(name, nesting, seen),
             State::Name => self.in_name(),
             State::Arguments(nesting) => self.in_arguments(nesting),
+            State::Parameters { first, seen } => self.in_parameters(first, seen),
+            State::Python { first, scan } => self.in_python(first, scan),
             State::AfterCall => self.after_call(),
             State::Done => {
                 self.take(self.held.len());
@@ -127,13 +133,19 @@ impl Parser {
         if len == self.held.len() && len <= MAX_NAME {
             return false;
         }
-        match due(&self.held[len..], between) {
+        match if len == 0 { Due::Missing } else { due(&self.held[len..], between) } {
             Due::There => {
                 let name = self.take(len);
                 self.take(between.len());
+                let parameters = self.parameters.iter().find(|(function, _)| *function == name);
+                self.called = parameters.map(|(_, parameters)| parameters.clone()).unwrap_or_default();
                 self.pieces.push(Piece::CallStart { call: self.calls, name });
                 self.calls += 1;
-                self.turn(State::Arguments(Nesting::default()))
+                self.turn(match self.syntax.map(|syntax| syntax.arguments) {
+                    Some(Arguments::Tagged(_)) => State::Parameters { first: true, seen: 0 },
+                    Some(Arguments::Python) => State::Python { first: true, scan: Scan::default() },
+                    Some(Arguments::Json) | None => State::Arguments(Nesting::default()),
+                })
             }
             Due::Open => false,
             // It is not a call after all, so that what looked like the first one's beginning is text.
@@ -154,6 +166,78 @@ impl Parser {
         }
         self.state = if end.is_some() { State::AfterCall } else { State::Arguments(nesting) };
         end.is_some()
+    }
+
+    /// Takes an argument once its tag is closed.
+    fn in_parameters(&mut self, first: bool, seen: usize) -> bool {
+        let Some(tags) = self.syntax.and_then(Syntax::tagged) else { return self.turn(State::Done) };
+        let space = self.held.len() - self.held.trim_start().len();
+        match due(&self.held[space..], tags.before) {
+            Due::There => {}
+            Due::Open => return false,
+            Due::Missing => {
+                self.end_arguments(first);
+                return self.turn(State::AfterCall);
+            }
+        }
+        let key_at = space + tags.before.len();
+        let mids = [(tags.text.trim_end(), tags.text == tags.json), (tags.json.trim_end(), false)];
+        let found = |(mid, either): (&str, bool)| Some((self.held[key_at..].find(mid)? + key_at, mid.len(), either));
+        let [text, json] = mids.map(found);
+        let is_text = match (text, json) {
+            (Some((.., true)), _) => None,
+            (text, json) => Some(json.is_none_or(|json| text.is_some_and(|text| text.0 < json.0))),
+        };
+        let Some((key_end, len, _)) = (if is_text == Some(false) { json } else { text }) else { return false };
+        let value_at = key_end + len;
+        let mut from = value_at.max(seen.saturating_sub(tags.close().len()));
+        while !self.held.is_char_boundary(from) {
+            from -= 1;
+        }
+        let Some(value_end) = self.held[from..].find(tags.close()).map(|at| at + from) else {
+            self.state = State::Parameters { first, seen: self.held.len() };
+            return false;
+        };
+        let (key, value) = (&self.held[key_at..key_end], tags.inside(&self.held[value_at..value_end]));
+        let (open, value) = (if first { "{" } else { ", " }, self.called.value(key, value, is_text));
+        let text = format!("{open}{}: {value}", Value::from(key));
+        self.take(value_end + tags.close().len());
+        self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
+        self.turn(State::Parameters { first: false, seen: 0 })
+    }
+
+    /// Takes an argument once its value has ended.
+    fn in_python(&mut self, first: bool, mut scan: Scan) -> bool {
+        let separators = |c: char| c.is_whitespace() || (c == ',' && !first);
+        let key_at = self.held.len() - self.held.trim_start_matches(separators).len();
+        let rest = &self.held[key_at..];
+        if rest.starts_with(')') {
+            self.take(key_at);
+            self.end_arguments(first);
+            return self.turn(State::AfterCall);
+        }
+        let key = rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default();
+        match rest.as_bytes().get(key.len()) {
+            None => return false,
+            Some(b'=') if !key.is_empty() => {}
+            Some(_) => return self.turn(State::Done),
+        }
+        let value = &rest[key.len() + 1..];
+        let Some(end) = scan.end(value) else {
+            self.state = State::Python { first, scan };
+            return false;
+        };
+        let open = if first { "{" } else { ", " };
+        let text = format!("{open}{}: {}", Value::from(key), literal::json(&value[..end]));
+        let len = key_at + key.len() + 1 + end;
+        self.take(len);
+        self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
+        self.turn(State::Python { first: false, scan: Scan::default() })
+    }
+
+    pub(super) fn end_arguments(&mut self, first: bool) {
+        let text = if first { "{}" } else { "}" };
+        self.pieces.push(Piece::Arguments { call: self.calls - 1, text: text.into() });
     }
 
     fn after_call(&mut self) -> bool {

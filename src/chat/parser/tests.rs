@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::{GENERIC, SYNTAXES, THINKING};
+use crate::dialect::{Arguments, GENERIC, SYNTAXES, THINKING};
 
 /// Consecutive pieces of the same kind as one.
 fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
@@ -63,13 +63,26 @@ fn written(syntax: &Syntax, calls: &[(&str, &str)]) -> String {
     let mut text = [syntax.trigger, syntax.open].concat();
     for (i, (name, arguments)) in calls.iter().enumerate() {
         text += if i > 0 { syntax.separator } else { "" };
-        text += &[syntax.before, name, syntax.between, arguments, syntax.after].concat();
+        text += &[syntax.before, name, syntax.between, &syntax.written(arguments), syntax.after].concat();
     }
     text + syntax.close
 }
 
 fn expected(calls: &[(&str, &str)]) -> Vec<Piece> {
     calls.iter().enumerate().flat_map(|(i, (name, arguments))| call(i, name, arguments)).collect()
+}
+
+/// What a family's calls hold once they are read. Arguments that were written one by one come without white space inside.
+fn read(syntax: &Syntax, calls: &[(&str, &str)]) -> Vec<Piece> {
+    let mut pieces = expected(calls);
+    for piece in pieces.iter_mut().filter(|_| syntax.arguments != Arguments::Json) {
+        if let Piece::Arguments { text, .. } = piece {
+            let Value::Object(map) = serde_json::from_str(text).unwrap() else { panic!("{text}") };
+            let members: Vec<String> = map.iter().map(|(key, value)| format!("{}: {value}", Value::from(key.as_str()))).collect();
+            *text = format!("{{{}}}", members.join(", "));
+        }
+    }
+    pieces
 }
 
 fn call(call: usize, name: &str, arguments: &str) -> [Piece; 2] {
@@ -92,10 +105,10 @@ fn the_calls_of_each_family_are_understood() {
         let parser = Parser::new(Some(syntax), None, false);
         let calls = if syntax.repeats() { &CALLS[..] } else { &CALLS[..1] };
         for calls in [&calls[..1], calls] {
-            assert_eq!(everywhere(&parser, &written(syntax, calls)), expected(calls), "{}", syntax.name);
+            assert_eq!(everywhere(&parser, &written(syntax, calls)), read(syntax, calls), "{}", syntax.name);
             let after_text = format!("I look it up.\n\n{}", written(syntax, calls));
             let due = match syntax.follows_text {
-                true => [vec![text("I look it up.")], expected(calls)].concat(),
+                true => [vec![text("I look it up.")], read(syntax, calls)].concat(),
                 false => vec![text(&after_text)],
             };
             assert_eq!(everywhere(&parser, &after_text), due, "{}", syntax.name);
@@ -112,6 +125,8 @@ fn a_tag_that_was_cut_is_never_text() {
         for (at, _) in answer.char_indices() {
             let pieces = parse(&Parser::new(Some(syntax), None, false), [&answer[..at]], true);
             assert!(!pieces.iter().any(|piece| matches!(piece, Piece::Text(..))), "{}: {pieces:?}", syntax.name);
+            // A name has ended once something else follows it.
+            let end_of_name = end_of_name + usize::from(syntax.between.is_empty());
             assert_eq!(pieces.is_empty(), at < end_of_name, "{}: {pieces:?}", syntax.name);
         }
         let mut parser = Parser::new(Some(syntax), None, false);
@@ -147,7 +162,7 @@ fn a_family_whose_syntax_is_bare_json_keeps_its_further_calls() {
     let names = CALLS.map(|(name, _)| name.to_owned()).to_vec();
     for syntax in SYNTAXES.iter().filter(|syntax| syntax.repeats()) {
         let parser = Parser::new(Some(syntax), None, false).with_bare_calls(names.clone(), Vec::new());
-        assert_eq!(everywhere(&parser, &written(syntax, &CALLS)), expected(&CALLS), "{}", syntax.name);
+        assert_eq!(everywhere(&parser, &written(syntax, &CALLS)), read(syntax, &CALLS), "{}", syntax.name);
     }
     let llama = SYNTAXES.iter().find(|syntax| syntax.name == "llama3").unwrap();
     let mut parser = Parser::new(Some(llama), None, false).with_bare_calls(names, Vec::new());
@@ -213,4 +228,26 @@ fn a_repeated_call_is_not_a_piece() {
     };
     assert_eq!(push("{\"a\": 2}"), (call(0, "f", "{\"a\": 2}").into(), None));
     assert_eq!(push("{ \"a\":1}"), (Vec::new(), Some(Repeated { name: "f".into(), arguments: "{ \"a\":1}".into() })));
+}
+
+#[test]
+fn arguments_one_by_one_have_the_types_of_their_schema() {
+    let schema = serde_json::json!({"properties": {"code": {"type": "string"}, "n": {"type": "integer"}, "on": {"type": "boolean"}}});
+    let fields = serde_json::json!({"name": "run"}).as_object().unwrap().clone();
+    let tool = Tool { name: "run".into(), parameters: Some(schema), declaration: crate::tools::Declaration::Function(fields) };
+    let tools = Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true };
+    let of = |name: &str| {
+        let syntax = SYNTAXES.iter().find(|syntax| syntax.name == name).unwrap();
+        Parser::new(Some(syntax), None, false).with_tools(&tools)
+    };
+    let due = call(0, "run", r#"{"code": "7\n<b>", "n": 3, "on": true}"#);
+    let lines = "<tool_call>\n<function=run>\n<parameter=code>\n7\n<b>\n</parameter>\n<parameter=n>\n3\n</parameter>\n\
+        <parameter=on>True</parameter></function>\n</tool_call>";
+    assert_eq!(everywhere(&of("function-tags"), lines), due);
+    let keys = "<tool_call>run\n<arg_key>code</arg_key><arg_value>7\n<b></arg_value><arg_key>n</arg_key><arg_value>3</arg_value>\n\
+        <arg_key>on</arg_key><arg_value>true</arg_value></tool_call>";
+    assert_eq!(everywhere(&of("key-tags"), keys), due);
+    // The model ended without the end of its call.
+    let open = "<tool_call>\n<function=run>\n<parameter=n>\n3\n</parameter>\n";
+    assert_eq!(everywhere(&of("function-tags"), open), call(0, "run", r#"{"n": 3}"#));
 }

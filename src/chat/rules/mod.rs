@@ -1,6 +1,8 @@
 //! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
 
+mod python;
 mod stages;
+mod tagged;
 #[cfg(test)]
 mod tests;
 
@@ -9,13 +11,16 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::dialect::{Dialect, Syntax};
+use super::closing::closed;
+use super::dialect::{Arguments, Dialect, Syntax};
 use super::format::Format;
+use super::parameters::Parameters;
 use super::subject::Subject;
-use super::tools::{ToolChoice, Tools};
+use super::tools::{Tool, ToolChoice, Tools};
 use grammar::{Compiler, GrammarError, Source, lark_string};
 use logits::Grammar;
 use stages::{Preface, Staged, Tail, Until};
+use tagged::Literals;
 
 /// The most calls in one answer.
 const MAX_CALLS: usize = 32;
@@ -57,7 +62,7 @@ impl Rules<'_> {
     /// Free text, and rules from the tag of a call on.
     fn when_called(&self, tools: &Tools) -> Result<Arc<dyn Grammar>, RuleError> {
         let syntax = self.dialect.syntax;
-        let source = Source::new(self.call_rules(tools, false)).with_tools(tools)?;
+        let source = self.with_arguments(Source::new(self.call_rules(tools, false)?), tools)?;
         let grammar = self.compile(&source)?;
         let mut stages = Vec::new();
         let mut preface = None;
@@ -84,7 +89,7 @@ impl Rules<'_> {
     /// Calls or an answer in a format, after reasoning if the model's family reasons.
     fn calls_or_format(&self) -> Result<Arc<dyn Grammar>, RuleError> {
         let head = self.dialect.thinking.map_or("", |thinking| thinking.head);
-        let calls = self.tools.map(|tools| (tools, self.call_rules(tools, true)));
+        let calls = self.tools.map(|tools| Ok((tools, self.call_rules(tools, true)?))).transpose()?;
         let mut lark = match (&calls, self.format) {
             (Some((_, calls)), None) => calls.clone(),
             (Some((_, calls)), Some(_)) => calls.replacen("start:", "calls:", 1),
@@ -105,15 +110,16 @@ impl Rules<'_> {
             source = format.add_to(source).map_err(RuleError::of(Subject::Format))?;
         }
         if let Some((tools, _)) = &calls {
-            source = source.with_tools(tools)?;
+            source = self.with_arguments(source, tools)?;
         }
         let grammar = self.compile(&source)?;
         let Some(thinking) = self.dialect.thinking else { return Ok(grammar) };
         let until = Until { tag: thinking.close.into(), tail: Tail::Space };
-        Ok(Arc::new(match self.opened {
+        let staged = match self.opened {
             true => self.staged(None, vec![until], Some(grammar)),
             false => self.staged(Some(Preface { open: thinking.open.into(), until }), Vec::new(), Some(grammar)),
-        }))
+        };
+        Ok(Arc::new(staged.without_early_end()))
     }
 
     fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Staged {
@@ -121,7 +127,7 @@ impl Rules<'_> {
     }
 
     /// The rule `start` for calls. It begins with their trigger or after it.
-    fn call_rules(&self, tools: &Tools, with_trigger: bool) -> String {
+    fn call_rules(&self, tools: &Tools, with_trigger: bool) -> Result<String, RuleError> {
         let Syntax { trigger, open, before, between, after, separator, close, .. } = self.dialect.syntax;
         let lead = if with_trigger { [*trigger, open].concat() } else { (*open).to_owned() };
         // A function that the request names is called once.
@@ -135,9 +141,28 @@ impl Rules<'_> {
         let _ = writeln!(lark, "call: {}", names.join(" | "));
         for (i, tool) in tools.callable().enumerate() {
             let head = self.literal(&[*before, &tool.name, between].concat());
-            let _ = writeln!(lark, "call_{i}: {head} @tool_{i} {}", self.literal(after));
+            let arguments = if matches!(self.dialect.syntax.arguments, Arguments::Json) { "@tool" } else { "arguments" };
+            let _ = writeln!(lark, "call_{i}: {head} {arguments}_{i} {}", self.literal(after));
         }
-        lark
+        if self.dialect.syntax.arguments == Arguments::Python {
+            lark += &python::rules(&|text| self.literal(text), &parameters(tools)?);
+        }
+        if let Some(tags) = self.dialect.syntax.tagged() {
+            let closes_by_token = self.grammars.tokenizer().control_pieces(tags.close()).iter().any(Result::is_ok);
+            let writer = Literals { literal: &|text| self.literal(text), closes_by_token };
+            lark += &tagged::rules(&writer, tags, &parameters(tools)?).map_err(RuleError::of(Subject::Tools))?;
+        }
+        Ok(lark)
+    }
+
+    /// Adds the grammars that the rules of calls refer to.
+    fn with_arguments(&self, source: Source, tools: &Tools) -> Result<Source, RuleError> {
+        let source = match self.dialect.syntax.arguments {
+            Arguments::Json => return source.with_tools(tools),
+            Arguments::Tagged(_) => tagged::with_values(&parameters(tools)?, source),
+            Arguments::Python => python::with_values(&parameters(tools)?, source),
+        };
+        source.map_err(RuleError::of(Subject::Tools))
     }
 
     /// A text in Lark's syntax, with its control tokens as tokens.
@@ -183,6 +208,17 @@ impl Rules<'_> {
     }
 }
 
+/// The parameters of each tool that may be called.
+fn parameters(tools: &Tools) -> Result<Vec<Parameters>, RuleError> {
+    let of = |tool: &Tool| {
+        Parameters::of(&tool.schema()).map_err(|text| {
+            let at = tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0);
+            RuleError { subject: Subject::ToolParameters(at), error: GrammarError::Invalid(text) }
+        })
+    };
+    tools.callable().map(of).collect()
+}
+
 /// The rule `start` for a bare call from its function's name on, with the end of a code fence around it.
 fn bare_rules(tools: &Tools) -> String {
     let names: Vec<String> = (0..tools.callable().count()).map(|i| format!("call_{i}")).collect();
@@ -208,7 +244,7 @@ impl WithTools for Source {
             // Arguments are objects, even if the schema leaves that open.
             Value::Object(mut map) => {
                 map.entry("type").or_insert_with(|| "object".into());
-                Value::Object(map)
+                closed(Value::Object(map))
             }
             other => other,
         });

@@ -44,6 +44,8 @@ pub struct Staged {
     stages: Vec<Stage>,
     bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
+    /// Tokens that must not come before the grammar begins.
+    early_ends: Arc<[u32]>,
 }
 
 impl std::fmt::Debug for Staged {
@@ -95,7 +97,16 @@ impl Staged {
         let tokenizer = grammars.tokenizer().clone();
         let stages = stages.into_iter().map(|until| Stage::new(grammars, until)).collect();
         let preface = preface.map(|preface| (tokenizer.encode(&preface.open, true), Stage::new(grammars, preface.until)));
-        Self { tokenizer, vocab_size: grammars.vocab_size(), preface, stages, bare: None, grammar }
+        Self { tokenizer, vocab_size: grammars.vocab_size(), preface, stages, bare: None, grammar, early_ends: Arc::default() }
+    }
+
+    /// Keeps the answer from ending before the grammar has begun.
+    pub fn without_early_end(mut self) -> Self {
+        // A token that ends other families' answers may be a part of this family's tags.
+        let stages = self.stages.iter().chain(self.preface.iter().map(|(_, stage)| stage));
+        let tags: Vec<u32> = stages.flat_map(|stage| self.tokenizer.control_pieces(&stage.until.tag)).filter_map(Result::ok).collect();
+        self.early_ends = self.tokenizer.end_ids().iter().copied().filter(|id| !tags.contains(id)).collect();
+        self
     }
 
     /// Lets the last stage begin with a bare call of one of `functions`, which follows `grammar` from the function's name on.
@@ -120,6 +131,7 @@ impl Grammar for Staged {
             text: Vec::new(),
             bare: self.bare.clone(),
             grammar: self.grammar.clone(),
+            early_ends: self.early_ends.clone(),
             rules,
         })
     }
@@ -144,6 +156,7 @@ struct Position {
     /// `None` once it is clear that the answer does not begin with one.
     bare: Option<BareCalls>,
     grammar: Option<Arc<dyn Grammar>>,
+    early_ends: Arc<[u32]>,
     /// `None` until they begin.
     rules: Option<Box<dyn Constraint>>,
 }
@@ -242,13 +255,15 @@ impl Position {
         self.text.drain(..self.text.len() - keep);
     }
 
-    /// Forbids the tokens that would complete the stage's tag or a bare call's name and continue against the rules.
+    /// Forbids the tokens that would end the answer too early, and those that would complete the stage's tag or a bare call's name and
+    /// continue against the rules.
     fn free_mask(&self) -> Allowed {
         let mut mask = None;
         let mut forbid = |id: u32| {
             let words: &mut Vec<u32> = mask.get_or_insert_with(|| vec![u32::MAX; mask_words(self.vocab_size)]);
             words[id as usize / 32] &= !(1 << (id % 32));
         };
+        self.early_ends.iter().copied().for_each(&mut forbid);
         let bytes = |id: u32| self.tokenizer.token_bytes(id, true).unwrap_or_default();
         if let Some(stage) = self.stages.front() {
             let may_complete = if self.text.is_empty() { &stage.whole } else { &stage.crossing };

@@ -59,7 +59,15 @@ impl Rig {
 
 fn dialect(syntax: &'static Syntax, thinking: bool) -> Dialect {
     let thinking = thinking.then_some(&THINKING[1]);
-    Dialect { syntax, thinking, placement: ToolPlacement::Words, calls: CallForm::Text, takes_system: true, tags: Vec::new() }
+    Dialect {
+        syntax,
+        thinking,
+        placement: ToolPlacement::Words,
+        calls: CallForm::Text,
+        takes_system: true,
+        short_ids: false,
+        tags: Vec::new(),
+    }
 }
 
 fn tools(choice: ToolChoice) -> Tools {
@@ -173,6 +181,104 @@ fn a_format_holds_after_reasoning() {
         rig.write(&mut *place, "k>\n");
         assert_eq!(rig.scribble(&mut *place, 1).map(|text| ["yes", "no"].contains(&text.trim())), Some(true));
     }
+}
+
+/// Writes random tokens where the rules allow it, and `close` after 40 of them.
+fn think(rig: &Rig, place: &mut dyn Constraint, close: &str, seed: u64) {
+    for step in 0..40 {
+        let allowed = place.allowed().unwrap();
+        let Allowed::Mask(words) = allowed else { panic!("nothing is forbidden in a thought: {allowed:?}") };
+        for id in rig.tokenizer.end_ids() {
+            assert_eq!(words[*id as usize / 32] >> (id % 32) & 1, 0, "the answer may end in a thought");
+        }
+        let id = (rng::uniform(seed, step) * rig.tokenizer.vocab_size() as f64) as u32;
+        if words[id as usize / 32] >> (id % 32) & 1 == 1 && !rig.tokenizer.token_bytes(id, true).unwrap_or_default().contains(&b'<') {
+            place.accept(id).unwrap();
+        }
+    }
+    rig.write(place, close);
+}
+
+#[test]
+fn an_answer_cannot_end_in_a_thought_before_its_rules_are_met() {
+    let rig = Rig::new();
+    let format = Format::Choice(vec!["yes".into(), "no".into()]);
+    let (required, named) = (tools(ToolChoice::Required), tools(ToolChoice::Named("second".into())));
+    for (tools, format) in [(Some(&required), None), (Some(&named), None), (None, Some(&format)), (None, Some(&Format::JsonObject))] {
+        for (opened, thinking) in [false, true].into_iter().flat_map(|opened| THINKING[1..].iter().map(move |thinking| (opened, thinking)))
+        {
+            let dialect = Dialect { thinking: Some(thinking), ..dialect(GENERIC, true) };
+            let mut place = rig.start(&dialect, tools, format, opened);
+            if !opened {
+                rig.write(&mut *place, thinking.open);
+            }
+            think(&rig, &mut *place, thinking.close, 7);
+            let Some(text) = rig.scribble(&mut *place, 3) else { continue };
+            match (tools, format) {
+                (Some(_), _) => check_call(GENERIC, text.trim_start(), &["first", "second"]),
+                (None, Some(Format::Choice(_))) => assert!(["yes", "no"].contains(&text.trim()), "{text}"),
+                _ => assert!(serde_json::from_str::<Value>(&text).unwrap().is_object(), "{text}"),
+            }
+        }
+    }
+    // An optional call may stay away, so the model may end whenever it likes.
+    let mut place = rig.start(&dialect(GENERIC, true), Some(&tools(ToolChoice::Auto)), None, true);
+    rig.write(&mut *place, "Hm.");
+    assert_eq!(place.allowed().unwrap(), Allowed::All);
+}
+
+/// Strings, numbers, lists and optional arguments, written one by one, follow their schemas.
+#[test]
+fn arguments_one_by_one_follow_their_schemas() {
+    let rig = Rig::new();
+    let properties = json!({
+        "note": {"type": "string"},
+        "code": {"type": "string", "pattern": "^[A-Z]{2}[0-9]$"},
+        "short": {"type": "string", "minLength": 1, "maxLength": 3},
+        "count": {"type": "integer"},
+        "list": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+        "unit": {"anyOf": [{"enum": ["C", "F"]}, {"type": "null"}]},
+    });
+    let mut tools = tools(ToolChoice::Named("first".into()));
+    tools.tools[0].parameters =
+        Some(json!({"type": "object", "properties": properties, "required": ["code", "short", "count", "list", "unit"]}));
+    let mut ended = 0;
+    for syntax in SYNTAXES.iter().filter(|syntax| syntax.arguments != Arguments::Json) {
+        for seed in 0..6 {
+            let mut place = rig.start(&dialect(syntax, false), Some(&tools), None, false);
+            let Some(text) = rig.scribble(&mut *place, seed) else { continue };
+            let mut parser = Parser::new(Some(syntax), None, false).with_tools(&tools);
+            let pieces = [parser.push(text.clone().into()), parser.finish(false)].concat();
+            let arguments =
+                pieces.iter().filter_map(|piece| if let Piece::Arguments { text, .. } = piece { Some(text.as_str()) } else { None });
+            let arguments: String = arguments.collect();
+            let value: Value = serde_json::from_str(&arguments).unwrap_or_else(|error| panic!("{text}: {arguments}: {error}"));
+            let code = value["code"].as_str().unwrap_or_else(|| panic!("{text}: {arguments}"));
+            assert!(code.len() == 3 && code.as_bytes()[2].is_ascii_digit(), "{arguments}");
+            assert!((1..=3).contains(&value["short"].as_str().unwrap().chars().count()), "{text}: {arguments}");
+            assert!(value["count"].is_number() && value["list"].as_array().unwrap().len() <= 2, "{arguments}");
+            assert!(value["unit"].is_null() || ["C", "F"].iter().any(|unit| value["unit"] == *unit), "{arguments}");
+            let names = ["note", "code", "short", "count", "list", "unit"];
+            assert!(value.as_object().unwrap().keys().all(|key| names.contains(&key.as_str())), "{arguments}");
+            ended += 1;
+        }
+    }
+    assert!(ended > 6, "{ended}");
+}
+
+#[test]
+fn no_argument_is_invented() {
+    let rig = Rig::new();
+    let mut open = tools(ToolChoice::Named("first".into()));
+    open.tools[0].parameters = Some(json!({"type": "object", "properties": {"on": {"type": "boolean"}}}));
+    let allows = |tools: &Tools, text: &str| {
+        let mut place = rig.start(&dialect(GENERIC, false), Some(tools), None, false);
+        rig.tokenizer.encode_within(text).into_iter().try_for_each(|id| place.accept(id)).is_ok()
+    };
+    let call = |key: &str| format!("<tool_call>\n{{\"name\": \"first\", \"arguments\": {{\"{key}\": true");
+    assert!(allows(&open, &call("on")) && !allows(&open, &call("off")));
+    open.tools[0].parameters.as_mut().unwrap()["additionalProperties"] = true.into();
+    assert!(allows(&open, &call("off")));
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! The parameters of a tool one by one, for families whose calls do not hold JSON.
+
+use serde_json::{Map, Value, json};
+
+use super::closing::closed;
+
+/// Longest chain of references.
+const MAX_REFS: usize = 16;
+/// Keywords of a whole list of parameters that these families' calls can follow.
+const OF_LISTS: [&str; 14] = [
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "$defs",
+    "definitions",
+    "description",
+    "title",
+    "default",
+    "examples",
+    "strict",
+    "$schema",
+    "$id",
+    "$comment",
+];
+
+/// What a call of a tool may hold.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameters {
+    pub listed: Vec<Parameter>,
+    /// Whether further names may come.
+    pub open: bool,
+}
+
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Parameter {
+    pub name: String,
+    pub required: bool,
+    /// Its whole schema, with the definitions to which it refers.
+    pub schema: Value,
+    /// The schemas of the strings that it may be.
+    pub strings: Vec<Value>,
+    /// The schemas of whatever else it may be.
+    pub others: Vec<Value>,
+}
+
+impl Parameters {
+    /// Reads the schema of a tool's arguments. The error names the keyword that such calls cannot follow.
+    pub fn of(schema: &Value) -> Result<Self, String> {
+        let schema = closed(referred(schema, schema)?.clone());
+        let Value::Object(root) = &schema else { return Ok(Self { open: true, ..Self::default() }) };
+        if let Some(key) = root.keys().find(|key| !OF_LISTS.contains(&key.as_str())) {
+            return Err(format!("#/{key}: this model's calls name each argument, so only `properties` can say what they hold"));
+        }
+        let required = |name: &str| root.get("required").and_then(Value::as_array).is_some_and(|names| names.iter().any(|n| n == name));
+        let mut listed = Vec::new();
+        for (name, schema) in root.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let at = |error: String| format!("#/properties/{name}: {error}");
+            if name.is_empty() || name.contains(['<', '>', '"', '\n']) {
+                return Err(at("this model's calls cannot hold such a name".into()));
+            }
+            let schema_of = schema.as_object().map_or_else(|| json!({}), |map| Value::Object(with_definitions(root, map.clone())));
+            let mut parameter = Parameter { name: name.clone(), required: required(name), schema: schema_of, ..Parameter::default() };
+            parameter.add(root, schema, 0).map_err(at)?;
+            listed.push(parameter);
+        }
+        Ok(Self { listed, open: root.get("additionalProperties") != Some(&Value::Bool(false)) })
+    }
+
+    /// A value of a parameter as JSON. `is_text`: what its tag says, if it says so.
+    pub fn value(&self, name: &str, text: &str, is_text: Option<bool>) -> String {
+        let parameter = self.listed.iter().find(|parameter| parameter.name == name);
+        let parsed = serde_json::from_str::<Value>(text.trim()).ok();
+        let fits = match (is_text, parameter, &parsed) {
+            (Some(true), ..) | (_, _, None) => false,
+            (Some(false), ..) | (None, None, Some(_)) => true,
+            (None, Some(parameter), Some(value)) => parameter.takes(value),
+        };
+        // Templates print Python's constants.
+        let constant = match text.trim() {
+            "True" => Some("true"),
+            "False" => Some("false"),
+            "None" => Some("null"),
+            _ => None,
+        };
+        match (fits, constant) {
+            (true, _) => text.trim().to_owned(),
+            (false, Some(constant)) if parameter.is_some_and(|parameter| parameter.strings.is_empty()) => constant.to_owned(),
+            _ => Value::from(text).to_string(),
+        }
+    }
+}
+
+impl Parameter {
+    fn takes(&self, value: &Value) -> bool {
+        let of_type = |schema: &Value| match (schema.get("enum").and_then(Value::as_array), &schema["type"]) {
+            (Some(values), _) => values.contains(value),
+            (None, Value::String(name)) => is_of(value, name),
+            (None, Value::Array(names)) => names.iter().filter_map(Value::as_str).any(|name| is_of(value, name)),
+            (None, _) => !value.is_string(),
+        };
+        self.others.iter().any(of_type)
+    }
+
+    /// Adds what a schema allows.
+    fn add(&mut self, root: &Map<String, Value>, schema: &Value, depth: usize) -> Result<(), String> {
+        let root_value = Value::Object(root.clone());
+        let schema = referred(&root_value, schema)?;
+        let Value::Object(map) = schema else {
+            self.strings.push(json!({}));
+            return Ok(());
+        };
+        if depth > MAX_REFS {
+            return Err("alternatives are nested too deeply".into());
+        }
+        let says = |key: &str| map.contains_key(key);
+        if let Some(key) = ["anyOf", "oneOf", "allOf"].into_iter().find(|key| says(key)) {
+            let branches = map[key].as_array().map(Vec::as_slice).unwrap_or_default();
+            if says("type") || says("enum") || (key == "allOf" && branches.len() != 1) {
+                return Err(format!("{key}: this model's calls can hold alternatives only, each with its own type"));
+            }
+            return branches.iter().try_for_each(|branch| self.add(root, branch, depth + 1));
+        }
+        let values = map.get("enum").and_then(Value::as_array).cloned().or_else(|| map.get("const").map(|value| vec![value.clone()]));
+        if let Some(values) = values {
+            let (strings, others): (Vec<Value>, Vec<Value>) = values.into_iter().partition(Value::is_string);
+            self.strings.extend((!strings.is_empty()).then(|| json!({"enum": strings})));
+            self.others.extend((!others.is_empty()).then(|| json!({"enum": others})));
+            return Ok(());
+        }
+        let names: Vec<&str> = match map.get("type") {
+            Some(Value::String(name)) => vec![name],
+            Some(Value::Array(names)) => names.iter().filter_map(Value::as_str).collect(),
+            _ if says("properties") => vec!["object"],
+            _ if says("items") => vec!["array"],
+            _ => vec!["string", "number", "boolean", "null", "object", "array"],
+        };
+        if names.contains(&"string") {
+            self.strings.push(schema.clone());
+        }
+        let others: Vec<&str> = names.into_iter().filter(|name| *name != "string").collect();
+        if !others.is_empty() {
+            let mut other = map.clone();
+            other.insert("type".into(), others.into());
+            self.others.push(Value::Object(with_definitions(root, other)));
+        }
+        Ok(())
+    }
+}
+
+/// A part of a schema that keeps what it refers to.
+fn with_definitions(root: &Map<String, Value>, mut part: Map<String, Value>) -> Map<String, Value> {
+    for key in ["$defs", "definitions"] {
+        root.get(key).into_iter().for_each(|definitions| drop(part.insert(key.into(), definitions.clone())));
+    }
+    part
+}
+
+/// What a schema's local references lead to.
+fn referred<'a>(root: &'a Value, mut schema: &'a Value) -> Result<&'a Value, String> {
+    for _ in 0..MAX_REFS {
+        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return Ok(schema) };
+        let target = reference.strip_prefix('#').and_then(|pointer| root.pointer(pointer));
+        schema = target.ok_or_else(|| format!("$ref: nothing is at {reference}"))?;
+    }
+    Err("$ref: the references do not end".into())
+}
+
+fn is_of(value: &Value, name: &str) -> bool {
+    match name {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "boolean" => value.is_boolean(),
+        "null" => value.is_null(),
+        "integer" => value.as_f64().is_some_and(|number| number.fract() == 0.0),
+        "number" => value.is_number(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_have_the_type_of_their_schema() {
+        let schema = json!({
+            "$defs": {"Unit": {"enum": ["C", "F"]}},
+            "properties": {
+                "text": {"type": "string"}, "count": {"type": "integer"}, "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+                "unit": {"$ref": "#/$defs/Unit"}, "on": {"type": "boolean"}, "list": {"type": ["array", "string"]},
+            },
+        });
+        let parameters = Parameters::of(&schema).unwrap();
+        assert!(!parameters.open);
+        for (name, text, due) in [
+            ("text", "7", "\"7\""),
+            ("text", "a\"b\n", "\"a\\\"b\\n\""),
+            ("count", "7", "7"),
+            ("count", "x", "\"x\""),
+            ("maybe", "null", "null"),
+            ("maybe", "7", "\"7\""),
+            ("unit", "C", "\"C\""),
+            ("on", "True", "true"),
+            ("list", "[1]", "[1]"),
+            ("list", "{}", "\"{}\""),
+            ("other", "7", "7"),
+            ("other", "x", "\"x\""),
+        ] {
+            assert_eq!(parameters.value(name, text, None), due, "{name} {text}");
+        }
+        assert_eq!(parameters.value("count", "7", Some(true)), "\"7\"");
+        for schema in [json!({"anyOf": []}), json!({"properties": {"a": {"type": "object", "allOf": [{}]}}})] {
+            assert!(Parameters::of(&schema).unwrap_err().contains("this model's calls"), "{schema}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Finds the end of a Python literal while it is written, and makes JSON of it.
+
+use serde_json::Value;
+
+/// How far the search for a literal's end has come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scan {
+    seen: usize,
+    depth: u32,
+    quote: Option<u8>,
+    escaped: bool,
+}
+
+impl Scan {
+    /// The position of the comma or bracket behind the literal with which `text` begins. `None`: more of it must come.
+    pub(super) fn end(&mut self, text: &str) -> Option<usize> {
+        for (at, byte) in text.bytes().enumerate().skip(self.seen) {
+            match (self.quote, byte) {
+                _ if self.escaped => self.escaped = false,
+                (Some(_), b'\\') => self.escaped = true,
+                (Some(quote), _) => self.quote = Some(quote).filter(|quote| *quote != byte),
+                (None, b'"' | b'\'') => self.quote = Some(byte),
+                (None, b'[' | b'{' | b'(') => self.depth += 1,
+                (None, b',' | b')' | b']' | b'}') if self.depth == 0 => return Some(at),
+                (None, b')' | b']' | b'}') => self.depth -= 1,
+                _ => {}
+            }
+        }
+        self.seen = text.len();
+        None
+    }
+}
+
+/// A literal as JSON. What is none becomes a string.
+pub(super) fn json(text: &str) -> String {
+    let text = text.trim();
+    let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    if is_json(text) {
+        return text.to_owned();
+    }
+    let converted = converted(text);
+    if is_json(&converted) { converted } else { Value::from(text).to_string() }
+}
+
+fn converted(text: &str) -> String {
+    let (mut out, mut chars) = (String::new(), text.chars().peekable());
+    while let Some(c) = chars.next() {
+        match c {
+            '"' | '\'' => {
+                let mut string = String::new();
+                while let Some(inner) = chars.next().filter(|inner| *inner != c) {
+                    match (inner, if inner == '\\' { chars.next() } else { None }) {
+                        (_, None) => string.push(inner),
+                        (_, Some('n')) => string.push('\n'),
+                        (_, Some('t')) => string.push('\t'),
+                        (_, Some('r')) => string.push('\r'),
+                        (_, Some(mark @ ('\\' | '\'' | '"'))) => string.push(mark),
+                        (_, Some(other)) => string.extend(['\\', other]),
+                    }
+                }
+                out.push_str(&Value::from(string).to_string());
+            }
+            '(' => out.push('['),
+            ')' => out.push(']'),
+            c if c.is_ascii_alphabetic() => {
+                let mut word = String::from(c);
+                while let Some(more) = chars.next_if(char::is_ascii_alphanumeric) {
+                    word.push(more);
+                }
+                out.push_str(match word.as_str() {
+                    "True" => "true",
+                    "False" => "false",
+                    "None" => "null",
+                    other => other,
+                });
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_become_json() {
+        for (text, due) in [
+            ("'it\\'s'", "\"it's\""),
+            ("\"a\\u00e9\"", "\"a\\u00e9\""),
+            ("[True, None, 'x,)']", "[true, null, \"x,)\"]"),
+            ("{'a': (1, 2.5)}", "{\"a\": [1, 2.5]}"),
+            ("-7", "-7"),
+            ("word", "\"word\""),
+        ] {
+            assert_eq!(json(text), due, "{text}");
+            let whole = format!("{text}, b=1)");
+            assert_eq!(Scan::default().end(&whole), Some(text.len()), "{text}");
+            let mut scan = Scan::default();
+            for end in (0..=text.len()).filter(|end| text.is_char_boundary(*end)) {
+                assert_eq!(scan.end(&text[..end]), None, "{text}");
+            }
+            assert_eq!(scan.end(&whole), Some(text.len()), "{text}");
+        }
+    }
+}

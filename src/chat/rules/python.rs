@@ -1,0 +1,50 @@
+//! Rules for calls in Python's syntax: `NAME(KEY=VALUE, KEY=VALUE)`.
+
+use std::fmt::Write;
+
+use serde_json::json;
+
+use crate::parameters::Parameters;
+use grammar::{GrammarError, Source};
+
+/// The most arguments of names that a schema does not list.
+const MAX_FURTHER: usize = 32;
+
+/// The values, as the named grammars to which [`rules`] refer. JSON's strings, numbers and lists are Python's, too.
+pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Source, GrammarError> {
+    for (i, of_tool) in parameters.iter().enumerate() {
+        for (j, parameter) in of_tool.listed.iter().enumerate() {
+            source = source.with_schema(&format!("value_{i}_{j}"), &parameter.schema)?;
+        }
+    }
+    if parameters.iter().any(|parameters| parameters.open) {
+        source = source.with_schema("further_value", &json!({}))?;
+    }
+    Ok(source)
+}
+
+/// The rule `arguments_I` of each tool, and what it refers to. `first_I_J` are the arguments from the one with index J on, if none came
+/// before, and `next_I_J` if some did.
+pub fn rules(literal: &dyn Fn(&str) -> String, parameters: &[Parameters]) -> String {
+    let mut lark = String::new();
+    for (i, of_tool) in parameters.iter().enumerate() {
+        let _ = writeln!(lark, "arguments_{i}: first_{i}_0");
+        for (j, parameter) in of_tool.listed.iter().enumerate() {
+            let (after, argument) = (j + 1, format!("{} @value_{i}_{j}", literal(&format!("{}=", parameter.name))));
+            let skipped = |kind: &str| if parameter.required { String::new() } else { format!(" | {kind}_{i}_{after}") };
+            let _ = writeln!(lark, "first_{i}_{j}: {argument} next_{i}_{after}{}", skipped("first"));
+            let _ = writeln!(lark, "next_{i}_{j}: \", \" {argument} next_{i}_{after}{}", skipped("next"));
+        }
+        let (end, more) = (of_tool.listed.len(), MAX_FURTHER);
+        let _ = match of_tool.open {
+            true => {
+                writeln!(lark, "first_{i}_{end}: (further (\", \" further){{0,{more}}})?\nnext_{i}_{end}: (\", \" further){{0,{more}}}")
+            }
+            false => writeln!(lark, "first_{i}_{end}: \"\"\nnext_{i}_{end}: \"\""),
+        };
+    }
+    if parameters.iter().any(|parameters| parameters.open) {
+        lark += "further: /[A-Za-z_][A-Za-z0-9_]{0,63}/ \"=\" @further_value\n";
+    }
+    lark
+}

@@ -1,0 +1,138 @@
+//! Rules for calls that write their arguments one by one.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+use crate::dialect::Tagged;
+use crate::parameters::{Parameter, Parameters};
+use grammar::{GrammarError, Source};
+
+/// The most arguments of names that a schema does not list.
+const MAX_FURTHER: usize = 32;
+
+/// How texts become rules.
+pub struct Literals<'a> {
+    /// A text in Lark's syntax, with its control tokens as tokens.
+    pub literal: &'a dyn Fn(&str) -> String,
+    /// Whether the tag behind a value is a control token, so that the value cannot hold it.
+    pub closes_by_token: bool,
+}
+
+/// The values that are JSON, as the named grammars to which [`rules`] refer.
+pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Source, GrammarError> {
+    for (i, of_tool) in parameters.iter().enumerate() {
+        for (j, parameter) in of_tool.listed.iter().enumerate() {
+            for (k, schema) in parameter.others.iter().enumerate() {
+                source = source.with_schema(&format!("value_{i}_{j}_{k}"), schema)?;
+            }
+        }
+    }
+    Ok(source)
+}
+
+/// The rule `arguments_I` of each tool, and what it refers to.
+pub fn rules(writer: &Literals, tags: &Tagged, parameters: &[Parameters]) -> Result<String, GrammarError> {
+    let mut lark = String::new();
+    for (i, of_tool) in parameters.iter().enumerate() {
+        let optional = |j: usize, parameter: &Parameter| format!("argument_{i}_{j}{}", if parameter.required { "" } else { "?" });
+        let mut parts: Vec<String> = of_tool.listed.iter().enumerate().map(|(j, parameter)| optional(j, parameter)).collect();
+        if of_tool.open {
+            parts.push(format!("further{{0,{MAX_FURTHER}}}"));
+        }
+        let _ = writeln!(lark, "arguments_{i}: \"\" {}", parts.join(" "));
+        for (j, parameter) in of_tool.listed.iter().enumerate() {
+            lark += &argument(writer, tags, parameter, &format!("{i}_{j}"))?;
+        }
+    }
+    let literal = writer.literal;
+    lark += &string(writer, tags, "free", "(?s:.*)", "");
+    let further = [&literal(tags.before), " /[A-Za-z0-9_.-]{1,64}/ ", &literal(tags.text), " free"].concat();
+    let _ = writeln!(lark, "further: {further}");
+    Ok(lark)
+}
+
+/// The rule `argument_AT`, which is one argument with its tags.
+fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -> Result<String, GrammarError> {
+    let (literal, mut lark) = (writer.literal, String::new());
+    let head = |mid: &str| literal(&[tags.before, &parameter.name, mid].concat());
+    let mut forms = Vec::new();
+    let mut is_free = false;
+    for (k, schema) in parameter.strings.iter().enumerate() {
+        let values = schema.get("enum").and_then(Value::as_array);
+        let form = match (values, constraints(tags, schema)?) {
+            (Some(values), _) => {
+                let values = values.iter().filter_map(Value::as_str).map(|value| literal(&[value, tags.after].concat()));
+                format!("({})", values.collect::<Vec<_>>().join(" | "))
+            }
+            (None, None) => {
+                is_free = true;
+                "free".to_owned()
+            }
+            (None, Some((regex, more))) => {
+                lark += &string(writer, tags, &format!("text_{at}_{k}"), &regex, &more);
+                format!("text_{at}_{k}")
+            }
+        };
+        forms.push(format!("{} {form}", head(tags.text)));
+    }
+    // Where the tags do not tell them apart, free text covers every other value.
+    if !is_free || tags.text != tags.json {
+        let json = |k: usize| format!("{} @value_{at}_{k} {}", head(tags.json), literal(tags.after));
+        forms.extend((0..parameter.others.len()).map(json));
+    }
+    let _ = writeln!(lark, "argument_{at}: {}", forms.join(" | "));
+    Ok(lark)
+}
+
+/// The rule `name`: a string that matches `regex`, and `more` where that is not empty, with the tag behind it.
+fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str) -> String {
+    let (literal, close, free) = (writer.literal, escaped(tags.close()), regex == "(?s:.*)");
+    // Free text may lack the line break before its tag.
+    let (end, line) = (literal(tags.end()), if free { "" } else { tags.line() });
+    if writer.closes_by_token {
+        let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}/") };
+        let terminal = format!("{}_TEXT", name.to_uppercase());
+        return format!("{name}: {terminal} {} {end}\n{terminal}: /{regex}{line}/{more}\n", literal(tags.close()));
+    }
+    // The text ends at the first closing tag, whatever it has to match.
+    let more = if more.is_empty() { String::new() } else { format!(" & /{more}{line}{close}/") };
+    let first = if free { String::new() } else { format!(" & ~/(?s:.*){close}(?s:.+)/") };
+    format!("{name}: {name}_text {end}\n{name}_text[lazy]: /{regex}{line}{close}/{more}{first}\n")
+}
+
+/// What a string has to match: regular expressions for its length and, perhaps empty, for its pattern. `None`: anything.
+fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, String)>, GrammarError> {
+    let length = |key: &str| schema.get(key).and_then(Value::as_u64);
+    let (min, max) = (length("minLength"), length("maxLength"));
+    let pattern = schema.get("pattern").and_then(Value::as_str);
+    if pattern.is_none() && min.is_none() && max.is_none() {
+        return Ok(None);
+    }
+    let regex = format!("(?s:.{{{},{}}})", min.unwrap_or(0), max.map_or(String::new(), |max| max.to_string()));
+    let Some(pattern) = pattern else { return Ok(Some((regex, String::new()))) };
+    let (begins, ends) = (pattern.starts_with('^'), pattern.ends_with('$') && !pattern.ends_with("\\$"));
+    if (begins || ends) && pattern.contains('|') {
+        let tag = tags.close();
+        let text = format!("pattern: this model's calls, which end a value by {tag}, cannot follow alternatives beside `^` or `$`");
+        return Err(GrammarError::Invalid(text));
+    }
+    let inner = pattern.strip_prefix('^').unwrap_or(pattern);
+    let inner = if ends { inner.strip_suffix('$').unwrap_or(inner) } else { inner };
+    let inner = inner.replace("\\/", "/").replace('/', "\\/");
+    let any = |anchored: bool| if anchored { "" } else { "(?s:.*)" };
+    Ok(Some((regex, format!("{}({inner}){}", any(begins), any(ends)))))
+}
+
+/// A text inside a regular expression.
+fn escaped(text: &str) -> String {
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            '\n' => out.push_str("\\n"),
+            '\\' | '.' | '+' | '*' | '?' | '(' | ')' | '|' | '[' | ']' | '{' | '}' | '^' | '$' | '/' => out.extend(['\\', c]),
+            _ => out.push(c),
+        }
+    }
+    out
+}
