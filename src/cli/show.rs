@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use serde_json::{Value as Json, json};
 
 use super::output::{columns, human_bytes, print};
 use crate::catalogue::{Store, resolve};
-use crate::config::{Config, Overrides};
-use crate::engine::{EngineOptions, Footprint, footprints};
+use crate::config::{Config, Context, Overrides};
+use crate::engine::{EngineOptions, Footprint, footprints, longest_context};
 use crate::gguf::{GgufFile, Value};
 use crate::model::Weights;
-use crate::registry::engine_options;
+use crate::registry::{backend, engine_options};
 use crate::serving::chat_template;
 use crate::template::Features;
 use crate::tokenizer::Tokenizer;
@@ -58,7 +58,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
 struct Located {
     id: String,
     path: PathBuf,
-    context: Option<usize>,
+    context: Option<Context>,
     chat_template: Option<PathBuf>,
 }
 
@@ -98,7 +98,11 @@ fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) 
     let engine = &config.engine;
     let weights = Weights::load(file)?;
     let most = weights.spec.context_length;
-    let context = args.context.map_or_else(|| located.context.unwrap_or(engine.context).min(most), |tokens| tokens as usize);
+    let context = match (args.context, located.context.unwrap_or(engine.context)) {
+        (Some(tokens), _) => tokens as usize,
+        (None, Context::Tokens(tokens)) => tokens.min(most),
+        (None, Context::Auto) => longest_context(&weights, &engine_options(engine), backend(engine.backend))?,
+    };
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
     let options = EngineOptions { context, kv_tokens, ..engine_options(engine) };

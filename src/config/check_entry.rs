@@ -10,8 +10,8 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     if entry.sha256.as_ref().is_some_and(|digest| digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit())) {
         return Err("sha256 is not 64 hex digits".into());
     }
-    if entry.size == Some(0) || entry.context == Some(0) {
-        return Err("size and context must be at least 1".into());
+    if entry.size == Some(0) {
+        return Err("size must be at least 1".into());
     }
     match &entry.source {
         Source::Pypi { packages } if packages.is_empty() => Err("packages is empty".into()),

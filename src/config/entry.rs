@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use super::context::Context;
 use serde::{Deserialize, Serialize};
 
 /// A catalogue entry.
@@ -18,9 +19,9 @@ pub struct ModelEntry {
     /// Bytes of the whole file, for the progress bar and for checks.
     #[serde(default)]
     pub size: Option<u64>,
-    /// The longest context served, in tokens, in place of `engine.context`.
+    /// The longest context served, in place of `engine.context`.
     #[serde(default)]
-    pub context: Option<usize>,
+    pub context: Option<Context>,
     /// Load at start rather than at the first request.
     #[serde(default)]
     pub eager: bool,

@@ -153,7 +153,7 @@ impl Merged {
         flag("--backend", "engine", "backend", backend.map(|backend| Value::new(None, backend.name())));
         flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
         flag("--device", "engine", "device", device.map(|device| Value::new(None, u64::from(device))));
-        flag("--context", "engine", "context", context.map(|context| Value::new(None, context as u64)));
+        flag("--context", "engine", "context", context.map(|context| Value::new(None, context.to_string())));
         flags.into_iter().try_for_each(|setting| self.set(setting))
     }
 

@@ -5,6 +5,7 @@
 //! documentation. `[[models]]` are merged by id.
 
 mod check_entry;
+mod context;
 mod entry;
 mod error;
 mod layers;
@@ -17,6 +18,7 @@ mod tests;
 mod validate;
 
 pub use check_entry::{check_entry, check_url};
+pub use context::Context;
 pub use entry::{ModelEntry, PypiPackage, Source, find_model};
 pub use error::ConfigError;
 pub use overrides::Overrides;

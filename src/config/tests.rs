@@ -63,7 +63,7 @@ fn the_defaults_are_complete() {
     assert_eq!((config.server.drain_seconds, config.server.keep_alive_seconds), (30, 15));
     assert_eq!(config.server.default_models, ["smollm2:135m"]);
     let engine = &config.engine;
-    assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 0, 0));
+    assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (Context::Auto, 0, 32, 0, 0));
     let limits = &config.limits;
     assert_eq!((limits.max_queue, limits.max_body_bytes, limits.max_stop_sequences, limits.max_prompts), (512, 32 << 20, 4, 1024));
     let bodies = |of: &str| Scene::new().env("PENSTOCK__LIMITS__MAX_BODY_BYTES", of).config().limits.max_bodies_bytes;
@@ -102,12 +102,12 @@ fn each_layer_overrides_the_one_before() {
         backend: Some(Backend::Cpu),
         threads: Some(3),
         device: Some(2),
-        context: Some(64),
+        context: Some(Context::Tokens(64)),
     };
     let config = Config::load_from(&scene.surroundings, &flags).unwrap();
     assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("::1", 5));
     assert_eq!(config.server.default_models, ["x"]);
-    assert_eq!((config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running), (Backend::Cpu, 3, 64, 7));
+    assert_eq!((config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running), (Backend::Cpu, 3, Context::Tokens(64), 7));
     assert_eq!(config.engine.device, 2);
 }
 
@@ -166,7 +166,7 @@ fn bad_values_are_refused_by_name_and_source() {
     }
     names(&Scene::new().env("PENSTOCK__SERVER__PORT", "http").error(), &["environment variable PENSTOCK__SERVER__PORT", "server.port"]);
     names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not between 32 and 256"]);
-    let flags = Overrides { context: Some(0), ..Default::default() };
+    let flags = Overrides { context: Some(Context::Tokens(0)), ..Default::default() };
     names(&Config::load_from(&Scene::new().surroundings, &flags).unwrap_err().to_string(), &["--context", "engine.context"]);
     let mut scene = Scene::new();
     scene.surroundings.file = Some("/no/such/file".into());
@@ -255,4 +255,17 @@ fn the_example_parses_and_names_every_setting_with_its_default() {
             assert!(text.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key} is not in the example");
         }
     }
+}
+
+#[test]
+fn a_context_is_a_number_or_auto() {
+    let of = |text: &str| Scene::new().file("a.toml", text).config().engine.context;
+    assert_eq!(of("engine.context = 512"), Context::Tokens(512));
+    assert_eq!(of("engine.context = 'auto'"), Context::Auto);
+    let of_env = |value: &str| Scene::new().env("PENSTOCK__ENGINE__CONTEXT", value);
+    assert_eq!((of_env("64").config().engine.context, of_env("auto").config().engine.context), (Context::Tokens(64), Context::Auto));
+    for bad in ["0", "-1", "16777217", "much", ""] {
+        names(&of_env(bad).error(), &["PENSTOCK__ENGINE__CONTEXT", "engine.context"]);
+    }
+    names(&Scene::new().file("a.toml", "engine.context = 1.5").error(), &["engine.context", "a number of tokens or \"auto\""]);
 }

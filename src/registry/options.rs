@@ -30,12 +30,11 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
     })
 }
 
-/// The section `[engine]` as options of an engine.
+/// The section `[engine]` as options of an engine, but for the context, which depends on the model.
 pub fn engine_options(engine: &config::Engine) -> EngineOptions {
     EngineOptions {
         threads: engine.threads,
         device: engine.device,
-        context: engine.context,
         kv_tokens: engine.kv_tokens,
         gpu_memory_fraction: engine.gpu_memory_fraction,
         block_size: engine.block_size,

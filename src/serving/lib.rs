@@ -15,7 +15,7 @@ mod text;
 mod tokens;
 mod transcript;
 
-pub use error::{Failure, RequestError, SubmitError};
+pub use error::{Failure, RequestError, Room, SubmitError};
 pub use generation::{Generation, submit, submit_all};
 pub use load::{ModelFile, RunOptions, chat_template};
 pub use model::{BaseModel, Model};

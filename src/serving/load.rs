@@ -59,6 +59,11 @@ impl ModelFile {
         self.weights.spec.context_length
     }
 
+    /// The context to serve if nobody says how long it is to be. See [`engine::longest_context`].
+    pub fn auto_context(&self, options: &EngineOptions, backend: Option<BackendKind>) -> Result<usize, EngineError> {
+        engine::longest_context(&self.weights, options, backend)
+    }
+
     /// Compiles the chat template in the file `other`, or else the model file's own. None: there is neither.
     pub fn chat_template(&self, other: Option<&Path>) -> anyhow::Result<Option<ChatTemplate>> {
         chat_template(&self.file, &self.tokenizer, other)

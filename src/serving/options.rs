@@ -10,8 +10,20 @@ pub enum Budget {
     Rest,
     /// At most this many, and fewer if the context ends sooner. A default that the client did not ask for.
     Default(u32),
-    /// Exactly this many must fit.
+    /// At most this many, and fewer if the context ends sooner. The client asked for them.
     Explicit(u32),
+    /// At most this many, for which the context must have room. The client asked for them.
+    Strict(u32),
+}
+
+impl Budget {
+    /// The number of tokens that the client asked for.
+    pub fn asked(self) -> Option<u32> {
+        match self {
+            Self::Rest | Self::Default(_) => None,
+            Self::Explicit(count) | Self::Strict(count) => Some(count),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ pub const MAX_CHOICES: i64 = 16;
 /// All options but the budget, which each endpoint reads in its own way.
 pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Option<Structure>) -> Result<Options, ApiError> {
     let min_tokens = fields.count("min_tokens", 0)?.unwrap_or(0);
-    if let Budget::Explicit(max_tokens) = budget
+    if let Some(max_tokens) = budget.asked()
         && min_tokens > max_tokens
     {
         return Err(fields.invalid("min_tokens", format_args!("is {min_tokens}, more than the {max_tokens} tokens that may be generated")));
@@ -39,6 +39,11 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         tenant: tenant(fields)?,
         ..Options::new(sampling(fields, min_tokens)?, budget)
     })
+}
+
+/// The budget of a request that asks for `max_tokens`.
+pub fn budget(max_tokens: u32, limits: &Limits) -> Budget {
+    if limits.strict_max_tokens { Budget::Strict(max_tokens) } else { Budget::Explicit(max_tokens) }
 }
 
 /// A format says where the answer ends, so that nothing else may.
