@@ -11,6 +11,7 @@ mod error;
 mod layers;
 mod models;
 mod overrides;
+mod sampling;
 mod settings;
 mod surroundings;
 #[cfg(test)]
@@ -19,8 +20,9 @@ mod validate;
 
 pub use check_entry::{check_entry, check_url};
 pub use context::Context;
-pub use entry::{ModelEntry, PypiPackage, Source, find_model};
+pub use entry::{ModelEntry, PypiPackage, Source, find_model, nearest_model};
 pub use error::ConfigError;
 pub use overrides::Overrides;
+pub use sampling::Sampling;
 pub use settings::{Backend, Config, Engine, Limits, Server};
 pub use surroundings::Surroundings;

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 
 use super::load_once::LoadOnce;
-use super::options::{backend, engine_options, run_options};
+use super::options::{backend, default_sampling, engine_options, run_options};
 use config::{Config, ModelEntry};
 use gguf::Backing;
 use serving::{Model, ModelFile};
@@ -41,6 +41,11 @@ pub struct Loaded {
 }
 
 impl Variant {
+    /// The id, once for itself and once for each alias.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        std::iter::once(&self.id).chain(&self.aliases).map(|name| (self.id.as_str(), name.as_str()))
+    }
+
     fn answers_to(&self, name: &str) -> bool {
         self.id == name || self.aliases.iter().any(|alias| alias == name)
     }
@@ -85,9 +90,14 @@ pub fn load(config: &Config, base: &Base, path: &Path) -> anyhow::Result<Loaded>
     let templates = base.variants.iter().map(template).collect::<anyhow::Result<Vec<_>>>()?;
     let context = context(config, &base.entry, &file)?;
     let options = run_options(config, &base.entry.id, context)?;
+    let sampling = default_sampling(&base.entry, file.sampling());
     let model = file.start(options).with_context(|| format!("engine.backend (--backend) is {}", config.engine.backend.name()))?;
     let model = Arc::new(model);
-    let models = base.variants.iter().zip(templates).map(|(variant, template)| Arc::new(Model::new(&variant.id, model.clone(), template)));
+    let of = |(variant, template): (&Variant, _)| {
+        let made = Model::new(&variant.id, model.clone(), template);
+        Arc::new(Model { sampling, only_continues: made.only_continues || base.entry.base, ..made })
+    };
+    let models = base.variants.iter().zip(templates).map(of);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
     Ok(Loaded { created, context, models: models.collect() })
 }

@@ -1,7 +1,7 @@
 //! How to generate, before it is known whether the model can.
 
 use chat::Format;
-use logits::SamplingParams;
+use logits::{SamplingChoice, SamplingParams};
 
 /// How many tokens may be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +29,8 @@ impl Budget {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sampling: SamplingParams,
+    /// What the request chose of `sampling`: the model's defaults replace the other values. None: `sampling` is used as it is.
+    pub chosen: Option<SamplingChoice>,
     pub budget: Budget,
     /// Texts that end the generation.
     pub stop: Vec<String>,
@@ -50,6 +52,7 @@ impl Options {
     pub fn new(sampling: SamplingParams, budget: Budget) -> Self {
         Self {
             sampling,
+            chosen: None,
             budget,
             stop: Vec::new(),
             stop_token_ids: Vec::new(),

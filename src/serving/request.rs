@@ -55,7 +55,7 @@ impl ValidRequest {
             Some(chat) => chat.grammar()?,
             None => grammar(&model, options.format.as_ref())?,
         };
-        let mut params = options.sampling.clone();
+        let mut params = model.sampling_of(options);
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
