@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::download::SAFETENSORS;
-use config::{Config, ModelEntry, Source, check_entry, find_model};
+use config::{Config, ModelEntry, Source, check_entry, find_model, nearest_model};
 
 /// The entry for a name, which is one of
 /// - an id or an alias of the catalogue,
@@ -30,7 +30,9 @@ pub fn resolve(config: &Config, name: &str) -> anyhow::Result<ModelEntry> {
     if name.split_once(':').is_some_and(|(repo, quant)| repo.split('/').count() == 2 && !quant.is_empty()) {
         return from_hub(name, name);
     }
-    anyhow::bail!("the catalogue has no model `{name}`: `penstock list` shows the models it has")
+    let near = nearest_model(config.models.iter().flat_map(ModelEntry::names), name);
+    let hint = near.map_or(String::new(), |id| format!(" (did you mean {id}?)"));
+    anyhow::bail!("the catalogue has no model `{name}`{hint}: `penstock list` shows the models it has")
 }
 
 /// Fails with advice if `path` holds a model in safetensors format.

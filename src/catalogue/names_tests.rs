@@ -46,3 +46,11 @@ fn other_formats_are_refused_with_advice() {
         assert!(error.contains("safetensors") && error.contains("look for a conversion"), "{error}");
     }
 }
+
+#[test]
+fn a_near_name_is_offered() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = |name: &str| resolve(&config(dir.path()), name).unwrap_err().to_string();
+    assert!(error("smollm2:136m").contains("no model `smollm2:136m` (did you mean smollm2:135m?): "), "{}", error("smollm2:136m"));
+    assert!(!error("xyz").contains("did you mean"), "{}", error("xyz"));
+}

@@ -1,6 +1,6 @@
 //! Flags of every command that runs a model.
 
-use crate::config::{Backend, Overrides};
+use crate::config::{Backend, Context, Overrides};
 
 #[derive(clap::Args, Debug)]
 pub struct EngineArgs {
@@ -13,9 +13,9 @@ pub struct EngineArgs {
     /// CPU threads; 0: one per physical core
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
-    /// The longest context, in tokens
+    /// The longest context, in tokens; auto: what the model was made for and memory holds
     #[arg(long, value_name = "TOKENS")]
-    context: Option<usize>,
+    context: Option<Context>,
 }
 
 impl EngineArgs {

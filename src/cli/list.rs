@@ -6,17 +6,21 @@ use serde_json::json;
 
 use super::output::{columns, human_bytes, print};
 use crate::catalogue::{Presence, Store, describe};
-use crate::config::{Config, Overrides, Source};
+use crate::config::{Config, ModelEntry, Overrides, Source};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
   penstock list
   penstock list --on-disk
+  penstock list --all
   penstock list --json | jq -r '.[] | select(.on_disk) | .path'")]
 pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    /// By family, with size, context and licence
+    #[arg(long, conflicts_with_all = ["json", "on_disk"])]
+    all: bool,
     /// Only models that are completely on disk
     #[arg(long)]
     on_disk: bool,
@@ -35,6 +39,9 @@ struct Listed {
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
+    if args.all {
+        return print(&by_family(&config));
+    }
     let mut models = models(&config);
     models.retain(|model| !args.on_disk || model.presence == Presence::Yes);
     print(&if args.json { format!("{:#}\n", to_json(&models)) } else { table(&models) })
@@ -72,6 +79,32 @@ fn models(config: &Config) -> Vec<Listed> {
         }
     }
     models
+}
+
+/// The catalogue by family.
+fn by_family(config: &Config) -> String {
+    let store = Store::new(&config.server.models_dir);
+    let mut cells = vec![["FAMILY", "MODEL", "SIZE", "CONTEXT", "LICENCE", "KIND", "ON DISK"].map(str::to_owned)];
+    let mut last = None;
+    let other = "other";
+    // models of the configuration join their family; those without one come last
+    let rank = |entry: &&ModelEntry| config.models.iter().position(|other| other.family == entry.family && entry.family.is_some());
+    let mut entries: Vec<&ModelEntry> = config.models.iter().collect();
+    entries.sort_by_key(|entry| rank(entry).unwrap_or(usize::MAX));
+    for entry in entries {
+        let family = entry.family.as_deref().unwrap_or(other);
+        let about = entry.gigabytes.map(|size| format!("~{size:.1} GB"));
+        cells.push([
+            if last.replace(family) == Some(family) { String::new() } else { family.to_owned() },
+            entry.id.clone(),
+            entry.size.map(human_bytes).or(about).unwrap_or("?".into()),
+            entry.max_context.map_or("?".into(), |tokens| tokens.to_string()),
+            entry.licence.clone().unwrap_or("?".into()),
+            if entry.base { "base" } else { "" }.to_owned(),
+            if store.path(entry).is_some() { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    columns(&cells)
 }
 
 fn to_json(models: &[Listed]) -> serde_json::Value {
@@ -125,6 +158,12 @@ mod tests {
         assert!(line("qwen3:8b").starts_with("qwen3:8b ? no hf Qwen/"));
         let starts: Vec<_> = table.lines().map(|line| line.find("  ").is_some()).collect();
         assert!(starts.iter().all(|spaced| *spaced));
+        let families = by_family(&config);
+        let row = |id: &str| families.lines().find(|line| line.contains(id)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(row(" smollm2:135m"), "smollm2 smollm2:135m 98.4 MB 8192 Apache-2.0 no");
+        assert_eq!(row(" qwen3:8b"), "qwen3:8b ~5.0 GB 32768 Apache-2.0 no", "a family is named once");
+        assert_eq!(row(" gemma3:270m"), "gemma3 gemma3:270m 253.1 MB 32768 Gemma Terms of Use base no");
+        assert!(families.lines().last().unwrap().starts_with("other"), "{families}");
         let json = to_json(&models);
         let own_json = json.as_array().unwrap().iter().find(|row| row["id"] == "own").unwrap();
         assert_eq!((&own_json["on_disk"], own_json["path"].as_str()), (&json!(true), own.to_str()));

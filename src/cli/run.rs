@@ -11,7 +11,7 @@ use super::engine_args::EngineArgs;
 use super::output::{for_terminal, show};
 use crate::chat::{Conversation, Message, Piece, Role};
 use crate::config::{Config, Overrides};
-use crate::logits::SamplingParams;
+use crate::logits::{SamplingChoice, SamplingParams};
 use crate::registry::Registry;
 use crate::serving::{self, Budget, Model, Options, Output, Prompt, ValidRequest};
 use crate::telemetry;
@@ -23,6 +23,9 @@ const EXAMPLES: &str = "Examples:
 
 const HELP: &str = "/clear  forget the conversation\n/help   this list\n/bye    leave (also Ctrl-D); Ctrl-C stops an answer";
 
+/// The temperature of a model for which nobody recommends one.
+const TEMPERATURE: f32 = 0.7;
+
 #[derive(clap::Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -33,9 +36,9 @@ pub struct Args {
     /// Instructions for the model before the conversation
     #[arg(long, value_name = "TEXT")]
     system: Option<String>,
-    /// 0 always picks the likeliest token
-    #[arg(long, default_value_t = 0.7, value_parser = parse_temperature)]
-    temperature: f32,
+    /// 0 always picks the likeliest token [default: what the model's authors recommend, or 0.7]
+    #[arg(long, value_parser = parse_temperature)]
+    temperature: Option<f32>,
     /// The most tokens per answer [default: what the context has left]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     max_tokens: Option<u32>,
@@ -59,6 +62,9 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     // A file is served under its own name, not under its path.
     let id = registry.list().into_iter().next().context("no model is served")?.id;
     let model = registry.get(&id)?;
+    if model.only_continues {
+        eprintln!("{} is a base model: it continues your text and was not tuned to answer", for_terminal(&model.id));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let mut chat = Chat::new(model, &args);
     let result = match prompt(&args)? {
@@ -188,9 +194,9 @@ impl Chat {
         }
     }
 
-    /// A model without a chat template continues the text, without a conversation.
+    /// A base model continues the text, without a conversation.
     fn prompt(&self, text: &str) -> Prompt {
-        if self.model.template.is_none() {
+        if self.model.only_continues || self.model.template.is_none() {
             return Prompt::Text(text.into());
         }
         Prompt::Chat(Conversation { messages: self.messages.clone(), ..Conversation::default() })
@@ -199,6 +205,7 @@ impl Chat {
 
 fn options(args: &Args) -> Options {
     let seed = args.seed.unwrap_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0);
-    let sampling = SamplingParams { temperature: args.temperature, seed, ..SamplingParams::greedy() };
-    Options::new(sampling, args.max_tokens.map_or(Budget::Rest, Budget::Explicit))
+    let sampling = SamplingParams { temperature: TEMPERATURE, seed, ..SamplingParams::default() };
+    let chosen = Some(SamplingChoice { temperature: args.temperature, ..SamplingChoice::default() });
+    Options { chosen, ..Options::new(sampling, args.max_tokens.map_or(Budget::Rest, Budget::Explicit)) }
 }

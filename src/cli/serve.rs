@@ -92,7 +92,9 @@ fn banner(registry: &Registry, address: SocketAddr) -> String {
     for info in registry.list() {
         match registry.get_loaded(&info.id) {
             Some(model) => {
-                text += &format!("  {}  {} backend, context of {} tokens\n", info.id, model.base.backend, model.base.context);
+                let (context, most) = (model.base.context, model.base.spec.context_length);
+                let of = if context < most { format!(" (the model was made for {most})") } else { String::new() };
+                text += &format!("  {}  {} backend, context of {context} tokens{of}\n", info.id, model.base.backend);
                 example.get_or_insert((info.id, model.template.is_some()));
             }
             None => text += &format!("  {}  will be loaded at its first request\n", info.id),

@@ -4,17 +4,18 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::Context as _;
 use serde_json::{Value as Json, json};
 
 use super::output::{columns, human_bytes, print};
 use crate::catalogue::{Store, resolve};
-use crate::config::{Config, Overrides};
-use crate::engine::{EngineOptions, Footprint, footprints};
+use crate::config::{Config, Context, ModelEntry, Overrides, Source};
+use crate::engine::{EngineOptions, Footprint, footprints, longest_context};
 use crate::gguf::{GgufFile, Value};
+use crate::logits::SamplingChoice;
 use crate::model::Weights;
-use crate::registry::engine_options;
-use crate::serving::chat_template;
+use crate::registry::{backend, default_sampling, engine_options};
+use crate::serving::{chat_template, file_sampling};
 use crate::template::Features;
 use crate::tokenizer::Tokenizer;
 
@@ -42,8 +43,10 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let config = Config::load(config, &Overrides::default())?;
     let located = locate(&config, &args.model)?;
     let file = Arc::new(GgufFile::open(&located.path)?);
-    let mut shown = describe(&located.id, &located.path, &file);
+    let mut shown = describe(&located.entry.id, &located.path, &file);
     shown["template"] = template(&located, &file);
+    shown["base"] = (located.entry.base || shown["template"].is_null() && !makes_vectors(&file)).into();
+    shown["sampling"] = sampling(default_sampling(&located.entry, file_sampling(&file)));
     let (fault, memory) = match memory(&config, &located, &args, file) {
         Ok(memory) => (Json::Null, memory),
         Err(error) => (format!("{error:#}").into(), Json::Null),
@@ -56,10 +59,8 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
 
 /// A model's file, and the settings of its entry.
 struct Located {
-    id: String,
     path: PathBuf,
-    context: Option<usize>,
-    chat_template: Option<PathBuf>,
+    entry: ModelEntry,
 }
 
 /// A path may have any suffix, not only `.gguf`.
@@ -68,19 +69,26 @@ fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
         Ok(entry) => {
             let path = Store::new(&config.server.models_dir).path(&entry);
             let path = path.with_context(|| format!("`{}` is not on disk: `penstock pull {}` fetches it", entry.id, entry.id))?;
-            Ok(Located { id: entry.id, path, context: entry.context, chat_template: entry.chat_template })
+            Ok(Located { path, entry })
         }
-        Err(_) if Path::new(name).is_file() => Ok(Located { id: name.into(), path: name.into(), context: None, chat_template: None }),
+        Err(_) if Path::new(name).is_file() => {
+            Ok(Located { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) })
+        }
         Err(error) => Err(error),
     }
 }
 
+/// Whether the file says how its rows become a vector.
+fn makes_vectors(file: &GgufFile) -> bool {
+    file.get_str("general.architecture").is_some_and(|name| file.get(&format!("{name}.pooling_type")).is_some())
+}
+
 /// The features of the chat template. Null without a template.
 fn template(located: &Located, file: &GgufFile) -> Json {
-    if located.chat_template.is_none() && file.get_str("tokenizer.chat_template").is_none() {
+    if located.entry.chat_template.is_none() && file.get_str("tokenizer.chat_template").is_none() {
         return Json::Null;
     }
-    let compile = || chat_template(file, &Tokenizer::open(file)?, located.chat_template.as_deref());
+    let compile = || chat_template(file, &Tokenizer::open(file)?, located.entry.chat_template.as_deref());
     match compile().map(|template| template.map(|template| template.features())) {
         Err(fault) => json!({ "fault": format!("{fault:#}") }),
         Ok(None) => Json::Null,
@@ -88,6 +96,24 @@ fn template(located: &Located, file: &GgufFile) -> Json {
             json!({ "system": system, "tools": tools, "tool_results": tool_results, "thinking_switch": thinking_switch })
         }
     }
+}
+
+/// The values that a request gets if it does not choose. Null: nobody recommends any.
+fn sampling(choice: SamplingChoice) -> Json {
+    let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = choice;
+    let shown = |value: Option<f32>| value.map_or(Json::Null, |value| value.to_string().parse::<f64>().unwrap_or(f64::from(value)).into());
+    let all = [
+        ("temperature", shown(temperature)),
+        ("top_k", top_k.into()),
+        ("top_p", shown(top_p)),
+        ("min_p", shown(min_p)),
+        ("presence_penalty", shown(presence_penalty)),
+        ("frequency_penalty", shown(frequency_penalty)),
+        ("repetition_penalty", shown(repetition_penalty)),
+    ];
+    let set = all.into_iter().filter(|(_, value)| !value.is_null());
+    let set: serde_json::Map<String, Json> = set.map(|(name, value)| (name.to_owned(), value)).collect();
+    if set.is_empty() { Json::Null } else { set.into() }
 }
 
 /// The memory that weights and KV cache need on each device.
@@ -98,7 +124,11 @@ fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) 
     let engine = &config.engine;
     let weights = Weights::load(file)?;
     let most = weights.spec.context_length;
-    let context = args.context.map_or_else(|| located.context.unwrap_or(engine.context).min(most), |tokens| tokens as usize);
+    let context = match (args.context, located.entry.context.unwrap_or(engine.context)) {
+        (Some(tokens), _) => tokens as usize,
+        (None, Context::Tokens(tokens)) => tokens.min(most),
+        (None, Context::Auto) => longest_context(&weights, &engine_options(engine), backend(engine.backend))?,
+    };
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);
     let options = EngineOptions { context, kv_tokens, ..engine_options(engine) };
@@ -172,6 +202,9 @@ fn text(shown: &Json) -> String {
         let value = match (key.as_str(), value) {
             ("fault", Json::Null) => continue,
             ("template", value) => features(value),
+            ("sampling", Json::Object(values)) => {
+                values.iter().map(|(name, value)| format!("{} {value}", name.replace('_', " "))).collect::<Vec<_>>().join(", ")
+            }
             ("memory", value) => {
                 rows.extend(devices(value));
                 continue;

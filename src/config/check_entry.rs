@@ -10,9 +10,13 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     if entry.sha256.as_ref().is_some_and(|digest| digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit())) {
         return Err("sha256 is not 64 hex digits".into());
     }
-    if entry.size == Some(0) || entry.context == Some(0) {
-        return Err("size and context must be at least 1".into());
+    if entry.size == Some(0) {
+        return Err("size must be at least 1".into());
     }
+    if entry.max_context == Some(0) || entry.gigabytes.is_some_and(|size| size <= 0.0) {
+        return Err("max_context and gigabytes must be greater than 0".into());
+    }
+    entry.sampling.check()?;
     match &entry.source {
         Source::Pypi { packages } if packages.is_empty() => Err("packages is empty".into()),
         Source::Pypi { packages } => packages.iter().try_for_each(check_package),

@@ -6,7 +6,7 @@ use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, Val
 use serde::de::DeserializeOwned;
 
 use super::error::ConfigError;
-use super::models::Models;
+use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
 use super::settings::{Config, Engine, Limits, Server};
 use super::surroundings::{PREFIX, Surroundings, env_origin};
@@ -99,7 +99,7 @@ impl Merged {
             .map(|(name, value)| Ok((name, value.into_table().map_err(|error| builtin_fault(&error.to_string()))?)))
             .collect::<Result<_, ConfigError>>()?;
         let mut merged = Self { sections, models: Models::default() };
-        merged.file("built-in catalogue", CATALOGUE)?;
+        merged.file(BUILT_IN, CATALOGUE)?;
         Ok(merged)
     }
 
@@ -153,7 +153,7 @@ impl Merged {
         flag("--backend", "engine", "backend", backend.map(|backend| Value::new(None, backend.name())));
         flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
         flag("--device", "engine", "device", device.map(|device| Value::new(None, u64::from(device))));
-        flag("--context", "engine", "context", context.map(|context| Value::new(None, context as u64)));
+        flag("--context", "engine", "context", context.map(|context| Value::new(None, context.to_string())));
         flags.into_iter().try_for_each(|setting| self.set(setting))
     }
 

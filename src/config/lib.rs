@@ -5,11 +5,13 @@
 //! documentation. `[[models]]` are merged by id.
 
 mod check_entry;
+mod context;
 mod entry;
 mod error;
 mod layers;
 mod models;
 mod overrides;
+mod sampling;
 mod settings;
 mod surroundings;
 #[cfg(test)]
@@ -17,8 +19,10 @@ mod tests;
 mod validate;
 
 pub use check_entry::{check_entry, check_url};
-pub use entry::{ModelEntry, PypiPackage, Source, find_model};
+pub use context::Context;
+pub use entry::{ModelEntry, PypiPackage, Source, find_model, nearest_model};
 pub use error::ConfigError;
 pub use overrides::Overrides;
+pub use sampling::Sampling;
 pub use settings::{Backend, Config, Engine, Limits, Server};
 pub use surroundings::Surroundings;

@@ -7,6 +7,9 @@ use super::entry::ModelEntry;
 use super::error::ConfigError;
 use super::validate::plain;
 
+/// The layer of the catalogue that is part of the program.
+pub(super) const BUILT_IN: &str = "built-in catalogue";
+
 /// The entries so far, each with the name of its layer.
 #[derive(Default)]
 pub(super) struct Models(Vec<(String, ModelEntry)>);
@@ -21,6 +24,7 @@ impl Models {
             let named = value.clone().into_table().ok().and_then(|table| table.get("id")?.clone().into_string().ok());
             let name = named.map_or_else(|| format!("models[{index}]"), |id| format!("models[{index}] ({id})"));
             let mut entry: ModelEntry = value.try_deserialize().map_err(|error| bad(name, plain(error)))?;
+            entry.built_in = origin == BUILT_IN;
             entry.sha256 = entry.sha256.map(|digest| digest.to_ascii_lowercase());
             check_entry(&entry).map_err(|fault| ConfigError::Model { origin: origin.into(), id: entry.id.clone(), fault })?;
             if of_this_layer.contains(&entry.id) {

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use super::context::Context;
 use super::settings::Backend;
 
 /// Settings from command-line flags. `None` and an empty list leave a setting unchanged.
@@ -19,6 +20,6 @@ pub struct Overrides {
     pub threads: Option<usize>,
     /// `--device`
     pub device: Option<u32>,
-    /// `--context`, in tokens
-    pub context: Option<usize>,
+    /// `--context`
+    pub context: Option<Context>,
 }

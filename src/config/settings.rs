@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::context::Context;
 use super::entry::ModelEntry;
 
 /// The whole configuration.
@@ -87,8 +88,8 @@ pub struct Engine {
     pub step_timeout_seconds: u64,
     /// CPU threads. 0: one per physical core.
     pub threads: usize,
-    /// The longest context served, in tokens, unless the model's entry sets its own. A model's own limit still applies.
-    pub context: usize,
+    /// The longest context served, unless the model's entry sets its own. A model's own limit still applies.
+    pub context: Context,
     /// Tokens in the KV cache. 0: one context on the CPU, as many as fit within `gpu_memory_fraction` on a GPU.
     pub kv_tokens: usize,
     /// Tokens per KV block: a power of two from 32 to 256, which every backend takes.
@@ -116,6 +117,8 @@ pub struct Limits {
     pub max_stop_sequences: usize,
     /// Prompts in one completions request, at most `max_queue`.
     pub max_prompts: usize,
+    /// Refuse a request whose `max_tokens` go past the context's end. Otherwise its answer ends with the context.
+    pub strict_max_tokens: bool,
     /// Responses kept for `previous_response_id`. The oldest one is dropped first. 0: none are kept.
     pub max_stored_responses: usize,
     /// Seconds to receive a request's head.

@@ -63,7 +63,10 @@ fn the_defaults_are_complete() {
     assert_eq!((config.server.drain_seconds, config.server.keep_alive_seconds), (30, 15));
     assert_eq!(config.server.default_models, ["smollm2:135m"]);
     let engine = &config.engine;
-    assert_eq!((engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running), (4096, 0, 32, 0, 0));
+    assert_eq!(
+        (engine.context, engine.kv_tokens, engine.block_size, engine.max_batch_tokens, engine.max_running),
+        (Context::Auto, 0, 32, 0, 0)
+    );
     let limits = &config.limits;
     assert_eq!((limits.max_queue, limits.max_body_bytes, limits.max_stop_sequences, limits.max_prompts), (512, 32 << 20, 4, 1024));
     let bodies = |of: &str| Scene::new().env("PENSTOCK__LIMITS__MAX_BODY_BYTES", of).config().limits.max_bodies_bytes;
@@ -102,12 +105,15 @@ fn each_layer_overrides_the_one_before() {
         backend: Some(Backend::Cpu),
         threads: Some(3),
         device: Some(2),
-        context: Some(64),
+        context: Some(Context::Tokens(64)),
     };
     let config = Config::load_from(&scene.surroundings, &flags).unwrap();
     assert_eq!((config.server.host.to_string().as_str(), config.server.port), ("::1", 5));
     assert_eq!(config.server.default_models, ["x"]);
-    assert_eq!((config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running), (Backend::Cpu, 3, 64, 7));
+    assert_eq!(
+        (config.engine.backend, config.engine.threads, config.engine.context, config.engine.max_running),
+        (Backend::Cpu, 3, Context::Tokens(64), 7)
+    );
     assert_eq!(config.engine.device, 2);
 }
 
@@ -166,7 +172,7 @@ fn bad_values_are_refused_by_name_and_source() {
     }
     names(&Scene::new().env("PENSTOCK__SERVER__PORT", "http").error(), &["environment variable PENSTOCK__SERVER__PORT", "server.port"]);
     names(&Scene::new().env("PENSTOCK__ENGINE__BLOCK_SIZE", "4").error(), &["PENSTOCK__ENGINE__BLOCK_SIZE", "4 is not between 32 and 256"]);
-    let flags = Overrides { context: Some(0), ..Default::default() };
+    let flags = Overrides { context: Some(Context::Tokens(0)), ..Default::default() };
     names(&Config::load_from(&Scene::new().surroundings, &flags).unwrap_err().to_string(), &["--context", "engine.context"]);
     let mut scene = Scene::new();
     scene.surroundings.file = Some("/no/such/file".into());
@@ -195,7 +201,7 @@ fn models_are_merged_by_id() {
     let again = MINE.replace("mine", "smollm2:135m") + "context = 77\n";
     let config = Scene::new().file("x.toml", MINE).file("given", &again).config();
     assert_eq!(config.models.len(), embedded + 1);
-    assert_eq!(config.models[0].context, Some(77), "the entry replaces the earlier one in the same position");
+    assert_eq!(config.models[0].context, Some(Context::Tokens(77)), "the entry replaces the earlier one in the same position");
     assert!(find_model(&config.models, "smollm2").is_none(), "the aliases of the replaced entry are gone");
 }
 
@@ -254,5 +260,64 @@ fn the_example_parses_and_names_every_setting_with_its_default() {
         for key in section.as_object().unwrap().keys() {
             assert!(text.lines().any(|line| line.starts_with(&format!("{key} = "))), "{key} is not in the example");
         }
+    }
+}
+
+#[test]
+fn a_context_is_a_number_or_auto() {
+    let of = |text: &str| Scene::new().file("a.toml", text).config().engine.context;
+    assert_eq!(of("engine.context = 512"), Context::Tokens(512));
+    assert_eq!(of("engine.context = 'auto'"), Context::Auto);
+    let of_env = |value: &str| Scene::new().env("PENSTOCK__ENGINE__CONTEXT", value);
+    assert_eq!((of_env("64").config().engine.context, of_env("auto").config().engine.context), (Context::Tokens(64), Context::Auto));
+    for bad in ["0", "-1", "16777217", "much", ""] {
+        names(&of_env(bad).error(), &["PENSTOCK__ENGINE__CONTEXT", "engine.context"]);
+    }
+    names(&Scene::new().file("a.toml", "engine.context = 1.5").error(), &["engine.context", "a number of tokens or \"auto\""]);
+}
+
+#[test]
+fn every_entry_of_the_catalogue_is_whole_and_families_stand_together() {
+    let models = Scene::new().config().models;
+    assert!(models.len() >= 40, "{}", models.len());
+    let mut families: Vec<&str> = Vec::new();
+    let mut names = std::collections::HashSet::new();
+    for entry in &models {
+        crate::check_entry(entry).unwrap_or_else(|fault| panic!("{}: {fault}", entry.id));
+        assert!(entry.built_in && entry.licence.is_some() && entry.max_context.is_some(), "{}", entry.id);
+        assert!(entry.size.is_some() || entry.gigabytes.is_some(), "{}: how large?", entry.id);
+        assert!(entry.names().all(|(_, name)| names.insert(name)), "{}: a name twice", entry.id);
+        let family = entry.family.as_deref().unwrap();
+        assert!(entry.id.starts_with(&format!("{family}:")), "{} of {family}", entry.id);
+        if families.last() != Some(&family) {
+            assert!(!families.contains(&family), "{family} stands in two places");
+            families.push(family);
+        }
+    }
+}
+
+#[test]
+fn a_near_name_is_found() {
+    let models = Scene::new().config().models;
+    let near = |name: &str| crate::nearest_model(models.iter().flat_map(|entry| entry.names()), name);
+    assert_eq!(near("smollm2:136m"), Some("smollm2:135m"));
+    assert_eq!(near("Smolm2"), Some("smollm2:135m"));
+    assert_eq!(near("llama3.2-1b"), Some("llama3.2:1b"));
+    for far in ["", "gpt-4o", "xyz", "text-davinci-003", &"smollm2:135m".repeat(10)] {
+        assert_eq!(near(far), None, "{far}");
+    }
+}
+
+#[test]
+fn sampling_values_are_checked_and_an_own_entry_is_not_built_in() {
+    let entry = |sampling: &str| {
+        let source = "source = { type = 'file', path = 'x.gguf' }";
+        Scene::new().file("a.toml", &format!("[[models]]\nid = 'own'\n{source}\nsampling = {sampling}"))
+    };
+    let config = entry("{ temperature = 0.5, top_k = 7 }").config();
+    let own = find_model(&config.models, "own").unwrap();
+    assert_eq!((own.sampling.temperature, own.sampling.top_k, own.sampling.top_p, own.built_in), (Some(0.5), Some(7), None, false));
+    for (bad, key) in [("{ temperature = 3 }", "temperature"), ("{ top_p = 0 }", "top_p"), ("{ heat = 1 }", "heat")] {
+        names(&entry(bad).error(), &["own", key]);
     }
 }

@@ -38,7 +38,6 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "device" => within(engine.device, 0..=255),
         "gpu_memory_fraction" => within(engine.gpu_memory_fraction, 0.05..=1.0),
         "step_timeout_seconds" => within(engine.step_timeout_seconds, 1..=3600),
-        "context" => within(engine.context, 1..=1 << 24),
         "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),
         "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is not a power of two", engine.block_size)),
         "block_size" => within(engine.block_size, 32..=256),

@@ -34,6 +34,10 @@ pub trait Device {
     /// The defaults for options that leave the size of a batch open.
     fn default_load(&self) -> DefaultLoad;
 
+    /// The share of the memory that weights and scratch leave free, which the KV cache of one context may take if nobody says how long
+    /// the context is to be.
+    fn cache_share(&self, options: &EngineOptions) -> f64;
+
     /// What a model would take of the device's memory. `options` are filled.
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError>;
 

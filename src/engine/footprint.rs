@@ -2,7 +2,7 @@
 
 use super::device::{Budget, DeviceInfo};
 use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
-use model::Weights;
+use model::{LayerSpec, RopeScaling, Weights};
 
 /// What a model needs of a device, in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +51,48 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
     Ok(all)
 }
 
+/// A context that every model gets if it was made for so much, whatever the memory. In tokens.
+const LEAST_CONTEXT: usize = 4096;
+/// Contexts that the memory bounds are multiples of this, which people can read. In tokens.
+const CONTEXT_STEP: usize = 1024;
+
+/// The context to serve if nobody says how long it is to be: as much as the model was made for and the device's memory holds. A model that
+/// would compute short texts otherwise for the sake of long ones (LongRoPE) stays within the context of its first training.
+///
+/// `options.context` is ignored. If `options.kv_tokens` is set, the cache has that size, and so the memory does not matter.
+///
+/// # Errors
+/// As [`open`](super::open).
+pub fn longest_context(weights: &Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<usize, EngineError> {
+    let most = trained_context(weights);
+    if options.kv_tokens > 0 {
+        return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
+    }
+    let device = super::device_of(kind, options.device)?;
+    let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load());
+    let budget = device.budget(weights, &options)?;
+    let Some(memory) = device.describe()?.memory else { return Ok(most.min(LEAST_CONTEXT)) };
+    let free = memory.free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
+    Ok(context_within((free as f64 * device.cache_share(&options)) as u64, budget.kv_block, options.block_size, most))
+}
+
+/// The longest context whose factors are those of short texts.
+fn trained_context(weights: &Weights) -> usize {
+    let of = |layer: &LayerSpec| match layer.attention()?.rope?.scaling {
+        RopeScaling::Long { original_context, .. } => Some(original_context),
+        _ => None,
+    };
+    let spec = &weights.spec;
+    spec.layers.iter().filter_map(of).fold(spec.context_length, usize::min)
+}
+
+/// As many tokens as `bytes` of KV blocks hold, between [`LEAST_CONTEXT`] and `most`.
+fn context_within(bytes: u64, kv_block: u64, block_size: usize, most: usize) -> usize {
+    let blocks = usize::try_from(bytes / kv_block.max(1)).unwrap_or(usize::MAX);
+    let tokens = blocks.saturating_mul(block_size);
+    if tokens >= most { most } else { (tokens / CONTEXT_STEP * CONTEXT_STEP).max(LEAST_CONTEXT).min(most) }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -59,6 +101,34 @@ mod tests {
     use gguf::GgufFile;
     use model::ARCHS;
     use model::testing::TinyModel;
+
+    #[test]
+    fn an_automatic_context_is_what_memory_holds_and_training_allows() {
+        let within = |bytes, most| context_within(bytes, 1000, 32, most);
+        assert_eq!(within(1 << 30, 8192), 8192, "all of it");
+        assert_eq!(within(1_000_000, 131_072), 31 * 1024, "1000 blocks hold 32000 tokens");
+        assert_eq!(within(5000, 131_072), LEAST_CONTEXT, "not less, even if memory is short");
+        assert_eq!((within(0, 512), within(1 << 40, 512)), (512, 512), "a model made for less");
+        assert_eq!(context_within(u64::MAX, 0, 32, 4096), 4096, "a model without attention");
+    }
+
+    #[test]
+    fn an_automatic_context_does_not_change_how_short_texts_are_computed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        let longest = |arch, kv_tokens| {
+            TinyModel::new(arch).build().write(&path).unwrap();
+            let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
+            let options = EngineOptions { kv_tokens, ..EngineOptions::default() };
+            (longest_context(&weights, &options, Some(BackendKind::Cpu)).unwrap(), weights.spec.context_length)
+        };
+        let (context, most) = longest(&ARCHS[0], 0);
+        assert_eq!(context, most);
+        assert_eq!(longest(&ARCHS[0], 40).0, most.min(64), "a cache of that size holds no more");
+        let phi = ARCHS.iter().find(|arch| arch.name == "phi3").unwrap();
+        let (context, most) = longest(phi, 0);
+        assert!(context < most, "{context} of {most}: the factors of short texts");
+    }
 
     #[test]
     fn the_cpu_footprint_matches_what_its_engine_holds() {

@@ -23,7 +23,7 @@ pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutp
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use footprint::{Footprint, footprints};
+pub use footprint::{Footprint, footprints, longest_context};
 pub use info::{BackendKind, DeviceMemory, EngineInfo, KvCapacity};
 use model::{Source, Weights};
 pub use options::{DefaultLoad, EngineOptions};
@@ -53,16 +53,21 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 /// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if
 /// the weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
-    let device = match kind {
-        Some(kind) => device(kind, options.device)?,
-        None => first_device(options.device)?,
-    };
+    let device = device_of(kind, options.device)?;
     let options = options.filled_for(&weights.spec, device.default_load());
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
     // What was copied or computed from the weights is what their file held.
     source.verify().map_err(EngineError::of_weights)?;
     Ok(engine)
+}
+
+/// A device of `kind`. None: of the first backend that has one.
+fn device_of(kind: Option<BackendKind>, index: u32) -> Result<Box<dyn Device>, EngineError> {
+    match kind {
+        Some(kind) => device(kind, index),
+        None => first_device(index),
+    }
 }
 
 fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {

@@ -32,5 +32,5 @@ mod tests;
 pub use constraint::{Allowed, Constraint, Grammar};
 pub use logprobs::{Logprobs, MAX_LOGPROBS};
 pub use mask::mask_words;
-pub use params::SamplingParams;
+pub use params::{SamplingChoice, SamplingParams};
 pub use state::SamplingState;

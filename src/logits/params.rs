@@ -41,6 +41,47 @@ impl Default for SamplingParams {
     }
 }
 
+/// The values that a request, a configuration or a model's file chooses. None: the value is left to others.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SamplingChoice {
+    pub temperature: Option<f32>,
+    pub top_k: Option<u32>,
+    pub top_p: Option<f32>,
+    pub min_p: Option<f32>,
+    pub presence_penalty: Option<f32>,
+    pub frequency_penalty: Option<f32>,
+    pub repetition_penalty: Option<f32>,
+}
+
+impl SamplingChoice {
+    /// These values, and those of `other` where they leave one open.
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            temperature: self.temperature.or(other.temperature),
+            top_k: self.top_k.or(other.top_k),
+            top_p: self.top_p.or(other.top_p),
+            min_p: self.min_p.or(other.min_p),
+            presence_penalty: self.presence_penalty.or(other.presence_penalty),
+            frequency_penalty: self.frequency_penalty.or(other.frequency_penalty),
+            repetition_penalty: self.repetition_penalty.or(other.repetition_penalty),
+        }
+    }
+
+    /// `params` with the values that are chosen.
+    pub fn applied_to(self, params: SamplingParams) -> SamplingParams {
+        SamplingParams {
+            temperature: self.temperature.unwrap_or(params.temperature),
+            top_k: self.top_k.unwrap_or(params.top_k),
+            top_p: self.top_p.unwrap_or(params.top_p),
+            min_p: self.min_p.unwrap_or(params.min_p),
+            presence_penalty: self.presence_penalty.unwrap_or(params.presence_penalty),
+            frequency_penalty: self.frequency_penalty.unwrap_or(params.frequency_penalty),
+            repetition_penalty: self.repetition_penalty.unwrap_or(params.repetition_penalty),
+            ..params
+        }
+    }
+}
+
 impl SamplingParams {
     /// The likeliest token each time, with every filter and penalty off.
     pub fn greedy() -> Self {

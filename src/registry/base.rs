@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use anyhow::Context;
 
 use super::load_once::LoadOnce;
-use super::options::run_options;
+use super::options::{backend, default_sampling, engine_options, run_options};
 use config::{Config, ModelEntry};
 use gguf::Backing;
 use serving::{Model, ModelFile};
@@ -41,6 +41,11 @@ pub struct Loaded {
 }
 
 impl Variant {
+    /// The id, once for itself and once for each alias.
+    pub fn names(&self) -> impl Iterator<Item = (&str, &str)> {
+        std::iter::once(&self.id).chain(&self.aliases).map(|name| (self.id.as_str(), name.as_str()))
+    }
+
     fn answers_to(&self, name: &str) -> bool {
         self.id == name || self.aliases.iter().any(|alias| alias == name)
     }
@@ -83,13 +88,37 @@ pub fn load(config: &Config, base: &Base, path: &Path) -> anyhow::Result<Loaded>
         template.with_context(|| format!("model `{}`: `chat_template` in its entry can name another one", variant.id))
     };
     let templates = base.variants.iter().map(template).collect::<anyhow::Result<Vec<_>>>()?;
-    let context = base.entry.context.unwrap_or(config.engine.context).min(file.context_length());
+    let context = context(config, &base.entry, &file)?;
     let options = run_options(config, &base.entry.id, context)?;
+    let sampling = default_sampling(&base.entry, file.sampling());
     let model = file.start(options).with_context(|| format!("engine.backend (--backend) is {}", config.engine.backend.name()))?;
     let model = Arc::new(model);
-    let models = base.variants.iter().zip(templates).map(|(variant, template)| Arc::new(Model::new(&variant.id, model.clone(), template)));
+    let of = |(variant, template): (&Variant, _)| {
+        let made = Model::new(&variant.id, model.clone(), template);
+        Arc::new(Model { sampling, only_continues: made.only_continues || base.entry.base, ..made })
+    };
+    let models = base.variants.iter().zip(templates).map(of);
     let created = modified(path).unwrap_or_else(|| unix_seconds(SystemTime::now()));
     Ok(Loaded { created, context, models: models.collect() })
+}
+
+/// The longest context served. Whoever asks for more than the model was made for is told.
+fn context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> anyhow::Result<usize> {
+    let (id, most) = (&entry.id, file.context_length());
+    match entry.context.unwrap_or(config.engine.context) {
+        config::Context::Tokens(tokens) if tokens > most => {
+            tracing::warn!("{id}: a context of {tokens} tokens was asked for, but the model was made for {most}: it is served with {most}");
+            Ok(most)
+        }
+        config::Context::Tokens(tokens) => Ok(tokens),
+        config::Context::Auto => {
+            let context = file.auto_context(&engine_options(&config.engine), backend(config.engine.backend))?;
+            if context < most {
+                tracing::info!("{id}: the context is {context} tokens of the {most} that the model was made for: --context asks for more");
+            }
+            Ok(context)
+        }
+    }
 }
 
 pub fn unix_seconds(time: SystemTime) -> u64 {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 
-pub use options::{backend, engine_options};
+pub use options::{backend, default_sampling, engine_options};
 
 use base::{Base, Loaded, Variant, modified, unix_seconds};
 use load_once::{Patience, Unavailable};
@@ -25,8 +25,12 @@ use serving::Model;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RegistryError {
-    #[error("the model `{0}` does not exist")]
-    NotFound(String),
+    #[error("the model `{id}` does not exist")]
+    NotFound {
+        id: String,
+        /// The id of a served model with a like name.
+        near: Option<String>,
+    },
     #[error("the model `{0}` is still loading")]
     Loading(String),
     #[error("the model `{id}` could not be loaded: {cause}")]
@@ -115,7 +119,7 @@ impl Registry {
             Some(loaded) => ModelInfo { id, created: loaded.created, context: Some(loaded.context), loaded: true },
             None => {
                 let created = self.store.path(&base.entry).and_then(|path| modified(&path)).unwrap_or(self.started);
-                ModelInfo { id, created, context: base.entry.context, loaded: false }
+                ModelInfo { id, created, context: base.entry.served_context(), loaded: false }
             }
         }
     }
@@ -125,10 +129,16 @@ impl Registry {
         self.bases.iter().find_map(|base| Some((base, base.variant(name)?)))
     }
 
+    /// The error for a name that no served model has.
+    pub fn not_found(&self, name: &str) -> RegistryError {
+        let names = self.bases.iter().flat_map(|base| &base.variants).flat_map(Variant::names);
+        RegistryError::NotFound { id: name.into(), near: config::nearest_model(names, name).map(str::to_owned) }
+    }
+
     /// A model by id or alias. If it is not loaded, this call loads it (it blocks: call it off the event loop). A model whose engine has
     /// died is loaded again.
     pub fn get(&self, name: &str) -> Result<Arc<Model>, RegistryError> {
-        let (base, index) = self.find(name).ok_or_else(|| RegistryError::NotFound(name.into()))?;
+        let (base, index) = self.find(name).ok_or_else(|| self.not_found(name))?;
         Ok(self.open(base, true)?.models[index].clone())
     }
 

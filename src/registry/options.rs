@@ -5,8 +5,9 @@ use std::time::Duration;
 use anyhow::ensure;
 
 use super::fault;
-use config::{self, Config};
+use config::{self, Config, ModelEntry};
 use engine::{BackendKind, EngineOptions};
+use logits::SamplingChoice;
 use scheduler::{SchedulerOptions, Watchdog};
 use serving::RunOptions;
 
@@ -30,12 +31,11 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
     })
 }
 
-/// The section `[engine]` as options of an engine.
+/// The section `[engine]` as options of an engine, but for the context, which depends on the model.
 pub fn engine_options(engine: &config::Engine) -> EngineOptions {
     EngineOptions {
         threads: engine.threads,
         device: engine.device,
-        context: engine.context,
         kv_tokens: engine.kv_tokens,
         gpu_memory_fraction: engine.gpu_memory_fraction,
         block_size: engine.block_size,
@@ -43,6 +43,14 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
         max_batch_tokens: engine.max_batch_tokens,
         ..EngineOptions::default()
     }
+}
+
+/// What a model is sampled with if a request does not say. An entry of the configuration wins over the model's file, which wins over the
+/// built-in catalogue.
+pub fn default_sampling(entry: &ModelEntry, of_file: SamplingChoice) -> SamplingChoice {
+    let config::Sampling { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = entry.sampling;
+    let of_entry = SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty };
+    if entry.built_in { of_file.or(of_entry) } else { of_entry.or(of_file) }
 }
 
 /// The setting `engine.backend` (or the flag `--backend`) as the engine's type. None: the first backend that has a device.
@@ -58,6 +66,20 @@ pub fn backend(backend: config::Backend) -> Option<BackendKind> {
 mod tests {
     use super::*;
     use config::{Overrides, Surroundings};
+
+    #[test]
+    fn the_configuration_wins_over_the_file_and_the_file_over_the_catalogue() {
+        let mut entry = ModelEntry::new("m", config::Source::File { path: "m.gguf".into() });
+        entry.sampling = config::Sampling { temperature: Some(0.1), top_k: Some(5), ..config::Sampling::default() };
+        let of_file = SamplingChoice { temperature: Some(0.9), top_p: Some(0.8), ..SamplingChoice::default() };
+        let values = |entry: &ModelEntry| {
+            let SamplingChoice { temperature, top_k, top_p, min_p, .. } = default_sampling(entry, of_file);
+            (temperature, top_k, top_p, min_p)
+        };
+        assert_eq!(values(&entry), (Some(0.1), Some(5), Some(0.8), None));
+        entry.built_in = true;
+        assert_eq!(values(&entry), (Some(0.9), Some(5), Some(0.8), None));
+    }
 
     #[test]
     fn the_kv_cache_holds_at_least_one_context() {

@@ -38,7 +38,7 @@ fn other_names_are_not_found() {
     let dir = tempfile::tempdir().unwrap();
     let registry = registry(dir.path(), &["smollm2"]).unwrap();
     for name in ["gemma3:270m", "../x", "a\0b", "", &"x".repeat(10_240)] {
-        assert!(matches!(registry.get(name), Err(RegistryError::NotFound(found)) if found == name));
+        assert!(matches!(registry.get(name), Err(RegistryError::NotFound { id, near: None }) if id == name));
         assert!(registry.get_loaded(name).is_none());
     }
 }
@@ -69,4 +69,16 @@ fn unknown_and_ambiguous_names_are_refused() {
         path.display().to_string()
     });
     assert!(error(dir.path(), &[&paths[0], &paths[1]]).contains("have the same name"));
+}
+
+#[test]
+fn a_served_model_with_a_like_name_is_offered() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(dir.path(), &["smollm2"]).unwrap();
+    let near = |name: &str| match registry.not_found(name) {
+        RegistryError::NotFound { near, .. } => near,
+        other => panic!("{other}"),
+    };
+    assert_eq!(near("smollm2:135").as_deref(), Some("smollm2:135m"));
+    assert_eq!(near("qwen3:8"), None, "a model of the catalogue that is not served");
 }

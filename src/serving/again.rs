@@ -36,7 +36,7 @@ impl Again {
     pub(super) fn options(&self, spent: u32, seed: u64) -> Option<Options> {
         let mut options = self.options.clone();
         options.sampling.seed = seed;
-        if let Budget::Explicit(count) = &mut options.budget {
+        if let Budget::Explicit(count) | Budget::Strict(count) = &mut options.budget {
             *count = count.checked_sub(spent).filter(|left| *left > 0)?;
         }
         Some(options)

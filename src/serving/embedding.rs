@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::error::{Failure, RequestError, SubmitError};
+use super::error::{Failure, RequestError, Room, SubmitError};
 use super::model::Model;
 use super::options::Budget;
 use super::prompt::{Prompt, encode};
@@ -26,7 +26,7 @@ pub struct Embedding {
 pub fn validate(model: Arc<Model>, prompt: &Prompt, tenant: u64) -> Result<ValidText, RequestError> {
     let pool = Some(model.base.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
     let ids = encode(&model, prompt)?;
-    let max_tokens = budget(ids.len(), model.base.context, Budget::Explicit(0))?;
+    let max_tokens = budget(ids.len(), Room::of(&model), Budget::Explicit(0))?;
     let whole_prompt = model.base.spec.arch.bidirectional;
     let sequence = NewSequence { pool, whole_prompt, cache_salt: tenant, ..NewSequence::new(ids, SamplingParams::greedy(), max_tokens) };
     Ok(ValidText { model, sequence })

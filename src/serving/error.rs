@@ -1,5 +1,8 @@
 //! What can go wrong with a request, and what each error is about.
 
+use std::fmt;
+
+use super::model::Model;
 use chat::{RenderError, RuleError, Subject};
 use grammar::GrammarError;
 use scheduler::EnqueueError;
@@ -7,10 +10,10 @@ use scheduler::EnqueueError;
 /// Why a model refuses a request.
 #[derive(Debug, PartialEq, thiserror::Error)]
 pub enum RequestError {
-    #[error("the model's context is {context} tokens, but the prompt has {prompt} and {wanted} more were asked for")]
-    Context { prompt: usize, wanted: u32, context: usize },
-    #[error("the model's context is {context} tokens, but the prompt has more than {most}")]
-    TooLong { most: usize, context: usize },
+    #[error("the model's context is {} tokens, but the prompt has {prompt}{}: {room}", room.context, more(*wanted))]
+    Context { prompt: usize, wanted: u32, room: Room },
+    #[error("the model's context is {} tokens, but the prompt has more than {most}: {room}", room.context)]
+    TooLong { most: usize, room: Room },
     #[error("there is no token {id}: the model's vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { subject: Subject, id: u32, vocab_size: usize },
     #[error("{size} {unit} are too many for one request: send at most {most}")]
@@ -29,6 +32,35 @@ pub enum RequestError {
     NoEmbedding(String),
     #[error("the model `{0}` makes vectors of texts: it cannot generate text")]
     NoGeneration(String),
+}
+
+/// How long a sequence may be, in tokens. As text, it is the advice for a prompt that is too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// The longest context served.
+    pub context: usize,
+    /// The longest context that the model was made for.
+    pub most: usize,
+}
+
+impl Room {
+    pub(super) fn of(model: &Model) -> Self {
+        Self { context: model.base.context, most: model.base.spec.context_length }
+    }
+}
+
+impl fmt::Display for Room {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.context < self.most {
+            true => write!(f, "shorten it, or start the server with a larger --context (the model was made for up to {})", self.most),
+            false => write!(f, "shorten it: no --context is larger, for the model was made for {}", self.most),
+        }
+    }
+}
+
+/// What an error says of the tokens to generate. A prompt that leaves no room for a single one is too long by itself.
+fn more(wanted: u32) -> String {
+    if wanted > 1 { format!(" and {wanted} more were asked for") } else { String::new() }
 }
 
 impl RequestError {

@@ -1,6 +1,7 @@
 //! A served model: from a validated request to a stream of pieces, embeddings, and texts as token ids.
 
 mod again;
+mod defaults;
 mod detokenizer;
 pub mod embedding;
 mod error;
@@ -15,7 +16,8 @@ mod text;
 mod tokens;
 mod transcript;
 
-pub use error::{Failure, RequestError, SubmitError};
+pub use defaults::file_sampling;
+pub use error::{Failure, RequestError, Room, SubmitError};
 pub use generation::{Generation, submit, submit_all};
 pub use load::{ModelFile, RunOptions, chat_template};
 pub use model::{BaseModel, Model};

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 
+use super::defaults::file_sampling;
 use super::model::BaseModel;
 use engine::{self, BackendKind, EngineError, EngineOptions};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
+use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::Weights;
 use scheduler::{Handle, Pooling, SchedulerOptions, Watchdog};
@@ -57,6 +59,16 @@ impl ModelFile {
     /// The longest context that the model was made for, in tokens.
     pub fn context_length(&self) -> usize {
         self.weights.spec.context_length
+    }
+
+    /// What the file recommends to sample with.
+    pub fn sampling(&self) -> SamplingChoice {
+        file_sampling(&self.file)
+    }
+
+    /// The context to serve if nobody says how long it is to be. See [`engine::longest_context`].
+    pub fn auto_context(&self, options: &EngineOptions, backend: Option<BackendKind>) -> Result<usize, EngineError> {
+        engine::longest_context(&self.weights, options, backend)
     }
 
     /// Compiles the chat template in the file `other`, or else the model file's own. None: there is neither.

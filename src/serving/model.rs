@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use super::options::Options;
 use chat::Dialect;
 use engine::BackendKind;
 use grammar::Compiler;
+use logits::{SamplingChoice, SamplingParams};
 use model::ModelSpec;
 use scheduler::{Handle, Pooling};
 use template::ChatTemplate;
@@ -31,6 +33,10 @@ pub struct BaseModel {
 pub struct Model {
     pub id: String,
     pub base: Arc<BaseModel>,
+    /// What to sample with if a request does not say.
+    pub sampling: SamplingChoice,
+    /// The model continues texts: it was not tuned to answer.
+    pub only_continues: bool,
     /// None: neither the file nor the configuration has a chat template.
     pub template: Option<ChatTemplate>,
     /// How the model writes tool calls and reasoning. None without a template.
@@ -40,6 +46,15 @@ pub struct Model {
 impl Model {
     pub fn new(id: &str, base: Arc<BaseModel>, template: Option<ChatTemplate>) -> Self {
         let dialect = template.as_ref().map(|template| Dialect::of(template, &base.tokenizer));
-        Self { id: id.to_owned(), base, template, dialect }
+        let only_continues = template.is_none() && !base.spec.arch.bidirectional;
+        Self { id: id.to_owned(), base, sampling: SamplingChoice::default(), only_continues, template, dialect }
+    }
+
+    /// What a request is sampled with.
+    pub fn sampling_of(&self, options: &Options) -> SamplingParams {
+        match options.chosen {
+            Some(chosen) => chosen.or(self.sampling).applied_to(options.sampling.clone()),
+            None => options.sampling.clone(),
+        }
     }
 }

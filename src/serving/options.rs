@@ -1,7 +1,7 @@
 //! How to generate, before it is known whether the model can.
 
 use chat::Format;
-use logits::SamplingParams;
+use logits::{SamplingChoice, SamplingParams};
 
 /// How many tokens may be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,13 +10,27 @@ pub enum Budget {
     Rest,
     /// At most this many, and fewer if the context ends sooner. A default that the client did not ask for.
     Default(u32),
-    /// Exactly this many must fit.
+    /// At most this many, and fewer if the context ends sooner. The client asked for them.
     Explicit(u32),
+    /// At most this many, for which the context must have room. The client asked for them.
+    Strict(u32),
+}
+
+impl Budget {
+    /// The number of tokens that the client asked for.
+    pub fn asked(self) -> Option<u32> {
+        match self {
+            Self::Rest | Self::Default(_) => None,
+            Self::Explicit(count) | Self::Strict(count) => Some(count),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sampling: SamplingParams,
+    /// What the request chose of `sampling`: the model's defaults replace the other values. None: `sampling` is used as it is.
+    pub chosen: Option<SamplingChoice>,
     pub budget: Budget,
     /// Texts that end the generation.
     pub stop: Vec<String>,
@@ -38,6 +52,7 @@ impl Options {
     pub fn new(sampling: SamplingParams, budget: Budget) -> Self {
         Self {
             sampling,
+            chosen: None,
             budget,
             stop: Vec::new(),
             stop_token_ids: Vec::new(),

@@ -1,6 +1,6 @@
 //! What a model continues, and its token ids.
 
-use super::error::RequestError;
+use super::error::{RequestError, Room};
 use super::model::Model;
 use chat::{Conversation, Subject, render};
 use tokenizer::Tokenizer;
@@ -67,7 +67,7 @@ pub(super) fn encode_rendered(model: &Model, text: &str) -> Result<Vec<u32>, Req
 }
 
 fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {
-    let ids = ids.ok_or(RequestError::TooLong { most: most_counted(model), context: model.base.context })?;
+    let ids = ids.ok_or(RequestError::TooLong { most: most_counted(model), room: Room::of(model) })?;
     check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
     Ok(ids)
 }

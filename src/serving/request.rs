@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::again::Again;
-use super::error::RequestError;
+use super::error::{RequestError, Room};
 use super::model::Model;
 use super::options::{Budget, Options};
 use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered, vocab_size};
@@ -46,7 +46,7 @@ impl ValidRequest {
         };
         let stop_ids = stop_ids(&model, &prompt, options);
         let echo = if options.echo { prompt.echo(&model.base.tokenizer, &ids) } else { String::new() };
-        let max_tokens = budget(ids.len(), model.base.context, options.budget)?;
+        let max_tokens = budget(ids.len(), Room::of(&model), options.budget)?;
         let chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, opened, options }),
             _ => None,
@@ -55,7 +55,7 @@ impl ValidRequest {
             Some(chat) => chat.grammar()?,
             None => grammar(&model, options.format.as_ref())?,
         };
-        let mut params = options.sampling.clone();
+        let mut params = model.sampling_of(options);
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
         }
@@ -158,19 +158,21 @@ impl Chat<'_> {
     }
 }
 
-/// How many tokens may be generated after `prompt` tokens in a context of `context`.
-pub(super) fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u32, RequestError> {
+/// How many tokens may be generated after `prompt` tokens.
+pub(super) fn budget(prompt: usize, room: Room, budget: Budget) -> Result<u32, RequestError> {
     if prompt == 0 {
         return Err(RequestError::Empty);
     }
-    let rest = u32::try_from(context.saturating_sub(prompt)).unwrap_or(u32::MAX);
+    let rest = u32::try_from(room.context.saturating_sub(prompt)).unwrap_or(u32::MAX);
+    // An answer needs room for one token at least. Only a request that asks for none may fill the context.
     let (wanted, max_tokens) = match budget {
         Budget::Rest => (1, rest),
         Budget::Default(most) => (1, most.min(rest)),
-        Budget::Explicit(count) => (count, count),
+        Budget::Explicit(most) => (most.min(1), most.min(rest)),
+        Budget::Strict(count) => (count, count),
     };
-    if wanted > rest || prompt > context {
-        return Err(RequestError::Context { prompt, wanted, context });
+    if wanted > rest || prompt > room.context {
+        return Err(RequestError::Context { prompt, wanted, room });
     }
     Ok(max_tokens)
 }
@@ -179,21 +181,50 @@ pub(super) fn budget(prompt: usize, context: usize, budget: Budget) -> Result<u3
 mod tests {
     use super::*;
 
+    const ROOM: Room = Room { context: 100, most: 400 };
+
+    fn budget(prompt: usize, budget: Budget) -> Result<u32, RequestError> {
+        super::budget(prompt, ROOM, budget)
+    }
+
     #[test]
-    fn an_explicit_budget_must_fit() {
-        assert_eq!(budget(10, 100, Budget::Explicit(90)), Ok(90));
-        assert_eq!(budget(10, 100, Budget::Explicit(91)), Err(RequestError::Context { prompt: 10, wanted: 91, context: 100 }));
-        assert_eq!(budget(100, 100, Budget::Explicit(0)), Ok(0));
-        assert_eq!(budget(101, 100, Budget::Explicit(0)), Err(RequestError::Context { prompt: 101, wanted: 0, context: 100 }));
-        assert_eq!(budget(1, 100, Budget::Explicit(u32::MAX)), Err(RequestError::Context { prompt: 1, wanted: u32::MAX, context: 100 }));
+    fn an_explicit_budget_ends_with_the_context() {
+        assert_eq!(budget(10, Budget::Explicit(90)), Ok(90));
+        assert_eq!(budget(10, Budget::Explicit(91)), Ok(90));
+        assert_eq!(budget(1, Budget::Explicit(u32::MAX)), Ok(99));
+        assert_eq!(budget(100, Budget::Explicit(0)), Ok(0));
+        assert_eq!(budget(100, Budget::Explicit(7)), Err(RequestError::Context { prompt: 100, wanted: 1, room: ROOM }));
+        assert_eq!(budget(101, Budget::Explicit(0)), Err(RequestError::Context { prompt: 101, wanted: 0, room: ROOM }));
+    }
+
+    #[test]
+    fn a_strict_budget_must_fit() {
+        assert_eq!(budget(10, Budget::Strict(90)), Ok(90));
+        assert_eq!(budget(10, Budget::Strict(91)), Err(RequestError::Context { prompt: 10, wanted: 91, room: ROOM }));
+        assert_eq!(budget(1, Budget::Strict(u32::MAX)), Err(RequestError::Context { prompt: 1, wanted: u32::MAX, room: ROOM }));
     }
 
     #[test]
     fn an_open_budget_takes_what_is_left() {
-        assert_eq!(budget(10, 100, Budget::Rest), Ok(90));
-        assert_eq!(budget(90, 100, Budget::Default(16)), Ok(10));
-        assert_eq!(budget(99, 100, Budget::Rest), Ok(1));
-        assert!(budget(100, 100, Budget::Rest).is_err() && budget(101, 100, Budget::Default(16)).is_err());
-        assert_eq!(budget(0, 100, Budget::Rest), Err(RequestError::Empty));
+        assert_eq!(budget(10, Budget::Rest), Ok(90));
+        assert_eq!(budget(90, Budget::Default(16)), Ok(10));
+        assert_eq!(budget(99, Budget::Rest), Ok(1));
+        assert!(budget(100, Budget::Rest).is_err() && budget(101, Budget::Default(16)).is_err());
+        assert_eq!(budget(0, Budget::Rest), Err(RequestError::Empty));
+    }
+
+    #[test]
+    fn the_error_says_what_to_do() {
+        let error = budget(101, Budget::Rest).unwrap_err().to_string();
+        assert_eq!(
+            error,
+            "the model's context is 100 tokens, but the prompt has 101: shorten it, or start the server with a larger --context (the model \
+             was made for up to 400)"
+        );
+        let error = budget(10, Budget::Strict(91)).unwrap_err().to_string();
+        assert!(error.contains("is 100 tokens, but the prompt has 10 and 91 more were asked for: "), "{error}");
+        let whole = Room { context: 100, most: 100 };
+        let error = super::budget(101, whole, Budget::Rest).unwrap_err().to_string();
+        assert!(error.ends_with("shorten it: no --context is larger, for the model was made for 100"), "{error}");
     }
 }

@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from harness import MODEL, chunks_of, sse_events
+from harness import MODEL, Server, chunks_of, sse_events
 
 USAGE_KEYS = {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
 
@@ -218,10 +218,31 @@ def test_a_conversation_beyond_the_context_is_refused_with_both_counts(server):
     assert any(n >= 9000 for n in numbers) and any(1024 <= n <= 8192 for n in numbers), f"both counts: {error['message']}"
 
 
-def test_max_tokens_beyond_the_context_is_refused(server):
-    reply = server.chat("hello", max_tokens=100_000)
-    assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
-    assert reply.error["param"] in ("messages", "max_tokens")
+@pytest.fixture(scope="module")
+def short():
+    with Server({"ENGINE__CONTEXT": "64"}) as running:
+        yield running
+
+
+def test_max_tokens_beyond_the_context_end_with_it(short):
+    answer = short.chat("Count to a thousand.", max_tokens=100_000, ignore_eos=True).json()
+    usage = answer["usage"]
+    assert answer["choices"][0]["finish_reason"] == "length"
+    assert usage["prompt_tokens"] + usage["completion_tokens"] == 64, usage
+
+
+def test_a_prompt_beyond_the_context_names_the_flag(short):
+    reply = short.chat("hello " * 100, max_tokens=1)
+    assert reply.status == 400 and reply.error["code"] == "context_length_exceeded" and reply.error["param"] == "messages"
+    assert "--context" in reply.error["message"] and "8192" in reply.error["message"], reply.error
+
+
+def test_strict_max_tokens_beyond_the_context_are_refused():
+    with Server({"ENGINE__CONTEXT": "64", "LIMITS__STRICT_MAX_TOKENS": "true"}) as strict:
+        reply = strict.chat("hello", max_tokens=100_000)
+        assert reply.status == 400 and reply.error["code"] == "context_length_exceeded" and reply.error["param"] == "messages"
+        assert "100000 more were asked for" in reply.error["message"], reply.error
+        assert strict.chat("hello", max_tokens=4).status == 200
 
 
 def test_a_refused_stream_is_plain_json(server):

@@ -96,6 +96,26 @@ def test_show_describes_a_model_and_list_names_all():
         assert model in listed.stdout
 
 
+def test_list_groups_the_catalogue_by_family():
+    listed = cli("list", "--all")
+    assert listed.returncode == 0, listed.stderr
+    head, *rows = listed.stdout.splitlines()
+    assert head.split() == ["FAMILY", "MODEL", "SIZE", "CONTEXT", "LICENCE", "KIND", "ON", "DISK"] and len(rows) >= 40
+    families = [row.split()[0] for row in rows if not row.startswith(" ")]
+    assert len(families) == len(set(families)) and "smollm2" in families
+
+
+def test_a_near_name_is_suggested():
+    failed(cli("show", "smollm2:136m"), "did you mean smollm2:135m?")
+    failed(cli("serve", "--model", "smolm2", timeout=30), "did you mean smollm2:135m?")
+
+
+def test_show_tells_what_a_model_is_sampled_with():
+    assert show(MODEL)["sampling"] == {"temperature": 0.2, "top_p": 0.9} and show(MODEL)["base"] is False
+    assert show("gemma3:270m")["base"] is True
+    assert "temperature 0.2, top p 0.9" in cli("show", MODEL).stdout
+
+
 def test_show_says_whether_a_context_fits():
     asked = {}
     for context, sequences in [(2048, 1), (2048, 8)]:

@@ -83,3 +83,11 @@ def test_a_model_that_cannot_be_loaded_is_explained_in_the_log_and_not_to_client
         assert server.complete(max_tokens=1).status == 200
         log = open(server.log.name).read()
         assert log.count("secretfolder") == 1 and "not a GGUF file" in log, log
+
+
+def test_a_near_name_is_suggested(server):
+    reply = server.chat("hi", model="smollm2:135")
+    assert reply.status == 404 and reply.error["code"] == "model_not_found" and reply.error["param"] == "model"
+    assert "did you mean smollm2:135m?" in reply.error["message"], reply.error
+    assert "did you mean smollm2:135m?" in server.get("/v1/models/smollm2:136m").error["message"]
+    assert "did you mean" not in server.chat("hi", model="gpt-4o").error["message"]

@@ -134,7 +134,7 @@ def test_a_question_is_answered(open_page):
     assert turn.locator(".text").inner_text() == ANSWER
     # 37 tokens of prompt
     told = turn.locator(".below span").inner_text()
-    assert re.fullmatch(r"7 tokens · [\d.,]+ tokens/s · first after \d+\.\d\d s · 44 of 4,096 tokens of context", told), told
+    assert re.fullmatch(r"7 tokens · [\d.,]+ tokens/s · first after \d+\.\d\d s · 44 of 8,192 tokens of context", told), told
     assert page.inner_text("#said") == f"Answer: {ANSWER}"
     with page.expect_request("**/v1/chat/completions") as sent:
         ask(page, "And of Italy?")

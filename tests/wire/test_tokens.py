@@ -13,7 +13,7 @@ def post(server, path, **fields):
 
 def test_text_becomes_ids_and_ids_text(server):
     answer = post(server, "/tokenize", prompt="The capital of France is").json()
-    assert answer == {"count": 5, "max_model_len": 4096, "tokens": CAPITAL, "token_strs": None}
+    assert answer == {"count": 5, "max_model_len": 8192, "tokens": CAPITAL, "token_strs": None}
     with_texts = post(server, "/tokenize", prompt="The capital of France is", return_token_strs=True).json()
     assert with_texts["token_strs"] == ["The", " capital", " of", " France", " is"]
     assert post(server, "/detokenize", tokens=CAPITAL).json() == {"prompt": "The capital of France is"}
@@ -28,7 +28,7 @@ def test_the_first_model_needs_no_name(server):
     assert server.post("/tokenize", {"prompt": "The capital of France is", "add_special_tokens": False}).json()["tokens"] == CAPITAL
     assert server.post("/detokenize", {"tokens": CAPITAL}).json() == {"prompt": "The capital of France is"}
     told = server.get("/tokenizer_info").json()
-    assert told == {"model": MODEL, "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "vocab_size": 49152, "max_model_len": 4096}
+    assert told == {"model": MODEL, "bos_token": "<|im_start|>", "eos_token": "<|im_end|>", "vocab_size": 49152, "max_model_len": 8192}
     assert server.get("/tokenizer_info?model=smollm2%3A135m").json() == told
     assert server.get("/tokenizer_info?model=nope").error["code"] == "model_not_found"
     assert server.get("/tokenizer_info?model=%ff").error["code"] == "model_not_found"

@@ -113,8 +113,10 @@ impl ApiError {
         Self { kind: Kind::Unsupported, message: message.into(), param: Some(param.into()) }
     }
 
-    pub fn model_not_found(id: &str) -> Self {
-        Self::new(Kind::ModelNotFound, format!("the model `{}` does not exist", quoted(id))).with_param("model")
+    /// `near`: a served model with a like name.
+    pub fn model_not_found(id: &str, near: Option<&str>) -> Self {
+        let hint = near.map_or(String::new(), |near| format!(": did you mean {near}?"));
+        Self::new(Kind::ModelNotFound, format!("the model `{}` does not exist{hint}", quoted(id))).with_param("model")
     }
 
     pub fn with_param(mut self, param: impl Into<String>) -> Self {
@@ -136,7 +138,7 @@ impl From<SubmitError> for ApiError {
 impl From<RegistryError> for ApiError {
     fn from(error: RegistryError) -> Self {
         match &error {
-            RegistryError::NotFound(id) => Self::model_not_found(id),
+            RegistryError::NotFound { id, near } => Self::model_not_found(id, near.as_deref()),
             RegistryError::Loading(_) => Self::new(Kind::ModelLoading, error.to_string()),
             // The cause may name files of the server. It is in the log.
             RegistryError::LoadFailed { id, .. } => {

@@ -68,7 +68,7 @@ impl AppState {
 
     async fn load(&self, id: &str) -> Result<Arc<Model>, ApiError> {
         if self.registry.info(id).is_none() {
-            return Err(RegistryError::NotFound(id.into()).into());
+            return Err(self.registry.not_found(id).into());
         }
         let permit = self.waiting_for_load.clone().try_acquire_owned().map_err(|_| RegistryError::Loading(id.into()))?;
         let (registry, id) = (self.registry.clone(), id.to_owned());

@@ -123,7 +123,7 @@ async fn a_handlers_panic_is_an_error_and_not_a_closed_connection() {
 #[test]
 fn the_longest_prefix_in_whole_segments_owns_a_path() {
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
-    let name = |path: &str| dialects.of(path).error_body(&ApiError::model_not_found("m"));
+    let name = |path: &str| dialects.of(path).error_body(&ApiError::model_not_found("m", None));
     for (path, owner) in [
         ("/v1", "default"),
         ("/v1/other", "other"),

@@ -35,8 +35,8 @@ pub async fn list(state: web::Data<AppState>) -> HttpResponse {
 pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     // The router leaves %2F encoded, so this handler decodes the path.
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
-    let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw))?;
-    let info = state.registry.info(&id).ok_or_else(|| ApiError::model_not_found(&id))?;
+    let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw, None))?;
+    let info = state.registry.info(&id).ok_or_else(|| ApiError::from(state.registry.not_found(&id)))?;
     Ok(HttpResponse::Ok().json(Model::from(info)))
 }
 

@@ -42,6 +42,7 @@ pub async fn create(
     let model = state.model(&request.model).await?;
     http.extensions_mut().insert(ModelLabel(model.id.clone()));
     let Responses { conversation, options, names, settings, stream, .. } = request;
+    let settings = settings.sampled_with(&model.sampling_of(&options));
     let messages = with_earlier(&store, conversation.messages, settings.previous_response_id.as_deref())?;
     let instructions = settings.instructions.iter().map(|text| Message::of_text(Role::System, text));
     let shown = instructions.chain(messages.iter().cloned()).collect();

@@ -16,6 +16,7 @@ fn limits() -> Limits {
         max_bodies_bytes: 16 << 20,
         max_stop_sequences: 4,
         max_prompts: 4,
+        strict_max_tokens: false,
         max_stored_responses: 8,
         head_timeout_seconds: 5,
         body_timeout_seconds: 30,

@@ -30,6 +30,11 @@ impl Device for Cpu {
         DefaultLoad { max_slots: 32, max_batch_tokens: 512 }
     }
 
+    /// The rest is for other models and other programs. The system makes the cache resident as it fills.
+    fn cache_share(&self, _options: &EngineOptions) -> f64 {
+        0.25
+    }
+
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let spec = &weights.spec;
         let n = |x: usize| x as u64;

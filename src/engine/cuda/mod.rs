@@ -70,6 +70,10 @@ impl Device for Gpu {
         DefaultLoad { max_slots: 256, max_batch_tokens: 2048 }
     }
 
+    fn cache_share(&self, options: &EngineOptions) -> f64 {
+        options.gpu_memory_fraction
+    }
+
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let need = Need::of(weights, options)?;
         Ok(Budget { weights: need.weights, kv_block: need.kv_block, state: 0, scratch: need.scratch })

@@ -32,7 +32,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let model = super::model(&fields)?;
     refuse::chat(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
-    let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, Budget::Explicit);
+    let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, |count| generation::budget(count, limits));
     let mut conversation = conversation(&fields)?;
     conversation.effort = generation::effort(&fields, "reasoning_effort")?;
     let structure = structured::structure(&fields)?;

@@ -33,8 +33,8 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     let model = super::model(&fields)?;
     refuse::completions(&fields)?;
     let echo = fields.bool("echo")?.unwrap_or(false);
-    let budget = fields.count("max_tokens", 0)?.map_or(Budget::Default(16), Budget::Explicit);
-    if budget == Budget::Explicit(0) && !echo {
+    let budget = fields.count("max_tokens", 0)?.map_or(Budget::Default(16), |count| generation::budget(count, limits));
+    if budget.asked() == Some(0) && !echo {
         return Err(fields.invalid("max_tokens", "may be 0 only with `echo`"));
     }
     let structure = structured::structure(&fields)?;

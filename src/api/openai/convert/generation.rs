@@ -8,7 +8,7 @@ use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Conversation, Format};
 use config::Limits;
-use logits::SamplingParams;
+use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Options};
 
 /// The most bytes of one stop text.
@@ -22,7 +22,7 @@ pub const MAX_CHOICES: i64 = 16;
 /// All options but the budget, which each endpoint reads in its own way.
 pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Option<Structure>) -> Result<Options, ApiError> {
     let min_tokens = fields.count("min_tokens", 0)?.unwrap_or(0);
-    if let Budget::Explicit(max_tokens) = budget
+    if let Some(max_tokens) = budget.asked()
         && min_tokens > max_tokens
     {
         return Err(fields.invalid("min_tokens", format_args!("is {min_tokens}, more than the {max_tokens} tokens that may be generated")));
@@ -31,14 +31,21 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
     if stop_token_ids.len() > MAX_STOP_IDS {
         return Err(fields.invalid("stop_token_ids", format_args!("holds more than {MAX_STOP_IDS} ids")));
     }
+    let chosen = chosen(fields)?;
     Ok(Options {
+        chosen: Some(chosen),
         stop: stop(fields, limits.max_stop_sequences)?,
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         format: check_structure(fields, structure, min_tokens)?,
         tenant: tenant(fields)?,
-        ..Options::new(sampling(fields, min_tokens)?, budget)
+        ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
     })
+}
+
+/// The budget of a request that asks for `max_tokens`.
+pub fn budget(max_tokens: u32, limits: &Limits) -> Budget {
+    if limits.strict_max_tokens { Budget::Strict(max_tokens) } else { Budget::Explicit(max_tokens) }
 }
 
 /// A format says where the answer ends, so that nothing else may.
@@ -82,28 +89,34 @@ pub fn num_choices(fields: &Fields) -> Result<usize, ApiError> {
     Ok(fields.integer("n", 1..=MAX_CHOICES)?.unwrap_or(1) as usize)
 }
 
-fn sampling(fields: &Fields, min_tokens: u32) -> Result<SamplingParams, ApiError> {
-    let positive = |field: &str, most: f64| match fields.number(field, 0.0..=most)? {
+/// The values that the model's defaults replace if the request leaves them open.
+fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
+    let number = |field: &str, range| Ok::<_, ApiError>(fields.number(field, range)?.map(|value| value as f32));
+    let positive = |field: &str, most: f64| match number(field, 0.0..=most)? {
         Some(0.0) => Err(fields.invalid(field, "must be greater than 0")),
-        value => Ok(value.unwrap_or(1.0) as f32),
+        value => Ok(value),
     };
-    let number = |field: &str, range, default: f64| Ok::<_, ApiError>(fields.number(field, range)?.unwrap_or(default) as f32);
-    Ok(SamplingParams {
-        temperature: number("temperature", 0.0..=2.0, 1.0)?,
-        top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.unwrap_or(0).max(0) as u32,
+    Ok(SamplingChoice {
+        temperature: number("temperature", 0.0..=2.0)?,
+        top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
         top_p: positive("top_p", 1.0)?,
-        min_p: number("min_p", 0.0..=1.0, 0.0)?,
-        presence_penalty: number("presence_penalty", -2.0..=2.0, 0.0)?,
-        frequency_penalty: number("frequency_penalty", -2.0..=2.0, 0.0)?,
+        min_p: number("min_p", 0.0..=1.0)?,
+        presence_penalty: number("presence_penalty", -2.0..=2.0)?,
+        frequency_penalty: number("frequency_penalty", -2.0..=2.0)?,
         repetition_penalty: positive("repetition_penalty", 10.0)?,
+    })
+}
+
+fn sampling(fields: &Fields, chosen: SamplingChoice, min_tokens: u32) -> Result<SamplingParams, ApiError> {
+    Ok(chosen.applied_to(SamplingParams {
         logit_bias: logit_bias(fields)?,
         seed: match fields.integer("seed", i64::MIN..=i64::MAX)? {
             Some(seed) => seed as u64,
             None => uuid::Uuid::new_v4().as_u64_pair().0,
         },
         min_tokens,
-        suppressed: Vec::new(),
-    })
+        ..SamplingParams::default()
+    }))
 }
 
 fn logit_bias(fields: &Fields) -> Result<Vec<(u32, f32)>, ApiError> {

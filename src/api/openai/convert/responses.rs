@@ -49,7 +49,7 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     let model = super::model(&fields)?;
     refuse::responses(&fields)?;
     let max_output_tokens = fields.count("max_output_tokens", 1)?;
-    let budget = max_output_tokens.map_or(Budget::Rest, Budget::Explicit);
+    let budget = max_output_tokens.map_or(Budget::Rest, |count| generation::budget(count, limits));
     let structure = structured::of_response(&fields)?;
     let names = FieldNames { format: structured::field_of(structure.as_ref(), names::RESPONSES), ..names::RESPONSES };
     let mut options = generation::options(&fields, limits, budget, structure)?;

@@ -8,6 +8,7 @@ use super::response_items::{InputItem, OutputItem};
 use super::structured::NamedSchema;
 use super::tools::FunctionDefinition;
 use super::usage::Usage;
+use logits::SamplingParams;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({"model": "smollm2:135m", "input": "Name three rivers.", "max_output_tokens": 40}))]
@@ -152,6 +153,15 @@ pub struct Settings {
     pub background: bool,
     #[schema(example = "default")]
     pub service_tier: String,
+}
+
+impl Settings {
+    /// The settings with the values that the model's defaults have filled in.
+    pub fn sampled_with(self, params: &SamplingParams) -> Self {
+        // the float32 as people write it: 0.7, not 0.699999988079071
+        let shown = |value: f32| value.to_string().parse().unwrap_or(f64::from(value));
+        Self { temperature: shown(params.temperature), top_p: shown(params.top_p), ..self }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
