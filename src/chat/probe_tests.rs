@@ -101,13 +101,3 @@ fn fixtures_of_templates() -> Vec<String> {
     names.sort();
     names
 }
-
-/// `cargo test --release -p penstock-chat survey -- --ignored --nocapture`
-#[test]
-#[ignore = "a list"]
-fn survey() {
-    for name in fixtures_of_templates() {
-        let Dialect { syntax, thinking, placement, calls, .. } = dialect_of(&name);
-        eprintln!("{name}: {} {placement:?} {calls:?} {:?}", syntax.name, thinking.map(|thinking| thinking.open));
-    }
-}
