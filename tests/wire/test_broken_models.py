@@ -83,11 +83,12 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkey
             with open(tmp_path / "gone.gguf", "r+b") as file:
                 file.truncate(1_000_000)
             assert [server.complete(TEXT, model="gone").status >= 500 for _ in range(2)] == [True, True]
-            wait_until(lambda: anonymous_mib(server) < held - 60, 20, f"the memory of the model is given back: {held} MiB")
+            # What a model leaves behind the first time may be tables for metrics and names, but it does not grow.
+            most = without[1] + 8 if len(without) > 1 else without[0] + 16
+            assert held > most + 40
+            wait_until(lambda: anonymous_mib(server) < most, 20, f"the memory of the model is given back: {held} MiB, {without}")
             without.append(anonymous_mib(server))
             shutil.copy(original, tmp_path / "new.gguf")
             (tmp_path / "new.gguf").rename(tmp_path / "gone.gguf")
             wait_until(lambda: server.complete(TEXT, model="gone", max_tokens=1).status == 200, 60, "the model is served again")
         print("MiB without the model:", without, "with it:", held)
-        assert without[-1] < without[1] + 8, without
-        assert without[1] < without[0] + 16, without
