@@ -198,7 +198,10 @@ fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> 
     };
     let is_ignored = |name: &str| spec.arch.ignored.iter().any(|slot| (0..spec.num_layers()).any(|layer| slot.name(layer) == name));
     for (_, tensor) in file.tensors().iter().enumerate().filter(|(index, _)| !used.contains(index)) {
-        let has_part = is_behind(&tensor.name, spec.num_layers()) || has_unused_weights(&tensor.name) || is_ignored(&tensor.name) || is_idle(&tensor.name, spec);
+        let has_part = is_behind(&tensor.name, spec.num_layers())
+            || has_unused_weights(&tensor.name)
+            || is_ignored(&tensor.name)
+            || is_idle(&tensor.name, spec);
         if tensor.name.ends_with(".bias") && !has_part {
             return Err(ModelFault::UnusedBias { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
@@ -216,7 +219,10 @@ fn is_behind(name: &str, num_layers: usize) -> bool {
 fn is_idle(name: &str, spec: &ModelSpec) -> bool {
     let Some(layer) = layer_of(name).filter(|&layer| layer < spec.num_layers()) else { return false };
     let reads_another = spec.layers[layer].attention().is_some_and(|attention| attention.kv_of.is_some());
-    reads_another && [AttnQBias, AttnKBias, AttnVBias].iter().any(|slot| spec.arch.names_of(*slot).any(|of| of.replace("{}", &layer.to_string()) == name))
+    reads_another
+        && [AttnQBias, AttnKBias, AttnVBias]
+            .iter()
+            .any(|slot| spec.arch.names_of(*slot).any(|of| of.replace("{}", &layer.to_string()) == name))
 }
 
 fn layer_of(name: &str) -> Option<usize> {

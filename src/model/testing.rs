@@ -88,7 +88,8 @@ impl TinyModel {
 
     fn spec(&self) -> ModelSpec {
         let ffn = self.experts.map_or(FeedForward::Dense(self.ffn_dim), FeedForward::Experts);
-        let layers = (0..self.num_layers).map(|i| LayerSpec { mixer: Mixer::Attention(self.attention(i)), ffn, gate_cutoff: None }).collect();
+        let layers =
+            (0..self.num_layers).map(|i| LayerSpec { mixer: Mixer::Attention(self.attention(i)), ffn, gate_cutoff: None }).collect();
         let scaled = self.arch.embedding_scale == EmbeddingScale::SqrtHidden;
         ModelSpec {
             arch: self.arch,

@@ -164,7 +164,8 @@ impl AltupLayer {
     /// Adds rows to all streams but stream 0.
     pub fn add(&self, run: &mut Run, rows: &Rows, b: &mut Buffers) {
         let kernels = run.kernels;
-        b.streams.for_each(run.pool, |i, row| row.chunks_exact_mut(rows.width()).skip(1).for_each(|stream| kernels.add_to(stream, rows.row(i))));
+        b.streams
+            .for_each(run.pool, |i, row| row.chunks_exact_mut(rows.width()).skip(1).for_each(|stream| kernels.add_to(stream, rows.row(i))));
     }
 
     /// b.router = tanh(router(norm(x)))

@@ -63,13 +63,13 @@ pub struct FeedForward {
 /// Activations of a step.
 #[derive(Default)]
 pub struct Buffers {
-    gate: Rows,          // [num_tokens, ffn]
-    up: Rows,            // [num_tokens, ffn]
-    shared: Rows,        // [num_tokens, hidden] output of the shared expert
-    shared_score: Rows,  // [num_tokens, 1]
-    dense: Rows,         // [num_tokens, hidden] output of the dense part beside experts
-    own: Rows,           // [num_tokens, hidden] what the router sees, then what the experts see, behind norms of their own
-    scores: Rows,        // [num_tokens, experts]
+    gate: Rows,         // [num_tokens, ffn]
+    up: Rows,           // [num_tokens, ffn]
+    shared: Rows,       // [num_tokens, hidden] output of the shared expert
+    shared_score: Rows, // [num_tokens, 1]
+    dense: Rows,        // [num_tokens, hidden] output of the dense part beside experts
+    own: Rows,          // [num_tokens, hidden] what the router sees, then what the experts see, behind norms of their own
+    scores: Rows,       // [num_tokens, experts]
     expert: ExpertBuffers,
 }
 

@@ -101,7 +101,8 @@ impl Forward {
             self.end_layer(layer);
         }
         if let Some(altup) = &self.tensors.altup {
-            let run = &mut Run { kernels: self.kernels, pool: &mut self.pool, scratch: &mut self.b.scratch, weights: &self.tensors.weights };
+            let run =
+                &mut Run { kernels: self.kernels, pool: &mut self.pool, scratch: &mut self.b.scratch, weights: &self.tensors.weights };
             altup.end(run, &mut self.b.x, &mut self.b.altup);
         }
         self.head(&batch.sampled_rows[..batch.num_sampled().min(max_logits)]);

@@ -104,7 +104,8 @@ pub fn choose(scores: &[f32], bias: Option<&[f32]>, experts: &Experts) -> Vec<(u
 pub fn choose_adjugates(scores: &[f32], experts: &Experts) -> Vec<(usize, f32)> {
     let weights = gate(scores, experts.gating);
     let best = choose(scores, None, &Experts { used: experts.used.min(experts.num_chunks()), normalise: false, ..*experts });
-    let chosen: Vec<(usize, f32)> = best.iter().map(|(expert, _)| expert / experts.chunk_group).map(|group| (group, weights[group])).collect();
+    let chosen: Vec<(usize, f32)> =
+        best.iter().map(|(expert, _)| expert / experts.chunk_group).map(|group| (group, weights[group])).collect();
     let sum = chosen.iter().map(|(_, weight)| weight).sum::<f32>().max(LEAST_SUM);
     chosen.into_iter().map(|(group, weight)| (group, weight / sum)).collect()
 }

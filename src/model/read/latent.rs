@@ -33,7 +33,11 @@ pub fn read(keys: &Keys, shape: &Shape) -> Fallible<Latent> {
     if num_heads.checked_mul(key.max(value_dim)).is_none_or(|width| width > MAX_DIM) {
         return keys.wrong("attention.head_count", format!("heads of {} with at most {MAX_DIM} elements in all", key.max(value_dim)));
     }
-    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope { Some(rope::read(keys, key, false, shape.context_length)?) } else { None };
+    let rotation = if positions(keys, shape.num_layers)? == Positions::Rope {
+        Some(rope::read(keys, key, false, shape.context_length)?)
+    } else {
+        None
+    };
     let first = (0..shape.num_layers).find(|&i| heads[i] > 0).unwrap_or(0);
     Ok(Latent {
         num_heads,
