@@ -39,6 +39,8 @@ mod weights;
 #[cfg(test)]
 mod recurrent_tests;
 #[cfg(test)]
+mod special_tests;
+#[cfg(test)]
 mod tests;
 
 pub use arch::{Activation, Arch, NormKind, RopePairing, WindowKind};
