@@ -19,7 +19,7 @@ const BOUND: f64 = 2e-3;
 const ROUGH: &[(&str, usize, f64)] = &[("gemma3n-dense", 2, 2e-2), ("gemma4-dense", 1, 5e-3), ("gemma4-moe", 2, 1e-2)];
 
 /// Models of the list that the CPU does not compute, with the reason.
-const MISSING: &[(&str, &str)] = &[("gemma3n-dense", "not yet exact"), ("gemma4-dense", "not yet exact"), ("gemma4-moe", "not yet exact")];
+const MISSING: &[(&str, &str)] = &[];
 
 fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, String> {
     let path = model.write(folder);
