@@ -105,7 +105,10 @@ def test_tools_that_a_response_repeats_are_bounded(own):
     assert seen.peak < 640 * MB, seen.peak >> 20
     with Peak(own) as seen, ThreadPoolExecutor(4) as pool:
         replies = list(pool.map(lambda _: post(own, "/v1/responses", body(1_900)), range(4)))
-    assert {reply.status for reply in replies} <= {200, 429} and 200 in {reply.status for reply in replies}
+    # Together they may be more than the budget. Alone, one fits.
+    assert {reply.status for reply in replies} <= {200, 429}
+    assert all(reply.status == 200 or reply.headers["retry-after"] for reply in replies)
+    assert post(own, "/v1/responses", body(1_900)).status == 200
     assert seen.peak < 640 * MB, seen.peak >> 20
     assert seen.slowest < 2, seen.slowest
 
