@@ -68,7 +68,7 @@ pub fn longest_context(weights: &Weights, options: &EngineOptions, kind: Option<
     if options.kv_tokens > 0 {
         return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
     }
-    let device = super::device_of(kind, options.device)?;
+    let (device, _) = super::device_of(kind, options.device)?;
     let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load());
     let budget = device.budget(weights, &options)?;
     let Some(memory) = device.describe()?.memory else { return Ok(most.min(LEAST_CONTEXT)) };

@@ -53,7 +53,8 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 /// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if
 /// the weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
-    let device = device_of(kind, options.device)?;
+    let (device, missing) = device_of(kind, options.device)?;
+    missing.iter().for_each(|why| tracing::info!("{why}"));
     let options = options.filled_for(&weights.spec, device.default_load());
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
@@ -62,26 +63,31 @@ pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>
     Ok(engine)
 }
 
-/// A device of `kind`. None: of the first backend that has one.
-fn device_of(kind: Option<BackendKind>, index: u32) -> Result<Box<dyn Device>, EngineError> {
+/// A device of `kind`. None: of the first backend that has one, with the reasons why the backends before it have none.
+fn device_of(kind: Option<BackendKind>, index: u32) -> Result<(Box<dyn Device>, Vec<String>), EngineError> {
     match kind {
-        Some(kind) => device(kind, index),
+        Some(kind) => match device(kind, index) {
+            Err(EngineError::NoDevice(why)) => {
+                Err(EngineError::NoDevice(format!("{why}, and the backend {kind} was asked for: ask for cpu or auto")))
+            }
+            found => Ok((found?, Vec::new())),
+        },
         None => first_device(index),
     }
 }
 
-fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
-    let mut missing = None;
-    for backend in BACKENDS {
-        if let Some(why) = missing.take() {
-            tracing::info!("{why}: trying the {} backend", backend.kind);
-        }
+fn first_device(index: u32) -> Result<(Box<dyn Device>, Vec<String>), EngineError> {
+    let mut missing = Vec::new();
+    for (i, backend) in BACKENDS.iter().enumerate() {
         match (backend.discover)(index) {
-            Err(EngineError::NoDevice(why)) => missing = Some(why),
-            found => return found,
+            Err(EngineError::NoDevice(why)) => match BACKENDS.get(i + 1) {
+                Some(next) => missing.push(format!("{why}: trying the {} backend", next.kind)),
+                None => return Err(EngineError::NoDevice(why)),
+            },
+            found => return Ok((found?, missing)),
         }
     }
-    Err(EngineError::NoDevice(missing.unwrap_or_else(|| "this build is without a backend".into())))
+    Err(EngineError::NoDevice("this build is without a backend".into()))
 }
 
 /// Ends the process in the way that is safe for every backend of this build, even while an engine hangs.
