@@ -1,5 +1,6 @@
 //! The layers of a configuration, and how each one overrides the ones before it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, ValueKind};
@@ -113,9 +114,13 @@ impl Merged {
                 return Err(self.unknown(origin, &section));
             }
             let bad = |fault: String| ConfigError::BadValue { origin: origin.into(), key: section.clone(), fault };
-            for (key, value) in value.into_table().map_err(|_| bad("expected a table".into()))? {
-                self.set(Setting { origin, section: &section, key: &key, value })?;
+            // All values of a section stand before the first is checked: what one may be can depend on another.
+            let table: BTreeMap<_, _> = value.into_table().map_err(|_| bad("expected a table".into()))?.into_iter().collect();
+            let keys: Vec<String> = table.keys().cloned().collect();
+            for (key, value) in table {
+                self.put(&Setting { origin, section: &section, key: &key, value })?;
             }
+            keys.iter().try_for_each(|key| self.check(origin, &section, key))?;
         }
         Ok(())
     }
@@ -159,12 +164,24 @@ impl Merged {
 
     /// Overrides a setting and checks the new value.
     fn set(&mut self, setting: Setting<'_>) -> Result<(), ConfigError> {
-        let Setting { origin, section, key, value } = setting;
+        self.put(&setting)?;
+        self.check(setting.origin, setting.section, setting.key)
+    }
+
+    /// Overrides a setting.
+    fn put(&mut self, Setting { origin, section, key, value }: &Setting<'_>) -> Result<(), ConfigError> {
+        match self.sections.get_mut(*section) {
+            Some(known) if known.contains_key(*key) => {
+                known.insert((*key).into(), value.clone());
+                Ok(())
+            }
+            _ => Err(self.unknown(origin, &format!("{section}.{key}"))),
+        }
+    }
+
+    /// Checks the value of a key that was just set.
+    fn check(&self, origin: &str, section: &str, key: &str) -> Result<(), ConfigError> {
         let path = format!("{section}.{key}");
-        match self.sections.get_mut(section) {
-            Some(known) if known.contains_key(key) => known.insert(key.into(), value),
-            _ => return Err(self.unknown(origin, &path)),
-        };
         let checked = match section {
             "server" => self.section::<Server>(section).and_then(|server| validate::server(key, &server)),
             "engine" => self.section::<Engine>(section).and_then(|engine| validate::engine(key, &engine)),

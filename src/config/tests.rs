@@ -162,7 +162,7 @@ fn bad_values_are_refused_by_name_and_source() {
         ("[engine]\nmax_running = 5000", &["engine.max_running"]),
         ("[limits]\nmax_queue = 0", &["limits.max_queue"]),
         ("[limits]\nmax_body_bytes = 4096\nmax_bodies_bytes = 65535", &["limits.max_bodies_bytes", "16777216", "max_body_bytes"]),
-        ("[limits]\nmax_bodies_bytes = 536870912\nmax_body_bytes = 33554433", &["limits.max_body_bytes", "max_bodies_bytes"]),
+        ("[limits]\nmax_bodies_bytes = 536870912\nmax_body_bytes = 33554433", &["limits.max_bodies_bytes", "33554433"]),
         ("server = 3", &["`server`", "table"]),
         ("[server", &["x.toml"]),
     ] {
