@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::download::{self, PARTIAL, Partial, Piece, Progress, PullError, Tools, open_own, refuse_link, sha256_of, write_own};
 use super::manifest::{MODEL, Manifest, Part};
@@ -113,7 +114,7 @@ impl Store {
         let path = dir.join(self.dir(id).file_name().unwrap_or_default());
         let fault = |error| PullError::disk(&path, error);
         let file = open_own(&path).map_err(fault)?;
-        match (file.try_lock(), progress) {
+        match (try_lock(&file), progress) {
             (Ok(()), _) => {}
             (Err(std::fs::TryLockError::WouldBlock), Some(progress)) => {
                 progress.stage(&format!("{id} is being fetched by another process: waiting for it"));
@@ -206,6 +207,18 @@ fn write_atomically(path: &Path, temporary: &Path, bytes: &[u8]) -> std::io::Res
     write_own(temporary, bytes)?.sync_all()?;
     std::fs::rename(temporary, path)?;
     path.parent().map_or(Ok(()), |dir| File::open(dir)?.sync_all())
+}
+
+/// Takes the lock of a file. A process that is being started holds a copy of every lock of this one for a moment, so a lock that is taken
+/// is tried again for a while.
+fn try_lock(file: &File) -> Result<(), std::fs::TryLockError> {
+    for _ in 0..20 {
+        match file.try_lock() {
+            Err(std::fs::TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(10)),
+            result => return result,
+        }
+    }
+    file.try_lock()
 }
 
 #[cfg(test)]
