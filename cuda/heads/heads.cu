@@ -1,0 +1,25 @@
+// Finishing heads: the launch.
+#include "heads.cuh"
+
+namespace pen {
+
+void finish_heads(const Launch& launch, const Heads& p, const StepView& step) {
+  if (step.num_tokens == 0) return;
+  const auto require = [](bool ok, const char* what) {
+    if (!ok) throw CudaError(cudaErrorInvalidValue, what);
+  };
+  require(p.num_heads >= 1 && p.dim >= 1 && p.dim <= HEADS_DIM, "finish_heads: head size");
+  require(p.norm_dim >= 0 && p.norm_dim <= p.dim, "finish_heads: elements of the norm");
+  require(p.rope == nullptr || (p.rope_dim % 2 == 0 && p.rope_dim >= 0 && p.rope_first >= 0 && p.rope_first + p.rope_dim <= p.dim),
+          "finish_heads: rotated elements");
+  require(p.temperature_scale == 0.0f || p.temperature_floor > 0.0f, "finish_heads: temperature");
+  require((p.out != nullptr) + (p.out16 != nullptr) + (p.pages != nullptr) == 1, "finish_heads: outputs");
+  require(p.pages == nullptr || (p.block_size >= 1 && p.page_dim >= p.dim), "finish_heads: pages");
+  const bool wide = p.dim > HEADS_WARP_DIM;
+  const int teams = wide ? 1 : HEADS_THREADS / WARP;
+  const long long items = static_cast<long long>(step.num_tokens) * p.num_heads;
+  launch(wide ? finish_heads_kernel<HEADS_THREADS> : finish_heads_kernel<WARP>, static_cast<unsigned>((items + teams - 1) / teams),
+         HEADS_THREADS, sizeof(float) * teams * p.dim, p, step);
+}
+
+}  // namespace pen

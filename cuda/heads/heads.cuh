@@ -1,0 +1,137 @@
+// The kernel that finishes heads: a warp per token and head, or a block if heads are long.
+#pragma once
+
+#include "../device/kernel.cuh"
+#include "heads.h"
+
+namespace pen {
+
+constexpr int HEADS_THREADS = 128;  // of a block
+constexpr int HEADS_WARP_DIM = 256;  // longer heads take a block each
+
+// One head in shared memory, by a team of TEAM threads. Thread t has the elements t, t + TEAM, …, but a rotation crosses threads.
+template <int TEAM>
+struct StagedHead {
+  float* x;     // [dim]
+  float* sums;  // [TEAM / WARP]
+  int thread;
+
+  __device__ __forceinline__ void sync() const {
+    if constexpr (TEAM == WARP) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
+  }
+
+  // The same on every thread of the team.
+  __device__ __forceinline__ float sum(float value) const {
+    value = warp_sum(value);
+    if constexpr (TEAM > WARP) {
+      if (thread % WARP == 0) sums[thread / WARP] = value;
+      __syncthreads();
+      value = 0.0f;
+#pragma unroll
+      for (int w = 0; w < TEAM / WARP; ++w) value = __fadd_rn(value, sums[w]);
+      __syncthreads();
+    }
+    return value;
+  }
+
+  __device__ __forceinline__ void norm(const Heads& p, int head) const {
+    const int n = p.norm_dim > 0 ? p.norm_dim : p.dim;
+    float mean = 0.0f, squares = 0.0f;
+    if (p.norm == HeadNorm::LAYER) {
+      float total = 0.0f;
+      for (int i = thread; i < n; i += TEAM) total = __fadd_rn(total, x[i]);
+      mean = __fdiv_rn(sum(total), static_cast<float>(n));
+    }
+    for (int i = thread; i < n; i += TEAM) {
+      const float d = __fsub_rn(x[i], mean);
+      squares = __fmaf_rn(d, d, squares);
+    }
+    const float inverse = __frcp_rn(__fsqrt_rn(__fadd_rn(__fdiv_rn(sum(squares), static_cast<float>(n)), p.eps)));
+    const size_t at = static_cast<size_t>(head) * p.norm_stride;
+    for (int i = thread; i < n; i += TEAM) {
+      float y = __fmul_rn(__fsub_rn(x[i], mean), inverse);
+      if (p.norm_weight != nullptr) y = __fmul_rn(y, p.norm_weight[at + i]);
+      if (p.norm_bias != nullptr) y = __fadd_rn(y, p.norm_bias[at + i]);
+      x[i] = y;
+    }
+  }
+
+  __device__ __forceinline__ void rotate(const Heads& p, uint32_t position) const {
+    const int pairs = p.rope_dim / 2;
+    const float* table = p.rope + static_cast<size_t>(position) * p.rope_dim;
+    sync();
+    for (int i = thread; i < pairs; i += TEAM) {
+      float& first = x[p.rope_first + (p.rope_halves ? i : 2 * i)];
+      float& second = x[p.rope_first + (p.rope_halves ? i + pairs : 2 * i + 1)];
+      const float a = first, b = second, cosine = table[i], sine = table[pairs + i];
+      first = __fmaf_rn(a, cosine, -__fmul_rn(b, sine));
+      second = __fmaf_rn(a, sine, __fmul_rn(b, cosine));
+    }
+    sync();
+  }
+};
+
+// Clamped: a value past float16's range must not become infinite, since an infinite V turns its masked product into a NaN. A NaN stays.
+__device__ __forceinline__ __half head_half(float x) { return __float2half_rn(x != x ? x : fminf(fmaxf(x, -65504.0f), 65504.0f)); }
+
+// Grid: (ceil(num_tokens · num_heads / (HEADS_THREADS / TEAM))). Shared memory: dim floats per team.
+template <int TEAM>
+__global__ void __launch_bounds__(HEADS_THREADS) finish_heads_kernel(const __grid_constant__ Heads p, const __grid_constant__ StepView step) {
+  extern __shared__ float shared[];
+  __shared__ float sums[HEADS_THREADS / WARP];
+  let_next_start();
+  constexpr int TEAMS = HEADS_THREADS / TEAM;
+  const int team = threadIdx.x / TEAM, thread = threadIdx.x % TEAM;
+  const long long item = static_cast<long long>(blockIdx.x) * TEAMS + team;
+  const bool real = item < static_cast<long long>(step.num_tokens) * p.num_heads;
+  const int token = real ? static_cast<int>(item / p.num_heads) : 0, head = real ? static_cast<int>(item % p.num_heads) : 0;
+  const uint32_t slot = real ? step.slot_mapping[token] : NO_SLOT;
+  wait_for_previous();
+  if (slot == NO_SLOT) return;
+  const uint32_t position = step.positions[token];
+
+  const StagedHead<TEAM> staged{shared + team * p.dim, sums, thread};
+  const float* in = p.in + static_cast<size_t>(token) * p.ld_in + static_cast<size_t>(head) * p.head_stride;
+  const float* bias = p.bias == nullptr ? nullptr : p.bias + static_cast<size_t>(head) * p.dim;
+  for (int i = thread; i < p.dim; i += TEAM) {
+    float x = __ldcg(in + i);
+    if (bias != nullptr) x = __fadd_rn(x, bias[i]);
+    // fminf and fmaxf would make a number of a NaN.
+    if (p.clamp > 0.0f && x == x) x = fminf(fmaxf(x, -p.clamp), p.clamp);
+    staged.x[i] = x;
+  }
+  const bool normed = p.norm != HeadNorm::NONE;
+  if (normed && !p.norm_after_rope) staged.norm(p, head);
+  if (p.rope != nullptr) staged.rotate(p, position);
+  if (normed && p.norm_after_rope) staged.norm(p, head);
+
+  float factor = 1.0f;
+  if (p.temperature_scale != 0.0f) {
+    const float steps = floorf(__fdiv_rn(__fadd_rn(static_cast<float>(position), p.temperature_offset), p.temperature_floor));
+    factor = __fadd_rn(1.0f, __fmul_rn(p.temperature_scale, log1pf(steps)));
+  }
+  const size_t at = static_cast<size_t>(token) * p.ld_out + static_cast<size_t>(head) * p.out_head_stride;
+  __half* row = p.out16 != nullptr ? p.out16 + at : nullptr;
+  if (p.pages != nullptr) {
+    const uint32_t size = static_cast<uint32_t>(p.block_size);
+    const size_t at_page = (static_cast<size_t>(slot / size) * p.num_heads + head) * size + slot % size;
+    row = p.pages + at_page * p.page_dim;
+  }
+  for (int i = thread; i < p.dim; i += TEAM) {
+    const float x = __fmul_rn(staged.x[i], factor);
+    if (row != nullptr) {
+      row[i] = head_half(x);
+    } else {
+      p.out[at + i] = x;
+    }
+  }
+  if (p.pages != nullptr) {
+    for (int i = p.dim + thread; i < p.page_dim; i += TEAM) row[i] = __ushort_as_half(0);
+  }
+}
+
+}  // namespace pen
