@@ -1,0 +1,216 @@
+// The kernel of selective scans and of the delta rule.
+#pragma once
+
+#include "../device/kernel.cuh"
+#include "ring.cuh"
+
+namespace pen {
+
+// Keys 4 · (lane + LANES · i) + 0 .. 3 of one column are a lane's i-th four. Past `keys` they are zeros.
+template <int LANES, int FOURS>
+__device__ __forceinline__ void load_column(float (&to)[4 * FOURS], const float* column, int lane, int keys, bool wide) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    const int key = 4 * (lane + LANES * i);
+    float4 x{};
+    if (wide) {
+      if (key < keys) x = __ldcg(reinterpret_cast<const float4*>(column + key));
+    } else {
+      if (key < keys) x.x = __ldcg(column + key);
+      if (key + 1 < keys) x.y = __ldcg(column + key + 1);
+      if (key + 2 < keys) x.z = __ldcg(column + key + 2);
+      if (key + 3 < keys) x.w = __ldcg(column + key + 3);
+    }
+    to[4 * i] = x.x, to[4 * i + 1] = x.y, to[4 * i + 2] = x.z, to[4 * i + 3] = x.w;
+  }
+}
+
+template <int LANES, int FOURS>
+__device__ __forceinline__ void store_column(float* column, const float (&from)[4 * FOURS], int lane, int keys, bool wide) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    const int key = 4 * (lane + LANES * i);
+    if (wide) {
+      const float4 x{from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]};
+      if (key < keys) __stcg(reinterpret_cast<float4*>(column + key), x);
+    } else {
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        if (key + e < keys) __stcg(column + key + e, from[4 * i + e]);
+      }
+    }
+  }
+}
+
+// A lane's fours of a vector over the keys in shared memory.
+template <int LANES, int FOURS>
+__device__ __forceinline__ void load_keys(float (&to)[4 * FOURS], const float* from) {
+#pragma unroll
+  for (int i = 0; i < FOURS; i++) {
+    const float4 x = *reinterpret_cast<const float4*>(from + 4 * LANES * i);
+    to[4 * i] = x.x, to[4 * i + 1] = x.y, to[4 * i + 2] = x.z, to[4 * i + 3] = x.w;
+  }
+}
+
+// A sum in the making: its two chains.
+struct Chains {
+  float even = 0.0f, odd = 0.0f;
+  __device__ __forceinline__ void add(int i, float a, float b) {
+    float& chain = i / 4 % 2 ? odd : even;
+    chain = __fmaf_rn(a, b, chain);
+  }
+  __device__ __forceinline__ float sum() const { return __fadd_rn(even, odd); }
+};
+
+// The sum over a column's lanes, in all of them.
+template <int LANES>
+__device__ __forceinline__ float sum_of_lanes(float x) {
+#pragma unroll
+  for (int distance = 1; distance < LANES; distance *= 2) x = __fadd_rn(x, __shfl_xor_sync(0xffffffffu, x, distance));
+  return x;
+}
+
+// The same sums for two columns in fewer steps: even lanes get x's, odd lanes get y's. They have the bits of sum_of_lanes.
+template <int LANES>
+__device__ __forceinline__ float sum_of_two(float x, float y, int lane) {
+  const float kept = lane % 2 ? y : x, given = lane % 2 ? x : y;
+  float sum = __fadd_rn(kept, __shfl_xor_sync(0xffffffffu, given, 1));
+#pragma unroll
+  for (int distance = 2; distance < LANES; distance *= 2) sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, distance));
+  return sum;
+}
+
+__device__ __forceinline__ float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+// Grid: (heads · ceil(values / columns of a block), num_seqs), dynamic shared memory: Ring::bytes. A warp has 32 / LANES · 2 columns of a
+// head's state; a thread has two neighbouring columns and FOURS fours of their keys. Rows pass in order.
+template <Rule RULE, class Shape>
+__global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __grid_constant__ Recurrence p,
+                                                                        const __grid_constant__ StepView step) {
+  constexpr int LANES = Shape::LANES, FOURS = Shape::FOURS, KEYS = Shape::KEYS, N = 4 * FOURS;
+  using Stage = Ring<RULE, Shape>;
+  extern __shared__ __align__(16) float ring[];
+  let_next_start();
+  const int tiles = ceil_div(p.values, Shape::COLUMNS), head = blockIdx.x / tiles, tile = blockIdx.x % tiles * Shape::COLUMNS;
+  const int lane = threadIdx.x % LANES, own = int(threadIdx.x) / LANES * 2;  // own: the thread's first column in its tile
+  const int columns = min(Shape::COLUMNS, p.values - tile);
+  const size_t column = size_t(head) * p.values + tile + own;
+  float a[2][RULE == Rule::SCAN_CHANNELS ? N : 1];
+  if constexpr (RULE == Rule::SCAN_CHANNELS) {  // weights: they do not wait for the kernels before
+#pragma unroll
+    for (int c = 0; c < 2; c++) {
+      load_column<LANES, FOURS>(a[c], p.a + (column + c) * p.keys, lane, own + c < columns ? p.keys : 0, p.wide_state);
+#pragma unroll
+      for (int i = 0; i < N; i++) a[c][i] = __fmul_rn(a[c][i], 1.4426950408889634f);
+    }
+  }
+  if (p.keys < KEYS || columns < Shape::COLUMNS) {  // what no row fills must be zeros: anything else could be NaN
+    for (int i = threadIdx.x; i < p.stages * p.chunk * Stage::ROW; i += RECURRENCE_THREADS) ring[i] = 0.0f;
+    __syncthreads();
+  }
+  wait_for_previous();
+  const int sequence = blockIdx.y;
+  const int first = int(step.cu_seqlens_q[sequence]), last = int(step.cu_seqlens_q[sequence + 1]);
+  if (step.context_lens[sequence] == 0 || first >= last) return;
+
+  const Stage stage(p, head, tile, columns);
+  stage.copy(p, ring, first, min(p.chunk, last - first));
+  copy_commit();
+  float* const state = p.states.data + size_t(p.states.slots[sequence]) * p.states.width + p.state_at + column * p.keys;
+  const bool fresh = step.positions[first] == 0;
+  float s[2][N];
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    load_column<LANES, FOURS>(s[c], state + size_t(c) * p.keys, lane, own + c < columns && !fresh ? p.keys : 0, p.wide_state);
+  }
+
+  // `waiting`: the chains of the row before, whose sum over the lanes is written while the next row is computed.
+  float waiting[2] = {0.0f, 0.0f};
+  float* to = nullptr;
+  float* next_to = p.out + size_t(first) * p.ld_out + column + lane;
+  const bool writes = lane < 2 && own + lane < columns;
+  const auto write_waiting = [&] {
+    const float sum = sum_of_two<LANES>(waiting[0], waiting[1], lane);
+    if (to && writes) *to = sum;
+    to = next_to;
+    next_to += p.ld_out;
+  };
+  float* now = ring;
+  float* next = ring + (p.stages - 1) * p.chunk * Stage::ROW;
+  for (int at = first; at < last; at += p.chunk) {
+    copy_wait<0>();
+    __syncthreads();
+    if (at + p.chunk < last) {
+      stage.copy(p, next, at + p.chunk, min(p.chunk, last - at - p.chunk));
+      copy_commit();
+    }
+    const int rows = min(p.chunk, last - at);
+    const float* row = now + 4 * lane;
+    const float* vectors = now + Stage::VECTORS + own;
+    const float* scalars = now + Stage::SCALARS;
+    float k[N];
+    load_keys<LANES, FOURS>(k, row);
+    for (int r = 0; r < rows; r++) {
+      float q[N];
+      load_keys<LANES, FOURS>(q, row + KEYS);
+      const float2 x = *reinterpret_cast<const float2*>(vectors);
+      Chains sums[2];
+      if constexpr (RULE == Rule::DELTA || RULE == Rule::DELTA_KEYS) {
+        const float decay = RULE == Rule::DELTA ? scalars[0] : 1.0f, beta = scalars[1];
+        float fade[RULE == Rule::DELTA_KEYS ? N : 1];
+        if constexpr (RULE == Rule::DELTA_KEYS) load_keys<LANES, FOURS>(fade, row + 2 * KEYS);
+        Chains known[2];
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+          const float factor = RULE == Rule::DELTA_KEYS ? __fmul_rn(fade[RULE == Rule::DELTA_KEYS ? i : 0], k[i]) : k[i];
+          known[0].add(i, s[0][i], factor), known[1].add(i, s[1][i], factor);
+        }
+        float m[2] = {sum_of_lanes<LANES>(known[0].sum()), sum_of_lanes<LANES>(known[1].sum())};
+        write_waiting();
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          if (RULE == Rule::DELTA) m[c] = __fmul_rn(decay, m[c]);
+          const float news = __fmul_rn(beta, __fsub_rn(c ? x.y : x.x, m[c]));
+#pragma unroll
+          for (int i = 0; i < N; i++) {
+            const float old = __fmul_rn(RULE == Rule::DELTA_KEYS ? fade[RULE == Rule::DELTA_KEYS ? i : 0] : decay, s[c][i]);
+            s[c][i] = __fmaf_rn(k[i], news, old);
+            sums[c].add(i, s[c][i], q[i]);
+          }
+        }
+      } else {
+        float2 factor{scalars[1], scalars[1]};
+        if constexpr (RULE == Rule::SCAN_CHANNELS) factor = *reinterpret_cast<const float2*>(vectors + Shape::COLUMNS);
+        const float decay = RULE == Rule::SCAN ? scalars[0] : 0.0f;
+        write_waiting();
+#pragma unroll
+        for (int c = 0; c < 2; c++) {
+          const float step_of = c ? factor.y : factor.x, input = __fmul_rn(c ? x.y : x.x, step_of);
+#pragma unroll
+          for (int i = 0; i < N; i++) {
+            float fade = decay;
+            if constexpr (RULE == Rule::SCAN_CHANNELS) fade = power_of_two(__fmul_rn(step_of, a[c][i]));
+            s[c][i] = __fmaf_rn(k[i], input, __fmul_rn(fade, s[c][i]));
+            sums[c].add(i, s[c][i], q[i]);
+          }
+        }
+      }
+      waiting[0] = sums[0].sum(), waiting[1] = sums[1].sum();
+      row += Stage::ROW, vectors += Stage::ROW, scalars += Stage::ROW;
+      if (r + 1 < rows) load_keys<LANES, FOURS>(k, row);
+    }
+    float* const used = now;
+    now = next, next = used;
+  }
+  write_waiting();
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    store_column<LANES, FOURS>(state + size_t(c) * p.keys, s[c], lane, own + c < columns ? p.keys : 0, p.wide_state);
+  }
+}
+
+}  // namespace pen
