@@ -10,6 +10,7 @@ constexpr int KEYS = 64;         // of a tile
 constexpr int PAGE_UNIT = 32;    // a page holds a multiple of this many keys, so that half a tile lies in one page
 constexpr int ROWS = 16;         // query rows of a tensor-core product
 constexpr float MASKED = -__builtin_huge_valf();
+constexpr float LOG2_E = 1.4426950408889634f;
 
 // A tile of K or V in shared memory: [KEYS, D] float16 as chunks of 16 bytes, placed so that the eight rows of an 8x8 matrix fall into
 // different banks. If a row is a multiple of 128 bytes, its chunks are permuted by exclusive or; else a row has an odd number of chunks.
@@ -148,11 +149,11 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
 struct ScoreScale {
   float c;      // of the definition
   float inner;  // 2 log2(e) · scale / cap, 0: no cap
-  __device__ __forceinline__ explicit ScoreScale(const Attention& p) {
-    constexpr float LOG2_E = 1.4426950408889634f;
-    const bool capped = p.soft_cap > 0.0f;
-    c = held(__fmul_rn(capped ? p.soft_cap : p.scale, LOG2_E));
-    inner = held(capped ? __fmul_rn(__fdiv_rn(p.scale, p.soft_cap), 2.0f * LOG2_E) : 0.0f);
+  __device__ __forceinline__ explicit ScoreScale(const Attention& p) : ScoreScale(p.scale, p.soft_cap) {}
+  __device__ __forceinline__ ScoreScale(float scale, float soft_cap) {
+    const bool capped = soft_cap > 0.0f;
+    c = held(__fmul_rn(capped ? soft_cap : scale, LOG2_E));
+    inner = held(capped ? __fmul_rn(__fdiv_rn(scale, soft_cap), 2.0f * LOG2_E) : 0.0f);
   }
   // tanh(y) as 1 − 2 / (1 + e^2y), which is off by about 1e-7.
   template <int N>

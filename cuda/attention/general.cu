@@ -1,0 +1,110 @@
+// General attention: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
+#include <algorithm>
+
+#include "general.cuh"
+#include "general_merge.cuh"
+
+namespace pen {
+namespace {
+
+constexpr size_t MAX_WORKSPACE = 256u << 20;
+
+void check_shape(const GeneralAttention& p) {
+  const auto require = [](bool ok, const char* what) {
+    if (!ok) throw CudaError(cudaErrorInvalidValue, what);
+  };
+  const GeneralKv& kv = p.kv;
+  require(kv.num_kv_heads >= 1 && p.num_heads >= 1 && p.num_heads % kv.num_kv_heads == 0, "general attention: heads");
+  require(kv.block_size >= PAGE_UNIT && kv.block_size % PAGE_UNIT == 0, "general attention: block size");
+  require(kv.k_dim % 8 == 0 && kv.v_dim % 8 == 0, "general attention: elements of a page's row");
+  require(p.head_dim >= 1 && p.head_dim <= std::min(kv.k_dim, GENERAL_DIM), "general attention: head size");
+  require(p.value_dim >= 1 && p.value_dim <= std::min(kv.v_dim, GENERAL_DIM), "general attention: value size");
+  require(p.scale > 0.0f, "general attention: scale");
+}
+
+// The most stretches that one row can see.
+int most_stretches(int max_context, const GeneralAttention& p) {
+  const int all = ceil_div(std::max(max_context, 1), STRETCH);
+  if (p.window == 0 || (p.bidirectional && p.window_kind != Window::SYMMETRIC)) return all;
+  const long long seen = p.window_kind == Window::SYMMETRIC ? p.window / 2 * 2ll + 1 : p.window;
+  return static_cast<int>(std::min<long long>(all, (seen - 1 + STRETCH - 1) / STRETCH + 1));
+}
+
+size_t partial_bytes(int num_tokens, int num_heads, int value_dim, int stretches) {
+  return static_cast<size_t>(num_tokens) * num_heads * stretches * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
+}
+
+bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
+
+// The ring: whole tiles if there is room for two or more, else smaller parts of them. Values can be read from the tiles of the keys only if
+// these are whole.
+void plan_ring(GeneralPlan& plan, const GeneralAttention& p, int room, bool values_in_keys) {
+  const int values = std::min(p.value_dim, GENERAL_VALUES), keys = ceil_div(p.head_dim, PIECE);
+  const auto buffers = [&](int width) { return std::min(GENERAL_BUFFERS, room / (width * PIECE_BYTES)); };
+  plan.shared_values = values_in_keys && buffers(keys) >= 1;
+  plan.width = plan.shared_values ? keys : std::max(keys, ceil_div(values, PIECE));
+  while (!plan.shared_values && plan.width > 1 && buffers(plan.width) < 2) plan.width = (plan.width + 1) / 2;
+  plan.buffers = buffers(plan.width);
+}
+
+template <int M, int VP>
+void run(const Launch& launch, const GeneralAttention& args, const StepView& step) {
+  const Device& device = launch.device;
+  const int group = args.num_heads / args.kv.num_kv_heads;
+  GeneralPlan plan{};
+  plan.rows = ROWS * M, plan.row_blocks = ceil_div(step.max_query * group, plan.rows);
+  plan.slices = ceil_div(args.value_dim, GENERAL_VALUES), plan.splits = 1;
+  plan.wide_query = args.head_dim % 8 == 0 && args.ld_q % 8 == 0 && aligned(args.q, 16);
+  plan.even_out = args.value_dim % 2 == 0 && args.ld_out % 2 == 0 && aligned(args.out, 4);
+  const int fixed = M * (ceil_div(args.head_dim, PIECE) * QUERY_PIECE_BYTES + EXCHANGE_BYTES);
+  const bool values_in_keys = args.kv.k == args.kv.v && args.kv.k_dim == args.kv.v_dim && args.value_dim <= args.head_dim;
+  // Two blocks on a multiprocessor hide each other's waits, if whole tiles still fit.
+  const int half = device.shared_multiprocessor / 2 - device.shared_reserved, all = device.shared_block;
+  const int widest = std::max(ceil_div(args.head_dim, PIECE), ceil_div(std::min(args.value_dim, GENERAL_VALUES), PIECE));
+  const bool two = half - fixed >= 2 * widest * PIECE_BYTES;
+  plan_ring(plan, args, (two ? std::min(half, all) : all) - fixed, values_in_keys);
+  if (plan.buffers < 1) throw CudaError(cudaErrorInvalidValue, "general attention: shared memory");
+
+  plan.max_stretches = most_stretches(step.max_context, args);
+  const long long blocks = static_cast<long long>(plan.row_blocks) * args.kv.num_kv_heads * plan.slices * step.num_seqs;
+  const long long wanted = device.multiprocessors * (two ? 2ll : 1ll);
+  if (plan.max_stretches > 1 && 2 * blocks <= wanted &&
+      partial_bytes(step.num_tokens, args.num_heads, args.value_dim, plan.max_stretches) <= args.workspace_bytes) {
+    plan.splits = static_cast<int>(std::min<long long>(plan.max_stretches, (wanted + blocks - 1) / blocks));
+  }
+  const auto kernel = attention_general_kernel<M, VP>;
+  device.first_use(kernel, [&] { allow_shared(kernel, all), prefer_shared(kernel); });
+  launch(kernel, dim3(plan.row_blocks * plan.splits, args.kv.num_kv_heads * plan.slices, step.num_seqs), GENERAL_TEAM * WARP * M,
+         static_cast<size_t>(fixed) + static_cast<size_t>(plan.buffers) * plan.width * PIECE_BYTES, args, step, plan);
+  if (plan.splits > 1) {
+    launch(attention_general_merge_kernel, dim3(step.max_query * group, args.kv.num_kv_heads, step.num_seqs), GENERAL_MERGE_THREADS, 0,
+           args, step, plan);
+  }
+}
+
+template <int M>
+void with_values(const Launch& launch, const GeneralAttention& args, const StepView& step) {
+  const int pieces = ceil_div(std::min(args.value_dim, GENERAL_VALUES), PIECE);
+  if (pieces <= 1) return run<M, 1>(launch, args, step);
+  if (pieces <= 2) return run<M, 2>(launch, args, step);
+  if (pieces <= 4) return run<M, 4>(launch, args, step);
+  run<M, 8>(launch, args, step);
+}
+
+}  // namespace
+
+size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context) {
+  // Only steps with few blocks are split, and a K/V head has a block per 2 ROWS rows at least.
+  const int stretches = ceil_div(std::max(max_context, 1), STRETCH), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
+  const int most = ceil_div(device.multiprocessors, std::max(num_kv_heads, 1)) * 2 * ROWS / group + 1;
+  return stretches <= 1 ? 0 : std::min(partial_bytes(std::min(num_tokens, most), num_heads, value_dim, stretches), MAX_WORKSPACE);
+}
+
+void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step) {
+  if (step.num_seqs == 0 || step.num_tokens == 0 || step.max_query < 1) return;
+  check_shape(args);
+  if (step.max_query * (args.num_heads / args.kv.num_kv_heads) <= ROWS) return with_values<1>(launch, args, step);
+  with_values<2>(launch, args, step);
+}
+
+}  // namespace pen

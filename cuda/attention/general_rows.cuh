@@ -1,0 +1,92 @@
+// Which rows and keys a block of general attention has, and where partial results lie.
+#pragma once
+
+#include "general.h"
+#include "tile.cuh"
+
+namespace pen {
+
+constexpr int PIECE = 64;                         // elements: tiles are fetched and multiplied in pieces of [KEYS, PIECE]
+constexpr int STRETCH = 8 * KEYS;                 // keys whose tiles are merged among themselves first
+constexpr int GENERAL_TEAM = 4;                   // warps that share sixteen rows
+constexpr int GENERAL_BUFFERS = 4;                // at most
+constexpr int GENERAL_VALUES = 512;               // elements of the values that a block computes, at most
+constexpr int PIECE_BYTES = Tile<PIECE>::BYTES;   // of K or V
+constexpr int QUERY_PIECE_BYTES = PIECE_BYTES / KEYS * ROWS;
+constexpr int EXCHANGE_BYTES = KEYS / 16 * WARP * 16 + GENERAL_TEAM * ROWS * 4;  // fragments of P, and largest scores
+
+// How the host spreads a step over blocks. No bit depends on it.
+struct GeneralPlan {
+  int width, buffers;   // pieces of a buffer, and buffers of the ring
+  int rows;             // of a block
+  int row_blocks;       // of a sequence and K/V head, at most
+  int splits;           // blocks that share a context
+  int slices;           // blocks that share a row's values, GENERAL_VALUES elements each
+  int max_stretches;    // that a row sees, at most
+  bool shared_values;   // values are read from the tiles of the keys
+  bool wide_query;      // q can be read 16 bytes at a time
+  bool even_out;        // out can be written two elements at a time
+};
+
+__device__ __forceinline__ Span general_visible(const GeneralAttention& p, int position, int context) {
+  const int last = p.bidirectional ? context : position + 1;
+  if (p.window == 0) return {0, last};
+  const int window = static_cast<int>(min(p.window, 0x3fffffffu)), half = window / 2;
+  switch (p.window_kind) {
+    case Window::CHUNKED: return {position / window * window, last};
+    case Window::SYMMETRIC: return {max(position - half, 0), min(last, position + half + 1)};
+    default: return {max(position + 1 - window, 0), last};
+  }
+}
+
+// The rows of one sequence and K/V head: row = token · group + head of the group.
+struct GeneralRows {
+  int context, token0, tokens, group, count, kv_head;
+  __device__ __forceinline__ GeneralRows(const GeneralAttention& p, const StepView& step, int seq, int kv_head) : kv_head(kv_head) {
+    context = step.context_lens[seq], group = p.num_heads / p.kv.num_kv_heads;
+    token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
+    tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
+    count = tokens * group;
+  }
+  __device__ __forceinline__ int token(int row) const { return token0 + row / group; }
+  __device__ __forceinline__ int head(int row) const { return kv_head * group + row % group; }
+  __device__ __forceinline__ int position(int row) const { return context - tokens + row / group; }
+  __device__ __forceinline__ Span span(const GeneralAttention& p, int row) const {
+    return row < count ? general_visible(p, position(row), context) : Span{0, 0};
+  }
+  // What rows [first, first + rows) see between them: both ends ascend with the position.
+  __device__ __forceinline__ Span spans(const GeneralAttention& p, int first, int rows) const {
+    if (first >= count) return {0, 0};
+    return {span(p, first).begin, span(p, min(first + rows, count) - 1).end};
+  }
+};
+
+// Stretches [begin, end).
+struct Stretches {
+  int begin, end;
+  __device__ __forceinline__ explicit Stretches(const Span& span) : begin(span.begin / STRETCH), end(ceil_div(span.end, STRETCH)) {}
+  __device__ __forceinline__ int count() const { return end - begin; }
+};
+
+// Whether one block has all that its rows see, and writes the output.
+__device__ __forceinline__ bool general_direct(const GeneralPlan& plan, const Stretches& block) {
+  return plan.splits == 1 || block.count() <= 1;
+}
+
+// Partial results of stretches, counted from the first that a row sees.
+struct GeneralPartials {
+  float* o;     // [num_tokens, num_heads, max_stretches, stride]
+  float2* row;  // [num_tokens, num_heads, max_stretches] maximum and sum
+  int stride;
+  __host__ __device__ static constexpr int padded(int value_dim) { return (value_dim + 3) / 4 * 4; }
+  __device__ GeneralPartials(const GeneralAttention& p, int num_tokens, int max_stretches) : o(p.workspace), stride(padded(p.value_dim)) {
+    row = reinterpret_cast<float2*>(o + static_cast<size_t>(num_tokens) * p.num_heads * max_stretches * stride);
+  }
+};
+
+// The sink of a head, merged as a tile without values.
+__device__ __forceinline__ void merge_sink(Running& running, float sink, float& keep, float& add) {
+  merge(running, __fmul_rn(sink, LOG2_E), 1.0f, keep, add);
+}
+
+}  // namespace pen
