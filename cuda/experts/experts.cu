@@ -1,5 +1,6 @@
-// Experts: the launches.
+// Experts: the launches for any number of rows.
 #include "experts.cuh"
+#include "route.cuh"
 
 namespace pen {
 
@@ -15,10 +16,15 @@ void run(const Launch& launch, const ExpertLinear& args, int num_groups) {
   launch(kernel, dim3(tiles, num_groups), dim3(SLICES * WARP), bytes, args);
 }
 
+dim3 elements(size_t columns, int rows) { return dim3(rows, ceil_div(int(columns), COMBINE_THREADS)); }
+
 }  // namespace
 
 void route(const Launch& launch, const Routing& args) {
-  launch(route_kernel, dim3(ceil_div(args.num_rows, ROUTE_WARPS)), dim3(ROUTE_WARPS * WARP), 0, args);
+  const dim3 grid(ceil_div(args.num_rows, ROUTE_WARPS)), block(ROUTE_WARPS * WARP);
+  if (args.num_experts <= 4 * WARP) return launch(route_kernel<4>, grid, block, 0, args);
+  if (args.num_experts <= 16 * WARP) return launch(route_kernel<16>, grid, block, 0, args);
+  launch(route_kernel<MAX_EXPERTS / WARP>, grid, block, 0, args);
 }
 
 void group_choices(const Launch& launch, const Grouping& args) {
@@ -31,8 +37,16 @@ void expert_linear(const Launch& launch, const ExpertLinear& args, int group, in
   run<2, 8>(launch, args, num_groups);
 }
 
+void expert_activate(const Launch& launch, const ExpertActivate& args, int num_choices) {
+  launch(expert_activate_kernel, elements(round_up(args.ffn, CHUNK), num_choices), dim3(COMBINE_THREADS), 0, args);
+}
+
+void weigh_input(const Launch& launch, const WeighInput& args, int num_rows) {
+  launch(weigh_input_kernel, elements(round_up(args.hidden, CHUNK), num_rows * args.used), dim3(COMBINE_THREADS), 0, args);
+}
+
 void combine(const Launch& launch, const Combine& args, int num_rows) {
-  launch(combine_kernel, dim3(ceil_div(args.hidden, ROUTE_WARPS * WARP), num_rows), dim3(ROUTE_WARPS * WARP), 0, args);
+  launch(combine_kernel, elements(args.hidden, num_rows), dim3(COMBINE_THREADS), 0, args);
 }
 
 }  // namespace pen

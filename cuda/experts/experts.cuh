@@ -1,66 +1,14 @@
-// The kernels of experts.h.
+// The kernels of experts.h for any number of rows.
 #pragma once
 
+#include "../elementwise/activation.cuh"
 #include "../linear/batch.cuh"
 #include "experts.h"
 
 namespace pen {
 
-constexpr int ROUTE_WARPS = 8;       // rows per block
-constexpr int GROUP_THREADS = 1024;  // of the one block that groups a step
-
-__device__ __forceinline__ bool comes_before(float a, int i, float b, int j) { return a > b || (a == b && i < j); }
-
-// Grid: (ceil(rows / ROUTE_WARPS)), one warp per row.
-__global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_constant__ Routing p) {
-  let_next_start();
-  wait_for_previous();
-  const int row = blockIdx.x * ROUTE_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  if (row >= p.num_rows) return;
-  int32_t* chosen = p.chosen + size_t(row) * p.used;
-  float* weights = p.weights + size_t(row) * p.used;
-  if (p.slot_mapping[row] == NO_SLOT) {
-    for (int i = lane; i < p.used; i += WARP) chosen[i] = -1, weights[i] = 0.0f;
-    return;
-  }
-  const float* scores = p.scores + size_t(row) * p.num_experts;
-  const float NOTHING = -__builtin_huge_valf();
-  float before = __builtin_huge_valf(), highest = 0.0f, sum = 0.0f;
-  int last = -1;
-  for (int rank = 0; rank < p.used; rank++) {
-    float best = NOTHING;
-    int at = p.num_experts;
-    for (int i = lane; i < p.num_experts; i += WARP) {
-      const float score = scores[i];
-      if (comes_before(before, last, score, i) && comes_before(score, i, best, at)) best = score, at = i;
-    }
-#pragma unroll
-    for (int offset = WARP / 2; offset > 0; offset /= 2) {
-      const float other = __shfl_xor_sync(0xffffffffu, best, offset);
-      const int other_at = __shfl_xor_sync(0xffffffffu, at, offset);
-      if (comes_before(other, other_at, best, at)) best = other, at = other_at;
-    }
-    // If the scores are NaN, the row takes expert 0 with a NaN as its weight, so that its result fails.
-    const bool found = at < p.num_experts;
-    if (rank == 0) highest = best;
-    const float weight = found ? __expf(best - highest) : __int_as_float(0x7fffffff);
-    sum = __fadd_rn(sum, weight);
-    if (lane == 0) chosen[rank] = found ? at : 0, weights[rank] = weight;
-    before = best, last = at;
-  }
-  if (!p.normalise) {
-    sum = 0.0f;
-    for (int i = lane; i < p.num_experts; i += WARP) sum = __fadd_rn(sum, __expf(scores[i] - highest));
-    sum = warp_sum(sum);
-  }
-  __syncwarp();
-  for (int i = lane; i < p.used; i += WARP) weights[i] = __fdiv_rn(weights[i], sum);
-  if (!p.shared_router) return;
-  float dot = 0.0f;
-  for (int i = lane; i < p.hidden; i += WARP) dot = __fmaf_rn(__half2float(p.h[size_t(row) * p.ldh + i]), p.shared_router[i], dot);
-  dot = warp_sum(dot);
-  if (lane == 0) p.share[row] = __fdiv_rn(1.0f, __fadd_rn(1.0f, __expf(-dot)));
-}
+constexpr int GROUP_THREADS = 1024;   // of the one block that groups a step
+constexpr int COMBINE_THREADS = 256;  // of the kernels with a thread per element
 
 // One block; shared memory: two integers per expert. The counters' timing decides where in its group a choice lands; no bit depends on
 // that.
@@ -104,6 +52,43 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
   }
 }
 
+// Adds an expert's biases and applies the activation.
+template <class P>
+__device__ __forceinline__ __half activated(const P& p, int expert, int ffn, int i, float gate, float up) {
+  if (p.gate_bias) gate = __fadd_rn(gate, p.gate_bias[size_t(expert) * ffn + i]);
+  if (p.up_bias) up = __fadd_rn(up, p.up_bias[size_t(expert) * ffn + i]);
+  return clamped_half(gated(p.activation, gate, up, p.params));
+}
+
+// Adds up the slices' sums of MT row tiles × NT · 8 columns of the product, as finish_tiles does. `partial`: shared memory of
+// LinearShared<MT, NT>. put(tile, column, row, sum) is called for the first ROWS rows of a tile; sum(row) is a row's sum.
+template <int MT, int NT, int ROWS, class Put>
+__device__ __forceinline__ void add_slices(const float (&acc)[MT][NT][4], float (*partial)[NT * 8][LinearShared<MT, NT>::STRIDE], Put put) {
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int m = 0; m < MT; m++) {
+    if (m > 0) __syncthreads();
+#pragma unroll
+    for (int n = 0; n < NT; n++) {
+      const int row = lane / 4, column = 8 * n + 2 * (lane % 4);
+      partial[warp][column][row] = acc[m][n][0];
+      partial[warp][column + 1][row] = acc[m][n][1];
+      partial[warp][column][row + 8] = acc[m][n][2];
+      partial[warp][column + 1][row + 8] = acc[m][n][3];
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < NT * 8 * ROWS; i += SLICES * WARP) {
+      const int column = i / ROWS;
+      put(m, column, i % ROWS, [&](int r) {
+        float total = 0;
+#pragma unroll
+        for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[s][column][r]);
+        return total;
+      });
+    }
+  }
+}
+
 // Grid: (groups of MT row tiles of all segments, groups of NT · 8 choices). Like linear_kernel, except that a block learns only after
 // its wait which weights to read.
 template <int MT, int NT>
@@ -117,8 +102,7 @@ __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kern
   int group = blockIdx.x, segment = 0;
   while (segment + 1 < p.num_segments && group >= ceil_div(p.w[segment].tiles(), MT)) group -= ceil_div(p.w[segment++].tiles(), MT);
   Matrix w = p.w[segment];
-  const int tile = group * MT, offset = p.out_offset[segment];
-  const bool glu = p.epilogue != Epilogue::STORE;
+  const int tile = group * MT;
   wait_for_previous();
   const int expert = p.expert_of[blockIdx.y];
   if (expert < 0) return;
@@ -134,25 +118,76 @@ __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kern
   };
   float acc[MT][NT][4] = {};
   with_format(w.format, [&](auto format) { multiply_slice<decltype(format), MT, NT>(acc, w, tile, warp, lane, ready); });
-  const Output out{p.out, p.out16, offset, p.ldo, w.rows, p.epilogue, glu};
-  finish_tiles<MT, NT, false>(out, acc, partial, tile, [&](int column, int& row) {
-    row = choices[column];
-    return row >= 0;
-  });
+  const auto place = [&](int column, size_t& at) {
+    const int choice = choices[column];
+    at = size_t(choice) * p.ldo + p.out_offset[segment];
+    return choice >= 0;
+  };
+  if (p.glu) {
+    const int ffn = w.rows / 2;
+    add_slices<MT, NT, 8>(acc, partial, [&](int m, int column, int row, auto sum) {
+      size_t at;
+      const int i = (tile + m) * 8 + row;
+      if (i < ffn && place(column, at)) p.out16[at + i] = activated(p, expert, ffn, i, sum(row), sum(row + 8));
+    });
+  } else {
+    add_slices<MT, NT, TILE_ROWS>(acc, partial, [&](int m, int column, int row, auto sum) {
+      size_t at;
+      const int i = (tile + m) * TILE_ROWS + row;
+      if (i < w.rows && place(column, at)) p.out[at + i] = sum(row);
+    });
+  }
 }
 
-// Grid: (ceil(hidden / ROUTE_WARPS · WARP), rows)
-__global__ void __launch_bounds__(ROUTE_WARPS* WARP) combine_kernel(const __grid_constant__ Combine p) {
+// Grid: (choices, ceil(columns with padding / COMBINE_THREADS))
+__global__ void __launch_bounds__(COMBINE_THREADS) expert_activate_kernel(const __grid_constant__ ExpertActivate p) {
   let_next_start();
   wait_for_previous();
-  const int i = blockIdx.x * ROUTE_WARPS * WARP + threadIdx.x;
-  const size_t row = blockIdx.y;
+  const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x, expert = p.chosen[blockIdx.x];
+  if (expert < 0 || i >= int(round_up(p.ffn, CHUNK))) return;
+  __half& out = p.out[size_t(blockIdx.x) * p.ldh + i];
+  if (i >= p.ffn) {
+    out = __float2half_rn(0.0f);
+    return;
+  }
+  const float* row = p.gate_up + size_t(blockIdx.x) * p.ffn * (p.gated ? 2 : 1);
+  if (p.gated) {
+    out = activated(p, expert, p.ffn, i, row[i], row[p.ffn + i]);
+  } else {
+    const float up = p.up_bias ? __fadd_rn(row[i], p.up_bias[size_t(expert) * p.ffn + i]) : row[i];
+    out = clamped_half(activation(p.activation, up, p.params));
+  }
+}
+
+// Grid: (choices, ceil(columns with padding / COMBINE_THREADS))
+__global__ void __launch_bounds__(COMBINE_THREADS) weigh_input_kernel(const __grid_constant__ WeighInput p) {
+  let_next_start();
+  wait_for_previous();
+  const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x;
+  const size_t choice = blockIdx.x;
+  if (p.chosen[choice] < 0 || i >= int(round_up(p.hidden, CHUNK))) return;
+  const float x = i < p.hidden ? __fmul_rn(__half2float(p.h[choice / p.used * p.ldh + i]), p.weights[choice]) : 0.0f;
+  p.out[choice * p.ld + i] = clamped_half(x);
+}
+
+// Grid: (rows, ceil(hidden / COMBINE_THREADS))
+__global__ void __launch_bounds__(COMBINE_THREADS) combine_kernel(const __grid_constant__ Combine p) {
+  let_next_start();
+  wait_for_previous();
+  const int i = blockIdx.y * COMBINE_THREADS + threadIdx.x;
+  const size_t row = blockIdx.x;
   if (i >= p.hidden || p.slot_mapping[row] == NO_SLOT) return;
   float sum = 0.0f;
   for (int rank = 0; rank < p.used; rank++) {
-    sum = __fadd_rn(sum, __fmul_rn(p.weights[row * p.used + rank], p.outputs[(row * p.used + rank) * p.hidden + i]));
+    const size_t choice = row * p.used + rank;
+    float y = p.outputs[choice * p.hidden + i];
+    if (p.down_bias) y = __fadd_rn(y, p.down_bias[size_t(p.chosen[choice]) * p.hidden + i]);
+    const float weight = p.weights ? __fmul_rn(p.weights[choice], p.factor) : p.factor;
+    sum = __fadd_rn(sum, __fmul_rn(weight, y));
   }
-  if (p.shared) sum = __fadd_rn(sum, __fmul_rn(p.share[row], p.shared[row * p.hidden + i]));
+  if (p.shared) sum = __fadd_rn(sum, __fmul_rn(p.share ? p.share[row] : 1.0f, p.shared[row * p.hidden + i]));
+  if (p.mean_shared) sum = __fmul_rn(sum, 0.5f);
+  sum = __fmul_rn(sum, p.scale);
   float& out = p.out[row * p.hidden + i];
   out = p.add ? __fadd_rn(out, sum) : sum;
 }

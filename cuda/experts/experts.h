@@ -1,35 +1,55 @@
 // Feed-forward layers of which each row computes with a few experts (Shazeer et al. 2017): routing, grouping, products, sums.
 //
 // The numeric definition:
-//   routing    A row's experts are those with the highest scores, in descending order; of equal scores the lower number comes first.
+//   routing    A row's experts are those with the highest ranks, in descending order; of equal ranks the lower number comes first. A
+//              rank is the score, or, if there are biases or groups or sigmoids, the weight (below) plus the expert's bias.
 //   weights    exp(score − highest) over the sum of that of all experts (lane l of a warp adds experts l, l + 32 …, then the lanes add
-//              up by a tree); with `normalise`, over that of the row's experts, in their order.
+//              up by a tree); with `normalise`, over that of the row's experts, in their order. Sigmoids: 1 / (1 + exp(−score)), with
+//              `normalise` over the sum of those of the row's experts. Then factors, each product rounded.
 //   share      The shared expert's weight: 1 / (1 + exp(−h · shared_router)), the product by lanes and their tree.
 //   products   An expert's output is that of a linear layer (linear.h), whose bits do not depend on the rows beside it.
 //   sums       A row adds its experts in their order, then the shared one; each product is rounded.
-// So nothing depends on how rows are grouped.
+// So nothing depends on how rows are grouped. If a score of a row is not finite, all its weights are NaN.
 //
 // A *choice* is a row's use of one expert: choice c is use number c % used of row c / used. Choices of the same expert form groups of
 // as many as a block multiplies at once; a group may be short.
 #pragma once
 
 #include "../device/step.h"
+#include "../elementwise/activation.h"
 #include "../linear/linear.h"
 
 namespace pen {
 
-constexpr int MAX_EXPERTS = 4096;  // two counters each must fit into shared memory
+constexpr int MAX_EXPERTS = 4096;       // two counters each must fit into shared memory
+constexpr int MAX_USED = 64;            // experts of a row: two for each lane of a warp
+constexpr int MAX_EXPERT_GROUPS = 1024;  // one bit of a word each for each lane of a warp
+
+enum class Gating : int {
+  SOFTMAX,
+  SIGMOID,
+  SOFTMAX_OF_CHOSEN,  // softmax over the row's experts only
+};
 
 struct Routing {
   const float* scores;           // [num_rows, num_experts]
   const uint32_t* slot_mapping;  // [num_rows] NO_SLOT: padding, which chooses nothing
-  const __half* h;               // [num_rows, ldh] the layer's input
+  const __half* h;               // [num_rows, ldh] the layer's input; only if there is a shared_router
   const float* shared_router;    // [hidden] or null
   int num_rows, num_experts, used, ldh, hidden;
   bool normalise;
   int32_t* chosen;  // [num_rows, used] out: experts, or -1
   float* weights;   // [num_rows, used] out
-  float* share;     // [num_rows] out: the shared expert's weight
+  float* share;     // [num_rows] out: the shared expert's weight; only if there is a shared_router
+  Gating gating = Gating::SOFTMAX;
+  const float* choice_bias = nullptr;    // [num_experts] added to the ranks only, or null
+  int groups = 0, groups_used = 0;       // experts come from the groups whose two best ranks have the highest sums; 0: from all
+  float scale = 1.0f;                    // factor of all weights
+  const float* output_scales = nullptr;  // [num_experts] factors of each expert's weights, or null
+  // Not 0: routes to adjugate experts (GroveMoE), of which each group of so many experts has one. A row's choices are the adjugates of
+  // its min(used, adjugates) best experts, biases aside; `used` is already that. An adjugate's weight is that of the expert with its
+  // number, and a row's weights are scaled to add up to 1.
+  int chunk_group = 0;
 };
 
 void route(const Launch& launch, const Routing& args);
@@ -40,11 +60,12 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
   return choices < padded ? choices : padded;
 }
 
-// How the choices of a step are grouped: many choices make large groups. The size does not change a bit.
+// How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose an
+// expert more than once (adjugates). Choices of an expert that fit into a group are in one, so that a step reads the expert once. The size
+// does not change a bit.
 struct Groups {
   int size, most;
-  Groups(int choices, int experts) {
-    const int each = choices / experts;
+  Groups(int choices, int experts, int each) {
     size = each <= 8 ? 8 : each <= 32 ? 32 : 64;
     most = most_groups(choices, experts, size);
   }
@@ -72,22 +93,56 @@ struct ExpertLinear {
   int ldx;
   int share;  // choice c reads row c / share of x
   float* out;      // [choices, ldo]
-  __half* out16;   // [choices, ldo]
+  __half* out16;   // [choices, ldo] if `glu`
   int ldo;
-  Epilogue epilogue;  // STORE, SILU_MUL or GELU_MUL
+  // out16 = activation(gate + its bias) · (up + its bias), for matrices whose tiles hold both (Placement); otherwise out = the products.
+  bool glu = false;
+  Activation activation = Activation::SILU;
+  float params[4] = {};                // of the activation
+  const float* gate_bias = nullptr;    // [num_experts, ffn] or null
+  const float* up_bias = nullptr;
 };
 // `group`: 8, 32 or 64 choices.
 void expert_linear(const Launch& launch, const ExpertLinear& args, int group, int num_groups);
 
+// out = activation(gate + its bias) · (up + its bias), or without a gate activation(up + its bias), for products that were stored.
+struct ExpertActivate {
+  const float* gate_up;  // [num_choices, 2 ffn], without a gate [num_choices, ffn]
+  const int32_t* chosen;  // [num_choices] experts; those that are negative are left out
+  const float *gate_bias, *up_bias;  // [num_experts, ffn] or null
+  __half* out;  // [num_choices, ldh] out; columns past ffn become zero up to a multiple of 64
+  int ffn, ldh;
+  bool gated;
+  Activation activation;
+  float params[4];
+};
+void expert_activate(const Launch& launch, const ExpertActivate& args, int num_choices);
+
+// out = weight · h for each choice, for architectures that weigh an expert's input.
+struct WeighInput {
+  const __half* h;        // [num_rows, ldh]
+  const float* weights;   // [num_rows, used]
+  const int32_t* chosen;  // [num_rows, used] those that are negative are left out
+  __half* out;            // [num_rows · used, ld] out; columns past `hidden` become zero up to a multiple of 64
+  int hidden, used, ldh, ld;
+};
+void weigh_input(const Launch& launch, const WeighInput& args, int num_rows);
+
+// sum = Σ factor · weight · (output + bias) + share · shared; out = scale · sum, or out + scale · sum
 struct Combine {
   const float* outputs;  // [num_rows, used, hidden] of the experts
-  const float* weights;  // [num_rows, used]
+  const float* weights;  // [num_rows, used], null: 1 (their inputs were weighted)
   const float* shared;   // [num_rows, hidden] of the shared expert, or null
-  const float* share;    // [num_rows]
+  const float* share;    // [num_rows], null: 1
   const uint32_t* slot_mapping;  // [num_rows]
   float* out;            // [num_rows, hidden]
   int hidden, used;
   bool add;  // to what `out` holds
+  float scale = 1.0f;
+  float factor = 1.0f;                // of the experts' weights
+  bool mean_shared = false;           // the sum is halved
+  const int32_t* chosen = nullptr;    // [num_rows, used], only if there are biases
+  const float* down_bias = nullptr;   // [num_experts, hidden] or null
 };
 void combine(const Launch& launch, const Combine& args, int num_rows);
 
