@@ -1,6 +1,7 @@
 // The kernel of causal convolutions.
 #pragma once
 
+#include "../device/kernel.cuh"
 #include "../linear/epilogue.cuh"
 #include "recurrence.h"
 

@@ -3,14 +3,14 @@
 //
 // Computed, row by row in the order of a sequence's rows, each line rounded as written; fma(a, b, c) rounds once:
 //   convolve    y = 0, y = fma(kernel[j], in[row − (taps − 1) + j], y) for j = 0 .. taps − 1, y += bias, out = silu(y) or y.
-//   scan        u = step · x, S = fma(b, u, decay · S), out = Σ S · c over the keys. Mamba 1: decay = 2^(step · (a · log2 e)) by the GPU's
-//               approximation (2 units in the last place) and u = x · step of the channel.
+//   scan        u = step · x, S = fma(b, u, decay · S), out = Σ S · c over the keys. Mamba 1: decay = 2^(step · (a · log2 e)) by the
+//               GPU's approximation (2 units in the last place) and u = x · step of the channel.
 //   delta_rule  one decay per head:  m = decay · Σ S · k,    S = fma(k, beta · (v − m), decay · S), out = Σ S · q
 //               one decay per key:   m = Σ S · (decay · k),  S and out as above
-// Order of the sums over keys: `lanes` lanes hold the keys, four neighbours each, then the next four · lanes keys; each lane adds its own by
-// fused multiply-adds in two chains (even and odd fours, each in ascending order), then the chains are added, then the lanes by a tree
-// of distances 1, 2, 4 and so on. `lanes` depends on the number of keys alone (Shape in recurrence.cuh). So a row's bits depend on the
-// sequence's rows up to this one: neither on how a prompt is cut into steps, nor on the batch or the grid.
+// Order of the sums over keys: 4, 8, 16 or 32 lanes hold the keys, four neighbours each, then the next four, and so on; each lane adds
+// its own by fused multiply-adds in two chains (even and odd fours, each in ascending order), then the chains are added, then the lanes
+// by a tree of distances 1, 2, 4 and so on. How many lanes depends on the number of keys alone (recurrence.cu). So a row's bits depend
+// on the sequence's rows up to this one: neither on how a prompt is cut into steps, nor on the batch or the grid.
 //
 // Why lanes share a column (a channel of the values) rather than a thread per column: rows are sequential, so what counts is the latency
 // of one row. A thread per column of 128 keys issues over 500 instructions a row and reads 256 broadcast floats of b and c; and a head of
