@@ -10,7 +10,7 @@ namespace pen {
 namespace {
 
 // Whether this device runs the kernel of cluster.cuh: blocks that share memory need sm_90, and code compiled for it.
-bool has_clusters(const Device& device) { return device.major >= 9 && device.compiled(attention_cluster_kernel<64>).ptxVersion >= 90; }
+bool has_clusters(const Device& device) { return device.major >= 9 && device.compiled(attention_cluster_kernel<64, false>).ptxVersion >= 90; }
 
 // Lets a kernel have all the shared memory that the device gives.
 template <class... Params>
@@ -18,15 +18,34 @@ void set_up(const Device& device, void (*kernel)(Params...)) {
   device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
 }
 
+// Whether an attention needs the kernels with sinks and chunked windows.
+bool wants_extras(const Attention& args) { return args.sinks != nullptr || args.chunked; }
+
+bool fits(int head_dim) { return head_dim >= 8 && head_dim <= 256 && head_dim % 8 == 0; }
+
 // Calls f(std::integral_constant<int, D>) with the padded head size.
 template <class F>
 void with_head_dim(int head_dim, F f) {
-  if (head_dim < 8 || head_dim > 256 || head_dim % 8 != 0) throw CudaError(cudaErrorInvalidValue, "attention: head size");
+  if (!fits(head_dim)) throw CudaError(cudaErrorInvalidValue, "attention: head size");
   if (head_dim <= 64) return f(std::integral_constant<int, 64>{});
   if (head_dim <= 80) return f(std::integral_constant<int, 80>{});
   if (head_dim <= 96) return f(std::integral_constant<int, 96>{});
   if (head_dim <= 128) return f(std::integral_constant<int, 128>{});
   return f(std::integral_constant<int, 256>{});
+}
+
+// The padded head sizes of models with sinks or chunked windows: gpt-oss, Llama 4.
+template <int D>
+constexpr bool has_extras = D == 64 || D == 128;
+
+// Calls f with the padded head size, too, and with whether the attention has extras.
+template <class F>
+void with_shape(const Attention& args, F f) {
+  with_head_dim(args.kv.head_dim, [&](auto d) {
+    if (!wants_extras(args)) return f(d, std::false_type{});
+    if constexpr (has_extras<decltype(d)::value>) return f(d, std::true_type{});
+    throw CudaError(cudaErrorInvalidValue, "attention: sinks or chunked windows of this head size");
+  });
 }
 
 // The number of tiles that one row can see.
@@ -62,7 +81,7 @@ void check_heads(const QkvFinish& args) {
   }
 }
 
-template <int D, int TEAM>
+template <int D, int TEAM, bool EXTRAS>
 void decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = DecodeShared<D>;
   const Device& device = launch.device;
@@ -92,18 +111,18 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
     plan.direct_tiles = std::max(2 * teams, plan.split_tiles);
     splits = ceil_div(plan.max_tiles, plan.split_tiles);
   }
-  const auto kernel = attention_decode_kernel<D, TEAM>;
+  const auto kernel = attention_decode_kernel<D, TEAM, EXTRAS>;
   set_up(device, kernel);
   launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * TEAM * teams, fixed + teams * each,
          args, step, plan, fresh ? *fresh : QkvFinish{});
   if (plan.max_tiles > plan.direct_tiles) {
     const dim3 threads(static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)));
-    launch(attention_merge_kernel, dim3(step.num_seqs, args.num_heads), threads, 0, args, step, plan);
+    launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), threads, 0, args, step, plan);
   }
 }
 
 // Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
-template <int D>
+template <int D, bool EXTRAS>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = launch.device;
   DecodePlan plan{};
@@ -115,16 +134,17 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   const size_t bytes = ClusterShared<D>::bytes(plan.rows, blocks);
   if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) > device.multiprocessors) return false;
   if (!has_clusters(device) || blocks > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
-  set_up(device, attention_cluster_kernel<D>);
+  const auto kernel = attention_cluster_kernel<D, EXTRAS>;
+  set_up(device, kernel);
   Launch clustered = launch;
   clustered.cluster = blocks;
   const dim3 grid(blocks, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
   const int warps = std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS);  // one fresh head per warp
-  clustered(attention_cluster_kernel<D>, grid, WARP * warps, bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  clustered(kernel, grid, WARP * warps, bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
   return true;
 }
 
-template <int D>
+template <int D, bool EXTRAS>
 void prefill(const Launch& launch, const Attention& args, const StepView& step) {
   using Shared = PrefillShared<D>;
   const Device& device = launch.device;
@@ -135,8 +155,9 @@ void prefill(const Launch& launch, const Attention& args, const StepView& step) 
   while (warps > 1 && Shared::bytes(warps, 2) > static_cast<size_t>(limit)) warps /= 2;
   PrefillPlan plan{PREFILL_BUFFERS};
   while (plan.buffers > 1 && Shared::bytes(warps, plan.buffers) > static_cast<size_t>(limit)) --plan.buffers;
-  set_up(device, attention_prefill_kernel<D>);
-  launch(attention_prefill_kernel<D>, dim3(ceil_div(rows, ROWS * warps), args.kv.num_kv_heads, step.num_seqs), WARP * warps,
+  const auto kernel = attention_prefill_kernel<D, EXTRAS>;
+  set_up(device, kernel);
+  launch(kernel, dim3(ceil_div(rows, ROWS * warps), args.kv.num_kv_heads, step.num_seqs), WARP * warps,
          Shared::bytes(warps, plan.buffers), args, step, plan);
 }
 
@@ -147,6 +168,12 @@ void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& ste
   check_heads(args);
   const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
   launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step);
+}
+
+bool attention_extras(int head_dim) {
+  bool has = false;
+  if (fits(head_dim)) with_head_dim(head_dim, [&](auto d) { has = has_extras<decltype(d)::value>; });
+  return has;
 }
 
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context) {
@@ -163,23 +190,24 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
   if (step.num_seqs == 0) return;
   check_shape(args);
   if (fresh) check_heads(*fresh);
-  with_head_dim(args.kv.head_dim, [&](auto d) {
+  with_shape(args, [&](auto d, auto extras) {
     constexpr int D = decltype(d)::value;
+    constexpr bool EXTRAS = decltype(extras)::value;
     if constexpr (D % 64 == 0) {
-      if (decode_cluster<D>(launch, args, step, fresh)) return;
+      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh)) return;
       // With few blocks, four warps per tile shorten its time; with many, a single warp per tile waits for no other.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors) {
-        return decode<D, 4>(launch, args, step, fresh);
+        return decode<D, 4, EXTRAS>(launch, args, step, fresh);
       }
     }
-    decode<D, 1>(launch, args, step, fresh);
+    decode<D, 1, EXTRAS>(launch, args, step, fresh);
   });
 }
 
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step) {
   if (step.num_seqs == 0 || step.max_query <= 1) return;
   check_shape(args);
-  with_head_dim(args.kv.head_dim, [&](auto d) { prefill<decltype(d)::value>(launch, args, step); });
+  with_shape(args, [&](auto d, auto extras) { prefill<decltype(d)::value, decltype(extras)::value>(launch, args, step); });
 }
 
 }  // namespace pen

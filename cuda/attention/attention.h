@@ -9,7 +9,7 @@
 //         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
 //   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
 // and the tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as
-// attention: Dao 2023). Nothing else enters. So a row's bits depend neither on the batch nor on the kernel, and how tiles are spread over
+// attention: Dao 2023). A head's sink is merged last, as a tile of m_i = sink · log2(e), l_i = 1 and O_i = 0. Nothing else enters. So a row's bits depend neither on the batch nor on the kernel, and how tiles are spread over
 // warps and blocks is free to follow the batch and the device.
 //
 // Fresh Q, K and V get, in this order: bias, RMS norm of each head of Q and K (Qwen3, Gemma 3), rotation of Q and K (RoFormer, Su et al.
@@ -56,7 +56,12 @@ struct Attention {
   float* workspace;
   size_t workspace_bytes;
   float soft_cap = 0.0f;  // scaled scores become soft_cap · tanh(score / soft_cap); 0: as they are
+  // These two only for head sizes of which attention_extras() says so. Other heads are for general.h.
+  const float* sinks = nullptr;  // [num_heads] scores of keys without a value, one per head (gpt-oss); null: none
+  bool chunked = false;          // a row at `position` sees from position / window · window on (Llama 4)
 };
+// Whether heads of this size may have sinks and chunked windows.
+bool attention_extras(int head_dim);
 // Bytes of workspace that a step with these bounds needs.
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);
 // Sequences with one row, in parallel over the context. `fresh`: the rows' Q, K and V, which the kernel finishes on its way; null:

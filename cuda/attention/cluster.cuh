@@ -62,7 +62,7 @@ __device__ __forceinline__ void cluster_wait() {
 
 // Grid: (tiles, at least two; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block: up to CLUSTER_WARPS warps.
 // Shared memory: ClusterShared<D>::bytes().
-template <int D>
+template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
     attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                              const __grid_constant__ DecodePlan plan, const __grid_constant__ QkvFinish fresh) {
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   const BlockHeads heads(p, plan);
   const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
   const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = blockIdx.x;
-  const DecodeRange range(step, seq, p.window);
+  const DecodeRange<EXTRAS> range(step, seq, p);
   const bool mine = rank < range.count;
   uint64_t* const barrier = reinterpret_cast<uint64_t*>(shared + Shared::tiles);
   if (rank == 0 && threadIdx.x == 0) {
@@ -101,7 +101,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   const int token = mine ? step.cu_seqlens_q[seq] : 0;
   const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
   int query_stride = p.kv.head_dim;
-  const Span seen = visible(range.context - 1, p.window);
+  const Span seen = visible<EXTRAS>(range.context - 1, p);
   const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
   const ScoreScale scale(p);
   if (fresh.qkv == nullptr) {
@@ -147,7 +147,8 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   barrier_wait(barrier, 0);
   const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr,
                          nullptr};
-  merge_round<D>(p, space, plan.rows, range.count, rows, 0, true, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
+  merge_round<D, EXTRAS>(p, space, plan.rows, range.count, rows, 0, true, head,
+                 p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
 }
 
 }  // namespace pen

@@ -105,7 +105,7 @@ __device__ __forceinline__ void put_rows(float2* out, int step, const float (&ma
 //
 // The host copied the step's metadata, and earlier steps filled the pages before this step began. So a team fetches its first tile before
 // the wait. If the fresh row lies in that tile, the row is written over it afterwards, or, if qkv_finish runs as a kernel, the tile waits.
-template <int D, int TEAM>
+template <int D, int TEAM, bool EXTRAS>
 __global__ void __launch_bounds__(decode_threads<TEAM>())
     attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                             const __grid_constant__ DecodePlan plan, const __grid_constant__ QkvFinish fresh) {
@@ -117,7 +117,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>())
   const int team = warp / TEAM, member = warp % TEAM, teams = warps / TEAM;
   const TeamSync<TEAM> team_sync{team};
 
-  const DecodeRange range(step, seq, p.window);
+  const DecodeRange<EXTRAS> range(step, seq, p);
   const BlockTiles tiles(range, plan);
   const int num_tiles = max(tiles.end - tiles.begin, 0);
   const int mine = team < num_tiles ? ceil_div(num_tiles - team, teams) : 0;
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>())
     const int skip = fresh.qkv != nullptr && sees_first && team == num_tiles - 1 ? (range.context - 1) % KEYS : -1;
     for (int i = 0; i < plan.buffers; ++i) fetch(i, skip);
   }
-  const Span seen = visible(range.context - 1, p.window);
+  const Span seen = visible<EXTRAS>(range.context - 1, p);
   // Absent rows get the row's span, too: their queries do no harm, and their results are not stored.
   const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
   const ScoreScale scale(p);
@@ -220,7 +220,7 @@ __global__ void __launch_bounds__(decode_threads<TEAM>())
     if (tiles.direct) {
       __syncthreads();
       const bool last = round + 1 == rounds;
-      merge_round<D>(p, space, plan.rows, min(teams, num_tiles - round * teams), rows, round, last,
+      merge_round<D, EXTRAS>(p, space, plan.rows, min(teams, num_tiles - round * teams), rows, round, last, head,
                      p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
       if (!last) __syncthreads();
     }

@@ -84,9 +84,4 @@ struct GeneralPartials {
   }
 };
 
-// The sink of a head, merged as a tile without values.
-__device__ __forceinline__ void merge_sink(Running& running, float sink, float& keep, float& add) {
-  merge(running, __fmul_rn(sink, LOG2_E), 1.0f, keep, add);
-}
-
 }  // namespace pen

@@ -13,10 +13,11 @@ struct MergeSpace {
   float2* state_rows;          // two sets of ROWS: read one, write the other
 };
 
-// Merges `tiles` partial results of shared memory into the block's state, in order; the last time the output is written.
-template <int D>
+// Merges `tiles` partial results of shared memory into the block's state, in order; the last time the output is written. `head`: of the
+// first row.
+template <int D, bool EXTRAS>
 __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace& space, int plan_rows, int tiles, int rows, int round,
-                                            bool last, __half* out) {
+                                            bool last, int head, __half* out) {
   using Shared = DecodeShared<D>;
   const int row_floats = plan_rows * Shared::ROW;
   const auto [partial, partial_rows, state, state_rows] = space;
@@ -50,6 +51,14 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
       }
     }
     if (last) {
+      if constexpr (EXTRAS) {
+        if (p.sinks != nullptr) {
+          float keep, add;
+          merge_sink(running, p.sinks[head + row], keep, add);
+          o = make_float4(merged(o.x, 0.0f, keep, add), merged(o.y, 0.0f, keep, add), merged(o.z, 0.0f, keep, add),
+                          merged(o.w, 0.0f, keep, add));
+        }
+      }
       const float inverse = inverse_sum(running.sum);
       __half2* dst = reinterpret_cast<__half2*>(out + row * p.kv.head_dim + dim);
       dst[0] = finished(o.x, o.y, inverse);
@@ -64,10 +73,11 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
 constexpr int MERGE_BATCH = 16;  // tiles whose partial results are requested together
 
 // The outputs of sequences that were split: merges their tiles in order. Grid: (num_seqs, num_heads). Block: two elements per thread.
+template <bool EXTRAS>
 __global__ void __launch_bounds__(128) attention_merge_kernel(Attention p, StepView step, DecodePlan plan) {
   let_next_start();
   const int seq = blockIdx.x, head = blockIdx.y, dim = threadIdx.x * 2;
-  const DecodeRange range(step, seq, p.window);
+  const DecodeRange<EXTRAS> range(step, seq, p);
   wait_for_previous();
   if (range.count <= plan.direct_tiles || dim >= p.kv.head_dim) return;
   const Partials partials(p, gridDim.x, plan.max_tiles);
@@ -91,6 +101,13 @@ __global__ void __launch_bounds__(128) attention_merge_kernel(Attention p, StepV
       merge(running, row[i].x, row[i].y, keep, add);
       out.x = merged(out.x, tile_o[i].x, keep, add);
       out.y = merged(out.y, tile_o[i].y, keep, add);
+    }
+  }
+  if constexpr (EXTRAS) {
+    if (p.sinks != nullptr) {
+      float keep, add;
+      merge_sink(running, p.sinks[head], keep, add);
+      out = make_float2(merged(out.x, 0.0f, keep, add), merged(out.y, 0.0f, keep, add));
     }
   }
   __half* dst = p.out + static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * p.kv.head_dim + dim;

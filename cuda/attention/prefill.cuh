@@ -60,7 +60,7 @@ struct PrefillQuery {
 
 // Grid: (row tiles of the longest sequence, num_kv_heads, num_seqs). Block: up to PREFILL_WARPS warps. Shared memory: PrefillShared<D>.
 // The rows with the longest contexts come first, since they take the most time.
-template <int D>
+template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
     attention_prefill_kernel(Attention p, StepView step, PrefillPlan plan) {
   extern __shared__ __align__(128) char shared[];
@@ -76,7 +76,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
 
   const int block_row = (row_tiles - 1 - static_cast<int>(blockIdx.x)) * ROWS * warps, warp_row = block_row + warp * ROWS;
   const int position0 = context - tokens;
-  const auto span_of = [&](int row) { return row < num_rows ? visible(position0 + row / group, p.window) : Span{0, 0}; };
+  const auto span_of = [&](int row) { return row < num_rows ? visible<EXTRAS>(position0 + row / group, p) : Span{0, 0}; };
   const auto query_of = [&](int row) -> const __half* {
     if (row >= num_rows) return nullptr;
     return p.q + (static_cast<size_t>(token0 + row / group) * p.num_heads + kv_head * group + row % group) * head_dim;
@@ -159,6 +159,16 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   for (int h = 0; h < 2; ++h) {
     const int row = warp_row + lane / 4 + 8 * h;
     if (row >= num_rows) continue;
+    if constexpr (EXTRAS) {
+      if (p.sinks != nullptr) {
+        float keep, add;
+        merge_sink(running[h], p.sinks[kv_head * group + row % group], keep, add);
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) {
+          o[n][2 * h] = merged(o[n][2 * h], 0.0f, keep, add), o[n][2 * h + 1] = merged(o[n][2 * h + 1], 0.0f, keep, add);
+        }
+      }
+    }
     const float inverse = inverse_sum(running[h].sum);
     __half* out = p.out + static_cast<size_t>(token0 + row / group) * p.out_stride + (kv_head * group + row % group) * head_dim;
 #pragma unroll

@@ -47,11 +47,12 @@ struct Partials {
 };
 
 // The tiles that the one row of a sequence sees: [first, first + count), none for padding and for sequences with more rows.
+template <bool EXTRAS>
 struct DecodeRange {
   int context, first, count;
-  __device__ DecodeRange(const StepView& step, int seq, uint32_t window) : context(step.context_lens[seq]), first(0), count(0) {
+  __device__ DecodeRange(const StepView& step, int seq, const Attention& p) : context(step.context_lens[seq]), first(0), count(0) {
     if (context == 0 || step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq] != 1) return;
-    first = visible(context - 1, window).begin / KEYS;
+    first = visible<EXTRAS>(context - 1, p).begin / KEYS;
     count = ceil_div(context, KEYS) - first;
   }
 };
@@ -60,7 +61,8 @@ struct DecodeRange {
 struct BlockTiles {
   bool direct;
   int begin, end;
-  __device__ __forceinline__ BlockTiles(const DecodeRange& range, const DecodePlan& plan) : direct(range.count <= plan.direct_tiles) {
+  template <class Range>
+  __device__ __forceinline__ BlockTiles(const Range& range, const DecodePlan& plan) : direct(range.count <= plan.direct_tiles) {
     begin = direct ? 0 : min(static_cast<int>(blockIdx.x) * plan.split_tiles, range.count);
     end = direct ? (blockIdx.x == 0 ? range.count : 0) : min(begin + plan.split_tiles, range.count);
   }

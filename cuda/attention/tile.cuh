@@ -171,8 +171,15 @@ struct ScoreScale {
 struct Span {
   int begin, end;
 };
-__device__ __forceinline__ Span visible(int position, uint32_t window) {
+// EXTRAS, here and in the kernels: with sinks and chunked windows. Kernels without them are compiled for themselves, since the branches
+// would cost registers.
+template <bool EXTRAS>
+__device__ __forceinline__ Span visible(int position, const Attention& p) {
   const int end = position + 1;
+  const uint32_t window = p.window;
+  if constexpr (EXTRAS) {
+    if (p.chunked && window != 0) return {static_cast<int>(position / window * window), end};
+  }
   return {window != 0 && static_cast<uint32_t>(end) > window ? end - static_cast<int>(window) : 0, end};
 }
 
@@ -278,6 +285,10 @@ __device__ __forceinline__ void merge(Running& r, float tile_maximum, float tile
   r.maximum = top;
 }
 __device__ __forceinline__ float merged(float o, float tile_o, float keep, float add) { return __fmaf_rn(tile_o, add, __fmul_rn(o, keep)); }
+// Merges a head's sink: a tile whose values are 0.
+__device__ __forceinline__ void merge_sink(Running& r, float sink, float& keep, float& add) {
+  merge(r, __fmul_rn(sink, LOG2_E), 1.0f, keep, add);
+}
 // An element of a finished row; `inverse` is inverse_sum(sum).
 __device__ __forceinline__ float inverse_sum(float sum) { return __frcp_rn(sum); }
 __device__ __forceinline__ __half2 finished(float x, float y, float inverse) {

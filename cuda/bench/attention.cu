@@ -22,6 +22,7 @@ struct World {
   int num_blocks = 0;
   std::vector<Sequence> seqs;
   std::vector<__half> k, v;  // pages
+  std::vector<float> sinks;  // [num_heads]
 
   World(const Shape& shape, const std::vector<int>& lengths, Random& random)
       : shape(shape), scale(1.0f / sqrtf(static_cast<float>(shape.head_dim))) {
@@ -48,6 +49,8 @@ struct World {
       }
       seqs.push_back(std::move(seq));
     }
+    // One that takes nearly everything, one that takes nothing.
+    for (int h = 0; h < shape.num_heads; ++h) sinks.push_back(h == 1 ? 12.0f : h == 2 ? -INFINITY : 2.0f * random.normal());
   }
   size_t at(const Sequence& seq, int pos, int kv_head) const {
     const size_t block = seq.blocks[pos / shape.block_size];
@@ -58,10 +61,11 @@ struct World {
   // The expected output of the head of the row at `pos`.
   std::vector<double> reference(const Sequence& seq, int pos, int head) const {
     const int kv_head = head / (shape.num_heads / shape.num_kv_heads), dim = shape.head_dim;
-    const int begin = shape.window != 0 && pos + 1 > static_cast<int>(shape.window) ? pos + 1 - static_cast<int>(shape.window) : 0;
+    const int window = static_cast<int>(shape.window);
+    const int begin = window == 0 ? 0 : shape.chunked ? pos / window * window : std::max(pos + 1 - window, 0);
     const __half* q = seq.q.data() + static_cast<size_t>(pos) * width() + head * dim;
     std::vector<double> scores(pos + 1 - begin), out(dim, 0.0);
-    double top = -INFINITY, sum = 0.0;
+    double top = shape.sinks ? sinks[head] : -INFINITY;
     for (int key = begin; key <= pos; ++key) {
       const __half* row = k.data() + at(seq, key, kv_head);
       double s = 0.0;
@@ -71,6 +75,7 @@ struct World {
       scores[key - begin] = s;
       top = std::max(top, s);
     }
+    double sum = shape.sinks ? exp(sinks[head] - top) : 0.0;
     for (int key = begin; key <= pos; ++key) {
       const double p = exp(scores[key - begin] - top);
       const __half* row = v.data() + at(seq, key, kv_head);
@@ -96,7 +101,8 @@ struct StepOptions {
 struct Runner {
   const World& world;
   Buffer<__half> k, v;
-  explicit Runner(const World& world) : world(world), k(world.k), v(world.v) {}
+  Buffer<float> sinks;
+  explicit Runner(const World& world) : world(world), k(world.k), v(world.v), sinks(world.sinks) {}
 
   // Runs a step and gives its output rows in the items' order: [rows, width].
   std::vector<__half> run(const std::vector<Item>& items, const StepOptions& options, const std::string& where) {
@@ -133,8 +139,12 @@ struct Runner {
     const StepView step{nullptr,    nullptr,  d_cu.get(), d_contexts.get(), d_tables.get(),
                         num_tokens, num_seqs, max_blocks, max_query,        max_context};
     const KvView kv{k.get(), v.get(), world.num_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
-    const Attention args{d_q.get(),  kv,           out.get(),       stride, shape.num_heads,
-                         world.scale, shape.window, workspace.get(), bytes,  shape.soft_cap};
+    const Attention args{d_q.get(),    kv,
+                         out.get(),    stride,
+                         shape.num_heads, world.scale,
+                         shape.window, workspace.get(),
+                         bytes,        shape.soft_cap,
+                         shape.sinks ? sinks.get() : nullptr, shape.chunked};
     const Launch launch{gpu(), test_stream(), options.overlap};
     if (options.decode) attention_decode(launch, args, step);
     if (options.prefill) attention_prefill(launch, args, step);
@@ -337,6 +347,11 @@ int main(int argc, char** argv) {
         {"wide group", 48, 2, 96, 32, 0},       {"odd size", 6, 2, 120, 64, 64},        {"large odd", 2, 1, 200, 32, 65},
         {"window of one", 4, 2, 64, 32, 1},     {"Gemma-2-2B local", 8, 4, 256, 32, 512, 50.0f},
         {"a low soft cap", 6, 3, 64, 32, 0, 0.7f},
+        {"gpt-oss", 64, 8, 64, 32, 0, 0.0f, true},
+        {"gpt-oss local", 16, 2, 64, 32, 128, 0.0f, true},
+        {"sinks, odd size", 20, 1, 56, 64, 0, 0.0f, true},
+        {"Llama 4 local", 10, 2, 128, 32, 200, 0.0f, false, true},
+        {"both", 6, 2, 120, 64, 64, 5.0f, true, true},
     };
     uint64_t seed = 1;
     for (const Shape& shape : shapes) {

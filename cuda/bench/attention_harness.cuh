@@ -95,6 +95,7 @@ struct Shape {
   int num_heads, num_kv_heads, head_dim, block_size;
   uint32_t window;
   float soft_cap = 0.0f;
+  bool sinks = false, chunked = false;
 };
 
 // A stream of its own, since the default one takes no programmatic launches. It is ordered with the copies, which use the default one.
