@@ -11,6 +11,15 @@ using namespace pen::bench;
 
 namespace {
 
+cudaStream_t test_stream() {
+  static const cudaStream_t stream = [] {
+    cudaStream_t made;
+    check(cudaStreamCreate(&made), "stream");
+    return made;
+  }();
+  return stream;
+}
+
 // Several sequences' rows, and the states that the device holds for them.
 struct Rig {
   const Mixer& mixer;
@@ -48,8 +57,8 @@ struct Rig {
     Array<uint32_t> positions_d(positions), mapping_d(mapping), cu_d(cu), contexts_d(contexts), slots_d(slots);
     Array<float> in_d(in), out_d(positions.size() * ld_out);
     const StepView view{positions_d.data, mapping_d.data, cu_d.data, contexts_d.data, nullptr,
-                        int(positions.size()), int(contexts.size()), 0, most, 1 << 20};
-    Launch launch{gpu()};
+                        int(positions.size()), int(contexts.size()), 0, most > 1 ? most + below(40) : 1, 1 << 20};  // the most rows are an upper bound
+    Launch launch{gpu(), test_stream()};
     launch.overlap = overlap;
     mixer.run(launch, in_d.data, ld_in, out_d.data, ld_out, States{states.data, width, slots_d.data}, at, view);
     check(cudaDeviceSynchronize(), mixer.name.c_str());
@@ -154,7 +163,7 @@ void check_copies(size_t width) {
   Array<float> device(all);
   const std::vector<uint32_t> pairs{3, 1, 3, 7, 0, 2};
   Array<uint32_t> pairs_d(pairs);
-  copy_states(Launch{gpu()}, device.data, width, pairs_d.data, int(pairs.size() / 2));
+  copy_states(Launch{gpu(), test_stream()}, device.data, width, pairs_d.data, int(pairs.size() / 2));
   for (size_t i = 0; i < pairs.size(); i += 2) std::copy_n(&all[pairs[i] * width], width, &all[pairs[i + 1] * width]);
   expect(same(device.get(), all), "slots of " + std::to_string(width), "copies are whole");
 }
@@ -179,11 +188,10 @@ void time_mixer(const Mixer& mixer, int sequences, int rows) {
   }
   Array<uint32_t> positions_d(positions), cu_d(cu), contexts_d(contexts), slots_d(slots);
   const StepView view{positions_d.data, positions_d.data, cu_d.data, contexts_d.data, nullptr, tokens, sequences, 0, rows, rows + 1};
-  cudaStream_t stream;
+  const cudaStream_t stream = test_stream();
   cudaGraph_t graph;
   cudaGraphExec_t executable;
   cudaEvent_t begin, end;
-  check(cudaStreamCreate(&stream), "stream");
   Launch launch{gpu(), stream};
   launch.overlap = gpu().major >= 9;
   check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
@@ -205,7 +213,7 @@ void time_mixer(const Mixer& mixer, int sequences, int rows) {
   const double us = times[times.size() / 2] * 1e3 / layers, moved = 8.0 * state + 4.0 * tokens * (mixer.in + mixer.out);
   std::printf("%-28s %3d sequences of %5d rows: %9.2f us, %7.1f ns per row, %7.1f GB/s\n", mixer.name.c_str(), sequences, rows, us,
               us * 1e3 / rows, moved / us / 1e3);
-  cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(executable), cudaGraphDestroy(graph), cudaStreamDestroy(stream);
+  cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(executable), cudaGraphDestroy(graph);
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ struct ConvolutionColumn {
 
 // The `t`-th of the taps − 1 rows before the sequence's first.
 __device__ __forceinline__ float earlier_row(const Convolution& p, const ConvolutionColumn& column, int t) {
-  return column.zeros ? 0.0f : column.state[size_t(t) * p.channels];
+  const float x = column.state[size_t(t) * p.channels];  // in any case: it does not wait for the row's position
+  return column.zeros ? 0.0f : x;
 }
 
 // Rows from .. to − 1 of a sequence that begins at `first`. TAPS 0: any number of taps, each read from memory.

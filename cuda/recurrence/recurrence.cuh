@@ -115,29 +115,35 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
   wait_for_previous();
   const int sequence = blockIdx.y;
   const int first = int(step.cu_seqlens_q[sequence]), last = int(step.cu_seqlens_q[sequence + 1]);
-  if (step.context_lens[sequence] == 0 || first >= last) return;
+  const uint32_t context = step.context_lens[sequence], slot = p.states.slots[sequence];
+  if (context == 0 || first >= last) return;
 
-  const Stage stage(p, head, tile, columns);
-  stage.copy(p, ring, first, min(p.chunk, last - first));
-  copy_commit();
-  float* const state = p.states.data + size_t(p.states.slots[sequence]) * p.states.width + p.state_at + column * p.keys;
-  const bool fresh = step.positions[first] == 0;
+  // The longest way comes first: the state is on its way before it is known whether the sequence starts from zeros.
+  float* const state = p.states.data + size_t(slot) * p.states.width + p.state_at + column * p.keys;
   float s[2][N];
 #pragma unroll
   for (int c = 0; c < 2; c++) {
-    load_column<LANES, FOURS>(s[c], state + size_t(c) * p.keys, lane, own + c < columns && !fresh ? p.keys : 0, p.wide_state);
+    load_column<LANES, FOURS>(s[c], state + size_t(c) * p.keys, lane, own + c < columns ? p.keys : 0, p.wide_state);
+  }
+  const Stage stage(p, head, tile, columns);
+  stage.copy(p, ring, first, min(p.chunk, last - first));
+  copy_commit();
+  if (step.positions[first] == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i++) s[0][i] = s[1][i] = 0.0f;
   }
 
   // `waiting`: the chains of the row before, whose sum over the lanes is written while the next row is computed.
   float waiting[2] = {0.0f, 0.0f};
-  float* to = nullptr;
-  float* next_to = p.out + size_t(first) * p.ld_out + column + lane;
+  float* const out = p.out + column + lane;
+  size_t to = size_t(first) * p.ld_out - p.ld_out;  // of the row that waits; of none at first
+  bool begun = false;
   const bool writes = lane < 2 && own + lane < columns;
   const auto write_waiting = [&] {
     const float sum = sum_of_two<LANES>(waiting[0], waiting[1], lane);
-    if (to && writes) *to = sum;
-    to = next_to;
-    next_to += p.ld_out;
+    if (begun && writes) out[to] = sum;
+    begun = true;
+    to += p.ld_out;
   };
   float* now = ring;
   float* next = ring + (p.stages - 1) * p.chunk * Stage::ROW;

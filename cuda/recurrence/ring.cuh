@@ -81,6 +81,7 @@ struct Ring {
   // Rows `from` .. `from` + `count` − 1, each by one warp.
   __device__ __forceinline__ void copy(const Recurrence& p, float* stage, int from, int count) const {
     const int lane = threadIdx.x % WARP;
+#pragma unroll 1
     for (int r = threadIdx.x / WARP; r < count; r += RECURRENCE_WARPS) {
       float* const to = stage + r * ROW;
       const size_t row = size_t(from) + r;
@@ -88,14 +89,17 @@ struct Ring {
       for (int i = 0; i < KEYED; i++) {
         const float* const source = keyed[i] + row * p.keyed[i].ld;
         if (p.wide_inputs) {
+#pragma unroll 1
           for (int k = 4 * lane; k < p.keys; k += 4 * WARP) copy_async(shared_of(to + i * Shape::KEYS + k), source + k);
         } else {
+#pragma unroll 1
           for (int k = lane; k < p.keys; k += WARP) copy_float(to + i * Shape::KEYS + k, source + k);
         }
       }
 #pragma unroll
       for (int i = 0; i < WIDE; i++) {
         const float* const source = vectors[i] + row * p.vectors[i].ld;
+#pragma unroll 1
         for (int c = lane; c < columns; c += WARP) copy_float(to + VECTORS + i * Shape::COLUMNS + c, source + c);
       }
       if (lane == 0) {
