@@ -56,8 +56,9 @@ struct Rig {
     }
     Array<uint32_t> positions_d(positions), mapping_d(mapping), cu_d(cu), contexts_d(contexts), slots_d(slots);
     Array<float> in_d(in), out_d(positions.size() * ld_out);
+    const int most_rows = most > 1 ? most + below(40) : 1;  // an upper bound
     const StepView view{positions_d.data, mapping_d.data, cu_d.data, contexts_d.data, nullptr,
-                        int(positions.size()), int(contexts.size()), 0, most > 1 ? most + below(40) : 1, 1 << 20};  // the most rows are an upper bound
+                        int(positions.size()), int(contexts.size()), 0, most_rows, 1 << 20};
     Launch launch{gpu(), test_stream()};
     launch.overlap = overlap;
     mixer.run(launch, in_d.data, ld_in, out_d.data, ld_out, States{states.data, width, slots_d.data}, at, view);
