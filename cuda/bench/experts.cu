@@ -1,12 +1,14 @@
 // Layers with experts: choices, activations and sums against float64 on the host, every choice in one group of its expert, and each product
 // with the bits that linear() gives its row alone. Besides, LayerNorm and soft caps against float64.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/experts.cu cuda/{experts,elementwise,norm,linear,quant}/*.cu -o experts
-//   experts [--quick]
+//   experts [--quick | --time]
 #include <array>
 
 #include "../elementwise/elementwise.h"
+#include "experts_decode.cuh"
 #include "experts_products.cuh"
 #include "experts_routing.cuh"
+#include "experts_time.cuh"
 
 using namespace pen;
 using namespace pen::bench;
@@ -42,7 +44,9 @@ void check_elementwise(int rows, int hidden) {
 
 int main(int argc, char** argv) {
   const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
+  if (argc > 1 && std::strcmp(argv[1], "--time") == 0) return time_shapes(), 0;
   check_routing(quick);
+  check_decode(quick);
   std::vector<Shape> shapes = {{1, 5, 2, 96, 40}, {3, 9, 4, 256, 72}, {33, 8, 2, 256, 96}};
   if (!quick) shapes.insert(shapes.end(), {{200, 60, 4, 512, 176}, {700, 8, 2, 256, 264}, {64, 128, 8, 768, 96}, {1, 128, 8, 1024, 768}});
   for (const Shape& s : shapes) check_shape(s);

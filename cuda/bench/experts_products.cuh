@@ -146,7 +146,8 @@ inline void check_activations(const Shape& s, const Choices& choices) {
       x[0] = NAN;
       Array<float> x_d(x);
       Array<__half> out(size_t(n) * ld);
-      ExpertActivate args{x_d.data, chosen.data, gate_d.data, up_d.data, out.data, s.ffn, ld, has_gate, Activation(kind), {0.8f, 0.9f, 0.5f, -1e-6f}};
+      ExpertActivate args{x_d.data, chosen.data, gate_d.data, up_d.data, out.data, s.ffn, ld, has_gate, Activation(kind),
+                          {0.8f, 0.9f, 0.5f, -1e-6f}};
       expert_activate(Launch{gpu()}, args, n);
       const std::vector<__half> got = out.get();
       for (int c = 0; c < n; c++) {
@@ -171,7 +172,8 @@ inline void check_activations(const Shape& s, const Choices& choices) {
 
 inline void check_sums(const Shape& s, const Choices& choices) {
   const int n = s.choices(), ld = int(round_up(s.hidden, CHUNK));
-  const std::vector<float> outputs = floats(size_t(n) * s.hidden, 1), shared = floats(size_t(s.rows) * s.hidden, 1), before = floats(shared.size(), 1);
+  const std::vector<float> outputs = floats(size_t(n) * s.hidden, 1), shared = floats(size_t(s.rows) * s.hidden, 1);
+  const std::vector<float> before = floats(shared.size(), 1);
   const std::vector<float> weights = floats(n, 1), share = floats(s.rows, 1), bias = floats(size_t(s.experts) * s.hidden, 1);
   Array<float> outputs_d(outputs), shared_d(shared), weights_d(weights), share_d(share), bias_d(bias);
   Array<uint32_t> slots(choices.slots);
@@ -179,8 +181,8 @@ inline void check_sums(const Shape& s, const Choices& choices) {
   for (int bits = 0; bits < 64; bits++) {
     const bool add = bits & 1, has_shared = bits & 2, has_share = bits & 4, mean = bits & 8, weighed = bits & 16, biased = bits & 32;
     Array<float> out(before);
-    Combine args{outputs_d.data, weighed ? weights_d.data : nullptr, has_shared ? shared_d.data : nullptr, has_share ? share_d.data : nullptr,
-                 slots.data, out.data, s.hidden, s.used, add};
+    Combine args{outputs_d.data, weighed ? weights_d.data : nullptr, has_shared ? shared_d.data : nullptr,
+                 has_share ? share_d.data : nullptr, slots.data, out.data, s.hidden, s.used, add};
     args.scale = add ? 0.3f : 1.0f, args.factor = mean ? 1.0f : 0.7f, args.mean_shared = mean;
     args.chosen = biased ? chosen.data : nullptr, args.down_bias = biased ? bias_d.data : nullptr;
     combine(Launch{gpu()}, args, s.rows);

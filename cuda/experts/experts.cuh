@@ -1,9 +1,8 @@
 // The kernels of experts.h for any number of rows.
 #pragma once
 
-#include "../elementwise/activation.cuh"
 #include "../linear/batch.cuh"
-#include "experts.h"
+#include "activated.cuh"
 
 namespace pen {
 
@@ -50,14 +49,6 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
     const int expert = p.chosen[c];
     if (expert >= 0) p.order[first[expert] * p.group + atomicAdd(&counts[expert], 1)] = c;
   }
-}
-
-// Adds an expert's biases and applies the activation.
-template <class P>
-__device__ __forceinline__ __half activated(const P& p, int expert, int ffn, int i, float gate, float up) {
-  if (p.gate_bias) gate = __fadd_rn(gate, p.gate_bias[size_t(expert) * ffn + i]);
-  if (p.up_bias) up = __fadd_rn(up, p.up_bias[size_t(expert) * ffn + i]);
-  return clamped_half(gated(p.activation, gate, up, p.params));
 }
 
 // Adds up the slices' sums of MT row tiles × NT · 8 columns of the product, as finish_tiles does. `partial`: shared memory of

@@ -60,9 +60,9 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
   return choices < padded ? choices : padded;
 }
 
-// How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose an
-// expert more than once (adjugates). Choices of an expert that fit into a group are in one, so that a step reads the expert once. The size
-// does not change a bit.
+// How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose
+// an expert more than once (adjugates). Choices of an expert that fit into a group are in one, so that a step reads the expert once. The
+// size does not change a bit.
 struct Groups {
   int size, most;
   Groups(int choices, int experts, int each) {
