@@ -203,9 +203,8 @@ void exact(const World& world, int seq, const std::vector<int>& positions, const
         if (bad < 0 && !(fabs(e) <= 2e-2)) bad = d;
       }
       const double nmse = error / power;
-      if (nmse == nmse) worst_attention = std::max(worst_attention, nmse);
-      // The rounding of P and of the output to float16 gives about 1e-7.
-      const bool ok = nmse <= 2e-6 && bad < 0;
+      if (nmse == nmse && power > 1e-6) worst_attention = std::max(worst_attention, nmse);
+      const bool ok = within_rounding(error, power, dim) && bad < 0;
       report(ok, where + text(": seq %d (length %d) position %d head %d: error %.3g, dim %d: %g is not %g", seq, world.seqs[seq].length,
                               positions[i], head, nmse, std::max(bad, 0), __half2float(got[i][head * dim + std::max(bad, 0)]),
                               want[std::max(bad, 0)]));

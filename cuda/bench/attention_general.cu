@@ -32,9 +32,8 @@ void exact(const GeneralWorld& world, int seq, int position, const __half* got, 
       if (bad < 0 && !(fabs(e) <= 2e-2)) bad = d;
     }
     const double nmse = error / power;
-    if (nmse == nmse) worst_attention = std::max(worst_attention, nmse);
-    // The rounding of P and of the output to float16 gives about 1e-7.
-    const bool ok = nmse <= 2e-6 && bad < 0;
+    if (nmse == nmse && power > 1e-6) worst_attention = std::max(worst_attention, nmse);
+    const bool ok = within_rounding(error, power, dim) && bad < 0;
     report(ok, where + text(": seq %d position %d head %d: error %.3g, dim %d: %g is not %g", seq, position, head, nmse, std::max(bad, 0),
                             __half2float(got[head * dim + std::max(bad, 0)]), want[std::max(bad, 0)]));
     if (!ok) return;
