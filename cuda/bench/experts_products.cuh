@@ -95,7 +95,7 @@ inline void check_products(const Shape& s, uint32_t type, const Choices& choices
   std::vector<float> gate_bias = floats(size_t(s.experts) * s.ffn, 1.0f), up_bias = floats(size_t(s.experts) * s.ffn, 1.0f);
   Array<float> gate_d(gate_bias), up_d(up_bias);
   const std::vector<float> exact = all_products(stack, x, ld, s.rows, s.experts);
-  for (int group : {8, 32, 64}) {
+  for (int group : {8, 16, 32, 64}) {
     const int groups = most_groups(n, s.experts, group);
     Array<int32_t> expert_of(groups), order(size_t(groups) * group);
     const Grouping grouping{chosen.data, n, s.experts, group, groups, expert_of.data, order.data};

@@ -33,6 +33,7 @@ void group_choices(const Launch& launch, const Grouping& args) {
 
 void expert_linear(const Launch& launch, const ExpertLinear& args, int group, int num_groups) {
   if (group == 8) return run<1, 1>(launch, args, num_groups);
+  if (group == 16) return run<1, 2>(launch, args, num_groups);
   if (group == 32) return run<1, 4>(launch, args, num_groups);
   run<2, 8>(launch, args, num_groups);
 }

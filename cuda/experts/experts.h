@@ -66,7 +66,7 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
 struct Groups {
   int size, most;
   Groups(int choices, int experts, int each) {
-    size = each <= 8 ? 8 : each <= 32 ? 32 : 64;
+    size = each <= 8 ? 8 : each <= 16 ? 16 : each <= 32 ? 32 : 64;
     most = most_groups(choices, experts, size);
   }
 };
@@ -102,7 +102,7 @@ struct ExpertLinear {
   const float* gate_bias = nullptr;    // [num_experts, ffn] or null
   const float* up_bias = nullptr;
 };
-// `group`: 8, 32 or 64 choices.
+// `group`: 8, 16, 32 or 64 choices.
 void expert_linear(const Launch& launch, const ExpertLinear& args, int group, int num_groups);
 
 // out = activation(gate + its bias) · (up + its bias), or without a gate activation(up + its bias), for products that were stored.
