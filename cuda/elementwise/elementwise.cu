@@ -9,10 +9,6 @@ dim3 grid(int cols, int rows) { return dim3(ceil_div(cols, ELEMENTWISE_THREADS),
 
 }  // namespace
 
-void add_bias(const Launch& launch, float* x, const float* bias, int rows, int cols) {
-  launch(add_bias_kernel, grid(cols, rows), dim3(ELEMENTWISE_THREADS), 0, x, bias, cols);
-}
-
 void soft_cap(const Launch& launch, float* x, float cap, int rows, int cols) {
   launch(soft_cap_kernel, grid(cols, rows), dim3(ELEMENTWISE_THREADS), 0, x, cols, cap);
 }

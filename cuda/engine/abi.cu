@@ -156,7 +156,7 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
 
 pen_status pen_model_need(const pen_model_desc* desc, pen_need* need) {
   return status_of(nullptr, [&] {
-    require(desc && need && desc->layers && (desc->tensors || desc->num_tensors == 0));
+    require(desc && need);
     check_model(*desc);
     *need = need_of(*desc);
   });
@@ -165,18 +165,18 @@ pen_status pen_model_need(const pen_model_desc* desc, pen_need* need) {
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out) {
   return status_of(ctx, [&] {
     const std::lock_guard alone(device_wide());
-    require(ctx && desc && out && desc->layers && desc->rope_tables && (desc->tensors || desc->num_tensors == 0));
+    require(ctx && desc && out && (desc->rope_tables || desc->num_ropes == 0));
     use(*ctx);
     check_model(*desc);
     *out = new pen_model(*ctx, *desc);
   });
 }
 
-pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, const void* data, uint64_t nbytes) {
+pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes) {
   return status_of(context(model), [&] {
     require(model && data && model->staging);
     use(model->ctx);
-    load_tensor(*model, slot, layer, static_cast<const uint8_t*>(data), nbytes);
+    load_tensor(*model, tensor, first, count, static_cast<const uint8_t*>(data), nbytes);
   });
 }
 

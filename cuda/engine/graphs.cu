@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "forward.h"
+#include "program.h"
 #include "sampler.h"
 
 namespace pen {

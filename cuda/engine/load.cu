@@ -12,29 +12,29 @@ namespace pen {
 namespace {
 
 // A vector is short: it is copied at once.
-void load_vector(const Target& target, const uint8_t* data, uint64_t nbytes) {
+void load_vector(const Tensor& tensor, const uint8_t* data, uint64_t nbytes) {
   const std::lock_guard alone(device_wide());
-  check(cudaMemcpy(const_cast<float*>(*target.vector), data, nbytes, cudaMemcpyHostToDevice), "copying a vector");
+  check(cudaMemcpy(const_cast<float*>(tensor.vector), data, nbytes, cudaMemcpyHostToDevice), "copying a vector");
 }
 
-void load_matrices(pen_model& m, const Target& target, const QuantRow& quant, const uint8_t* data, size_t row_bytes) {
-  const uint64_t tile = target.placement == Placement::WHOLE ? TILE_ROWS : TILE_ROWS / 2;
+void load_matrices(pen_model& m, const Tensor& to, uint64_t first_matrix, uint64_t matrices, const uint8_t* data, size_t row_bytes) {
+  const uint64_t tile = to.placement == Placement::WHOLE ? TILE_ROWS : TILE_ROWS / 2;
   const uint64_t piece = STAGE_BYTES / row_bytes / tile * tile;
   if (piece == 0) throw StatusError(PEN_UNSUPPORTED, "rows of " + std::to_string(row_bytes) + " bytes");
-  for (uint64_t i = 0; i < target.count; i++) {
-    auto* records = const_cast<uint8_t*>(target.matrix->data) + i * target.matrix->bytes();
-    for (uint64_t first = 0; first < target.rows; first += piece) {
-      const uint64_t count = std::min(piece, target.rows - first);
+  for (uint64_t i = 0; i < matrices; i++) {
+    auto* records = const_cast<uint8_t*>(to.matrix.data) + (first_matrix + i) * to.matrix.bytes();
+    for (uint64_t first = 0; first < to.rows; first += piece) {
+      const uint64_t count = std::min(piece, to.rows - first);
       const Lease lease(*m.staging);
       Stage& stage = *lease.stage;
       if (stage.used) check(cudaEventSynchronize(stage.done.handle), "loading");
       stage.used = true;
       uint8_t *const host = stage.pinned.as<uint8_t>(), *const blocks = stage.device.as<uint8_t>();
-      std::memcpy(host, data + (i * target.rows + first) * row_bytes, count * row_bytes);
+      std::memcpy(host, data + (i * to.rows + first) * row_bytes, count * row_bytes);
       const Launch launch{m.ctx.device, stage.stream.handle};
       check(cudaMemcpyAsync(blocks, host, count * row_bytes, cudaMemcpyHostToDevice, launch.stream), "copying a tensor");
-      repack(launch, quant.id, Repack{blocks, records, int(first), int(count), int(target.rows), int(target.cols), target.placement,
-                                      m.overflow.as<int>()});
+      repack(launch, to.quant->id, Repack{blocks, records, int(first), int(count), int(to.rows), int(to.cols), to.placement,
+                                          m.overflow.as<int>()});
       check(cudaEventRecord(stage.done.handle, launch.stream), "loading");
     }
   }
@@ -42,17 +42,16 @@ void load_matrices(pen_model& m, const Target& target, const QuantRow& quant, co
 
 }  // namespace
 
-void load_tensor(pen_model& m, uint32_t slot, uint32_t layer, const uint8_t* data, uint64_t nbytes) {
-  Weights::Listed* listed = m.weights.listed(slot, layer);
-  if (!listed) throw StatusError(PEN_INVALID_ARG, "the tensor was not listed");
-  if (listed->came.exchange(true)) throw StatusError(PEN_INVALID_ARG, "the tensor came before");
-  const Target target = m.weights.target(m.desc, slot, layer);
-  const size_t row_bytes = target.cols / listed->quant->block_size * listed->quant->block_bytes, rows = target.rows * target.count;
+void load_tensor(pen_model& m, uint32_t index, uint32_t first, uint32_t count, const uint8_t* data, uint64_t nbytes) {
+  const Tensor& to = m.tensors.at(index);
+  if (count == 0 || uint64_t(first) + count > to.count) throw StatusError(PEN_INVALID_ARG, "the tensor has fewer matrices");
+  const size_t row_bytes = to.cols / to.quant->block_size * to.quant->block_bytes, rows = to.rows * count;
   if (nbytes != rows * row_bytes) {
     throw StatusError(PEN_INVALID_ARG, std::to_string(nbytes) + " bytes, expected " + std::to_string(rows * row_bytes) + " for its shape");
   }
-  if (target.vector) return load_vector(target, data, nbytes);
-  load_matrices(m, target, *listed->quant, data, row_bytes);
+  m.tensors.arrive(index, count);
+  if (to.is_vector) return load_vector(to, data, nbytes);
+  load_matrices(m, to, first, count, data, row_bytes);
 }
 
 void finish_loading(pen_model& m) {
@@ -61,7 +60,7 @@ void finish_loading(pen_model& m) {
   int overflowed = 0;
   check(cudaMemcpy(&overflowed, m.overflow.as<int>(), sizeof(int), cudaMemcpyDeviceToHost), "loading");
   if (overflowed) throw StatusError(PEN_UNSUPPORTED, "a weight lies outside of float16's range");
-  if (!m.weights.complete()) throw StatusError(PEN_MISSING_TENSOR, "a listed tensor did not come");
+  if (!m.tensors.complete()) throw StatusError(PEN_MISSING_TENSOR, "a tensor of the description did not come");
 }
 
 }  // namespace pen

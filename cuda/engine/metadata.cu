@@ -47,6 +47,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
   gather = take(rows);
   mask_of = take(rows);
   num_logprobs = take(rows);
+  state_slots = take(seqs);
   block_tables = take(size_t(seqs) * blocks);
   size = next;
 }
@@ -62,6 +63,7 @@ Step step_at(uint8_t* base, const MetaLayout& l, int max_query, int max_context)
   step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
   step.mask_of = at<int32_t>(base, l.mask_of);
   step.num_logprobs = at<int32_t>(base, l.num_logprobs);
+  step.state_slots = at<uint32_t>(base, l.state_slots);
   step.num_rows = l.num_rows;
   step.has_prefill = max_query > 1;
   return step;
@@ -78,6 +80,7 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
   put(base, l.cu_seqlens, b.cu_seqlens_q, b.num_seqs + 1);
   for (int i = int(b.num_seqs); i < l.num_seqs; i++) at<uint32_t>(base, l.cu_seqlens)[i + 1] = uint32_t(i + 1);
   put(base, l.context_lens, b.context_lens, b.num_seqs);
+  if (b.state_slots) put(base, l.state_slots, b.state_slots, b.num_seqs);
   int32_t* slots = at<int32_t>(base, l.slots);
   int32_t* mask_of = at<int32_t>(base, l.mask_of);
   int32_t* num_logprobs = at<int32_t>(base, l.num_logprobs);

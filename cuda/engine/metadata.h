@@ -18,7 +18,7 @@ int round_blocks(int num_blocks, int block_size);
 // Offsets in a step's metadata, which travels as one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks;
-  size_t results, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, block_tables, size;
+  size_t results, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
 };
 
@@ -31,6 +31,7 @@ struct Step {
   const int32_t* gather;        // [num_rows] or null: every row samples
   const int32_t* mask_of;       // [num_rows]
   const int32_t* num_logprobs;  // [num_rows]
+  const uint32_t* state_slots;  // [num_seqs]
   int num_rows;
   bool has_prefill;
 };

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "../experts/experts.h"
+#include "program.h"
 #include "staging.h"
 
 namespace pen {
@@ -13,28 +14,40 @@ namespace {
 // For graphs, kernels' code, and what the driver rounds up.
 constexpr size_t RESERVE = size_t(256) << 20;
 
-size_t rope_bytes(const pen_model_desc& d) { return size_t(d.max_positions) * d.rope_dim * d.num_ropes * sizeof(float); }
+size_t rope_floats(const pen_model_desc& d, uint32_t count) {
+  size_t floats = 0;
+  for (uint32_t i = 0; i < count; i++) floats += size_t(d.max_positions) * d.rope_dims[i];
+  return floats;
+}
+
+size_t state_bytes(const pen_model_desc& d, uint32_t state) { return size_t(d.state_slots) * d.states[state] * sizeof(float); }
 
 }  // namespace
 
 void check_model(const pen_model_desc& d) {
-  if (d.head_dim > 256 || d.head_dim % 8 != 0) throw StatusError(PEN_UNSUPPORTED, "heads of " + std::to_string(d.head_dim) + " elements");
   if (d.hidden_dim % 4 != 0) throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim));
-  if (d.num_experts > MAX_EXPERTS) throw StatusError(PEN_UNSUPPORTED, std::to_string(d.num_experts) + " experts");
-  if (d.num_experts > 0 && (d.experts_used == 0 || d.experts_used > d.num_experts)) {
-    throw StatusError(PEN_INVALID_ARG, "a row uses none of its experts, or more than there are");
+  for (uint32_t i = 0; i < d.num_ops; i++) {
+    if (d.ops[i].kind >= PEN_NUM_OPS || !d.ops[i].args) throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(i) + " does not exist");
+    if (d.ops[i].kind != PEN_OP_EXPERTS) continue;
+    const auto& e = *static_cast<const pen_experts*>(d.ops[i].args);
+    if (e.count > MAX_EXPERTS) throw StatusError(PEN_UNSUPPORTED, std::to_string(e.count) + " experts");
+    if (e.used == 0 || e.used > e.count) throw StatusError(PEN_INVALID_ARG, "a row uses none of its experts, or more than there are");
   }
 }
 
 pen_need need_of(const pen_model_desc& d) {
-  const Weights weights(d, nullptr);
+  const Tensors tensors(d, nullptr);
   Allocator sizes(nullptr);
-  const Scratch scratch(d, weights, sizes);
+  const Scratch scratch(d, sizes);
   pen_need need{};
-  need.weights = weights.bytes;
-  need.step_weights = weights.step_bytes;
-  need.scratch = sizes.bytes() + rope_bytes(d) + STAGING_BYTES + RESERVE;
-  need.kv_token = 2 * sizeof(__half) * size_t(d.num_layers) * d.num_kv_heads * d.head_dim;
+  need.weights = tensors.bytes;
+  need.step_weights = tensors.step_bytes;
+  need.scratch = sizes.bytes() + rope_floats(d, d.num_ropes) * sizeof(float) + STAGING_BYTES + RESERVE;
+  for (uint32_t i = 0; i < d.num_caches; i++) {
+    const pen_cache& cache = d.caches[i];
+    need.kv_token += sizeof(__half) * uint64_t(cache.heads) * (cache.key_dim + cache.value_dim);
+  }
+  for (uint32_t i = 0; i < d.num_states; i++) need.state += Memory::taken(state_bytes(d, i));
   return need;
 }
 
@@ -60,17 +73,28 @@ pen_model::pen_model(pen_ctx& ctx, const pen_model_desc& d) : pen_model(ctx, d, 
 pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator allocator)
     : ctx(context),
       desc(d),
-      arena(context.memory, Weights(d, nullptr).bytes, true),
-      weights(d, arena.as<uint8_t>()),
-      ropes(context.memory, rope_bytes(d)),
+      caches(d.caches, d.caches + d.num_caches),
+      rope_dims(d.rope_dims, d.rope_dims + d.num_ropes),
+      arena(context.memory, Tensors(d, nullptr).bytes, true),
+      tensors(d, arena.as<uint8_t>()),
+      ropes(context.memory, rope_floats(d, d.num_ropes) * sizeof(float)),
       overflow(context.memory, sizeof(int), true),
-      scratch(d, weights, allocator),
+      state_widths(d.states, d.states + d.num_states),
+      scratch(d, allocator),
       sampler(scratch.sampler_state(d)),
       staging(std::make_unique<Staging>(context)) {
-  check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_bytes(d), cudaMemcpyHostToDevice), "copying rotation tables");
+  check(cudaMemcpy(ropes.as<float>(), d.rope_tables, rope_floats(d, d.num_ropes) * sizeof(float), cudaMemcpyHostToDevice),
+        "copying rotation tables");
+  for (uint32_t i = 0; i < d.num_ropes; i++) rope_starts.push_back(rope_floats(d, i));
+  for (uint32_t i = 0; i < d.num_states; i++) states.emplace_back(context.memory, state_bytes(d, i), true);
+  for (uint32_t i = 0; i < d.num_ops; i++) program.push_back(compile(*this, d.ops[i]));
   desc.rope_tables = nullptr;
-  desc.layers = nullptr;
+  desc.rope_dims = nullptr;
   desc.tensors = nullptr;
+  desc.buffers = nullptr;
+  desc.caches = nullptr;
+  desc.states = nullptr;
+  desc.ops = nullptr;
   for (InFlight& flight : ring) flight.allocate(d, scratch);
   check(cudaDeviceSynchronize(), "preparing device memory");
 }
@@ -79,15 +103,16 @@ pen_model::~pen_model() = default;
 
 pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size) : model(&m), num_blocks(int(blocks)), block_size(int(size)) {
   // Zeroed: kernels may read what no row has written yet, and it must not be a NaN.
-  const size_t bytes = block_bytes() * blocks * m.desc.num_layers;
-  k = Buffer(m.ctx.memory, bytes, true);
-  v = Buffer(m.ctx.memory, bytes, true);
+  for (const pen_cache& cache : m.caches) {
+    const size_t token = sizeof(__half) * size_t(cache.heads), tokens = size_t(blocks) * size;
+    keys.emplace_back(m.ctx.memory, tokens * token * cache.key_dim, true);
+    values.emplace_back();
+    if (cache.value_dim > 0) values.back() = Buffer(m.ctx.memory, tokens * token * cache.value_dim, true);
+  }
 }
 
-size_t pen_kv::block_bytes() const { return size_t(block_size) * model->desc.num_kv_heads * model->desc.head_dim * sizeof(__half); }
-
-KvView pen_kv::layer(int index) const {
-  const pen_model_desc& d = model->desc;
-  const size_t offset = index * block_bytes() * num_blocks / sizeof(__half);
-  return {k.as<__half>() + offset, v.as<__half>() + offset, num_blocks, block_size, int(d.num_kv_heads), int(d.head_dim)};
+KvView pen_kv::layer(uint32_t cache) const {
+  const pen_cache& c = model->caches[cache];
+  __half* const k = keys[cache].as<__half>();
+  return {k, c.value_dim > 0 ? values[cache].as<__half>() : k, num_blocks, block_size, int(c.heads), int(c.key_dim)};
 }

@@ -1,6 +1,7 @@
 // A model on the device: weights, scratch memory, its steps in flight.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <tuple>
@@ -10,7 +11,7 @@
 #include "context.h"
 #include "metadata.h"
 #include "scratch.h"
-#include "weights.h"
+#include "tensors.h"
 
 namespace pen {
 
@@ -35,6 +36,16 @@ struct InFlight {
   void allocate(const pen_model_desc& desc, const Scratch& scratch);
 };
 
+// A step on its way through the program.
+struct Pass {
+  const pen_model& m;
+  const pen_kv& kv;
+  const Step& step;
+  Launch launch;
+  int tokens;
+};
+using Op = std::function<void(const Pass&)>;
+
 struct Graph {
   cudaGraphExec_t exec = nullptr;
   bool refused = false;  // there was no memory for it
@@ -48,26 +59,32 @@ struct Graph {
 
 }  // namespace pen
 
+// The pages of K and V of one cache layer: [num_blocks, heads, block_size, dim] each.
 struct pen_kv {
   pen_model* model;
-  pen::Buffer k, v;  // [num_layers, num_blocks, num_kv_heads, block_size, head_dim]
+  std::vector<pen::Buffer> keys, values;  // values: empty where they are the first elements of the keys
   int num_blocks, block_size;
 
   pen_kv(pen_model& model, uint32_t num_blocks, uint32_t block_size);
-  pen::KvView layer(int index) const;
-  size_t block_bytes() const;  // of K or V, in one layer
+  pen::KvView layer(uint32_t cache) const;
 };
 
 struct pen_model {
   pen_ctx& ctx;
   pen_model_desc desc;  // without what it points to
-  pen::Buffer arena;    // of the weights
-  pen::Weights weights;
+  std::vector<pen_cache> caches;
+  std::vector<uint32_t> rope_dims;  // rotated elements per head
+  std::vector<size_t> rope_starts;  // where each rotation table begins
+  pen::Buffer arena;                // of the weights
+  pen::Tensors tensors;
   pen::Buffer ropes, overflow;
+  std::vector<pen::Buffer> states;  // [state_slots, width] each
+  std::vector<uint32_t> state_widths;
   pen::Scratch scratch;
   pen::SamplerState sampler;
   std::unique_ptr<pen::Staging> staging;  // while it is being loaded
   pen::Stream stream;
+  std::vector<pen::Op> program;
   pen::InFlight ring[3];
   uint64_t steps = 0;
   // By sequences and blocks per sequence, both rounded up; with sampling or without.
@@ -85,11 +102,11 @@ struct pen_model {
 namespace pen {
 
 // model.cu
-void check_model(const pen_model_desc& desc);  // throws what this engine does not support
+void check_model(const pen_model_desc& desc);  // throws what cannot be
 pen_need need_of(const pen_model_desc& desc);
 
 // load.cu
-void load_tensor(pen_model& model, uint32_t slot, uint32_t layer, const uint8_t* data, uint64_t nbytes);
+void load_tensor(pen_model& model, uint32_t tensor, uint32_t first, uint32_t count, const uint8_t* data, uint64_t nbytes);
 void finish_loading(pen_model& model);
 
 }  // namespace pen

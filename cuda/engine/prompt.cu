@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "forward.h"
+#include "../recurrence/recurrence.h"
+#include "program.h"
 
 namespace pen {
 
@@ -33,6 +34,8 @@ int list_pools(const pen_batch& b, const PromptLists& lists, int& num_rows) {
 
 void check_prompts(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   bool fits = b.num_copies <= m.desc.max_slots && b.num_scored <= b.num_tokens && (b.num_copies == 0 || b.copies);
+  fits = fits && b.num_state_copies <= 2 * m.desc.max_slots && (b.num_state_copies == 0 || b.state_copies);
+  for (uint32_t i = 0; fits && i < 2 * b.num_state_copies; i++) fits = b.state_copies[i] < m.desc.state_slots;
   fits = fits && (b.num_scored == 0 || (b.scored_rows && b.scored_ids && b.scored_logprobs));
   for (uint32_t i = 0; fits && i < 2 * b.num_copies; i++) fits = b.copies[i] < uint32_t(kv.num_blocks);
   for (uint32_t i = 0; fits && i < b.num_scored; i++) {
@@ -51,7 +54,7 @@ void begin_prompts(pen_model& m, pen_kv& kv, const pen_batch& b, InFlight& f) {
     f.pools.assign(b.pools, b.pools + b.num_seqs);
     f.num_pools = list_pools(b, host, f.num_pool_rows);
   }
-  if (b.num_copies == 0 && b.num_scored == 0 && f.num_pools == 0) return;
+  if (b.num_copies == 0 && b.num_state_copies == 0 && b.num_scored == 0 && f.num_pools == 0) return;
   const auto put = [](auto* to, const uint32_t* from, size_t count) {
     if (count > 0) std::memcpy(to, from, count * 4);
   };
@@ -59,11 +62,20 @@ void begin_prompts(pen_model& m, pen_kv& kv, const pen_batch& b, InFlight& f) {
   put(host.scored_ids, b.scored_ids, b.num_scored);
   put(host.scored_logprobs, b.scored_logprobs, b.num_scored);
   put(host.copies, b.copies, 2 * size_t(b.num_copies));
+  put(host.state_copies, b.state_copies, 2 * size_t(b.num_state_copies));
   check(cudaMemcpyAsync(m.scratch.prompt_lists.as<uint8_t>(), f.prompt_lists.as<uint8_t>(), PromptLists::bytes(m.desc),
                         cudaMemcpyHostToDevice, m.stream.handle), "copying what is asked of prompts");
-  if (b.num_copies == 0) return;
-  copy_blocks(m.launch(false), device.copies, int(b.num_copies), kv.k.as<void>(), kv.v.as<void>(), int(m.desc.num_layers), kv.num_blocks,
-              kv.block_bytes());
+  const Launch launch = m.launch(false);
+  const int n = int(b.num_copies);
+  for (size_t i = 0; n > 0 && i < m.caches.size(); i++) {
+    const pen_cache& cache = m.caches[i];
+    const size_t row = sizeof(__half) * size_t(cache.heads) * kv.block_size;
+    copy_blocks(launch, device.copies, n, kv.keys[i].as<void>(), row * cache.key_dim);
+    if (cache.value_dim > 0) copy_blocks(launch, device.copies, n, kv.values[i].as<void>(), row * cache.value_dim);
+  }
+  for (size_t i = 0; b.num_state_copies > 0 && i < m.states.size(); i++) {
+    copy_states(launch, m.states[i].as<float>(), m.state_widths[i], device.state_copies, int(b.num_state_copies));
+  }
 }
 
 // Rows are scored in groups of as many as the logits' buffer holds, which the sampling no longer needs.
@@ -93,10 +105,8 @@ void finish_prompts(pen_model& m, InFlight& f) {
     fetch(f.scored_ids, s.scored_ids, size_t(f.num_scored) * MAX_LOGPROBS * 4);
   }
   if (f.num_pools == 0) return;
-  const Norm norm = final_norm(m);
-  float* rows = norm.x == s.x.as<float>() ? s.x_other.as<float>() : s.x.as<float>();  // the one that is free
-  const bool centred = m.desc.layer_norm != 0;
-  if (f.num_pool_rows > 0) final_rows(launch, device.pool_rows, f.num_pool_rows, norm, centred, m.weights.output_norm_bias, rows);
+  float* const rows = s.pool_rows.as<float>();
+  if (f.num_pool_rows > 0) final_rows(launch, device.pool_rows, f.num_pool_rows, final_norm(m), rows);
   pool_rows(launch, device.pooled, f.num_pools, rows, s.pool_sums.as<double>(), s.pooled.as<float>(), hidden);
   fetch(f.pooled, s.pooled, f.pools.size() * hidden * 4);
 }

@@ -3,6 +3,7 @@
 
 #include "../experts/experts.h"
 #include "../linear/linear.h"
+#include "context.h"
 #include "metadata.h"
 
 namespace pen {
@@ -11,23 +12,47 @@ namespace {
 
 constexpr size_t WORKSPACE = size_t(128) << 20;
 
-ExpertScratch expert_scratch(const pen_model_desc& d, const Weights& weights, size_t rows, Allocator& take) {
+// Room for the largest of several ops.
+struct Largest {
+  size_t chosen = 0, groups = 0, order = 0, gate_up = 0, input = 0, outputs = 0;
+  std::map<uint32_t, size_t> hidden;
+
+  void count(size_t choices, size_t experts) {
+    chosen = std::max(chosen, choices);
+    // Whatever the step's groups are: there are no more than groups of eight, and no more places in them than in groups of 64.
+    groups = std::max(groups, size_t(most_groups(int(choices), int(experts), 8)));
+    order = std::max(order, choices + experts * 64);
+  }
+  void op(const pen_experts& e, size_t rows) {
+    const size_t experts = e.chunk_group ? (e.count + e.chunk_group - 1) / e.chunk_group : e.count, choices = rows * e.used;
+    count(choices, experts);
+    gate_up = std::max(gate_up, choices * 2 * e.dim);
+    if (e.weigh_input) input = std::max(input, choices * round_up(e.hidden, CHUNK));
+    hidden[e.dim] = std::max(hidden[e.dim], choices * round_up(e.dim, CHUNK));
+    outputs = std::max(outputs, choices * e.hidden);
+  }
+};
+
+ExpertScratch expert_scratch(const pen_model_desc& d, size_t rows, Allocator& take) {
+  Largest most;
+  for (uint32_t i = 0; i < d.num_ops; i++) {
+    if (d.ops[i].kind == PEN_OP_EXPERTS) most.op(*static_cast<const pen_experts*>(d.ops[i].args), rows);
+    if (d.ops[i].kind == PEN_OP_EACH_HEAD) {
+      const uint32_t heads = static_cast<const pen_each_head*>(d.ops[i].args)->heads;
+      most.count(rows * heads, heads);
+    }
+  }
   ExpertScratch e;
-  if (d.num_experts == 0) return e;
-  const bool separate = std::any_of(weights.layers.begin(), weights.layers.end(), [](const Layer& l) { return !l.ffn.fused; });
-  const size_t choices = rows * d.experts_used;
-  e.ld = int(round_up(d.expert_ffn_dim, CHUNK));
-  e.scores = take.zeroed(rows * d.num_experts * 4);
-  e.chosen = take.zeroed(choices * 4);
-  e.weights = take.zeroed(choices * 4);
+  if (most.chosen == 0) return e;
+  e.chosen = take.zeroed(most.chosen * 4);
+  e.weights = take.zeroed(most.chosen * 4);
   e.share = take.zeroed(rows * 4);
-  // Whatever the step's groups are: there are no more than groups of eight, and no more places in them than in groups of 64.
-  e.expert_of = take.zeroed(size_t(most_groups(int(choices), int(d.num_experts), 8)) * 4);
-  e.order = take.zeroed((choices + size_t(d.num_experts) * 64) * 4);
-  e.gate_up = take.zeroed(separate ? choices * 2 * d.expert_ffn_dim * 4 : 0);
-  e.hidden = take.zeroed(choices * e.ld * 2);
-  e.outputs = take.zeroed(choices * d.hidden_dim * 4);
-  e.shared = take.zeroed(d.ffn_dim ? rows * d.hidden_dim * 4 : 0);
+  e.expert_of = take.zeroed(most.groups * 4);
+  e.order = take.zeroed(most.order * 4);
+  e.gate_up = take.zeroed(most.gate_up * 4);
+  e.input = take.zeroed(most.input * 2);
+  for (const auto& [dim, halves] : most.hidden) e.hidden[dim] = take.zeroed(halves * 2);
+  e.outputs = take.zeroed(most.outputs * 4);
   return e;
 }
 
@@ -40,38 +65,33 @@ PromptLists::PromptLists(void* base, const pen_model_desc& d) {
   scored_logprobs = scored_ids + t;
   pool_rows = scored_logprobs + t;
   copies = reinterpret_cast<uint32_t*>(pool_rows + t);
-  pooled = reinterpret_cast<Pooled*>(copies + 2 * d.max_slots);
+  state_copies = copies + 2 * d.max_slots;
+  pooled = reinterpret_cast<Pooled*>(state_copies + 4 * d.max_slots);
 }
 
 size_t PromptLists::bytes(const pen_model_desc& d) {
-  return (4 * size_t(d.max_batch_tokens) + 2 * d.max_slots) * 4 + d.max_slots * sizeof(Pooled);
+  return (4 * size_t(d.max_batch_tokens) + 6 * d.max_slots) * 4 + d.max_slots * sizeof(Pooled);
 }
 
-Scratch::Scratch(const pen_model_desc& d, const Weights& weights, Allocator& take) {
+Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
   // A graph's rows are rounded up, and padding is computed, too.
-  const size_t seqs = round_seqs(int(d.max_slots)), rows = std::max<size_t>(d.max_batch_tokens, seqs);
-  const size_t heads = size_t(d.num_heads) * d.head_dim, kv = size_t(d.num_kv_heads) * d.head_dim;
+  const size_t seqs = round_seqs(int(d.max_slots)), most = std::max<size_t>(d.max_batch_tokens, seqs);
   const size_t slots = d.max_slots, tokens = d.max_batch_tokens;
-  const auto has_separate = [](const Layer& l) { return !l.ffn.fused || !l.shared.fused; };
-  const bool separate = std::any_of(weights.layers.begin(), weights.layers.end(), has_separate);
   ld_hidden = int(round_up(d.hidden_dim, CHUNK));
-  ld_attn = int(round_up(heads, CHUNK));
-  ld_ffn = int(round_up(d.ffn_dim, CHUNK));
-  x = take.zeroed(rows * d.hidden_dim * 4);
-  x_other = take.zeroed(rows * d.hidden_dim * 4);
-  branch = take.zeroed(rows * d.hidden_dim * 4);
-  qkv = take.zeroed(rows * (heads + 2 * kv) * 4);
-  gate_up = take.zeroed(separate ? rows * 2 * d.ffn_dim * 4 : 0);
-  h = take.zeroed(rows * ld_hidden * 2);
-  q = take.zeroed(rows * heads * 2);
-  attn = take.zeroed(rows * ld_attn * 2);
-  ffn = take.zeroed(rows * ld_ffn * 2);
+  for (uint32_t i = 0; i < d.num_buffers; i++) {
+    const pen_buffer& b = d.buffers[i];
+    Rows buffer;
+    buffer.desc = b;
+    buffer.ld = b.type == PEN_F16 ? int(round_up(b.width, CHUNK)) : int(b.width);
+    buffer.data = take.zeroed(most * b.per_token * buffer.ld * (b.type == PEN_F16 ? 2 : 4));
+    rows.push_back(std::move(buffer));
+  }
   last = take.zeroed(seqs * ld_hidden * 2);
   logits = take.zeroed(seqs * d.vocab_size * 4);
   workspace = take.raw(WORKSPACE);
   arrivals = take.zeroed(MAX_SHARED_TILES * 4);
   sampler = take.zeroed(sampler_workspace(int(seqs), int(d.vocab_size)));
-  experts = expert_scratch(d, weights, rows, take);
+  experts = expert_scratch(d, most, take);
 
   params = take.zeroed(slots * sizeof(SlotParams));
   counts = take.zeroed(slots * d.vocab_size * 4);
@@ -79,12 +99,13 @@ Scratch::Scratch(const pen_model_desc& d, const Weights& weights, Allocator& tak
   biases = take.zeroed(slots * MAX_BIASES * 4);
   last_sampled = take.zeroed(slots * 4);
   slot_lists = take.raw((2 * size_t(d.max_positions) + 2 * MAX_BIASES + MAX_SUPPRESSED) * 4);
-  meta = take.zeroed(MetaLayout(int(rows), int(seqs), int(seqs), 2 * int(d.max_blocks) + 256).size);
+  meta = take.zeroed(MetaLayout(int(most), int(seqs), int(seqs), 2 * int(d.max_blocks) + 256).size);
   masks = take.zeroed(seqs * ceil_div(int(d.vocab_size), 32) * 4);
 
   prompt_lists = take.zeroed(PromptLists::bytes(d));
   scored = take.zeroed(tokens * (1 + MAX_LOGPROBS) * 4);
   scored_ids = take.zeroed(tokens * MAX_LOGPROBS * 4);
+  pool_rows = take.zeroed(tokens * d.hidden_dim * 4);
   pool_sums = take.zeroed(slots * d.hidden_dim * 8);
   pooled = take.zeroed(slots * d.hidden_dim * 4);
 }

@@ -1,42 +1,49 @@
 // A model's device memory beside its weights and its KV cache.
 #pragma once
 
+#include <map>
+#include <vector>
+
 #include "../prompt/prompt.h"
 #include "../sampling/sampling.h"
 #include "memory.h"
-#include "weights.h"
+#include "penstock.h"
 
 namespace pen {
 
 // See experts/experts.h for what a choice is.
 struct ExpertScratch {
-  Buffer scores;             // [rows, experts]
   Buffer chosen, weights;    // [rows, used]
   Buffer share;              // [rows]
   Buffer expert_of, order;   // [groups], [groups, group]
   Buffer gate_up;            // float32 [choices, 2 ffn], if the two are not one matrix
-  Buffer hidden;             // float16 [choices, ld]
+  Buffer input;              // float16 [choices, ld], of experts whose inputs are weighted
+  std::map<uint32_t, Buffer> hidden;  // by the experts' inner dimension: float16 [choices, ld], zeros behind it
   Buffer outputs;            // [choices, hidden]
-  Buffer shared;             // [rows, hidden]
-  int ld = 0;
 };
 
 // What a step is asked about prompts, each array `max_batch_tokens` or `max_slots` long, in one piece of memory.
 struct PromptLists {
   int32_t *scored_rows, *scored_ids, *scored_logprobs, *pool_rows;
-  uint32_t* copies;
+  uint32_t *copies, *state_copies;
   Pooled* pooled;
   PromptLists(void* base, const pen_model_desc& desc);
   static size_t bytes(const pen_model_desc& desc);
 };
 
+// A buffer of the program.
+struct Rows {
+  Buffer data;
+  pen_buffer desc;
+  int ld = 0;  // elements from one row to the next
+};
+
 // Sizes are those of the largest step.
 struct Scratch {
-  // Activations. Columns of float16 rows past a matrix's own stay zero.
-  Buffer x, x_other, branch, qkv, gate_up;  // float32
-  Buffer h, q, attn, ffn, last;             // float16
+  std::vector<Rows> rows;  // the program's buffers
+  Buffer last;             // float16 [rows of the head, ld_hidden]
   Buffer logits;
-  int ld_hidden = 0, ld_attn = 0, ld_ffn = 0;
+  int ld_hidden = 0;
   ExpertScratch experts;
   // Workspaces: of attention and of linear layers, which never run at the same time; of the sampler.
   Buffer workspace, arrivals, sampler;
@@ -46,9 +53,9 @@ struct Scratch {
   // A step's metadata and masks.
   Buffer meta, masks;
   // A step's work on prompts.
-  Buffer prompt_lists, scored, scored_ids, pool_sums, pooled;
+  Buffer prompt_lists, scored, scored_ids, pool_rows, pool_sums, pooled;
 
-  Scratch(const pen_model_desc& desc, const Weights& weights, Allocator& take);
+  Scratch(const pen_model_desc& desc, Allocator& take);
   SamplerState sampler_state(const pen_model_desc& desc) const;
 };
 

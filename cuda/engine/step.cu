@@ -8,7 +8,7 @@
 #include <cstring>
 #include <string>
 
-#include "forward.h"
+#include "program.h"
 #include "graphs.h"
 #include "prompt.h"
 #include "sampler.h"
@@ -35,6 +35,10 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     throw StatusError(PEN_INVALID_ARG, "the log-probabilities of the batch are out of bounds");
   }
   check_prompts(m, kv, b);
+  if (!m.states.empty() && !b.state_slots) throw StatusError(PEN_INVALID_ARG, "the batch names no state slots");
+  for (uint32_t i = 0; b.state_slots && i < b.num_seqs; i++) {
+    if (b.state_slots[i] >= d.state_slots) throw StatusError(PEN_INVALID_ARG, "a state slot of the batch does not exist");
+  }
   for (uint32_t i = 0; i < b.num_tokens; i++) {
     const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
     if (!input || b.positions[i] >= d.max_positions || b.slot_mapping[i] >= uint32_t(kv.num_blocks) * kv.block_size) {

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 4u
+#define PEN_ABI_VERSION 5u
 
 typedef enum {
   PEN_OK = 0,
@@ -24,168 +24,235 @@ typedef enum {
   PEN_INTERNAL = 6,
 } pen_status;
 
-// What a tensor is for. The order is that of `TensorSlot` in src/model/slots.rs.
-typedef enum {
-  PEN_TOKEN_EMBD,
-  PEN_POSITION_EMBD,
-  PEN_OUTPUT_NORM,
-  PEN_OUTPUT_NORM_BIAS,
-  PEN_OUTPUT,
-  PEN_ROPE_FREQS,
-  PEN_ROPE_FACTORS_LONG,
-  PEN_ROPE_FACTORS_SHORT,
-  PEN_ATTN_NORM,
-  PEN_ATTN_NORM_BIAS,
-  PEN_ATTN_Q,
-  PEN_ATTN_K,
-  PEN_ATTN_V,
-  PEN_ATTN_Q_BIAS,
-  PEN_ATTN_K_BIAS,
-  PEN_ATTN_V_BIAS,
-  PEN_ATTN_Q_NORM,
-  PEN_ATTN_K_NORM,
-  PEN_ATTN_OUTPUT,
-  PEN_ATTN_OUTPUT_BIAS,
-  PEN_POST_ATTN_NORM,
-  PEN_FFN_NORM,
-  PEN_FFN_NORM_BIAS,
-  PEN_FFN_GATE,
-  PEN_FFN_UP,
-  PEN_FFN_DOWN,
-  PEN_FFN_GATE_BIAS,
-  PEN_FFN_UP_BIAS,
-  PEN_FFN_DOWN_BIAS,
-  PEN_FFN_ROUTER,
-  PEN_FFN_GATE_EXPS,
-  PEN_FFN_UP_EXPS,
-  PEN_FFN_DOWN_EXPS,
-  PEN_SHARED_ROUTER,
-  PEN_FFN_GATE_SHEXP,
-  PEN_FFN_UP_SHEXP,
-  PEN_FFN_DOWN_SHEXP,
-  PEN_POST_FFN_NORM,
-  PEN_TOKEN_NORM,
-  PEN_TOKEN_NORM_BIAS,
-  PEN_TOKEN_TYPES,
-  PEN_OUTPUT_BIAS,
-  PEN_CLASSIFIER,
-  PEN_CLASSIFIER_BIAS,
-  PEN_CLASSIFIER_OUTPUT,
-  PEN_CLASSIFIER_OUTPUT_BIAS,
-  PEN_POST_ATTN_NORM_BIAS,
-  PEN_POST_FFN_NORM_BIAS,
-  PEN_ATTN_Q_NORM_BIAS,
-  PEN_ATTN_K_NORM_BIAS,
-  PEN_ATTN_SUB_NORM,
-  PEN_ATTN_QKV,
-  PEN_ATTN_GATE,
-  PEN_ATTN_SINKS,
-  PEN_ATTN_Q_A,
-  PEN_ATTN_Q_A_NORM,
-  PEN_ATTN_Q_B,
-  PEN_ATTN_KV_A,
-  PEN_ATTN_KV_A_NORM,
-  PEN_ATTN_KV_B,
-  PEN_ATTN_K_B,
-  PEN_ATTN_V_B,
-  PEN_FFN_SUB_NORM,
-  PEN_FFN_ACT_SCALES,
-  PEN_FFN_ROUTER_BIAS,
-  PEN_FFN_ROUTER_SCALE,
-  PEN_EXPERT_CHOICE_BIAS,
-  PEN_FFN_NORM_EXPS,
-  PEN_POST_FFN_NORM1,
-  PEN_POST_FFN_NORM2,
-  PEN_FFN_GATE_EXPS_BIAS,
-  PEN_FFN_UP_EXPS_BIAS,
-  PEN_FFN_DOWN_EXPS_BIAS,
-  PEN_FFN_DOWN_EXPS_SCALE,
-  PEN_FFN_GATE_CHEXPS,
-  PEN_FFN_UP_CHEXPS,
-  PEN_FFN_DOWN_CHEXPS,
-  PEN_LAYER_OUTPUT_SCALE,
-  PEN_PER_LAYER_TOKEN_EMBD,
-  PEN_PER_LAYER_MODEL_PROJ,
-  PEN_PER_LAYER_PROJ_NORM,
-  PEN_PER_LAYER_GATE,
-  PEN_PER_LAYER_PROJ,
-  PEN_PER_LAYER_POST_NORM,
-  PEN_ALTUP_PROJ,
-  PEN_ALTUP_UNEMBD_PROJ,
-  PEN_ALTUP_CORRECT_COEF,
-  PEN_ALTUP_CORRECT_SCALE,
-  PEN_ALTUP_PREDICT_COEF,
-  PEN_ALTUP_ROUTER,
-  PEN_ALTUP_ROUTER_NORM,
-  PEN_LAUREL_L,
-  PEN_LAUREL_R,
-  PEN_LAUREL_POST_NORM,
-  PEN_SSM_IN,
-  PEN_SSM_X,
-  PEN_SSM_DT,
-  PEN_SSM_DT_BIAS,
-  PEN_SSM_A,
-  PEN_SSM_D,
-  PEN_SSM_CONV,
-  PEN_SSM_CONV_BIAS,
-  PEN_SSM_OUT,
-  PEN_SSM_NORM,
-  PEN_SSM_DT_NORM,
-  PEN_SSM_B_NORM,
-  PEN_SSM_C_NORM,
-  PEN_SSM_ALPHA,
-  PEN_SSM_BETA,
-  PEN_SSM_BA,
-  PEN_SSM_CONV_Q,
-  PEN_SSM_CONV_K,
-  PEN_SSM_CONV_V,
-  PEN_SSM_F_A,
-  PEN_SSM_F_B,
-  PEN_SSM_G_A,
-  PEN_SSM_G_B,
-  PEN_SHORT_CONV_IN,
-  PEN_SHORT_CONV,
-  PEN_SHORT_CONV_OUT,
-  PEN_NUM_SLOTS,
-} pen_slot;
-
 typedef struct pen_ctx pen_ctx;
 typedef struct pen_model pen_model;
 typedef struct pen_kv pen_kv;
 
-// A layer's features that differ between layers.
-typedef struct {
-  uint32_t window;  // tokens that a row sees, itself included; 0: all
-  uint32_t rope;    // index of its rotation table
-} pen_layer_desc;
+// --- the program: a model as a list of ops ---
+//
+// A model comes as tensors, buffers and ops. The ops run in their order, once per step, and each names the buffers that it reads and
+// writes. Buffers hold rows: `per_token` of them for each row of the step.
+#define PEN_NONE 0xffffffffu  // no tensor, no buffer
 
-// A tensor of the model. Its shape follows from the slot and the model's dimensions: a matrix, the matrices of all experts one after
-// another, or a vector, which is always float32 (PEN_SHARED_ROUTER is one).
+#define PEN_VECTOR 0      // float32, rows · cols elements
+#define PEN_MATRIX 1      // count matrices of rows × cols, one after another
+#define PEN_UPPER_HALF 2  // shares a matrix with the tensor behind it, each tile of which holds rows of both: gate, then up
+#define PEN_LOWER_HALF 3
 typedef struct {
-  uint32_t slot;
-  uint32_t layer;  // 0 for tensors that belong to no layer
-  uint32_t type;   // ggml's id
+  uint32_t kind, type;  // type: ggml's id
+  uint32_t rows, cols, count;
+  uint32_t read;  // of `count`, how many a decode step of one row reads
 } pen_tensor;
 
+#define PEN_F32 0
+#define PEN_F16 1  // a row is padded with zeros to a multiple of 64 elements, as the inputs of products are
 typedef struct {
-  uint32_t num_layers, vocab_size, hidden_dim, num_heads, num_kv_heads, head_dim, ffn_dim;
-  uint32_t rope_dim;    // rotated elements per head
-  uint32_t rope_pairs;  // 0: adjacent elements, 1: halves of the head
-  uint32_t activation;  // 0: SiLU, 1: GELU (tanh)
-  uint32_t layer_norm;  // 0: RMSNorm, 1: LayerNorm
-  uint32_t num_positions;  // rows of PEN_POSITION_EMBD; 0: positions are rotations
-  // Experts per layer, of which a row uses `experts_used`; 0: the layers are dense. In a model with experts, ffn_dim is that of the
-  // expert that all rows share; 0: there is none.
-  uint32_t num_experts, experts_used, expert_ffn_dim, normalise_experts;
-  float norm_eps, attn_scale, embedding_scale;
-  float attn_soft_cap, final_soft_cap;  // cap · tanh(x / cap) of scaled scores, of logits; 0: none
+  uint32_t type, width, per_token;
+} pen_buffer;
+
+// Elements of a buffer's rows that are cut into heads or groups: element i of head h lies at first + h · stride + i.
+typedef struct {
+  uint32_t buffer, first, stride;
+} pen_part;
+
+// What a layer keeps of each token. Keys of `key_dim`; values of `value_dim`, or, if that is 0, the first elements of the keys.
+typedef struct {
+  uint32_t heads, key_dim, value_dim;
+} pen_cache;
+
+// A norm of x, a buffer of float32 rows. With a branch, x first moves: x_out = x + RMSNorm(branch) · branch_weight.
+#define PEN_RMS_NORM 0
+#define PEN_LAYER_NORM 1
+#define PEN_NO_NORM 2
+typedef struct {
+  uint32_t kind, x, branch, branch_weight, x_out, weight, bias;
+  float eps;
+} pen_norm;
+
+// out = row of the table · scale (+ row of the positions' table)
+typedef struct {
+  uint32_t table, positions, out;
+  float scale;
+} pen_embed;
+
+// out (float16) = norm(x)
+typedef struct {
+  pen_norm norm;
+  uint32_t out;
+} pen_normalise;
+
+// Each head alone: a norm, or a scaling to `length`. `own`: each head has weights of its own.
+#define PEN_LENGTH 3
+typedef struct {
+  pen_part in, out;
+  uint32_t kind, heads, dim, weight, bias, own;
+  float eps, length;
+} pen_group_norm;
+
+#define PEN_STORE 0
+#define PEN_ADD 1
+#define PEN_SILU_MUL 2
+#define PEN_GELU_MUL 3
+// out[offset …] = W · x for up to three matrices. x: `in` (float16), or the norm of a buffer unless norm.x is PEN_NONE; then `in` is where
+// the norm goes if it is written. SILU_MUL and GELU_MUL take a matrix of two halves and give float16.
+typedef struct {
+  pen_norm norm;
+  uint32_t in, w0, w1, w2, offset1, offset2, out, epilogue;
+} pen_linear;
+
+// out = each head's matrix of the stack · its row of `in`: both have a row per token and head.
+typedef struct {
+  uint32_t stack, in, out, heads;
+} pen_each_head;
+
+#define PEN_SILU 0
+#define PEN_GELU 1
+#define PEN_GELU_ERF 2
+#define PEN_RELU 3
+#define PEN_RELU_SQUARED 4
+#define PEN_SWIGLU_CLAMPED 5
+#define PEN_XIELU 6
+#define PEN_IDENTITY 7
+#define PEN_SIGMOID 8
+#define PEN_TANH 9
+#define PEN_SOFTPLUS 10
+#define PEN_EXP 11
+// out = activation(gate) · up, or without a gate activation(up); gate_up: [gate, up] or [up]. `cutoff`, unless 0: the gate first becomes
+// max(gate − (mean + cutoff · deviation of its row), 0). xielu: parameters of that activation.
+typedef struct {
+  uint32_t gate_up, gate_bias, up_bias, out, dim, gated, activation;
+  float cutoff, xielu0, xielu1, xielu2, xielu3;
+} pen_activate;
+
+// Elementwise, over `heads` heads of `dim` elements: y = then(scale · f(in + bias)), y = factor · y · g(by), out = y or out += y.
+// bias: [heads · dim], or [dim] of one row; scale: [heads · dim / scale_group], multiplies. Missing parts are PEN_NONE or PEN_IDENTITY.
+typedef struct {
+  pen_part in, by, out;
+  uint32_t heads, dim, bias, f, scale, scale_group, then, g, add;
+  float factor;
+} pen_map;
+
+// Bias, clamp, norm, rotation, temperature of each head (cuda/heads/heads.h). It goes to `out`, or, unless `cache` is PEN_NONE, to that
+// layer's keys or values.
+typedef struct {
+  pen_part in, out;
+  uint32_t heads, dim, bias, norm, norm_dim, weight, own, norm_bias, norm_behind;
+  uint32_t rope, rope_first, rope_halves;
+  uint32_t cache, values;
+  float clamp, eps, temperature_scale, temperature_floor, temperature_offset;
+} pen_heads;
+
+#define PEN_SLIDING 0
+#define PEN_CHUNKED 1
+#define PEN_SYMMETRIC 2
+// Attention over a layer's cache. If `qkv` is not PEN_NONE, it holds fresh q, k and v side by side, which the op finishes with biases,
+// norms of heads and rotation, and writes to the cache; else `q` (float16) is ready and the cache written. `general`: with what only the
+// general kernel computes.
+typedef struct {
+  uint32_t qkv, q, out, cache, heads, value_dim, q_bias, k_bias, v_bias, q_norm, k_norm, rope, rope_halves;
+  uint32_t general, window, window_kind, bidirectional, sinks;
+  float eps, scale, soft_cap, alibi;
+} pen_attention;
+
+// Where a mixer's state lies: a layer's, and the first float of it.
+typedef struct {
+  uint32_t layer, first;
+} pen_state;
+
+// A causal convolution over time of `channels` channels, each alone. kernel: [channels, taps].
+typedef struct {
+  pen_part in, out;
+  pen_state state;
+  uint32_t kernel, bias, channels, taps, silu;
+} pen_convolve;
+
+// A selective scan or a linear attention (cuda/recurrence/recurrence.h). `factors` and `steps`: parts, or vectors that hold for all rows.
+typedef struct {
+  pen_part x, b, c, factors, steps;
+  pen_state state;
+  uint32_t constant_factors, a, by_channel, group, heads, keys, values, out;
+} pen_scan;
+
+// The gated delta rule (cuda/recurrence/recurrence.h).
+typedef struct {
+  pen_part q, k, v, decay, beta;
+  pen_state state;
+  uint32_t by_key, tiled, heads, key_heads, keys, values, out;
+} pen_delta;
+
+#define PEN_GATE_SOFTMAX 0
+#define PEN_GATE_SIGMOID 1
+#define PEN_GATE_SOFTMAX_OF_CHOSEN 2
+// out (+)= factor · Σ weight · expert(in) over the experts of each row by `scores`, and the shared expert's part (cuda/experts/experts.h).
+typedef struct {
+  uint32_t scores, in, out, add;
+  uint32_t count, used, gating, normalise, groups, groups_used, choice_bias, output_scales;
+  uint32_t chunk_group;  // not 0: adjugate experts, of which each group of that many experts has one
+  uint32_t gate, up, down, dim, hidden, gate_bias, up_bias, down_bias, activation, weigh_input;
+  uint32_t shared, shared_router, mean_shared;
+  float scale, factor;
+} pen_experts;
+
+// Four residual streams (AltUp, Gemma 3n): out[to] += Σ (coefficients[to, from] · router) · in[from].
+typedef struct {
+  uint32_t streams, router, coefficients, hidden;
+} pen_predict;
+
+// streams[to] += (x − streams[0]) · (1 + coefficients[to] · router)
+typedef struct {
+  uint32_t streams, x, router, coefficients, hidden;
+} pen_correct;
+
+// out (+)= in · |like| / |in|, row by row
+typedef struct {
+  pen_part in, like, out;
+  uint32_t dim, add;
+} pen_match;
+
+#define PEN_OP_EMBED 0
+#define PEN_OP_NORMALISE 1
+#define PEN_OP_GROUP_NORM 2
+#define PEN_OP_LINEAR 3
+#define PEN_OP_EACH_HEAD 4
+#define PEN_OP_ACTIVATE 5
+#define PEN_OP_MAP 6
+#define PEN_OP_HEADS 7
+#define PEN_OP_ATTENTION 8
+#define PEN_OP_CONVOLVE 9
+#define PEN_OP_SCAN 10
+#define PEN_OP_DELTA 11
+#define PEN_OP_EXPERTS 12
+#define PEN_OP_PREDICT 13
+#define PEN_OP_CORRECT 14
+#define PEN_OP_MATCH 15
+#define PEN_NUM_OPS 16
+typedef struct {
+  uint32_t kind;
+  const void* args;  // the struct of its kind
+} pen_op;
+
+// The logits: cap · tanh(scale · (W · norm(x) + bias) / cap); a cap of 0: none.
+typedef struct {
+  pen_norm norm;
+  uint32_t w, bias;
+  float scale, soft_cap;
+} pen_head;
+
+typedef struct {
+  uint32_t vocab_size, hidden_dim;
   uint32_t max_positions;      // rows of each rotation table
-  uint32_t num_ropes;
-  const float* rope_tables;    // [num_ropes, max_positions, rope_dim]: cosines of the pairs, then sines; pen_model_need does not read it
-  const pen_layer_desc* layers;  // [num_layers]
-  const pen_tensor* tensors;     // [num_tensors] every tensor that will come
-  uint32_t num_tensors;
+  const uint32_t* rope_dims;   // [num_ropes] rotated elements per head
+  const float* rope_tables;    // one table after another, [max_positions, dim] each: cosines of the pairs, then sines; pen_model_need
+                               // does not read them
+  const pen_tensor* tensors;   // [num_tensors] all of which will come
+  const pen_buffer* buffers;   // [num_buffers]
+  const pen_cache* caches;     // [num_caches]
+  const uint32_t* states;      // [num_states] floats of recurrent state of a sequence
+  const pen_op* ops;           // [num_ops]
+  pen_head head;
+  uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_states, num_ops;
   uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks: of one sequence
+  uint32_t state_slots;
 } pen_model_desc;
 
 // What a model takes of a device's memory, in bytes.
@@ -194,6 +261,7 @@ typedef struct {
   uint64_t step_weights;  // of these, what a decode step of one row reads
   uint64_t scratch;       // activations, the sampler's state, workspaces, buffers for loading, graphs: an estimate from above
   uint64_t kv_token;      // one token's K and V in all layers
+  uint64_t state;         // the recurrent states of all slots
 } pen_need;
 
 // A tensor type.
@@ -236,6 +304,9 @@ typedef struct {
   const int32_t* num_logprobs;    // [num_seqs] likeliest ids wanted beside the sampled one; -1: no log-probabilities; null: for no sequence
   uint32_t num_copies;            // at most max_slots
   const uint32_t* copies;         // [num_copies, 2] from, to: blocks copied before the rows are written; each `to` occurs once
+  const uint32_t* state_slots;    // [num_seqs] the recurrent state of each; null if the model has none
+  uint32_t num_state_copies;      // at most 2 max_slots
+  const uint32_t* state_copies;   // [num_state_copies, 2] from, to: states copied before the rows run; each `to` occurs once
   uint32_t num_scored;            // rows whose next token is known, and whose log-probability is asked for
   const uint32_t* scored_rows;    // [num_scored] of num_tokens, ascending
   const uint32_t* scored_ids;     // [num_scored] the token that follows
@@ -289,11 +360,11 @@ pen_status pen_mem_info(pen_ctx* ctx, uint64_t* free_bytes, uint64_t* total_byte
                         double* copy_bytes_per_second);
 // Needs no device: nothing is allocated.
 pen_status pen_model_need(const pen_model_desc* desc, pen_need* need);
-// Allocates everything but the KV cache. Every required tensor must be listed.
+// Allocates everything but the KV cache.
 pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model** out);
-// A listed tensor, as blocks of its type. The data may be dropped once this returns.
-pen_status pen_model_tensor(pen_model* model, uint32_t slot, uint32_t layer, const void* data, uint64_t nbytes);
-pen_status pen_model_finish(pen_model* model);  // waits for all copies; every listed tensor must have come
+// `count` matrices of a tensor from number `first` on, as blocks of its type. The data may be dropped once this returns.
+pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes);
+pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have come
 void pen_model_destroy(pen_model* model);
 // Allocates the model's cache, and captures the graphs of decode steps.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out);

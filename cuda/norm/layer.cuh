@@ -25,6 +25,10 @@ __global__ void __launch_bounds__(NORM_THREADS) layer_norm_kernel(const __grid_c
   const int row = p.gather ? p.gather[blockIdx.x] : int(blockIdx.x);
   if (row < 0) return;
   const float* x = p.x + size_t(row) * p.hidden;
+  if (p.plain) {
+    for (int i = threadIdx.x; i < p.hidden; i += NORM_THREADS) p.h[size_t(blockIdx.x) * p.ldh + i] = __float2half_rn(x[i]);
+    return;
+  }
   float sum = 0.0f;
   for (int i = threadIdx.x; i < p.hidden; i += NORM_THREADS) sum = __fadd_rn(sum, x[i]);
   const float mean = layer_norm_sum(sum, shared) / float(p.hidden);

@@ -37,6 +37,7 @@ struct LayerNorm {
   const int32_t* gather;  // [num_rows] as for rms_norm
   __half* h;              // [num_rows, ldh] out
   int ldh;
+  bool plain = false;  // h is x itself: the model has no norm there
 };
 
 // h [num_rows, ldh] = the norm of rows of x: of the first ones, or of those that `gather` names (negative: none).

@@ -3,14 +3,12 @@
 
 namespace pen {
 
-void copy_blocks(const Launch& launch, const uint32_t* copies, int num_copies, void* k, void* v, int num_layers, int num_blocks,
-                 size_t block_bytes) {
-  launch(copy_blocks_kernel, dim3(num_copies, num_layers), dim3(PROMPT_THREADS), 0, copies, static_cast<uint4*>(k), static_cast<uint4*>(v),
-         size_t(num_blocks), int(block_bytes / sizeof(uint4)));
+void copy_blocks(const Launch& launch, const uint32_t* copies, int num_copies, void* pages, size_t block_bytes) {
+  launch(copy_blocks_kernel, dim3(num_copies), dim3(PROMPT_THREADS), 0, copies, static_cast<uint4*>(pages), block_bytes / sizeof(uint4));
 }
 
-void final_rows(const Launch& launch, const int32_t* rows, int num_rows, const Norm& norm, bool centred, const float* bias, float* out) {
-  launch(finish_kernel, dim3(num_rows), dim3(PROMPT_THREADS), 0, rows, norm, centred, bias, out);
+void final_rows(const Launch& launch, const int32_t* rows, int num_rows, const FinalNorm& norm, float* out) {
+  launch(finish_kernel, dim3(num_rows), dim3(PROMPT_THREADS), 0, rows, norm, out);
 }
 
 void pool_rows(const Launch& launch, const Pooled* pooled, int num_vectors, const float* rows, double* sums, float* out, int hidden) {

@@ -8,15 +8,10 @@ namespace pen {
 
 constexpr int PROMPT_THREADS = 256;
 
-// Grid: (copies, layers). `words`: of 16 bytes, in a block.
-__global__ void __launch_bounds__(PROMPT_THREADS) copy_blocks_kernel(const uint32_t* copies, uint4* k, uint4* v, size_t num_blocks,
-                                                                     int words) {
-  const size_t layer = blockIdx.y * num_blocks;
-  const size_t from = (layer + copies[2 * blockIdx.x]) * words, to = (layer + copies[2 * blockIdx.x + 1]) * words;
-  for (int i = threadIdx.x; i < words; i += PROMPT_THREADS) {
-    k[to + i] = k[from + i];
-    v[to + i] = v[from + i];
-  }
+// Grid: (copies). `words`: of 16 bytes, in a block.
+__global__ void __launch_bounds__(PROMPT_THREADS) copy_blocks_kernel(const uint32_t* copies, uint4* pages, size_t words) {
+  const size_t from = copies[2 * blockIdx.x] * words, to = copies[2 * blockIdx.x + 1] * words;
+  for (size_t i = threadIdx.x; i < words; i += PROMPT_THREADS) pages[to + i] = pages[from + i];
 }
 
 // The sum over the block, by a tree.
@@ -33,22 +28,24 @@ __device__ inline double sum_of_block(double x) {
   return sum;
 }
 
-// Grid: (rows). A row of the residual stream after the final norm. `centred`: a LayerNorm, whose bias may be null.
-__global__ void __launch_bounds__(PROMPT_THREADS) finish_kernel(const int32_t* rows, Norm p, bool centred, const float* bias, float* out) {
-  const size_t row = size_t(rows[blockIdx.x]) * p.hidden;
-  float scale = 0, mean = 0;
+// Grid: (rows). A row of the residual stream after the final norm.
+__global__ void __launch_bounds__(PROMPT_THREADS) finish_kernel(const int32_t* rows, const __grid_constant__ FinalNorm p, float* out) {
+  const Norm& n = p.norm;
+  const size_t row = size_t(rows[blockIdx.x]) * n.hidden;
+  float scale = 0, mean = 0, inverse = 1;
   const auto sum_over = [&](auto term) {
     double sum = 0;
-    for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) sum += term(i);
-    return float(sum_of_block(sum) / p.hidden);
+    for (int i = threadIdx.x; i < n.hidden; i += PROMPT_THREADS) sum += term(i);
+    return float(sum_of_block(sum) / n.hidden);
   };
   const auto square = [](float x) { return double(x) * double(x); };
-  if (p.branch) scale = rsqrtf(sum_over([&](int i) { return square(p.branch[row + i]); }) + p.eps);
-  const auto at = [&](int i) { return p.branch ? p.x[row + i] + p.branch[row + i] * scale * p.branch_weight[i] : p.x[row + i]; };
-  if (centred) mean = sum_over([&](int i) { return double(at(i)); });
-  const float inverse = rsqrtf(sum_over([&](int i) { return square(at(i) - mean); }) + p.eps);
-  for (int i = threadIdx.x; i < p.hidden; i += PROMPT_THREADS) {
-    out[size_t(blockIdx.x) * p.hidden + i] = (at(i) - mean) * inverse * p.weight[i] + (bias ? bias[i] : 0.0f);
+  if (n.branch) scale = rsqrtf(sum_over([&](int i) { return square(n.branch[row + i]); }) + n.eps);
+  const auto at = [&](int i) { return n.branch ? n.x[row + i] + n.branch[row + i] * scale * n.branch_weight[i] : n.x[row + i]; };
+  if (p.kind == NormKind::LAYER) mean = sum_over([&](int i) { return double(at(i)); });
+  if (p.kind != NormKind::NONE) inverse = rsqrtf(sum_over([&](int i) { return square(at(i) - mean); }) + n.eps);
+  for (int i = threadIdx.x; i < n.hidden; i += PROMPT_THREADS) {
+    const float y = (at(i) - mean) * inverse * (n.weight ? n.weight[i] : 1.0f);
+    out[size_t(blockIdx.x) * n.hidden + i] = y + (p.bias ? p.bias[i] : 0.0f);
   }
 }
 

@@ -10,13 +10,19 @@
 
 namespace pen {
 
-// Copies blocks within the pages of K and V, in all layers. `copies`: [num_copies, 2] from, to; no block is written twice, and none that
-// is written is read. `block_bytes`: of one block of one layer, a multiple of 16.
-void copy_blocks(const Launch& launch, const uint32_t* copies, int num_copies, void* k, void* v, int num_layers, int num_blocks,
-                 size_t block_bytes);
+// Copies blocks within pages of `block_bytes`, a multiple of 16. `copies`: [num_copies, 2] from, to; no block is written twice, and none
+// that is written is read.
+void copy_blocks(const Launch& launch, const uint32_t* copies, int num_copies, void* pages, size_t block_bytes);
 
-// out [num_rows, hidden] = those rows of the residual stream after the final norm; with `centred` a LayerNorm, whose bias may be null.
-void final_rows(const Launch& launch, const int32_t* rows, int num_rows, const Norm& norm, bool centred, const float* bias, float* out);
+enum class NormKind { RMS, LAYER, NONE };
+// The norm in front of the head.
+struct FinalNorm {
+  NormKind kind;
+  Norm norm;          // without a branch unless RMS
+  const float* bias;  // null: none
+};
+// out [num_rows, hidden] = those rows of the residual stream after the final norm.
+void final_rows(const Launch& launch, const int32_t* rows, int num_rows, const FinalNorm& norm, float* out);
 
 // A vector of which some rows are in this step.
 struct Pooled {

@@ -8,6 +8,7 @@ mod check;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod decay;
 mod device;
 mod engine;
 mod error;

@@ -251,7 +251,7 @@ fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
 }
 
 /// The Kullback-Leibler divergence of the next token's distribution, in nats.
-fn divergence(exact: &[f32], got: &[f32]) -> f64 {
+pub fn divergence(exact: &[f32], got: &[f32]) -> f64 {
     let log_probabilities = |logits: &[f32]| -> Vec<f64> {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let total = logits.iter().map(|x| f64::from(x - max).exp()).sum::<f64>().ln();

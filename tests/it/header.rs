@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::source::{code_only, root};
-use penstock::model::TensorSlot;
 
 type Lists = BTreeMap<String, Vec<(String, String)>>;
 
@@ -151,25 +150,4 @@ fn constants_have_the_same_values() {
         let in_enum = format!("{name} = {value},");
         assert!(spellings.iter().any(|spelling| c.contains(spelling)) || c.contains(&in_enum), "{name} is {value} in sys.rs");
     }
-}
-
-/// Tensor slots cross the interface as numbers: the header lists them in the order of `TensorSlot`.
-#[test]
-fn slots_have_the_same_order() {
-    let c = text("cuda/include/penstock.h");
-    let items = |text: &str, from: &str| -> Vec<String> {
-        let body = text.split_once(from).unwrap().1;
-        body[..body.find('}').unwrap()].split(',').map(|name| name.trim().to_owned()).filter(|name| !name.is_empty()).collect()
-    };
-    let enums: Vec<&str> = c.split("typedef enum {").collect();
-    let slots = enums.iter().find(|part| part.contains("PEN_NUM_SLOTS")).unwrap();
-    let mut of_c = items(&format!("{{{slots}"), "{");
-    assert_eq!(of_c.pop().as_deref(), Some("PEN_NUM_SLOTS"));
-    let screaming = |name: &String| {
-        let spaced: String =
-            name.chars().flat_map(|c| if c.is_uppercase() { vec!['_', c] } else { vec![c.to_ascii_uppercase()] }).collect();
-        format!("PEN{spaced}")
-    };
-    let of_rust: Vec<String> = TensorSlot::ALL.iter().map(|slot| screaming(&format!("{slot:?}"))).collect();
-    assert_eq!(of_c, of_rust);
 }

@@ -1,5 +1,6 @@
 //! The only integration test binary of Rust, with one module per concern.
 
+mod architectures;
 mod backends;
 mod faults;
 mod header;

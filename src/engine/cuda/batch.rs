@@ -19,6 +19,7 @@ pub struct Flat {
     mask_of: Vec<i32>,      // [num_seqs]
     num_logprobs: Vec<i32>, // [num_seqs] or empty: no sequence asks
     copies: Vec<u32>,       // [num_copies, 2]
+    state_copies: Vec<u32>, // [num_state_copies, 2]
     scored: [Vec<u32>; 3],  // [num_scored] rows, ids, how many of the likeliest
     pools: Vec<u8>,         // [num_seqs] or empty: no sequence asks
 }
@@ -100,6 +101,9 @@ impl Flat {
             num_logprobs: pointer(&self.num_logprobs),
             num_copies: batch.copies.len() as u32,
             copies: pointer(&self.copies),
+            state_slots: pointer(&batch.state_slots),
+            num_state_copies: batch.state_copies.len() as u32,
+            state_copies: pointer(&self.state_copies),
             num_scored: batch.scored.len() as u32,
             scored_rows: pointer(&self.scored[0]),
             scored_ids: pointer(&self.scored[1]),
@@ -128,6 +132,8 @@ impl Flat {
     fn encode_prompt(&mut self, batch: &Batch) {
         self.copies.clear();
         self.copies.extend(batch.copies.iter().flat_map(|&(from, to)| [from, to]));
+        self.state_copies.clear();
+        self.state_copies.extend(batch.state_copies.iter().flat_map(|&(from, to)| [from, to]));
         let [rows, ids, counts] = &mut self.scored;
         for list in [&mut *rows, &mut *ids, &mut *counts] {
             list.clear();
@@ -208,6 +214,8 @@ mod tests {
             num_logprobs: vec![None, Some(7)],
             sample_later: true,
             copies: vec![(0, 2), (1, 3)],
+            state_slots: vec![4, 0, 2],
+            state_copies: vec![(1, 4)],
             scored: vec![Scored { row: 0, id: 5, num_logprobs: 0 }, Scored { row: 2, id: 6, num_logprobs: 20 }],
             vectors: vec![
                 Some(VectorRequest { pooling: Pooling::Mean, complete: false }),
@@ -232,6 +240,8 @@ mod tests {
                 assert_eq!(read(lent.sample, 3), [1, 0, 1]);
                 assert_eq!(read(lent.num_logprobs, 3), [-1, -1, 7]);
                 assert_eq!((lent.num_copies, read(lent.copies, 4)), (2, vec![0, 2, 1, 3]));
+                assert_eq!(read(lent.state_slots, 3), [4, 0, 2]);
+                assert_eq!((lent.num_state_copies, read(lent.state_copies, 2)), (1, vec![1, 4]));
                 let scored = [lent.scored_rows, lent.scored_ids, lent.scored_logprobs].map(|list| read(list, 2));
                 assert_eq!((lent.num_scored, scored), (2, [vec![0, 2], vec![5, 6], vec![0, 20]]));
                 assert_eq!(read(lent.pools, 3), [3, 0, 5]);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::describe::{Item, items};
+use super::program::Program;
 use super::raii::Model;
 use crate::EngineError;
 use model::Weights;
@@ -16,18 +16,20 @@ use model::Weights;
 const MAX_THREADS: usize = 8;
 
 /// Everything to copy, the largest first.
-pub struct Plan {
-    items: Vec<Item>,
+pub struct Plan<'a> {
+    program: &'a Program,
+    /// Numbers of tensors.
+    order: Vec<u32>,
     file_bytes: u64,
 }
 
-impl Plan {
-    pub fn new(weights: &Weights) -> Self {
-        let bytes = |item: &Item| weights.data(&item.weight).len();
-        let mut items = items(weights);
-        items.sort_by_key(|item| (std::cmp::Reverse(bytes(item)), item.slot as u32, item.layer));
-        let file_bytes = items.iter().map(|item| bytes(item) as u64).sum();
-        Self { items, file_bytes }
+impl<'a> Plan<'a> {
+    pub fn new(program: &'a Program) -> Self {
+        let bytes = |tensor: &u32| program.tensors[*tensor as usize].file_bytes();
+        let mut order: Vec<u32> = (0..program.tensors.len() as u32).collect();
+        order.sort_by_key(|tensor| std::cmp::Reverse(bytes(tensor)));
+        let file_bytes = order.iter().map(|tensor| bytes(tensor) as u64).sum();
+        Self { program, order, file_bytes }
     }
 
     /// Copies every tensor; returns the bytes of the file copied per second.
@@ -35,17 +37,17 @@ impl Plan {
         let (start, progress) = (Instant::now(), bar(&weights.spec.name, self.file_bytes));
         let (next, fault) = (AtomicUsize::new(0), Mutex::new(None));
         let work = || {
-            while let Some(item) = self.items.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if let Err(error) = send(model, weights, item) {
+            while let Some(&tensor) = self.order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self.send(model, weights, tensor) {
                     // the others stop at their next tensor
-                    next.store(self.items.len(), Ordering::Relaxed);
+                    next.store(self.order.len(), Ordering::Relaxed);
                     fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
                     return;
                 }
-                progress.inc(weights.data(&item.weight).len() as u64);
+                progress.inc(self.program.tensors[tensor as usize].file_bytes() as u64);
             }
         };
-        std::thread::scope(|scope| (0..MAX_THREADS.min(self.items.len())).for_each(|_| drop(scope.spawn(work))));
+        std::thread::scope(|scope| (0..MAX_THREADS.min(self.order.len())).for_each(|_| drop(scope.spawn(work))));
         progress.finish_and_clear();
         if let Some(error) = fault.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()) {
             return Err(error);
@@ -55,16 +57,16 @@ impl Plan {
         tracing::info!("copied {gigabytes:.2} GB of weights to the device in {seconds:.2} s ({rate:.1} GB/s)");
         Ok(rate * 1e9)
     }
-}
 
-fn send(model: &Model, weights: &Weights, item: &Item) -> Result<(), EngineError> {
-    let (weight, data) = (&item.weight, weights.data(&item.weight));
-    if !item.is_vector() {
-        return model.tensor(item.slot, item.layer, data);
+    fn send(&self, model: &Model, weights: &Weights, tensor: u32) -> Result<(), EngineError> {
+        let of = &self.program.tensors[tensor as usize];
+        let parts = of.parts(weights);
+        let each = of.desc.count / parts.len().max(1) as u32;
+        for (part, data) in parts.iter().enumerate() {
+            model.tensor((tensor, &of.name), part as u32 * each, each, data)?;
+        }
+        Ok(())
     }
-    let mut vector = vec![0f32; weight.rows * weight.cols];
-    (weight.quant.dequantize)(data, &mut vector);
-    model.tensor(item.slot, item.layer, bytemuck::cast_slice(&vector))
 }
 
 /// A bar with GB/s on a terminal, nothing elsewhere.

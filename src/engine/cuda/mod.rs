@@ -6,9 +6,9 @@ mod batch;
 mod describe;
 mod load;
 mod need;
+mod program;
 mod raii;
 mod results;
-mod supported;
 mod sys;
 
 use std::collections::VecDeque;
@@ -31,7 +31,7 @@ use results::{Asked, Results};
 const MAX_IN_FLIGHT: usize = 2;
 
 /// What the kernels can compute beside tokens and the last row of each sequence.
-const FEATURES: Features = Features { any_sampled_row: false, embeddings: false, state: false };
+const FEATURES: Features = Features { any_sampled_row: false, embeddings: false, state: true };
 
 /// A GPU that this program can use.
 pub struct Gpu {
@@ -76,7 +76,7 @@ impl Device for Gpu {
 
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let need = Need::of(weights, options)?;
-        Ok(Budget { weights: need.weights, kv_block: need.kv_block, state: 0, scratch: need.scratch })
+        Ok(Budget { weights: need.weights, kv_block: need.kv_block, state: need.state, scratch: need.scratch })
     }
 
     /// Copies a model's weights to the device; their file may be unmapped afterwards. A model that does not fit is refused before anything
@@ -122,13 +122,18 @@ impl CudaEngine {
         let need = Need::of(&weights, options)?;
         let (memory, device) = context.memory()?;
         let num_blocks = need.kv_blocks(memory, options)?;
-        let mut model = Description::new(&weights, options)?.begin(&context)?;
-        let load_bandwidth = Some(Plan::new(&weights).copy(&model, &weights)?);
+        let description = Description::new(&weights, options)?;
+        let mut model = description.begin(&context)?;
+        let load_bandwidth = Some(Plan::new(&description.program).copy(&model, &weights)?);
         model.finish()?;
         let runner = Runner::new(model, num_blocks, options.block_size)?;
         tracing::info!(device, kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
         let limits = Limits {
-            kv: KvCapacity::blocks(num_blocks, options.block_size),
+            kv: KvCapacity {
+                num_blocks,
+                block_size: options.block_size,
+                num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
+            },
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
             max_slots: options.max_slots,
@@ -136,7 +141,7 @@ impl CudaEngine {
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)
                 .min(spec.max_positions().unwrap_or(usize::MAX)),
             features: FEATURES,
-            bidirectional: false,
+            bidirectional: spec.arch.bidirectional,
         };
         Ok(Self {
             runner,

@@ -14,13 +14,15 @@ pub struct Need {
     pub scratch: u64,
     /// One KV block in all layers.
     pub kv_block: u64,
+    /// The recurrent states of all slots.
+    pub state: u64,
 }
 
 impl Need {
     pub fn of(weights: &Weights, options: &EngineOptions) -> Result<Self, EngineError> {
         let need = Description::new(weights, options)?.need()?;
         let kv_block = need.kv_token * options.block_size as u64;
-        Ok(Self { weights: need.weights, step_weights: need.step_weights, scratch: need.scratch, kv_block })
+        Ok(Self { weights: need.weights, step_weights: need.step_weights, scratch: need.scratch, kv_block, state: need.state })
     }
 
     /// KV blocks to allocate: as many as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves, from one context up
@@ -32,7 +34,7 @@ impl Need {
         let blocks = |tokens: usize| tokens.div_ceil(options.block_size) as u64;
         let one = blocks(options.context);
         let least = if options.kv_tokens == 0 { one } else { blocks(options.kv_tokens) };
-        let (fixed, pool) = (self.weights + self.scratch, least * self.kv_block);
+        let (fixed, pool) = (self.weights + self.scratch + self.state, least * self.kv_block);
         if fixed + pool > memory.free {
             return Err(EngineError::OutOfMemory(format!(
                 "the model needs {} (weights {}, {} tokens of KV cache {}, scratch {}) and {} of the device's {} are free",
@@ -73,7 +75,7 @@ mod tests {
 
     #[test]
     fn the_cache_takes_what_the_memory_fraction_leaves() {
-        let need = Need { weights: 10 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20 };
+        let need = Need { weights: 10 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20, state: 0 };
         let memory = DeviceMemory { free: 78 * GIB, total: 80 * GIB, held: 0 };
         // 0.9 · 80 − 2 in use − 11 = 59 GiB are 15104 blocks, more than 64 contexts of 128
         assert_eq!(need.kv_blocks(memory, &options(0)).unwrap(), 64 * 128);
@@ -87,7 +89,7 @@ mod tests {
 
     #[test]
     fn a_model_that_does_not_fit_is_refused_with_both_figures() {
-        let need = Need { weights: 15 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20 };
+        let need = Need { weights: 15 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20, state: 0 };
         let memory = DeviceMemory { free: 16 * GIB, total: 24 * GIB, held: 0 };
         for (kv_tokens, asked) in [(0, "16.50 GiB"), (8192, "17.00 GiB")] {
             let error = need.kv_blocks(memory, &options(kv_tokens)).unwrap_err();

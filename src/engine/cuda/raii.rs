@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::results::Results;
 use super::sys;
 use crate::{DeviceMemory, EngineError};
-use model::{QUANTS, TensorSlot};
+use model::QUANTS;
 
 /// The text of this thread's latest failed call.
 fn last_error() -> String {
@@ -154,12 +154,12 @@ impl Model {
         Ok(Self { raw, _context: context.clone() })
     }
 
-    /// Copies a tensor of the description to the device; callable from several threads.
-    pub fn tensor(&self, slot: TensorSlot, layer: usize, data: &[u8]) -> Result<(), EngineError> {
-        let (number, bytes) = (slot as u32, data.len() as u64);
+    /// Copies `count` matrices of a tensor, from number `first` on, to the device; callable from several threads.
+    pub fn tensor(&self, (tensor, name): (u32, &str), first: u32, count: u32, data: &[u8]) -> Result<(), EngineError> {
+        let bytes = data.len() as u64;
         // SAFETY: the model is alive and not finished (`finish` takes it by `&mut`); `data` is valid for reads during the call.
-        let status = unsafe { sys::pen_model_tensor(self.raw, number, layer as u32, data.as_ptr().cast(), bytes) };
-        check(status, &slot.name(layer))
+        let status = unsafe { sys::pen_model_tensor(self.raw, tensor, first, count, data.as_ptr().cast(), bytes) };
+        check(status, name)
     }
 
     pub fn finish(&mut self) -> Result<(), EngineError> {

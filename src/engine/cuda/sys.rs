@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 4;
+pub const PEN_ABI_VERSION: u32 = 5;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -24,6 +24,56 @@ pub const PEN_POOL_COMPLETE: u8 = 4;
 pub const PEN_SAMPLED_NONE: i32 = -1;
 pub const PEN_SAMPLED_NOT_FINITE: i32 = -2;
 
+pub const PEN_NONE: u32 = 0xffffffff;
+pub const PEN_VECTOR: u32 = 0;
+pub const PEN_MATRIX: u32 = 1;
+pub const PEN_UPPER_HALF: u32 = 2;
+pub const PEN_LOWER_HALF: u32 = 3;
+pub const PEN_F32: u32 = 0;
+pub const PEN_F16: u32 = 1;
+pub const PEN_RMS_NORM: u32 = 0;
+pub const PEN_LAYER_NORM: u32 = 1;
+pub const PEN_NO_NORM: u32 = 2;
+pub const PEN_LENGTH: u32 = 3;
+pub const PEN_STORE: u32 = 0;
+pub const PEN_ADD: u32 = 1;
+pub const PEN_SILU_MUL: u32 = 2;
+pub const PEN_GELU_MUL: u32 = 3;
+pub const PEN_SILU: u32 = 0;
+pub const PEN_GELU: u32 = 1;
+pub const PEN_GELU_ERF: u32 = 2;
+pub const PEN_RELU: u32 = 3;
+pub const PEN_RELU_SQUARED: u32 = 4;
+pub const PEN_SWIGLU_CLAMPED: u32 = 5;
+pub const PEN_XIELU: u32 = 6;
+pub const PEN_IDENTITY: u32 = 7;
+pub const PEN_SIGMOID: u32 = 8;
+pub const PEN_TANH: u32 = 9;
+pub const PEN_SOFTPLUS: u32 = 10;
+pub const PEN_EXP: u32 = 11;
+pub const PEN_SLIDING: u32 = 0;
+pub const PEN_CHUNKED: u32 = 1;
+pub const PEN_SYMMETRIC: u32 = 2;
+pub const PEN_GATE_SOFTMAX: u32 = 0;
+pub const PEN_GATE_SIGMOID: u32 = 1;
+pub const PEN_GATE_SOFTMAX_OF_CHOSEN: u32 = 2;
+pub const PEN_OP_EMBED: u32 = 0;
+pub const PEN_OP_NORMALISE: u32 = 1;
+pub const PEN_OP_GROUP_NORM: u32 = 2;
+pub const PEN_OP_LINEAR: u32 = 3;
+pub const PEN_OP_EACH_HEAD: u32 = 4;
+pub const PEN_OP_ACTIVATE: u32 = 5;
+pub const PEN_OP_MAP: u32 = 6;
+pub const PEN_OP_HEADS: u32 = 7;
+pub const PEN_OP_ATTENTION: u32 = 8;
+pub const PEN_OP_CONVOLVE: u32 = 9;
+pub const PEN_OP_SCAN: u32 = 10;
+pub const PEN_OP_DELTA: u32 = 11;
+pub const PEN_OP_EXPERTS: u32 = 12;
+pub const PEN_OP_PREDICT: u32 = 13;
+pub const PEN_OP_CORRECT: u32 = 14;
+pub const PEN_OP_MATCH: u32 = 15;
+
 #[repr(C)]
 pub struct pen_ctx {
     _opaque: [u8; 0],
@@ -40,50 +90,353 @@ pub struct pen_kv {
 }
 
 #[repr(C)]
-pub struct pen_layer_desc {
-    pub window: u32,
-    pub rope: u32,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_tensor {
+    pub kind: u32,
+    pub r#type: u32,
+    pub rows: u32,
+    pub cols: u32,
+    pub count: u32,
+    pub read: u32,
 }
 
 #[repr(C)]
-pub struct pen_tensor {
-    pub slot: u32,
-    pub layer: u32,
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_buffer {
     pub r#type: u32,
+    pub width: u32,
+    pub per_token: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_part {
+    pub buffer: u32,
+    pub first: u32,
+    pub stride: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_cache {
+    pub heads: u32,
+    pub key_dim: u32,
+    pub value_dim: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_norm {
+    pub kind: u32,
+    pub x: u32,
+    pub branch: u32,
+    pub branch_weight: u32,
+    pub x_out: u32,
+    pub weight: u32,
+    pub bias: u32,
+    pub eps: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_embed {
+    pub table: u32,
+    pub positions: u32,
+    pub out: u32,
+    pub scale: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_normalise {
+    pub norm: pen_norm,
+    pub out: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_group_norm {
+    pub r#in: pen_part,
+    pub out: pen_part,
+    pub kind: u32,
+    pub heads: u32,
+    pub dim: u32,
+    pub weight: u32,
+    pub bias: u32,
+    pub own: u32,
+    pub eps: f32,
+    pub length: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_linear {
+    pub norm: pen_norm,
+    pub r#in: u32,
+    pub w0: u32,
+    pub w1: u32,
+    pub w2: u32,
+    pub offset1: u32,
+    pub offset2: u32,
+    pub out: u32,
+    pub epilogue: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_each_head {
+    pub stack: u32,
+    pub r#in: u32,
+    pub out: u32,
+    pub heads: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_activate {
+    pub gate_up: u32,
+    pub gate_bias: u32,
+    pub up_bias: u32,
+    pub out: u32,
+    pub dim: u32,
+    pub gated: u32,
+    pub activation: u32,
+    pub cutoff: f32,
+    pub xielu0: f32,
+    pub xielu1: f32,
+    pub xielu2: f32,
+    pub xielu3: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_map {
+    pub r#in: pen_part,
+    pub by: pen_part,
+    pub out: pen_part,
+    pub heads: u32,
+    pub dim: u32,
+    pub bias: u32,
+    pub f: u32,
+    pub scale: u32,
+    pub scale_group: u32,
+    pub then: u32,
+    pub g: u32,
+    pub add: u32,
+    pub factor: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_heads {
+    pub r#in: pen_part,
+    pub out: pen_part,
+    pub heads: u32,
+    pub dim: u32,
+    pub bias: u32,
+    pub norm: u32,
+    pub norm_dim: u32,
+    pub weight: u32,
+    pub own: u32,
+    pub norm_bias: u32,
+    pub norm_behind: u32,
+    pub rope: u32,
+    pub rope_first: u32,
+    pub rope_halves: u32,
+    pub cache: u32,
+    pub values: u32,
+    pub clamp: f32,
+    pub eps: f32,
+    pub temperature_scale: f32,
+    pub temperature_floor: f32,
+    pub temperature_offset: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_attention {
+    pub qkv: u32,
+    pub q: u32,
+    pub out: u32,
+    pub cache: u32,
+    pub heads: u32,
+    pub value_dim: u32,
+    pub q_bias: u32,
+    pub k_bias: u32,
+    pub v_bias: u32,
+    pub q_norm: u32,
+    pub k_norm: u32,
+    pub rope: u32,
+    pub rope_halves: u32,
+    pub general: u32,
+    pub window: u32,
+    pub window_kind: u32,
+    pub bidirectional: u32,
+    pub sinks: u32,
+    pub eps: f32,
+    pub scale: f32,
+    pub soft_cap: f32,
+    pub alibi: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_state {
+    pub layer: u32,
+    pub first: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_convolve {
+    pub r#in: pen_part,
+    pub out: pen_part,
+    pub state: pen_state,
+    pub kernel: u32,
+    pub bias: u32,
+    pub channels: u32,
+    pub taps: u32,
+    pub silu: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_scan {
+    pub x: pen_part,
+    pub b: pen_part,
+    pub c: pen_part,
+    pub factors: pen_part,
+    pub steps: pen_part,
+    pub state: pen_state,
+    pub constant_factors: u32,
+    pub a: u32,
+    pub by_channel: u32,
+    pub group: u32,
+    pub heads: u32,
+    pub keys: u32,
+    pub values: u32,
+    pub out: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_delta {
+    pub q: pen_part,
+    pub k: pen_part,
+    pub v: pen_part,
+    pub decay: pen_part,
+    pub beta: pen_part,
+    pub state: pen_state,
+    pub by_key: u32,
+    pub tiled: u32,
+    pub heads: u32,
+    pub key_heads: u32,
+    pub keys: u32,
+    pub values: u32,
+    pub out: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_experts {
+    pub scores: u32,
+    pub r#in: u32,
+    pub out: u32,
+    pub add: u32,
+    pub count: u32,
+    pub used: u32,
+    pub gating: u32,
+    pub normalise: u32,
+    pub groups: u32,
+    pub groups_used: u32,
+    pub choice_bias: u32,
+    pub output_scales: u32,
+    pub chunk_group: u32,
+    pub gate: u32,
+    pub up: u32,
+    pub down: u32,
+    pub dim: u32,
+    pub hidden: u32,
+    pub gate_bias: u32,
+    pub up_bias: u32,
+    pub down_bias: u32,
+    pub activation: u32,
+    pub weigh_input: u32,
+    pub shared: u32,
+    pub shared_router: u32,
+    pub mean_shared: u32,
+    pub scale: f32,
+    pub factor: f32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_predict {
+    pub streams: u32,
+    pub router: u32,
+    pub coefficients: u32,
+    pub hidden: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_correct {
+    pub streams: u32,
+    pub x: u32,
+    pub router: u32,
+    pub coefficients: u32,
+    pub hidden: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_match {
+    pub r#in: pen_part,
+    pub like: pen_part,
+    pub out: pen_part,
+    pub dim: u32,
+    pub add: u32,
+}
+
+#[repr(C)]
+pub struct pen_op {
+    pub kind: u32,
+    pub args: *const c_void,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_head {
+    pub norm: pen_norm,
+    pub w: u32,
+    pub bias: u32,
+    pub scale: f32,
+    pub soft_cap: f32,
 }
 
 #[repr(C)]
 pub struct pen_model_desc {
-    pub num_layers: u32,
     pub vocab_size: u32,
     pub hidden_dim: u32,
-    pub num_heads: u32,
-    pub num_kv_heads: u32,
-    pub head_dim: u32,
-    pub ffn_dim: u32,
-    pub rope_dim: u32,
-    pub rope_pairs: u32,
-    pub activation: u32,
-    pub layer_norm: u32,
-    pub num_positions: u32,
-    pub num_experts: u32,
-    pub experts_used: u32,
-    pub expert_ffn_dim: u32,
-    pub normalise_experts: u32,
-    pub norm_eps: f32,
-    pub attn_scale: f32,
-    pub embedding_scale: f32,
-    pub attn_soft_cap: f32,
-    pub final_soft_cap: f32,
     pub max_positions: u32,
-    pub num_ropes: u32,
+    pub rope_dims: *const u32,
     pub rope_tables: *const f32,
-    pub layers: *const pen_layer_desc,
     pub tensors: *const pen_tensor,
+    pub buffers: *const pen_buffer,
+    pub caches: *const pen_cache,
+    pub states: *const u32,
+    pub ops: *const pen_op,
+    pub head: pen_head,
+    pub num_ropes: u32,
     pub num_tensors: u32,
+    pub num_buffers: u32,
+    pub num_caches: u32,
+    pub num_states: u32,
+    pub num_ops: u32,
     pub max_batch_tokens: u32,
     pub max_slots: u32,
     pub max_blocks: u32,
+    pub state_slots: u32,
 }
 
 #[repr(C)]
@@ -93,6 +446,7 @@ pub struct pen_need {
     pub step_weights: u64,
     pub scratch: u64,
     pub kv_token: u64,
+    pub state: u64,
 }
 
 #[repr(C)]
@@ -146,6 +500,9 @@ pub struct pen_batch {
     pub num_logprobs: *const i32,
     pub num_copies: u32,
     pub copies: *const u32,
+    pub state_slots: *const u32,
+    pub num_state_copies: u32,
+    pub state_copies: *const u32,
     pub num_scored: u32,
     pub scored_rows: *const u32,
     pub scored_ids: *const u32,
@@ -193,7 +550,7 @@ unsafe extern "C" {
     ) -> pen_status;
     pub fn pen_model_need(desc: *const pen_model_desc, need: *mut pen_need) -> pen_status;
     pub fn pen_model_begin(ctx: *mut pen_ctx, desc: *const pen_model_desc, out: *mut *mut pen_model) -> pen_status;
-    pub fn pen_model_tensor(model: *mut pen_model, slot: u32, layer: u32, data: *const c_void, nbytes: u64) -> pen_status;
+    pub fn pen_model_tensor(model: *mut pen_model, tensor: u32, first: u32, count: u32, data: *const c_void, nbytes: u64) -> pen_status;
     pub fn pen_model_finish(model: *mut pen_model) -> pen_status;
     pub fn pen_model_destroy(model: *mut pen_model);
     pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;

@@ -11,6 +11,7 @@ use super::super::simd::rows::Rows;
 use super::super::simd::{Gate, Sigmoidal};
 use super::step::Step;
 use crate::EngineError;
+use crate::decay::lightning_factors;
 use model::{Ssm, TensorSlot};
 
 pub struct LightningLayer {
@@ -38,7 +39,7 @@ impl LightningLayer {
             qkv: loader.mat(TensorSlot::AttnQkv, layer)?,
             gate: loader.mat(TensorSlot::AttnGate, layer)?,
             norm: loader.rms_norm(TensorSlot::AttnSubNorm, layer)?,
-            factors: factors(spec.heads, layer, loader.weights.spec.num_layers()),
+            factors: lightning_factors(spec.heads, layer, loader.weights.spec.num_layers()),
         })
     }
 
@@ -62,11 +63,4 @@ impl LightningLayer {
             kernels.gate(row, b.gate.row(i), Gate::Sigmoid);
         });
     }
-}
-
-/// e^-slope of each head. Slopes are ALiBi's for a power of two, and fall from layer to layer to almost 0.
-fn factors(heads: usize, layer: usize, num_layers: usize) -> Vec<f32> {
-    let base = (-(3.0 - (heads as f32).log2()).exp2()).exp2();
-    let of_layer = 1.0 - layer as f32 / (num_layers.max(2) - 1) as f32 + 1e-5;
-    (0..heads).map(|head| (-base.powi(head as i32 + 1) * of_layer).exp()).collect()
 }

@@ -1,0 +1,48 @@
+// The forward pass: a program, each op of which was resolved to tensors and buffers when the model was made.
+#pragma once
+
+#include "../elementwise/map.h"
+#include "model.h"
+
+namespace pen {
+
+// Finds what an op names. Throws if it does not exist or has another shape than the op needs.
+class Resolver {
+ public:
+  explicit Resolver(const pen_model& model) : m(model) {}
+
+  const pen_model& m;
+
+  const Rows& buffer(uint32_t index, uint32_t type) const;
+  float* floats(uint32_t index) const { return buffer(index, PEN_F32).data.as<float>(); }
+  __half* halves(uint32_t index) const { return buffer(index, PEN_F16).data.as<__half>(); }
+  // A head of a buffer of either type. An operand without a buffer is empty.
+  Operand operand(const pen_part& part, uint32_t heads, uint32_t dim) const;
+  const Matrix& matrix(uint32_t index, uint32_t rows, uint32_t cols) const;
+  const Matrix& matrix(uint32_t index) const { return m.tensors.matrix(index); }
+  const float* vector(uint32_t index, uint64_t length) const { return m.tensors.vector(index, length); }
+  FinalNorm norm(const pen_norm& norm) const;
+  const float* rope(uint32_t index) const { return index == PEN_NONE ? nullptr : m.ropes.as<float>() + m.rope_starts.at(index); }
+  uint32_t cache(uint32_t index) const;
+};
+
+Op compile(const pen_model& model, const pen_op& op);
+// program_attention.cu
+Op compile_heads(const Resolver& find, const pen_heads& op);
+Op compile_attention(const Resolver& find, const pen_attention& op);
+// program_experts.cu
+Op compile_experts(const Resolver& find, const pen_experts& op);
+Op compile_each_head(const Resolver& find, const pen_each_head& op);
+// program_recurrence.cu
+Op compile_convolve(const Resolver& find, const pen_convolve& op);
+Op compile_scan(const Resolver& find, const pen_scan& op);
+Op compile_delta(const Resolver& find, const pen_delta& op);
+
+// Queues a step whose metadata is on the device. The logits of its `num_rows` rows end up in scratch.logits.
+void forward(pen_model& model, const pen_kv& kv, const Step& step);
+// The final norm; its input is what the layers of the last step left.
+FinalNorm final_norm(const pen_model& model);
+// Queues the logits of rows of the last step, at most max_slots of them.
+void head(pen_model& model, const int32_t* rows, int num_rows);
+
+}  // namespace pen

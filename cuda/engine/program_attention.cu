@@ -1,0 +1,138 @@
+// Ops of attention.
+#include "../attention/attention.h"
+#include "../attention/general.h"
+#include "../heads/heads.h"
+#include "program.h"
+
+namespace pen {
+
+namespace {
+
+Op compile_general(const Resolver& find, const pen_attention& op) {
+  const Rows &q = find.buffer(op.q, PEN_F16), &out = find.buffer(op.out, PEN_F16);
+  const pen_cache cache = find.m.caches[find.cache(op.cache)];
+  GeneralAttention args{};
+  args.q = q.data.as<__half>();
+  args.ld_q = q.ld * int(q.desc.per_token);
+  args.out = out.data.as<__half>();
+  args.ld_out = out.ld * int(out.desc.per_token);
+  args.num_heads = int(op.heads);
+  args.head_dim = int(cache.key_dim);
+  args.value_dim = int(op.value_dim);
+  args.scale = op.scale;
+  args.window = op.window;
+  args.window_kind = Window(op.window_kind);
+  args.bidirectional = op.bidirectional != 0;
+  args.soft_cap = op.soft_cap;
+  args.alibi = op.alibi;
+  args.sinks = find.vector(op.sinks, op.heads);
+  args.workspace = find.m.scratch.workspace.as<float>();
+  args.workspace_bytes = find.m.scratch.workspace.size();
+  const bool fits = uint32_t(args.ld_q) >= op.heads * cache.key_dim && uint32_t(args.ld_out) >= op.heads * op.value_dim;
+  if (!fits || op.window_kind > PEN_SYMMETRIC) throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
+  return [=, index = op.cache, v_dim = int(cache.value_dim > 0 ? cache.value_dim : cache.key_dim)](const Pass& pass) {
+    GeneralAttention now = args;
+    const KvView pages = pass.kv.layer(index);
+    now.kv = GeneralKv{pages.k, pages.v, pages.block_size, pages.num_kv_heads, pages.head_dim, v_dim};
+    attention_general(pass.launch, now, pass.step.view);
+  };
+}
+
+}  // namespace
+
+Op compile_heads(const Resolver& find, const pen_heads& op) {
+  Heads args{};
+  const Operand in = find.operand(op.in, op.heads, op.dim);
+  const uint64_t normed = op.norm_dim ? op.norm_dim : op.dim, weights = op.own ? uint64_t(op.heads) * op.dim : normed;
+  if (!in.x) throw StatusError(PEN_INVALID_ARG, "heads have no input");
+  args.in = in.x;
+  args.ld_in = int(in.ld);
+  args.head_stride = in.stride;
+  args.num_heads = int(op.heads);
+  args.dim = int(op.dim);
+  args.bias = find.vector(op.bias, uint64_t(op.heads) * op.dim);
+  args.clamp = op.clamp;
+  args.norm = op.norm == PEN_RMS_NORM ? HeadNorm::RMS : op.norm == PEN_LAYER_NORM ? HeadNorm::LAYER : HeadNorm::NONE;
+  args.norm_dim = int(op.norm_dim);
+  args.norm_weight = find.vector(op.weight, weights);
+  args.norm_bias = find.vector(op.norm_bias, weights);
+  args.norm_stride = op.own ? int(op.dim) : 0;
+  args.eps = op.eps;
+  args.norm_after_rope = op.norm_behind != 0;
+  args.rope = find.rope(op.rope);
+  args.rope_dim = op.rope == PEN_NONE ? 0 : int(find.m.rope_dims[op.rope]);
+  args.rope_first = int(op.rope_first);
+  args.rope_halves = op.rope_halves != 0;
+  args.temperature_scale = op.temperature_scale;
+  args.temperature_floor = op.temperature_floor;
+  args.temperature_offset = op.temperature_offset;
+  if (op.cache != PEN_NONE) {
+    const pen_cache cache = find.m.caches[find.cache(op.cache)];
+    args.page_dim = int(op.values ? cache.value_dim : cache.key_dim);
+    if (cache.heads != op.heads || args.page_dim < args.dim) throw StatusError(PEN_INVALID_ARG, "heads do not fit into the cache");
+    return [=, index = op.cache, values = op.values != 0](const Pass& pass) {
+      const KvView pages = pass.kv.layer(index);
+      Heads now = args;
+      now.pages = values ? pages.v : pages.k;
+      now.block_size = pages.block_size;
+      finish_heads(pass.launch, now, pass.step.view);
+    };
+  }
+  const Operand out = find.operand(op.out, op.heads, op.dim);
+  if (!out.x && !out.half) throw StatusError(PEN_INVALID_ARG, "heads have no output");
+  args.out = out.x;
+  args.out16 = out.half;
+  args.ld_out = int(out.ld);
+  args.out_head_stride = out.stride;
+  return [=](const Pass& pass) { finish_heads(pass.launch, args, pass.step.view); };
+}
+
+Op compile_attention(const Resolver& find, const pen_attention& op) {
+  if (op.general) return compile_general(find, op);
+  const Rows &q = find.buffer(op.q, PEN_F16), &out = find.buffer(op.out, PEN_F16);
+  const pen_cache cache = find.m.caches[find.cache(op.cache)];
+  const bool has_fresh = op.qkv != PEN_NONE;
+  const uint64_t dim = cache.key_dim;
+  if (q.ld * q.desc.per_token < op.heads * dim || out.ld * out.desc.per_token < op.heads * dim || cache.value_dim != cache.key_dim) {
+    throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
+  }
+  QkvFinish fresh{};
+  if (has_fresh) {
+    const Rows& qkv = find.buffer(op.qkv, PEN_F32);
+    if (qkv.ld != int((op.heads + 2 * cache.heads) * dim)) throw StatusError(PEN_INVALID_ARG, "fresh heads do not fit their buffer");
+    fresh.qkv = qkv.data.as<float>();
+    fresh.q_bias = find.vector(op.q_bias, op.heads * dim);
+    fresh.k_bias = find.vector(op.k_bias, cache.heads * dim);
+    fresh.v_bias = find.vector(op.v_bias, cache.heads * dim);
+    fresh.q_norm = find.vector(op.q_norm, dim);
+    fresh.k_norm = find.vector(op.k_norm, dim);
+    fresh.norm_eps = op.eps;
+    fresh.rope = find.rope(op.rope);
+    fresh.rope_dim = op.rope == PEN_NONE ? 0 : int(find.m.rope_dims[op.rope]);
+    fresh.rope_halves = op.rope_halves != 0;
+    fresh.num_heads = int(op.heads);
+    fresh.q = q.data.as<__half>();
+  }
+  Attention args{};
+  args.q = q.data.as<__half>();
+  args.out = out.data.as<__half>();
+  args.out_stride = out.ld;
+  args.num_heads = int(op.heads);
+  args.scale = op.scale;
+  args.window = op.window;
+  args.workspace = find.m.scratch.workspace.as<float>();
+  args.workspace_bytes = find.m.scratch.workspace.size();
+  args.soft_cap = op.soft_cap;
+  args.sinks = find.vector(op.sinks, op.heads);
+  return [=, index = op.cache](const Pass& pass) {
+    Attention now = args;
+    QkvFinish heads = fresh;
+    now.kv = heads.kv = pass.kv.layer(index);
+    const bool prefill = pass.step.has_prefill;
+    if (has_fresh && prefill) qkv_finish(pass.launch, heads, pass.step.view);
+    attention_decode(pass.launch, now, pass.step.view, has_fresh && !prefill ? &heads : nullptr);
+    if (prefill) attention_prefill(pass.launch, now, pass.step.view);
+  };
+}
+
+}  // namespace pen

@@ -1,0 +1,48 @@
+//! An op with its arguments.
+
+use std::ptr;
+
+use super::super::sys;
+
+macro_rules! ops {
+    ($($name:ident($args:ident) = $kind:ident,)*) => {
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub enum Op {
+            $($name(sys::$args),)*
+        }
+
+        impl Op {
+            /// The op as the C side takes it. It points into `self`.
+            pub fn raw(&self) -> sys::pen_op {
+                match self {
+                    $(Op::$name(args) => sys::pen_op { kind: sys::$kind, args: ptr::from_ref(args).cast() },)*
+                }
+            }
+        }
+
+        $(impl From<sys::$args> for Op {
+            fn from(args: sys::$args) -> Self {
+                Op::$name(args)
+            }
+        })*
+    };
+}
+
+ops! {
+    Embed(pen_embed) = PEN_OP_EMBED,
+    Normalise(pen_normalise) = PEN_OP_NORMALISE,
+    GroupNorm(pen_group_norm) = PEN_OP_GROUP_NORM,
+    Linear(pen_linear) = PEN_OP_LINEAR,
+    EachHead(pen_each_head) = PEN_OP_EACH_HEAD,
+    Activate(pen_activate) = PEN_OP_ACTIVATE,
+    Map(pen_map) = PEN_OP_MAP,
+    Heads(pen_heads) = PEN_OP_HEADS,
+    Attention(pen_attention) = PEN_OP_ATTENTION,
+    Convolve(pen_convolve) = PEN_OP_CONVOLVE,
+    Scan(pen_scan) = PEN_OP_SCAN,
+    Delta(pen_delta) = PEN_OP_DELTA,
+    Experts(pen_experts) = PEN_OP_EXPERTS,
+    Predict(pen_predict) = PEN_OP_PREDICT,
+    Correct(pen_correct) = PEN_OP_CORRECT,
+    Match(pen_match) = PEN_OP_MATCH,
+}
