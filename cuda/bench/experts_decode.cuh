@@ -80,10 +80,11 @@ struct Layer {
 };
 
 inline void check_decode_shape(const Shape& s, uint32_t up_type, uint32_t down_type) {
+  std::vector<uint32_t> slots(s.rows);
+  Layer layer(s, up_type, down_type, slots);
   for (int bits = 0; bits < 16; bits++) {
-    std::vector<uint32_t> slots(s.rows);
     for (int i = 0; i < s.rows; i++) slots[i] = (bits & 1) && i % 3 == 2 ? NO_SLOT : uint32_t(i);
-    Layer layer(s, up_type, down_type, slots);
+    check(cudaMemcpy(layer.slots.data, slots.data(), slots.size() * sizeof(uint32_t), cudaMemcpyHostToDevice), "slots");
     ExpertDecode a = layer.decode_args();
     if (bits & 2) {
       a.gate_bias = layer.gate_bias.data, a.up_bias = layer.up_bias.data, a.combine.down_bias = layer.down_bias.data;

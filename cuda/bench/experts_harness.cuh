@@ -78,7 +78,10 @@ struct Stack {
     for (int i = 0; i < count * parts; i++) {
       const bool fresh = i == 0 || !alike;
       if (fresh) {
-        for (auto& b : blocks) b = uint8_t(random_bits());
+        for (size_t at = 0; at < blocks.size(); at += 4) {
+          const uint32_t word = uint32_t(random_bits());
+          std::memcpy(&blocks[at], &word, std::min<size_t>(4, blocks.size() - at));
+        }
       }
       for (size_t at = 0; fresh && at < blocks.size(); at += q.block_bytes) {
         const __half scale = __float2half_rn(q.block_size == 1 ? uniform(-0.1f, 0.1f) : uniform(0.0005f, 0.002f));
