@@ -10,7 +10,9 @@ namespace pen {
 namespace {
 
 // Whether this device runs the kernel of cluster.cuh: blocks that share memory need sm_90, and code compiled for it.
-bool has_clusters(const Device& device) { return device.major >= 9 && device.compiled(attention_cluster_kernel<64, false>).ptxVersion >= 90; }
+bool has_clusters(const Device& device) {
+  return device.major >= 9 && device.compiled(attention_cluster_kernel<64, false>).ptxVersion >= 90;
+}
 
 // Lets a kernel have all the shared memory that the device gives.
 template <class... Params>

@@ -9,8 +9,9 @@
 //         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
 //   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
 // and the tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as
-// attention: Dao 2023). A head's sink is merged last, as a tile of m_i = sink · log2(e), l_i = 1 and O_i = 0. Nothing else enters. So a row's bits depend neither on the batch nor on the kernel, and how tiles are spread over
-// warps and blocks is free to follow the batch and the device.
+// attention: Dao 2023). A head's sink is merged last, as a tile of m_i = sink · log2(e), l_i = 1 and O_i = 0. Nothing else enters.
+// So a row's bits depend neither on the batch nor on the kernel, and how tiles are spread over warps and blocks is free to follow the batch
+// and the device.
 //
 // Fresh Q, K and V get, in this order: bias, RMS norm of each head of Q and K (Qwen3, Gemma 3), rotation of Q and K (RoFormer, Su et al.
 // 2021), rounding to float16. All of it is float32, each operation rounded; a head's bits depend on that head alone.

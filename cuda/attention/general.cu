@@ -47,6 +47,9 @@ void plan_ring(GeneralPlan& plan, const GeneralAttention& p, int room, bool valu
   plan.buffers = buffers(plan.width);
 }
 
+// Shared memory of a block of so many teams besides the ring.
+int fixed_bytes(int teams, int head_dim) { return teams * (ceil_div(head_dim, PIECE) * QUERY_PIECE_BYTES + EXCHANGE_BYTES); }
+
 template <int M, int VP>
 void run(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   const Device& device = launch.device;
@@ -56,7 +59,7 @@ void run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   plan.slices = ceil_div(args.value_dim, GENERAL_VALUES), plan.splits = 1;
   plan.wide_query = args.head_dim % 8 == 0 && args.ld_q % 8 == 0 && aligned(args.q, 16);
   plan.even_out = args.value_dim % 2 == 0 && args.ld_out % 2 == 0 && aligned(args.out, 4);
-  const int fixed = M * (ceil_div(args.head_dim, PIECE) * QUERY_PIECE_BYTES + EXCHANGE_BYTES);
+  const int fixed = fixed_bytes(M, args.head_dim);
   const bool values_in_keys = args.kv.k == args.kv.v && args.kv.k_dim == args.kv.v_dim && args.value_dim <= args.head_dim;
   // Two blocks on a multiprocessor hide each other's waits, if whole tiles still fit.
   const int half = device.shared_multiprocessor / 2 - device.shared_reserved, all = device.shared_block;
@@ -103,8 +106,10 @@ size_t attention_general_workspace(const Device& device, int num_tokens, int num
 void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   if (step.num_seqs == 0 || step.num_tokens == 0 || step.max_query < 1) return;
   check_shape(args);
-  if (step.max_query * (args.num_heads / args.kv.num_kv_heads) <= ROWS) return with_values<1>(launch, args, step);
-  with_values<2>(launch, args, step);
+  const bool many = step.max_query * (args.num_heads / args.kv.num_kv_heads) > ROWS;
+  // Little shared memory has no room for the queries of thirty-two long rows.
+  if (many && fixed_bytes(2, args.head_dim) + 2 * PIECE_BYTES <= launch.device.shared_block) return with_values<2>(launch, args, step);
+  with_values<1>(launch, args, step);
 }
 
 }  // namespace pen

@@ -16,7 +16,8 @@ void same_bits(const GeneralWorld& world, const __half* got, const __half* want,
     if (wrong++ == 0) first = i;
   }
   const int row = static_cast<int>(first / width), column = static_cast<int>(first % width);
-  report(wrong == 0, where + text(": %zu elements differ, first row %d head %d dim %d: %g is not %g", wrong, row, column / dim, column % dim,
+  report(wrong == 0, where + text(": %zu elements differ, first row %d head %d dim %d: %g is not %g", wrong, row, column / dim,
+                                  column % dim,
                                   __half2float(got[first]), __half2float(want[first])));
 }
 

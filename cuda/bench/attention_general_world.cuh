@@ -52,7 +52,9 @@ struct GeneralWorld {
         for (int h = 0; h < shape.num_kv_heads; ++h) {
           const size_t at = slot(seq, position, h);
           for (int d = 0; d < shape.k_dim; ++d) k[at * shape.k_dim + d] = __float2half(d < shape.head_dim ? random.normal() : 0.0f);
-          for (int d = 0; d < shape.v_dim; ++d) v[at * shape.v_dim + d] = __float2half(d < shape.value_dim ? random.normal() + 0.25f : 0.0f);
+          for (int d = 0; d < shape.v_dim; ++d) {
+            v[at * shape.v_dim + d] = __float2half(d < shape.value_dim ? random.normal() + 0.25f : 0.0f);
+          }
         }
       }
       seqs.push_back(std::move(seq));
@@ -137,7 +139,8 @@ struct GeneralRunner {
   // Runs a step and gives its output rows in the items' order.
   std::vector<__half> run(const std::vector<GeneralItem>& items, const GeneralOptions& options, const std::string& where) {
     const GeneralShape& s = world.shape;
-    const int q_width = world.q_width(), width = world.out_width(), ld_q = options.fast ? q_width : q_width + 8, ld_out = width + 16 + width % 2;
+    const int q_width = world.q_width(), width = world.out_width(), ld_q = options.fast ? q_width : q_width + 8;
+    const int ld_out = width + 16 + width % 2;
     std::vector<uint32_t> cu{0}, contexts, tables;
     std::vector<__half> q;
     int max_query = 1, max_context = 1, max_blocks = 2;
@@ -237,7 +240,8 @@ inline void time_general() {
   const Launch launch{gpu(), test_stream(), device.major >= 9};
   const GeneralShape v3{"DeepSeek-V3", 128, 1, 576, 512, 576, 576, 32, 0, Window::SLIDING, false, 0, 0, false, true},
       lite{"DeepSeek-V2-Lite", 16, 1, 576, 512, 576, 576, 32, 0, Window::SLIDING, false, 0, 0, false, true},
-      bloom{"BLOOM-7B", 32, 32, 128, 128, 128, 128, 32, 0, Window::SLIDING, false, 0, 8.0f}, wide{"heads of 512", 8, 2, 512, 512, 512, 512, 32},
+      bloom{"BLOOM-7B", 32, 32, 128, 128, 128, 128, 32, 0, Window::SLIDING, false, 0, 8.0f},
+      wide{"heads of 512", 8, 2, 512, 512, 512, 512, 32},
       bert{"ModernBERT", 12, 12, 64, 64, 64, 64, 32, 0, Window::SYMMETRIC, true};
   printf("\n%s\n%-22s %6s %8s %6s %12s %10s %10s\n", device.name, "shape", "batch", "context", "rows", "us", "GB/s", "TFLOP/s");
   for (const GeneralShape& s : {v3, lite, bloom, wide}) {

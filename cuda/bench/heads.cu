@@ -34,7 +34,8 @@ struct HeadsWorld {
   std::vector<uint32_t> positions, slots;
 
   HeadsWorld(const HeadsShape& s, int tokens, Random& random)
-      : s(s), tokens(tokens), stride(s.dim + s.gap), ld(s.num_heads * stride + 3), page_dim((s.dim + 7) / 8 * 8 + 8), num_blocks(tokens / PAGE + 2) {
+      : s(s), tokens(tokens), stride(s.dim + s.gap), ld(s.num_heads * stride + 3), page_dim((s.dim + 7) / 8 * 8 + 8),
+        num_blocks(tokens / PAGE + 2) {
     const auto fill = [&](std::vector<float>& x, size_t n, float scale, float shift) {
       x.resize(n);
       for (float& y : x) y = scale * random.normal() + shift;
@@ -106,7 +107,8 @@ std::vector<float> run(const HeadsWorld& w, int begin, int end, bool overlap, co
   args.norm = s.norm, args.norm_dim = s.norm_dim, args.norm_weight = s.weightless ? nullptr : weight.get();
   args.norm_bias = s.norm_bias ? norm_bias.get() : nullptr, args.norm_stride = s.own_norms ? s.dim : 0, args.eps = 1e-5f;
   args.norm_after_rope = s.after;
-  args.rope = s.rope_dim > 0 ? rope.get() : nullptr, args.rope_dim = s.rope_dim, args.rope_first = s.rope_first, args.rope_halves = s.halves;
+  args.rope = s.rope_dim > 0 ? rope.get() : nullptr, args.rope_dim = s.rope_dim, args.rope_first = s.rope_first;
+  args.rope_halves = s.halves;
   args.temperature_scale = s.temperature, args.temperature_floor = s.floor, args.temperature_offset = s.offset;
   args.ld_out = ld_out, args.out_head_stride = s.dim;
   if (s.to == To::FLOAT) args.out = out.get();
@@ -116,7 +118,8 @@ std::vector<float> run(const HeadsWorld& w, int begin, int end, bool overlap, co
   const StepView step{positions.get(), slots.get(), nullptr, nullptr, nullptr, rows, 0, 0, 1, 1};
   finish_heads({gpu(), test_stream(), overlap}, args, step);
   check(cudaDeviceSynchronize(), where.c_str());
-  report(in.guards_intact() && out.guards_intact() && out16.guards_intact() && pages.guards_intact(), where + ": wrote outside of its memory");
+  report(in.guards_intact() && out.guards_intact() && out16.guards_intact() && pages.guards_intact(),
+         where + ": wrote outside of its memory");
   const std::vector<float> floats = s.to == To::PLACE ? in.read() : out.read();
   const std::vector<__half> halves = out16.read(), slots16 = pages.read();
   std::vector<float> result(static_cast<size_t>(rows) * s.num_heads * s.dim, NAN);

@@ -80,7 +80,8 @@ __device__ __forceinline__ __half head_half(float x) { return __float2half_rn(x 
 
 // Grid: (ceil(num_tokens · num_heads / (HEADS_THREADS / TEAM))). Shared memory: dim floats per team.
 template <int TEAM>
-__global__ void __launch_bounds__(HEADS_THREADS) finish_heads_kernel(const __grid_constant__ Heads p, const __grid_constant__ StepView step) {
+__global__ void __launch_bounds__(HEADS_THREADS)
+    finish_heads_kernel(const __grid_constant__ Heads p, const __grid_constant__ StepView step) {
   extern __shared__ float shared[];
   __shared__ float sums[HEADS_THREADS / WARP];
   let_next_start();
