@@ -29,6 +29,11 @@ struct FreshRows {
     for (int i = threadIdx.x; i < rows * padding; i += blockDim.x) {
       store_half(queries + (i / padding * stride + fresh.kv.head_dim + i % padding) * 2, __ushort_as_half(0));
     }
+    // No copy fills this row of the tile: what it held before may be NaN, and a NaN times 0 is one, too.
+    for (int i = threadIdx.x; sees && exists && key_tile != NOWHERE && i < padding; i += blockDim.x) {
+      const int dim = fresh.kv.head_dim + i;
+      store_half(key_tile + Tile<D>::at(position % KEYS, dim / 8) + dim % 8 * 2, __ushort_as_half(0));
+    }
     bool waited = false;
 #pragma unroll 1
     for (int item = warp; item < items || !waited; item += warps) {

@@ -14,8 +14,8 @@ __device__ __forceinline__ float gelu(float x) {
 }
 __device__ __forceinline__ __half gated(float gate, float up, Epilogue epilogue) {
   const float y = __fmul_rn(epilogue == Epilogue::SILU_MUL ? silu(gate) : gelu(gate), up);
-  // Clamped: a value past float16's range must not become infinite. Activations of real models stay far below it.
-  return __float2half_rn(fminf(fmaxf(y, -65504.0f), 65504.0f));
+  // Clamped: a value past float16's range must not become infinite. Activations of real models stay far below it. A NaN stays.
+  return __float2half_rn(y != y ? y : fminf(fmaxf(y, -65504.0f), 65504.0f));
 }
 
 }  // namespace pen

@@ -37,12 +37,15 @@ fn encode(input: Input) -> i32 {
     }
 }
 
-fn encode_vector(vector: Option<VectorRequest>) -> u8 {
+/// A classifier sees the first row of a model whose rows see later rows, else the last.
+fn encode_vector(vector: Option<VectorRequest>, bidirectional: bool) -> u8 {
     let Some(VectorRequest { pooling, complete }) = vector else { return sys::PEN_POOL_NONE };
     let kind = match pooling {
         Pooling::First => sys::PEN_POOL_FIRST,
         Pooling::Last => sys::PEN_POOL_LAST,
-        Pooling::Mean | Pooling::Rank => sys::PEN_POOL_MEAN,
+        Pooling::Mean => sys::PEN_POOL_MEAN,
+        Pooling::Rank if bidirectional => sys::PEN_POOL_FIRST,
+        Pooling::Rank => sys::PEN_POOL_LAST,
     };
     kind + if complete { sys::PEN_POOL_COMPLETE } else { 0 }
 }
@@ -53,7 +56,7 @@ fn pointer<T>(items: &[T]) -> *const T {
 
 impl Flat {
     /// Lends a batch that passed `Limits::check` to `call`. Biased or suppressed ids outside of the vocabulary are left out.
-    pub fn lend<T>(&mut self, batch: &Batch, vocab: usize, call: impl FnOnce(&sys::pen_batch) -> T) -> Result<T, EngineError> {
+    pub fn lend<T>(&mut self, batch: &Batch, (vocab, bidirectional): (usize, bool), call: impl FnOnce(&sys::pen_batch) -> T) -> Result<T, EngineError> {
         self.inputs.clear();
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.sample.clear();
@@ -66,7 +69,7 @@ impl Flat {
                 self.num_logprobs[seq] = n.map_or(-1, i32::from);
             }
         }
-        self.encode_prompt(batch);
+        self.encode_prompt(batch, bidirectional);
         self.init.clear();
         self.bias_ids.clear();
         self.biases.clear();
@@ -129,7 +132,7 @@ impl Flat {
     }
 
     /// Copies, scored rows and vectors.
-    fn encode_prompt(&mut self, batch: &Batch) {
+    fn encode_prompt(&mut self, batch: &Batch, bidirectional: bool) {
         self.copies.clear();
         self.copies.extend(batch.copies.iter().flat_map(|&(from, to)| [from, to]));
         self.state_copies.clear();
@@ -145,7 +148,7 @@ impl Flat {
         }
         self.pools.clear();
         if batch.vectors.iter().any(Option::is_some) {
-            self.pools.extend(batch.vectors.iter().map(|&vector| encode_vector(vector)));
+            self.pools.extend(batch.vectors.iter().map(|&vector| encode_vector(vector, bidirectional)));
         }
     }
 }
@@ -256,14 +259,14 @@ mod tests {
                 assert_eq!(read(second.generated, second.num_generated), [9]);
                 assert_eq!(second.num_biases + second.num_suppressed, 0);
             };
-            flat.lend(&batch, 20, check).unwrap();
+            flat.lend(&batch, (20, false), check).unwrap();
         }
         batch.num_logprobs = vec![None; 2];
-        assert_eq!(flat.lend(&batch, 20, |lent| lent.num_logprobs).unwrap(), ptr::null());
+        assert_eq!(flat.lend(&batch, (20, false), |lent| lent.num_logprobs).unwrap(), ptr::null());
         batch.vectors = vec![None; 3];
-        assert!(flat.lend(&batch, 20, |lent| lent.pools.is_null()).unwrap());
+        assert!(flat.lend(&batch, (20, false), |lent| lent.pools.is_null()).unwrap());
         batch.init[1].generated[0] = 20;
-        let error = flat.lend(&batch, 20, |_| ()).unwrap_err().to_string();
+        let error = flat.lend(&batch, (20, false), |_| ()).unwrap_err().to_string();
         assert!(error.contains("slot 2"), "{error}");
     }
 

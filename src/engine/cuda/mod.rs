@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 mod batch;
+mod classifier;
 mod describe;
 mod load;
 mod need;
@@ -21,9 +22,10 @@ use super::{
     StepOutput,
 };
 use batch::Flat;
+use classifier::Classifier;
 use describe::Description;
 use load::Plan;
-use model::{ModelSpec, Weights};
+use model::{ModelSpec, Pooling, Weights};
 use need::Need;
 use raii::{Context, Runner};
 use results::{Asked, Results};
@@ -107,6 +109,7 @@ struct CudaEngine {
     limits: Limits,
     info: EngineInfo,
     slots: Vec<SlotState>,
+    classifier: Option<Classifier>,
     in_flight: VecDeque<InFlight>,
     // buffers that are reused from step to step
     flat: Flat,
@@ -157,6 +160,7 @@ impl CudaEngine {
                 max_batch_tokens: options.max_batch_tokens,
             },
             slots: vec![SlotState::Unused; options.max_slots],
+            classifier: Classifier::load(&weights),
             in_flight: VecDeque::new(),
             flat: Flat::default(),
             results: Results::default(),
@@ -218,7 +222,8 @@ impl Engine for CudaEngine {
         self.limits.check(batch)?;
         self.follow(batch)?;
         let runner = &mut self.runner;
-        let step = self.flat.lend(batch, self.spec.vocab_size, |lent| runner.submit(lent))??;
+        let spec = &self.spec;
+        let step = self.flat.lend(batch, (spec.vocab_size, spec.arch.bidirectional), |lent| runner.submit(lent))??;
         self.in_flight.push_back(InFlight { step, asked: Asked::by(batch) });
         Ok(StepId(step))
     }
@@ -239,6 +244,10 @@ impl Engine for CudaEngine {
         };
         self.results.resize(&flight.asked, vocab, self.spec.hidden_dim);
         self.runner.collect(step.0, &mut self.results)?;
-        self.results.read(&flight.asked, vocab, out)
+        self.results.read(&flight.asked, vocab, out)?;
+        if let Some(classifier) = self.classifier.as_ref().filter(|_| self.spec.pooling == Pooling::Rank) {
+            out.vectors.iter_mut().filter(|row| !row.is_empty()).for_each(|row| *row = classifier.scores(row));
+        }
+        Ok(())
     }
 }

@@ -12,6 +12,11 @@ use model::{NormKind, RopePairing, TensorSlot};
 /// The longest head of the fast kernels.
 const MAX_HEAD_DIM: usize = 256;
 
+/// Whether the fast kernels know sinks and chunked windows for heads of this length: `attention_extras` in `cuda/attention`.
+fn has_extras(head_dim: usize) -> bool {
+    head_dim <= 64 || (97..=128).contains(&head_dim)
+}
+
 /// Queries, keys or values of a row, before they are finished.
 struct Heads {
     at: sys::pen_part,
@@ -34,7 +39,7 @@ impl Builder<'_> {
     pub fn attention(&mut self, i: usize, a: &Attention, input: Input) -> Result<Mixed, EngineError> {
         let cache = self.caches[a.kv_of.unwrap_or(i)];
         let kept = self.program.caches[cache as usize];
-        let is_fast = self.is_fast(a, kept);
+        let is_fast = self.is_fast(i, a, kept);
         let out = self.halves(&format!("attention of {} heads", a.num_heads), a.num_heads * a.value_dim);
         let mut op = self.attend(i, a, cache, out);
         if is_fast && self.finishes_heads(i, a) {
@@ -91,11 +96,13 @@ impl Builder<'_> {
     }
 
     /// Whether the fast kernels compute this attention.
-    fn is_fast(&self, a: &Attention, kept: sys::pen_cache) -> bool {
+    fn is_fast(&self, i: usize, a: &Attention, kept: sys::pen_cache) -> bool {
         let arch = self.weights.spec.arch;
-        let slides = a.window.is_none() || arch.window_kind == WindowKind::Sliding;
+        let windowed = a.window.is_some();
+        let extras = self.has(TensorSlot::AttnSinks, i) || (windowed && arch.window_kind == WindowKind::Chunked);
+        let known = !(windowed && arch.window_kind == WindowKind::Symmetric) && (!extras || has_extras(a.head_dim));
         let same = a.head_dim == a.value_dim && [kept.key_dim, kept.value_dim] == [a.head_dim as u32; 2];
-        slides && same && !arch.bidirectional && a.alibi.is_none() && a.head_dim <= MAX_HEAD_DIM && a.head_dim.is_multiple_of(8)
+        known && same && !arch.bidirectional && a.alibi.is_none() && a.head_dim <= MAX_HEAD_DIM && a.head_dim.is_multiple_of(8)
     }
 
     /// Whether the fast kernels finish these heads, too.

@@ -7,7 +7,7 @@ use super::tensor::Key;
 use super::{NONE, Op, Program};
 use crate::EngineError;
 use model::arch::Block;
-use model::{Activation, NormKind, Pooling, TensorSlot, Weights};
+use model::{Activation, NormKind, TensorSlot, Weights};
 
 /// The weights of a norm.
 #[derive(Clone, Copy)]
@@ -110,9 +110,6 @@ impl<'a> Builder<'a> {
     }
 
     pub fn build(mut self) -> Result<Program, EngineError> {
-        if self.weights.spec.pooling == Pooling::Rank {
-            return Err(EngineError::Unsupported("classifiers on a GPU: use --backend cpu".into()));
-        }
         self.place_memory();
         self.embed()?;
         for layer in 0..self.weights.spec.num_layers() {
