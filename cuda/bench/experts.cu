@@ -187,7 +187,7 @@ void check_shape(const Shape& s, bool normalise) {
     for (int i = 0; i < s.hidden; i++) dot += double(__half2float(input[size_t(row) * ld + i])) * router[i];
     expect(slots[row] == NO_SLOT || std::abs(shares[row] - 1 / (1 + std::exp(-dot))) < 1e-4, "the shared expert's weight");
   }
-  for (uint32_t type : {1u, 8u, 12u}) {
+  for (uint32_t type : {1u, 8u, 12u, 40u}) {
     if (s.hidden % quant_row(type)->block_size == 0) check_products(s, type, choice, chosen);
   }
   std::vector<float> outputs(size_t(choices) * s.hidden), shared(size_t(s.rows) * s.hidden), before(shared.size());
