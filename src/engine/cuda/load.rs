@@ -23,7 +23,7 @@ pub struct Plan {
 
 impl Plan {
     pub fn new(weights: &Weights) -> Self {
-        let bytes = |item: &Item| weights.data(&item.weight).len();
+        let bytes = |item: &Item| item.weight.num_bytes();
         let mut items = items(weights);
         items.sort_by_key(|item| (std::cmp::Reverse(bytes(item)), item.slot as u32, item.layer));
         let file_bytes = items.iter().map(|item| bytes(item) as u64).sum();
@@ -42,7 +42,7 @@ impl Plan {
                     fault.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).get_or_insert(error);
                     return;
                 }
-                progress.inc(weights.data(&item.weight).len() as u64);
+                progress.inc(item.weight.num_bytes() as u64);
             }
         };
         std::thread::scope(|scope| (0..MAX_THREADS.min(self.items.len())).for_each(|_| drop(scope.spawn(work))));
@@ -58,13 +58,19 @@ impl Plan {
 }
 
 fn send(model: &Model, weights: &Weights, item: &Item) -> Result<(), EngineError> {
-    let (weight, data) = (&item.weight, weights.data(&item.weight));
-    if !item.is_vector() {
-        return model.tensor(item.slot, item.layer, data);
+    let weight = &item.weight;
+    if item.is_vector() {
+        let mut vector = vec![0f32; weight.rows * weight.cols];
+        (weight.quant.dequantize)(weights.data(weight), &mut vector);
+        return model.tensor(item.slot, item.layer, bytemuck::cast_slice(&vector));
     }
-    let mut vector = vec![0f32; weight.rows * weight.cols];
-    (weight.quant.dequantize)(data, &mut vector);
-    model.tensor(item.slot, item.layer, bytemuck::cast_slice(&vector))
+    if weight.stack.is_none() {
+        return model.tensor(item.slot, item.layer, weights.data(weight));
+    }
+    // the device takes a stack's parts one after another
+    let mut whole = Vec::with_capacity(weight.num_bytes());
+    weights.parts(weight).for_each(|part| whole.extend_from_slice(weights.data(&part)));
+    model.tensor(item.slot, item.layer, &whole)
 }
 
 /// A bar with GB/s on a terminal, nothing elsewhere.

@@ -30,8 +30,8 @@ impl Uniform {
         if let Some((slot, layer)) = weights.by_slot.keys().find(|(slot, _)| *slot as u32 > TensorSlot::PostFfnNorm as u32) {
             return refuse(&format!("tensor {}", slot.name(*layer)));
         }
-        if weights.by_slot.values().any(|weight| weight.stack.is_some()) {
-            return refuse("experts whose gate and up matrices share a tensor");
+        if let Some(scale) = weights.by_slot.values().find_map(|weight| weight.scale) {
+            return refuse(&format!("tensor {}", weights.file.tensors()[scale].name));
         }
         let (Some(first), Some(ffn)) = (spec.attention(), spec.layers.first().map(|layer| layer.ffn)) else {
             return refuse("layers without attention");

@@ -18,7 +18,7 @@ pub const MAX_TILE: usize = 6;
 /// From this number of tokens on, weights are dequantised into a buffer.
 pub const GEMM_FROM: usize = 5;
 
-/// A block of rows times all tokens: out[t * ldo + r] = Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
+/// A block of rows times all tokens: out[t * ldo + r] = scale · Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
 #[derive(Clone, Copy)]
 pub struct Args {
     pub w: *const u8,
@@ -31,6 +31,7 @@ pub struct Args {
     pub tokens: usize,
     pub out: *mut f32,
     pub ldo: usize,
+    pub scale: f32,
     pub accumulate: bool,
     /// At least `scratch_len(tokens)` floats that no other thread uses.
     pub scratch: *mut f32,
@@ -100,7 +101,7 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args,
     }
     for (r, acc) in acc.into_iter().enumerate() {
         for (t, acc) in acc.into_iter().enumerate() {
-            put(a.out.add((token + t) * a.ldo + row + r * apart), I::reduce_add(acc), a.accumulate);
+            put(a.out.add((token + t) * a.ldo + row + r * apart), a.scale * I::reduce_add(acc), a.accumulate);
         }
     }
 }
@@ -154,7 +155,7 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Ar
             let mut sums = [0f32; 4];
             I::reduce_add4(acc[t], sums.as_mut_ptr());
             for (r, sum) in sums.into_iter().enumerate() {
-                put(out.add(t * a.ldo + r), sum, a.accumulate);
+                put(out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
             }
         } else {
             for r in 0..4 {
