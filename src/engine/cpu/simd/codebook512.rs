@@ -14,12 +14,11 @@ use model::codebook;
 #[repr(align(64))]
 struct Lines<T>(T);
 
-static IQ2_XXS: Lines<[u16; 256]> = Lines(codebook::IQ2_XXS);
-static IQ2_XS: Lines<[u16; 512]> = Lines(codebook::IQ2_XS);
-static IQ2_S: Lines<[u16; 1024]> = Lines(codebook::IQ2_S);
+static IQ2_XXS: Lines<[[f32; 8]; 256]> = Lines(floats(&codebook::IQ2_XXS_BOOK));
+static IQ2_XS: Lines<[[f32; 8]; 512]> = Lines(floats(&codebook::IQ2_XS_BOOK));
+static IQ2_S: Lines<[[f32; 8]; 1024]> = Lines(floats(&codebook::IQ2_S_BOOK));
 static IQ3_XXS: Lines<[u16; 256]> = Lines(even_first(codebook::IQ3_XXS));
 static IQ3_S: Lines<[u16; 512]> = Lines(even_first(codebook::IQ3_S));
-static IQ1: Lines<[[u8; 8]; 2048]> = Lines(codebook::IQ1_BOOK);
 
 /// Entries of four nibbles in the order 0, 2, 1, 3.
 const fn even_first<const N: usize>(mut book: [u16; N]) -> [u16; N] {
@@ -29,6 +28,16 @@ const fn even_first<const N: usize>(mut book: [u16; N]) -> [u16; N] {
         i += 1;
     }
     book
+}
+
+/// A book's levels as floats.
+const fn floats<const N: usize>(book: &[[u8; 8]; N]) -> [[f32; 8]; N] {
+    let (mut out, mut i) = ([[0f32; 8]; N], 0);
+    while i < N * 8 {
+        out[i / 8][i % 8] = book[i / 8][i % 8] as f32;
+        i += 1;
+    }
+    out
 }
 
 /// The entries at 32 indexes. `N` is a power of two from 128 to 1024, and bits above the indexes' own are ignored.
@@ -81,10 +90,11 @@ unsafe fn sevens(words: __m256i) -> __m256i {
     _mm256_or_si256(low, high)
 }
 
-/// `v` with the 16 signs at `signs`.
+/// `v` with the 32 signs `j`.
 #[inline(always)]
-unsafe fn signed(v: V, signs: *const u8) -> V {
-    _mm512_mask_xor_ps(v, signs.cast::<u16>().read_unaligned(), v, Avx512::splat(-0.0))
+unsafe fn signed([first, second]: [V; 2], signs: *const u8, j: usize) -> [V; 2] {
+    let (signs, minus) = (signs.cast::<u32>().add(j).read_unaligned(), Avx512::splat(-0.0));
+    [_mm512_mask_xor_ps(first, signs as u16, first, minus), _mm512_mask_xor_ps(second, (signs >> 16) as u16, second, minus)]
 }
 
 /// The 16 levels, one per lane.
@@ -102,16 +112,10 @@ macro_rules! table {
     }};
 }
 
-/// `|p, s, j, i|` gives half `i` of the 32 weights `j`. A closure that is not inlined would lose the instruction set, so this is a macro.
+/// `|p, s, j|` gives the 32 weights `j`. A closure that is not inlined would lose the instruction set, so this is a macro.
 macro_rules! blocks_of_256 {
-    ($name:ident, $bytes:literal, $state:ty, |$p:ident, $out:ident| $make:expr, |$q:ident, $s:ident, $j:ident, $i:ident| $body:expr) => {
+    ($name:ident, $bytes:literal, $state:ty, |$p:ident, $out:ident| $make:expr, |$q:ident, $s:ident, $j:ident| $body:expr) => {
         pub struct $name;
-        impl $name {
-            #[inline(always)]
-            unsafe fn half($q: *const u8, $s: &$state, $j: usize, $i: usize) -> V {
-                $body
-            }
-        }
         // SAFETY: reads within the block's bytes, and entries whose index has no more bits than the book; `dispatch` picks it
         // only if the processor has AVX-512.
         unsafe impl Dequant<Avx512> for $name {
@@ -124,8 +128,8 @@ macro_rules! blocks_of_256 {
                 in_memory($out);
             }
             #[inline(always)]
-            unsafe fn w32(p: *const u8, s: &$state, j: usize) -> [V; 2] {
-                [Self::half(p, s, j, 0), Self::half(p, s, j, 1)]
+            unsafe fn w32($q: *const u8, $s: &$state, $j: usize) -> [V; 2] {
+                $body
             }
         }
     };
@@ -190,10 +194,10 @@ unsafe fn iq4_xs_scales(p: *const u8, out: *mut [f32; 8]) {
     scales8(f16_at(p), _mm256_sub_epi32(_mm256_or_si256(low, top), _mm256_set1_epi32(32)), out);
 }
 
-blocks_of_256!(Iq4Xs, 136, [f32; 8], |p, out| iq4_xs_scales(p, out), |p, s, j, i| {
+blocks_of_256!(Iq4Xs, 136, [f32; 8], |p, out| iq4_xs_scales(p, out), |p, s, j| {
     let table = Avx512::mul(Avx512::splat(s[j]), table!(|i| codebook::IQ4_LEVELS[i] as f32));
     let b = bytes16(p.add(8 + 16 * j));
-    if i == 0 { low(table, b) } else { high(table, b) }
+    [low(table, b), high(table, b)]
 });
 
 /// Entries, signs and scales of a block: `E` entries and `S` scales.
@@ -214,17 +218,19 @@ impl<const E: usize, const S: usize> Looked<E, S> {
     }
 }
 
-/// The indexes of IQ2's 16 weights `i`: those of two entries, two bits each, one per lane.
+/// The levels of two entries of IQ2 times `scale`. The indexes are within the book.
 #[inline(always)]
-unsafe fn two_bits(entries: &[u16; 32], i: usize) -> __m512i {
-    let shifts = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-    _mm512_srlv_epi32(_mm512_set1_epi32(entries.as_ptr().add(2 * i).cast::<i32>().read_unaligned()), shifts)
+unsafe fn pair<const N: usize>(book: &Lines<[[f32; 8]; N]>, first: usize, second: usize, scale: f32) -> V {
+    let book = book.0.as_ptr();
+    let first = _mm512_castps256_ps512(_mm256_load_ps(book.add(first).cast()));
+    Avx512::mul(Avx512::splat(scale), _mm512_insertf32x8::<1>(first, _mm256_load_ps(book.add(second).cast())))
 }
 
-/// The levels of IQ2 in every group of four lanes. No entry uses the fourth.
+/// The indexes of the 32 weights `j`, in one load: loads are what such types wait for.
 #[inline(always)]
-unsafe fn iq2_levels(scale: f32) -> V {
-    Avx512::mul(Avx512::splat(scale), table!(|i| if i % 4 < 3 { codebook::IQ2_LEVELS[i % 4] as f32 } else { 0.0 }))
+unsafe fn four_indexes(indexes: &[u16; 32], j: usize) -> [usize; 4] {
+    let all = indexes.as_ptr().cast::<u64>().add(j).read_unaligned() as usize;
+    [all & 0xffff, all >> 16 & 0xffff, all >> 32 & 0xffff, all >> 48]
 }
 
 /// The sixteen scales of IQ2_XS and IQ2_S at `p`: d · (s + ½) / 4.
@@ -244,32 +250,38 @@ unsafe fn top_scales(d: f32, words: __m256i, factor: f32, out: *mut [f32; 8]) {
     scales8(d * (0.5 * factor), twice, out);
 }
 
+/// Signs and scales of a block: `S` scales.
+#[repr(align(64))]
+pub struct Signed<const S: usize> {
+    signs: [u8; 32],
+    scales: [f32; S],
+}
+
 #[inline(always)]
-unsafe fn iq2_xxs(p: *const u8, out: *mut Looked<32, 8>) {
+unsafe fn iq2_xxs(p: *const u8, out: *mut Signed<8>) {
     // eight times four indexes and a word of signs and a scale
-    let groups = _mm512_loadu_si512(p.add(2).cast());
-    let words = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(groups));
-    let entries = look_up(&IQ2_XXS, _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(groups)));
-    Looked::write(out, [entries; 2], even_signs(sevens(words)));
+    let words = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(_mm512_loadu_si512(p.add(2).cast())));
+    _mm256_storeu_si256((&raw mut (*out).signs).cast(), even_signs(sevens(words)));
     top_scales(f16_at(p), words, 0.25, &raw mut (*out).scales);
 }
 
-blocks_of_256!(Iq2Xxs, 66, Looked<32, 8>, |p, out| iq2_xxs(p, out), |_p, s, j, i| {
-    let table = iq2_levels(s.scales[j]);
-    signed(_mm512_permutexvar_ps(two_bits(&s.entries, 2 * j + i), table), s.signs.as_ptr().add(4 * j + 2 * i))
+blocks_of_256!(Iq2Xxs, 66, Signed<8>, |p, out| iq2_xxs(p, out), |p, s, j| {
+    let index = p.add(2 + 8 * j).cast::<u32>().read_unaligned() as usize;
+    let first = pair(&IQ2_XXS, index & 255, index >> 8 & 255, s.scales[j]);
+    signed([first, pair(&IQ2_XXS, index >> 16 & 255, index >> 24, s.scales[j])], s.signs.as_ptr(), j)
 });
 
 #[inline(always)]
 unsafe fn iq2_xs(p: *const u8, out: *mut Looked<32, 16>) {
     let words = _mm512_loadu_si512(p.add(2).cast());
     let signs = even_signs(_mm512_cvtepi16_epi8(_mm512_srli_epi16::<9>(words)));
-    Looked::write(out, [look_up(&IQ2_XS, words); 2], signs);
+    Looked::write(out, [_mm512_and_si512(words, _mm512_set1_epi16(511)); 2], signs);
     iq2_scales(f16_at(p), p.add(66), &raw mut (*out).scales);
 }
 
-blocks_of_256!(Iq2Xs, 74, Looked<32, 16>, |p, out| iq2_xs(p, out), |_p, s, j, i| {
-    let table = iq2_levels(s.scales[2 * j + i]);
-    signed(_mm512_permutexvar_ps(two_bits(&s.entries, 2 * j + i), table), s.signs.as_ptr().add(4 * j + 2 * i))
+blocks_of_256!(Iq2Xs, 74, Looked<32, 16>, |p, out| iq2_xs(p, out), |_p, s, j| {
+    let [a, b, c, d] = four_indexes(&s.entries, j);
+    signed([pair(&IQ2_XS, a, b, s.scales[2 * j]), pair(&IQ2_XS, c, d, s.scales[2 * j + 1])], s.signs.as_ptr(), j)
 });
 
 /// In each group of four lanes of 16 bits the same eighth of eight words.
@@ -289,14 +301,14 @@ unsafe fn by_four(a: i64, b: i64, c: i64, d: i64) -> __m512i {
 unsafe fn iq2_s(p: *const u8, out: *mut Looked<32, 16>) {
     let tops = four_times(_mm512_cvtepu8_epi64(_mm_loadl_epi64(p.add(66).cast())));
     let tops = _mm512_and_si512(_mm512_sllv_epi16(tops, by_four(8, 6, 4, 2)), _mm512_set1_epi16(0x300));
-    let entries = look_up(&IQ2_S, _mm512_or_si512(bytes32(p.add(2)), tops));
+    let entries = _mm512_or_si512(bytes32(p.add(2)), tops);
     Looked::write(out, [entries; 2], _mm256_loadu_si256(p.add(34).cast()));
     iq2_scales(f16_at(p), p.add(74), &raw mut (*out).scales);
 }
 
-blocks_of_256!(Iq2S, 82, Looked<32, 16>, |p, out| iq2_s(p, out), |_p, s, j, i| {
-    let table = iq2_levels(s.scales[2 * j + i]);
-    signed(_mm512_permutexvar_ps(two_bits(&s.entries, 2 * j + i), table), s.signs.as_ptr().add(4 * j + 2 * i))
+blocks_of_256!(Iq2S, 82, Looked<32, 16>, |p, out| iq2_s(p, out), |_p, s, j| {
+    let [a, b, c, d] = four_indexes(&s.entries, j);
+    signed([pair(&IQ2_S, a, b, s.scales[2 * j]), pair(&IQ2_S, c, d, s.scales[2 * j + 1])], s.signs.as_ptr(), j)
 });
 
 /// Four entries of IQ3 per 64 bits: the even elements' nibbles, then the odd ones'.
@@ -322,9 +334,10 @@ unsafe fn iq3_xxs(p: *const u8, out: *mut Looked<64, 8>) {
     top_scales(f16_at(p), words, 0.5, &raw mut (*out).scales);
 }
 
-blocks_of_256!(Iq3Xxs, 98, Looked<64, 8>, |p, out| iq3_xxs(p, out), |_p, s, j, i| {
+blocks_of_256!(Iq3Xxs, 98, Looked<64, 8>, |p, out| iq3_xxs(p, out), |_p, s, j| {
     let table = Avx512::mul(Avx512::splat(s.scales[j]), table!(|i| codebook::IQ3_XXS_LEVELS[i % 8] as f32));
-    signed(_mm512_permutexvar_ps(nibbles(&s.entries, 2 * j + i), table), s.signs.as_ptr().add(4 * j + 2 * i))
+    let [first, second] = [nibbles(&s.entries, 2 * j), nibbles(&s.entries, 2 * j + 1)];
+    signed([_mm512_permutexvar_ps(first, table), _mm512_permutexvar_ps(second, table)], s.signs.as_ptr(), j)
 });
 
 #[inline(always)]
@@ -341,87 +354,86 @@ unsafe fn iq3_s(p: *const u8, out: *mut Looked<64, 8>) {
     scales8(f16_at(p), odd, &raw mut (*out).scales);
 }
 
-blocks_of_256!(Iq3S, 110, Looked<64, 8>, |p, out| iq3_s(p, out), |_p, s, j, i| {
+blocks_of_256!(Iq3S, 110, Looked<64, 8>, |p, out| iq3_s(p, out), |_p, s, j| {
     let table = Avx512::mul(Avx512::splat(s.scales[j]), table!(|i| codebook::IQ3_S_LEVELS[i % 8] as f32));
-    signed(_mm512_permutexvar_ps(nibbles(&s.entries, 2 * j + i), table), s.signs.as_ptr().add(4 * j + 2 * i))
+    let [first, second] = [nibbles(&s.entries, 2 * j), nibbles(&s.entries, 2 * j + 1)];
+    signed([_mm512_permutexvar_ps(first, table), _mm512_permutexvar_ps(second, table)], s.signs.as_ptr(), j)
 });
 
-/// The levels of IQ1, shifted up or down by an eighth, in groups of four lanes: of one kind, or the first group up and the second down.
-const fn iq1_levels(first: f32, second: f32) -> [f32; 16] {
+/// The shifted levels of IQ1 by entries of its book: up, then down, twice.
+const IQ1_LEVELS: [f32; 16] = {
     let (mut levels, mut i) = ([0f32; 16], 0);
     while i < 16 {
-        levels[i] = (i % 4) as f32 - 1.0 + if i / 4 % 2 == 0 { first } else { second };
+        levels[i] = (i % 4) as f32 - 1.0 + if i / 4 % 2 == 0 { codebook::IQ1_DELTA } else { -codebook::IQ1_DELTA };
         i += 1;
     }
     levels
-}
+};
 
-/// What IQ1 needs of a block: the indexes of its entries. The book is too large for registers, so entries come from memory one by one.
+/// The entries of IQ1, an index into `IQ1_LEVELS` per byte: shifted up, then shifted down.
+static IQ1: Lines<[[u8; 8]; 4096]> = {
+    let (mut book, mut i) = ([[0; 8]; 4096], 0);
+    while i < 4096 * 8 {
+        book[i / 8][i % 8] = codebook::IQ1_BOOK[i / 8 % 2048][i % 8] + if i < 2048 * 8 { 0 } else { 4 };
+        i += 1;
+    }
+    Lines(book)
+};
+
+/// What IQ1 needs of a block. Its book is too large for registers, so entries come from memory one by one.
 #[repr(align(64))]
 pub struct Indexed<const S: usize> {
     indexes: [u16; 32],
     scales: [f32; S],
 }
 
-/// The digits of two entries, one per byte.
+/// The 16 weights of two entries of IQ1.
 #[inline(always)]
-unsafe fn digits(indexes: &[u16; 32], i: usize) -> __m128i {
-    let (index, book) = (indexes.as_ptr().add(2 * i), IQ1.0.as_ptr());
-    let first = _mm_loadl_epi64(book.add(usize::from(*index)).cast());
-    _mm_castpd_si128(_mm_loadh_pd(_mm_castsi128_pd(first), book.add(usize::from(*index.add(1))).cast()))
+unsafe fn iq1(first: usize, second: usize, scale: f32) -> V {
+    let book = IQ1.0.as_ptr();
+    let first = _mm_castsi128_pd(_mm_loadl_epi64(book.add(first).cast()));
+    let both = _mm_castpd_si128(_mm_loadh_pd(first, book.add(second).cast()));
+    let table = Avx512::mul(Avx512::splat(scale), Avx512::load(IQ1_LEVELS.as_ptr()));
+    _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(both), table)
 }
 
 #[inline(always)]
 unsafe fn iq1_s(p: *const u8, out: *mut Indexed<8>) {
     let words = _mm_loadu_si128(p.add(34).cast());
     let tops = four_times(_mm512_cvtepu16_epi64(words));
+    let down = _mm512_and_si512(_mm512_srli_epi16::<4>(tops), _mm512_set1_epi16(0x800));
     let tops = _mm512_srlv_epi16(_mm512_sllv_epi16(tops, by_four(8, 5, 2, 0)), by_four(0, 0, 0, 1));
-    let index = _mm512_or_si512(bytes32(p.add(2)), _mm512_and_si512(tops, _mm512_set1_epi16(0x700)));
+    let tops = _mm512_or_si512(_mm512_and_si512(tops, _mm512_set1_epi16(0x700)), down);
+    _mm512_storeu_si512((&raw mut (*out).indexes).cast(), _mm512_or_si512(bytes32(p.add(2)), tops));
     let steps = _mm_and_si128(_mm_srli_epi16::<11>(words), _mm_set1_epi16(14));
     let odd = _mm256_cvtepu16_epi32(_mm_or_si128(steps, _mm_set1_epi16(1)));
-    _mm512_storeu_si512((&raw mut (*out).indexes).cast(), index);
     scales8(f16_at(p), odd, &raw mut (*out).scales);
 }
 
-blocks_of_256!(Iq1S, 50, Indexed<8>, |p, out| iq1_s(p, out), |p, s, j, i| {
-    static LEVELS: Lines<[[f32; 16]; 2]> =
-        Lines([iq1_levels(codebook::IQ1_DELTA, codebook::IQ1_DELTA), iq1_levels(-codebook::IQ1_DELTA, -codebook::IQ1_DELTA)]);
-    let levels = LEVELS.0.as_ptr().add(usize::from(*p.add(35 + 2 * j) >> 7));
-    let table = Avx512::mul(Avx512::splat(s.scales[j]), Avx512::load(levels.cast()));
-    _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(digits(&s.indexes, 2 * j + i)), table)
+blocks_of_256!(Iq1S, 50, Indexed<8>, |p, out| iq1_s(p, out), |_p, s, j| {
+    let [a, b, c, d] = four_indexes(&s.indexes, j);
+    [iq1(a, b, s.scales[j]), iq1(c, d, s.scales[j])]
 });
 
-/// IQ1_M: the shift is a bit of each entry's index into the levels.
-pub struct Iq1MState {
-    of: Indexed<16>,
-    shifts: Lines<[u8; 256]>,
-}
-
 #[inline(always)]
-unsafe fn iq1_m(p: *const u8, out: *mut Iq1MState) {
+unsafe fn iq1_m(p: *const u8, out: *mut Indexed<16>) {
+    // a nibble for each entry: three high bits of its index and the sign of its shift
     let tops = _mm_loadu_si128(p.add(32).cast());
     let (even, odd) = (_mm_and_si128(tops, _mm_set1_epi8(15)), _mm_and_si128(_mm_srli_epi16::<4>(tops), _mm_set1_epi8(15)));
     let tops = _mm256_set_m128i(_mm_unpackhi_epi8(even, odd), _mm_unpacklo_epi8(even, odd));
-    let tops = _mm512_slli_epi16::<8>(_mm512_cvtepu8_epi16(tops));
-    let index = _mm512_or_si512(bytes32(p), _mm512_and_si512(tops, _mm512_set1_epi16(0x700)));
-    let down = _mm512_test_epi16_mask(tops, _mm512_set1_epi16(0x800));
+    let index = _mm512_or_si512(bytes32(p), _mm512_slli_epi16::<8>(_mm512_cvtepu8_epi16(tops)));
+    _mm512_storeu_si512((&raw mut (*out).indexes).cast(), index);
+    // four words of four scales of three bits, and in their highest bits the block's scale
     let words = p.add(48).cast::<u64>().read_unaligned();
     let half = words >> 12 & 0xf | words >> 24 & 0xf0 | words >> 36 & 0xf00 | words >> 48 & 0xf000;
     let both = _mm512_mask_set1_epi32(_mm512_set1_epi32(words as i32), 0xff00, (words >> 32) as i32);
     let steps = _mm512_srlv_epi32(both, _mm512_setr_epi32(0, 3, 6, 9, 16, 19, 22, 25, 0, 3, 6, 9, 16, 19, 22, 25));
     let steps = _mm512_slli_epi32::<1>(_mm512_and_si512(steps, _mm512_set1_epi32(7)));
     let scales = _mm512_cvtepi32_ps(_mm512_or_si512(steps, _mm512_set1_epi32(1)));
-    _mm512_storeu_si512((&raw mut (*out).of.indexes).cast(), index);
-    Avx512::store((&raw mut (*out).of.scales).cast(), Avx512::mul(Avx512::splat(half_of(half as u16)), scales));
-    for i in 0..4 {
-        let shifts = _mm512_maskz_set1_epi64((down >> (8 * i)) as u8, 0x0404_0404_0404_0404);
-        _mm512_storeu_si512((&raw mut (*out).shifts.0).cast::<__m512i>().add(i), shifts);
-    }
+    Avx512::store((&raw mut (*out).scales).cast(), Avx512::mul(Avx512::splat(half_of(half as u16)), scales));
 }
 
-blocks_of_256!(Iq1M, 56, Iq1MState, |p, out| iq1_m(p, out), |_p, s, j, i| {
-    static LEVELS: Lines<[f32; 16]> = Lines(iq1_levels(codebook::IQ1_DELTA, -codebook::IQ1_DELTA));
-    let table = Avx512::mul(Avx512::splat(s.of.scales[2 * j + i]), Avx512::load(LEVELS.0.as_ptr()));
-    let shifts = _mm_load_si128(s.shifts.0.as_ptr().add(16 * (2 * j + i)).cast());
-    _mm512_permutexvar_ps(_mm512_cvtepu8_epi32(_mm_or_si128(digits(&s.of.indexes, 2 * j + i), shifts)), table)
+blocks_of_256!(Iq1M, 56, Indexed<16>, |p, out| iq1_m(p, out), |_p, s, j| {
+    let [a, b, c, d] = four_indexes(&s.indexes, j);
+    [iq1(a, b, s.scales[2 * j]), iq1(c, d, s.scales[2 * j + 1])]
 });
