@@ -168,7 +168,9 @@ unsafe impl Dequant<Avx512> for Nvfp4 {
 unsafe fn nvfp4(p: *const u8, i: usize) -> V {
     let scale = Avx512::splat(*codebook::UE4M3_HALVES.as_ptr().add(usize::from(*p.add(i))));
     let table = Avx512::mul(scale, table!(|i| codebook::MXFP4_LEVELS[i] as f32));
-    let bytes = _mm512_cvtepu8_epi32(_mm_set1_epi64x(p.add(4 + 8 * i).cast::<i64>().read_unaligned()));
+    let all = _mm512_set1_epi64(p.add(4 + 8 * i).cast::<i64>().read_unaligned());
+    // lane l holds byte l % 8, and what the other bytes of the lane hold is not read
+    let bytes = _mm512_shuffle_epi8(all, _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7));
     let shifts = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 4, 4, 4, 4, 4, 4, 4, 4);
     _mm512_permutexvar_ps(_mm512_srlv_epi32(bytes, shifts), table)
 }
