@@ -62,6 +62,9 @@ std::vector<uint8_t> random_blocks(const QuantRow& q, size_t rows, size_t cols) 
       case 34: put(52, uniform(0.01f, 0.1f)); break;
       case 35: put(64, uniform(0.01f, 0.1f)); break;
       case 39: blocks[at] = uint8_t(118 + random_bits() % 5); break;
+      case 40:  // scales around 2^-6
+        for (int i = 0; i < 4; i++) blocks[at + i] = uint8_t(4 + random_bits() % 12);
+        break;
     }
   }
   return blocks;
@@ -448,7 +451,7 @@ int main(int argc, char** argv) {
   if (!quick) test_segments(1024, {6000, 1000, 1008});
   printf("linear: %d failures\n", failures);
   if (timing) {
-    for (uint32_t id : {12u, 14u, 8u, 1u, 23u, 21u, 16u, 35u}) {
+    for (uint32_t id : {12u, 14u, 8u, 1u, 23u, 21u, 16u, 35u, 40u}) {
       time_shape(*quant_row(id), 4096, 4096, hopper);
       time_shape(*quant_row(id), 28672, 4096, hopper);
       time_shape(*quant_row(id), 4096, 14336, hopper);

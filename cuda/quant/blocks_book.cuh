@@ -73,6 +73,18 @@ struct BlockMXFP4 {
     return 16 * float_of(e < 2 ? 0x200000u << e : (e - 1) << 23);
   }
 };
+struct BlockNVFP4 {
+  __host__ __device__ static uint32_t code(const uint8_t* b, int i) {
+    const uint8_t byte = b[4 + i / 16 * 8 + i % 8];
+    return i % 16 < 8 ? byte & 15u : byte >> 4;
+  }
+  // Half an unsigned e4m3 number, since the levels are doubled e2m1 numbers. 0x7f is 0, and the highest bit is not read otherwise.
+  __host__ __device__ static float scale(const uint8_t* b, int i) {
+    const uint32_t s = b[i / 16], exponent = s >> 3 & 15, mantissa = s & 7;
+    if (s == 0x7f) return 0;
+    return 8 * (exponent == 0 ? float(mantissa) / 512 : float_of((exponent + 120) << 23 | mantissa << 20));
+  }
+};
 struct BlockIQ4_XS {
   __host__ __device__ static uint32_t code(const uint8_t* b, int i) { return nibble(b + 8 + i / 32 * 16, i % 32); }
   __host__ __device__ static float scale(const uint8_t* b, int i) {

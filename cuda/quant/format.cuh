@@ -20,7 +20,7 @@ namespace pen {
 
 enum FormatId : int {
   FORMAT_H16, FORMAT_Q4, FORMAT_Q4_MIN, FORMAT_Q5, FORMAT_Q5_MIN, FORMAT_Q8, FORMAT_Q2_MIN, FORMAT_Q3, FORMAT_Q6,
-  FORMAT_Q2, FORMAT_IQ1, FORMAT_IQ2, FORMAT_IQ3_XXS, FORMAT_IQ3_S, FORMAT_IQ4, FORMAT_MXFP4
+  FORMAT_Q2, FORMAT_IQ1, FORMAT_IQ2, FORMAT_IQ3_XXS, FORMAT_IQ3_S, FORMAT_IQ4, FORMAT_MXFP4, FORMAT_NVFP4
 };
 
 // Loads `N` words from `p` in the widest loads, past L1, since no other warp of this multiprocessor reads them soon.
@@ -278,11 +278,11 @@ __device__ __forceinline__ void scaled_levels(uint32_t bytes, __half2 scales, ui
 // The place of a lane's code of register `i` and half `h` among eight nibbles: four neighbours select four bytes at once.
 __host__ __device__ constexpr int nibble_shift(int i, int h) { return 16 * (i / 2) + 8 * (i % 2) + 4 * h; }
 
-// Four-bit codes through a table; a float16 scale for each 32 columns.
-template <FormatId ID, const int8_t (&LEVELS)[16]>
+// Four-bit codes through a table; a float16 scale for each GROUP columns.
+template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP = 32>
 struct Lookup4Format {
   static constexpr FormatId id = ID;
-  static constexpr int code_bytes = 512, groups = CHUNK / 32;
+  static constexpr int code_bytes = 512, groups = CHUNK / GROUP;
   static constexpr int record_bytes = code_bytes + 8 * groups * 4;
   static constexpr int words = 4 + groups + 4;  // with the table's
   static constexpr int offset = 0;
@@ -307,7 +307,7 @@ struct Lookup4Format {
       for (int i = 0; i < 4; i += 2) {
         const uint32_t select = low >> (8 * i);
         const uint32_t bytes = __byte_perm(__byte_perm(t0, t1, select), __byte_perm(t2, t3, select), top >> (8 * i));
-        scaled_levels(bytes, bits_half2(scale[s / 2]), a[i], a[i + 1]);
+        scaled_levels(bytes, bits_half2(scale[s * 16 / GROUP]), a[i], a[i + 1]);
       }
     }
   };
@@ -327,7 +327,7 @@ struct Lookup4Format {
     }
     auto* scales = reinterpret_cast<__half*>(record + code_bytes + (lane / 4) * groups * 4);
     for (int i = lane % 4; i < 2 * groups; i += 4) {
-      if (source.owns(i % 2)) scales[i] = __float2half_rn(source.scale(lane / 4 + 8 * (i % 2), i / 2 * 32));
+      if (source.owns(i % 2)) scales[i] = __float2half_rn(source.scale(lane / 4 + 8 * (i % 2), i / 2 * GROUP));
     }
   }
 };
@@ -417,9 +417,10 @@ using FormatIQ3XXS = Lookup4Format<FORMAT_IQ3_XXS, IQ3_XXS_LEVELS>;
 using FormatIQ3S = Lookup4Format<FORMAT_IQ3_S, IQ3_S_LEVELS>;
 using FormatIQ4 = Lookup4Format<FORMAT_IQ4, IQ4_LEVELS>;
 using FormatMXFP4 = Lookup4Format<FORMAT_MXFP4, MXFP4_LEVELS>;
+using FormatNVFP4 = Lookup4Format<FORMAT_NVFP4, MXFP4_LEVELS, 16>;
 
 using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2,
-                              FormatIQ1, FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4>;
+                              FormatIQ1, FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4, FormatNVFP4>;
 
 // Calls f(Format{}): the only place that turns a run-time format into a compile-time one. It halves the range, since a switch's table would
 // lie in a constant bank of its own, hundreds of cycles away in each kernel.

@@ -1,4 +1,4 @@
-//! Exact scalar dequantisation of the code-book types (IQ1 to IQ4, MXFP4) and of the ternary types (TQ).
+//! Exact scalar dequantisation of the code-book types (IQ1 to IQ4, MXFP4, NVFP4) and of the ternary types (TQ).
 //!
 //! A block of an IQ1, IQ2 or IQ3 type stores indexes into a code book, whose entries are four or eight magnitudes, and stores the signs
 //! separately. The format defines the books. `cuda/quant/books/` holds them for both backends, each as one string of hexadecimal digits. As
@@ -44,8 +44,8 @@ const fn spread<const N: usize, const E: usize>(entries: &[u16; N], levels: &[u8
 
 macro_rules! book {
     ($indexes:ident, $levels:ident, $entries:literal of $elements:literal, $file:literal, $values:expr) => {
-        pub static $indexes: [u16; $entries] = entries(include_str!(concat!("../../cuda/quant/books/", $file)));
-        static $levels: [[u8; $elements]; $entries] = spread(&$indexes, &$values);
+        pub const $indexes: [u16; $entries] = entries(include_str!(concat!("../../cuda/quant/books/", $file)));
+        pub static $levels: [[u8; $elements]; $entries] = spread(&$indexes, &$values);
     };
 }
 
@@ -66,7 +66,7 @@ book!(IQ3_S, IQ3_S_BOOK, 512 of 4, "iq3_s.inc", IQ3_S_LEVELS);
 
 /// The levels of IQ4_NL and IQ4_XS, by code.
 pub const IQ4_LEVELS: [i8; 16] = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113];
-/// The levels of MXFP4, by code: twice the e2m1 number (OCP Microscaling Formats 1.0).
+/// The levels of MXFP4 and NVFP4, by code: twice the e2m1 number (OCP Microscaling Formats 1.0).
 pub const MXFP4_LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Eight signs by the seven that are stored: the number of minus signs is always even.
@@ -84,6 +84,21 @@ pub static EVEN_SIGNS: [u8; 128] = {
 pub fn e8m0_half(e: u8) -> f32 {
     f32::from_bits(if e < 2 { 0x0020_0000 << e } else { u32::from(e - 1) << 23 })
 }
+
+/// Halves of the unsigned e4m3 scales of NVFP4: four bits of exponent, three of mantissa. 0x7f is 0, and the highest bit is not read
+/// otherwise. The levels are doubled in return.
+pub static UE4M3_HALVES: [f32; 256] = {
+    let (mut out, mut i) = ([0f32; 256], 0);
+    while i < 256 {
+        let (exponent, mantissa) = (i as u32 >> 3 & 15, (i & 7) as f32);
+        // 2^(exponent - 8)
+        let unit = f32::from_bits((exponent + 119) << 23);
+        out[i] = if exponent == 0 { mantissa / 1024.0 } else { (1.0 + mantissa / 8.0) * unit };
+        i += 1;
+    }
+    out[0x7f] = 0.0;
+    out
+};
 
 #[inline(always)]
 fn word_at(block: &[u8], at: usize) -> u32 {
@@ -128,6 +143,19 @@ pub fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
 #[inline(always)]
 pub fn mxfp4(block: &[u8; 17], out: &mut [f32; 32]) {
     nibbles(out, e8m0_half(block[0]), &block[1..], &MXFP4_LEVELS);
+}
+
+/// Four scales e4m3, each for 16 weights, then eight bytes of nibbles for each: weight = d / 2 · level.
+#[inline(always)]
+pub fn nvfp4(block: &[u8; 36], out: &mut [f32; 64]) {
+    for group in 0..4 {
+        let (scale, out) = (UE4M3_HALVES[usize::from(block[group])], &mut out[16 * group..][..16]);
+        for j in 0..8 {
+            let byte = block[4 + 8 * group + j];
+            out[j] = scale * f32::from(MXFP4_LEVELS[usize::from(byte & 15)]);
+            out[j + 8] = scale * f32::from(MXFP4_LEVELS[usize::from(byte >> 4)]);
+        }
+    }
 }
 
 /// The scale of group `group` of IQ4_XS: the low four bits are nibbles from byte 4 on, the high two bits are in the word at byte 2, and the

@@ -30,7 +30,9 @@ pub enum ModelFault {
     #[error("tensor {tensor} holds {found} at index {index}, expected {expected}")]
     TensorValue { tensor: String, found: f32, index: usize, expected: &'static str },
     #[error("tensor {tensor} is not part of architecture {arch}: without it the results would be wrong")]
-    UnusedBias { tensor: String, arch: &'static str },
+    UnusedTensor { tensor: String, arch: &'static str },
+    #[error("tensor {tensor} belongs to an expert beyond the model's {count}")]
+    ExpertNumber { tensor: String, count: usize },
     /// The file has changed since it was opened.
     #[error("{0}")]
     Changed(String),

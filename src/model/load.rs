@@ -4,13 +4,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use crate::error::{ModelError, ModelFault};
+use crate::gather::{gather, scale_of};
 use crate::quant::{QUANTS, Quant};
 use crate::slots::TensorSlot::{self, *};
 use crate::spec::ModelSpec;
-use crate::weights::{Stack, Weight, Weights};
+use crate::weights::{Place, Stack, Weight, Weights};
 use gguf::{GgufFile, TensorInfo};
 
-type BySlot = HashMap<(TensorSlot, usize), Weight>;
+/// The tensors found so far.
+#[derive(Default)]
+struct Found {
+    by_slot: HashMap<(TensorSlot, usize), Weight>,
+    part_tensors: Vec<usize>,
+}
 
 /// Tensors that may hold the rows of several slots, one slot after another, in files that have no tensors of their own for them. A stack
 /// of experts holds them expert by expert.
@@ -28,63 +34,64 @@ impl Weights {
     pub fn load(file: Arc<GgufFile>) -> Result<Self, ModelError> {
         let spec = ModelSpec::from_gguf(&file)?;
         match assign_tensors(&file, &spec) {
-            Ok(by_slot) => Ok(Weights { spec, file, by_slot }),
+            Ok(Found { by_slot, part_tensors }) => Ok(Weights { spec, file, by_slot, part_tensors }),
             Err(fault) => Err(ModelError { path: file.path().to_owned(), fault }),
         }
     }
 }
 
-fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<BySlot, ModelFault> {
+fn assign_tensors(file: &GgufFile, spec: &ModelSpec) -> Result<Found, ModelFault> {
     file.verify_unchanged().map_err(|error| ModelFault::Changed(error.fault))?;
-    let mut by_slot = HashMap::new();
-    assign_part(file, spec, 0, &spec.global_slots(), &mut by_slot)?;
+    let mut found = Found::default();
+    assign_part(file, spec, 0, &spec.global_slots(), &mut found)?;
     for layer in 0..spec.num_layers() {
-        assign_part(file, spec, layer, &spec.layer_slots(layer), &mut by_slot)?;
+        assign_part(file, spec, layer, &spec.layer_slots(layer), &mut found)?;
     }
     for slot in [RopeFreqs, RopeFactorsLong, RopeFactorsShort] {
-        check_values(file, by_slot.get(&(slot, 0)), "a positive number", |factor| factor > 0.0)?;
+        check_values(file, found.by_slot.get(&(slot, 0)), "a positive number", |factor| factor > 0.0)?;
     }
     // A positive one would let the state grow without bound.
     for layer in 0..spec.num_layers() {
-        check_values(file, by_slot.get(&(SsmA, layer)), "a negative number or 0", |decay| decay <= 0.0)?;
+        check_values(file, found.by_slot.get(&(SsmA, layer)), "a negative number or 0", |decay| decay <= 0.0)?;
     }
-    refuse_unused_biases(file, spec, &by_slot)?;
-    if let Some(&embedding) = by_slot.get(&(TokenEmbd, 0)) {
-        by_slot.entry((Output, 0)).or_insert(embedding);
+    refuse_unused(file, spec, &found)?;
+    if let Some(&embedding) = found.by_slot.get(&(TokenEmbd, 0)) {
+        found.by_slot.entry((Output, 0)).or_insert(embedding);
     }
-    Ok(by_slot)
+    Ok(found)
 }
 
 /// Assigns the tensors of one layer, or of the slots outside of layers.
-fn assign_part(
-    file: &GgufFile,
-    spec: &ModelSpec,
-    layer: usize,
-    slots: &[(TensorSlot, bool)],
-    by_slot: &mut BySlot,
-) -> Result<(), ModelFault> {
+fn assign_part(file: &GgufFile, spec: &ModelSpec, layer: usize, slots: &[(TensorSlot, bool)], found: &mut Found) -> Result<(), ModelFault> {
     for &(slot, required) in slots {
-        if by_slot.contains_key(&(slot, layer)) {
+        if found.by_slot.contains_key(&(slot, layer)) {
             continue;
         }
         let Some(dims) = slot.dims(spec, layer) else { continue };
         let name = |pattern: &str| pattern.replace("{}", &layer.to_string());
         let own = spec.arch.names_of(slot).find_map(|pattern| file.tensor_index(&name(pattern)));
+        if own.is_none()
+            && let Some(stack) = gather(file, slot, layer, &dims, &mut found.part_tensors)?
+        {
+            found.by_slot.insert((slot, layer), stack);
+            continue;
+        }
         let fused = FUSED.iter().find(|(_, parts)| parts.contains(&slot));
         match (own, fused) {
             (Some(index), _) if !holds_gate_too(file, index, slot, &dims, slots) => {
                 let quant = check(&file.tensors()[index], &dims, dims.len() == 1)?;
                 let rows = dims[1..].iter().product();
-                by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None });
+                let scale = scale_of(file, &file.tensors()[index].name, (slot, layer), dims.get(2).copied().unwrap_or(1), slots)?;
+                found.by_slot.insert((slot, layer), Weight { quant, rows, cols: dims[0], tensor: index, offset: 0, stack: None, scale });
             }
             (_, Some((pattern, parts))) if is_fused(file, &name(pattern), slot, &dims, slots) => {
                 let wanted = |part: &&TensorSlot| slots.iter().any(|(slot, _)| slot == *part);
                 let parts: Vec<TensorSlot> = parts.iter().filter(wanted).copied().collect();
-                assign_fused(file, spec, &name(pattern), &parts, layer, by_slot)?;
+                assign_fused(file, spec, &name(pattern), (&parts, slots), layer, found)?;
             }
             (None, Some((pattern, parts))) if required && file.tensor_index(&name(pattern)).is_some() => {
                 // the tensor is there, but holds too few rows or too many
-                assign_fused(file, spec, &name(pattern), parts, layer, by_slot)?;
+                assign_fused(file, spec, &name(pattern), (parts, slots), layer, found)?;
             }
             _ if required => {
                 let tensor = spec.arch.names_of(slot).next().map_or_else(|| slot.name(layer), name);
@@ -118,14 +125,14 @@ fn holds_gate_too(file: &GgufFile, index: usize, slot: TensorSlot, dims: &[usize
     twice && found.len() == dims.len() && slots.iter().any(|(slot, _)| *slot == gate)
 }
 
-/// Assigns the rows (or elements, if it is a vector) of one tensor to several slots.
+/// Assigns the rows (or elements, if it is a vector) of one tensor to several slots of those that are wanted.
 fn assign_fused(
     file: &GgufFile,
     spec: &ModelSpec,
     name: &str,
-    parts: &[TensorSlot],
+    (parts, wanted): (&[TensorSlot], &[(TensorSlot, bool)]),
     layer: usize,
-    by_slot: &mut BySlot,
+    found: &mut Found,
 ) -> Result<(), ModelFault> {
     let dims: Vec<Vec<usize>> = parts.iter().filter_map(|slot| slot.dims(spec, layer)).collect();
     let Some(mut whole) = dims.first().cloned() else { return Ok(()) };
@@ -141,16 +148,18 @@ fn assign_fused(
     for (&slot, dims) in parts.iter().zip(&dims) {
         let (cols, rows) = (dims[0], dims[1..].iter().product::<usize>());
         let stacked = dims.len() > at + 1;
-        let one = Weight { quant, rows: if at == 1 { dims[1] } else { 1 }, cols, tensor: index, offset, stack: None };
-        let stack = stacked.then(|| Stack { count: dims[at + 1], bytes: quant.row_bytes(whole[0]) * if at == 1 { whole[1] } else { 1 } });
+        let scale = if stacked { None } else { scale_of(file, name, (slot, layer), 1, wanted)? };
+        let one = Weight { quant, rows: if at == 1 { dims[1] } else { 1 }, cols, tensor: index, offset, stack: None, scale };
+        let pitch = quant.row_bytes(whole[0]) * if at == 1 { whole[1] } else { 1 };
+        let stack = stacked.then(|| Stack { count: dims[at + 1], place: Place::Apart(pitch) });
         offset += one.num_bytes();
-        by_slot.insert((slot, layer), Weight { rows, stack, ..one });
+        found.by_slot.insert((slot, layer), Weight { rows, stack, ..one });
     }
     Ok(())
 }
 
 /// Checks that a tensor has the expected dimensions (innermost first) and a type in `QUANTS`. A vector must be of a float type.
-fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'static Quant, ModelFault> {
+pub(super) fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'static Quant, ModelFault> {
     let name = || tensor.name.clone();
     // Files leave out dimensions of 1, or have some more.
     let significant = |dims: &[u64]| dims.iter().copied().filter(|&dim| dim != 1).collect::<Vec<u64>>();
@@ -172,7 +181,7 @@ fn check(tensor: &TensorInfo, expected: &[usize], is_vector: bool) -> Result<&'s
 
 /// Checks that all values of a tensor are finite and as expected: RoPE's frequencies are divided by their factors, and a recurrence's state
 /// shrinks by e^a.
-fn check_values(
+pub(super) fn check_values(
     file: &GgufFile,
     weight: Option<&Weight>,
     expected: &'static str,
@@ -188,12 +197,14 @@ fn check_values(
     }
 }
 
-/// Refuses a bias that has no slot, because leaving it out would change the results. Other tensors without a slot are logged and ignored.
-fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> Result<(), ModelFault> {
-    let used: HashSet<usize> = by_slot.values().map(|weight| weight.tensor).collect();
+/// Refuses a bias or a scale that has no slot, because leaving it out would change the results. Other tensors without a slot are logged and
+/// ignored. A scale of inputs is one of them: it is for inputs that are rounded to four bits, and here they are not.
+fn refuse_unused(file: &GgufFile, spec: &ModelSpec, found: &Found) -> Result<(), ModelFault> {
+    let of_slots = found.by_slot.values().flat_map(|weight| [Some(weight.tensor), weight.scale]);
+    let used: HashSet<usize> = of_slots.flatten().chain(found.part_tensors.iter().copied()).collect();
     // A bias beside weights that nothing uses is part of something that the model does not compute.
-    let has_unused_weights = |bias: &str| {
-        let weights = bias.strip_suffix("bias").map(|stem| format!("{stem}weight"));
+    let has_unused_weights = |name: &str| {
+        let weights = ["bias", "scale"].iter().find_map(|kind| name.strip_suffix(kind)).map(|stem| format!("{stem}weight"));
         weights.and_then(|name| file.tensor_index(&name)).is_some_and(|index| !used.contains(&index))
     };
     let is_ignored = |name: &str| spec.arch.ignored.iter().any(|slot| (0..spec.num_layers()).any(|layer| slot.name(layer) == name));
@@ -202,8 +213,8 @@ fn refuse_unused_biases(file: &GgufFile, spec: &ModelSpec, by_slot: &BySlot) -> 
             || has_unused_weights(&tensor.name)
             || is_ignored(&tensor.name)
             || is_idle(&tensor.name, spec);
-        if tensor.name.ends_with(".bias") && !has_part {
-            return Err(ModelFault::UnusedBias { tensor: tensor.name.clone(), arch: spec.arch.name });
+        if (tensor.name.ends_with(".bias") || tensor.name.ends_with(".scale")) && !has_part {
+            return Err(ModelFault::UnusedTensor { tensor: tensor.name.clone(), arch: spec.arch.name });
         }
         tracing::debug!(path = %file.path().display(), tensor = tensor.name, "tensor is not used");
     }

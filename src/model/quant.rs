@@ -50,6 +50,7 @@ pub const QUANTS: &[Quant] = &[
     row(34, "TQ1_0", 256, 54, |src, dst| each(src, dst, codebook::tq1_0)),
     row(35, "TQ2_0", 256, 66, |src, dst| each(src, dst, codebook::tq2_0)),
     row(39, "MXFP4", 32, 17, |src, dst| each(src, dst, codebook::mxfp4)),
+    row(40, "NVFP4", 64, 36, |src, dst| each(src, dst, codebook::nvfp4)),
 ];
 
 impl Quant {

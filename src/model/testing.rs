@@ -205,6 +205,20 @@ impl TinyModel {
         file
     }
 
+    /// The same model with a tensor per expert, the last expert first.
+    pub fn with_split_experts(mut file: GgufBuilder) -> GgufBuilder {
+        let is_stack = |name: &str| name.ends_with("_exps.weight");
+        let stacks: Vec<_> = file.tensors.iter().filter(|tensor| is_stack(&tensor.name)).cloned().collect();
+        file.tensors.retain(|tensor| !is_stack(&tensor.name));
+        for stack in stacks {
+            let (count, shape) = (stack.dims[2] as usize, &stack.dims[..2]);
+            for (i, bytes) in stack.bytes.chunks_exact(stack.bytes.len() / count).enumerate().rev() {
+                file = file.tensor(&stack.name.replace("_exps.", &format!(".{i}.")), shape, stack.type_id, bytes.to_vec());
+            }
+        }
+        file
+    }
+
     fn add(&self, file: GgufBuilder, name: &str, dims: &[usize], random: &mut Random) -> GgufBuilder {
         let shape: Vec<u64> = dims.iter().map(|&dim| dim as u64).collect();
         let count = dims.iter().product();
@@ -269,7 +283,7 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
         "IQ4_XS" => &[(0, 0.00004)],
         "TQ1_0" => &[(52, 0.06)],
         "TQ2_0" => &[(64, 0.04)],
-        "IQ1_M" | "MXFP4" => &[],
+        "IQ1_M" | "MXFP4" | "NVFP4" => &[],
         other => unreachable!("{other} is missing in this table"),
     };
     let mut bytes: Vec<u8> = (0..quant.row_bytes(count)).map(|_| random.next_u64() as u8).collect();
@@ -285,6 +299,8 @@ pub fn random_blocks(quant: &Quant, count: usize, random: &mut Random) -> Vec<u8
                 .enumerate()
                 .for_each(|(i, n)| block[49 + 2 * i] = block[49 + 2 * i] & 15 | n << 4),
             "MXFP4" => block[0] = 119 + block[0] % 4,
+            // scales around 2^-6
+            "NVFP4" => block[..4].iter_mut().for_each(|scale| *scale = 4 + *scale % 12),
             _ => {}
         }
     }

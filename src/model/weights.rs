@@ -21,35 +21,30 @@ pub struct Weight {
     pub offset: usize,
     /// Some: the rows lie in equal parts that do not follow one another.
     pub stack: Option<Stack>,
+    /// Index of the tensor with factors of the products: one factor, or one for each part of a stack.
+    pub scale: Option<usize>,
 }
 
-/// Where the parts of a stack lie, if other rows lie between them: experts whose gate and up matrices share a tensor.
+/// Where the parts of a stack lie, if they do not follow one another.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack {
     pub count: usize,
-    /// From the first row of one part to that of the next.
-    pub bytes: usize,
+    pub place: Place,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub enum Place {
+    /// In one tensor, with other rows between them: experts whose gate and up matrices share a tensor. The bytes are those from the first
+    /// row of one part to that of the next.
+    Apart(usize),
+    /// In a tensor each. Their indexes begin here in [`Weights::part_tensors`].
+    Tensors(usize),
 }
 
 impl Weight {
     /// Bytes of the rows, without what lies between them.
     pub fn num_bytes(&self) -> usize {
         self.rows * self.quant.row_bytes(self.cols)
-    }
-
-    /// Bytes from the first row to the end of the last.
-    pub fn span(&self) -> usize {
-        match self.stack {
-            None => self.num_bytes(),
-            Some(stack) => stack.bytes * (stack.count - 1) + self.num_bytes() / stack.count,
-        }
-    }
-
-    /// The parts as weights of their own: one for a tensor whose rows follow one another.
-    pub fn parts(&self) -> impl Iterator<Item = Weight> {
-        let stack = self.stack.unwrap_or(Stack { count: 1, bytes: 0 });
-        let part = Weight { rows: self.rows / stack.count, stack: None, ..*self };
-        (0..stack.count).map(move |i| Weight { offset: part.offset + i * stack.bytes, ..part })
     }
 }
 
@@ -60,6 +55,8 @@ pub struct Weights {
     pub file: Arc<GgufFile>,
     /// By slot and layer. The layer is 0 for slots outside of layers.
     pub by_slot: HashMap<(TensorSlot, usize), Weight>,
+    /// Tensors of the parts of stacks, see [`Place::Tensors`].
+    pub part_tensors: Vec<usize>,
 }
 
 impl Weights {
@@ -72,16 +69,45 @@ impl Weights {
     pub fn vector(&self, slot: TensorSlot, layer: usize) -> Option<Vec<f32>> {
         self.get(slot, layer).map(|weight| {
             let mut out = vec![0f32; weight.rows * weight.cols];
-            let len = out.len() / weight.stack.map_or(1, |stack| stack.count).max(1);
-            for (part, out) in weight.parts().zip(out.chunks_exact_mut(len.max(1))) {
+            let count = weight.stack.map_or(1, |stack| stack.count);
+            let len = out.len() / count.max(1);
+            for (i, out) in out.chunks_exact_mut(len.max(1)).enumerate() {
+                let part = self.part(weight, i, count);
                 (part.quant.dequantize)(self.data(&part), out);
             }
             out
         })
     }
 
-    /// The bytes of `weight` in the map, with what lies between its parts.
+    /// Part `i` of `count` equal ones. If the weight is a stack, `count` is that of the stack.
+    pub fn part(&self, weight: &Weight, i: usize, count: usize) -> Weight {
+        let part = Weight { rows: weight.rows / count, stack: None, ..*weight };
+        match weight.stack.map(|stack| stack.place) {
+            None => Weight { offset: part.offset + i * part.num_bytes(), ..part },
+            Some(Place::Apart(bytes)) => Weight { offset: part.offset + i * bytes, ..part },
+            Some(Place::Tensors(first)) => Weight { tensor: self.part_tensors[first + i], ..part },
+        }
+    }
+
+    /// The parts as weights of their own: one for a tensor whose rows follow one another.
+    pub fn parts(&self, weight: &Weight) -> impl Iterator<Item = Weight> {
+        let count = weight.stack.map_or(1, |stack| stack.count);
+        (0..count).map(move |i| self.part(weight, i, count))
+    }
+
+    /// Factors of a matrix's products: one, or one for each part of a stack. Empty: there are none.
+    pub fn scales(&self, weight: &Weight) -> Vec<f32> {
+        let Some(tensor) = weight.scale.map(|index| &self.file.tensors()[index]) else { return Vec::new() };
+        let mut out = vec![0f32; tensor.dims.iter().product::<u64>() as usize];
+        if let Some(quant) = Quant::by_id(tensor.type_id) {
+            (quant.dequantize)(self.file.data(tensor), &mut out);
+        }
+        out
+    }
+
+    /// The bytes of a weight whose rows follow one another, such as a part of a stack.
     pub fn data(&self, weight: &Weight) -> &[u8] {
-        &self.file.data(&self.file.tensors()[weight.tensor])[weight.offset..][..weight.span()]
+        debug_assert!(weight.stack.is_none(), "a stack is read part by part");
+        &self.file.data(&self.file.tensors()[weight.tensor])[weight.offset..][..weight.num_bytes()]
     }
 }

@@ -15,7 +15,7 @@ from gguf import GGMLQuantizationType as T, dequantize
 from gguf import quants
 from gguf.constants import GGML_QUANT_SIZES
 
-BLOCKS = {1: 512, 32: 24, 256: 6}
+BLOCKS = {1: 512, 32: 24, 64: 72, 256: 6}
 # Byte offsets of the float16 fields in a block.
 HALVES = {
     "F32": [],
@@ -43,6 +43,7 @@ HALVES = {
     "TQ1_0": [52],
     "TQ2_0": [64],
     "MXFP4": [],
+    "NVFP4": [],
 }
 
 rng = np.random.default_rng(20261121)
@@ -62,6 +63,8 @@ for name, halves in HALVES.items():
         blocks[:, 55] &= 0xBF  # its scale is spread over four bytes; this bit is the exponent's highest
     if name == "MXFP4":
         blocks[:3, 0] = 0, 1, 255  # subnormal scales, and the largest
+    if name == "NVFP4":
+        blocks[:64, :4] = np.arange(256).reshape(64, 4)  # every scale
     if name == "F32":
         weights = blocks.view("<f4").reshape(-1).copy()
     elif name == "F16":

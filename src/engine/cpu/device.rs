@@ -45,7 +45,7 @@ impl Device for Cpu {
         let row = 4 * (4 * n(spec.hidden_dim) + heads + 3 * ffn + widest(LayerSpec::state_width));
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
-        let (weights, _) = weight_bytes(weights, |weight| weights.data(weight).len() as u64);
+        let (weights, _) = weight_bytes(weights, |weight| weight.num_bytes() as u64);
         let kv_block = KvCache::bytes(&cache_layers(spec), 1, options.block_size).unwrap_or(u64::MAX);
         let state = 4 * spec.state_widths().map(n).sum::<u64>();
         Ok(Budget { weights, kv_block, state: state.saturating_mul(n(options.state_slots)), scratch })

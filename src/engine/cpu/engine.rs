@@ -80,7 +80,7 @@ impl CpuEngine {
             features: FEATURES,
             bidirectional: spec.arch.bidirectional,
         };
-        let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weights.data(weight).len() as u64);
+        let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
         let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
         let info = EngineInfo { backend: BackendKind::Cpu, device, weight_bytes, step_bytes, load_bandwidth: None, max_batch_tokens };
         let cache = KvCache::new(cache_layers(spec), options.num_blocks, options.block_size);

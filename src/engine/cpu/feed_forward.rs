@@ -81,14 +81,11 @@ impl FeedForward {
         if *of == FeedForwardSpec::None {
             return Ok(None);
         }
-        let dense_slots = [FfnGate, FfnUp, FfnDown, FfnGateBias, FfnUpBias, FfnDownBias];
-        let dense = of.dense().map(|dim| Dense::load(loader, layer, dense_slots, dim)).transpose()?;
+        let dense = of.dense().map(|dim| Dense::load(loader, layer, dim)).transpose()?;
         let Some(experts) = of.experts() else { return Ok(Some(Self { dense, routed: None, norms: None })) };
         let shared = if experts.shared_ffn_dim > 0 {
-            let mut dense =
-                Dense::load(loader, layer, [FfnGateShexp, FfnUpShexp, FfnDownShexp, FfnGate, FfnUp, FfnDown], experts.shared_ffn_dim)?;
-            [dense.gate_bias, dense.up_bias, dense.down_bias] = [None, None, None];
-            Some((dense, loader.optional_mat(SharedRouter, layer)?))
+            let shared = Dense::of(loader, layer, [FfnGateShexp, FfnUpShexp, FfnDownShexp], experts.shared_ffn_dim)?;
+            Some((shared, loader.optional_mat(SharedRouter, layer)?))
         } else {
             None
         };
@@ -176,26 +173,36 @@ impl OwnNorms {
 }
 
 impl Dense {
-    fn load(loader: Loader, layer: usize, slots: [TensorSlot; 6], dim: usize) -> Result<Self, EngineError> {
+    /// A layer's dense part.
+    fn load(loader: Loader, layer: usize, dim: usize) -> Result<Self, EngineError> {
         use TensorSlot::*;
+        let has_norm = loader.weights.get(FfnSubNorm, layer).is_some();
+        Ok(Self {
+            gate_bias: loader.optional(FfnGateBias, layer),
+            up_bias: loader.optional(FfnUpBias, layer),
+            down_bias: loader.optional(FfnDownBias, layer),
+            sub_norm: if has_norm { Some(loader.rms_norm(FfnSubNorm, layer)?) } else { None },
+            act_scales: loader.optional(FfnActScales, layer),
+            cutoff: loader.weights.spec.layers[layer].gate_cutoff,
+            ..Self::of(loader, layer, [FfnGate, FfnUp, FfnDown], dim)?
+        })
+    }
+
+    /// Three matrices, the gate's of which may be missing, without anything else.
+    fn of(loader: Loader, layer: usize, [gate, up, down]: [TensorSlot; 3], dim: usize) -> Result<Self, EngineError> {
         let spec = &loader.weights.spec;
-        let [gate, up, down, gate_bias, up_bias, down_bias] = slots;
-        let own = up == FfnUp;
         let xielu = spec.xielu.get(layer).copied().unwrap_or_default();
-        let sub_norm = own && loader.weights.get(FfnSubNorm, layer).is_some();
-        let [gate_bias, up_bias, down_bias] =
-            [gate_bias, up_bias, down_bias].map(|slot| own.then(|| loader.optional(slot, layer)).flatten());
         Ok(Self {
             gate: loader.optional_mat(gate, layer)?,
             up: loader.mat(up, layer)?,
             down: loader.mat(down, layer)?,
-            gate_bias,
-            up_bias,
-            down_bias,
-            sub_norm: if sub_norm { Some(loader.rms_norm(FfnSubNorm, layer)?) } else { None },
-            act_scales: if own { loader.optional(FfnActScales, layer) } else { None },
+            gate_bias: None,
+            up_bias: None,
+            down_bias: None,
+            sub_norm: None,
+            act_scales: None,
             activate: Activate { kind: spec.arch.activation, xielu },
-            cutoff: if own { spec.layers[layer].gate_cutoff } else { None },
+            cutoff: None,
             dim,
         })
     }

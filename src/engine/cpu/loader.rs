@@ -12,6 +12,8 @@ pub struct Mat {
     weight: Weight,
     kernel: LinearFn,
     padded: Option<Vec<u8>>,
+    /// Factors of the products: one, or one for each matrix of a stack. Empty: there are none.
+    scales: Vec<f32>,
 }
 
 impl Mat {
@@ -23,7 +25,7 @@ impl Mat {
         let padded = (!whole).then(|| {
             let mut bytes = Vec::with_capacity(weight.rows * weight.cols.next_multiple_of(32) * 4);
             let mut row = vec![0f32; weight.cols.next_multiple_of(32)];
-            for part in weight.parts() {
+            for part in weights.parts(weight) {
                 for r in 0..part.rows {
                     dequantize_row(weights, &part, r, &mut row[..weight.cols]);
                     row.iter().for_each(|x| bytes.extend_from_slice(&x.to_le_bytes()));
@@ -31,7 +33,7 @@ impl Mat {
             }
             bytes
         });
-        Ok(Self { weight: *weight, kernel, padded })
+        Ok(Self { weight: *weight, kernel, padded, scales: weights.scales(weight) })
     }
 
     pub fn rows(&self) -> usize {
@@ -46,7 +48,7 @@ impl Mat {
         let padded_cols = cols.next_multiple_of(32);
         let mut bytes = vec![0; count * rows * padded_cols * 4];
         let mut row = vec![0f32; stack.cols];
-        for (part, matrix) in stack.parts().zip(bytes.chunks_exact_mut((rows * padded_cols * 4).max(1))) {
+        for (part, matrix) in weights.parts(stack).zip(bytes.chunks_exact_mut((rows * padded_cols * 4).max(1))) {
             for c in 0..cols {
                 dequantize_row(weights, &part, c, &mut row);
                 for (r, x) in row.iter().enumerate() {
@@ -55,28 +57,23 @@ impl Mat {
             }
         }
         let weight = Weight { rows: count * rows, cols, stack: None, ..*stack };
-        Ok(Self { weight, kernel, padded: Some(bytes) })
+        Ok(Self { weight, kernel, padded: Some(bytes), scales: weights.scales(stack) })
     }
 
     /// The whole matrix. Its rows follow one another: stacks whose parts lie apart are used part by part.
     pub fn matrix<'a>(&'a self, weights: &'a Weights) -> Matrix<'a> {
-        let cols = self.weight.cols.next_multiple_of(32);
-        let (bytes, row_bytes) = match &self.padded {
-            Some(bytes) => (bytes.as_slice(), cols * 4),
-            None => (weights.data(&self.weight), self.weight.quant.row_bytes(cols)),
-        };
-        Matrix { bytes, kernel: self.kernel, row_bytes, rows: self.weight.rows, cols }
+        self.expert(weights, 0, 1)
     }
 
     /// Matrix `i` of a stack of `count`.
     pub fn expert<'a>(&'a self, weights: &'a Weights, i: usize, count: usize) -> Matrix<'a> {
-        let all = self.matrix(weights);
-        let rows = all.rows / count;
-        let pitch = match (&self.padded, self.weight.stack) {
-            (None, Some(stack)) => stack.bytes,
-            _ => rows * all.row_bytes,
+        let (cols, rows) = (self.weight.cols.next_multiple_of(32), self.weight.rows / count);
+        let (bytes, row_bytes) = match &self.padded {
+            Some(bytes) => (&bytes[i * rows * cols * 4..][..rows * cols * 4], cols * 4),
+            None => (weights.data(&weights.part(&self.weight, i, count)), self.weight.quant.row_bytes(cols)),
         };
-        Matrix { bytes: &all.bytes[i * pitch..][..rows * all.row_bytes], rows, ..all }
+        let scale = self.scales.get(i).or(self.scales.first()).copied().unwrap_or(1.0);
+        Matrix { bytes, kernel: self.kernel, row_bytes, rows, cols, scale }
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::loader::dequantize_row;
 use super::{CpuEngine, CpuOptions, simd};
 use crate::{Batch, Engine, Input, Masks, Sampled, SlotInit, StepOutput};
-use gguf::GgufFile;
+use gguf::{GgufBuilder, GgufFile};
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::testing::{PLAIN, TinyModel};
 use model::{ARCHS, Arch, TensorSlot, Weights};
@@ -29,9 +29,13 @@ struct Drawn {
 
 impl Rig {
     fn new(arch: &'static Arch) -> Self {
+        Self::of(&TinyModel { vocab_size: VOCAB as usize, optional: true, ..TinyModel::new(arch) }.build())
+    }
+
+    fn of(file: &GgufBuilder) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tiny.gguf");
-        TinyModel { vocab_size: VOCAB as usize, optional: true, ..TinyModel::new(arch) }.build().write(&path).unwrap();
+        file.write(&path).unwrap();
         let load = || Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
         let weights = load();
         let options =
@@ -241,4 +245,25 @@ fn a_slot_that_was_not_initialised_is_refused_before_the_step_runs() {
     assert!(error.contains("engine slot 2 was not initialised"), "{error}");
     let error = rig.engine.submit(&batch(2, 0, &[Input::Sampled(2)], 0)).unwrap_err().to_string();
     assert!(error.contains("has not sampled"), "{error}");
+}
+
+#[test]
+fn experts_in_tensors_of_their_own_and_factors_beside_matrices_give_the_same_bits() {
+    let arch = Arch::by_name("llama").unwrap();
+    let experts = TinyModel::experts(arch);
+    let whole = TinyModel { vocab_size: VOCAB as usize, experts: Some(experts), ..TinyModel::new(arch) }.build();
+    let expected = Rig::of(&whole).generate(0, &params(), 3);
+    assert_eq!(Rig::of(&TinyModel::with_split_experts(whole.clone())).generate(0, &params(), 3), expected);
+    // halved weights with a factor of 2
+    let mut halved = whole;
+    let matrices =
+        [("blk.0.attn_v", 1), ("blk.1.attn_output", 1), ("blk.0.ffn_gate_exps", experts.count), ("blk.1.ffn_down_exps", experts.count)];
+    for (stem, count) in matrices {
+        let tensor = halved.tensors.iter_mut().find(|tensor| tensor.name == format!("{stem}.weight")).unwrap();
+        for weight in tensor.bytes.as_chunks_mut::<4>().0 {
+            *weight = (f32::from_le_bytes(*weight) / 2.0).to_le_bytes();
+        }
+        halved = halved.tensor_f32(&format!("{stem}.scale"), &[count as u64], &vec![2.0; count]);
+    }
+    assert_eq!(Rig::of(&halved).generate(0, &params(), 3), expected);
 }

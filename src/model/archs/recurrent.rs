@@ -10,6 +10,22 @@ const QWEN_NEXT: Arch = Arch {
     ..COMMON
 };
 
+const QWEN_NEXT_EXPERTS: Arch = Arch {
+    required: joined!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
+    experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
+    ..QWEN_NEXT
+};
+
+const NEMOTRON_H: Arch = Arch {
+    mixers: Mixers::Or(Recurrent::Mamba2),
+    positions: Positions::None,
+    activation: Activation::ReluSquared,
+    gated: false,
+    one_part: true,
+    renamed: &[(FfnNorm, "blk.{}.attn_norm.weight")],
+    ..COMMON
+};
+
 const LFM2: Arch = Arch {
     mixers: Mixers::Or(Recurrent::ShortConv),
     required: joined!(TensorSlot, BASE, QK_NORMS),
@@ -41,26 +57,11 @@ pub const ROWS: &[Arch] = &[
         experts: ExpertRule { shared: true, layers: Routed::All, ..MAYBE_EXPERTS },
         ..GRANITE
     },
-    Arch {
-        name: "nemotron_h",
-        mixers: Mixers::Or(Recurrent::Mamba2),
-        positions: Positions::None,
-        activation: Activation::ReluSquared,
-        gated: false,
-        one_part: true,
-        renamed: &[(FfnNorm, "blk.{}.attn_norm.weight")],
-        ..COMMON
-    },
+    Arch { name: "nemotron_h", ..NEMOTRON_H },
     Arch {
         name: "nemotron_h_moe",
-        mixers: Mixers::Or(Recurrent::Mamba2),
-        positions: Positions::None,
-        activation: Activation::ReluSquared,
-        gated: false,
-        one_part: true,
-        renamed: &[(FfnNorm, "blk.{}.attn_norm.weight")],
         experts: ExpertRule { shared: true, gating: Gating::Sigmoid, layers: Routed::ByTensor, ..EXPERTS },
-        ..COMMON
+        ..NEMOTRON_H
     },
     Arch {
         name: "plamo2",
@@ -84,19 +85,8 @@ pub const ROWS: &[Arch] = &[
     Arch { name: "lfm2", ..LFM2 },
     Arch { name: "lfm2moe", experts: ExpertRule { gating: Gating::Sigmoid, ..EXPERTS }, ..LFM2 },
     Arch { name: "qwen35", ..QWEN_NEXT },
-    Arch {
-        name: "qwen35moe",
-        required: joined!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
-        experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
-        ..QWEN_NEXT
-    },
-    Arch {
-        name: "qwen3next",
-        mixers: Mixers::Interval(Recurrent::DeltaNext),
-        required: joined!(TensorSlot, BASE, QK_NORMS, &[SharedRouter]),
-        experts: ExpertRule { shared: true, layers: Routed::All, ..EXPERTS },
-        ..QWEN_NEXT
-    },
+    Arch { name: "qwen35moe", ..QWEN_NEXT_EXPERTS },
+    Arch { name: "qwen3next", mixers: Mixers::Interval(Recurrent::DeltaNext), ..QWEN_NEXT_EXPERTS },
     Arch {
         name: "kimi-linear",
         mixers: Mixers::Or(Recurrent::Kda),

@@ -8,7 +8,7 @@ use super::super::simd::rows::{Attend, Job, Mask, Rows};
 use super::Step;
 use crate::EngineError;
 use model::spec::Latent;
-use model::{Stack, TensorSlot, Weight};
+use model::{Place, Stack, TensorSlot, Weight};
 
 pub struct LatentLayer {
     spec: Latent,
@@ -167,7 +167,8 @@ impl LatentLayer {
 /// The rows of keys and those of values of a tensor that has both, head by head.
 fn halves(spec: &Latent, both: &Weight) -> [Weight; 2] {
     let row_bytes = both.quant.row_bytes(both.cols);
-    let stack = Some(Stack { count: spec.num_heads, bytes: (spec.nope_dim + spec.value_dim) * row_bytes });
+    let place = Place::Apart((spec.nope_dim + spec.value_dim) * row_bytes);
+    let stack = Some(Stack { count: spec.num_heads, place });
     let part = |rows: usize, first: usize| Weight { rows: spec.num_heads * rows, offset: both.offset + first * row_bytes, stack, ..*both };
     [part(spec.nope_dim, 0), part(spec.value_dim, spec.nope_dim)]
 }

@@ -39,7 +39,7 @@ macro_rules! through_table {
             const BYTES: usize = $bytes;
             type State = ();
             #[inline(always)]
-            unsafe fn state(_: *const u8) {}
+            unsafe fn state(_: *const u8, _: *mut ()) {}
             #[inline(always)]
             unsafe fn w32($p: *const u8, _: &(), $j: usize) -> [V; 2] {
                 nibbles($p.add($codes), &$levels, $scale)
@@ -53,6 +53,30 @@ through_table!(Mxfp4, 32, 17, codebook::MXFP4_LEVELS, |p, _j| 1, codebook::e8m0_
 through_table!(Iq4Xs, 256, 136, codebook::IQ4_LEVELS, |p, j| 8 + 16 * j, {
     half_at(p) * f32::from(codebook::iq4_xs_scale(&*p.cast::<[u8; 136]>(), j))
 });
+
+pub struct Nvfp4;
+
+// SAFETY: as for the types with a table.
+unsafe impl Dequant<Avx2> for Nvfp4 {
+    const BLOCK: usize = 64;
+    const BYTES: usize = 36;
+    type State = ();
+    #[inline(always)]
+    unsafe fn state(_: *const u8, _: *mut ()) {}
+    #[inline(always)]
+    unsafe fn w32(p: *const u8, _: &(), j: usize) -> [V; 2] {
+        [nvfp4(p, 2 * j), nvfp4(p, 2 * j + 1)]
+    }
+}
+
+/// The 16 weights `i` of an NVFP4 block: eight bytes' low nibbles, then their high ones.
+#[inline(always)]
+unsafe fn nvfp4(p: *const u8, i: usize) -> V {
+    let table = _mm_loadu_si128(codebook::MXFP4_LEVELS.as_ptr().cast());
+    let bytes = _mm_loadl_epi64(p.add(4 + 8 * i).cast());
+    let codes = _mm_and_si128(_mm_unpacklo_epi64(bytes, _mm_srli_epi16::<4>(bytes)), _mm_set1_epi8(15));
+    scaled(_mm_shuffle_epi8(table, codes), codebook::UE4M3_HALVES[usize::from(*p.add(i))])
+}
 
 /// 32 signed codes as weights, with one scale for each half.
 #[inline(always)]
@@ -75,8 +99,8 @@ unsafe impl Dequant<Avx2> for Q2K {
     const BYTES: usize = 84;
     type State = [f32; 2];
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> [f32; 2] {
-        [half_at(p.add(80)), half_at(p.add(82))]
+    unsafe fn state(p: *const u8, out: *mut [f32; 2]) {
+        *out = [half_at(p.add(80)), half_at(p.add(82))];
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &[f32; 2], j: usize) -> [V; 2] {
@@ -95,13 +119,11 @@ unsafe impl Dequant<Avx2> for Q3K {
     /// One scale for each 16 weights.
     type State = [f32; 16];
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> [f32; 16] {
-        let scales = dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>());
-        let (d, mut out) = (half_at(p.add(108)), [0.0; 16]);
+    unsafe fn state(p: *const u8, out: *mut [f32; 16]) {
+        let (scales, d) = (dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>()), half_at(p.add(108)));
         for i in 0..16 {
-            out[i] = d * f32::from(scales[i]);
+            (*out)[i] = d * f32::from(scales[i]);
         }
-        out
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &[f32; 16], j: usize) -> [V; 2] {
@@ -120,8 +142,8 @@ unsafe impl Dequant<Avx2> for Q6K {
     const BYTES: usize = 210;
     type State = f32;
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> f32 {
-        half_at(p.add(208))
+    unsafe fn state(p: *const u8, out: *mut f32) {
+        *out = half_at(p.add(208));
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, d: &f32, j: usize) -> [V; 2] {

@@ -9,6 +9,7 @@ use super::{Dequant, Isa};
 
 pub(super) type V = __m512;
 pub use super::codebook512::*;
+pub use super::ternary512::*;
 
 /// Every float16 as float32. A scale from this table is a memory operand, which the load unit broadcasts. A conversion would take three
 /// operations of the vector units, which are the bottleneck of a decode step.
@@ -25,12 +26,17 @@ static HALVES: [f32; 1 << 16] = {
 
 #[inline(always)]
 pub(super) unsafe fn f16_at(p: *const u8) -> f32 {
-    *HALVES.as_ptr().add(usize::from(p.cast::<u16>().read_unaligned()))
+    half_of(p.cast::<u16>().read_unaligned())
+}
+
+#[inline(always)]
+pub(super) unsafe fn half_of(bits: u16) -> f32 {
+    *HALVES.as_ptr().add(usize::from(bits))
 }
 
 /// Keeps a block's scales in memory, where broadcasts are free. The compiler would keep them in a register and shuffle.
 #[inline(always)]
-pub(super) unsafe fn in_memory<T>(scales: &mut T) {
+pub(super) unsafe fn in_memory<T>(scales: *mut T) {
     std::arch::asm!("", in("rax") scales, options(nostack, preserves_flags));
 }
 
@@ -64,7 +70,7 @@ macro_rules! blocks_of_32 {
             const BYTES: usize = $bytes;
             type State = ();
             #[inline(always)]
-            unsafe fn state(_: *const u8) {}
+            unsafe fn state(_: *const u8, _: *mut ()) {}
             #[inline(always)]
             unsafe fn w32($p: *const u8, _: &(), _: usize) -> [V; 2] {
                 $body
@@ -145,7 +151,7 @@ unsafe fn bytes8(x: u64) -> __m256 {
 }
 
 #[inline(always)]
-unsafe fn k_scales(p: *const u8) -> Scales {
+unsafe fn k_scales(p: *const u8, out: *mut Scales) {
     // twelve bytes: six bits each of scales 0-3 and minima 0-3, then the low four bits of 4-7; their high two bits top the first eight
     let s = p.add(4);
     let a = s.cast::<u32>().read_unaligned();
@@ -153,11 +159,9 @@ unsafe fn k_scales(p: *const u8) -> Scales {
     let c = s.add(8).cast::<u32>().read_unaligned();
     let scales = u64::from(a & 0x3f3f_3f3f) | u64::from((c & 0x0f0f_0f0f) | ((a >> 2) & 0x3030_3030)) << 32;
     let mins = u64::from(b & 0x3f3f_3f3f) | u64::from(((c >> 4) & 0x0f0f_0f0f) | ((b >> 2) & 0x3030_3030)) << 32;
-    let mut out = Scales { d: [0.0; 8], m: [0.0; 8] };
-    _mm256_storeu_ps(out.d.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p)), bytes8(scales)));
-    _mm256_storeu_ps(out.m.as_mut_ptr(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p.add(2))), bytes8(mins)));
-    in_memory(&mut out);
-    out
+    _mm256_storeu_ps((&raw mut (*out).d).cast(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p)), bytes8(scales)));
+    _mm256_storeu_ps((&raw mut (*out).m).cast(), _mm256_mul_ps(_mm256_set1_ps(f16_at(p.add(2))), bytes8(mins)));
+    in_memory(out);
 }
 
 pub struct Q4K;
@@ -167,9 +171,10 @@ unsafe impl Dequant<Avx512> for Q4K {
     const BLOCK: usize = 256;
     const BYTES: usize = 144;
     type State = Scales;
+    const SHARED: usize = 2;
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> Scales {
-        k_scales(p)
+    unsafe fn state(p: *const u8, out: *mut Scales) {
+        k_scales(p, out);
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &Scales, j: usize) -> [V; 2] {
@@ -187,9 +192,10 @@ unsafe impl Dequant<Avx512> for Q5K {
     const BLOCK: usize = 256;
     const BYTES: usize = 176;
     type State = Scales;
+    const SHARED: usize = 2;
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> Scales {
-        k_scales(p)
+    unsafe fn state(p: *const u8, out: *mut Scales) {
+        k_scales(p, out);
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &Scales, j: usize) -> [V; 2] {
@@ -230,15 +236,15 @@ unsafe impl Dequant<Avx512> for Q2K {
     const BYTES: usize = 84;
     /// Scale and minimum of each 16 weights.
     type State = [[f32; 16]; 2];
+    const SHARED: usize = 4;
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> [[f32; 16]; 2] {
-        let (bytes, mut out) = (bytes16(p), [[0.0; 16]; 2]);
+    unsafe fn state(p: *const u8, out: *mut [[f32; 16]; 2]) {
+        let bytes = bytes16(p);
         let scales = _mm512_cvtepi32_ps(_mm512_and_si512(bytes, _mm512_set1_epi32(15)));
-        Avx512::store(out[0].as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(80))), scales));
+        Avx512::store((&raw mut (*out)[0]).cast(), Avx512::mul(Avx512::splat(f16_at(p.add(80))), scales));
         let minima = _mm512_cvtepi32_ps(_mm512_srli_epi32::<4>(bytes));
-        Avx512::store(out[1].as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(82))), minima));
-        in_memory(&mut out);
-        out
+        Avx512::store((&raw mut (*out)[1]).cast(), Avx512::mul(Avx512::splat(f16_at(p.add(82))), minima));
+        in_memory(out);
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &[[f32; 16]; 2], j: usize) -> [V; 2] {
@@ -257,13 +263,13 @@ unsafe impl Dequant<Avx512> for Q3K {
     const BYTES: usize = 110;
     /// One scale for each 16 weights.
     type State = [f32; 16];
+    const SHARED: usize = 4;
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> [f32; 16] {
-        let (scales, mut out) = (model::dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>()), [0.0; 16]);
+    unsafe fn state(p: *const u8, out: *mut [f32; 16]) {
+        let scales = model::dequant::q3_k_scales(&*p.add(96).cast::<[u8; 12]>());
         let scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(scales.as_ptr().cast())));
-        Avx512::store(out.as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(108))), scales));
-        in_memory(&mut out);
-        out
+        Avx512::store(out.cast(), Avx512::mul(Avx512::splat(f16_at(p.add(108))), scales));
+        in_memory(out);
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &[f32; 16], j: usize) -> [V; 2] {
@@ -292,13 +298,12 @@ unsafe impl Dequant<Avx512> for Q6K {
     const BYTES: usize = 210;
     /// One scale for each 16 weights.
     type State = [f32; 16];
+    const SHARED: usize = 4;
     #[inline(always)]
-    unsafe fn state(p: *const u8) -> [f32; 16] {
-        let mut out = [0.0; 16];
+    unsafe fn state(p: *const u8, out: *mut [f32; 16]) {
         let scales = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.add(192).cast())));
-        Avx512::store(out.as_mut_ptr(), Avx512::mul(Avx512::splat(f16_at(p.add(208))), scales));
-        in_memory(&mut out);
-        out
+        Avx512::store(out.cast(), Avx512::mul(Avx512::splat(f16_at(p.add(208))), scales));
+        in_memory(out);
     }
     #[inline(always)]
     unsafe fn w32(p: *const u8, s: &[f32; 16], j: usize) -> [V; 2] {

@@ -3,6 +3,8 @@
 //! Every output is one accumulator of 16 lanes that takes the columns in ascending order, then one fixed tree of additions. The number of
 //! tokens, the tiles and the threads do not change that order. This makes the logits invariant.
 
+use std::mem::MaybeUninit;
+
 use super::{Dequant, Isa};
 
 /// Columns that are dequantised at a time if many tokens share them. A tile of weights and of tokens then stays in L1.
@@ -16,7 +18,7 @@ pub const MAX_TILE: usize = 6;
 /// From this number of tokens on, weights are dequantised into a buffer.
 pub const GEMM_FROM: usize = 5;
 
-/// A block of rows times all tokens: out[t * ldo + r] = Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
+/// A block of rows times all tokens: out[t * ldo + r] = scale · Σ_k w[r, k] · x[t * ldx + k], added to out[t * ldo + r] with `accumulate`.
 #[derive(Clone, Copy)]
 pub struct Args {
     pub w: *const u8,
@@ -29,6 +31,7 @@ pub struct Args {
     pub tokens: usize,
     pub out: *mut f32,
     pub ldo: usize,
+    pub scale: f32,
     pub accumulate: bool,
     /// At least `scratch_len(tokens)` floats that no other thread uses.
     pub scratch: *mut f32,
@@ -70,25 +73,35 @@ unsafe fn fused<I: Isa, D: Dequant<I>, const R: usize, const T: usize>(a: &Args,
     }
     let mut k = 0;
     while k < a.cols {
+        let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
         for r in 0..R {
             for line in (0..D::BYTES).step_by(64) {
                 I::prefetch(w[r].wrapping_add(line + PREFETCH));
             }
-            let state = D::state(w[r]);
-            for j in 0..D::BLOCK / 32 {
-                let [w0, w1] = D::w32(w[r], &state, j);
-                for t in 0..T {
-                    let x = x[t].add(k + 32 * j);
-                    acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+            D::state(w[r], states[r].as_mut_ptr());
+        }
+        let mut first = 0;
+        while first < D::BLOCK / 32 {
+            // rows take turns, so that their chains of additions overlap
+            for r in 0..R {
+                for j in first..first + D::SHARED {
+                    let [w0, w1] = D::w32(w[r], states[r].assume_init_ref(), j);
+                    for t in 0..T {
+                        let x = x[t].add(k + 32 * j);
+                        acc[r][t] = I::fma(w1, I::load(x.add(16)), I::fma(w0, I::load(x), acc[r][t]));
+                    }
                 }
             }
-            w[r] = w[r].add(D::BYTES);
+            first += D::SHARED;
+        }
+        for w in &mut w {
+            *w = w.add(D::BYTES);
         }
         k += D::BLOCK;
     }
     for (r, acc) in acc.into_iter().enumerate() {
         for (t, acc) in acc.into_iter().enumerate() {
-            put(a.out.add((token + t) * a.ldo + row + r * apart), I::reduce_add(acc), a.accumulate);
+            put(a.out.add((token + t) * a.ldo + row + r * apart), a.scale * I::reduce_add(acc), a.accumulate);
         }
     }
 }
@@ -142,7 +155,7 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Ar
             let mut sums = [0f32; 4];
             I::reduce_add4(acc[t], sums.as_mut_ptr());
             for (r, sum) in sums.into_iter().enumerate() {
-                put(out.add(t * a.ldo + r), sum, a.accumulate);
+                put(out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
             }
         } else {
             for r in 0..4 {
@@ -157,12 +170,17 @@ unsafe fn dequantise_chunk<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out
     let mut block = 0;
     while block * D::BLOCK < cols {
         let p = w.add(block * D::BYTES);
-        let state = D::state(p);
-        for j in 0..D::BLOCK / 32 {
-            let [w0, w1] = D::w32(p, &state, j);
-            let out = out.add(block * D::BLOCK + 32 * j);
-            I::store(out, w0);
-            I::store(out.add(16), w1);
+        let mut state = MaybeUninit::<D::State>::uninit();
+        D::state(p, state.as_mut_ptr());
+        let mut first = 0;
+        while first < D::BLOCK / 32 {
+            for j in first..first + D::SHARED {
+                let [w0, w1] = D::w32(p, state.assume_init_ref(), j);
+                let out = out.add(block * D::BLOCK + 32 * j);
+                I::store(out, w0);
+                I::store(out.add(16), w1);
+            }
+            first += D::SHARED;
         }
         block += 1;
     }
@@ -206,7 +224,7 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
 pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &Args) {
     match a.tokens {
         0 => {}
-        1 => few::<I, D, 2, 1>(a),
+        1 => few::<I, D, 4, 1>(a),
         2 => few::<I, D, 2, 2>(a),
         3 => few::<I, D, 2, 3>(a),
         4 => few::<I, D, 2, 4>(a),

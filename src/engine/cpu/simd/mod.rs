@@ -30,6 +30,8 @@ pub(crate) mod recurrence;
 pub(crate) mod rows;
 mod scalar;
 mod scan;
+#[cfg(target_arch = "x86_64")]
+mod ternary512;
 
 pub use dispatch::Kernels;
 pub(crate) use ops::{Gate, Sigmoidal};
@@ -119,7 +121,10 @@ pub(crate) unsafe trait Dequant<I: Isa> {
     const BYTES: usize;
     /// What is computed once per block: scales, or the weights themselves.
     type State;
-    unsafe fn state(p: *const u8) -> Self::State;
+    /// How many consecutive calls of `w32` share work, such as loading the same bytes. They are made one after another for a row.
+    const SHARED: usize = 1;
+    /// Writes the state of a block. It is written in place, because a copy would wait for stores of other widths.
+    unsafe fn state(p: *const u8, out: *mut Self::State);
     unsafe fn w32(p: *const u8, state: &Self::State, j: usize) -> [I::V; 2];
 }
 

@@ -106,6 +106,8 @@ pub struct Matrix<'a> {
     pub rows: usize,
     /// Padded to a multiple of 32.
     pub cols: usize,
+    /// Factor of the products.
+    pub scale: f32,
 }
 
 /// A matrix to multiply with consecutive rows of the input. The products go to the same rows of output number `out`.
@@ -176,6 +178,7 @@ impl Kernels {
                         tokens: rows.len(),
                         out: out.at(rows.start * ldo + row),
                         ldo,
+                        scale: matrix.scale,
                         accumulate,
                         scratch: scratch[thread].at(0),
                         micro: self.micro,

@@ -13,10 +13,9 @@ macro_rules! scalar {
             const BYTES: usize = $bytes;
             type State = [f32; $block];
             #[inline(always)]
-            unsafe fn state(p: *const u8) -> [f32; $block] {
-                let mut out = [0.0; $block];
-                $function(&*p.cast::<[u8; $bytes]>(), &mut out);
-                out
+            unsafe fn state(p: *const u8, out: *mut [f32; $block]) {
+                out.write([0.0; $block]);
+                $function(&*p.cast::<[u8; $bytes]>(), &mut *out);
             }
             #[inline(always)]
             unsafe fn w32(_: *const u8, state: &[f32; $block], j: usize) -> [I::V; 2] {
@@ -67,3 +66,4 @@ scalar!(Iq4Xs, 256, 136, codebook::iq4_xs);
 scalar!(Tq1_0, 256, 54, codebook::tq1_0);
 scalar!(Tq2_0, 256, 66, codebook::tq2_0);
 scalar!(Mxfp4, 32, 17, codebook::mxfp4);
+scalar!(Nvfp4, 64, 36, codebook::nvfp4);

@@ -43,6 +43,7 @@ impl Case {
                 tokens,
                 out: out[row..].as_mut_ptr(),
                 ldo: self.rows,
+                scale: 1.0,
                 accumulate: false,
                 scratch: scratch.as_mut_ptr(),
                 micro: kernels.micro,

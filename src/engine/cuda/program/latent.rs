@@ -7,7 +7,7 @@ use super::layer::Mixed;
 use crate::EngineError;
 use model::arch::WindowKind;
 use model::spec::Latent;
-use model::{RopePairing, Stack, TensorSlot, Weight, Weights};
+use model::{Place, RopePairing, Stack, TensorSlot, Weight, Weights};
 
 impl Builder<'_> {
     pub fn latent(&mut self, i: usize, l: &Latent, input: Input) -> Result<Mixed, EngineError> {
@@ -125,7 +125,7 @@ impl Builder<'_> {
 /// The rows of keys and those of values of a tensor that has both, head by head.
 fn halves(l: &Latent, both: &Weight) -> [Weight; 2] {
     let row_bytes = both.quant.row_bytes(both.cols);
-    let stack = Some(Stack { count: l.num_heads, bytes: (l.nope_dim + l.value_dim) * row_bytes });
+    let stack = Some(Stack { count: l.num_heads, place: Place::Apart((l.nope_dim + l.value_dim) * row_bytes) });
     let part = |rows: usize, first: usize| Weight { rows: l.num_heads * rows, offset: both.offset + first * row_bytes, stack, ..*both };
     [part(l.nope_dim, 0), part(l.value_dim, l.nope_dim)]
 }
@@ -133,7 +133,7 @@ fn halves(l: &Latent, both: &Weight) -> [Weight; 2] {
 /// The transposes of a stack's matrices, as float16.
 fn transposed(weights: &Weights, stack: &Weight) -> Vec<u8> {
     let mut out = Vec::new();
-    for part in stack.parts() {
+    for part in weights.parts(stack) {
         let mut floats = vec![0f32; part.rows * part.cols];
         (part.quant.dequantize)(weights.data(&part), &mut floats);
         for col in 0..part.cols {

@@ -34,7 +34,7 @@ impl Tensor {
     pub fn parts<'a>(&self, weights: &'a Weights) -> Vec<Cow<'a, [u8]>> {
         match &self.source {
             Source::Made(make) => vec![make(weights).into()],
-            Source::File(weight) => weight.parts().map(|part| weights.data(&part).into()).collect(),
+            Source::File(weight) => weights.parts(weight).map(|part| weights.data(&part).into()).collect(),
         }
     }
 
@@ -59,9 +59,18 @@ impl Builder<'_> {
         self.weights.get(slot, layer).is_some()
     }
 
+    /// # Errors
+    /// [`EngineError::Tensor`] if the file does not have it, [`EngineError::Unsupported`] if its products have a factor of their own.
     pub fn weight(&self, slot: TensorSlot, layer: usize) -> Result<Weight, EngineError> {
         let weight = self.weights.get(slot, layer).copied();
-        weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", slot.name(layer))))
+        let weight = weight.ok_or_else(|| EngineError::Tensor(format!("{} is missing", slot.name(layer))))?;
+        match weight.scale {
+            None => Ok(weight),
+            Some(scale) => {
+                let name = &self.weights.file.tensors()[scale].name;
+                Err(EngineError::Unsupported(format!("tensor {name} on a GPU: use --backend cpu")))
+            }
+        }
     }
 
     /// A matrix of the file.
@@ -79,9 +88,7 @@ impl Builder<'_> {
     /// Matrix `index` of a stack of `count`, as a matrix of its own.
     pub fn part(&mut self, slot: TensorSlot, index: usize, count: usize) -> Result<u32, EngineError> {
         let whole = self.weight(slot, 0)?;
-        let rows = whole.rows / count;
-        let bytes = whole.stack.map_or(rows * whole.quant.row_bytes(whole.cols), |stack| stack.bytes);
-        let weight = Weight { rows, offset: whole.offset + index * bytes, stack: None, ..whole };
+        let weight = self.weights.part(&whole, index, count);
         Ok(self.tensor(Key::Part(slot, index), matrices(sys::PEN_MATRIX, &weight, 1, 1), Source::File(weight), slot.name(0)))
     }
 
