@@ -5,10 +5,12 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::bert_text::BertText;
 use crate::error::{TokenizerError, fault};
 use crate::hf_pipeline::Pipeline;
 use crate::spm;
 use crate::vocab::{Model, TokenType, VocabData};
+use crate::wordpiece::WordRules;
 
 /// The largest known file has 33 MB.
 const MAX_BYTES: u64 = 128 << 20;
@@ -56,6 +58,7 @@ struct JsonModel {
     ignore_merges: bool,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
+    max_input_chars_per_word: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -91,6 +94,10 @@ pub(super) struct JsonVocab {
     merges: Vec<Merge>,
     ignore_merges: bool,
     greedy: Vec<u32>,
+    /// The prefix of tokens that continue a word.
+    continuing: String,
+    longest_word: usize,
+    between: Vec<u32>,
     unknown: Option<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -108,17 +115,28 @@ impl JsonVocab {
         let parts = [&json.normalizer, &json.pre_tokenizer, &json.post_processor, &json.decoder];
         let pipeline = Pipeline::read(parts).map_err(TokenizerError)?;
         let model = match (json.model.kind.as_deref(), &json.model.vocab) {
+            (Some("WordPiece"), JsonTokens::Ids(_)) => Model::WordPiece,
             (Some("BPE") | None, JsonTokens::Ids(_)) if pipeline.byte_level => Model::ByteBpe,
             (Some("BPE") | None, JsonTokens::Ids(_)) => Model::CharBpe,
             (Some("Unigram") | None, JsonTokens::Scores(_)) => Model::Unigram,
             (kind, _) => return fault(format!("model.type: `{}` is not supported", kind.unwrap_or("(none)"))),
         };
-        for (key, affix) in
-            [("continuing_subword_prefix", &json.model.continuing_subword_prefix), ("end_of_word_suffix", &json.model.end_of_word_suffix)]
-        {
-            if affix.as_ref().is_some_and(|text| !text.is_empty()) {
-                return fault(format!("model.{key} is not supported"));
+        let is_word_piece = model == Model::WordPiece;
+        let prefix = json.model.continuing_subword_prefix.unwrap_or_default();
+        for (key, is_refused) in [
+            ("model.continuing_subword_prefix", !is_word_piece && !prefix.is_empty()),
+            ("model.end_of_word_suffix", json.model.end_of_word_suffix.is_some_and(|suffix| !suffix.is_empty())),
+            ("normalizer: `BertNormalizer`", !is_word_piece && pipeline.bert_text.is_some()),
+            ("pre_tokenizer: `BertPreTokenizer`", !is_word_piece && pipeline.bert_words),
+        ] {
+            if is_refused {
+                return fault(format!("{key} is not supported for this model"));
             }
+        }
+        if is_word_piece && (!pipeline.bert_words || !pipeline.patterns.is_empty() || prefix.is_empty()) {
+            return fault(
+                "model.type: `WordPiece` is supported with `BertPreTokenizer` and a prefix of tokens that continue a word".into(),
+            );
         }
         let (mut tokens, scores) = listed(json.model.vocab)?;
         let mut types = vec![TokenType::Normal; tokens.len()];
@@ -132,7 +150,8 @@ impl JsonVocab {
         let by_text = |text: &str, tokens: &[String]| tokens.iter().position(|token| token == text).map(|id| id as u32);
         let unknown = json.model.unk_id.or_else(|| by_text(json.model.unk_token.as_deref()?, &tokens));
         let greedy = add(&json.added_tokens, &mut tokens, &mut types)?;
-        if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)) {
+        let is_in_texts = |kind: &TokenType| is_word_piece && *kind == TokenType::Control;
+        if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)).filter(|kind| !is_in_texts(kind)) {
             *kind = TokenType::Unknown;
         }
         let named = |key: &str| {
@@ -144,9 +163,26 @@ impl JsonVocab {
         if let Some(rank) = json.model.merges.iter().position(|merge| merge.pair().is_none()) {
             return fault(format!("model.merges: entry {rank} is not a pair"));
         }
+        let between = pipeline.between.iter().filter_map(|text| by_text(text, &tokens)).collect();
+        let longest_word = json.model.max_input_chars_per_word.unwrap_or(WordRules::LONGEST_WORD);
         let (merges, ignore_merges) = (json.model.merges, json.model.ignore_merges);
         let scores = if model == Model::Unigram { padded(scores, tokens.len()) } else { Vec::new() };
-        Ok(Self { model, pipeline, tokens, types, scores, merges, ignore_merges, greedy, unknown, bos, eos })
+        Ok(Self {
+            model,
+            pipeline,
+            tokens,
+            types,
+            scores,
+            merges,
+            ignore_merges,
+            greedy,
+            continuing: prefix,
+            longest_word,
+            between,
+            unknown,
+            bos,
+            eos,
+        })
     }
 
     pub(super) fn data(&self) -> VocabData<'_> {
@@ -159,6 +195,12 @@ impl JsonVocab {
             types: self.types.clone(),
             merges: self.merges.iter().filter_map(Merge::pair).collect(),
             scores: &self.scores,
+            words: WordRules {
+                text: self.pipeline.bert_text.unwrap_or(BertText::NONE),
+                continuing: Some(&self.continuing),
+                longest_word: self.longest_word,
+            },
+            between: self.between.clone(),
             bos: self.bos,
             eos: self.eos,
             unknown: self.unknown,

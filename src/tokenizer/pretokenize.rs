@@ -57,6 +57,8 @@ pub(super) struct Habits {
     pub(super) ignore_merges: bool,
     /// Whether the model was trained with a BOS before each text. Older files do not say so.
     pub(super) adds_bos: bool,
+    /// Whether the texts of a pair stand apart by a separator.
+    pub(super) separates: bool,
 }
 
 /// The patterns of the pre-tokenizer `name`. None if the name is unknown.
@@ -92,9 +94,10 @@ pub(super) fn patterns(name: &str) -> Option<&'static [&'static str]> {
 pub(super) fn habits(name: &str) -> Habits {
     match name {
         "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2" | "jina-v5-nano" | "tekken" => {
-            Habits { ignore_merges: true, adds_bos: true }
+            Habits { ignore_merges: true, adds_bos: true, separates: false }
         }
-        "youtu" | "minicpm5" | "granite-embed-multi-97m" => Habits { ignore_merges: true, adds_bos: false },
+        "youtu" | "minicpm5" | "granite-embed-multi-97m" => Habits { ignore_merges: true, ..Habits::default() },
+        "jina-v1-en" | "jina-v2-code" | "roberta-bpe" => Habits { separates: true, ..Habits::default() },
         _ => Habits::default(),
     }
 }
