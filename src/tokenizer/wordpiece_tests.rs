@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::bert_chars::{is_accent, is_dropped, is_ideograph, is_punctuation};
 use crate::bert_text::{self, BertText};
+use crate::tests::cpu_time;
 use crate::vocab::TokenType;
 use crate::{Pair, Tokenizer, TokenizerError};
 
@@ -172,10 +173,11 @@ fn long_texts_take_at_most_a_second_per_megabyte() {
     let tokenizer = load(&converted("uncased")).unwrap();
     for unit in ["a", "x", "é", "e\u{301}", "\u{301}", "日", "한", " ", "\0", ".", "x.", "[SEP]", "unbelievable ", "ΐ"] {
         let text = unit.repeat((1 << 20) / unit.len());
-        let start = std::time::Instant::now();
+        let start = cpu_time();
         let ids = tokenizer.encode(&text, true);
-        eprintln!("{unit:?}: {} ids, {:?}", ids.len(), start.elapsed());
-        assert!(start.elapsed().as_secs() < 5, "{unit:?}: {:?}", start.elapsed());
+        let taken = cpu_time() - start;
+        eprintln!("{unit:?}: {} ids, {taken:?}", ids.len());
+        assert!(taken.as_secs() < 1, "{unit:?}: {taken:?}");
         assert!(tokenizer.encode_prompt(&text, 4096).is_none_or(|ids| ids.len() < 4099));
     }
 }
