@@ -8,6 +8,7 @@ const LIMITS: Limits = Limits {
     kv: KvCapacity { num_blocks: 3, block_size: 4, num_state_slots: 4 },
     vocab_size: 10,
     hidden_dim: 2,
+    num_token_types: 2,
     max_slots: 2,
     max_batch_tokens: 4,
     max_context: 6,
