@@ -122,6 +122,25 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_second_segment_are_marked() {
+        let chunk = Chunk {
+            engine_slot: 0,
+            state_slot: None,
+            start: 1,
+            block_table: &[0, 1, 2],
+            sampled: false,
+            num_logprobs: None,
+            vector: None,
+            second_segment: None,
+        };
+        let mut batch = Batch::default();
+        for (second_segment, expected) in [(None, vec![]), (Some(2), vec![0, 0, 0, 1]), (None, vec![0, 0, 0, 1, 0, 0])] {
+            push(&mut batch, Chunk { second_segment, ..chunk }, [Input::Token(1); 2].into_iter(), 2);
+            assert_eq!(batch.token_types, expected);
+        }
+    }
+
+    #[test]
     fn each_sequence_of_a_recurrent_model_names_its_state_slot() {
         let mut batch = Batch::default();
         clear(&mut batch);

@@ -90,7 +90,67 @@ fn score(classes: &[f32]) -> f32 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::embedding::submit;
+    use super::super::load::RunOptions;
+    use super::super::{BaseModel, ModelFile, Prompt, embedding};
     use super::*;
+    use engine::{BackendKind, EngineOptions};
+    use gguf::Backing;
+    use scheduler::{SchedulerOptions, Watchdog};
+
+    fn start(file: ModelFile) -> Arc<Model> {
+        let options = RunOptions {
+            name: "tiny".into(),
+            backend: Some(BackendKind::Cpu),
+            engine: EngineOptions { threads: 1, context: file.context_length(), ..EngineOptions::default() },
+            scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, prefix_cache: true },
+            watchdog: Watchdog { step_timeout: std::time::Duration::from_secs(60), on_fault: |_| {} },
+        };
+        let base: BaseModel = file.start(options).unwrap();
+        Arc::new(Model::new("tiny", Arc::new(base), None))
+    }
+
+    fn open(builder: &gguf::GgufBuilder) -> anyhow::Result<ModelFile> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tiny.gguf");
+        builder.write(&path).unwrap();
+        ModelFile::open(&path, Backing::Private)
+    }
+
+    fn scores(model: &Arc<Model>, pairs: &[[String; 2]]) -> Vec<f32> {
+        let texts = pairs.iter().map(|[query, document]| validate(model.clone(), query, document, 0).unwrap()).collect();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        submit(texts).unwrap().into_iter().map(|pair| runtime.block_on(pair.score()).unwrap()).collect()
+    }
+
+    #[test]
+    fn pairs_have_the_scores_of_sentence_transformers() {
+        let ranker = fixtures::architectures::embedders().into_iter().find(|model| !model.pairs().is_empty()).unwrap();
+        let model = start(open(&ranker.build()).unwrap());
+        let (pairs, want): (Vec<_>, Vec<f32>) = ranker.pairs().into_iter().unzip();
+        let got = scores(&model, &pairs);
+        assert!(got.iter().zip(&want).all(|(got, want)| (got - want).abs() < 1e-4), "{got:?} {want:?}");
+        assert!(want.iter().any(|score| (score - want[0]).abs() > 0.01), "the scores tell pairs apart");
+        let error = embedding::validate(model.clone(), &Prompt::Text("a".into()), 0).err().unwrap();
+        assert_eq!(error, RequestError::NoEmbedding("tiny".into()));
+        let long = validate(model, "a", &"water ".repeat(300), 0).err().unwrap();
+        assert!(long.is_too_long(), "{long}");
+    }
+
+    #[test]
+    fn a_template_of_the_file_makes_the_pair() {
+        let ranker = fixtures::architectures::embedders().into_iter().find(|model| !model.pairs().is_empty()).unwrap();
+        let with = |template: &str| open(&ranker.build().kv(TEMPLATE, template));
+        let model = start(with("[CLS] {document} is {query}? {query} [SEP]").unwrap());
+        let ids = |query: &str| validate(model.clone(), query, "{query}", 0).unwrap().num_tokens();
+        let tokens = |text: &str| model.base.tokenizer.encode(text, false).len() as u32;
+        assert_eq!(ids("water"), 3 + tokens("{query}") + 2 * tokens("water") + tokens("is"));
+        assert_eq!(ids("[SEP]"), 3 + tokens("{query}") + 2 * tokens("[SEP]") + tokens("is"), "control tokens stay text");
+        assert!(with("{query}").err().unwrap().to_string().contains("tokenizer.chat_template.rerank has no {document}"));
+        let embedder = fixtures::architectures::embedders().into_iter().find(|model| model.name == "bert-mean").unwrap();
+        let error = validate(start(open(&embedder.build()).unwrap()), "a", "b", 0).err().unwrap();
+        assert_eq!(error, RequestError::NoRanking("tiny".into()));
+    }
 
     #[test]
     fn a_score_is_a_logit_or_the_probability_of_the_first_class() {
