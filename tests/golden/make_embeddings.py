@@ -278,8 +278,8 @@ def typed(key: str, value) -> list:
 def measured(name: str, of: Model, folder: Path) -> dict:
     tensors = of.fill(centred=of.arch.startswith("gemma"))
     of.network.float().eval().save_pretrained(folder)
-    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=of.tokenizer, **of.special)
-    tokenizer.model_input_names = ["input_ids", "token_type_ids", "attention_mask"] if "[CLS]" in of.special.values() else ["input_ids", "attention_mask"]
+    inputs = ["input_ids", "token_type_ids", "attention_mask"] if of.arch == "bert" else ["input_ids", "attention_mask"]
+    tokenizer = hf.PreTrainedTokenizerFast(tokenizer_object=of.tokenizer, model_input_names=inputs, **of.special)
     tokenizer.save_pretrained(folder)
     line = {
         "name": name,
@@ -289,6 +289,7 @@ def measured(name: str, of: Model, folder: Path) -> dict:
     }
     ids = [of.tokenizer.encode(text).ids for text in TEXTS]
     if of.pooling == "rank":
+        assert "token_type_ids" in hf.AutoTokenizer.from_pretrained(folder)("a", "b")
         scores = CrossEncoder(str(folder), max_length=1024).predict(PAIRS, activation_fn=torch.nn.Identity(), batch_size=1)
         return line | {"pairs": PAIRS, "scores": [float(score) for score in scores]}
     transformer = models.Transformer(str(folder), max_seq_length=1024)

@@ -18,7 +18,7 @@ BERT = "bert-mean"
 @pytest.fixture(scope="module")
 def zoo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("embeddings")
-    config = f'[server]\ndefault_models = ["{BERT}"]\n'
+    config = f"[server]\ndefault_models = {json.dumps([layout['name'] for layout in LAYOUTS])}\n"
     for layout in LAYOUTS:
         path = folder / f"{layout['name']}.gguf"
         write_layout(path, layout)
@@ -52,12 +52,12 @@ def test_texts_have_the_ids_and_vectors_of_sentence_transformers(zoo, name):
 
 
 def test_word_pieces_are_counted_decoded_and_named(zoo):
-    text = "The gate opens, and water RUNS!"
+    text = "The gate opens, and water RUNS."
     whole, bare = ids(zoo, text), ids(zoo, text, add_special_tokens=False)
     special = {name: ids(zoo, name, add_special_tokens=False) for name in ("[CLS]", "[SEP]", "[MASK]")}
     assert whole == special["[CLS]"] + bare + special["[SEP]"] and all(len(one) == 1 for one in special.values())
     detokenized = zoo.post("/detokenize", {"model": BERT, "tokens": bare}).json()
-    assert detokenized["prompt"] == "the gate opens, and water runs!"
+    assert detokenized["prompt"] == "the gate opens, and water runs."
     assert ids(zoo, "the [MASK] opens", add_special_tokens=False)[1] == special["[MASK]"][0]
     assert ids(zoo, "[mask]", add_special_tokens=False) != special["[MASK]"]
 
@@ -70,9 +70,9 @@ def test_a_model_that_ranks_has_no_embeddings_and_an_encoder_writes_no_text(zoo)
 
 
 def test_a_text_that_is_longer_than_the_model_was_made_for_is_refused(zoo):
-    reply = zoo.post("/v1/embeddings", {"model": BERT, "input": "water " * 255})
+    reply = zoo.post("/v1/embeddings", {"model": BERT, "input": "the " * 255})
     assert reply.status == 400 and reply.error["code"] == "context_length_exceeded"
-    assert zoo.post("/v1/embeddings", {"model": BERT, "input": "water " * 254}).status == 200
+    assert zoo.post("/v1/embeddings", {"model": BERT, "input": "the " * 254}).status == 200
     long_word = zoo.post("/v1/embeddings", {"model": BERT, "input": "a" * 100_000})
     assert long_word.status == 200 and long_word.json()["usage"]["prompt_tokens"] == 3, "one unknown token"
     nothing = zoo.post("/v1/embeddings", {"model": BERT, "input": "\u200b"})
