@@ -210,6 +210,8 @@ impl JsonVocab {
             starts_with_bos: self.pipeline.start.is_some(),
             add_eos: self.pipeline.end.is_some(),
             add_space_prefix: self.pipeline.add_space_prefix,
+            drops_spaces: false,
+            lowercase: false,
             squeeze_spaces: self.pipeline.squeeze_spaces,
             charsmap: &self.pipeline.charsmap,
             form: self.pipeline.form,

@@ -294,6 +294,16 @@ fn bos_is_added_if_the_file_or_the_pre_tokenizer_says_so_and_not_twice() {
 }
 
 #[test]
+fn a_vocabulary_of_words_between_white_space_leaves_the_white_space_out() {
+    let file = |name: &str| small("gpt2").kv(name, "whitespace");
+    for name in ["tokenizer.ggml.pre", "tokenizer.ggml.model"] {
+        assert_eq!(load(&file(name)).unwrap().encode(" ab\n\u{3000}a b\tAB ▁ab", false), [3, 1, 2, 3], "{name}");
+        let lower = load(&file(name).kv("tokenizer.ggml.normalizer.lowercase", true)).unwrap();
+        assert_eq!(lower.encode("ab aB", false), [3, 3], "{name}");
+    }
+}
+
+#[test]
 fn malformed_vocabularies_are_refused_by_key() {
     let strings = |items: &[&str]| items.iter().map(|s| s.to_string()).collect::<Vec<_>>();
     let cases = [

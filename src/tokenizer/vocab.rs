@@ -7,7 +7,7 @@ use gguf::{Array, GgufFile, Value};
 use crate::bert_text::BertText;
 use crate::charsmap::CharsMap;
 use crate::error::{TokenizerError, fault};
-use crate::pretokenize::{habits, patterns};
+use crate::pretokenize::{habits, over_chars, patterns};
 use crate::wordpiece::{self, WordRules};
 
 /// `tokenizer.ggml.token_type`
@@ -65,6 +65,10 @@ pub(super) struct VocabData<'a> {
     /// The tokens between the two texts of a pair.
     pub(super) between: Vec<u32>,
     pub(super) add_space_prefix: bool,
+    /// Whether white space is left out, as by pre-tokenizer `whitespace`.
+    pub(super) drops_spaces: bool,
+    /// Whether BPE makes capital letters small.
+    pub(super) lowercase: bool,
     /// Whether several spaces in a row become one.
     pub(super) squeeze_spaces: bool,
     /// SentencePiece's compiled normalisation rules. Empty if there are none.
@@ -96,7 +100,9 @@ impl<'a> VocabData<'a> {
         let reader = Reader { file };
         let pre = reader.text("tokenizer.ggml.pre")?;
         let (model, pre) = match reader.text("tokenizer.ggml.model")? {
-            Some("gpt2") => (if pre == Some("sarvam-moe") { Model::CharBpe } else { Model::ByteBpe }, pre.unwrap_or("default")),
+            Some("gpt2") if pre.is_some_and(over_chars) => (Model::CharBpe, pre.unwrap_or_default()),
+            Some("gpt2") => (Model::ByteBpe, pre.unwrap_or("default")),
+            Some("whitespace") => (Model::CharBpe, "whitespace"),
             Some("gemma4") => (Model::CharBpe, "gemma4"),
             Some("llama") => (Model::Spm, ""),
             Some("t5") => (Model::Unigram, ""),
@@ -156,6 +162,8 @@ impl<'a> VocabData<'a> {
             add_eos: flag("add_eos_token", matches!(model, Model::Unigram | Model::WordPiece))?,
             between,
             add_space_prefix: flag("add_space_prefix", model == Model::Spm)?,
+            drops_spaces: pre == "whitespace",
+            lowercase: flag("normalizer.lowercase", false)? && pre == "whitespace",
             squeeze_spaces: flag("remove_extra_whitespaces", false)? && model == Model::Unigram,
             charsmap: if model == Model::Unigram { charsmap } else { &[] },
             form: None,
