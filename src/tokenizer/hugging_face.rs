@@ -123,20 +123,9 @@ impl JsonVocab {
         };
         let is_word_piece = model == Model::WordPiece;
         let prefix = json.model.continuing_subword_prefix.unwrap_or_default();
-        for (key, is_refused) in [
-            ("model.continuing_subword_prefix", !is_word_piece && !prefix.is_empty()),
-            ("model.end_of_word_suffix", json.model.end_of_word_suffix.is_some_and(|suffix| !suffix.is_empty())),
-            ("normalizer: `BertNormalizer`", !is_word_piece && pipeline.bert_text.is_some()),
-            ("pre_tokenizer: `BertPreTokenizer`", !is_word_piece && pipeline.bert_words),
-        ] {
-            if is_refused {
-                return fault(format!("{key} is not supported for this model"));
-            }
-        }
-        if is_word_piece && (!pipeline.bert_words || !pipeline.patterns.is_empty() || prefix.is_empty()) {
-            return fault(
-                "model.type: `WordPiece` is supported with `BertPreTokenizer` and a prefix of tokens that continue a word".into(),
-            );
+        check_words(&pipeline, is_word_piece, &prefix)?;
+        if json.model.end_of_word_suffix.is_some_and(|suffix| !suffix.is_empty()) {
+            return fault("model.end_of_word_suffix is not supported".into());
         }
         let (mut tokens, scores) = listed(json.model.vocab)?;
         let mut types = vec![TokenType::Normal; tokens.len()];
@@ -217,6 +206,22 @@ impl JsonVocab {
             form: self.pipeline.form,
             greedy: self.greedy.clone(),
         }
+    }
+}
+
+/// Refuses parts of WordPiece's pipeline with other models, and other pipelines with WordPiece.
+fn check_words(pipeline: &Pipeline, is_word_piece: bool, prefix: &str) -> Result<(), TokenizerError> {
+    let parts = [
+        ("model.continuing_subword_prefix", !prefix.is_empty()),
+        ("normalizer: `BertNormalizer`", pipeline.bert_text.is_some()),
+        ("pre_tokenizer: `BertPreTokenizer`", pipeline.bert_words),
+    ];
+    match parts.into_iter().find(|(_, is_there)| *is_there && !is_word_piece) {
+        Some((part, _)) => fault(format!("{part} is supported for WordPiece only")),
+        None if is_word_piece && (!pipeline.bert_words || !pipeline.patterns.is_empty() || prefix.is_empty()) => {
+            fault("model.type: `WordPiece` is supported with `BertPreTokenizer` and a prefix of tokens that continue a word".into())
+        }
+        None => Ok(()),
     }
 }
 

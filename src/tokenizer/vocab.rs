@@ -131,17 +131,10 @@ impl<'a> VocabData<'a> {
         let Ends { bos, eos, separator, unknown } = reader.ends(model, tokens)?;
         if model == Model::WordPiece {
             let others = [id("padding")?, id("mask")?, id("cls")?];
-            for id in others.into_iter().chain([bos, eos, separator, unknown]).flatten() {
-                // a file without types
-                let kind = &mut types[id as usize];
-                *kind = if *kind == TokenType::Normal { TokenType::Control } else { *kind };
-            }
+            mark_special(&mut types, others.into_iter().chain([bos, eos, separator, unknown]).flatten());
         }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
-        // A file that does not say whether an end comes before the separator has one token between texts.
-        let ends_first = flag("add_eos_token", model == Model::Unigram)?;
-        let separates = flag("add_sep_token", model == Model::WordPiece || habits(pre).separates)?;
-        let between = [eos.filter(|_| ends_first), separator.or(eos).filter(|_| separates)].into_iter().flatten().collect();
+        let between = reader.between(model, habits(pre).separates, eos, separator)?;
         let charsmap = reader.bytes("tokenizer.ggml.precompiled_charsmap")?;
         Ok(Self {
             model,
@@ -188,6 +181,14 @@ fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
     let is_special = |kind: &TokenType| matches!(kind, TokenType::Control | TokenType::UserDefined);
     let special = (0u32..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| is_special(kind));
     special.filter(|(_, (text, _))| !["<unk>", "<s>", "<|endoftext|>"].contains(&text.as_str())).map(|(id, _)| id).collect()
+}
+
+/// Makes control tokens of ordinary ones that the metadata names, for files that list no types.
+fn mark_special(types: &mut [TokenType], ids: impl Iterator<Item = u32>) {
+    for id in ids {
+        let kind = &mut types[id as usize];
+        *kind = if *kind == TokenType::Normal { TokenType::Control } else { *kind };
+    }
 }
 
 /// Special tokens that stand around texts.
@@ -251,6 +252,13 @@ impl<'a> Reader<'a> {
         let bos = bos.or(id("cls")?).or_else(|| named(["[CLS]", "<s>"]));
         let separator = separator.or(eos).or_else(|| named(["[SEP]", "</s>"]));
         Ok(Ends { bos, eos: separator, separator, unknown: unknown.or_else(|| named(["[UNK]", "<unk>"])) })
+    }
+
+    /// The tokens between the two texts of a pair. A file that does not say whether an end comes before the separator has one token there.
+    fn between(&self, model: Model, separates: bool, eos: Option<u32>, separator: Option<u32>) -> Result<Vec<u32>, TokenizerError> {
+        let ends_first = self.flag("tokenizer.ggml.add_eos_token", model == Model::Unigram)?;
+        let separates = self.flag("tokenizer.ggml.add_sep_token", model == Model::WordPiece || separates)?;
+        Ok([eos.filter(|_| ends_first), separator.or(eos).filter(|_| separates)].into_iter().flatten().collect())
     }
 
     /// A file that does not tell whether case counts has an uncased vocabulary, unless its words have capital letters.

@@ -1,5 +1,5 @@
-"""Writes `embeddings.jsonl.gz` anew: tiny embedding models, one per line, in the form of `architectures.jsonl.gz` (the weights follow from the
-tensors' names and shapes), with a vocabulary each, and what sentence-transformers makes of texts: normalised vectors, or scores of pairs.
+"""Writes `embeddings.jsonl.gz` anew: tiny embedding models, one per line, in the form of `architectures.jsonl.gz` (the weights follow from
+the tensors' names and shapes), with a vocabulary each, and what sentence-transformers makes of texts: normalised vectors, or scores of pairs.
 
     python make_embeddings.py      (pip install sentence-transformers==6.2.0 transformers==5.23.0 tokenizers==0.23.3 torch==2.15.0)
 """
@@ -22,7 +22,11 @@ sys.path.insert(0, str(HERE / "../wire"))
 from tiny import layout_values  # noqa: E402
 
 HIDDEN, FFN, HEADS, LAYERS, CONTEXT = 64, 96, 4, 2, 256
-CORPUS = (HERE / "../../ARCHITECTURE.md").read_text().splitlines() + ["Größe, Straße; naïve café?", "Вода течёт. 水が流れる。", "12345 + 67 = x"] * 3
+CORPUS = (HERE / "../../ARCHITECTURE.md").read_text().splitlines() + [
+    "Größe, Straße; naïve café?",
+    "Вода течёт. 水が流れる。",
+    "12345 + 67 = x",
+] * 3
 TEXTS = [
     "The gate opens, and water runs.",
     "a",
@@ -199,7 +203,9 @@ def euro_bert() -> Model:
     ids = {f"{name}_token_id": tokenizer.token_to_id(text) for name, text in zip(("bos", "eos", "pad", "mask"), special)}
     sizes = {"vocab_size": tokenizer.get_vocab_size(), "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
     rope = {"rope_type": "default", "rope_theta": 250000.0}
-    config = hf.EuroBertConfig(**sizes, **ids, intermediate_size=FFN, max_position_embeddings=CONTEXT, num_key_value_heads=2, rope_parameters=rope)
+    config = hf.EuroBertConfig(
+        **sizes, **ids, intermediate_size=FFN, max_position_embeddings=CONTEXT, num_key_value_heads=2, rope_parameters=rope
+    )
     metadata = encoder("eurobert", norm="layer_norm_rms_epsilon", eps=1e-5, pooling_type=1)
     metadata |= {"eurobert.rope.freq_base": 250000.0, "eurobert.attention.head_count_kv": 2}
     names = {"bos_token": special[0], "eos_token": special[1], "pad_token": special[2], "mask_token": special[3]}
@@ -222,7 +228,9 @@ def qwen3() -> Model:
     del metadata["qwen3.attention.causal"]
     metadata |= {"qwen3.attention.head_count_kv": 2, "qwen3.attention.key_length": 32, "qwen3.attention.value_length": 32}
     metadata |= {"qwen3.rope.freq_base": 1000000.0}
-    of = Model("qwen3", hf.Qwen3Model(config), tokenizer, {"eos_token": special[2], "pad_token": special[0]}, "lasttoken", metadata, vocabulary)
+    of = Model(
+        "qwen3", hf.Qwen3Model(config), tokenizer, {"eos_token": special[2], "pad_token": special[0]}, "lasttoken", metadata, vocabulary
+    )
     of.names = {"token_embd": ["embed_tokens"], "output_norm": ["norm"]}
     of.layer("layers.{}.", LLAMA | {"attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm"})
     return of

@@ -25,12 +25,124 @@ Tiếng Việt: Ẩn dụ, ữ ờ ặ; ǅ ǆ ﬁ ﬂ ﬀ ß ẞ ſ K Å Ⅳ ⅳ
 🦙🦙🏽 👨‍👩‍👧‍👦 🇩🇪 ❤️ ☎︎ ➊ → ≤ ∑ № ™ © ° € ₿ ½ ² ‰ § ¶ † ‡ … – — ‘x’ “y” «z» ‹w› 「v」 【u】 ・ ～ ｗｉｄｅ ＡＢＣ １２３
 """
 BITS = [
-    *("the", "Gate", "OPENS", "un", "believ", "able", "ing", "café", "CAFÉ", "naïve", "12", "3.14", "don't", "e-mail", "a_b", "x=y+z", "$5"),
-    *(" ", "  ", "\t", "\n", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\xa0", "\u1680", "\u2003", "\u2028", "\u3000", "\u200b", "\u2060", "\ufeff"),
-    *("\0", "\x01", "\x7f", "\x9f", "\xad", "\u200d", "\u200e", "\u202e", "\ufffd", "\ufffe", "\uffff", "\ue000", "\U000f0000", "\U0010ffff"),
-    *("\u0300", "\u0301", "\u0323", "\u0334", "\u0345", "\u05b0", "\u064b", "\u093c", "\u0e38", "\u302e", "\u1ab0", "\u20d0", "\ufe20", "\ufe0f"),
-    *("[CLS]", "[SEP]", "[MASK]", "[mask]", "[UNK]", "[unused0]", "##ing", "##", "▁", "▁the", "<s>", "日", "本語", "の", "中", "𠀀", "豈", "한국", "각"),
-    *("İ", "I\u0307", "ı", "ǅ", "ﬁ", "ß", "ẞ", "Σ", "ς", "ΟΔΟΣ", "Å", "K", "ϓ", "Ǖ", "ṩ", "q\u0307\u0323", "Ⅳ", "ⓐ", "ﷺ", "ｱﾞ", "Ꭰ", "ꭰ", "Ა", "𐐀", "𞤀"),
+    *(
+        "the",
+        "Gate",
+        "OPENS",
+        "un",
+        "believ",
+        "able",
+        "ing",
+        "café",
+        "CAFÉ",
+        "naïve",
+        "12",
+        "3.14",
+        "don't",
+        "e-mail",
+        "a_b",
+        "x=y+z",
+        "$5",
+    ),
+    *(
+        " ",
+        "  ",
+        "\t",
+        "\n",
+        "\r\n",
+        "\x0b",
+        "\x0c",
+        "\x1c",
+        "\x85",
+        "\xa0",
+        "\u1680",
+        "\u2003",
+        "\u2028",
+        "\u3000",
+        "\u200b",
+        "\u2060",
+        "\ufeff",
+    ),
+    *(
+        "\0",
+        "\x01",
+        "\x7f",
+        "\x9f",
+        "\xad",
+        "\u200d",
+        "\u200e",
+        "\u202e",
+        "\ufffd",
+        "\ufffe",
+        "\uffff",
+        "\ue000",
+        "\U000f0000",
+        "\U0010ffff",
+    ),
+    *(
+        "\u0300",
+        "\u0301",
+        "\u0323",
+        "\u0334",
+        "\u0345",
+        "\u05b0",
+        "\u064b",
+        "\u093c",
+        "\u0e38",
+        "\u302e",
+        "\u1ab0",
+        "\u20d0",
+        "\ufe20",
+        "\ufe0f",
+    ),
+    *(
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "[mask]",
+        "[UNK]",
+        "[unused0]",
+        "##ing",
+        "##",
+        "▁",
+        "▁the",
+        "<s>",
+        "日",
+        "本語",
+        "の",
+        "中",
+        "𠀀",
+        "豈",
+        "한국",
+        "각",
+    ),
+    *(
+        "İ",
+        "I\u0307",
+        "ı",
+        "ǅ",
+        "ﬁ",
+        "ß",
+        "ẞ",
+        "Σ",
+        "ς",
+        "ΟΔΟΣ",
+        "Å",
+        "K",
+        "ϓ",
+        "Ǖ",
+        "ṩ",
+        "q\u0307\u0323",
+        "Ⅳ",
+        "ⓐ",
+        "ﷺ",
+        "ｱﾞ",
+        "Ꭰ",
+        "ꭰ",
+        "Ა",
+        "𐐀",
+        "𞤀",
+    ),
     *("\u08d4", "\u1df6", "\U0001e944", "\U0001e94a", "\U0001e2ec", "\u061d", "\u2e43", "\u166d", "\U000111c9", "\U00011383", "\U00016d68"),
     *("🦙", "👨‍👩‍👧", "🇩🇪", "❤️", "½", "²", "№", "…", "—", "“", "”", "。", "、", "！", "？", "·", "`", "^", "~", "|", "\\", "€", "¤", "¬"),
 ]
@@ -39,7 +151,15 @@ BITS = [
 def alphabet() -> list[str]:
     """Characters that begin and continue words, so that most words are no unknown token."""
     ranges = [(0x21, 0x7F), (0xA1, 0x250), (0x300, 0x530), (0x5D0, 0x5EB), (0x620, 0x660), (0x900, 0x980), (0xE01, 0xE4F), (0x1100, 0x1200)]
-    ranges += [(0x1E00, 0x2000), (0x2010, 0x2030), (0x3041, 0x3100), (0x4E00, 0x4E80), (0xAC00, 0xAC40), (0x13A0, 0x13F6), (0x1E900, 0x1E960)]
+    ranges += [
+        (0x1E00, 0x2000),
+        (0x2010, 0x2030),
+        (0x3041, 0x3100),
+        (0x4E00, 0x4E80),
+        (0xAC00, 0xAC40),
+        (0x13A0, 0x13F6),
+        (0x1E900, 0x1E960),
+    ]
     return [chr(code) for first, end in ranges for code in range(first, end) if unicodedata.category(chr(code)) != "Cn"]
 
 
@@ -66,9 +186,15 @@ def texts(count: int) -> list[str]:
     rng = random.Random(20261122)
     known = [chr(code) for code in range(0x20, 0x20000) if unicodedata.category(chr(code)) not in ("Cn", "Cs", "Co")]
     out = ["", " ", "Unbelievable re-embeddings!", *SAMPLES.splitlines()]
-    out += [c * n for c in ("a", "é", "日", "x", "🦙") for n in (99, 100, 101, 250)] + ["e\u0301" * 100, "e\u0301" * 101, "a" * 100 + "." + "a" * 101]
+    out += [c * n for c in ("a", "é", "日", "x", "🦙") for n in (99, 100, 101, 250)] + [
+        "e\u0301" * 100,
+        "e\u0301" * 101,
+        "a" * 100 + "." + "a" * 101,
+    ]
     for i in range(count):
-        pick: Callable[[], str] = (lambda: rng.choice(BITS)) if i % 2 else (lambda: rng.choice(BITS) if rng.random() < 0.6 else rng.choice(known))
+        pick: Callable[[], str] = (
+            (lambda: rng.choice(BITS)) if i % 2 else (lambda: rng.choice(BITS) if rng.random() < 0.6 else rng.choice(known))
+        )
         out.append("".join(pick() for _ in range(rng.randint(1, 16))))
     # characters of one script and its neighbours side by side
     for start in range(0x80, 0x3100, 0x80):

@@ -1,5 +1,5 @@
-"""Embedding models from text to vector, against sentence-transformers (`tests/golden/make_embeddings.py`), and WordPiece vocabularies on the
-wire."""
+"""Embedding models from text to vector, against sentence-transformers (`tests/golden/make_embeddings.py`), and WordPiece vocabularies on
+the wire."""
 
 import gzip
 import json

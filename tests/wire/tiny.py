@@ -194,5 +194,7 @@ def layout_values(name: str, shape) -> np.ndarray:
 
 def write_layout(path, layout: dict) -> None:
     """Writes a model of `tests/golden/embeddings.jsonl.gz`."""
-    kv = {"general.architecture": layout["architecture"]} | {key: float(v) if kind == "FLOAT32" else v for key, kind, _, v in layout["metadata"]}
+    kv = {"general.architecture": layout["architecture"]} | {
+        key: float(v) if kind == "FLOAT32" else v for key, kind, _, v in layout["metadata"]
+    }
     write(path, kv, {name: (layout_values(name, shape), F32) for name, shape in layout["tensors"]})
