@@ -1,4 +1,4 @@
-//! Texts as vectors. What a model that ranks makes of a pair of texts is a vector too, of its classes' scores ([`super::rank`]).
+//! Texts as vectors. What a model that ranks makes of a pair of texts is a vector too, of its classes' scores.
 
 use std::sync::Arc;
 

@@ -10,6 +10,7 @@ mod load;
 mod model;
 mod options;
 mod output;
+mod pair_template;
 mod prompt;
 pub mod rank;
 mod request;

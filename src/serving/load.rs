@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 
 use super::defaults::file_sampling;
 use super::model::BaseModel;
-use super::rank::Ranking;
+use super::pair_template::PairTemplate;
 use engine::{self, BackendKind, EngineError, EngineOptions};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
@@ -29,7 +29,7 @@ pub struct ModelFile {
     file: Arc<GgufFile>,
     weights: Weights,
     tokenizer: Arc<Tokenizer>,
-    ranking: Option<Ranking>,
+    ranking: Option<PairTemplate>,
 }
 
 /// How to run a base model.
@@ -55,7 +55,7 @@ impl ModelFile {
         let tokenizer = Arc::new(Tokenizer::open(&file)?);
         let (tokens, rows) = (tokenizer.vocab_size(), weights.spec.vocab_size);
         ensure!(tokens <= rows, "the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?");
-        let ranking = (weights.spec.pooling == Pooling::Rank).then(|| Ranking::of(&file)).transpose()?;
+        let ranking = (weights.spec.pooling == Pooling::Rank).then(|| PairTemplate::of(&file)).transpose()?;
         Ok(Self { file, weights, tokenizer, ranking })
     }
 

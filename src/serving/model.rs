@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::options::Options;
-use super::rank::Ranking;
+use super::pair_template::PairTemplate;
 use chat::Dialect;
 use engine::BackendKind;
 use grammar::Compiler;
@@ -25,7 +25,7 @@ pub struct BaseModel {
     /// How a text becomes a vector. None: the model ranks texts and has no embeddings.
     pub pooling: Option<Pooling>,
     /// How pairs of texts get scores. None: the model does not rank.
-    pub ranking: Option<Ranking>,
+    pub ranking: Option<PairTemplate>,
     /// Identifies what answers depend on: this build, the model's contents and the backend.
     pub fingerprint: String,
     /// Sequences that run at once.

@@ -2,48 +2,19 @@
 
 use std::sync::Arc;
 
-use anyhow::ensure;
-
 use super::embedding::{Pooled, ValidText};
 use super::error::{Failure, RequestError};
 use super::model::Model;
 use super::prompt::{checked, most_counted};
-use gguf::GgufFile;
 use logits::SamplingParams;
 use scheduler::{NewSequence, Pooling};
-use tokenizer::Tokenizer;
-
-/// The key of the template by which some models (Qwen3-Reranker) see a pair.
-const TEMPLATE: &str = "tokenizer.chat_template.rerank";
-const PLACES: [&str; 2] = ["{query}", "{document}"];
-
-/// How a model sees a query and a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ranking {
-    /// None: the two texts and the vocabulary's special tokens around them.
-    template: Option<String>,
-}
-
-impl Ranking {
-    /// # Errors
-    /// The file's template is malformed.
-    pub(super) fn of(file: &GgufFile) -> anyhow::Result<Self> {
-        let template = file.get_str(TEMPLATE);
-        if let Some(text) = template {
-            for place in PLACES {
-                ensure!(text.contains(place), "{TEMPLATE} has no {place}");
-            }
-        }
-        Ok(Self { template: template.map(str::to_owned) })
-    }
-}
 
 /// Encodes and checks a pair. Takes up to a second per megabyte: call it off the event loop. Submit it with [`super::embedding::submit`].
 pub fn validate(model: Arc<Model>, query: &str, document: &str, tenant: u64) -> Result<ValidText, RequestError> {
-    let Some(ranking) = &model.base.ranking else { return Err(RequestError::NoRanking(model.id.clone())) };
+    let Some(template) = &model.base.ranking else { return Err(RequestError::NoRanking(model.id.clone())) };
     let (tokenizer, most) = (&model.base.tokenizer, most_counted(&model));
-    let (ids, second) = match &ranking.template {
-        Some(template) => (tokenizer.encode_rendered(&filled(template, tokenizer, [query, document]), most), None),
+    let (ids, second) = match template.filled(tokenizer, [query, document]) {
+        Some(text) => (tokenizer.encode_rendered(&text, most), None),
         None => tokenizer.encode_pair(query, document, most).map_or((None, None), |pair| (Some(pair.ids), Some(pair.second))),
     };
     let ids = checked(&model, ids)?;
@@ -55,19 +26,6 @@ pub fn validate(model: Arc<Model>, query: &str, document: &str, tenant: u64) -> 
         ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0)
     };
     ValidText::new(model, ids, sequence)
-}
-
-/// The template with the texts in their places. Texts of control tokens in them stay text.
-fn filled(template: &str, tokenizer: &Tokenizer, texts: [&str; 2]) -> String {
-    let mut out = String::with_capacity(template.len() + texts[0].len() + texts[1].len());
-    let mut rest = template;
-    let next = |rest: &str| (0..2).filter_map(|i| Some((rest.find(PLACES[i])?, i))).min();
-    while let Some((at, i)) = next(rest) {
-        out.push_str(&rest[..at]);
-        out.push_str(&tokenizer.shield(texts[i]));
-        rest = &rest[at + PLACES[i].len()..];
-    }
-    out + rest
 }
 
 impl Pooled {
@@ -92,6 +50,7 @@ fn score(classes: &[f32]) -> f32 {
 mod tests {
     use super::super::embedding::submit;
     use super::super::load::RunOptions;
+    use super::super::pair_template::TEMPLATE;
     use super::super::{BaseModel, ModelFile, Prompt, embedding};
     use super::*;
     use engine::{BackendKind, EngineOptions};

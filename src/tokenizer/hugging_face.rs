@@ -5,12 +5,11 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::bert_text::BertText;
+use crate::bert_text::{BertText, WordRules};
 use crate::error::{TokenizerError, fault};
 use crate::hf_pipeline::Pipeline;
 use crate::spm;
 use crate::vocab::{Model, TokenType, VocabData};
-use crate::wordpiece::WordRules;
 
 /// The largest known file has 33 MB.
 const MAX_BYTES: u64 = 128 << 20;

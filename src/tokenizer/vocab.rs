@@ -4,11 +4,10 @@ use std::borrow::Cow;
 
 use gguf::{Array, GgufFile, Value};
 
-use crate::bert_text::BertText;
+use crate::bert_text::{BertText, WordRules, is_cased};
 use crate::charsmap::CharsMap;
 use crate::error::{TokenizerError, fault};
 use crate::pretokenize::{habits, over_chars, patterns};
-use crate::wordpiece::{self, WordRules};
 
 /// `tokenizer.ggml.token_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,7 +263,7 @@ impl<'a> Reader<'a> {
     /// A file that does not tell whether case counts has an uncased vocabulary, unless its words have capital letters.
     fn words(&self, model: Model, tokens: &[String]) -> Result<WordRules<'static>, TokenizerError> {
         let flag = |name: &str, default: bool| self.flag(&format!("tokenizer.ggml.normalizer.{name}"), default);
-        let lowercase = flag("lowercase", !(model == Model::WordPiece && wordpiece::is_cased(tokens)))?;
+        let lowercase = flag("lowercase", !(model == Model::WordPiece && is_cased(tokens)))?;
         let text = BertText { lowercase, strip_accents: flag("strip_accents", lowercase)?, ..BertText::cased(false) };
         Ok(WordRules { text, continuing: None, longest_word: WordRules::LONGEST_WORD })
     }

@@ -5,32 +5,7 @@ use crate::bert_text::{self, BertText};
 use crate::cache::Cache;
 use crate::merge::UNKNOWN;
 use crate::pieces::{Index, Pieces};
-use crate::space::SPACE_SIGN;
 use crate::vocab::{TokenType, VocabData};
-
-/// What a vocabulary of word pieces has besides its tokens.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct WordRules<'a> {
-    pub(super) text: BertText,
-    /// The prefix of tokens that continue a word. None: the tokens that begin a word have the prefix `▁`, as in GGUF files.
-    pub(super) continuing: Option<&'a str>,
-    /// Characters of the longest word that is cut into tokens.
-    pub(super) longest_word: usize,
-}
-
-impl WordRules<'_> {
-    /// BERT's own limit, which all known vocabularies have.
-    pub(super) const LONGEST_WORD: usize = 100;
-
-    /// The text of a token without its mark, and whether it begins a word.
-    fn part<'t>(&self, token: &'t str) -> (bool, &'t str) {
-        match self.continuing {
-            Some(prefix) => token.strip_prefix(prefix).map_or((true, token), |rest| (false, rest)),
-            // `▁` alone continues a word, since no word is empty.
-            None => token.strip_prefix(SPACE_SIGN).filter(|rest| !rest.is_empty()).map_or((false, token), |rest| (true, rest)),
-        }
-    }
-}
 
 pub(super) struct WordPiece {
     text: BertText,
@@ -64,14 +39,6 @@ pub(super) fn pieces(data: &VocabData) -> Pieces {
         }
     }
     pieces
-}
-
-/// Whether the words of a vocabulary have capital letters. A few stray ones do not count.
-pub(super) fn is_cased(tokens: &[String]) -> bool {
-    let is_word = |token: &&String| token.starts_with(SPACE_SIGN) && !token.contains('[');
-    let words = tokens.iter().filter(is_word).count();
-    let capital = tokens.iter().filter(is_word).filter(|token| token.contains(|c: char| c.is_ascii_uppercase())).count();
-    capital * 100 > words
 }
 
 /// Joins decoded tokens. Special tokens (`true`) are set apart from what precedes them, and no text begins with a space.
