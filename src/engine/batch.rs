@@ -66,6 +66,7 @@ pub struct VectorRequest {
 pub struct Batch {
     pub inputs: Vec<Input>,     // [num_tokens]
     pub positions: Vec<u32>,    // [num_tokens] absolute position of each row
+    pub token_types: Vec<u32>,  // [num_tokens] BERT's segment of each row; empty if all are 0
     pub cu_seqlens_q: Vec<u32>, // [num_seqs + 1] rows of sequence i: cu_seqlens_q[i]..cu_seqlens_q[i + 1]
     pub context_lens: Vec<u32>, // [num_seqs] tokens in the cache after this step
     pub slot_mapping: Vec<u32>, // [num_tokens] block * block_size + offset: where the row's K and V go

@@ -22,6 +22,8 @@ pub struct Limits {
     pub kv: KvCapacity,
     pub vocab_size: usize,
     pub hidden_dim: usize,
+    /// Rows of the table of token types. 0: the model has none.
+    pub num_token_types: usize,
     /// Engine slots.
     pub max_slots: usize,
     /// Rows per batch.
@@ -86,10 +88,16 @@ impl Limits {
             Input::Sampled(slot) => self.is_slot(slot),
             Input::Embedding(row) => (*row as usize) < num_embeddings,
         };
-        if batch.inputs.iter().all(known) {
-            return Ok(());
+        if !batch.inputs.iter().all(known) {
+            return fault("a row's input is a token outside of the vocabulary, or an engine slot or an embedding that does not exist");
         }
-        fault("a row's input is a token outside of the vocabulary, or an engine slot or an embedding that does not exist")
+        if ![0, batch.num_tokens()].contains(&batch.token_types.len()) {
+            return fault("its token types are not one per row");
+        }
+        match batch.token_types.iter().find(|&&kind| kind as usize >= self.num_token_types.max(1)) {
+            Some(kind) => fault(format!("a row is of token type {kind}, and the model has {} types", self.num_token_types)),
+            None => Ok(()),
+        }
     }
 
     fn check_sequences(&self, batch: &Batch) -> Result<(), EngineError> {

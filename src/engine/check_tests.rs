@@ -8,6 +8,7 @@ const LIMITS: Limits = Limits {
     kv: KvCapacity { num_blocks: 3, block_size: 4, num_state_slots: 4 },
     vocab_size: 10,
     hidden_dim: 2,
+    num_token_types: 2,
     max_slots: 2,
     max_batch_tokens: 4,
     max_context: 6,
@@ -42,7 +43,7 @@ fn batch() -> Batch {
 fn a_fault_is_named() {
     LIMITS.check(&batch()).unwrap();
     type Spoil = fn(&mut Batch);
-    let cases: [(&str, Spoil); 35] = [
+    let cases: [(&str, Spoil); 37] = [
         ("length", |b| b.engine_slots.truncate(1)),
         ("length", |b| b.positions.truncate(1)),
         ("length", |b| b.cu_seqlens_q.clear()),
@@ -53,6 +54,8 @@ fn a_fault_is_named() {
         ("does not exist", |b| b.inputs[1] = Input::Sampled(2)),
         ("does not exist", |b| b.inputs[1] = Input::Embedding(2)),
         ("5 floats are no embeddings of 2 each", |b| b.embeddings.push(0.0)),
+        ("token types are not one per row", |b| b.token_types = vec![1]),
+        ("token type 2, and the model has 2 types", |b| b.token_types = vec![0, 1, 2, 0]),
         ("twice or outside", |b| b.slot_mapping[0] = 9),
         ("twice or outside", |b| b.slot_mapping[0] = 12),
         ("names a block", |b| b.block_tables[3] = 3),

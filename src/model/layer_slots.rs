@@ -32,7 +32,7 @@ impl ModelSpec {
             all.push((RopeFreqs, false));
         }
         if self.num_token_types > 0 {
-            all.push((TokenTypes, true));
+            all.push((TokenTypes, false));
         }
         if self.num_classes > 0 && self.pooling == Pooling::Rank {
             all.extend([(Classifier, false), (ClassifierBias, false), (ClassifierOutput, true), (ClassifierOutputBias, false)]);

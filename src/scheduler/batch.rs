@@ -16,12 +16,15 @@ pub struct Chunk<'a> {
     /// Log-probabilities that the sequence asks for.
     pub num_logprobs: Option<u8>,
     pub vector: Option<VectorRequest>,
+    /// Position from which rows are of the second segment.
+    pub second_segment: Option<usize>,
 }
 
 /// Empties the batch and keeps its buffers.
 pub fn clear(batch: &mut Batch) {
     batch.inputs.clear();
     batch.positions.clear();
+    batch.token_types.clear();
     batch.cu_seqlens_q.clear();
     batch.cu_seqlens_q.push(0);
     batch.context_lens.clear();
@@ -49,6 +52,12 @@ pub fn push(batch: &mut Batch, chunk: Chunk<'_>, inputs: impl Iterator<Item = In
     for position in chunk.start..end {
         batch.positions.push(position as u32);
         batch.slot_mapping.push(chunk.block_table[position / block_size] * block_size as u32 + (position % block_size) as u32);
+    }
+    if chunk.second_segment.is_some() || !batch.token_types.is_empty() {
+        // sequences before this one are of the first segment
+        batch.token_types.resize(first, 0);
+        let second = chunk.second_segment.unwrap_or(usize::MAX);
+        batch.token_types.extend((chunk.start..end).map(|position| u32::from(position >= second)));
     }
     batch.cu_seqlens_q.push(batch.inputs.len() as u32);
     batch.context_lens.push(end as u32);
@@ -84,8 +93,16 @@ mod tests {
         let mut batch = Batch::default();
         let (long, short) = ([5, 3, 9], [7]);
         let vector = Some(VectorRequest { pooling: Pooling::Last, complete: true });
-        let chunk =
-            Chunk { engine_slot: 4, state_slot: None, start: 3, block_table: &long, sampled: true, num_logprobs: Some(3), vector: None };
+        let chunk = Chunk {
+            engine_slot: 4,
+            state_slot: None,
+            start: 3,
+            block_table: &long,
+            sampled: true,
+            num_logprobs: Some(3),
+            vector: None,
+            second_segment: None,
+        };
         for _ in 0..2 {
             clear(&mut batch);
             push(&mut batch, chunk, [Input::Token(11), Input::Token(12)].into_iter(), 2);
@@ -105,12 +122,40 @@ mod tests {
     }
 
     #[test]
+    fn rows_of_a_second_segment_are_marked() {
+        let chunk = Chunk {
+            engine_slot: 0,
+            state_slot: None,
+            start: 1,
+            block_table: &[0, 1, 2],
+            sampled: false,
+            num_logprobs: None,
+            vector: None,
+            second_segment: None,
+        };
+        let mut batch = Batch::default();
+        for (second_segment, expected) in [(None, vec![]), (Some(2), vec![0, 0, 0, 1]), (None, vec![0, 0, 0, 1, 0, 0])] {
+            push(&mut batch, Chunk { second_segment, ..chunk }, [Input::Token(1); 2].into_iter(), 2);
+            assert_eq!(batch.token_types, expected);
+        }
+    }
+
+    #[test]
     fn each_sequence_of_a_recurrent_model_names_its_state_slot() {
         let mut batch = Batch::default();
         clear(&mut batch);
         for state_slot in [3, 1] {
             let (engine_slot, state_slot) = (state_slot, Some(state_slot));
-            let chunk = Chunk { engine_slot, state_slot, start: 0, block_table: &[2], sampled: true, num_logprobs: None, vector: None };
+            let chunk = Chunk {
+                engine_slot,
+                state_slot,
+                start: 0,
+                block_table: &[2],
+                sampled: true,
+                num_logprobs: None,
+                vector: None,
+                second_segment: None,
+            };
             push(&mut batch, chunk, [Input::Token(5)].into_iter(), 4);
         }
         assert_eq!((&batch.state_slots, &batch.sampled_rows), (&vec![3, 1], &vec![0, 1]));

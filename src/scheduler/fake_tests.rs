@@ -24,8 +24,16 @@ impl Rig {
         let (mut batch, block_table, capacity) = (Batch::default(), [3, 1], self.engine.capacity);
         batch::clear(&mut batch);
         let state_slot = capacity.has_state().then_some(1);
-        let chunk =
-            Chunk { engine_slot: 0, state_slot, start, block_table: &block_table, sampled: false, num_logprobs: None, vector: None };
+        let chunk = Chunk {
+            engine_slot: 0,
+            state_slot,
+            start,
+            block_table: &block_table,
+            sampled: false,
+            num_logprobs: None,
+            vector: None,
+            second_segment: None,
+        };
         batch::push(&mut batch, chunk, inputs.iter().copied(), capacity.block_size);
         batch::set_block_tables(&mut batch, [&block_table[..]].into_iter());
         batch.sampled_rows = sampled_rows.to_vec();

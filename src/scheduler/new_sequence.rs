@@ -29,6 +29,8 @@ pub struct NewSequence {
     pub pool: Option<Pooling>,
     /// Whether the whole prompt must run in one step, because its rows see each other.
     pub whole_prompt: bool,
+    /// Index of the first token of the second segment, for models with token types.
+    pub second_segment: Option<usize>,
     /// Groups sequences with the same prompt, so that one of them computes it for all.
     pub family: Option<Family>,
 }
@@ -46,6 +48,7 @@ impl NewSequence {
             score_prompt: None,
             pool: None,
             whole_prompt: false,
+            second_segment: None,
             family: None,
             grammar: None,
         }

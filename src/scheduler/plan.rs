@@ -123,6 +123,7 @@ impl Plan {
             sampled,
             num_logprobs: sequence.num_logprobs,
             vector: sequence.vector(is_complete),
+            second_segment: sequence.second_segment,
         };
         batch::push(&mut self.batch, chunk, (start..end).map(|position| sequence.input(position)), blocks.block_size());
         sequence.advance(num_rows, sampled);

@@ -37,6 +37,7 @@ pub struct Sequence {
     score_prompt: Option<u8>,
     pool: Option<Pooling>,
     pub whole_prompt: bool,
+    pub second_segment: Option<usize>,
     events: UnboundedSender<Event>,
     ticket: Ticket,
 
@@ -72,6 +73,7 @@ impl Sequence {
             score_prompt: new.score_prompt,
             pool: new.pool,
             whole_prompt: new.whole_prompt,
+            second_segment: new.second_segment,
             events,
             ticket,
             engine_slot: 0,

@@ -1,4 +1,4 @@
-//! Texts as vectors.
+//! Texts as vectors. What a model that ranks makes of a pair of texts is a vector too, of its classes' scores.
 
 use std::sync::Arc;
 
@@ -10,14 +10,14 @@ use super::request::budget;
 use logits::SamplingParams;
 use scheduler::{Event, EventStream, NewSequence};
 
-/// A text that its model can embed.
+/// A text that its model can embed, or a pair of texts that it can rank.
 pub struct ValidText {
     model: Arc<Model>,
     sequence: NewSequence,
 }
 
 /// A vector on its way. Dropping it cancels the sequence.
-pub struct Embedding {
+pub struct Pooled {
     model: Arc<Model>,
     events: EventStream,
 }
@@ -26,34 +26,42 @@ pub struct Embedding {
 pub fn validate(model: Arc<Model>, prompt: &Prompt, tenant: u64) -> Result<ValidText, RequestError> {
     let pool = Some(model.base.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
     let ids = encode(&model, prompt)?;
-    let max_tokens = budget(ids.len(), Room::of(&model), Budget::Explicit(0))?;
-    let whole_prompt = model.base.spec.arch.bidirectional;
-    let sequence = NewSequence { pool, whole_prompt, cache_salt: tenant, ..NewSequence::new(ids, SamplingParams::greedy(), max_tokens) };
-    Ok(ValidText { model, sequence })
+    ValidText::new(model, ids, NewSequence { pool, cache_salt: tenant, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) })
 }
 
 impl ValidText {
+    /// Checks a prompt's length. `sequence` says what is asked for.
+    pub(super) fn new(model: Arc<Model>, prompt: Vec<u32>, sequence: NewSequence) -> Result<Self, RequestError> {
+        let max_tokens = budget(prompt.len(), Room::of(&model), Budget::Explicit(0))?;
+        let whole_prompt = model.base.spec.arch.bidirectional;
+        Ok(Self { model, sequence: NewSequence { prompt, max_tokens, whole_prompt, ..sequence } })
+    }
+
     pub fn num_tokens(&self) -> u32 {
         self.sequence.prompt.len() as u32
     }
 }
 
 /// Hands the texts of one client's request to their model's engine thread, all or none. They share the engine with other requests as one.
-pub fn submit(texts: Vec<ValidText>) -> Result<Vec<Embedding>, SubmitError> {
+pub fn submit(texts: Vec<ValidText>) -> Result<Vec<Pooled>, SubmitError> {
     let Some(model) = texts.first().map(|text| text.model.clone()) else { return Ok(Vec::new()) };
     let mut place = model.base.handle.request(texts.len())?;
-    texts.into_iter().map(|text| Ok(Embedding { events: place.enqueue(text.sequence)?, model: text.model })).collect()
+    texts.into_iter().map(|text| Ok(Pooled { events: place.enqueue(text.sequence)?, model: text.model })).collect()
 }
 
-impl Embedding {
+impl Pooled {
     /// The text's pooled hidden states, scaled to length 1. With `dimensions`, only the first ones.
-    pub async fn vector(mut self, dimensions: Option<usize>) -> Result<Vec<f32>, Failure> {
+    pub async fn vector(self, dimensions: Option<usize>) -> Result<Vec<f32>, Failure> {
+        let mut vector = self.pooled().await?;
+        vector.truncate(dimensions.unwrap_or(vector.len()));
+        Ok(normalized(vector))
+    }
+
+    /// What the engine made of the text.
+    pub(super) async fn pooled(mut self) -> Result<Vec<f32>, Failure> {
         loop {
             let problem = match self.events.next().await {
-                Some(Event::Pooled(mut vector)) => {
-                    vector.truncate(dimensions.unwrap_or(vector.len()));
-                    return Ok(normalized(vector));
-                }
+                Some(Event::Pooled(vector)) => return Ok(vector),
                 Some(Event::Token { .. } | Event::Scored(_)) => continue,
                 Some(Event::Failed(message) | Event::Unfollowable(message)) => message,
                 Some(Event::Finished { .. }) | None => "the engine gave no vector".into(),

@@ -30,6 +30,8 @@ pub enum RequestError {
     NoInfill(String),
     #[error("the model `{0}` ranks texts: it has no embedding of one")]
     NoEmbedding(String),
+    #[error("the model `{0}` does not rank texts: its file has no classifier, or another kind of pooling")]
+    NoRanking(String),
     #[error("the model `{0}` makes vectors of texts: it cannot generate text")]
     NoGeneration(String),
 }
@@ -69,7 +71,7 @@ impl RequestError {
         match self {
             Self::Context { .. } | Self::TooLong { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
             Self::Vocabulary { subject, .. } => *subject,
-            Self::NoTemplate(_) | Self::NoEmbedding(_) | Self::NoGeneration(_) => Subject::Model,
+            Self::NoTemplate(_) | Self::NoEmbedding(_) | Self::NoRanking(_) | Self::NoGeneration(_) => Subject::Model,
             Self::Render(error) => error.subject(),
             Self::Rules(error) => error.subject,
             Self::NoInfill(_) => Subject::Suffix,

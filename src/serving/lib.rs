@@ -1,4 +1,4 @@
-//! A served model: from a validated request to a stream of pieces, embeddings, and texts as token ids.
+//! A served model: from a validated request to a stream of pieces, embeddings, scores of pairs, and texts as token ids.
 
 mod again;
 mod defaults;
@@ -10,7 +10,9 @@ mod load;
 mod model;
 mod options;
 mod output;
+mod pair_template;
 mod prompt;
+pub mod rank;
 mod request;
 mod text;
 mod tokens;

@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 
 use super::defaults::file_sampling;
 use super::model::BaseModel;
+use super::pair_template::PairTemplate;
 use engine::{self, BackendKind, EngineError, EngineOptions};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
@@ -28,6 +29,7 @@ pub struct ModelFile {
     file: Arc<GgufFile>,
     weights: Weights,
     tokenizer: Arc<Tokenizer>,
+    ranking: Option<PairTemplate>,
 }
 
 /// How to run a base model.
@@ -53,7 +55,8 @@ impl ModelFile {
         let tokenizer = Arc::new(Tokenizer::open(&file)?);
         let (tokens, rows) = (tokenizer.vocab_size(), weights.spec.vocab_size);
         ensure!(tokens <= rows, "the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?");
-        Ok(Self { file, weights, tokenizer })
+        let ranking = (weights.spec.pooling == Pooling::Rank).then(|| PairTemplate::of(&file)).transpose()?;
+        Ok(Self { file, weights, tokenizer, ranking })
     }
 
     /// The longest context that the model was made for, in tokens.
@@ -90,6 +93,7 @@ impl ModelFile {
             handle: Handle::spawn_watched(engine, scheduler, ModelMetrics::for_model(&options.name), Some(options.watchdog)),
             backend: info.backend,
             pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),
+            ranking: self.ranking,
             fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
             max_running,
             spec,

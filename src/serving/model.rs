@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::options::Options;
+use super::pair_template::PairTemplate;
 use chat::Dialect;
 use engine::BackendKind;
 use grammar::Compiler;
@@ -23,6 +24,8 @@ pub struct BaseModel {
     pub backend: BackendKind,
     /// How a text becomes a vector. None: the model ranks texts and has no embeddings.
     pub pooling: Option<Pooling>,
+    /// How pairs of texts get scores. None: the model does not rank.
+    pub ranking: Option<PairTemplate>,
     /// Identifies what answers depend on: this build, the model's contents and the backend.
     pub fingerprint: String,
     /// Sequences that run at once.

@@ -29,7 +29,7 @@ impl Prompt {
 }
 
 /// How far the tokens of a prompt are counted: several contexts.
-fn most_counted(model: &Model) -> usize {
+pub(super) fn most_counted(model: &Model) -> usize {
     model.base.context.saturating_mul(4)
 }
 
@@ -66,7 +66,7 @@ pub(super) fn encode_rendered(model: &Model, text: &str) -> Result<Vec<u32>, Req
     checked(model, model.base.tokenizer.encode_rendered(text, most_counted(model)))
 }
 
-fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {
+pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {
     let ids = ids.ok_or(RequestError::TooLong { most: most_counted(model), room: Room::of(model) })?;
     check_ids(Subject::Prompt, ids.iter().copied(), vocab_size(model))?;
     Ok(ids)

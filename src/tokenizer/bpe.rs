@@ -18,6 +18,8 @@ pub(super) struct Bpe {
     merges: FxHashMap<u64, (u32, u32)>,
     /// Tokens that are whole words, if the vocabulary takes such words without merging.
     words: Option<Index>,
+    drops_spaces: bool,
+    lowercase: bool,
 }
 
 /// The symbols that a word consists of before merging.
@@ -135,13 +137,16 @@ impl Bpe {
         let normal = (0u32..).zip(&data.types).filter(|(_, t)| **t == TokenType::Normal).map(|(id, _)| id);
         let words = data.ignore_merges.then(|| Index::new(pieces, normal));
         ids.retain(|_, id| data.types[*id as usize] != TokenType::Control);
-        Ok(Self { pre, alphabet: Alphabet::new(data, &ids), merges, words })
+        let (drops_spaces, lowercase) = (data.drops_spaces, data.lowercase);
+        Ok(Self { pre, alphabet: Alphabet::new(data, &ids), merges, words, drops_spaces, lowercase })
     }
 
     /// None if the text stays unchanged.
     pub(super) fn normalised(&self, text: &str, at_start: bool) -> Option<String> {
         match &self.alphabet {
             Alphabet::Bytes(_) => None,
+            Alphabet::Chars { .. } if self.lowercase => Some(text.chars().flat_map(char::to_lowercase).collect()),
+            Alphabet::Chars { .. } if self.drops_spaces => None,
             Alphabet::Chars { spaces, .. } => spaces.normalised(text, at_start),
         }
     }
@@ -151,6 +156,11 @@ impl Bpe {
         let mut word = |word: &'a str| cache.or_encode(word, out, |out| self.word(pieces, word, &mut symbols, out));
         match &self.alphabet {
             Alphabet::Bytes(_) => self.pre.words(text, &mut word),
+            Alphabet::Chars { .. } if self.drops_spaces => self.pre.words(text, &mut |part| {
+                if !part.trim().is_empty() {
+                    word(part);
+                }
+            }),
             Alphabet::Chars { spaces, .. } => self.pre.words(text, &mut |part| spaces.words(part, &mut word)),
         }
     }

@@ -3,6 +3,7 @@
 
 use serde_json::Value;
 
+use crate::bert_text::BertText;
 use crate::pretokenize::GPT2;
 use crate::space::SPACE_SIGN;
 use crate::vocab::Form;
@@ -16,10 +17,15 @@ pub(super) struct Pipeline {
     pub(super) charsmap: Vec<u8>,
     pub(super) add_space_prefix: bool,
     pub(super) squeeze_spaces: bool,
+    pub(super) bert_text: Option<BertText>,
+    /// Whether texts are cut into words as for BERT.
+    pub(super) bert_words: bool,
     /// The token added before a text.
     pub(super) start: Option<String>,
     /// The token added after a text.
     pub(super) end: Option<String>,
+    /// The tokens between the texts of a pair.
+    pub(super) between: Vec<String>,
     /// Whether spaces are already replaced with `▁` when pre-tokenizers see the text.
     spaces_are_signs: bool,
 }
@@ -56,6 +62,16 @@ impl Pipeline {
                 self.charsmap =
                     base64(text).filter(|map| crate::charsmap::CharsMap::is_whole(map)).ok_or("precompiled_charsmap is malformed")?;
             }
+            "BertNormalizer" => {
+                let flag = |key: &str| step[key].as_bool();
+                let lowercase = flag("lowercase").unwrap_or(true);
+                self.bert_text = Some(BertText {
+                    clean: flag("clean_text").unwrap_or(true),
+                    isolate_ideographs: flag("handle_chinese_chars").unwrap_or(true),
+                    strip_accents: flag("strip_accents").unwrap_or(lowercase),
+                    lowercase,
+                });
+            }
             other => return Err(format!("`{other}` as it stands there is not supported")),
         }
         Ok(())
@@ -71,6 +87,7 @@ impl Pipeline {
                 }
             }
             "Split" => self.split(step)?,
+            "BertPreTokenizer" => self.bert_words = true,
             "Digits" => self.patterns.push(if step["individual_digits"] == true { r"\p{N}" } else { r"\p{N}+" }.into()),
             "Punctuation" if matches!(step["behavior"].as_str(), Some("Isolated") | None) => {
                 self.patterns.push(r"[\p{P}!-/:-@\[-`{-~]".into());
@@ -118,6 +135,16 @@ impl Pipeline {
                 let token = |piece: &Value| piece["SpecialToken"]["id"].as_str().map(str::to_owned);
                 self.start = pieces[..text].first().and_then(token);
                 self.end = pieces[text + 1..].first().and_then(token);
+                let pair = step["pair"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let after_first = pair.iter().skip_while(|piece| piece.get("Sequence").is_none()).skip(1);
+                self.between = after_first.map_while(token).collect();
+                Ok(())
+            }
+            "BertProcessing" | "RobertaProcessing" => {
+                let token = |key: &str| step[key][0].as_str().map(str::to_owned).ok_or(format!("`{}` has no `{key}`", kind(step)));
+                let (start, end) = (token("cls")?, token("sep")?);
+                self.between = vec![end.clone(); if kind(step) == "BertProcessing" { 1 } else { 2 }];
+                (self.start, self.end) = (Some(start), Some(end));
                 Ok(())
             }
             other => Err(format!("`{other}` is not supported")),

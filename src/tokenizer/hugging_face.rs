@@ -5,6 +5,7 @@ use std::path::Path;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::bert_text::{BertText, WordRules};
 use crate::error::{TokenizerError, fault};
 use crate::hf_pipeline::Pipeline;
 use crate::spm;
@@ -56,6 +57,7 @@ struct JsonModel {
     ignore_merges: bool,
     continuing_subword_prefix: Option<String>,
     end_of_word_suffix: Option<String>,
+    max_input_chars_per_word: Option<usize>,
 }
 
 #[derive(Deserialize)]
@@ -91,6 +93,10 @@ pub(super) struct JsonVocab {
     merges: Vec<Merge>,
     ignore_merges: bool,
     greedy: Vec<u32>,
+    /// The prefix of tokens that continue a word.
+    continuing: String,
+    longest_word: usize,
+    between: Vec<u32>,
     unknown: Option<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
@@ -108,17 +114,17 @@ impl JsonVocab {
         let parts = [&json.normalizer, &json.pre_tokenizer, &json.post_processor, &json.decoder];
         let pipeline = Pipeline::read(parts).map_err(TokenizerError)?;
         let model = match (json.model.kind.as_deref(), &json.model.vocab) {
+            (Some("WordPiece"), JsonTokens::Ids(_)) => Model::WordPiece,
             (Some("BPE") | None, JsonTokens::Ids(_)) if pipeline.byte_level => Model::ByteBpe,
             (Some("BPE") | None, JsonTokens::Ids(_)) => Model::CharBpe,
             (Some("Unigram") | None, JsonTokens::Scores(_)) => Model::Unigram,
             (kind, _) => return fault(format!("model.type: `{}` is not supported", kind.unwrap_or("(none)"))),
         };
-        for (key, affix) in
-            [("continuing_subword_prefix", &json.model.continuing_subword_prefix), ("end_of_word_suffix", &json.model.end_of_word_suffix)]
-        {
-            if affix.as_ref().is_some_and(|text| !text.is_empty()) {
-                return fault(format!("model.{key} is not supported"));
-            }
+        let is_word_piece = model == Model::WordPiece;
+        let prefix = json.model.continuing_subword_prefix.unwrap_or_default();
+        check_words(&pipeline, is_word_piece, &prefix)?;
+        if json.model.end_of_word_suffix.is_some_and(|suffix| !suffix.is_empty()) {
+            return fault("model.end_of_word_suffix is not supported".into());
         }
         let (mut tokens, scores) = listed(json.model.vocab)?;
         let mut types = vec![TokenType::Normal; tokens.len()];
@@ -132,7 +138,8 @@ impl JsonVocab {
         let by_text = |text: &str, tokens: &[String]| tokens.iter().position(|token| token == text).map(|id| id as u32);
         let unknown = json.model.unk_id.or_else(|| by_text(json.model.unk_token.as_deref()?, &tokens));
         let greedy = add(&json.added_tokens, &mut tokens, &mut types)?;
-        if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)) {
+        let is_in_texts = |kind: &TokenType| is_word_piece && *kind == TokenType::Control;
+        if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)).filter(|kind| !is_in_texts(kind)) {
             *kind = TokenType::Unknown;
         }
         let named = |key: &str| {
@@ -144,9 +151,26 @@ impl JsonVocab {
         if let Some(rank) = json.model.merges.iter().position(|merge| merge.pair().is_none()) {
             return fault(format!("model.merges: entry {rank} is not a pair"));
         }
+        let between = pipeline.between.iter().filter_map(|text| by_text(text, &tokens)).collect();
+        let longest_word = json.model.max_input_chars_per_word.unwrap_or(WordRules::LONGEST_WORD);
         let (merges, ignore_merges) = (json.model.merges, json.model.ignore_merges);
         let scores = if model == Model::Unigram { padded(scores, tokens.len()) } else { Vec::new() };
-        Ok(Self { model, pipeline, tokens, types, scores, merges, ignore_merges, greedy, unknown, bos, eos })
+        Ok(Self {
+            model,
+            pipeline,
+            tokens,
+            types,
+            scores,
+            merges,
+            ignore_merges,
+            greedy,
+            continuing: prefix,
+            longest_word,
+            between,
+            unknown,
+            bos,
+            eos,
+        })
     }
 
     pub(super) fn data(&self) -> VocabData<'_> {
@@ -159,6 +183,12 @@ impl JsonVocab {
             types: self.types.clone(),
             merges: self.merges.iter().filter_map(Merge::pair).collect(),
             scores: &self.scores,
+            words: WordRules {
+                text: self.pipeline.bert_text.unwrap_or(BertText::NONE),
+                continuing: Some(&self.continuing),
+                longest_word: self.longest_word,
+            },
+            between: self.between.clone(),
             bos: self.bos,
             eos: self.eos,
             unknown: self.unknown,
@@ -168,11 +198,29 @@ impl JsonVocab {
             starts_with_bos: self.pipeline.start.is_some(),
             add_eos: self.pipeline.end.is_some(),
             add_space_prefix: self.pipeline.add_space_prefix,
+            drops_spaces: false,
+            lowercase: false,
             squeeze_spaces: self.pipeline.squeeze_spaces,
             charsmap: &self.pipeline.charsmap,
             form: self.pipeline.form,
             greedy: self.greedy.clone(),
         }
+    }
+}
+
+/// Refuses parts of WordPiece's pipeline with other models, and other pipelines with WordPiece.
+fn check_words(pipeline: &Pipeline, is_word_piece: bool, prefix: &str) -> Result<(), TokenizerError> {
+    let parts = [
+        ("model.continuing_subword_prefix", !prefix.is_empty()),
+        ("normalizer: `BertNormalizer`", pipeline.bert_text.is_some()),
+        ("pre_tokenizer: `BertPreTokenizer`", pipeline.bert_words),
+    ];
+    match parts.into_iter().find(|(_, is_there)| *is_there && !is_word_piece) {
+        Some((part, _)) => fault(format!("{part} is supported for WordPiece only")),
+        None if is_word_piece && (!pipeline.bert_words || !pipeline.patterns.is_empty() || prefix.is_empty()) => {
+            fault("model.type: `WordPiece` is supported with `BertPreTokenizer` and a prefix of tokens that continue a word".into())
+        }
+        None => Ok(()),
     }
 }
 

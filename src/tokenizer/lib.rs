@@ -13,7 +13,7 @@
 //! let ids = tokenizer.encode_rendered(&prompt, 4096);
 //! ```
 //!
-//! Supported are byte pair encoding over bytes (GPT-2) and over characters, SentencePiece's BPE by scores, and unigram models.
+//! Supported are byte pair encoding over bytes (GPT-2) and over characters, SentencePiece's BPE by scores, unigram models, and WordPiece.
 //!
 //! # Invariants
 //! - The ids are those of the vocabulary's own library: golden files and the models' own test vectors check this.
@@ -24,6 +24,8 @@
 //! - A table of normalisation rules makes a text at most 16 times as long, in linear time (`charsmap.rs`).
 //! - A text that exceeds the permitted number of tokens is not encoded much further than that.
 
+mod bert_chars;
+mod bert_text;
 mod bpe;
 mod cache;
 mod chars;
@@ -36,6 +38,7 @@ mod infill;
 #[cfg(test)]
 mod json_tests;
 mod merge;
+mod pair;
 mod pieces;
 mod pretokenize;
 mod regex;
@@ -49,7 +52,11 @@ mod tests;
 mod tokenizer;
 mod unigram;
 mod vocab;
+mod wordpiece;
+#[cfg(test)]
+mod wordpiece_tests;
 
 pub use error::TokenizerError;
 pub use infill::Infill;
+pub use pair::Pair;
 pub use tokenizer::Tokenizer;

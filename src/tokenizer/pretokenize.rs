@@ -3,6 +3,11 @@
 pub(super) const GPT2: &str = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+";
 const LLAMA3: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const JAIS2: &str = concat!(
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+",
+    r"|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1}"
+);
 const QWEN35: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*",
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -57,18 +62,22 @@ pub(super) struct Habits {
     pub(super) ignore_merges: bool,
     /// Whether the model was trained with a BOS before each text. Older files do not say so.
     pub(super) adds_bos: bool,
+    /// Whether the texts of a pair stand apart by a separator.
+    pub(super) separates: bool,
 }
 
 /// The patterns of the pre-tokenizer `name`. None if the name is unknown.
 pub(super) fn patterns(name: &str) -> Option<&'static [&'static str]> {
     Some(match name {
         "default" => &[r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", "[0-9]{3}"],
-        "gpt-2" | "phi-2" | "jina-es" | "jina-de" | "roberta-bpe" | "mpt" | "olmo" | "jais" | "trillion" | "exaone4"
-        | "granite-docling" | "gigachat" | "a.x-4.0" | "mellum" | "modern-bert" => &[GPT2],
+        "gpt-2" | "phi-2" | "jina-v1-en" | "jina-v2-code" | "jina-v2-es" | "jina-v2-de" | "jina-es" | "jina-de" | "roberta-bpe" | "mpt"
+        | "olmo" | "jais" | "trillion" | "exaone4" | "granite-docling" | "gigachat" | "a.x-4.0" | "mellum" | "modern-bert" => &[GPT2],
         "smollm" | "starcoder" | "refact" | "command-r" | "codeshell" | "exaone" | "minerva-7b" | "mellum2" => &[r"\p{N}", GPT2],
         "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "lfm2" | "midm-2.0" | "jina-v5-nano" | "dbrx"
         | "smaug-bpe" | "chatglm-bpe" | "glm4" => &[LLAMA3],
         "qwen2" | "deepseek-r1-qwen" | "stablelm2" | "hunyuan" | "megrez" | "kormo" | "f2llmv2" | "solar-open" | "grok-2" => &[QWEN2],
+        "ufakzeka" => &[UFAKZEKA],
+        "jais-2" => &[JAIS2],
         "qwen35" => &[QWEN35],
         "tekken" => &[TEKKEN],
         "gpt-4o" | "llama4" | "kanana2" | "talkie" | "minimax-m2" | "granite-embed-multi-97m" => &[GPT4O],
@@ -84,17 +93,24 @@ pub(super) fn patterns(name: &str) -> Option<&'static [&'static str]> {
         "poro-chat" | "bloom" | "gpt3-finnish" => &[BLOOM],
         "viking" => &[BLOOM, r"\p{N}"],
         "laguna" => &[LINES, QWEN2],
-        "gemma4" | "sarvam-moe" => &[LINES],
+        "gemma4" | "sarvam-moe" | "granite-embed-multi-311m" => &[LINES],
+        "whitespace" => &[r"\S+"],
         _ => return None,
     })
+}
+
+/// Whether BPE with this pre-tokenizer merges characters instead of bytes.
+pub(super) fn over_chars(name: &str) -> bool {
+    matches!(name, "sarvam-moe" | "granite-embed-multi-311m" | "whitespace")
 }
 
 pub(super) fn habits(name: &str) -> Habits {
     match name {
         "llama3" | "llama-v3" | "llama-bpe" | "falcon3" | "falcon-h1" | "pixtral" | "midm-2.0" | "lfm2" | "jina-v5-nano" | "tekken" => {
-            Habits { ignore_merges: true, adds_bos: true }
+            Habits { ignore_merges: true, adds_bos: true, separates: false }
         }
-        "youtu" | "minicpm5" | "granite-embed-multi-97m" => Habits { ignore_merges: true, adds_bos: false },
+        "youtu" | "minicpm5" | "granite-embed-multi-97m" => Habits { ignore_merges: true, ..Habits::default() },
+        "jina-v1-en" | "jina-v2-code" | "roberta-bpe" => Habits { separates: true, ..Habits::default() },
         _ => Habits::default(),
     }
 }

@@ -71,7 +71,7 @@ fn real_models_give_the_reference_ids() {
 }
 
 /// Processor time of this thread, which other work on the machine does not affect. The wall clock if the system does not report it.
-fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = schedstat.and_then(|text| text.split(' ').next().and_then(|field| field.parse().ok()));
@@ -294,6 +294,16 @@ fn bos_is_added_if_the_file_or_the_pre_tokenizer_says_so_and_not_twice() {
 }
 
 #[test]
+fn a_vocabulary_of_words_between_white_space_leaves_the_white_space_out() {
+    let file = |name: &str| small("gpt2").kv(name, "whitespace");
+    for name in ["tokenizer.ggml.pre", "tokenizer.ggml.model"] {
+        assert_eq!(load(&file(name)).unwrap().encode(" ab\n\u{3000}a b\tAB ▁ab", false), [3, 1, 2, 3], "{name}");
+        let lower = load(&file(name).kv("tokenizer.ggml.normalizer.lowercase", true)).unwrap();
+        assert_eq!(lower.encode("ab aB", false), [3, 3], "{name}");
+    }
+}
+
+#[test]
 fn malformed_vocabularies_are_refused_by_key() {
     let strings = |items: &[&str]| items.iter().map(|s| s.to_string()).collect::<Vec<_>>();
     let cases = [
@@ -310,7 +320,7 @@ fn malformed_vocabularies_are_refused_by_key() {
         (small("gpt2").kv("tokenizer.ggml.merges", strings(&["b a"])), "tokenizer.ggml.merges"),
         (small("gpt2").kv("tokenizer.ggml.merges", strings(&["ab"])), "tokenizer.ggml.merges"),
         (small("gpt2").kv("tokenizer.ggml.pre", "unheard-of"), "tokenizer.ggml.pre"),
-        (small("gpt2").kv("tokenizer.ggml.model", "bert"), "tokenizer.ggml.model"),
+        (small("gpt2").kv("tokenizer.ggml.model", "rwkv"), "tokenizer.ggml.model"),
         (small("gpt2").kv("tokenizer.ggml.tokens", strings(&[])), "tokenizer.ggml.tokens"),
         (small("gpt2").kv("tokenizer.ggml.add_bos_token", 1u32), "tokenizer.ggml.add_bos_token"),
     ];

@@ -14,12 +14,13 @@ use crate::merge::UNKNOWN;
 use crate::pieces::Pieces;
 use crate::special::Special;
 use crate::vocab::{Form, Model, TokenType, VocabData};
-use crate::{bpe, shield, spm, unigram};
+use crate::{bpe, shield, spm, unigram, wordpiece};
 
 enum Encoder {
     Bpe(Box<bpe::Bpe>),
     Spm(Box<spm::Spm>),
     Unigram(Box<unigram::Unigram>),
+    WordPiece(Box<wordpiece::WordPiece>),
 }
 
 /// A model's vocabulary. It is immutable, so many threads may share one.
@@ -34,8 +35,9 @@ pub struct Tokenizer {
     eos: Option<u32>,
     unknown: Option<u32>,
     pub(crate) add_bos: bool,
-    starts_with_bos: bool,
-    add_eos: bool,
+    pub(crate) starts_with_bos: bool,
+    pub(crate) add_eos: bool,
+    pub(crate) between: Vec<u32>,
     end_ids: Vec<u32>,
     infill: Option<Infill>,
 }
@@ -91,11 +93,13 @@ impl Tokenizer {
                 let encoder = Encoder::Unigram(Box::new(unigram::Unigram::new(data, &pieces)));
                 (pieces, encoder)
             }
+            Model::WordPiece => (wordpiece::pieces(data), Encoder::WordPiece(Box::new(wordpiece::WordPiece::new(data)))),
         };
         Ok(Self {
             special: Special::new(&pieces, &data.types, &data.greedy),
             form: data.form,
-            longest: pieces.longest(),
+            // A word of any length may become one unknown token.
+            longest: if data.model == Model::WordPiece { usize::MAX } else { pieces.longest() },
             pieces,
             types: data.types.clone(),
             encoder,
@@ -105,6 +109,7 @@ impl Tokenizer {
             add_bos: data.add_bos,
             starts_with_bos: data.starts_with_bos,
             add_eos: data.add_eos,
+            between: data.between.clone(),
             end_ids: end_ids(data),
             infill: Infill::find(data),
         })
@@ -116,6 +121,13 @@ impl Tokenizer {
         let mut out = Vec::with_capacity(text.len() / 4 + 8);
         self.encode_into(text, parse_special, true, self.bound(usize::MAX), &mut out);
         self.replace_unknown(out)
+    }
+
+    /// Encodes a text by itself. Texts of control tokens stay text. None if it has more than `most` tokens.
+    pub(crate) fn encode_text(&self, text: &str, most: usize) -> Option<Vec<u32>> {
+        let mut out = Vec::new();
+        self.encode_into(text, false, true, self.bound(most), &mut out);
+        (out.len() <= most).then(|| self.replace_unknown(out))
     }
 
     /// Encodes a text that follows another one, so no space is put before it. Control tokens are not parsed.
@@ -231,7 +243,11 @@ impl Tokenizer {
     /// Decodes ids to text. Ids outside the vocabulary are skipped, and bytes that are not UTF-8 become U+FFFD. The space that
     /// SentencePiece puts before a text is kept.
     pub fn decode(&self, ids: &[u32], special: bool) -> String {
-        let bytes: Vec<u8> = ids.iter().filter_map(|&id| self.token_bytes(id, special)).flatten().copied().collect();
+        let known = ids.iter().filter_map(|&id| Some((id, self.token_bytes(id, special)?)));
+        let bytes = match &self.encoder {
+            Encoder::WordPiece(_) => wordpiece::joined(known.map(|(id, bytes)| (self.types[id as usize] != TokenType::Normal, bytes))),
+            _ => known.flat_map(|(_, bytes)| bytes).copied().collect(),
+        };
         String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned())
     }
 
@@ -263,6 +279,7 @@ impl Tokenizer {
             Encoder::Bpe(bpe) => bpe.bytes_held(),
             Encoder::Spm(spm) => spm.bytes_held(),
             Encoder::Unigram(unigram) => unigram.bytes_held(),
+            Encoder::WordPiece(words) => words.bytes_held(),
         };
         encoder + self.pieces.bytes_held() + self.types.capacity()
     }
@@ -314,6 +331,7 @@ impl Tokenizer {
             Encoder::Bpe(bpe) => bpe.normalised(formed.unwrap_or(text), at_start),
             Encoder::Spm(spm) => spm.normalised(formed.unwrap_or(text), at_start),
             Encoder::Unigram(unigram) => unigram.normalised(formed.unwrap_or(text), at_start),
+            Encoder::WordPiece(words) => Some(words.normalised(text)),
         };
         changed.or_else(|| formed.map(str::to_owned))
     }
@@ -323,6 +341,7 @@ impl Tokenizer {
             Encoder::Bpe(bpe) => bpe.encode(&self.pieces, text, cache, out),
             Encoder::Spm(spm) => spm.encode(&self.pieces, text, cache, out),
             Encoder::Unigram(unigram) => unigram.encode(&self.pieces, text, cache, out),
+            Encoder::WordPiece(words) => words.encode(text, cache, out),
         }
     }
 
@@ -340,7 +359,9 @@ impl Tokenizer {
 /// Whether the token that the file calls unknown may stand for text. Some files name a control token, such as the end of a text, which must
 /// not come from text.
 fn stands_for_unknown(data: &VocabData, id: u32) -> bool {
-    data.types[id as usize] != TokenType::Control || data.tokens[id as usize].to_lowercase().contains("unk")
+    data.model == Model::WordPiece
+        || data.types[id as usize] != TokenType::Control
+        || data.tokens[id as usize].to_lowercase().contains("unk")
 }
 
 /// The path of a model's `tokenizer.json`.

@@ -4,9 +4,10 @@ use std::borrow::Cow;
 
 use gguf::{Array, GgufFile, Value};
 
+use crate::bert_text::{BertText, WordRules, is_cased};
 use crate::charsmap::CharsMap;
 use crate::error::{TokenizerError, fault};
-use crate::pretokenize::{habits, patterns};
+use crate::pretokenize::{habits, over_chars, patterns};
 
 /// `tokenizer.ggml.token_type`
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +30,8 @@ pub(super) enum Model {
     Spm,
     /// `t5`: SentencePiece's unigram model
     Unigram,
+    /// `bert`: WordPiece
+    WordPiece,
 }
 
 /// A checked vocabulary: `merges` and `scores` fit the model, `types` has one entry per token, and every id is in the vocabulary.
@@ -45,6 +48,8 @@ pub(super) struct VocabData<'a> {
     pub(super) types: Vec<TokenType>,
     pub(super) merges: Vec<(&'a str, &'a str)>,
     pub(super) scores: &'a [f32],
+    /// For [`Model::WordPiece`].
+    pub(super) words: WordRules<'a>,
     pub(super) bos: Option<u32>,
     pub(super) eos: Option<u32>,
     pub(super) unknown: Option<u32>,
@@ -56,7 +61,13 @@ pub(super) struct VocabData<'a> {
     /// Like `add_bos`. If the file does not say, the default of the pre-tokenizer.
     pub(super) starts_with_bos: bool,
     pub(super) add_eos: bool,
+    /// The tokens between the two texts of a pair.
+    pub(super) between: Vec<u32>,
     pub(super) add_space_prefix: bool,
+    /// Whether white space is left out, as by pre-tokenizer `whitespace`.
+    pub(super) drops_spaces: bool,
+    /// Whether BPE makes capital letters small.
+    pub(super) lowercase: bool,
     /// Whether several spaces in a row become one.
     pub(super) squeeze_spaces: bool,
     /// SentencePiece's compiled normalisation rules. Empty if there are none.
@@ -88,16 +99,19 @@ impl<'a> VocabData<'a> {
         let reader = Reader { file };
         let pre = reader.text("tokenizer.ggml.pre")?;
         let (model, pre) = match reader.text("tokenizer.ggml.model")? {
-            Some("gpt2") => (if pre == Some("sarvam-moe") { Model::CharBpe } else { Model::ByteBpe }, pre.unwrap_or("default")),
+            Some("gpt2") if pre.is_some_and(over_chars) => (Model::CharBpe, pre.unwrap_or_default()),
+            Some("gpt2") => (Model::ByteBpe, pre.unwrap_or("default")),
+            Some("whitespace") => (Model::CharBpe, "whitespace"),
             Some("gemma4") => (Model::CharBpe, "gemma4"),
             Some("llama") => (Model::Spm, ""),
             Some("t5") => (Model::Unigram, ""),
+            Some("bert") => (Model::WordPiece, ""),
             Some(other) => return fault(format!("tokenizer.ggml.model: `{other}` is not supported")),
             None => return fault("tokenizer.ggml.model is missing".into()),
         };
         let scored = matches!(model, Model::Spm | Model::Unigram);
         let patterns = match patterns(pre) {
-            _ if scored => &[],
+            _ if scored || model == Model::WordPiece => &[],
             Some(patterns) => patterns,
             None => return fault(format!("tokenizer.ggml.pre: `{pre}` is not supported")),
         };
@@ -106,14 +120,20 @@ impl<'a> VocabData<'a> {
             return fault("tokenizer.ggml.tokens is missing or empty".into());
         }
         let count = tokens.len();
-        let types = reader.types(count)?;
+        let mut types = reader.types(count)?;
         let id = |name: &str| reader.id(&format!("tokenizer.ggml.{name}_token_id"), count);
         let other_ends = ["eot", "eom"].into_iter().map(id).collect::<Result<Vec<_>, _>>()?;
         let mut infill = [None; 3];
         for (slot, names) in infill.iter_mut().zip([["fim_pre", "prefix"], ["fim_suf", "suffix"], ["fim_mid", "middle"]]) {
             *slot = id(names[0])?.or(id(names[1])?);
         }
+        let Ends { bos, eos, separator, unknown } = reader.ends(model, tokens)?;
+        if model == Model::WordPiece {
+            let others = [id("padding")?, id("mask")?, id("cls")?];
+            mark_special(&mut types, others.into_iter().chain([bos, eos, separator, unknown]).flatten());
+        }
         let flag = |name: &str, default: bool| reader.flag(&format!("tokenizer.ggml.{name}"), default);
+        let between = reader.between(model, habits(pre).separates, eos, separator)?;
         let charsmap = reader.bytes("tokenizer.ggml.precompiled_charsmap")?;
         Ok(Self {
             model,
@@ -121,17 +141,21 @@ impl<'a> VocabData<'a> {
             patterns: patterns.to_vec(),
             ignore_merges: habits(pre).ignore_merges,
             tokens,
-            merges: reader.merges(scored)?,
+            merges: reader.merges(matches!(model, Model::ByteBpe | Model::CharBpe))?,
             scores: reader.scores(scored, count)?,
-            bos: id("bos")?,
-            eos: id("eos")?,
-            unknown: id("unknown")?,
+            words: reader.words(model, tokens)?,
+            bos,
+            eos,
+            unknown,
             other_ends: other_ends.into_iter().flatten().collect(),
             infill,
-            add_bos: flag("add_bos_token", model == Model::Spm)?,
-            starts_with_bos: flag("add_bos_token", model == Model::Spm || habits(pre).adds_bos)?,
-            add_eos: flag("add_eos_token", model == Model::Unigram)?,
+            add_bos: flag("add_bos_token", matches!(model, Model::Spm | Model::WordPiece))?,
+            starts_with_bos: flag("add_bos_token", matches!(model, Model::Spm | Model::WordPiece) || habits(pre).adds_bos)?,
+            add_eos: flag("add_eos_token", matches!(model, Model::Unigram | Model::WordPiece))?,
+            between,
             add_space_prefix: flag("add_space_prefix", model == Model::Spm)?,
+            drops_spaces: pre == "whitespace",
+            lowercase: flag("normalizer.lowercase", false)? && pre == "whitespace",
             squeeze_spaces: flag("remove_extra_whitespaces", false)? && model == Model::Unigram,
             charsmap: if model == Model::Unigram { charsmap } else { &[] },
             form: None,
@@ -156,6 +180,22 @@ fn greedy(file: &GgufFile, tokens: &[String], types: &[TokenType]) -> Vec<u32> {
     let is_special = |kind: &TokenType| matches!(kind, TokenType::Control | TokenType::UserDefined);
     let special = (0u32..).zip(tokens.iter().zip(types)).filter(|(_, (_, kind))| is_special(kind));
     special.filter(|(_, (text, _))| !["<unk>", "<s>", "<|endoftext|>"].contains(&text.as_str())).map(|(id, _)| id).collect()
+}
+
+/// Makes control tokens of ordinary ones that the metadata names, for files that list no types.
+fn mark_special(types: &mut [TokenType], ids: impl Iterator<Item = u32>) {
+    for id in ids {
+        let kind = &mut types[id as usize];
+        *kind = if *kind == TokenType::Normal { TokenType::Control } else { *kind };
+    }
+}
+
+/// Special tokens that stand around texts.
+struct Ends {
+    bos: Option<u32>,
+    eos: Option<u32>,
+    separator: Option<u32>,
+    unknown: Option<u32>,
 }
 
 struct Reader<'a> {
@@ -199,10 +239,39 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn merges(&self, scored: bool) -> Result<Vec<(&'a str, &'a str)>, TokenizerError> {
+    /// The tokens that begin and end a text, separate texts, and stand for unknown words. Files of BERT call them by other names, and
+    /// older ones do not name them all.
+    fn ends(&self, model: Model, tokens: &[String]) -> Result<Ends, TokenizerError> {
+        let id = |name: &str| self.id(&format!("tokenizer.ggml.{name}_token_id"), tokens.len());
+        let (bos, eos, separator, unknown) = (id("bos")?, id("eos")?, id("seperator")?, id("unknown")?);
+        if model != Model::WordPiece {
+            return Ok(Ends { bos, eos, separator, unknown });
+        }
+        let named = |texts: [&str; 2]| tokens.iter().position(|token| texts.contains(&token.as_str())).map(|id| id as u32);
+        let bos = bos.or(id("cls")?).or_else(|| named(["[CLS]", "<s>"]));
+        let separator = separator.or(eos).or_else(|| named(["[SEP]", "</s>"]));
+        Ok(Ends { bos, eos: separator, separator, unknown: unknown.or_else(|| named(["[UNK]", "<unk>"])) })
+    }
+
+    /// The tokens between the two texts of a pair. A file that does not say whether an end comes before the separator has one token there.
+    fn between(&self, model: Model, separates: bool, eos: Option<u32>, separator: Option<u32>) -> Result<Vec<u32>, TokenizerError> {
+        let ends_first = self.flag("tokenizer.ggml.add_eos_token", model == Model::Unigram)?;
+        let separates = self.flag("tokenizer.ggml.add_sep_token", model == Model::WordPiece || separates)?;
+        Ok([eos.filter(|_| ends_first), separator.or(eos).filter(|_| separates)].into_iter().flatten().collect())
+    }
+
+    /// A file that does not tell whether case counts has an uncased vocabulary, unless its words have capital letters.
+    fn words(&self, model: Model, tokens: &[String]) -> Result<WordRules<'static>, TokenizerError> {
+        let flag = |name: &str, default: bool| self.flag(&format!("tokenizer.ggml.normalizer.{name}"), default);
+        let lowercase = flag("lowercase", !(model == Model::WordPiece && is_cased(tokens)))?;
+        let text = BertText { lowercase, strip_accents: flag("strip_accents", lowercase)?, ..BertText::cased(false) };
+        Ok(WordRules { text, continuing: None, longest_word: WordRules::LONGEST_WORD })
+    }
+
+    fn merges(&self, merged: bool) -> Result<Vec<(&'a str, &'a str)>, TokenizerError> {
         let key = "tokenizer.ggml.merges";
         let lines = self.strings(key)?.unwrap_or_default();
-        if scored {
+        if !merged {
             return Ok(Vec::new());
         }
         if lines.is_empty() {

@@ -172,3 +172,29 @@ class Tiny:
         }  # fmt: skip
         kv |= metadata or {}
         return kv, write(path, kv, self.tensors)
+
+
+def layout_values(name: str, shape) -> np.ndarray:
+    """The weights of a tensor by its name and shape (outermost first), as in `tests/fixtures/architectures.rs`."""
+    seed = 0xCBF29CE484222325
+    for byte in name.encode():
+        seed = (seed ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    with np.errstate(over="ignore"):
+        z = np.arange(int(np.prod(shape)), dtype=np.uint64) + np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15)
+        z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z ^= z >> np.uint64(31)
+    u = ((z >> np.uint64(40)).astype(np.float64) / 2**23 - 1).astype(np.float32).reshape(shape)
+    if name.endswith(".weight") and "norm" in name:
+        return np.float32(1) + np.float32(0.25) * u
+    if name.endswith(".weight") and "embd" in name:
+        return u
+    return u * np.float32(2.1 / np.sqrt(shape[-1])) if len(shape) > 1 else np.float32(0.2) * u
+
+
+def write_layout(path, layout: dict) -> None:
+    """Writes a model of `tests/golden/embeddings.jsonl.gz`."""
+    kv = {"general.architecture": layout["architecture"]} | {
+        key: float(v) if kind == "FLOAT32" else v for key, kind, _, v in layout["metadata"]
+    }
+    write(path, kv, {name: (layout_values(name, shape), F32) for name, shape in layout["tensors"]})

@@ -3,6 +3,7 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::{ErrorInternalServerError, InternalError};
 use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage, HttpResponse, ResponseError, web};
+use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use bytes::Bytes;
 use futures_util::FutureExt;
 
@@ -20,13 +21,21 @@ use super::dialect::{Dialect, Dialects};
 use super::error::{ApiError, Kind, quoted};
 use super::state::AppState;
 use super::{host, metrics};
+use serving::Model;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// The model of a request, set once the model is known to exist.
 #[derive(Clone)]
-pub struct ModelLabel(pub String);
+struct ModelLabel(String);
+
+/// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
+pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
+    let model = state.model(id).await?;
+    request.extensions_mut().insert(ModelLabel(model.id.clone()));
+    Ok(model)
+}
 
 /// The log's facts about a request, taken before the handler consumes it.
 struct Log {

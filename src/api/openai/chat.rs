@@ -1,6 +1,6 @@
 //! `POST /v1/chat/completions`
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert;
 use super::stream::{self, ChunkFormat};
@@ -15,7 +15,7 @@ use crate::http::choices::{self, Answer, Ask, FunctionCall as Call};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
 use crate::http::json::JsonBody;
-use crate::http::middleware::ModelLabel;
+use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
 use chat::Piece;
 use serving::EndReason;
@@ -33,8 +33,7 @@ use serving::EndReason;
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits.clone();
     let (request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
-    let model = state.model(&request.model).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = requested_model(&state, &http, &request.model).await?;
     let head = Head::new("chatcmpl", &model);
     let (prompts, num_choices, has_logprobs) = (vec![request.prompt], request.num_choices, request.options.logprobs.is_some());
     let ask = Ask { model, prompts, options: request.options, num_choices, best_of: num_choices, names: request.names, held };

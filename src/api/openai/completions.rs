@@ -1,6 +1,6 @@
 //! `POST /v1/completions`
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::chat::finish_reason;
 use super::convert;
@@ -14,7 +14,7 @@ use crate::http::choices::{self, Answer, Ask};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
 use crate::http::json::JsonBody;
-use crate::http::middleware::ModelLabel;
+use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
 use chat::{Piece, TokenLogprob};
 use serving::EndReason;
@@ -33,8 +33,7 @@ use serving::EndReason;
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits.clone();
     let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;
-    let model = state.model(&request.model).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = requested_model(&state, &http, &request.model).await?;
     let head = Head::new("cmpl", &model);
     let Completions { prompts, options, names, num_choices, best_of, stream, .. } = request;
     let has_logprobs = options.logprobs.is_some();

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -13,7 +13,7 @@ use super::types::error::ErrorBody;
 use crate::http::budget::Held;
 use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
-use crate::http::middleware::ModelLabel;
+use crate::http::middleware::requested_model;
 use crate::http::state::{Active, AppState, off_loop};
 use serving::Model;
 use serving::embedding::{self, ValidText};
@@ -30,8 +30,7 @@ use serving::embedding::{self, ValidText};
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (request, held) = body.read(convert::embeddings::parse).await?;
-    let model = state.model(&request.model).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = requested_model(&state, &http, &request.model).await?;
     let hidden = model.base.spec.hidden_dim;
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));

@@ -1,6 +1,6 @@
 //! `/v1/responses`: one answer to a conversation, which the server may keep for the next turn.
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::{self, responses::Responses};
 use super::response_draft::Draft;
@@ -14,7 +14,7 @@ use crate::http::choices::{self, Ask};
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::head::Head;
 use crate::http::json::JsonBody;
-use crate::http::middleware::ModelLabel;
+use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
 use chat::{Conversation, Message, Role};
 use serving::Prompt;
@@ -39,8 +39,7 @@ pub async fn create(
 ) -> Result<HttpResponse, ApiError> {
     let (limits, items) = (state.limits.clone(), store.clone());
     let (request, held) = body.read(move |value| convert::responses::parse(value, &limits, &|id| items.item(id))).await?;
-    let model = state.model(&request.model).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = requested_model(&state, &http, &request.model).await?;
     let Responses { conversation, options, names, settings, stream, .. } = request;
     let settings = settings.sampled_with(&model.sampling_of(&options));
     let messages = with_earlier(&store, conversation.messages, settings.previous_response_id.as_deref())?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use actix_web::{HttpMessage, HttpRequest, HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::tokens::Text;
 use super::convert::{self, names};
@@ -11,7 +11,7 @@ use super::types::error::ErrorBody;
 use super::types::tokens::{DetokenizeRequest, PromptText, TemplateRequest, TokenizeRequest, TokenizerInfo, Tokens};
 use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
-use crate::http::middleware::ModelLabel;
+use crate::http::middleware::requested_model;
 use crate::http::state::{AppState, off_loop};
 use chat::Message;
 use serving::{self, Model, RequestError};
@@ -23,8 +23,7 @@ use serving::{self, Model, RequestError};
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (request, held) = body.read(convert::tokens::tokenize).await?;
-    let model = named_or_first(&state, request.model.as_deref()).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = named_or_first(&state, &http, request.model.as_deref()).await?;
     let max_model_len = model.base.context;
     let (names, size) = match &request.of {
         Text::Plain { text, .. } => (names::COMPLETIONS, text.len()),
@@ -45,10 +44,10 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
 }
 
 /// The named model, or the first in the list: tools that ask for tokens often expect one model per server and name none.
-async fn named_or_first(state: &AppState, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+async fn named_or_first(state: &AppState, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     match (name, state.registry.list().first()) {
-        (Some(name), _) => state.model(name).await,
-        (None, Some(first)) => state.model(&first.id).await,
+        (Some(name), _) => requested_model(state, http, name).await,
+        (None, Some(first)) => requested_model(state, http, &first.id).await,
         (None, None) => Err(ApiError::field("model", "`model` is required: no model is served")),
     }
 }
@@ -62,8 +61,7 @@ async fn named_or_first(state: &AppState, name: Option<&str>) -> Result<Arc<Mode
 pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = web::Query::<BTreeMap<String, String>>::from_query(http.query_string());
     let query = query.map_err(|_| ApiError::new(Kind::InvalidValue, "the query is not percent-encoded UTF-8"))?;
-    let model = named_or_first(&state, query.get("model").map(String::as_str)).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = named_or_first(&state, &http, query.get("model").map(String::as_str)).await?;
     let text = |id: Option<u32>| id.and_then(|id| model.base.tokenizer.token_text(id)).map(str::to_owned);
     Ok(HttpResponse::Ok().json(TokenizerInfo {
         model: model.id.clone(),
@@ -81,8 +79,7 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let ((model, ids), held) = body.read(convert::tokens::detokenize).await?;
-    let model = named_or_first(&state, model.as_deref()).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = named_or_first(&state, &http, model.as_deref()).await?;
     let work = move || {
         let _held = held;
         serving::detokenize(&model, &ids)
@@ -98,8 +95,7 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let ((model, conversation), held) = body.read(convert::tokens::apply_template).await?;
-    let model = state.model(&model).await?;
-    http.extensions_mut().insert(ModelLabel(model.id.clone()));
+    let model = requested_model(&state, &http, &model).await?;
     let work = move || {
         let _held = held;
         serving::apply_template(&model, &conversation)

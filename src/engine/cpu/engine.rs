@@ -74,6 +74,7 @@ impl CpuEngine {
             },
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
+            num_token_types: spec.num_token_types,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
             max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),

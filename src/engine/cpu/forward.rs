@@ -122,8 +122,9 @@ impl Forward {
             if let Some(scale) = scale {
                 row.iter_mut().for_each(|x| *x *= scale);
             }
-            if let Some(of_type) = &tensors.token_type {
-                kernels.add_to(row, of_type);
+            if let Some(types) = &tensors.token_types {
+                let kind = batch.token_types.get(i).map_or(0, |&kind| kind as usize);
+                kernels.add_to(row, &types[kind * spec.hidden_dim..][..spec.hidden_dim]);
             }
         });
         if let Some(positions) = &tensors.position_embd {

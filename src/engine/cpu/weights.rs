@@ -38,8 +38,8 @@ pub struct Tensors {
     pub output_bias: Option<Vec<f32>>,
     pub token_embd: Weight,
     pub token_norm: Option<Norm>,
-    /// The embedding of token type 0, which all tokens have.
-    pub token_type: Option<Vec<f32>>,
+    /// The embeddings of all token types, one after another.
+    pub token_types: Option<Vec<f32>>,
     pub position_embd: Option<Weight>,
     pub classifier: Option<Classifier>,
 }
@@ -92,7 +92,7 @@ impl Tensors {
         let output_bias = loader.optional(TensorSlot::OutputBias, 0);
         let has_token_norm = weights.get(TensorSlot::TokenNorm, 0).is_some();
         let token_norm = if has_token_norm { loader.norm(TensorSlot::TokenNorm, TensorSlot::TokenNormBias, 0) } else { None };
-        let token_type = loader.optional(TensorSlot::TokenTypes, 0).map(|all| all[..spec.hidden_dim].to_vec());
+        let token_types = loader.optional(TensorSlot::TokenTypes, 0);
         let position_embd = weights.get(TensorSlot::PositionEmbd, 0).copied();
         let classifier = Classifier::load(loader)?;
         let (altup, per_layer) = (Altup::load(loader)?, PerLayerInputs::load(loader)?);
@@ -105,7 +105,7 @@ impl Tensors {
             output_bias,
             token_embd,
             token_norm,
-            token_type,
+            token_types,
             position_embd,
             classifier,
             weights,

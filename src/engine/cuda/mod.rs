@@ -139,6 +139,7 @@ impl CudaEngine {
             },
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
+            num_token_types: spec.num_token_types,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
             max_context: (options.context.div_ceil(options.block_size) * options.block_size)

@@ -27,3 +27,39 @@ pub const RESPONSES: FieldNames = FieldNames {
 pub const EMBEDDINGS: FieldNames = FieldNames { prompt: "input", ..CHAT };
 
 pub const DETOKENIZE: FieldNames = FieldNames { prompt: "tokens", ..CHAT };
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::error::{ApiError, Kind};
+    use chat::{RenderError, RuleError, Subject};
+    use grammar::GrammarError;
+    use serving::{Failure, RequestError, Room};
+
+    #[test]
+    fn an_error_names_the_dialect_s_field() {
+        let rules = |error| RequestError::Rules(RuleError { subject: Subject::ToolParameters(1), error });
+        let of = |error: RequestError| {
+            let ApiError { kind, message, param } = CHAT.request_error(&error);
+            (kind, param.unwrap_or_default(), message)
+        };
+        let (kind, param, message) = of(rules(GrammarError::Invalid("no".into())));
+        assert_eq!((kind, param.as_str(), message.as_str()), (Kind::InvalidValue, "tools", "`tools[1].function.parameters`: no"));
+        assert_eq!(of(rules(GrammarError::Busy)).0, Kind::QueueFull);
+        let (kind, param, message) = of(RequestError::Vocabulary { subject: Subject::StopTokens, id: 10, vocab_size: 10 });
+        assert_eq!((kind, param.as_str()), (Kind::InvalidValue, "stop_token_ids"));
+        assert!(message.starts_with("`stop_token_ids`: there is no token 10"), "{message}");
+        let (kind, param, message) = of(RequestError::TooLong { most: 8, room: Room { context: 2, most: 2 } });
+        assert!(kind == Kind::ContextLength && param == "messages" && message.starts_with("context_length_exceeded: "), "{message}");
+        assert_eq!(of(RequestError::Render(RenderError::NoEffort)).1, "reasoning_effort");
+    }
+
+    #[test]
+    fn a_failure_tells_the_request_from_the_engine() {
+        let kind = |failure: Failure| CHAT.failure(&failure).kind;
+        assert_eq!(kind(Failure::Request("x".into())), Kind::GenerationFailed);
+        assert_eq!(kind(Failure::Engine("x".into())), Kind::EngineStopped);
+        let error = CHAT.failure(&Failure::Rules { subject: Subject::Format, message: "a dead end".into() });
+        assert_eq!((error.param.as_deref(), error.message.as_str()), (Some("response_format"), "`response_format`: a dead end"));
+    }
+}
