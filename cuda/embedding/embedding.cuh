@@ -42,7 +42,10 @@ __global__ void __launch_bounds__(EMBED_THREADS) embed_kernel(const __grid_const
   const int chunk = (blockIdx.x * EMBED_THREADS + threadIdx.x) / 4;
   if (chunk >= p.table.chunks()) return;
   float* x = p.x + size_t(token) * p.table.cols;
-  read_row(p.table, id, chunk, lane, [&](int column, float w) { x[column] = w * p.scale; });
+  read_row(p.table, id, chunk, lane, [&](int column, float w) {
+    const float y = w * p.scale;
+    x[column] = p.types ? __fadd_rn(y, p.types[size_t(p.token_type[token]) * p.table.cols + column]) : y;
+  });
   if (!p.positions.data) return;
   read_row(p.positions, int(p.position[token]), chunk, lane, [&](int column, float w) { x[column] = __fadd_rn(x[column], w); });
 }

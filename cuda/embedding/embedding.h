@@ -1,4 +1,4 @@
-// Token embeddings: x[token] = row of the table · scale, in float32. If positions are learned, the row of the token's position is added
+// Token embeddings: x[token] = row of the table · scale, in float32. If tokens have types, the row of the token's type is added. If positions are learned, the row of the token's position is added
 // (rounded). A token's id comes with the step, or it is what a slot sampled last. If that sampling failed, there is no id: row 0 is read,
 // and the result is thrown away.
 #pragma once
@@ -15,6 +15,8 @@ struct Embed {
   float* x;               // [num_tokens, hidden] out
   int num_tokens;
   float scale;
+  const float* types;          // [types, hidden], null: none
+  const uint32_t* token_type;  // [num_tokens]
   Matrix positions;          // of learned positions, else without data
   const uint32_t* position;  // [num_tokens]
 };

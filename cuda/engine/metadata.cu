@@ -40,6 +40,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
   results = take(2);  // an address
   inputs = take(tokens);
   positions = take(tokens);
+  token_types = take(tokens);
   slot_mapping = take(tokens);
   cu_seqlens = take(seqs + 1);
   context_lens = take(seqs);
@@ -59,6 +60,7 @@ Step step_at(uint8_t* base, const MetaLayout& l, int max_query, int max_context)
                        max_query, max_context};
   step.results = at<int32_t*>(base, l.results);
   step.inputs = at<int32_t>(base, l.inputs);
+  step.token_types = at<uint32_t>(base, l.token_types);
   step.slots = at<int32_t>(base, l.slots);
   step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
   step.mask_of = at<int32_t>(base, l.mask_of);
@@ -75,6 +77,7 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
   *at<int32_t*>(base, l.results) = results;
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);
+  if (b.token_types) put(base, l.token_types, b.token_types, b.num_tokens);
   put(base, l.slot_mapping, b.slot_mapping, b.num_tokens);
   for (int i = int(b.num_tokens); i < l.num_tokens; i++) at<uint32_t>(base, l.slot_mapping)[i] = NO_SLOT;
   put(base, l.cu_seqlens, b.cu_seqlens_q, b.num_seqs + 1);

@@ -18,7 +18,7 @@ int round_blocks(int num_blocks, int block_size);
 // Offsets in a step's metadata, which travels as one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks;
-  size_t results, inputs, positions, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
+  size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
 };
 
@@ -27,6 +27,7 @@ struct Step {
   StepView view;
   int32_t* const* results;      // points to the address of the sampled ids in pinned memory
   const int32_t* inputs;        // [num_tokens]
+  const uint32_t* token_types;  // [num_tokens]
   const int32_t* slots;         // [num_rows]
   const int32_t* gather;        // [num_rows] or null: every row samples
   const int32_t* mask_of;       // [num_rows]

@@ -37,12 +37,14 @@ Op compile_embed(const Resolver& find, const pen_embed& op) {
   args.last = find.m.sampler.last;
   args.x = find.floats(op.out);
   args.scale = op.scale;
+  args.types = find.vector(op.types, args.table.cols);
   if (op.positions != PEN_NONE) args.positions = find.matrix(op.positions);
   if (find.buffer(op.out, PEN_F32).ld != args.table.cols) throw StatusError(PEN_INVALID_ARG, "an embedding does not fit its buffer");
   return [=](const Pass& pass) {
     Embed now = args;
     now.inputs = pass.step.inputs;
     now.position = pass.step.view.positions;
+    now.token_type = pass.step.token_types;
     now.num_tokens = pass.tokens;
     embed(pass.launch, now);
   };

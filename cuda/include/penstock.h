@@ -69,9 +69,9 @@ typedef struct {
   float eps;
 } pen_norm;
 
-// out = row of the table · scale (+ row of the positions' table)
+// out = row of the table · scale (+ row of the types' vector) (+ row of the positions' table)
 typedef struct {
-  uint32_t table, positions, out;
+  uint32_t table, types, positions, out;
   float scale;
 } pen_embed;
 
@@ -294,6 +294,7 @@ typedef struct {
   uint32_t sample_later;          // not 0: pen_sample follows, once the masks are known
   const int32_t* inputs;          // [num_tokens] an id, or -1 - slot: what that slot sampled last
   const uint32_t* positions;      // [num_tokens]
+  const uint32_t* token_types;    // [num_tokens] rows of the types' vector; null: all 0
   const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
   const uint32_t* context_lens;   // [num_seqs]
   const uint32_t* slot_mapping;   // [num_tokens]

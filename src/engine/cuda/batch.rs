@@ -94,6 +94,7 @@ impl Flat {
             sample_later: u32::from(batch.sample_later),
             inputs: pointer(&self.inputs),
             positions: pointer(&batch.positions),
+            token_types: pointer(&batch.token_types),
             cu_seqlens_q: pointer(&batch.cu_seqlens_q),
             context_lens: pointer(&batch.context_lens),
             slot_mapping: pointer(&batch.slot_mapping),
@@ -206,6 +207,7 @@ mod tests {
         let mut batch = Batch {
             inputs: vec![Input::Token(4), Input::Token(5), Input::Sampled(0), Input::Sampled(6)],
             positions: vec![0, 1, 8, 9],
+            token_types: vec![0, 1, 0, 1],
             cu_seqlens_q: vec![0, 2, 3, 4],
             context_lens: vec![2, 9, 10],
             slot_mapping: vec![0, 1, 40, 41],
@@ -235,6 +237,7 @@ mod tests {
                 assert_eq!((lent.want_logits, lent.sample_later), (1, 1));
                 assert_eq!(read(lent.inputs, 4), [4, 5, -1, -7]);
                 assert_eq!(read(lent.positions, 4), [0, 1, 8, 9]);
+                assert_eq!(read(lent.token_types, 4), [0, 1, 0, 1]);
                 assert_eq!(read(lent.cu_seqlens_q, 4), [0, 2, 3, 4]);
                 assert_eq!(read(lent.context_lens, 3), [2, 9, 10]);
                 assert_eq!(read(lent.slot_mapping, 4), [0, 1, 40, 41]);

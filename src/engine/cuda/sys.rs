@@ -141,6 +141,7 @@ pub struct pen_norm {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct pen_embed {
     pub table: u32,
+    pub types: u32,
     pub positions: u32,
     pub out: u32,
     pub scale: f32,
@@ -490,6 +491,7 @@ pub struct pen_batch {
     pub sample_later: u32,
     pub inputs: *const i32,
     pub positions: *const u32,
+    pub token_types: *const u32,
     pub cu_seqlens_q: *const u32,
     pub context_lens: *const u32,
     pub slot_mapping: *const u32,

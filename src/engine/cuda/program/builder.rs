@@ -145,13 +145,9 @@ impl<'a> Builder<'a> {
         let tied = crate::info::has_tied_head(self.weights);
         let table = self.stack(TokenEmbd, 0, 1, usize::from(tied))?;
         let positions = if self.has(PositionEmbd, 0) { self.stack(PositionEmbd, 0, 1, 0)? } else { NONE };
-        self.op(sys::pen_embed { table, positions, out: self.x, scale: spec.embedding_scale });
+        let types = self.vector(TokenTypes, 0);
+        self.op(sys::pen_embed { table, types, positions, out: self.x, scale: spec.embedding_scale });
         let hidden = spec.hidden_dim;
-        let row = self.vector_with(TokenTypes, 0, |all| all);
-        if row != NONE {
-            // all tokens have type 0
-            self.op(sys::pen_map { bias: row, ..copy(part(self.x, 0, 0), part(self.x, 0, 0), 1, hidden) });
-        }
         if let Some(norm) = self.own_norm(TokenNorm, TokenNormBias, 0) {
             self.norm_in_place(self.x, hidden, norm);
         }

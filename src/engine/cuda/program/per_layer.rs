@@ -18,7 +18,7 @@ impl Builder<'_> {
         let width = layers * len;
         let table = self.stack(PerLayerTokenEmbd, 0, 1, 0)?;
         let embedded = self.floats("embeddings of the layers", width);
-        self.op(sys::pen_embed { table, positions: NONE, out: embedded, scale: (len as f32).sqrt() });
+        self.op(sys::pen_embed { table, types: NONE, positions: NONE, out: embedded, scale: (len as f32).sqrt() });
         let x = self.rounded_stream("stream");
         let project = self.matrix(PerLayerModelProj, 0)?;
         let inputs = self.product(x, project, "inputs of the layers");
