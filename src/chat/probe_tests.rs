@@ -34,7 +34,7 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("ibm-granite-granite-3.3-2B-Instruct", "granite-3", Variable, Text, Some("<think>")),
         ("ibm-granite-granite-4.1", "tagged", Variable, Objects, None),
         ("meetkai-functionary-medium-v3.1", "functionary", Variable, Objects, None),
-        ("unsloth-Apriel-1.5", "tool-calls-list", Variable, Objects, None),
+        ("unsloth-Apriel-1.5", "tool-calls-list", Variable, Objects, Some("Here are my reasoning steps:")),
         ("MiniMax-M1", "tool-calls-lines", Variable, Objects, None),
         ("GigaChat3.1-10B-A1.8B", "gigachat", Variable, Objects, None),
         ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
