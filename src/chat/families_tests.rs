@@ -6,9 +6,10 @@ use serde_json::{Value, json};
 
 use crate::conversation::{Call, Conversation, Ending, Message, Role};
 use crate::dialect::{Arguments, Dialect};
+use crate::format::Format;
 use crate::parser::Parser;
 use crate::piece::Piece;
-use crate::render::input;
+use crate::render::{input, render};
 use crate::rules::Rules;
 use crate::tools::{Declaration, Tool, ToolChoice, Tools};
 use grammar::{Compiler, testing::compiler};
@@ -256,4 +257,92 @@ fn what_a_template_writes_follows_the_rules() {
         };
         assert!(ended, "{}: the rules want more after {taken:?}", family.name);
     });
+}
+
+/// An agent's session of 300 messages stays within the sandbox's bounds.
+#[test]
+fn a_long_conversation_renders() {
+    each(families(), |family| {
+        let round = |round| {
+            let question = Message::of_text(Role::User, QUESTION);
+            [vec![question], family.turn(round).0, vec![Message::of_text(Role::Assistant, ANSWER)]].concat()
+        };
+        let mut messages: Vec<Message> = (0..60).flat_map(round).collect();
+        messages.push(Message::of_text(Role::User, QUESTION));
+        family.render(messages, ToolChoice::Auto).unwrap_or_else(|error| panic!("{}: {error}", family.name));
+    });
+}
+
+/// With a call or a form asked for, an answer cannot end before it, whether or not the model thinks first.
+#[test]
+fn no_answer_ends_before_its_rule_is_met() {
+    let (grammars, tokenizer) = &*RIG;
+    let (required, named) = (tools(ToolChoice::Required), tools(ToolChoice::Named("look_up".into())));
+    let choice = Format::Choice(vec!["yes".into(), "no".into()]);
+    each(families(), |family| {
+        let prompt = family.render(vec![Message::of_text(Role::User, QUESTION)], ToolChoice::Required).unwrap();
+        let prompted = family.dialect.opens_reasoning(&prompt);
+        for (tools, format) in [(Some(&required), None), (Some(&named), None), (None, Some(&Format::JsonObject)), (None, Some(&choice))] {
+            let thoughts = if family.dialect.reasons().is_some() { &[false, true][..] } else { &[false][..] };
+            for thinks in thoughts {
+                let opened = prompted && *thinks;
+                let rules = Rules { dialect: &family.dialect, grammars, tools, format, opened };
+                let mut place = rules.grammar().unwrap().unwrap().start();
+                let mut may_end = |text: &str| {
+                    for id in tokenizer.encode_within(text) {
+                        place.accept(id).unwrap_or_else(|error| panic!("{}: {text}: {error}", family.name));
+                    }
+                    match place.allowed().unwrap() {
+                        Allowed::End | Allowed::All => true,
+                        Allowed::Mask(words) => tokenizer.end_ids().iter().any(|id| words[*id as usize / 32] >> (id % 32) & 1 == 1),
+                    }
+                };
+                assert!(!may_end(""), "{}", family.name);
+                if let Some(thinking) = family.dialect.reasons().filter(|_| *thinks) {
+                    let open = if opened { "" } else { thinking.open };
+                    let space = if thinking.head.starts_with(' ') { "" } else { "\n" };
+                    for text in [open, "Hm, no. ", "{\"name\": \"look_up\"} <", thinking.close, space] {
+                        assert!(!may_end(text), "{}: {text}", family.name);
+                    }
+                }
+                let head = family.dialect.thinking.map_or("", |thinking| thinking.head);
+                match (tools, format) {
+                    (Some(_), _) => {
+                        let call = family.dialect.syntax.calls(std::iter::once(("look_up", "{\"q\": \"a\"}")));
+                        let end = call.rfind("look_up").unwrap();
+                        assert!(!may_end(&call[..end]), "{}", family.name);
+                    }
+                    (None, Some(Format::Choice(_))) => assert!(may_end(&format!("{head}no")), "{}", family.name),
+                    _ => assert!(!may_end(&format!("{head}{{\"a\": ")) && may_end("1}"), "{}", family.name),
+                }
+            }
+        }
+    });
+}
+
+#[test]
+fn levels_of_reasoning_reach_the_template() {
+    let (_, tokenizer) = &*RIG;
+    for (name, effort, shown) in [
+        ("openai-gpt-oss-120b", "high", Ok("Reasoning: high")),
+        ("openai-gpt-oss-120b", "low", Ok("Reasoning: low")),
+        ("Kimi-K3", "low", Ok("thinking_effort=low")),
+        ("Kimi-K3", "medium", Err("Unsupported thinking_effort=medium")),
+        ("muse-glimmer", "low", Ok("Reasoning strength: low")),
+        ("Qwen-Qwen3-0.6B", "none", Ok("<think>\n\n</think>")),
+        ("GLM-4.7-Flash", "none", Ok("</think>")),
+        ("MiniMax-M3", "none", Ok("Current thinking mode: disabled")),
+        ("Qwen-Qwen2.5-7B-Instruct", "none", Err("no levels of reasoning")),
+        ("Qwen-Qwen3-0.6B", "high", Err("no levels of reasoning")),
+    ] {
+        let family = families().into_iter().find(|family| family.name == name).unwrap();
+        let messages = vec![Message::of_text(Role::User, QUESTION)];
+        let conversation = Conversation { messages, effort: Some(effort.into()), ..Conversation::default() };
+        let text = render(&family.template, &family.dialect, tokenizer, &conversation).map_err(|error| error.to_string());
+        match (text, shown) {
+            (Ok(text), Ok(shown)) => assert!(text.contains(shown), "{name} {effort}: {text}"),
+            (Err(error), Err(shown)) => assert!(error.contains(shown), "{name} {effort}: {error}"),
+            (text, _) => panic!("{name} {effort}: {text:?}"),
+        }
+    }
 }

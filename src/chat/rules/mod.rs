@@ -108,7 +108,8 @@ impl Rules<'_> {
             let empty = [head, tail].map(|tag| self.literal(tag)).concat();
             lark = lark.replacen("start:", &format!("start: ({empty})? body\nbody:"), 1);
         }
-        if self.dialect.thinking.is_some() {
+        // A tag that begins with a space brings it along.
+        if self.dialect.thinking.is_some() && !head.starts_with(' ') {
             lark = lark.replacen("start:", "start: SPACE? main\nSPACE: /[ \\t\\r\\n]{1,4}/\nmain:", 1);
         }
         let mut source = Source::new(lark);
