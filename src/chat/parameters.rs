@@ -78,7 +78,8 @@ impl Parameters {
             (None, Some(parameter), Some(value)) => parameter.takes(value),
         };
         // Templates print Python's constants and lists.
-        let literal = || literal::json_if_any(text).filter(|_| parameter.is_some_and(|parameter| parameter.strings.is_empty()));
+        let is_other = parameter.is_some_and(|parameter| !parameter.takes_text(text));
+        let literal = || literal::json_if_any(text).filter(|_| is_other);
         match fits {
             true => text.trim().to_owned(),
             false if is_text != Some(true) => literal().unwrap_or_else(|| Value::from(text).to_string()),
@@ -108,6 +109,13 @@ impl Parameter {
             (Value::Object(part), Value::Object(root)) => Some(Value::Object(with_definitions(root, part))),
             (part, _) => Some(part),
         }
+    }
+
+    /// Whether a string that says this fits.
+    fn takes_text(&self, text: &str) -> bool {
+        let fits =
+            |schema: &Value| schema.get("enum").and_then(Value::as_array).is_none_or(|values| values.iter().any(|value| value == text));
+        self.strings.iter().any(fits)
     }
 
     pub fn takes(&self, value: &Value) -> bool {

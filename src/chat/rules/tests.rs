@@ -97,7 +97,7 @@ fn tools(choice: ToolChoice) -> Tools {
 }
 
 fn check_call(syntax: &'static Syntax, text: &str, names: &[&str]) {
-    let mut parser = Parser::new(Some(syntax), None, false);
+    let mut parser = Parser::new(Some(syntax), None, false).with_tools(&tools(ToolChoice::Auto));
     let mut pieces = parser.push(text.to_owned().into());
     pieces.extend(parser.finish(false));
     let [Piece::CallStart { call: 0, name }, rest @ ..] = &pieces[..] else { panic!("{}: {text}: {pieces:?}", syntax.name) };
