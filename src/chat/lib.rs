@@ -11,6 +11,7 @@ mod closing;
 mod conversation;
 mod dialect;
 mod format;
+mod literal;
 mod parameters;
 mod parser;
 mod piece;
@@ -31,3 +32,6 @@ pub use subject::Subject;
 pub use tools::{Declaration, Tool, ToolChoice, Tools};
 
 pub use template::is_reserved;
+
+#[cfg(test)]
+mod families_tests;

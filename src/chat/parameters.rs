@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::closing::closed;
+use super::literal;
 
 /// Longest chain of references.
 const MAX_REFS: usize = 16;
@@ -76,23 +77,48 @@ impl Parameters {
             (Some(false), ..) | (None, None, Some(_)) => true,
             (None, Some(parameter), Some(value)) => parameter.takes(value),
         };
-        // Templates print Python's constants.
-        let constant = match text.trim() {
-            "True" => Some("true"),
-            "False" => Some("false"),
-            "None" => Some("null"),
-            _ => None,
-        };
-        match (fits, constant) {
-            (true, _) => text.trim().to_owned(),
-            (false, Some(constant)) if parameter.is_some_and(|parameter| parameter.strings.is_empty()) => constant.to_owned(),
+        // Templates print Python's constants and lists.
+        let is_other = parameter.is_some_and(|parameter| !parameter.takes_text(text));
+        let literal = || literal::json_if_any(text).filter(|_| is_other);
+        match fits {
+            true => text.trim().to_owned(),
+            false if is_text != Some(true) => literal().unwrap_or_else(|| Value::from(text).to_string()),
             _ => Value::from(text).to_string(),
         }
     }
 }
 
 impl Parameter {
-    fn takes(&self, value: &Value) -> bool {
+    /// What a schema alone allows, whose references lead into itself.
+    pub fn of(schema: &Value) -> Result<Self, String> {
+        let root = schema.as_object().cloned().unwrap_or_default();
+        let mut parameter = Self { schema: schema.clone(), ..Self::default() };
+        parameter.add(&root, schema, 0)?;
+        Ok(parameter)
+    }
+
+    /// A part of a schema or of the first of its alternatives that has it, with the definitions to which it may refer.
+    pub fn part(schema: &Value, pick: impl Fn(&Value) -> Option<Value> + Copy) -> Option<Value> {
+        fn find(root: &Value, schema: &Value, pick: &dyn Fn(&Value) -> Option<Value>, depth: usize) -> Option<Value> {
+            let schema = referred(root, schema).ok()?;
+            let branches = ["anyOf", "oneOf", "allOf"].into_iter().filter_map(|key| schema.get(key)?.as_array());
+            let deeper = |branch| if depth > MAX_REFS { None } else { find(root, branch, pick, depth + 1) };
+            pick(schema).or_else(|| branches.flatten().find_map(deeper))
+        }
+        match (find(schema, schema, &pick, 0)?, schema) {
+            (Value::Object(part), Value::Object(root)) => Some(Value::Object(with_definitions(root, part))),
+            (part, _) => Some(part),
+        }
+    }
+
+    /// Whether a string that says this fits.
+    fn takes_text(&self, text: &str) -> bool {
+        let fits =
+            |schema: &Value| schema.get("enum").and_then(Value::as_array).is_none_or(|values| values.iter().any(|value| value == text));
+        self.strings.iter().any(fits)
+    }
+
+    pub fn takes(&self, value: &Value) -> bool {
         let of_type = |schema: &Value| match (schema.get("enum").and_then(Value::as_array), &schema["type"]) {
             (Some(values), _) => values.contains(value),
             (None, Value::String(name)) => is_of(value, name),

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::conversation::{Call, Conversation, Message, Role};
-use super::dialect::{Arguments, CallForm, Dialect, GENERIC, SYNTAXES, Syntax, THINKING, ToolPlacement};
+use super::dialect::{Arguments, CallForm, Dialect, GENERIC, ResultForm, SYNTAXES, Syntax, THINKING, Thinking, ToolPlacement, filled};
 use super::render::input;
 use super::tools::{Declaration, Tool, ToolChoice, Tools};
 use template::ChatTemplate;
@@ -13,6 +13,9 @@ use tokenizer::Tokenizer;
 const NAME: &str = "penstock_probe";
 /// An id that every template takes.
 const CALL_ID: &str = "000000000";
+/// What the probe's assistant thinks, and what its function returns.
+const THOUGHT: &str = "penstock_thought";
+const RESULT: &str = "penstock_result";
 /// An id such as clients and this server make.
 const LONG_ID: &str = "call_0000000000000000";
 
@@ -29,23 +32,30 @@ impl Dialect {
 fn without_tags(template: &ChatTemplate) -> Dialect {
     let probe = Probe { template };
     let holds = |text: &str| template.source().contains(text);
-    let thinking = THINKING.iter().find(|thinking| holds(thinking.close) || holds(thinking.open));
     let family = |syntax: &&Syntax| syntax.marks.iter().all(|mark| holds(mark));
-    let forms = [CallForm::Objects, CallForm::Strings];
-    let shown = forms.into_iter().find_map(|form| {
-        let text = probe.with_call(form)?;
+    let ways = [CallForm::Objects, CallForm::Strings].into_iter().flat_map(|form| [false, true].map(|null| (form, null)));
+    let ways: Vec<(CallForm, bool)> = ways.collect();
+    let shown = ways.iter().find_map(|(form, null)| {
+        let text = probe.with_call(*form, *null)?;
         let find = |loosely| SYNTAXES.iter().filter(family).find(|syntax| shows(&text, syntax, loosely));
-        Some((find(false).or_else(|| find(true))?, form))
+        Some((find(false).or_else(|| find(true))?, *form, *null))
     });
-    let (syntax, calls) = match shown {
+    let (syntax, calls, null_content) = match shown {
         Some(shown) => shown,
         // A template that shows calls in a way of its own would also teach the model that way.
-        None if forms.into_iter().any(|form| probe.mentions_call(form)) => (GENERIC, CallForm::Text),
-        None => (SYNTAXES.iter().find(family).unwrap_or(GENERIC), CallForm::Text),
+        None if ways.iter().any(|(form, null)| probe.mentions_call(*form, *null)) => (GENERIC, CallForm::Text, false),
+        None => (SYNTAXES.iter().find(family).unwrap_or(GENERIC), CallForm::Text, false),
     };
-    let placement = if *syntax == *GENERIC { ToolPlacement::Words } else { probe.placement() };
-    let short_ids = calls != CallForm::Text && probe.with_call_of(LONG_ID, calls).is_none();
-    Dialect { syntax, thinking, placement, calls, takes_system: probe.takes_system(), short_ids, tags: Vec::new() }
+    let placement = probe.placement(*syntax == *GENERIC);
+    let plain = Dialect { null_content, ..Dialect::plain(syntax, placement, calls) };
+    let reasoning_key = probe.reasoning_key(&plain);
+    let plain = Dialect { reasoning_key, results: probe.results(&plain), ..plain };
+    Dialect {
+        thinking: probe.thinking(&plain),
+        short_ids: calls != CallForm::Text && probe.conversation(&plain, LONG_ID).is_none(),
+        takes_system: probe.takes_system(),
+        ..plain
+    }
 }
 
 fn arguments() -> Value {
@@ -54,16 +64,19 @@ fn arguments() -> Value {
 
 /// Whether a rendering holds the probe's call in this family's form. `loosely`: white space and the kind of quotation marks do not count.
 fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
-    let head = [syntax.before, NAME, syntax.between].concat();
+    let squeezed = |text: &str| match loosely {
+        true => text.split_whitespace().collect::<String>().replace('\'', "\""),
+        false => text.to_owned(),
+    };
+    let text = squeezed(text);
     if syntax.arguments != Arguments::Json {
-        let whole = [&head, &syntax.written(&arguments().to_string()), syntax.after].concat();
-        let squeezed = |text: &str| text.split_whitespace().collect::<String>().replace('\'', "\"");
-        return text.contains(&whole) || (loosely && squeezed(text).contains(&squeezed(&whole)));
+        return text.contains(&squeezed(&syntax.call(0, NAME, &arguments().to_string())));
     }
     let holds_arguments = |rest: &str| {
         let first = serde_json::Deserializer::from_str(rest).into_iter::<Value>().next();
         matches!(first, Some(Ok(value)) if value == arguments())
     };
+    let head = squeezed(&[&filled(syntax.before, 0, NAME), NAME, &filled(syntax.between, 0, NAME)].concat());
     // gpt-oss's template names a call's function in the head of the message, the model itself behind the channel.
     let in_head = syntax.name == "gpt-oss" && text.contains(&format!("to=functions.{NAME}"));
     in_head || text.match_indices(&head).any(|(at, _)| holds_arguments(&text[at + head.len()..]))
@@ -75,47 +88,89 @@ struct Probe<'a> {
 
 impl Probe<'_> {
     /// How the template renders a conversation for a dialect. `None`: it refuses the conversation.
-    fn render(&self, messages: Vec<Message>, tools: Option<Tools>, placement: ToolPlacement, calls: CallForm) -> Option<String> {
-        let dialect = Dialect { syntax: GENERIC, thinking: None, placement, calls, takes_system: true, short_ids: false, tags: Vec::new() };
+    fn render(&self, messages: Vec<Message>, tools: Option<Tools>, dialect: &Dialect) -> Option<String> {
         let conversation = Conversation { messages, tools, ..Conversation::default() };
-        self.template.render(&input(&dialect, &str::to_owned, &conversation)).ok()
+        self.template.render(&input(dialect, &str::to_owned, &conversation)).ok()
     }
 
-    fn with_call(&self, form: CallForm) -> Option<String> {
-        self.with_call_of(CALL_ID, form)
-    }
-
-    fn with_call_of(&self, id: &str, form: CallForm) -> Option<String> {
+    /// A call with reasoning, and its result.
+    fn conversation(&self, dialect: &Dialect, id: &str) -> Option<String> {
         let call = Call { id: id.into(), name: NAME.into(), arguments: arguments().to_string() };
         let messages = vec![
             Message::of_text(Role::User, "a"),
-            Message { calls: vec![call], ..Message::new(Role::Assistant) },
-            Message { call_id: Some(id.into()), name: Some(NAME.into()), ..Message::of_text(Role::Tool, "b") },
+            Message { calls: vec![call], reasoning: Some(THOUGHT.into()), ..Message::new(Role::Assistant) },
+            Message { call_id: Some(id.into()), name: Some(NAME.into()), ..Message::of_text(Role::Tool, RESULT) },
         ];
-        self.render(messages, None, ToolPlacement::Variable, form)
+        self.render(messages, None, dialect)
     }
 
-    fn mentions_call(&self, form: CallForm) -> bool {
-        self.with_call(form).is_some_and(|text| text.contains("probe") && text.contains("value"))
+    fn with_call(&self, form: CallForm, null_content: bool) -> Option<String> {
+        self.conversation(&Dialect { null_content, ..Dialect::plain(GENERIC, ToolPlacement::Variable, form) }, CALL_ID)
+    }
+
+    fn mentions_call(&self, form: CallForm, null_content: bool) -> bool {
+        self.with_call(form, null_content).is_some_and(|text| text.contains("probe") && text.contains("value"))
     }
 
     fn takes_system(&self) -> bool {
         let messages = vec![Message::of_text(Role::System, NAME), Message::of_text(Role::User, "a")];
-        self.render(messages, None, ToolPlacement::Variable, CallForm::Objects).is_some_and(|text| text.contains(NAME))
+        let dialect = Dialect::plain(GENERIC, ToolPlacement::Variable, CallForm::Objects);
+        self.render(messages, None, &dialect).is_some_and(|text| text.contains(NAME))
     }
 
-    fn placement(&self) -> ToolPlacement {
-        let parameters = json!({"type": "object", "properties": {}});
+    /// Where the template shows tools. `is_generic`: the model would not call them as the template says.
+    fn placement(&self, is_generic: bool) -> ToolPlacement {
+        let parameters = json!({"type": "object", "properties": {"probe": {"type": "string", "description": "d"}}, "required": ["probe"]});
         let function = json!({"name": NAME, "description": "d", "parameters": parameters});
         let declaration = Declaration::Function(function.as_object().cloned().unwrap_or_default());
         let tool = Tool { name: NAME.into(), parameters: Some(parameters), declaration };
         let tools = Tools { tools: vec![tool], choice: ToolChoice::Auto, parallel: true };
         let shows_tool = |placement: &ToolPlacement| {
             let messages = vec![Message::of_text(Role::User, "a")];
-            let text = self.render(messages, Some(tools.clone()), *placement, CallForm::Objects);
-            text.is_some_and(|text| text.contains(NAME))
+            let dialect = Dialect::plain(GENERIC, *placement, CallForm::Objects);
+            self.render(messages, Some(tools.clone()), &dialect).is_some_and(|text| text.contains(NAME))
         };
-        [ToolPlacement::Variable, ToolPlacement::SystemKey].into_iter().find(shows_tool).unwrap_or(ToolPlacement::Words)
+        let places = [ToolPlacement::Variable, ToolPlacement::Named("xml_tools"), ToolPlacement::SystemKey];
+        places.into_iter().filter(|_| !is_generic).find(shows_tool).unwrap_or(ToolPlacement::Words)
+    }
+
+    /// The key under which the reasoning of an answer with a call is shown, or with which the template names it.
+    fn reasoning_key(&self, dialect: &Dialect) -> &'static str {
+        let keys = ["reasoning_content", "reasoning", "thinking", "thought"];
+        let shows = |key: &&'static str| {
+            let text = self.conversation(&Dialect { reasoning_key: key, ..dialect.clone() }, CALL_ID);
+            text.is_some_and(|text| text.contains(THOUGHT))
+        };
+        keys.into_iter().find(shows).unwrap_or(dialect.reasoning_key)
+    }
+
+    fn results(&self, dialect: &Dialect) -> ResultForm {
+        let forms = match dialect.calls {
+            CallForm::Text if *dialect.syntax == *GENERIC => return ResultForm::Text,
+            CallForm::Text => vec![ResultForm::Messages],
+            // A template that knows both forms names a result's function only in the one that the model was trained with.
+            _ => vec![ResultForm::Messages, ResultForm::OfCalls],
+        };
+        let shown = |form: &ResultForm| self.conversation(&Dialect { results: *form, ..dialect.clone() }, CALL_ID).unwrap_or_default();
+        let of_calls = self.template.source().contains("tool_responses") && dialect.calls != CallForm::Text;
+        let named = |form: &ResultForm| shown(form).contains(&format!("response:{NAME}"));
+        let shows = |form: &ResultForm| shown(form).contains(RESULT);
+        let found = forms.iter().find(|form| of_calls && named(form)).or_else(|| forms.iter().find(|form| shows(form)));
+        match (found, dialect.calls) {
+            (Some(form), _) => *form,
+            (None, CallForm::Text) => ResultForm::Text,
+            (None, _) => ResultForm::Messages,
+        }
+    }
+
+    /// How the family reasons, by the template's source and by what it renders: some build their tags of parts.
+    fn thinking(&self, dialect: &Dialect) -> Option<&'static Thinking> {
+        let shown = self.conversation(dialect, CALL_ID).unwrap_or_default();
+        let holds = |text: &str| self.template.source().contains(text) || shown.contains(text);
+        let of_family = |thinking: &&Thinking| {
+            thinking.marks.iter().all(|mark| holds(mark)) && (holds(thinking.close) || holds(thinking.open.trim_end()))
+        };
+        THINKING.iter().find(of_family)
     }
 }
 

@@ -34,7 +34,7 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("ibm-granite-granite-3.3-2B-Instruct", "granite-3", Variable, Text, Some("<think>")),
         ("ibm-granite-granite-4.1", "tagged", Variable, Objects, None),
         ("meetkai-functionary-medium-v3.1", "functionary", Variable, Objects, None),
-        ("unsloth-Apriel-1.5", "tool-calls-list", Variable, Objects, None),
+        ("unsloth-Apriel-1.5", "tool-calls-list", Variable, Objects, Some("Here are my reasoning steps:")),
         ("MiniMax-M1", "tool-calls-lines", Variable, Objects, None),
         ("GigaChat3.1-10B-A1.8B", "gigachat", Variable, Objects, None),
         ("CohereForAI-c4ai-command-r7b-12-2024-tool_use", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
@@ -45,6 +45,16 @@ fn the_dialects_of_real_templates_are_recognized() {
         ("deepseek-ai-DeepSeek-V3.2", "dsml-functions", Variable, Objects, Some("<think>")),
         ("deepseek-ai-DeepSeek-V4", "dsml-tools", Variable, Objects, Some("<think>")),
         ("LFM2.5-8B-A1B", "python", Variable, Objects, Some("<think>")),
+        ("LFM2.5-Instruct", "python-plain-lists", Variable, Text, Some("<think>")),
+        ("google-gemma-4-31B-it-interleaved", "gemma-4", Variable, Objects, Some("<|channel>thought\n")),
+        ("MiniMax-M3", "minimax-3", Variable, Objects, Some("<mm:think>")),
+        ("Kimi-K3", "kimi-3", Variable, Objects, Some("<|open|>think<|sep|>")),
+        ("muse-glimmer", "atem", Variable, Objects, Some(" to=self<|message|>")),
+        ("Apriel-1.6-15b-Thinker-fixed", "tool-calls-list", Variable, Objects, Some("Here are my reasoning steps:")),
+        ("inclusionai-ling-3.0-flash", "key-tags-ling", Variable, Objects, Some("<think>")),
+        ("Cohere2MoE", "cohere", Variable, Objects, Some("<|START_THINKING|>")),
+        // It tells the model nothing about tools, and the model writes Hermes' tags.
+        ("HuggingFaceTB-SmolLM3-3B", "generic", Words, Text, Some("<think>")),
         // No tools at all: these models are told to write Hermes' tags.
         ("microsoft-Phi-3.5-mini-instruct", "generic", Words, Text, None),
         ("google-gemma-2-2b-it", "generic", Words, Text, None),
@@ -64,6 +74,32 @@ fn a_template_may_take_tools_in_a_key_of_the_system_message() {
         {% if m.role == 'system' and m.tools %}<|tool|>{{ m.tools }}<|/tool|>{% endif %}{% endfor %}";
     let dialect = dialect_from(source);
     assert_eq!((dialect.syntax.name, dialect.placement, dialect.calls), ("phi", ToolPlacement::SystemKey, CallForm::Text));
+}
+
+/// SmolLM3's own template takes tools in a variable of its own and does not show calls.
+#[test]
+fn a_template_may_take_tools_in_a_variable_of_another_name() {
+    let source = "{% if xml_tools %}{% for t in xml_tools %}{{ t | tojson }}{% endfor %}<tool_call>{% endif %}\
+        {% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}";
+    let dialect = dialect_from(source);
+    let got = (dialect.syntax.name, dialect.placement, dialect.calls, dialect.results);
+    assert_eq!(got, ("tagged", ToolPlacement::Named("xml_tools"), CallForm::Text, ResultForm::Messages));
+}
+
+/// Templates want null in place of an empty text, results beside the calls, or reasoning under a name of their own.
+#[test]
+fn a_template_is_given_messages_in_the_form_that_it_takes() {
+    for (name, null_content, results, reasoning_key) in [
+        ("deepseek-ai-DeepSeek-R1-Distill-Llama-8B", true, ResultForm::Messages, "reasoning_content"),
+        ("google-gemma-4-31B-it-interleaved", false, ResultForm::OfCalls, "reasoning_content"),
+        ("openai-gpt-oss-120b", false, ResultForm::Messages, "thinking"),
+        ("LFM2.5-8B-A1B", false, ResultForm::Messages, "thinking"),
+        ("smollm2", false, ResultForm::Text, "reasoning_content"),
+        ("Qwen-Qwen3-0.6B", false, ResultForm::Messages, "reasoning_content"),
+    ] {
+        let dialect = dialect_of(name);
+        assert_eq!((dialect.null_content, dialect.results, dialect.reasoning_key), (null_content, results, reasoning_key), "{name}");
+    }
 }
 
 /// A conversation with a call whose id is the client's renders, whatever ids the template asks for.

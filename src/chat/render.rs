@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::call_ids::short_ids;
 use super::conversation::{Call, Conversation, Ending, Message, Role};
-use super::dialect::{CallForm, Dialect, Syntax, ToolPlacement};
+use super::dialect::{CallForm, Dialect, ResultForm, ToolPlacement};
 use super::subject::Subject;
 use super::tools::{Declaration, Tool};
 use template::{ChatTemplate, RenderInput, TemplateError};
@@ -51,7 +51,7 @@ pub fn render(
     let shield = |text: &str| tokenizer.shield(text);
     let mut input = input(dialect, &shield, conversation);
     if let Some(effort) = &conversation.effort {
-        let (name, mut value) = effort_variable(template, effort).ok_or(RenderError::NoEffort)?;
+        let (name, mut value) = effort_variable(template, effort, &input).ok_or(RenderError::NoEffort)?;
         shield_value(&shield, &mut value);
         input.kwargs.insert(name.into(), value);
     }
@@ -63,13 +63,28 @@ pub fn render(
     Ok(text)
 }
 
-/// Templates know levels of reasoning by name, or can only switch it off.
-fn effort_variable(template: &ChatTemplate, effort: &str) -> Option<(&'static str, Value)> {
-    match effort {
-        _ if template.source().contains("reasoning_effort") => Some(("reasoning_effort", effort.into())),
-        "none" if template.source().contains("enable_thinking") => Some(("enable_thinking", false.into())),
-        _ => None,
+/// The variables by which templates know levels of reasoning.
+const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "reasoning_strength"];
+
+/// Templates know levels of reasoning by name, or can only switch it off. Which switch they have shows in the prompt.
+fn effort_variable(template: &ChatTemplate, effort: &str, input: &RenderInput) -> Option<(&'static str, Value)> {
+    if let Some(name) = LEVELS.into_iter().find(|name| template.source().contains(name)) {
+        return Some((name, effort.into()));
     }
+    let switches = [
+        ("enable_thinking", [json!(false), json!(true)]),
+        ("thinking", [json!(false), json!(true)]),
+        ("thinking_mode", [json!("disabled"), json!("enabled")]),
+    ];
+    let shown = |name: &str, value: &Value| {
+        let mut input = input.clone();
+        input.kwargs.insert(name.to_owned(), value.clone());
+        template.render(&input).ok()
+    };
+    let is_switch = |(name, [off, on]): &(&str, [Value; 2])| {
+        template.source().contains(name) && shown(name, off).is_some_and(|text| shown(name, on).is_some_and(|other| other != text))
+    };
+    switches.into_iter().filter(|_| effort == "none").find(is_switch).map(|(name, [off, _])| (name, off))
 }
 
 /// What the template sees of a conversation. `shield` is applied to every text of the client.
@@ -77,17 +92,17 @@ pub(super) fn input(dialect: &Dialect, shield: &dyn Fn(&str) -> String, conversa
     let ids = if dialect.short_ids { short_ids(&conversation.messages) } else { HashMap::new() };
     let writer = Writer { dialect, shield, ids };
     let mut messages = writer.messages(conversation);
-    let mut tools = None;
+    let (mut tools, mut kwargs) = (None, conversation.variables.clone());
+    kwargs.values_mut().for_each(|value| shield_value(shield, value));
     if let Some(declared) = &conversation.tools {
         let declarations = declared.tools.iter().map(|tool| writer.declaration(tool)).collect();
         match dialect.placement {
             ToolPlacement::Variable => tools = Some(Value::Array(declarations)),
+            ToolPlacement::Named(name) => drop(kwargs.insert(name.into(), Value::Array(declarations))),
             ToolPlacement::SystemKey => system_message(&mut messages)["tools"] = Value::Array(declarations).to_string().into(),
             ToolPlacement::Words => describe_tools(dialect, &declarations, &mut messages),
         }
     }
-    let mut kwargs = conversation.variables.clone();
-    kwargs.values_mut().for_each(|value| shield_value(shield, value));
     let add_generation_prompt = conversation.ending == Ending::OpenTurn;
     RenderInput { messages: Value::Array(messages), tools, add_generation_prompt, kwargs }
 }
@@ -126,6 +141,8 @@ impl Writer<'_> {
     fn messages(&self, conversation: &Conversation) -> Vec<Value> {
         let messages = &conversation.messages;
         let continued = messages.len().checked_sub(1).filter(|_| conversation.ending == Ending::Continue);
+        let names: HashMap<&str, &str> =
+            messages.iter().flat_map(|message| &message.calls).map(|call| (call.id.as_str(), call.name.as_str())).collect();
         let mut out: Vec<Value> = Vec::with_capacity(messages.len() + 1);
         let mut after_result = false;
         for (i, message) in messages.iter().enumerate() {
@@ -133,16 +150,26 @@ impl Writer<'_> {
             if continued == Some(i) {
                 content.push_str(HERE);
             }
-            let is_result = self.dialect.calls == CallForm::Text && message.role == Role::Tool;
-            if is_result {
+            let called = message.call_id.as_deref().and_then(|id| names.get(id).copied());
+            let name = message.name.as_deref().or(called);
+            let is_result = message.role == Role::Tool;
+            let form = if is_result { self.dialect.results } else { ResultForm::Messages };
+            let caller = out.last_mut().filter(|last| form == ResultForm::OfCalls && !last["tool_calls"].is_null());
+            if form == ResultForm::Text {
                 let result = format!("<tool_response>\n{content}\n</tool_response>");
                 match out.last_mut().filter(|_| after_result).map(|last| &mut last["content"]) {
                     // Appended in place, because there may be thousands of results.
                     Some(Value::String(results)) => results.extend(["\n", &result]),
                     _ => out.push(json!({"role": Role::User.name(), "content": result})),
                 }
+            } else if let Some(caller) = caller {
+                let result = json!({"name": self.shield(name.unwrap_or_default()), "response": content});
+                match &mut caller["tool_responses"] {
+                    Value::Array(results) => results.push(result),
+                    absent => *absent = json!([result]),
+                }
             } else {
-                out.push(self.message(message, content));
+                out.push(self.message(message, name, content));
             }
             after_result = is_result;
         }
@@ -150,16 +177,20 @@ impl Writer<'_> {
     }
 
     /// Templates may print a message as JSON, so the order of its keys is part of the prompt.
-    fn message(&self, message: &Message, mut content: String) -> Value {
+    fn message(&self, message: &Message, name: Option<&str>, mut content: String) -> Value {
         let in_text = self.dialect.calls == CallForm::Text && !message.calls.is_empty();
         if in_text {
             let space = if content.is_empty() { "" } else { "\n" };
             content = [&content, space, &self.calls_as_text(&message.calls)].concat();
         }
         let mut json = json!({"role": message.role.name(), "content": content});
-        let shielded = |text: &Option<String>| text.as_deref().map(|text| self.shield(text));
+        if self.dialect.null_content && !message.calls.is_empty() && content.is_empty() {
+            json["content"] = Value::Null;
+        }
+        let shielded = |text: Option<&str>| text.map(|text| self.shield(text));
         let id = message.call_id.as_deref().map(|id| self.id(id));
-        for (key, text) in [("name", shielded(&message.name)), ("tool_call_id", id), ("reasoning_content", shielded(&message.reasoning))] {
+        let reasoning = shielded(message.reasoning.as_deref());
+        for (key, text) in [("name", shielded(name)), ("tool_call_id", id), (self.dialect.reasoning_key, reasoning)] {
             if let Some(text) = text {
                 json[key] = text.into();
             }
@@ -197,11 +228,8 @@ impl Writer<'_> {
     }
 
     fn calls_as_text(&self, calls: &[Call]) -> String {
-        let Syntax { trigger, open, before, between, after, separator, close, .. } = *self.dialect.syntax;
-        let call =
-            |call: &Call| [before, &self.shield(&call.name), between, &self.dialect.syntax.written(&self.arguments(call)), after].concat();
-        let calls: Vec<String> = calls.iter().map(call).collect();
-        [trigger, open, &calls.join(separator), close].concat()
+        let calls: Vec<(String, String)> = calls.iter().map(|call| (self.shield(&call.name), self.arguments(call))).collect();
+        self.dialect.syntax.calls(calls.iter().map(|(name, arguments)| (name.as_str(), arguments.as_str())))
     }
 
     /// A tool as templates expect it: with all keys that they read.
@@ -231,15 +259,12 @@ fn system_message(messages: &mut Vec<Value>) -> &mut Value {
 
 /// Describes the tools in words, in the system message or, if the template shows none, in the first message of the user.
 fn describe_tools(dialect: &Dialect, declarations: &[Value], messages: &mut Vec<Value>) {
-    let Syntax { trigger, open, before, between, after, close, .. } = *dialect.syntax;
     let functions: Vec<String> = declarations.iter().map(|tool| tool["function"].to_string()).collect();
     let words = format!(
         "You can call these functions:\n{}\n\nTo call one, write its name and its arguments like this, and nothing after it:\n{}\n\
          What it returns comes in the next message, between <tool_response> and </tool_response>. Then answer with that.",
         functions.join("\n"),
-        [trigger, open, before, "NAME", between, &dialect.syntax.written(r#"{"ARGUMENT": "VALUE"}"#), after, close]
-            .concat()
-            .replace("\"VALUE\"", "VALUE")
+        dialect.syntax.calls(std::iter::once(("NAME", r#"{"ARGUMENT": "VALUE"}"#))).replace("\"VALUE\"", "VALUE")
     );
     let message = if dialect.takes_system {
         system_message(messages)

@@ -5,7 +5,7 @@ use crate::dialect::GENERIC;
 use crate::tools::{ToolChoice, Tools};
 
 fn dialect(placement: ToolPlacement, calls: CallForm) -> Dialect {
-    Dialect { syntax: GENERIC, thinking: None, placement, calls, takes_system: true, short_ids: false, tags: Vec::new() }
+    Dialect::plain(GENERIC, placement, calls)
 }
 
 /// What the template sees, as JSON: the order of keys counts.
@@ -32,14 +32,14 @@ fn calling(text: &str, arguments: &str) -> Message {
 }
 
 #[test]
-fn keys_have_one_order_and_absent_ones_stay_away() {
+fn keys_have_one_order_absent_ones_stay_away_and_results_name_their_function() {
     let all = vec![user("q"), calling("t", "{\"b\": 1, \"a\": \"<|end|>\"}"), result("r")];
     let around = |arguments: &str| {
         [
             r#"[{"role":"user","content":"q"},{"role":"assistant","content":"t","name":"Ada","reasoning_content":"hm","tool_calls":"#,
             r#"[{"id":"x","type":"function","function":{"name":"f","arguments":"#,
             arguments,
-            r#"}}]},{"role":"tool","content":"r","tool_call_id":"x"}]"#,
+            r#"}}]},{"role":"tool","content":"r","name":"f","tool_call_id":"x"}]"#,
         ]
         .concat()
     };

@@ -15,8 +15,11 @@ use crate::input::{RenderInput, is_reserved};
 use crate::instrument::instrument;
 use crate::{budget, builtins, json, python, source};
 
-/// Instructions that one render may execute. The heaviest real template takes a few thousand per conversation.
-const FUEL: u64 = 500_000;
+/// Instructions that one render may execute: `BASE_FUEL`, and `MESSAGE_FUEL` per message up to `MAX_FUEL`. A real template takes a few
+/// thousand for a short conversation. Some look at every message for each message, and the heaviest takes millions for a thousand.
+const BASE_FUEL: u64 = 500_000;
+const MESSAGE_FUEL: u64 = 20_000;
+const MAX_FUEL: u64 = 20_000_000;
 /// Stack of the rendering thread, in bytes of address space. Only the pages that a render touches take memory.
 const STACK: usize = 256 << 20;
 
@@ -56,7 +59,10 @@ impl ChatTemplate {
         let kwargs = input.kwargs.values().map(budget::input_bytes).sum::<u64>();
         let bytes = budget::input_bytes(&input.messages) + input.tools.as_ref().map_or(0, budget::input_bytes) + kwargs;
         let context = self.context(input);
-        on_large_stack(|| budget::with_budget(bytes, || render(&self.env, context)))?
+        let messages = input.messages.as_array().map_or(0, Vec::len) as u64;
+        let mut env = Environment::clone(&self.env);
+        env.set_fuel(Some(BASE_FUEL.saturating_add(messages.saturating_mul(MESSAGE_FUEL)).min(MAX_FUEL)));
+        on_large_stack(|| budget::with_budget(bytes, || render(&env, context)))?
     }
 
     fn context(&self, input: &RenderInput) -> minijinja::Value {
@@ -79,7 +85,6 @@ fn environment(source: String, clock: Clock) -> Result<Environment<'static>, Err
     builtins::add_to(&mut env);
     env.set_auto_escape_callback(|_| AutoEscape::None);
     env.set_unknown_method_callback(python::method);
-    env.set_fuel(Some(FUEL));
     env.add_test("iterable", python::is_iterable);
     env.add_filter("tojson", json::tojson);
     env.add_filter("from_json", json::from_json);
@@ -122,7 +127,7 @@ fn invalid(error: &Error) -> TemplateError {
         source = inner.source();
     }
     let what = match error.kind() {
-        ErrorKind::OutOfFuel => format!("the render takes more than {FUEL} steps"),
+        ErrorKind::OutOfFuel => "the render takes more steps than its input allows for".to_owned(),
         ErrorKind::WriteFailure => format!("the output is longer than {} MiB", MAX_OUTPUT >> 20),
         kind => error.detail().map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
     };

@@ -1,20 +1,38 @@
 //! The table of model families. The texts are those of their chat templates.
 
-use super::syntax::{Arguments, Syntax, Tagged, Thinking};
+use super::notation::Notation;
+use super::syntax::{Arguments, Syntax, Tagged};
+
+/// The texts that most families leave empty.
+const PLAIN: Syntax = Syntax {
+    name: "",
+    marks: &[],
+    header: "",
+    trigger: "",
+    open: "",
+    before: "",
+    between: "",
+    extra: "",
+    after: "",
+    separator: "",
+    close: "",
+    arguments: Arguments::Json,
+    follows_text: true,
+};
 
 const TAGGED: Syntax = Syntax {
     name: "tagged",
     marks: &["<tool_call>"],
     trigger: "<tool_call>",
-    open: "",
     before: "\n{\"name\": \"",
     between: "\", \"arguments\": ",
     after: "}\n</tool_call>",
     separator: "\n<tool_call>",
-    close: "",
-    arguments: Arguments::Json,
-    follows_text: true,
+    ..PLAIN
 };
+
+/// What a model is told to write if its template does not know tools.
+pub const GENERIC: &Syntax = &Syntax { name: "generic", marks: &[], ..TAGGED };
 
 /// Calls as a JSON array between brackets of the family's own.
 const fn array(
@@ -25,37 +43,38 @@ const fn array(
     close: &'static str,
 ) -> Syntax {
     let (before, between, after, separator) = ("{\"name\": \"", "\", \"arguments\": ", "}", ", ");
-    Syntax { name, marks, trigger, open, before, between, after, separator, close, arguments: Arguments::Json, follows_text: true }
+    Syntax { name, marks, trigger, open, before, between, after, separator, close, ..PLAIN }
 }
 
-/// Each argument as a tag for its key and one for its value.
-const fn key_tags(name: &'static str, line: &'static str) -> Syntax {
-    let lines = !line.is_empty();
-    Syntax {
-        name,
-        marks: &["<tool_call>", "<arg_key>", "<arg_value>"],
-        trigger: "<tool_call>",
-        open: "",
-        before: "",
-        between: line,
-        after: "</tool_call>",
-        separator: if lines { "\n<tool_call>" } else { "<tool_call>" },
-        close: "",
-        arguments: Arguments::Tagged(match lines {
-            true => {
-                Tagged { before: "<arg_key>", text: "</arg_key>\n<arg_value>", json: "</arg_key>\n<arg_value>", after: "</arg_value>\n" }
-            }
-            false => Tagged { before: "<arg_key>", text: "</arg_key><arg_value>", json: "</arg_key><arg_value>", after: "</arg_value>" },
-        }),
-        follows_text: true,
-    }
+/// An id behind the arguments.
+const ID: &str = ", \"id\": \"{id}\"";
+
+/// Each argument as a tag for its key and one for its value. `lines`: what stands behind the function's name, between the tags of an
+/// argument, behind each argument, before the end of the call and between calls.
+const fn key_tags(name: &'static str, lines: [&'static str; 2], tagged: Tagged) -> Syntax {
+    let (marks, trigger) = (&["<tool_call>", "<arg_key>", "<arg_value>"], "<tool_call>");
+    let [between, after] = lines;
+    let separator = if between.is_empty() { "<tool_call>" } else { "\n<tool_call>" };
+    Syntax { name, marks, trigger, between, after, separator, arguments: Arguments::Tagged(tagged), ..PLAIN }
+}
+
+const fn arg_tags(mid: &'static str, after: &'static str) -> Tagged {
+    Tagged { before: "<arg_key>", text: mid, json: mid, after }
+}
+
+/// Each function as a tag with its name, around tags with the names of arguments.
+const fn function_tags(name: &'static str, marks: &'static [&'static str], tags: [&'static str; 3], value: [&'static str; 2]) -> Syntax {
+    let [trigger, after, separator] = tags;
+    let [text, end] = value;
+    let tagged = Tagged { before: "<parameter=", text, json: text, after: end };
+    let arguments = Arguments::Tagged(tagged);
+    Syntax { name, marks, trigger, open: "\n", before: "<function=", between: ">\n", after, separator, arguments, ..PLAIN }
 }
 
 /// Calls as tags with the name in an attribute: `tags` begin and end all calls, begin the name of one and end one.
 const fn named_tags(name: &'static str, marks: &'static [&'static str], tags: [&'static str; 4], tagged: Tagged) -> Syntax {
     let [trigger, close, before, after] = tags;
-    let arguments = Arguments::Tagged(tagged);
-    Syntax { name, marks, trigger, open: "\n", before, between: "\">\n", after, separator: "", close, arguments, follows_text: true }
+    Syntax { name, marks, trigger, open: "\n", before, between: "\">\n", after, close, arguments: Arguments::Tagged(tagged), ..PLAIN }
 }
 
 /// The tag of an argument says whether it is a string.
@@ -66,190 +85,272 @@ const DSML: Tagged = Tagged {
     after: "</｜DSML｜parameter>\n",
 };
 
-/// What a model is told to write if its template does not know tools.
-pub const GENERIC: &Syntax = &Syntax { name: "generic", marks: &[], ..TAGGED };
-
 /// A list of calls in Python's syntax.
-const fn python(name: &'static str, marks: &'static [&'static str]) -> Syntax {
-    Syntax {
-        name,
-        marks,
-        trigger: "<|tool_call_start|>",
-        open: "[",
-        before: "",
-        between: "(",
-        after: ")",
-        separator: ", ",
-        close: "]<|tool_call_end|>",
-        arguments: Arguments::Python,
-        follows_text: true,
-    }
+const fn python(name: &'static str, marks: &'static [&'static str], tags: [&'static str; 3]) -> Syntax {
+    let [trigger, open, close] = tags;
+    let (between, after, separator, arguments) = ("(", ")", ", ", Arguments::Python);
+    Syntax { name, marks, trigger, open, between, after, separator, close, arguments, ..PLAIN }
 }
 
-/// A template belongs to the first of these whose marks it holds and whose form its rendering of a call has.
+const LISTS: [&str; 3] = ["<|tool_call_start|>", "[", "]<|tool_call_end|>"];
+
+/// Like JSON with bare keys and marks of their own around strings.
+const GEMMA: Notation = Notation {
+    object: ["{", "}"],
+    key: ["", ":"],
+    member_end: "",
+    list: ["[", "]"],
+    item: ["", ""],
+    comma: ",",
+    string: ["<|\"|>", "<|\"|>"],
+    mark: "<|\"|>",
+    sorted: true,
+};
+
+/// Every member and every item as a tag, at any depth.
+const MINIMAX: Notation = Notation {
+    object: ["", ""],
+    key: ["]<]minimax[>[<", ">"],
+    member_end: "]<]minimax[>[</{name}>",
+    list: ["", ""],
+    item: ["]<]minimax[>[<item>", "]<]minimax[>[</item>"],
+    comma: "",
+    string: ["", ""],
+    mark: "]<]minimax[>[",
+    sorted: false,
+};
+
+/// A template belongs to the first of these whose marks it holds and whose form its rendering of calls has.
 pub const SYNTAXES: &[Syntax] = &[
     Syntax {
         name: "deepseek",
         marks: &["tool▁calls▁begin", "```json"],
         trigger: "<｜tool▁calls▁begin｜>",
-        open: "",
         before: "<｜tool▁call▁begin｜>function<｜tool▁sep｜>",
         between: "\n```json\n",
         after: "\n```<｜tool▁call▁end｜>",
         separator: "\n",
         close: "<｜tool▁calls▁end｜>",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
     },
     Syntax {
         name: "deepseek-3.1",
         marks: &["tool▁calls▁begin"],
         trigger: "<｜tool▁calls▁begin｜>",
-        open: "",
         before: "<｜tool▁call▁begin｜>",
         between: "<｜tool▁sep｜>",
         after: "<｜tool▁call▁end｜>",
-        separator: "",
         close: "<｜tool▁calls▁end｜>",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
     },
     Syntax {
         name: "mistral-3",
         marks: &["[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"],
         trigger: "[TOOL_CALLS]",
-        open: "",
-        before: "",
-        between: "[CALL_ID]000000000[ARGS]",
-        after: "",
+        between: "[CALL_ID]{id}[ARGS]",
         separator: "[TOOL_CALLS]",
-        close: "",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
     },
     Syntax {
         name: "mistral-args",
         marks: &["[TOOL_CALLS]", "[ARGS]"],
         trigger: "[TOOL_CALLS]",
-        open: "",
-        before: "",
         between: "[ARGS]",
-        after: "",
         separator: "[TOOL_CALLS]",
-        close: "",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
     },
-    array("mistral", &["[TOOL_CALLS]"], "[TOOL_CALLS]", "[", "]"),
+    Syntax { extra: ID, ..array("mistral", &["[TOOL_CALLS]"], "[TOOL_CALLS]", "[", "]") },
     array("phi", &["<|tool|>", "<|/tool|>"], "<|tool_call|>", "[", "]<|/tool_call|>"),
     array("granite-3", &["<|tool_call|>"], "<|tool_call|>", "[", "]"),
     array("functools", &["functools["], "functools", "[", "]"),
-    array("tool-calls-list", &["<tool_calls>["], "<tool_calls>", "[", "]</tool_calls>"),
+    Syntax { extra: ID, ..array("tool-calls-list", &["<tool_calls>["], "<tool_calls>", "[", "]</tool_calls>") },
+    array("nemotron-2", &["<TOOLCALL>"], "<TOOLCALL>", "[", "]</TOOLCALL>"),
     Syntax { separator: "\n", ..array("tool-calls-lines", &["<tool_calls>"], "<tool_calls>", "\n", "\n</tool_calls>") },
+    Syntax {
+        name: "apertus",
+        marks: &["<|tools_prefix|>"],
+        trigger: "<|tools_prefix|>",
+        open: "[",
+        before: "{\"",
+        between: "\": ",
+        after: "}",
+        separator: ", ",
+        close: "]<|tools_suffix|>",
+        ..PLAIN
+    },
     Syntax {
         name: "kimi",
         marks: &["<|tool_calls_section_begin|>"],
         trigger: "<|tool_calls_section_begin|>",
-        open: "",
         before: "<|tool_call_begin|>functions.",
-        between: ":0<|tool_call_argument_begin|>",
+        between: ":{index}<|tool_call_argument_begin|>",
         after: "<|tool_call_end|>",
-        separator: "",
         close: "<|tool_calls_section_end|>",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
+    },
+    Syntax {
+        name: "kimi-3",
+        marks: &["<|open|>", "<|close|>", "<|sep|>", "argument"],
+        trigger: "<|open|>tools<|sep|>",
+        before: "<|open|>call tool=\"",
+        between: "\" index=\"{number}\"<|sep|>",
+        after: "<|close|>call<|sep|>",
+        close: "<|close|>tools<|sep|>",
+        arguments: Arguments::Tagged(Tagged {
+            before: "<|open|>argument key=\"",
+            text: "\" type=\"string\"<|sep|>",
+            json: "\" type=\"{type}\"<|sep|>",
+            after: "<|close|>argument<|sep|>",
+        }),
+        ..PLAIN
+    },
+    Syntax {
+        name: "solar",
+        marks: &["<|tool_call:begin|>", "<|tool_call:args|>"],
+        trigger: "<|tool_calls|>",
+        before: "<|tool_call:begin|>{id}<|tool_call:name|>",
+        between: "<|tool_call:args|>",
+        after: "<|tool_call:end|>",
+        ..PLAIN
     },
     Syntax {
         name: "functionary",
         marks: &["<function=", "</function>", "<|python_tag|>"],
         trigger: "<function=",
-        open: "",
-        before: "",
         between: ">",
         after: "</function>",
         separator: "<function=",
-        close: "",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
     },
     Syntax {
         name: "gigachat",
         marks: &["<|function_call|>"],
         trigger: "<|function_call|>",
-        open: "",
         before: "{\"name\": \"",
         between: "\", \"arguments\": ",
         after: "}",
         separator: "<|function_call|>",
-        close: "",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
     },
     Syntax {
         name: "cohere",
         marks: &["<|START_ACTION|>", "tool_name"],
         trigger: "<|START_ACTION|>",
         open: "[\n    ",
-        before: "{\"tool_call_id\": \"0\", \"tool_name\": \"",
+        before: "{\"tool_call_id\": \"{index}\", \"tool_name\": \"",
         between: "\", \"parameters\": ",
         after: "}",
         separator: ",\n    ",
         close: "\n]<|END_ACTION|>",
-        arguments: Arguments::Json,
-        follows_text: true,
+        ..PLAIN
+    },
+    Syntax {
+        name: "cohere-action",
+        marks: &["Action:", "```json", "\"tool_name\""],
+        trigger: "Action:\n```json\n",
+        open: "[\n    ",
+        before: "{\n        \"tool_name\": \"",
+        between: "\",\n        \"parameters\": ",
+        after: "\n    }",
+        separator: ",\n    ",
+        close: "\n]```",
+        ..PLAIN
     },
     Syntax {
         name: "gpt-oss",
         marks: &["<|channel|>", "functions."],
         trigger: "<|channel|>commentary to=functions.",
-        open: "",
-        before: "",
-        between: " <|constrain|>json<|message|>",
-        after: "",
         // The end of the call ends the answer.
-        separator: "",
-        close: "",
-        arguments: Arguments::Json,
-        follows_text: true,
+        between: " <|constrain|>json<|message|>",
+        ..PLAIN
     },
     Syntax {
         name: "llama3",
         marks: &["\"parameters\": ", "ipython"],
         trigger: "{\"name\": \"",
-        open: "",
-        before: "",
         between: "\", \"parameters\": ",
         after: "}",
         separator: "; {\"name\": \"",
-        close: "",
-        arguments: Arguments::Json,
         follows_text: false,
+        ..PLAIN
+    },
+    Syntax {
+        name: "internlm",
+        marks: &["<|action_start|>", "<|plugin|>"],
+        trigger: "<|action_start|><|plugin|>\n",
+        before: "{\"name\": \"",
+        between: "\", \"parameters\": ",
+        after: "}<|action_end|>",
+        separator: "\n<|action_start|><|plugin|>\n",
+        ..PLAIN
     },
     TAGGED,
+    function_tags(
+        "function-tags",
+        &["<tool_call>", "<function=", "<parameter="],
+        ["<tool_call>", "</function>\n</tool_call>", "\n<tool_call>\n"],
+        [">\n", "\n</parameter>\n"],
+    ),
+    function_tags(
+        "seed",
+        &["<seed:tool_call>", "<function="],
+        ["<seed:tool_call>", "</function>\n</seed:tool_call>", "\n<seed:tool_call>\n"],
+        [">", "</parameter>\n"],
+    ),
     Syntax {
-        name: "function-tags",
-        marks: &["<tool_call>", "<function=", "<parameter="],
-        trigger: "<tool_call>",
-        open: "\n",
-        before: "<function=",
-        between: ">\n",
-        after: "</function>\n</tool_call>",
-        separator: "\n<tool_call>\n",
-        close: "",
-        arguments: Arguments::Tagged(Tagged { before: "<parameter=", text: ">\n", json: ">\n", after: "\n</parameter>\n" }),
-        follows_text: true,
+        name: "function-names",
+        marks: &["<function name=\"", "<param name=\""],
+        trigger: "<function name=\"",
+        between: "\">",
+        after: "</function>",
+        separator: "\n<function name=\"",
+        arguments: Arguments::Tagged(Tagged { before: "<param name=\"", text: "\">", json: "\">", after: "</param>" }),
+        ..PLAIN
     },
-    python("python", &["<|tool_call_start|>"]),
-    // This template shows lists of tools and results, but no calls.
-    python("python-lists", &["<|tool_list_start|>"]),
-    key_tags("key-tags-lines", "\n"),
-    key_tags("key-tags", ""),
+    python("python", &["<|tool_call_start|>"], LISTS),
+    // These templates show lists of tools and results, but no calls.
+    python("python-lists", &["<|tool_list_start|>"], LISTS),
+    python("python-plain-lists", &["List of tools: ["], LISTS),
+    Syntax {
+        separator: "\n",
+        ..python("python-lines", &["<function_calls>", "<functions>"], ["<function_calls>", "\n", "\n</function_calls>"])
+    },
+    key_tags("key-tags-lines", ["\n", "</tool_call>"], arg_tags("</arg_key>\n<arg_value>", "</arg_value>\n")),
+    key_tags("key-tags-ling", ["\n", "\n</tool_call>"], arg_tags("</arg_key>\n<arg_value>", "</arg_value>")),
+    key_tags("key-tags", ["", "</tool_call>"], arg_tags("</arg_key><arg_value>", "</arg_value>")),
+    Syntax {
+        name: "key-tags-hunyuan",
+        marks: &[":opensource", "<arg_key", "<tool_sep"],
+        trigger: "<tool_calls:opensource>",
+        open: "\n",
+        before: "<tool_call:opensource>",
+        between: "<tool_sep:opensource>\n",
+        after: "</tool_call:opensource>\n",
+        close: "</tool_calls:opensource>",
+        arguments: Arguments::Tagged(Tagged {
+            before: "<arg_key:opensource>",
+            text: "</arg_key:opensource>\n<arg_value:opensource>",
+            json: "</arg_key:opensource>\n<arg_value:opensource>",
+            after: "</arg_value:opensource>\n",
+        }),
+        ..PLAIN
+    },
     named_tags(
         "named-tags",
         &["<minimax:tool_call>"],
         ["<minimax:tool_call>", "</minimax:tool_call>", "<invoke name=\"", "</invoke>\n"],
         Tagged { before: "<parameter name=\"", text: "\">", json: "\">", after: "</parameter>\n" },
     ),
+    Syntax {
+        header: " to={name}<|message|>",
+        separator: "</atem:function_calls><|eom|><|start|>assistant to={name}<|message|><atem:function_calls>\n",
+        ..named_tags(
+            "atem",
+            &["<atem:function_calls>"],
+            ["<atem:function_calls>", "</atem:function_calls>", "<atem:invoke name=\"", "</atem:invoke>\n"],
+            Tagged { before: "<atem:parameter name=\"", text: "\">", json: "\">", after: "</atem:parameter>\n" },
+        )
+    },
     named_tags(
         "dsml-functions",
         &["｜DSML｜", "function_calls>"],
@@ -262,19 +363,27 @@ pub const SYNTAXES: &[Syntax] = &[
         ["<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>", "<｜DSML｜invoke name=\"", "</｜DSML｜invoke>\n"],
         DSML,
     ),
-];
-
-const fn between(open: &'static str, close: &'static str) -> Thinking {
-    Thinking { open, close, head: "" }
-}
-
-/// A template's reasoning is written like the first of these of which it holds the opening or the closing text.
-pub const THINKING: &[Thinking] = &[
-    Thinking { open: "<|channel|>analysis<|message|>", close: "<|end|><|start|>assistant", head: "<|channel|>final<|message|>" },
-    between("<think>", "</think>"),
-    between("[THINK]", "[/THINK]"),
-    between("<|START_THINKING|>", "<|END_THINKING|>"),
-    between("<seed:think>", "</seed:think>"),
-    between("<mm:think>", "</mm:think>"),
-    between("<|channel>thought\n", "<channel|>"),
+    Syntax {
+        name: "minimax-3",
+        marks: &["]<]minimax[>["],
+        trigger: "]<]minimax[>[<tool_call>",
+        open: "\n",
+        before: "]<]minimax[>[<invoke name=\"",
+        between: "\">",
+        after: "]<]minimax[>[</invoke>\n",
+        close: "]<]minimax[>[</tool_call>",
+        arguments: Arguments::Notated(&MINIMAX),
+        ..PLAIN
+    },
+    Syntax {
+        name: "gemma-4",
+        marks: &["<|tool_call>call:"],
+        trigger: "<|tool_call>",
+        before: "call:",
+        between: "{",
+        after: "}<tool_call|>",
+        separator: "<|tool_call>",
+        arguments: Arguments::Notated(&GEMMA),
+        ..PLAIN
+    },
 ];

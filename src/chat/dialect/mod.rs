@@ -1,18 +1,26 @@
 //! The dialect of a model's family: how its template takes tools, and how the model writes calls and reasoning.
 
 mod families;
+mod notation;
+mod reasoning;
+mod slots;
 mod syntax;
 
 use tokenizer::Tokenizer;
 
-pub use families::{GENERIC, SYNTAXES, THINKING};
-pub use syntax::{Arguments, Syntax, Tagged, Thinking};
+pub use families::{GENERIC, SYNTAXES};
+pub use notation::Notation;
+pub use reasoning::THINKING;
+pub use slots::{Part, due_with_slots, filled, parts, split};
+pub use syntax::{Arguments, Syntax, Tagged, Thinking, type_of};
 
 /// Where a template takes the tools of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ToolPlacement {
     /// In its variable `tools`.
     Variable,
+    /// In a variable of another name.
+    Named(&'static str),
     /// In a key `tools` of the system message, as Phi's template does.
     SystemKey,
     /// Nowhere: the system message describes them in words.
@@ -30,12 +38,29 @@ pub enum CallForm {
     Text,
 }
 
+/// How a template takes the results of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultForm {
+    /// As messages with the role `tool`.
+    Messages,
+    /// As the key `tool_responses` of the message that made the calls, as Gemma 4's template does.
+    OfCalls,
+    /// As text of the user's messages, because it does not know results.
+    Text,
+}
+
 #[derive(Clone, Debug, PartialEq)]
 pub struct Dialect {
     pub syntax: &'static Syntax,
     pub thinking: Option<&'static Thinking>,
     pub placement: ToolPlacement,
     pub calls: CallForm,
+    /// Whether a call is shown only in a message whose content is null.
+    pub null_content: bool,
+    /// How the template takes the results of calls.
+    pub results: ResultForm,
+    /// The key under which the template takes the reasoning of earlier answers.
+    pub reasoning_key: &'static str,
     /// Whether the template shows a system message.
     pub takes_system: bool,
     /// Whether the template refuses ids of calls other than nine letters and digits.
@@ -47,10 +72,8 @@ pub struct Dialect {
 impl Dialect {
     /// The control tokens in the texts of the syntax and of the reasoning, in ascending order.
     pub(super) fn control_tokens(&self, tokenizer: &Tokenizer) -> Vec<u32> {
-        let Syntax { trigger, open, before, between, after, separator, close, .. } = *self.syntax;
-        let thinking = self.thinking.map_or(["", "", ""], |thinking| [thinking.open, thinking.close, thinking.head]);
-        let tagged = self.syntax.tagged().map_or([""; 4], |tags| [tags.before, tags.text, tags.json, tags.after]);
-        let texts = [trigger, open, before, between, after, separator, close].into_iter().chain(tagged).chain(thinking);
+        let thinking = self.thinking.map_or([""; 4], |thinking| [thinking.open, thinking.close, thinking.head, thinking.tail]);
+        let texts = self.syntax.texts().into_iter().chain(thinking);
         let mut tags: Vec<u32> = texts.flat_map(|text| tokenizer.control_pieces(text)).filter_map(Result::ok).collect();
         tags.sort_unstable();
         tags.dedup();
@@ -59,6 +82,27 @@ impl Dialect {
 
     /// Whether a prompt ends inside the model's reasoning.
     pub fn opens_reasoning(&self, prompt: &str) -> bool {
-        self.thinking.is_some_and(|thinking| prompt.trim_end().ends_with(thinking.open.trim_end()))
+        self.reasons().is_some_and(|thinking| prompt.trim_end().ends_with(thinking.open.trim_end()))
+    }
+
+    /// How the family reasons, if it does.
+    pub fn reasons(&self) -> Option<&'static Thinking> {
+        self.thinking.filter(|thinking| !thinking.open.is_empty())
+    }
+
+    /// A dialect that takes everything as messages do. For probes and tests.
+    pub(super) fn plain(syntax: &'static Syntax, placement: ToolPlacement, calls: CallForm) -> Self {
+        Self {
+            syntax,
+            thinking: None,
+            placement,
+            calls,
+            null_content: false,
+            results: if calls == CallForm::Text { ResultForm::Text } else { ResultForm::Messages },
+            reasoning_key: "reasoning_content",
+            takes_system: true,
+            short_ids: false,
+            tags: Vec::new(),
+        }
     }
 }

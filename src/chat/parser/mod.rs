@@ -1,7 +1,7 @@
 //! Takes an answer apart while the model writes it. However the answer is cut into texts, its pieces concatenate to the same.
 
-mod literal;
 mod nesting;
+mod notated;
 mod states;
 #[cfg(test)]
 mod tests;
@@ -10,12 +10,13 @@ use std::collections::VecDeque;
 
 use serde_json::Value;
 
-use super::dialect::{Syntax, Thinking};
+use super::dialect::{Arguments, Syntax, Thinking};
+use super::literal::Scan;
 use super::parameters::Parameters;
 use super::piece::{Piece, Text, TokenLogprob};
 use super::tools::{Tool, Tools};
-use literal::Scan;
 use nesting::Nesting;
+use notated::Progress;
 
 /// The longest name of a function, in bytes.
 const MAX_NAME: usize = 64;
@@ -64,6 +65,11 @@ enum State {
         first: bool,
         scan: Scan,
     },
+    /// Among arguments in a notation of the family's own.
+    Notated {
+        first: bool,
+        progress: Progress,
+    },
     AfterCall,
     /// After all calls. What follows is not part of the answer.
     Done,
@@ -85,6 +91,8 @@ pub struct Parser {
     held: String,
     /// Characters of the answer before the held text.
     position: usize,
+    /// Whether the tag after the text has been written.
+    text_ended: bool,
     /// Calls that have begun.
     calls: usize,
     /// The functions whose arguments are written one by one, and the one that is called.
@@ -106,6 +114,7 @@ impl Parser {
     /// `opened`: the prompt ends inside reasoning, so the answer begins with it. Without `syntax` an answer has no calls.
     pub fn new(syntax: Option<&'static Syntax>, thinking: Option<&'static Thinking>, opened: bool) -> Self {
         let state = match (thinking, syntax) {
+            (Some(thinking), _) if thinking.open.is_empty() => State::Before,
             (Some(_), _) if opened => State::Reasoning { begun: false },
             (Some(_), _) => State::Start,
             (None, Some(_)) => State::Before,
@@ -126,7 +135,7 @@ impl Parser {
 
     /// Takes the types of arguments from the schemas of these tools, if the family's calls do not tell them.
     pub fn with_tools(mut self, tools: &Tools) -> Self {
-        if self.syntax.is_some_and(|syntax| syntax.tagged().is_some()) {
+        if self.syntax.is_some_and(|syntax| !matches!(syntax.arguments, Arguments::Json | Arguments::Python)) {
             let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema()).ok()?));
             self.parameters = tools.callable().filter_map(of).collect();
         }
@@ -142,9 +151,13 @@ impl Parser {
     pub fn is_calling(&self) -> bool {
         let trigger = self.syntax.map_or("", |syntax| syntax.trigger);
         match self.state {
-            State::Name | State::Arguments(_) | State::Parameters { .. } | State::Python { .. } | State::AfterCall | State::Bare { .. } => {
-                true
-            }
+            State::Name
+            | State::Arguments(_)
+            | State::Parameters { .. }
+            | State::Python { .. }
+            | State::Notated { .. }
+            | State::AfterCall
+            | State::Bare { .. } => true,
             State::Before | State::Text => !trigger.is_empty() && self.held.trim_start().starts_with(trigger),
             State::Start | State::Reasoning { .. } | State::Done => false,
         }
@@ -174,7 +187,8 @@ impl Parser {
         let without = |tag: &str| if cut { held.len() - partial(&held, tag) } else { held.len() };
         match self.state {
             State::Start | State::Before | State::Text | State::Bare { .. } => {
-                let text = &held[..without(&self.lead)];
+                let tail = self.thinking.map_or("", |thinking| thinking.tail);
+                let text = &held[..without(&self.lead).min(without(tail))];
                 // White space after a text belongs to it. Alone it is not a text.
                 if self.state == State::Text || !text.trim().is_empty() {
                     self.text(at, text.to_owned());
@@ -185,8 +199,16 @@ impl Parser {
                 self.reasoning_text(reasoning);
             }
             // The model may end without the end of its call.
-            State::Parameters { first, .. } | State::Python { first, .. } if !cut => self.end_arguments(first),
-            State::Name | State::Arguments(_) | State::Parameters { .. } | State::Python { .. } | State::AfterCall | State::Done => {}
+            State::Parameters { first, .. } | State::Python { first, .. } | State::Notated { first, .. } if !cut => {
+                self.end_arguments(first);
+            }
+            State::Name
+            | State::Arguments(_)
+            | State::Parameters { .. }
+            | State::Python { .. }
+            | State::Notated { .. }
+            | State::AfterCall
+            | State::Done => {}
         }
         self.state = State::Done;
         self.decided()
@@ -204,7 +226,7 @@ impl Parser {
 
     /// A text that begins at the character `at`, with its tokens.
     fn text(&mut self, at: usize, text: String) {
-        if text.is_empty() {
+        if text.is_empty() || self.text_ended {
             return;
         }
         self.skip_tokens(at);

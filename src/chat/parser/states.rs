@@ -2,11 +2,12 @@
 
 use serde_json::Value;
 
-use super::literal::{self, Scan};
 use super::nesting::Nesting;
+use super::notated::{self, Progress};
 use super::{MAX_NAME, Parser, Repeated, State, partial};
 use crate::bare::{self, Beginning, Due, due};
-use crate::dialect::{Arguments, Syntax};
+use crate::dialect::{Arguments, Syntax, due_with_slots, split};
+use crate::literal::{self, Scan};
 use crate::piece::Piece;
 
 impl Parser {
@@ -22,6 +23,7 @@ impl Parser {
             State::Arguments(nesting) => self.in_arguments(nesting),
             State::Parameters { first, seen } => self.in_parameters(first, seen),
             State::Python { first, scan } => self.in_python(first, scan),
+            State::Notated { first, progress } => self.in_notated(first, progress),
             State::AfterCall => self.after_call(),
             State::Done => {
                 self.take(self.held.len());
@@ -31,7 +33,7 @@ impl Parser {
     }
 
     fn at_start(&mut self) -> bool {
-        let open = self.thinking.map_or("", |thinking| thinking.open);
+        let open = self.thinking.map_or("", |thinking| thinking.open.trim_start());
         let space = self.held.len() - self.held.trim_start().len();
         match due(&self.held[space..], open) {
             Due::There => {
@@ -65,14 +67,20 @@ impl Parser {
 
     /// Leaves out what the family puts between its tags and a text.
     fn before_text(&mut self) -> bool {
-        let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head), self.held.trim_start());
+        let (head, trimmed) = (self.thinking.map_or("", |thinking| thinking.head.trim_start()), self.held.trim_start());
         let space = self.held.len() - trimmed.len();
         let bare = if self.bare.is_empty() { Beginning::No } else { bare::beginning(trimmed, &self.bare) };
         // The family's own syntax comes first: in some families it is JSON without tags, too, and can hold several calls.
+        let header = self.syntax.map_or("", |syntax| syntax.header.trim_start());
+        let (header_due, header_len) = due_with_slots(trimmed, header, "");
         match (due(trimmed, head), due(trimmed, &self.lead), bare) {
             (Due::There, ..) if !head.is_empty() => {
                 self.take(space + head.len());
                 self.turn(State::Text)
+            }
+            _ if matches!(header_due, Due::There) && !header.is_empty() => {
+                self.take(space + header_len);
+                true
             }
             (_, Due::There, _) if !self.lead.is_empty() => {
                 self.take(space + self.lead.len());
@@ -80,6 +88,7 @@ impl Parser {
             }
             (.., Beginning::At(at)) => self.turn(State::Bare { name: space + at, nesting: Nesting::default(), seen: 0 }),
             (Due::Open, ..) | (_, Due::Open, _) => false,
+            _ if matches!(header_due, Due::Open) && !trimmed.is_empty() => false,
             (.., Beginning::Open) if !trimmed.is_empty() => false,
             _ if self.thinking.is_some() && trimmed.is_empty() => false,
             _ => {
@@ -108,46 +117,70 @@ impl Parser {
 
     fn in_text(&mut self) -> bool {
         let from = self.position;
-        if !self.syntax.is_some_and(|syntax| syntax.follows_text) {
-            let text = self.take(self.held.len());
-            self.text(from, text);
-            return false;
+        let tail = self.thinking.map_or("", |thinking| thinking.tail);
+        let lead = if self.syntax.is_some_and(|syntax| syntax.follows_text) { self.lead.as_str() } else { "" };
+        let found = |tag: &str| if tag.is_empty() { None } else { self.held.find(tag).map(|at| (at, tag.len())) };
+        match (found(tail), found(lead)) {
+            // After the text, only calls count.
+            (Some((at, len)), call) if call.is_none_or(|call| at < call.0) => {
+                let text = self.take(at).trim_end().to_owned();
+                self.text(from, text);
+                self.take(len);
+                self.text_ended = true;
+                true
+            }
+            (_, Some((at, len))) => {
+                // White space before a call does not belong to the text.
+                let text = self.take(at).trim_end().to_owned();
+                self.text(from, text);
+                self.take(len);
+                self.turn(State::Name)
+            }
+            _ if tail.is_empty() && lead.is_empty() => {
+                let text = self.take(self.held.len());
+                self.text(from, text);
+                false
+            }
+            _ => {
+                let end = self.held.len() - partial(&self.held, lead).max(partial(&self.held, tail));
+                let ready = self.take(self.held[..end].trim_end().len());
+                self.text(from, ready);
+                false
+            }
         }
-        if let Some(at) = self.held.find(&self.lead) {
-            // White space before a call does not belong to the text.
-            let text = self.take(at).trim_end().to_owned();
-            self.text(from, text);
-            self.take(self.lead.len());
-            return self.turn(State::Name);
-        }
-        let end = self.held.len() - partial(&self.held, &self.lead);
-        let ready = self.take(self.held[..end].trim_end().len());
-        self.text(from, ready);
-        false
     }
 
+    /// Takes the rest of what stands before the name, the name, and what follows it.
     fn in_name(&mut self) -> bool {
-        let between = self.syntax.map_or("", |syntax| syntax.between);
-        let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-        let len = self.held.find(|c| !fits(c)).unwrap_or(self.held.len());
-        if len == self.held.len() && len <= MAX_NAME {
-            return false;
-        }
-        match if len == 0 { Due::Missing } else { due(&self.held[len..], between) } {
-            Due::There => {
-                let name = self.take(len);
-                self.take(between.len());
+        let (before, between) = self.syntax.map_or(("", ""), |syntax| (split(syntax.before).1, syntax.between));
+        let (mut due, name_at) = due_with_slots(&self.held, before, "");
+        if matches!(due, Due::There) {
+            let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+            let rest = &self.held[name_at..];
+            let len = rest.find(|c| !fits(c)).unwrap_or(rest.len());
+            if len == rest.len() && len <= MAX_NAME {
+                return false;
+            }
+            let (name, rest) = rest.split_at(len);
+            let end;
+            (due, end) = if name.is_empty() { (Due::Missing, 0) } else { due_with_slots(rest, between, name) };
+            if matches!(due, Due::There) {
+                let name = name.to_owned();
+                self.take(name_at + name.len() + end);
                 let parameters = self.parameters.iter().find(|(function, _)| *function == name);
                 self.called = parameters.map(|(_, parameters)| parameters.clone()).unwrap_or_default();
                 self.pieces.push(Piece::CallStart { call: self.calls, name });
                 self.calls += 1;
-                self.turn(match self.syntax.map(|syntax| syntax.arguments) {
+                return self.turn(match self.syntax.map(|syntax| syntax.arguments) {
                     Some(Arguments::Tagged(_)) => State::Parameters { first: true, seen: 0 },
                     Some(Arguments::Python) => State::Python { first: true, scan: Scan::default() },
+                    Some(Arguments::Notated(_)) => State::Notated { first: true, progress: Progress::default() },
                     Some(Arguments::Json) | None => State::Arguments(Nesting::default()),
-                })
+                });
             }
-            Due::Open => false,
+        }
+        match due {
+            Due::There | Due::Open => false,
             // It is not a call after all, so that what looked like the first one's beginning is text.
             Due::Missing if self.calls == 0 => {
                 let text = self.lead.clone();
@@ -181,14 +214,18 @@ impl Parser {
             }
         }
         let key_at = space + tags.before.len();
-        let mids = [(tags.text.trim_end(), tags.text == tags.json), (tags.json.trim_end(), false)];
-        let found = |(mid, either): (&str, bool)| Some((self.held[key_at..].find(mid)? + key_at, mid.len(), either));
-        let [text, json] = mids.map(found);
-        let is_text = match (text, json) {
-            (Some((.., true)), _) => None,
-            (text, json) => Some(json.is_none_or(|json| text.is_some_and(|text| text.0 < json.0))),
+        // The tag behind the key: where it begins, where it ends, and whether it is the one before a string.
+        let found = |mid: &'static str, is_text: bool| {
+            let (mid, after) = (mid.trim_end(), &self.held[key_at..]);
+            let fixed = split(mid).0;
+            after.match_indices(fixed).find_map(|(at, _)| match due_with_slots(&after[at..], mid, "") {
+                (Due::There, len) => Some((key_at + at, len, is_text)),
+                _ => None,
+            })
         };
-        let Some((key_end, len, _)) = (if is_text == Some(false) { json } else { text }) else { return false };
+        let nearest = [found(tags.text, true), found(tags.json, false)].into_iter().flatten().min_by_key(|mid| (mid.0, !mid.2));
+        let Some((key_end, len, is_text)) = nearest else { return false };
+        let is_text = if tags.text == tags.json { None } else { Some(is_text) };
         let value_at = key_end + len;
         let mut from = value_at.max(seen.saturating_sub(tags.close().len()));
         while !self.held.is_char_boundary(from) {
@@ -235,6 +272,32 @@ impl Parser {
         self.turn(State::Python { first: false, scan: Scan::default() })
     }
 
+    /// Takes an argument in the family's own notation once its value has ended.
+    fn in_notated(&mut self, first: bool, mut progress: Progress) -> bool {
+        let Some(Arguments::Notated(notation)) = self.syntax.map(|syntax| syntax.arguments) else { return self.turn(State::Done) };
+        match progress.next(notation, &self.held) {
+            notated::Next::Open => {
+                self.state = State::Notated { first, progress };
+                false
+            }
+            notated::Next::Member(len) => {
+                let member = self.take(len);
+                match notated::member(notation, &member, &self.called) {
+                    Some((key, value)) => {
+                        let text = format!("{}{}: {value}", if first { "{" } else { ", " }, Value::from(key));
+                        self.pieces.push(Piece::Arguments { call: self.calls - 1, text });
+                        self.turn(State::Notated { first: false, progress: Progress::default() })
+                    }
+                    None => self.turn(State::Notated { first, progress: Progress::default() }),
+                }
+            }
+            notated::Next::End => {
+                self.end_arguments(first);
+                self.turn(State::AfterCall)
+            }
+        }
+    }
+
     pub(super) fn end_arguments(&mut self, first: bool) {
         let text = if first { "{}" } else { "}" };
         self.pieces.push(Piece::Arguments { call: self.calls - 1, text: text.into() });
@@ -242,16 +305,23 @@ impl Parser {
 
     fn after_call(&mut self) -> bool {
         let Some(syntax) = self.syntax.filter(|syntax| syntax.repeats()) else { return self.turn(State::Done) };
-        let next = [syntax.after, syntax.separator, syntax.before].concat();
-        // White space may follow JSON.
-        let (trimmed, next) = (self.held.trim_start(), next.trim_start());
-        match due(trimmed, next) {
-            Due::There => {
-                self.take(self.held.len() - trimmed.len() + next.len());
-                self.turn(State::Name)
+        // White space may stand between the tags of two calls.
+        let mut at = 0;
+        for (tag, may_lack) in [(syntax.extra, true), (syntax.after, false), (syntax.separator, false), (split(syntax.before).0, false)] {
+            let rest = &self.held[at..];
+            let trimmed = rest.trim_start();
+            match due_with_slots(trimmed, tag.trim_start(), "") {
+                (Due::There, len) => at += rest.len() - trimmed.len() + len,
+                (Due::Open, _) => return false,
+                (Due::Missing, _) if may_lack => {}
+                (Due::Missing, _) => return self.turn(State::Done),
             }
-            Due::Open => false,
-            Due::Missing => self.turn(State::Done),
         }
+        let rest = self.held[at..].trim_start();
+        if rest.is_empty() {
+            return false;
+        }
+        self.take(self.held.len() - rest.len());
+        self.turn(State::Name)
     }
 }

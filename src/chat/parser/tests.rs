@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::dialect::{Arguments, GENERIC, SYNTAXES, THINKING};
+use crate::dialect::{Arguments, GENERIC, SYNTAXES, THINKING, filled};
 
 /// Consecutive pieces of the same kind as one.
 fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
@@ -59,13 +59,21 @@ fn everywhere(parser: &Parser, answer: &str) -> Vec<Piece> {
     whole
 }
 
+/// The functions of [`CALLS`]. Some families write values whose schema alone tells their types.
+fn tools() -> Tools {
+    let object = serde_json::json!({"type": "object", "properties": {"a": {"type": "object"}}});
+    let list = serde_json::json!({"type": "array", "items": {"anyOf": [{"type": "integer"}, object]}});
+    let schema = serde_json::json!({"properties": {"city": {"type": "string"}, "n": list}});
+    let tool = Tool {
+        name: CALLS[0].0.into(),
+        parameters: Some(schema),
+        declaration: crate::tools::Declaration::Function(serde_json::Map::new()),
+    };
+    Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true }
+}
+
 fn written(syntax: &Syntax, calls: &[(&str, &str)]) -> String {
-    let mut text = [syntax.trigger, syntax.open].concat();
-    for (i, (name, arguments)) in calls.iter().enumerate() {
-        text += if i > 0 { syntax.separator } else { "" };
-        text += &[syntax.before, name, syntax.between, &syntax.written(arguments), syntax.after].concat();
-    }
-    text + syntax.close
+    syntax.calls(calls.iter().copied())
 }
 
 fn expected(calls: &[(&str, &str)]) -> Vec<Piece> {
@@ -102,7 +110,7 @@ const CALLS: [(&str, &str); 2] = [("get_weather", r#"{"city": "K}ö\"{ln", "n": 
 #[test]
 fn the_calls_of_each_family_are_understood() {
     for syntax in SYNTAXES.iter().chain([GENERIC]) {
-        let parser = Parser::new(Some(syntax), None, false);
+        let parser = Parser::new(Some(syntax), None, false).with_tools(&tools());
         let calls = if syntax.repeats() { &CALLS[..] } else { &CALLS[..1] };
         for calls in [&calls[..1], calls] {
             assert_eq!(everywhere(&parser, &written(syntax, calls)), read(syntax, calls), "{}", syntax.name);
@@ -121,12 +129,14 @@ fn the_calls_of_each_family_are_understood() {
 fn a_tag_that_was_cut_is_never_text() {
     for syntax in SYNTAXES {
         let answer = written(syntax, &CALLS[..1]);
-        let end_of_name = syntax.trigger.len() + syntax.open.len() + syntax.before.len() + CALLS[0].0.len() + syntax.between.len();
+        let between = filled(syntax.between, 0, CALLS[0].0);
+        let name = answer.find(CALLS[0].0).unwrap();
+        let end_of_name = name + CALLS[0].0.len() + between.len();
         for (at, _) in answer.char_indices() {
             let pieces = parse(&Parser::new(Some(syntax), None, false), [&answer[..at]], true);
             assert!(!pieces.iter().any(|piece| matches!(piece, Piece::Text(..))), "{}: {pieces:?}", syntax.name);
             // A name has ended once something else follows it.
-            let end_of_name = end_of_name + usize::from(syntax.between.is_empty());
+            let end_of_name = end_of_name + usize::from(between.is_empty());
             assert_eq!(pieces.is_empty(), at < end_of_name, "{}: {pieces:?}", syntax.name);
         }
         let mut parser = Parser::new(Some(syntax), None, false);
@@ -161,7 +171,7 @@ fn a_call_may_be_bare_json() {
 fn a_family_whose_syntax_is_bare_json_keeps_its_further_calls() {
     let names = CALLS.map(|(name, _)| name.to_owned()).to_vec();
     for syntax in SYNTAXES.iter().filter(|syntax| syntax.repeats()) {
-        let parser = Parser::new(Some(syntax), None, false).with_bare_calls(names.clone(), Vec::new());
+        let parser = Parser::new(Some(syntax), None, false).with_bare_calls(names.clone(), Vec::new()).with_tools(&tools());
         assert_eq!(everywhere(&parser, &written(syntax, &CALLS)), read(syntax, &CALLS), "{}", syntax.name);
     }
     let llama = SYNTAXES.iter().find(|syntax| syntax.name == "llama3").unwrap();
@@ -182,8 +192,8 @@ fn the_parser_knows_that_a_call_is_being_written() {
 
 #[test]
 fn reasoning_is_separated_from_text() {
-    for thinking in THINKING {
-        let Thinking { open, close, head } = thinking;
+    for thinking in THINKING.iter().filter(|thinking| !thinking.open.is_empty()) {
+        let Thinking { open, close, head, .. } = thinking;
         let answer = format!("{open}\nA <b> \n\nc.\n{close}\n\n{head}Hello.\n");
         let whole = [reasoning("A <b> \n\nc."), text("Hello.\n")];
         assert_eq!(everywhere(&Parser::new(None, Some(thinking), false), &answer), whole);

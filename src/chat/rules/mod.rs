@@ -1,5 +1,6 @@
 //! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
 
+mod notated;
 mod python;
 mod stages;
 mod tagged;
@@ -12,7 +13,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::closing::closed;
-use super::dialect::{Arguments, Dialect, Syntax};
+use super::dialect::{Arguments, Dialect, Notation, Part, Syntax, parts, split};
 use super::format::Format;
 use super::parameters::Parameters;
 use super::subject::Subject;
@@ -66,7 +67,7 @@ impl Rules<'_> {
         let grammar = self.compile(&source)?;
         let mut stages = Vec::new();
         let mut preface = None;
-        if let Some(thinking) = self.dialect.thinking {
+        if let Some(thinking) = self.dialect.reasons() {
             let until = Until { tag: thinking.close.into(), tail: Tail::Any };
             match self.opened {
                 true => stages.push(until),
@@ -76,7 +77,7 @@ impl Rules<'_> {
         let functions = tools.callable().map(|tool| tool.name.clone()).collect();
         let staged = if syntax.follows_text {
             let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
-            stages.push(Until { tag: syntax.trigger.into(), tail: Tail::Text([syntax.open, syntax.before].concat()) });
+            stages.push(Until { tag: syntax.trigger.into(), tail: Tail::Text([syntax.open, split(syntax.before).0].concat()) });
             self.staged(preface, stages, Some(grammar)).with_bare_calls(self.grammars, functions, bare, Tail::Call)
         } else {
             // Calls are bare JSON here, and other JSON is an answer. Only the function's name tells them apart.
@@ -88,7 +89,7 @@ impl Rules<'_> {
 
     /// Calls or an answer in a format, after reasoning if the model's family reasons.
     fn calls_or_format(&self) -> Result<Arc<dyn Grammar>, RuleError> {
-        let head = self.dialect.thinking.map_or("", |thinking| thinking.head);
+        let (head, tail) = self.dialect.thinking.map_or(("", ""), |thinking| (thinking.head, thinking.tail));
         let calls = self.tools.map(|tools| Ok((tools, self.call_rules(tools, true)?))).transpose()?;
         let mut lark = match (&calls, self.format) {
             (Some((_, calls)), None) => calls.clone(),
@@ -102,7 +103,13 @@ impl Rules<'_> {
             (Some(_), None) => Ok(()),
             (None, _) => write!(lark, "start: {answer}"),
         };
-        if self.dialect.thinking.is_some() {
+        // A family that closes its texts may write an empty one before its calls.
+        if calls.is_some() && !head.is_empty() && !tail.is_empty() {
+            let empty = [head, tail].map(|tag| self.literal(tag)).concat();
+            lark = lark.replacen("start:", &format!("start: ({empty})? body\nbody:"), 1);
+        }
+        // A tag that begins with a space brings it along.
+        if self.dialect.thinking.is_some() && !head.starts_with(' ') {
             lark = lark.replacen("start:", "start: SPACE? main\nSPACE: /[ \\t\\r\\n]{1,4}/\nmain:", 1);
         }
         let mut source = Source::new(lark);
@@ -113,7 +120,7 @@ impl Rules<'_> {
             source = self.with_arguments(source, tools)?;
         }
         let grammar = self.compile(&source)?;
-        let Some(thinking) = self.dialect.thinking else { return Ok(grammar) };
+        let Some(thinking) = self.dialect.reasons() else { return Ok(grammar) };
         let until = Until { tag: thinking.close.into(), tail: Tail::Space };
         let staged = match self.opened {
             true => self.staged(None, vec![until], Some(grammar)),
@@ -128,28 +135,42 @@ impl Rules<'_> {
 
     /// The rule `start` for calls. It begins with their trigger or after it.
     fn call_rules(&self, tools: &Tools, with_trigger: bool) -> Result<String, RuleError> {
-        let Syntax { trigger, open, before, between, after, separator, close, .. } = self.dialect.syntax;
-        let lead = if with_trigger { [*trigger, open].concat() } else { (*open).to_owned() };
+        let Syntax { header, trigger, open, before, between, extra, after, close, .. } = *self.dialect.syntax;
+        let lead = if with_trigger { [trigger, open].concat() } else { open.to_owned() };
         // A function that the request names is called once.
         let several = tools.parallel && !matches!(tools.choice, ToolChoice::Named(_));
         let more = match several && self.dialect.syntax.repeats() {
-            true => format!("({} call){{0,{}}}", self.literal(separator), MAX_CALLS - 1),
+            true => format!("({}){{0,{}}}", self.further_calls(tools), MAX_CALLS - 1),
             false => String::new(),
         };
-        let mut lark = format!("start: {} call {more} {}\n", self.literal(&lead), self.literal(close));
         let names: Vec<String> = (0..tools.callable().count()).map(|i| format!("call_{i}")).collect();
+        let first: Vec<String> = match with_trigger && !header.is_empty() {
+            true => tools
+                .callable()
+                .enumerate()
+                .map(|(i, tool)| format!("({})? {} call_{i}", self.pattern(header, &tool.name), self.literal(&lead)))
+                .collect(),
+            false => vec![format!("{} call", self.literal(&lead))],
+        };
+        let mut lark = format!("start: ({}) {more} {}\n", first.join(" | "), self.literal(close));
         let _ = writeln!(lark, "call: {}", names.join(" | "));
         for (i, tool) in tools.callable().enumerate() {
-            let head = self.literal(&[*before, &tool.name, between].concat());
-            let arguments = if matches!(self.dialect.syntax.arguments, Arguments::Json) { "@tool" } else { "arguments" };
-            let _ = writeln!(lark, "call_{i}: {head} {arguments}_{i} {}", self.literal(after));
+            let head = [self.pattern(before, &tool.name), self.literal(&tool.name), self.pattern(between, &tool.name)].join(" ");
+            let arguments = if self.dialect.syntax.arguments == Arguments::Json { "@tool" } else { "arguments" };
+            let end = match extra.is_empty() {
+                true => self.literal(after),
+                false => format!("({})? {}", self.pattern(extra, &tool.name), self.literal(after)),
+            };
+            let _ = writeln!(lark, "call_{i}: {head} {arguments}_{i} {end}");
+        }
+        if let Arguments::Notated(notation) = self.dialect.syntax.arguments {
+            lark += &self.notated(notation, tools)?.lark;
         }
         if self.dialect.syntax.arguments == Arguments::Python {
             lark += &python::rules(&|text| self.literal(text), &parameters(tools)?);
         }
         if let Some(tags) = self.dialect.syntax.tagged() {
-            let closes_by_token = self.grammars.tokenizer().control_pieces(tags.close()).iter().any(Result::is_ok);
-            let writer = Literals { literal: &|text| self.literal(text), closes_by_token };
+            let writer = Literals { literal: &|text| self.literal(text), closes_by_token: self.has_control(tags.close()) };
             lark += &tagged::rules(&writer, tags, &parameters(tools)?).map_err(RuleError::of(Subject::Tools))?;
         }
         Ok(lark)
@@ -161,12 +182,63 @@ impl Rules<'_> {
             Arguments::Json => return source.with_tools(tools),
             Arguments::Tagged(_) => tagged::with_values(&parameters(tools)?, source),
             Arguments::Python => python::with_values(&parameters(tools)?, source),
+            Arguments::Notated(notation) => self.notated(notation, tools)?.with_values(source),
         };
         source.map_err(RuleError::of(Subject::Tools))
     }
 
+    /// A further call with what stands before it. White space between the tags of two calls is the model's to choose.
+    fn further_calls(&self, tools: &Tools) -> String {
+        let separator = self.dialect.syntax.separator;
+        if !split(separator).1.is_empty() {
+            let of = |(i, tool): (usize, &Tool)| format!("{} call_{i}", self.pattern(separator, &tool.name));
+            return tools.callable().enumerate().map(of).collect::<Vec<_>>().join(" | ");
+        }
+        let (space, next) = separator.split_at(separator.len() - separator.trim_start().len());
+        match space.is_empty() || next.is_empty() {
+            true => format!("{} call", self.literal(separator)),
+            false => format!("({})? {} call", self.literal(space), self.literal(next)),
+        }
+    }
+
+    /// The rules of arguments in a notation of the family's own.
+    fn notated(&self, notation: &'static Notation, tools: &Tools) -> Result<notated::Rules, RuleError> {
+        let writer = Literals { literal: &|text| self.literal(text), closes_by_token: self.has_control(notation.mark) };
+        let mut rules = notated::Rules::default();
+        for (i, tool) in tools.callable().enumerate() {
+            rules.add(&writer, notation, i, &tool.schema()).map_err(|text| {
+                let at = tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0);
+                RuleError { subject: Subject::ToolParameters(at), error: GrammarError::Invalid(text) }
+            })?;
+        }
+        Ok(rules)
+    }
+
+    fn has_control(&self, text: &str) -> bool {
+        self.grammars.tokenizer().control_pieces(text).iter().any(Result::is_ok)
+    }
+
+    /// A syntax's text in Lark's syntax, with its slots.
+    fn pattern(&self, text: &str, name: &str) -> String {
+        let part = |part| match part {
+            Part::Text(text) => self.literal(text),
+            Part::Name => self.literal(name),
+            Part::Index | Part::Number => "/[0-9]{1,4}/".to_owned(),
+            Part::Id => "/[A-Za-z0-9_-]{1,40}/".to_owned(),
+            Part::Type => "/[a-z]{4,7}/".to_owned(),
+        };
+        parts(text).into_iter().map(part).collect::<Vec<_>>().join(" ")
+    }
+
     /// A text in Lark's syntax, with its control tokens as tokens.
     fn literal(&self, text: &str) -> String {
+        // A mark that many tags begin with is a part of its own, because the longest part that fits is taken.
+        if let Arguments::Notated(Notation { mark, .. }) = self.dialect.syntax.arguments
+            && let Some((before, after)) = text.split_once(mark)
+            && !(before.is_empty() && after.is_empty())
+        {
+            return [before, mark, after].map(|part| if part.is_empty() { "\"\"".to_owned() } else { self.literal(part) }).join(" ");
+        }
         let mut parts = vec![String::from("\"\"")];
         let mut plain = Vec::new();
         let flush = |plain: &mut Vec<u8>, parts: &mut Vec<String>| {

@@ -2,19 +2,19 @@
 
 use std::fmt::Write;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::parameters::Parameters;
+use crate::parameters::{Parameter, Parameters};
 use grammar::{GrammarError, Source};
 
 /// The most arguments of names that a schema does not list.
 const MAX_FURTHER: usize = 32;
 
-/// The values, as the named grammars to which [`rules`] refer. JSON's strings, numbers and lists are Python's, too.
+/// The values that are JSON, as the named grammars to which [`rules`] refer. JSON's strings, numbers and lists are Python's, too.
 pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Source, GrammarError> {
     for (i, of_tool) in parameters.iter().enumerate() {
         for (j, parameter) in of_tool.listed.iter().enumerate() {
-            source = source.with_schema(&format!("value_{i}_{j}"), &parameter.schema)?;
+            source = source.with_schema(&format!("json_{i}_{j}"), &parameter.schema)?;
         }
     }
     if parameters.iter().any(|parameters| parameters.open) {
@@ -23,14 +23,37 @@ pub fn with_values(parameters: &[Parameters], mut source: Source) -> Result<Sour
     Ok(source)
 }
 
+/// The values of a parameter: JSON's, and what Python writes in another way.
+fn values(literal: &dyn Fn(&str) -> String, parameter: &Parameter, at: &str) -> String {
+    let mut forms = vec![format!("@json_{at}")];
+    let constants = [(json!(true), "True"), (json!(false), "False"), (json!(null), "None")];
+    let taken = constants.iter().filter(|(value, _)| parameter.takes(value));
+    forms.extend(taken.map(|(_, word)| literal(word)));
+    for schema in &parameter.strings {
+        match schema.get("enum").and_then(Value::as_array) {
+            Some(texts) => forms.extend(
+                texts
+                    .iter()
+                    .filter_map(Value::as_str)
+                    .filter(|text| !text.contains(['\'', '\\']))
+                    .map(|text| literal(&format!("'{text}'"))),
+            ),
+            None if ["pattern", "minLength", "maxLength", "format"].iter().any(|key| schema.get(key).is_some()) => {}
+            None => forms.push("QUOTED".into()),
+        }
+    }
+    forms.join(" | ")
+}
+
 /// The rule `arguments_I` of each tool, and what it refers to. `first_I_J` are the arguments from the one with index J on, if none came
 /// before, and `next_I_J` if some did.
 pub fn rules(literal: &dyn Fn(&str) -> String, parameters: &[Parameters]) -> String {
-    let mut lark = String::new();
+    let mut lark = String::from("QUOTED: /'([^'\\\\]|\\\\.)*'/\n");
     for (i, of_tool) in parameters.iter().enumerate() {
         let _ = writeln!(lark, "arguments_{i}: first_{i}_0");
         for (j, parameter) in of_tool.listed.iter().enumerate() {
-            let (after, argument) = (j + 1, format!("{} @value_{i}_{j}", literal(&format!("{}=", parameter.name))));
+            let (after, argument) = (j + 1, format!("{} value_{i}_{j}", literal(&format!("{}=", parameter.name))));
+            let _ = writeln!(lark, "value_{i}_{j}: {}", values(literal, parameter, &format!("{i}_{j}")));
             let skipped = |kind: &str| if parameter.required { String::new() } else { format!(" | {kind}_{i}_{after}") };
             let _ = writeln!(lark, "first_{i}_{j}: {argument} next_{i}_{after}{}", skipped("first"));
             let _ = writeln!(lark, "next_{i}_{j}: \", \" {argument} next_{i}_{after}{}", skipped("next"));

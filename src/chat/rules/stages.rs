@@ -125,7 +125,7 @@ impl Grammar for Staged {
         Box::new(Position {
             tokenizer: self.tokenizer.clone(),
             vocab_size: self.vocab_size,
-            opening: Opening { ids: ids.unwrap_or_default().into(), begun: false },
+            opening: Opening { ids: ids.unwrap_or_default().into(), begun: false, only: false, bare: self.bare.clone() },
             preface,
             stages: self.stages.iter().cloned().collect(),
             text: Vec::new(),
@@ -142,6 +142,10 @@ struct Opening {
     /// Those that are still to come.
     ids: VecDeque<u32>,
     begun: bool,
+    /// Whether what has come of them cannot be the beginning of anything else.
+    only: bool,
+    /// The bare calls that may begin after the preface.
+    bare: Option<BareCalls>,
 }
 
 /// How far one answer has come.
@@ -289,30 +293,42 @@ impl Position {
     }
 }
 
-impl Constraint for Position {
-    fn accept(&mut self, id: u32) -> Result<(), String> {
-        if let Some(stage) = self.preface.take()
-            && self.opening.ids.pop_front_if(|due| *due == id).is_some()
-        {
-            self.opening.begun = true;
-            if self.opening.ids.is_empty() {
-                self.stages.push_front(stage);
-                self.rules = None;
-            } else {
-                self.preface = Some(stage);
-            }
-            return Ok(());
-        }
+impl Position {
+    /// Takes a token that does not belong to the opening of the preface, or may not.
+    fn besides(&mut self, id: u32) -> Result<(), String> {
         if let Some(rules) = &mut self.rules {
             return rules.accept(id);
         }
         let bytes = self.tokenizer.token_bytes(id, true).unwrap_or_default().to_vec();
         self.free(&bytes)
     }
+}
+
+impl Constraint for Position {
+    fn accept(&mut self, id: u32) -> Result<(), String> {
+        let Some(stage) = self.preface.take() else { return self.besides(id) };
+        if self.opening.ids.pop_front_if(|due| *due == id).is_none() {
+            return match self.opening.only {
+                true => Err("the tag that opens the reasoning must go on".into()),
+                false => self.besides(id),
+            };
+        }
+        self.opening.begun = true;
+        if self.opening.ids.is_empty() {
+            self.stages.push_front(stage);
+            self.text.clear();
+            (self.rules, self.bare) = (None, self.opening.bare.take());
+        } else {
+            self.preface = Some(stage);
+            // The first tokens of the tag may begin something else, too.
+            self.opening.only = self.opening.only || self.besides(id).is_err();
+        }
+        Ok(())
+    }
 
     fn allowed(&mut self) -> Result<Allowed, String> {
         let due = self.opening.ids.front().copied().filter(|_| self.preface.is_some());
-        if let Some(id) = due.filter(|_| self.opening.begun) {
+        if let Some(id) = due.filter(|_| self.opening.only) {
             return Ok(Allowed::Mask(self.only(id)));
         }
         let Some(rules) = &mut self.rules else { return Ok(self.free_mask()) };

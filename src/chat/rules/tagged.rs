@@ -1,10 +1,11 @@
 //! Rules for calls that write their arguments one by one.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::dialect::Tagged;
+use crate::dialect::{Tagged, type_of};
 use crate::parameters::{Parameter, Parameters};
 use grammar::{GrammarError, Source};
 
@@ -56,6 +57,10 @@ pub fn rules(writer: &Literals, tags: &Tagged, parameters: &[Parameters]) -> Res
 fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -> Result<String, GrammarError> {
     let (literal, mut lark) = (writer.literal, String::new());
     let head = |mid: &str| literal(&[tags.before, &parameter.name, mid].concat());
+    let types = |schema: &Value| match schema.get("enum").and_then(Value::as_array) {
+        Some(values) => values.iter().map(type_of).collect::<BTreeSet<_>>(),
+        None => schema.get("type").and_then(Value::as_array).into_iter().flatten().filter_map(type_name).collect(),
+    };
     let mut forms = Vec::new();
     let mut is_free = false;
     for (k, schema) in parameter.strings.iter().enumerate() {
@@ -78,15 +83,34 @@ fn argument(writer: &Literals, tags: &Tagged, parameter: &Parameter, at: &str) -
     }
     // Where the tags do not tell them apart, free text covers every other value.
     if !is_free || tags.text != tags.json {
-        let json = |k: usize| format!("{} @value_{at}_{k} {}", head(tags.json), literal(tags.after));
-        forms.extend((0..parameter.others.len()).map(json));
+        for (k, schema) in parameter.others.iter().enumerate() {
+            let tags_of_types: BTreeSet<String> = types(schema).into_iter().map(|kind| head(&tags.json_of(kind))).collect();
+            let tags_of_types: Vec<String> = tags_of_types.into_iter().collect();
+            forms.push(format!("({}) @value_{at}_{k} {}", tags_of_types.join(" | "), literal(tags.after)));
+        }
+        // Where the tags do not tell types, templates write Python's constants.
+        let constants = [(json!(true), "True"), (json!(false), "False"), (json!(null), "None")];
+        for (_, word) in constants.iter().filter(|(value, _)| tags.text == tags.json && parameter.takes(value)) {
+            forms.push(format!("{} {}", head(tags.json), literal(&[*word, tags.after].concat())));
+        }
     }
     let _ = writeln!(lark, "argument_{at}: {}", forms.join(" | "));
     Ok(lark)
 }
 
+/// The type as a tag names it.
+fn type_name(name: &Value) -> Option<&'static str> {
+    Some(match name.as_str()? {
+        "integer" | "number" => "number",
+        "boolean" => "boolean",
+        "null" => "null",
+        "array" => "array",
+        _ => "object",
+    })
+}
+
 /// The rule `name`: a string that matches `regex`, and `more` where that is not empty, with the tag behind it.
-fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str) -> String {
+pub fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str) -> String {
     let (literal, close, free) = (writer.literal, escaped(tags.close()), regex == "(?s:.*)");
     // Free text may lack the line break before its tag.
     let (end, line) = (literal(tags.end()), if free { "" } else { tags.line() });
@@ -102,7 +126,7 @@ fn string(writer: &Literals, tags: &Tagged, name: &str, regex: &str, more: &str)
 }
 
 /// What a string has to match: regular expressions for its length and, perhaps empty, for its pattern. `None`: anything.
-fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, String)>, GrammarError> {
+pub fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, String)>, GrammarError> {
     let length = |key: &str| schema.get(key).and_then(Value::as_u64);
     let (min, max) = (length("minLength"), length("maxLength"));
     let pattern = schema.get("pattern").and_then(Value::as_str);

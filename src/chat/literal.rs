@@ -4,7 +4,7 @@ use serde_json::Value;
 
 /// How far the search for a literal's end has come.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Scan {
+pub(crate) struct Scan {
     seen: usize,
     depth: u32,
     quote: Option<u8>,
@@ -13,7 +13,7 @@ pub(super) struct Scan {
 
 impl Scan {
     /// The position of the comma or bracket behind the literal with which `text` begins. `None`: more of it must come.
-    pub(super) fn end(&mut self, text: &str) -> Option<usize> {
+    pub(crate) fn end(&mut self, text: &str) -> Option<usize> {
         for (at, byte) in text.bytes().enumerate().skip(self.seen) {
             match (self.quote, byte) {
                 _ if self.escaped => self.escaped = false,
@@ -32,14 +32,19 @@ impl Scan {
 }
 
 /// A literal as JSON. What is none becomes a string.
-pub(super) fn json(text: &str) -> String {
+pub(crate) fn json(text: &str) -> String {
     let text = text.trim();
+    json_if_any(text).unwrap_or_else(|| Value::from(text).to_string())
+}
+
+/// A literal as JSON, if it is one.
+pub(crate) fn json_if_any(text: &str) -> Option<String> {
     let is_json = |text: &str| serde_json::from_str::<Value>(text).is_ok();
+    let text = text.trim();
     if is_json(text) {
-        return text.to_owned();
+        return Some(text.to_owned());
     }
-    let converted = converted(text);
-    if is_json(&converted) { converted } else { Value::from(text).to_string() }
+    Some(converted(text)).filter(|converted| is_json(converted))
 }
 
 fn converted(text: &str) -> String {

@@ -1,0 +1,35 @@
+//! How families write reasoning.
+
+use super::syntax::Thinking;
+
+const fn between(open: &'static str, close: &'static str) -> Thinking {
+    Thinking { marks: &[], open, close, head: "", tail: "" }
+}
+
+/// A template's reasoning is written like the first of these of which it holds the marks and the opening or the closing text.
+pub const THINKING: &[Thinking] = &[
+    Thinking { head: "<|channel|>final<|message|>", ..between("<|channel|>analysis<|message|>", "<|end|><|start|>assistant") },
+    between("<think>", "</think>"),
+    between("[THINK]", "[/THINK]"),
+    Thinking {
+        marks: &["<|START_TEXT|>"],
+        head: "<|START_TEXT|>",
+        tail: "<|END_TEXT|>",
+        ..between("<|START_THINKING|>", "<|END_THINKING|>")
+    },
+    Thinking { head: "<|START_RESPONSE|>", tail: "<|END_RESPONSE|>", ..between("<|START_THINKING|>", "<|END_THINKING|>") },
+    between("<seed:think>", "</seed:think>"),
+    between("<mm:think>", "</mm:think>"),
+    between("<|channel>thought\n", "<channel|>"),
+    between("<think:opensource>", "</think:opensource>"),
+    Thinking {
+        head: "<|open|>response<|sep|>",
+        tail: "<|close|>response<|sep|>",
+        ..between("<|open|>think<|sep|>", "<|close|>think<|sep|>")
+    },
+    Thinking { head: " to=user<|message|>", ..between(" to=self<|message|>", "<|eom|><|start|>assistant") },
+    Thinking { head: "<|content|>", ..between("<|think|>", "<|end|><|begin|>assistant") },
+    Thinking { tail: "[END FINAL RESPONSE]", ..between("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]") },
+    // The prompt ends with `>>>`, and the model writes to whom it speaks.
+    Thinking { marks: &[">>>all"], head: "all\n", ..between("", "") },
+];
