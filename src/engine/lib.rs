@@ -16,18 +16,20 @@ mod info;
 mod options;
 mod progress;
 mod rope;
+mod tables;
 
-pub use model::Pooling;
+pub use model::{CacheWindow, Pooling};
 
 pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, longest_context};
-pub use info::{BackendKind, DeviceMemory, EngineInfo, KvCapacity};
+pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
 use model::{Source, Weights};
 pub use options::{DefaultLoad, EngineOptions};
 pub use progress::Progress;
+pub use tables::Tables;
 
 /// The backends of this build, in the order in which they are tried. A new backend is one more line.
 pub const BACKENDS: &[Backend] = &[

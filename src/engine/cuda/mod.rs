@@ -17,8 +17,8 @@ use std::sync::Arc;
 use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
 use super::{
-    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
-    StepOutput,
+    BackendKind, Batch, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks,
+    StepId, StepOutput,
 };
 use batch::Flat;
 use describe::Description;
@@ -76,7 +76,7 @@ impl Device for Gpu {
 
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let need = Need::of(weights, options)?;
-        Ok(Budget { weights: need.weights, kv_block: need.kv_block, state: 0, scratch: need.scratch })
+        Ok(Budget { weights: need.weights, kv_block: need.kv_block, groups: vec![CacheGroup::default()], state: 0, scratch: need.scratch })
     }
 
     /// Copies a model's weights to the device; their file may be unmapped afterwards. A model that does not fit is refused before anything
@@ -183,7 +183,7 @@ impl Engine for CudaEngine {
     }
 
     fn kv_capacity(&self) -> KvCapacity {
-        self.limits.kv
+        self.limits.kv.clone()
     }
 
     fn max_slots(&self) -> usize {
