@@ -6,6 +6,7 @@
 
 mod batch;
 mod block_manager;
+mod checkpoints;
 mod commit;
 mod engine_thread;
 mod event;
@@ -14,6 +15,7 @@ mod fairness_tests;
 #[cfg(test)]
 mod fake;
 mod handle;
+mod lru;
 mod mask_threads;
 mod masks;
 mod new_sequence;
@@ -26,6 +28,7 @@ mod sequence;
 mod sequence_cache;
 mod sequences;
 mod shared;
+mod state_slots;
 mod step;
 mod step_masks;
 #[cfg(test)]
