@@ -56,9 +56,10 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
         // no driver, no devices
         for index in 0..(backend.count)().unwrap_or(0) {
             let Ok(device) = (backend.discover)(index) else { break };
-            let options = options.filled_for(&weights.spec, device.default_load());
+            let info = device.describe()?;
+            let options = options.filled_for(&weights.spec, device.default_load(), info.memory);
             let budget = device.budget(weights, &options)?;
-            all.push(Footprint::new(backend.kind, device.describe()?, budget, &options));
+            all.push(Footprint::new(backend.kind, info, budget, &options));
         }
     }
     Ok(all)
@@ -82,9 +83,10 @@ pub fn longest_context(weights: &Weights, options: &EngineOptions, kind: Option<
         return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
     }
     let (device, _) = super::device_of(kind, options.device)?;
-    let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load());
+    let memory = device.describe()?.memory;
+    let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
     let budget = device.budget(weights, &options)?;
-    let Some(memory) = device.describe()?.memory else { return Ok(most.min(LEAST_CONTEXT)) };
+    let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
     let free = memory.free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
     Ok(context_within((free as f64 * device.cache_share(&options)) as u64, &budget, &options))
 }

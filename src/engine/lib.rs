@@ -57,7 +57,7 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
     let (device, missing) = device_of(kind, options.device)?;
     missing.iter().for_each(|why| tracing::info!("{why}"));
-    let options = options.filled_for(&weights.spec, device.default_load());
+    let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
     // What was copied or computed from the weights is what their file held.

@@ -18,6 +18,8 @@ mod handle;
 mod lru;
 mod mask_threads;
 mod masks;
+#[cfg(test)]
+mod model_tests;
 mod new_sequence;
 mod options;
 mod place;
