@@ -61,13 +61,13 @@ void warm_up(pen_model& m, const pen_kv& kv) {
     const uint32_t none = 0;
     pen_batch nothing{};
     nothing.cu_seqlens_q = &none;
-    fill_metadata(flight.meta.as<uint8_t>(), layout, nothing, flight.sampled.as<int32_t>(), {});
+    fill_metadata(flight.meta.as<uint8_t>(), layout, nothing, flight.sampled.as<int32_t>(), {}, kv.shape());
     check(cudaMemcpyAsync(m.scratch.meta.as<uint8_t>(), flight.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle),
           "copying metadata");
   };
   // Kernels are loaded when they are first used: the first prompt must not wait for that, nor find no memory for it.
   for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
-    const MetaLayout layout(tokens, 1, 1, stride);
+    const MetaLayout layout(tokens, 1, 1, stride, int(m.groups.size()));
     upload(layout);
     run(m, kv, step_at(m.scratch.meta.as<uint8_t>(), layout, tokens, stride * kv.block_size), true);
     check(cudaStreamSynchronize(m.stream.handle), "warming up");
@@ -76,7 +76,7 @@ void warm_up(pen_model& m, const pen_kv& kv) {
     const int seqs = round_seqs(n);
     Graph& graph = m.graphs[{seqs, stride, true}];
     if (graph.exec) continue;
-    const MetaLayout layout(seqs, seqs, seqs, stride);
+    const MetaLayout layout(seqs, seqs, seqs, stride, int(m.groups.size()));
     upload(layout);
     const Step step = step_at(m.scratch.meta.as<uint8_t>(), layout, 1, stride * kv.block_size);
     // Once by hand, so that every kernel is loaded before it is captured.

@@ -29,8 +29,8 @@ int round_blocks(int blocks, int block_size) {
   return rounded;
 }
 
-MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
-    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks) {
+MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups)
+    : num_tokens(tokens), num_seqs(seqs), num_rows(rows), max_blocks(blocks), num_groups(groups) {
   size_t next = 0;
   const auto take = [&](size_t count) {
     const size_t place = next;
@@ -41,7 +41,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
   inputs = take(tokens);
   positions = take(tokens);
   token_types = take(tokens);
-  slot_mapping = take(tokens);
+  slot_mapping = take(size_t(groups) * tokens);
   cu_seqlens = take(seqs + 1);
   context_lens = take(seqs);
   slots = take(rows);
@@ -49,7 +49,7 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks)
   mask_of = take(rows);
   num_logprobs = take(rows);
   state_slots = take(seqs);
-  block_tables = take(size_t(seqs) * blocks);
+  block_tables = take(size_t(groups) * seqs * blocks);
   size = next;
 }
 
@@ -71,15 +71,19 @@ Step step_at(uint8_t* base, const MetaLayout& l, int max_query, int max_context)
   return step;
 }
 
-void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32_t* results, const std::vector<int32_t>& row_of) {
+void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32_t* results, const std::vector<int32_t>& row_of,
+                   const CacheShape& cache) {
   std::memset(base, 0, l.block_tables);
   // Kernels write the ids themselves: a copy behind the graph would hold up the next step, the more so as it changes engines.
   *at<int32_t*>(base, l.results) = results;
   put(base, l.inputs, b.inputs, b.num_tokens);
   put(base, l.positions, b.positions, b.num_tokens);
   if (b.token_types) put(base, l.token_types, b.token_types, b.num_tokens);
-  put(base, l.slot_mapping, b.slot_mapping, b.num_tokens);
-  for (int i = int(b.num_tokens); i < l.num_tokens; i++) at<uint32_t>(base, l.slot_mapping)[i] = NO_SLOT;
+  for (int group = 0; group < l.num_groups; group++) {
+    const size_t first = size_t(group) * l.num_tokens;
+    put(base, l.slot_mapping + first * 4, b.slot_mapping + size_t(group) * b.num_tokens, b.num_tokens);
+    for (int i = int(b.num_tokens); i < l.num_tokens; i++) at<uint32_t>(base, l.slot_mapping)[first + i] = NO_SLOT;
+  }
   put(base, l.cu_seqlens, b.cu_seqlens_q, b.num_seqs + 1);
   for (int i = int(b.num_seqs); i < l.num_seqs; i++) at<uint32_t>(base, l.cu_seqlens)[i + 1] = uint32_t(i + 1);
   put(base, l.context_lens, b.context_lens, b.num_seqs);
@@ -94,9 +98,17 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
     if (b.num_logprobs) num_logprobs[row_of[i]] = b.num_logprobs[i];
     at<int32_t>(base, l.gather)[row_of[i]] = int32_t(b.cu_seqlens_q[i + 1]) - 1;
   }
-  for (uint32_t i = 0; i < b.num_seqs; i++) {
-    const size_t stride = std::min<size_t>(b.max_blocks, l.max_blocks);
-    put(base, l.block_tables + size_t(i) * l.max_blocks * 4, b.block_tables + size_t(i) * b.max_blocks, stride);
+  const size_t stride = std::min<size_t>(b.max_blocks, l.max_blocks);
+  for (int group = 0; group < l.num_groups; group++) {
+    const pen_group& of = cache.groups[group];
+    for (uint32_t i = 0; i < b.num_seqs; i++) {
+      uint32_t* const table = at<uint32_t>(base, l.block_tables) + (size_t(group) * l.num_seqs + i) * l.max_blocks;
+      std::copy_n(b.block_tables + (size_t(group) * b.num_seqs + i) * b.max_blocks, stride, table);
+      const uint32_t position = b.positions[b.cu_seqlens_q[i]];
+      const uint32_t seen = of.window == 0 ? 0 : of.chunked ? position / of.window * of.window
+                                                            : position + 1 > of.window ? position + 1 - of.window : 0;
+      std::fill_n(table, std::min<size_t>(stride, seen / cache.block_size), cache.zero_block);
+    }
   }
 }
 

@@ -17,14 +17,14 @@ int round_blocks(int num_blocks, int block_size);
 
 // Offsets in a step's metadata, which travels as one copy.
 struct MetaLayout {
-  int num_tokens, num_seqs, num_rows, max_blocks;
+  int num_tokens, num_seqs, num_rows, max_blocks, num_groups;
   size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
-  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks);
+  MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups);
 };
 
 // A step's metadata on the device.
 struct Step {
-  StepView view;
+  StepView view;                // with the places and the tables of the first cache group
   int32_t* const* results;      // points to the address of the sampled ids in pinned memory
   const int32_t* inputs;        // [num_tokens]
   const uint32_t* token_types;  // [num_tokens]
@@ -35,14 +35,29 @@ struct Step {
   const uint32_t* state_slots;  // [num_seqs]
   int num_rows;
   bool has_prefill;
+
+  StepView view_of(uint32_t group) const {
+    StepView of = view;
+    of.slot_mapping += size_t(group) * view.num_tokens;
+    of.block_tables += size_t(group) * view.num_seqs * view.max_blocks;
+    return of;
+  }
 };
 
 // The step whose metadata lies at `base` on the device.
 Step step_at(uint8_t* base, const MetaLayout& layout, int max_query, int max_context);
 
+// The KV cache as the metadata names it.
+struct CacheShape {
+  std::vector<pen_group> groups;
+  int block_size;
+  uint32_t zero_block;  // never written: stands for blocks that a window has left, since kernels read whole tiles of 64 tokens
+};
+
 // Writes the metadata of a batch to `base` on the host. Rows and sequences past its own are padding that no kernel acts on. `results`:
 // where kernels write the sampled ids; `row_of`: [num_seqs] a sequence's row among the sampled ones, or -1.
-void fill_metadata(uint8_t* base, const MetaLayout& layout, const pen_batch& batch, int32_t* results, const std::vector<int32_t>& row_of);
+void fill_metadata(uint8_t* base, const MetaLayout& layout, const pen_batch& batch, int32_t* results, const std::vector<int32_t>& row_of,
+                   const CacheShape& cache);
 
 template <typename T>
 T* at(uint8_t* base, size_t offset) {

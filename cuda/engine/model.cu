@@ -25,6 +25,9 @@ size_t state_bytes(const pen_model_desc& d, uint32_t state) { return size_t(d.st
 }  // namespace
 
 void check_model(const pen_model_desc& d) {
+  for (uint32_t i = 0; i < d.num_caches; i++) {
+    if (d.caches[i].group >= d.num_groups) throw StatusError(PEN_INVALID_ARG, "a cache's group does not exist");
+  }
   if (d.hidden_dim % 4 != 0) throw StatusError(PEN_UNSUPPORTED, "a hidden size of " + std::to_string(d.hidden_dim));
   for (uint32_t i = 0; i < d.num_ops; i++) {
     if (d.ops[i].kind >= PEN_NUM_OPS || !d.ops[i].args) throw StatusError(PEN_INVALID_ARG, "op " + std::to_string(i) + " does not exist");
@@ -35,6 +38,23 @@ void check_model(const pen_model_desc& d) {
   }
 }
 
+std::vector<pen_cache> places_of(const pen_cache* caches, size_t count) {
+  std::vector<pen_cache> places;
+  for (size_t i = 0; i < count; i++) {
+    const pen_cache& cache = caches[i];
+    if (cache.place > places.size()) throw StatusError(PEN_INVALID_ARG, "a cache's place does not exist");
+    if (cache.place == places.size()) {
+      places.push_back(cache);
+      continue;
+    }
+    const pen_cache& other = places[cache.place];
+    if (cache.heads != other.heads || cache.key_dim != other.key_dim || cache.value_dim != other.value_dim) {
+      throw StatusError(PEN_INVALID_ARG, "caches of different shapes share a place");
+    }
+  }
+  return places;
+}
+
 pen_need need_of(const pen_model_desc& d) {
   const Tensors tensors(d, nullptr);
   Allocator sizes(nullptr);
@@ -43,8 +63,7 @@ pen_need need_of(const pen_model_desc& d) {
   need.weights = tensors.bytes;
   need.step_weights = tensors.step_bytes;
   need.scratch = sizes.bytes() + rope_floats(d, d.num_ropes) * sizeof(float) + STAGING_BYTES + RESERVE;
-  for (uint32_t i = 0; i < d.num_caches; i++) {
-    const pen_cache& cache = d.caches[i];
+  for (const pen_cache& cache : places_of(d.caches, d.num_caches)) {
     need.kv_token += sizeof(__half) * uint64_t(cache.heads) * (cache.key_dim + cache.value_dim);
   }
   for (uint32_t i = 0; i < d.num_states; i++) need.state += Memory::taken(state_bytes(d, i));
@@ -74,6 +93,7 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
     : ctx(context),
       desc(d),
       caches(d.caches, d.caches + d.num_caches),
+      groups(d.groups, d.groups + d.num_groups),
       rope_dims(d.rope_dims, d.rope_dims + d.num_ropes),
       arena(context.memory, Tensors(d, nullptr).bytes, true),
       tensors(d, arena.as<uint8_t>()),
@@ -93,6 +113,7 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
   desc.tensors = nullptr;
   desc.buffers = nullptr;
   desc.caches = nullptr;
+  desc.groups = nullptr;
   desc.states = nullptr;
   desc.ops = nullptr;
   for (InFlight& flight : ring) flight.allocate(d, scratch);
@@ -101,10 +122,11 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
 
 pen_model::~pen_model() = default;
 
-pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size) : model(&m), num_blocks(int(blocks)), block_size(int(size)) {
-  // Zeroed: kernels may read what no row has written yet, and it must not be a NaN.
-  for (const pen_cache& cache : m.caches) {
-    const size_t token = sizeof(__half) * size_t(cache.heads), tokens = size_t(blocks) * size;
+pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size)
+    : model(&m), places(places_of(m.caches.data(), m.caches.size())), num_blocks(int(blocks)), block_size(int(size)) {
+  // Zeroed: kernels may read what no row has written yet, and it must not be a NaN. The last block stays zero.
+  for (const pen_cache& cache : places) {
+    const size_t token = sizeof(__half) * size_t(cache.heads), tokens = size_t(blocks + 1) * size;
     keys.emplace_back(m.ctx.memory, tokens * token * cache.key_dim, true);
     values.emplace_back();
     if (cache.value_dim > 0) values.back() = Buffer(m.ctx.memory, tokens * token * cache.value_dim, true);
@@ -113,6 +135,8 @@ pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size) : model(&m), num_bl
 
 KvView pen_kv::layer(uint32_t cache) const {
   const pen_cache& c = model->caches[cache];
-  __half* const k = keys[cache].as<__half>();
-  return {k, c.value_dim > 0 ? values[cache].as<__half>() : k, num_blocks, block_size, int(c.heads), int(c.key_dim)};
+  __half* const k = keys[c.place].as<__half>();
+  return {k, c.value_dim > 0 ? values[c.place].as<__half>() : k, num_blocks, block_size, int(c.heads), int(c.key_dim)};
 }
+
+CacheShape pen_kv::shape() const { return {model->groups, block_size, uint32_t(num_blocks)}; }

@@ -59,20 +59,23 @@ struct Graph {
 
 }  // namespace pen
 
-// The pages of K and V of one cache layer: [num_blocks, heads, block_size, dim] each.
+// The pages of K and V, place by place: [num_blocks, heads, block_size, dim] each.
 struct pen_kv {
   pen_model* model;
+  std::vector<pen_cache> places;
   std::vector<pen::Buffer> keys, values;  // values: empty where they are the first elements of the keys
   int num_blocks, block_size;
 
   pen_kv(pen_model& model, uint32_t num_blocks, uint32_t block_size);
   pen::KvView layer(uint32_t cache) const;
+  pen::CacheShape shape() const;
 };
 
 struct pen_model {
   pen_ctx& ctx;
   pen_model_desc desc;  // without what it points to
   std::vector<pen_cache> caches;
+  std::vector<pen_group> groups;
   std::vector<uint32_t> rope_dims;  // rotated elements per head
   std::vector<size_t> rope_starts;  // where each rotation table begins
   pen::Buffer arena;                // of the weights
@@ -104,6 +107,8 @@ namespace pen {
 // model.cu
 void check_model(const pen_model_desc& desc);  // throws what cannot be
 pen_need need_of(const pen_model_desc& desc);
+// The places of the cache, each with what one of its layers keeps.
+std::vector<pen_cache> places_of(const pen_cache* caches, size_t count);
 
 // load.cu
 void load_tensor(pen_model& model, uint32_t tensor, uint32_t first, uint32_t count, const uint8_t* data, uint64_t nbytes);

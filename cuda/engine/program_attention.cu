@@ -30,11 +30,11 @@ Op compile_general(const Resolver& find, const pen_attention& op) {
   args.workspace_bytes = find.m.scratch.workspace.size();
   const bool fits = uint32_t(args.ld_q) >= op.heads * cache.key_dim && uint32_t(args.ld_out) >= op.heads * op.value_dim;
   if (!fits || op.window_kind > PEN_SYMMETRIC) throw StatusError(PEN_INVALID_ARG, "attention does not fit its buffers");
-  return [=, index = op.cache, v_dim = int(cache.value_dim > 0 ? cache.value_dim : cache.key_dim)](const Pass& pass) {
+  return [=, index = op.cache, group = cache.group, v_dim = int(cache.value_dim > 0 ? cache.value_dim : cache.key_dim)](const Pass& pass) {
     GeneralAttention now = args;
     const KvView pages = pass.kv.layer(index);
     now.kv = GeneralKv{pages.k, pages.v, pages.block_size, pages.num_kv_heads, pages.head_dim, v_dim};
-    attention_general(pass.launch, now, pass.step.view);
+    attention_general(pass.launch, now, pass.step.view_of(group));
   };
 }
 
@@ -70,12 +70,12 @@ Op compile_heads(const Resolver& find, const pen_heads& op) {
     const pen_cache cache = find.m.caches[find.cache(op.cache)];
     args.page_dim = int(op.values ? cache.value_dim : cache.key_dim);
     if (cache.heads != op.heads || args.page_dim < args.dim) throw StatusError(PEN_INVALID_ARG, "heads do not fit into the cache");
-    return [=, index = op.cache, values = op.values != 0](const Pass& pass) {
+    return [=, index = op.cache, group = cache.group, values = op.values != 0](const Pass& pass) {
       const KvView pages = pass.kv.layer(index);
       Heads now = args;
       now.pages = values ? pages.v : pages.k;
       now.block_size = pages.block_size;
-      finish_heads(pass.launch, now, pass.step.view);
+      finish_heads(pass.launch, now, pass.step.view_of(group));
     };
   }
   const Operand out = find.operand(op.out, op.heads, op.dim);
@@ -127,14 +127,15 @@ Op compile_attention(const Resolver& find, const pen_attention& op) {
   args.sinks = find.vector(op.sinks, op.heads);
   args.chunked = op.window != 0 && op.window_kind == PEN_CHUNKED;
   if ((args.sinks || args.chunked) && !attention_extras(int(dim))) throw StatusError(PEN_INVALID_ARG, "sinks or chunks of such heads");
-  return [=, index = op.cache](const Pass& pass) {
+  return [=, index = op.cache, group = cache.group](const Pass& pass) {
+    const StepView view = pass.step.view_of(group);
     Attention now = args;
     QkvFinish heads = fresh;
     now.kv = heads.kv = pass.kv.layer(index);
     const bool prefill = pass.step.has_prefill;
-    if (has_fresh && prefill) qkv_finish(pass.launch, heads, pass.step.view);
-    attention_decode(pass.launch, now, pass.step.view, has_fresh && !prefill ? &heads : nullptr);
-    if (prefill) attention_prefill(pass.launch, now, pass.step.view);
+    if (has_fresh && prefill) qkv_finish(pass.launch, heads, view);
+    attention_decode(pass.launch, now, view, has_fresh && !prefill ? &heads : nullptr);
+    if (prefill) attention_prefill(pass.launch, now, view);
   };
 }
 

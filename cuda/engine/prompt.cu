@@ -67,8 +67,8 @@ void begin_prompts(pen_model& m, pen_kv& kv, const pen_batch& b, InFlight& f) {
                         cudaMemcpyHostToDevice, m.stream.handle), "copying what is asked of prompts");
   const Launch launch = m.launch(false);
   const int n = int(b.num_copies);
-  for (size_t i = 0; n > 0 && i < m.caches.size(); i++) {
-    const pen_cache& cache = m.caches[i];
+  for (size_t i = 0; n > 0 && i < kv.places.size(); i++) {
+    const pen_cache& cache = kv.places[i];
     const size_t row = sizeof(__half) * size_t(cache.heads) * kv.block_size;
     copy_blocks(launch, device.copies, n, kv.keys[i].as<void>(), row * cache.key_dim);
     if (cache.value_dim > 0) copy_blocks(launch, device.copies, n, kv.values[i].as<void>(), row * cache.value_dim);

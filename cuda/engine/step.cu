@@ -41,7 +41,11 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   }
   for (uint32_t i = 0; i < b.num_tokens; i++) {
     const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
-    if (!input || b.positions[i] >= d.max_positions || b.slot_mapping[i] >= uint32_t(kv.num_blocks) * kv.block_size) {
+    bool places = true;
+    for (size_t group = 0; group < m.groups.size(); group++) {
+      places = places && b.slot_mapping[group * b.num_tokens + i] < uint32_t(kv.num_blocks) * kv.block_size;
+    }
+    if (!input || !places || b.positions[i] >= d.max_positions) {
       throw StatusError(PEN_INVALID_ARG, "row " + std::to_string(i) + " of the batch is out of bounds");
     }
   }
@@ -69,7 +73,9 @@ struct Shape {
     if (max_query == 1) rows = seqs;
     stride = graph ? round_blocks(blocks, block_size) : blocks;
   }
-  MetaLayout layout(const pen_batch& b) const { return MetaLayout(graph ? seqs : int(b.num_tokens), seqs, rows, stride); }
+  MetaLayout layout(const pen_batch& b, int groups) const {
+    return MetaLayout(graph ? seqs : int(b.num_tokens), seqs, rows, stride, groups);
+  }
 };
 
 // Queues the forward pass with a copy of its logits to the host.
@@ -100,9 +106,9 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   const Shape shape(b, kv.block_size, f.row_of);
-  const MetaLayout layout = shape.layout(b);
+  const MetaLayout layout = shape.layout(b, int(m.groups.size()));
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
-  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of);
+  fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
   uint8_t* const meta = m.scratch.meta.as<uint8_t>();
   check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
   begin_prompts(m, kv, b, f);

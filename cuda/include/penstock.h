@@ -55,10 +55,17 @@ typedef struct {
   uint32_t buffer, first, stride;
 } pen_part;
 
-// What a layer keeps of each token. Keys of `key_dim`; values of `value_dim`, or, if that is 0, the first elements of the keys.
+// What a layer keeps of each token. Keys of `key_dim`; values of `value_dim`, or, if that is 0, the first elements of the keys. Its blocks
+// are those of a cache group. Layers of different groups may share a place, if they keep the same: a block belongs to one group at a time.
 typedef struct {
-  uint32_t heads, key_dim, value_dim;
+  uint32_t heads, key_dim, value_dim, group, place;
 } pen_cache;
+
+// A cache group: what its rows see of the tokens before them.
+typedef struct {
+  uint32_t window;   // as of attention; 0: all
+  uint32_t chunked;  // 1: those from the last multiple of the window on
+} pen_group;
 
 // A norm of x, a buffer of float32 rows. With a branch, x first moves: x_out = x + RMSNorm(branch) · branch_weight.
 #define PEN_RMS_NORM 0
@@ -247,10 +254,11 @@ typedef struct {
   const pen_tensor* tensors;   // [num_tensors] all of which will come
   const pen_buffer* buffers;   // [num_buffers]
   const pen_cache* caches;     // [num_caches]
+  const pen_group* groups;     // [num_groups] at least one
   const uint32_t* states;      // [num_states] floats of recurrent state of a sequence
   const pen_op* ops;           // [num_ops]
   pen_head head;
-  uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_states, num_ops;
+  uint32_t num_ropes, num_tensors, num_buffers, num_caches, num_groups, num_states, num_ops;
   uint32_t max_batch_tokens, max_slots, max_blocks;  // the largest batch; max_blocks: of one sequence
   uint32_t state_slots;
 } pen_model_desc;
@@ -297,8 +305,8 @@ typedef struct {
   const uint32_t* token_types;    // [num_tokens] rows of the types' vector; null: all 0
   const uint32_t* cu_seqlens_q;   // [num_seqs + 1]
   const uint32_t* context_lens;   // [num_seqs]
-  const uint32_t* slot_mapping;   // [num_tokens]
-  const uint32_t* block_tables;   // [num_seqs, max_blocks]
+  const uint32_t* slot_mapping;   // [num_groups, num_tokens]
+  const uint32_t* block_tables;   // [num_groups, num_seqs, max_blocks] what a window has left is not read
   const uint32_t* slots;          // [num_seqs]
   const uint8_t* sample;          // [num_seqs]
   const pen_slot_init* init;      // [num_init]

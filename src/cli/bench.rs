@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::Context;
 
 use crate::config::Backend;
-use crate::engine::{self, BackendKind, Batch, Engine, EngineInfo, EngineOptions, Input, SlotInit, StepId, StepOutput};
+use crate::engine::{self, BackendKind, Batch, Engine, EngineInfo, EngineOptions, Input, SlotInit, StepId, StepOutput, Tables};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::{LayerSpec, ModelSpec, Weights};
@@ -207,8 +207,7 @@ impl Pipeline {
 /// Seconds to prefill one prompt (the median of the batch), and seconds per decode step of `batch` sequences (the mean of all steps).
 fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyhow::Result<(f64, f64)> {
     let vocab = engine.spec().vocab_size as u32;
-    let blocks = (args.prompt + args.generate).div_ceil(BLOCK);
-    let mut pipeline = Pipeline::default();
+    let (mut pipeline, mut tables) = (Pipeline::default(), Tables::new(engine.kv_capacity(), batch as usize));
     let params = Arc::new(SamplingParams::greedy());
     let mut prefill = Vec::new();
     for sequence in 0..batch {
@@ -216,7 +215,7 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
         let start = Instant::now();
         for first in (0..args.prompt).step_by(chunk as usize) {
             let end = args.prompt.min(first + chunk);
-            let mut step = rows(&[sequence], first..end, blocks);
+            let mut step = rows(&[sequence], first..end);
             step.inputs = ids[first as usize..end as usize].iter().map(|&id| Input::Token(id)).collect();
             if end < args.prompt {
                 step.sampled_rows.clear();
@@ -224,6 +223,7 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
             if first == 0 {
                 step.init = vec![SlotInit { slot: sequence, params: params.clone(), prompt: [].into(), generated: Vec::new() }];
             }
+            tables.place(&mut step, &[sequence])?;
             pipeline.submit(engine, &step)?;
         }
         pipeline.collect(engine, 0)?;
@@ -232,7 +232,9 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
     let sequences: Vec<u32> = (0..batch).collect();
     let start = Instant::now();
     for position in args.prompt..args.prompt + args.generate {
-        pipeline.submit(engine, &rows(&sequences, position..position + 1, blocks))?;
+        let mut step = rows(&sequences, position..position + 1);
+        tables.place(&mut step, &sequences)?;
+        pipeline.submit(engine, &step)?;
     }
     pipeline.collect(engine, 0)?;
     let decode = start.elapsed().as_secs_f64() / f64::from(args.generate);
@@ -241,7 +243,7 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
 }
 
 /// A batch with the same positions of several sequences. Each sequence continues with the token that its engine slot sampled.
-fn rows(sequences: &[u32], positions: std::ops::Range<u32>, blocks: u32) -> Batch {
+fn rows(sequences: &[u32], positions: std::ops::Range<u32>) -> Batch {
     let each = positions.len() as u32;
     let num = sequences.len();
     Batch {
@@ -249,9 +251,6 @@ fn rows(sequences: &[u32], positions: std::ops::Range<u32>, blocks: u32) -> Batc
         positions: sequences.iter().flat_map(|_| positions.clone()).collect(),
         cu_seqlens_q: (0..=num as u32).map(|i| i * each).collect(),
         context_lens: vec![positions.end; num],
-        slot_mapping: sequences.iter().flat_map(|&s| positions.clone().map(move |p| s * blocks * BLOCK + p)).collect(),
-        block_tables: sequences.iter().flat_map(|&s| s * blocks..(s + 1) * blocks).collect(),
-        max_blocks: blocks as usize,
         engine_slots: sequences.to_vec(),
         sampled_rows: (1..=num as u32).map(|i| i * each - 1).collect(),
         ..Batch::default()

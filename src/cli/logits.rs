@@ -8,7 +8,7 @@ use anyhow::{Context, bail, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
 use crate::config::Backend;
-use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput, VectorRequest};
+use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput, Tables, VectorRequest};
 use crate::gguf::GgufFile;
 use crate::logits::SamplingParams;
 use crate::model::Weights;
@@ -75,23 +75,18 @@ fn open(args: &Args, context: usize) -> anyhow::Result<Box<dyn Engine>> {
 fn last_row(engine: &mut dyn Engine, prompt: &[u32], vector: bool) -> anyhow::Result<Vec<f32>> {
     let (pooling, chunk_len) = (engine.spec().pooling, if engine.spec().arch.bidirectional { prompt.len() } else { CHUNK });
     let capacity = engine.kv_capacity();
-    let blocks: Vec<u32> = (0..prompt.len().div_ceil(capacity.block_size) as u32).collect();
     let params = Arc::new(SamplingParams::greedy());
-    let mut out = StepOutput::default();
+    let (mut out, mut tables) = (StepOutput::default(), Tables::new(capacity.clone(), 1));
     for (i, chunk) in prompt.chunks(chunk_len).enumerate() {
         let start = i * chunk_len;
         let context = start + chunk.len();
         let complete = context == prompt.len();
         let init = SlotInit { slot: 0, params: params.clone(), prompt: prompt.into(), generated: Vec::new() };
-        let batch = Batch {
+        let mut batch = Batch {
             inputs: chunk.iter().map(|&id| Input::Token(id)).collect(),
             positions: (start as u32..context as u32).collect(),
             cu_seqlens_q: vec![0, chunk.len() as u32],
             context_lens: vec![context as u32],
-            // block i of the table is block i of the KV cache
-            slot_mapping: (start as u32..context as u32).collect(),
-            block_tables: blocks.clone(),
-            max_blocks: blocks.len(),
             engine_slots: vec![0],
             state_slots: if capacity.has_state() { vec![0] } else { Vec::new() },
             sampled_rows: if complete && !vector { vec![chunk.len() as u32 - 1] } else { Vec::new() },
@@ -100,6 +95,7 @@ fn last_row(engine: &mut dyn Engine, prompt: &[u32], vector: bool) -> anyhow::Re
             want_logits: !vector,
             ..Batch::default()
         };
+        tables.place(&mut batch, &[0])?;
         let step = engine.submit(&batch)?;
         engine.collect(step, &mut out)?;
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::KvCapacity;
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::Pooling;
 
@@ -59,6 +60,9 @@ pub struct VectorRequest {
 /// was wrong), the sequence's later rows have no context to be sampled in: each gives [`Sampled::Skipped`] and leaves the slot alone.
 /// So the slot knows exactly the tokens that generating one at a time would have given, with the same bits.
 ///
+/// **Cache groups.** A sequence has a block table per cache group ([`KvCapacity::groups`](crate::KvCapacity::groups)), and a row a place
+/// for each of them. Blocks that a group's window has left are 0 in its table and are never read. A block belongs to one group at a time.
+///
 /// **State slots.** A model with recurrent state ([`KvCapacity::has_state`](crate::KvCapacity::has_state)) keeps the state of each
 /// sequence in a state slot. A step reads the state of every sequence and leaves it as it is after the sequence's last row. A sequence
 /// whose first row is at position 0 starts from zeros, whatever its slot held.
@@ -69,8 +73,8 @@ pub struct Batch {
     pub token_types: Vec<u32>,  // [num_tokens] BERT's segment of each row; empty if all are 0
     pub cu_seqlens_q: Vec<u32>, // [num_seqs + 1] rows of sequence i: cu_seqlens_q[i]..cu_seqlens_q[i + 1]
     pub context_lens: Vec<u32>, // [num_seqs] tokens in the cache after this step
-    pub slot_mapping: Vec<u32>, // [num_tokens] block * block_size + offset: where the row's K and V go
-    pub block_tables: Vec<u32>, // [num_seqs, max_blocks] row-major, padded with 0
+    pub slot_mapping: Vec<u32>, // [num_groups, num_tokens] block * block_size + offset: where the row's K and V go
+    pub block_tables: Vec<u32>, // [num_groups, num_seqs, max_blocks] row-major, padded with 0
     pub max_blocks: usize,
     pub engine_slots: Vec<u32>, // [num_seqs] the sampling state of each sequence
     pub state_slots: Vec<u32>,  // [num_seqs] the recurrent state of each sequence; empty for models without recurrent state
@@ -105,6 +109,32 @@ impl Batch {
     /// The rows of sequence `i`.
     pub fn rows(&self, i: usize) -> Range<usize> {
         self.cu_seqlens_q[i] as usize..self.cu_seqlens_q[i + 1] as usize
+    }
+
+    /// Repeats the tables and places of one group for all of `capacity`, for callers that lay their blocks out themselves: those of the
+    /// first group lie in the first part of the pool, and those of each further one in a part of its own.
+    #[must_use]
+    pub fn in_all_groups(mut self, capacity: &KvCapacity) -> Self {
+        let part = (capacity.num_blocks / capacity.groups.len()) as u32;
+        let (places, blocks, copies) = (self.slot_mapping.len(), self.block_tables.len(), self.copies.clone());
+        for group in 1..capacity.groups.len() as u32 {
+            self.slot_mapping.extend_from_within(..places);
+            self.slot_mapping[group as usize * places..].iter_mut().for_each(|place| *place += group * part * capacity.block_size as u32);
+            self.block_tables.extend_from_within(..blocks);
+            self.block_tables[group as usize * blocks..].iter_mut().for_each(|block| *block += group * part);
+            self.copies.extend(copies.iter().map(|(from, to)| (from + group * part, to + group * part)));
+        }
+        self
+    }
+
+    /// The places of the rows in a cache group.
+    pub fn places(&self, group: usize) -> &[u32] {
+        &self.slot_mapping[group * self.num_tokens()..][..self.num_tokens()]
+    }
+
+    /// The block table of sequence `i` in a cache group.
+    pub fn block_table(&self, group: usize, i: usize) -> &[u32] {
+        &self.block_tables[(group * self.num_seqs() + i) * self.max_blocks..][..self.max_blocks]
     }
 
     /// The sequence of each sampled row, in the order of `sampled_rows`.

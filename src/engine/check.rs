@@ -17,7 +17,7 @@ pub struct Features {
 }
 
 /// What a backend was opened for.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     pub kv: KvCapacity,
     pub vocab_size: usize,
@@ -42,12 +42,13 @@ impl Limits {
     /// [`EngineError::InvalidBatch`] for a batch that no engine can run, [`EngineError::Unsupported`] for one that this backend cannot.
     pub fn check(&self, batch: &Batch) -> Result<(), EngineError> {
         let (tokens, seqs) = (batch.num_tokens(), batch.num_seqs());
-        if [batch.positions.len(), batch.slot_mapping.len()] != [tokens; 2]
+        let groups = self.kv.groups.len();
+        if [batch.positions.len() * groups, batch.slot_mapping.len()] != [tokens * groups; 2]
             || [batch.engine_slots.len(), batch.cu_seqlens_q.len().wrapping_sub(1)] != [seqs; 2]
         {
             return fault("its arrays differ in length");
         }
-        if tokens > self.max_batch_tokens || batch.block_tables.len() != seqs * batch.max_blocks {
+        if tokens > self.max_batch_tokens || batch.block_tables.len() != groups * seqs * batch.max_blocks {
             return fault(format!("{tokens} rows and {} blocks do not fit", batch.block_tables.len()));
         }
         self.check_inputs(batch)?;

@@ -4,17 +4,20 @@ use super::*;
 use crate::{Pooling, Scored, VectorRequest};
 
 const ALL: Features = Features { any_sampled_row: true, embeddings: true, state: true };
-const LIMITS: Limits = Limits {
-    kv: KvCapacity { num_blocks: 3, block_size: 4, num_state_slots: 4 },
-    vocab_size: 10,
-    hidden_dim: 2,
-    num_token_types: 2,
-    max_slots: 2,
-    max_batch_tokens: 4,
-    max_context: 6,
-    bidirectional: false,
-    features: ALL,
-};
+
+fn limits() -> Limits {
+    Limits {
+        kv: KvCapacity { num_state_slots: 4, ..KvCapacity::blocks(3, 4) },
+        vocab_size: 10,
+        hidden_dim: 2,
+        num_token_types: 2,
+        max_slots: 2,
+        max_batch_tokens: 4,
+        max_context: 6,
+        bidirectional: false,
+        features: ALL,
+    }
+}
 
 /// Two sequences: three rows of a prompt, and one that continues engine slot 1 at position 4.
 fn batch() -> Batch {
@@ -41,7 +44,7 @@ fn batch() -> Batch {
 
 #[test]
 fn a_fault_is_named() {
-    LIMITS.check(&batch()).unwrap();
+    limits().check(&batch()).unwrap();
     type Spoil = fn(&mut Batch);
     let cases: [(&str, Spoil); 37] = [
         ("length", |b| b.engine_slots.truncate(1)),
@@ -89,14 +92,14 @@ fn a_fault_is_named() {
     for (what, spoil) in cases {
         let mut spoilt = batch();
         spoil(&mut spoilt);
-        let error = LIMITS.check(&spoilt).expect_err(what).to_string();
+        let error = limits().check(&spoilt).expect_err(what).to_string();
         assert!(error.starts_with("invalid batch: ") && error.contains(what), "{what}: {error}");
     }
 }
 
 #[test]
 fn a_model_without_recurrent_state_has_no_state_slots() {
-    let limits = Limits { kv: KvCapacity::blocks(3, 4), ..LIMITS };
+    let limits = Limits { kv: KvCapacity::blocks(3, 4), ..limits() };
     let error = limits.check(&batch()).unwrap_err().to_string();
     assert!(error.contains("2 state slots, expected 0"), "{error}");
     let mut plain = Batch { state_slots: Vec::new(), ..batch() };
@@ -112,7 +115,7 @@ fn what_a_backend_cannot_compute_is_refused() {
     let mut tokens = last_rows(&stateless);
     (tokens.inputs[1], tokens.embeddings) = (Input::Token(1), Vec::new());
     let none =
-        Limits { features: Features { any_sampled_row: false, embeddings: false, state: false }, kv: KvCapacity::blocks(3, 4), ..LIMITS };
+        Limits { features: Features { any_sampled_row: false, embeddings: false, state: false }, kv: KvCapacity::blocks(3, 4), ..limits() };
     none.check(&tokens).unwrap();
     let refused = |limits: &Limits, batch: &Batch| match limits.check(batch) {
         Err(EngineError::Unsupported(what)) => what,
@@ -123,23 +126,23 @@ fn what_a_backend_cannot_compute_is_refused() {
     let two = Batch { sampled_rows: vec![1, 2], ..tokens.clone() };
     assert!(refused(&none, &two).contains("not the last of its sequence"));
     assert!(refused(&none, &last_rows(&stateless)).contains("embeddings"));
-    let state = Limits { kv: LIMITS.kv, ..none };
+    let state = Limits { kv: limits().kv, ..none.clone() };
     assert!(refused(&state, &Batch { state_slots: vec![3, 0], ..tokens }).contains("recurrent state"));
 }
 
 #[test]
 fn a_fault_of_masks_is_named() {
     let masks = || Masks { words: vec![1, 2], of: vec![None, Some(1)] };
-    LIMITS.check_masks(&masks(), 2).unwrap();
+    limits().check_masks(&masks(), 2).unwrap();
     for (what, spoilt) in [
         ("masks for 3 rows, expected 2", Masks { of: vec![None; 3], ..masks() }),
         ("3 words are no masks", Masks { words: vec![1; 3], ..masks() }),
         ("names a mask", Masks { of: vec![Some(2), None], ..masks() }),
     ] {
-        let error = LIMITS.check_masks(&spoilt, 2).unwrap_err().to_string();
+        let error = limits().check_masks(&spoilt, 2).unwrap_err().to_string();
         assert!(error.contains(what), "{what}: {error}");
     }
-    let wide = Limits { vocab_size: 40, ..LIMITS };
+    let wide = Limits { vocab_size: 40, ..limits() };
     let error = wide.check_masks(&Masks { words: vec![1; 3], ..masks() }, 2).unwrap_err().to_string();
     assert!(error.contains("3 words are no masks of 40 ids"), "a mask and a half: {error}");
 }
@@ -164,7 +167,7 @@ fn an_index_out_of_range_is_refused_wherever_it_stands() {
             for value in [limit, limit + 1, i32::MAX as u32, u32::MAX] {
                 let mut spoilt = batch();
                 array(&mut spoilt)[at] = value;
-                assert!(LIMITS.check(&spoilt).is_err(), "{name}[{at}] = {value}");
+                assert!(limits().check(&spoilt).is_err(), "{name}[{at}] = {value}");
             }
         }
     }
@@ -172,7 +175,7 @@ fn an_index_out_of_range_is_refused_wherever_it_stands() {
         for input in [Input::Token(10), Input::Token(u32::MAX), Input::Sampled(2), Input::Embedding(2), Input::Embedding(u32::MAX)] {
             let mut spoilt = batch();
             spoilt.inputs[row] = input;
-            assert!(LIMITS.check(&spoilt).is_err(), "row {row}: {input:?}");
+            assert!(limits().check(&spoilt).is_err(), "row {row}: {input:?}");
         }
     }
 }
@@ -183,7 +186,7 @@ fn an_array_of_another_length_is_refused() {
         for change in [|list: &mut Vec<u32>| list.truncate(list.len() - 1), |list: &mut Vec<u32>| list.push(list[0])] {
             let mut spoilt = batch();
             change(array(&mut spoilt));
-            assert!(LIMITS.check(&spoilt).is_err(), "{name} has {} entries", array(&mut spoilt).len());
+            assert!(limits().check(&spoilt).is_err(), "{name} has {} entries", array(&mut spoilt).len());
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Devices that models are computed on, and the backends that find them.
 
-use super::{BackendKind, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use super::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::Weights;
 
 /// A device: the CPU, or one GPU. Each backend implements it once and has a line in [`BACKENDS`](super::BACKENDS).
@@ -53,11 +53,13 @@ pub struct DeviceInfo {
 }
 
 /// What a model takes of a device's memory, in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Budget {
     pub weights: u64,
-    /// One KV block in all layers.
+    /// One KV block.
     pub kv_block: u64,
+    /// The cache groups, of which each needs blocks of its own.
+    pub groups: Vec<CacheGroup>,
     /// All state slots; 0 for models without recurrent state.
     pub state: u64,
     /// Activations, logits, sampling state: an estimate from above.

@@ -1,7 +1,7 @@
 //! What a model takes of a device's memory, computed before it is loaded.
 
 use super::device::{Budget, DeviceInfo};
-use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
+use super::{BACKENDS, BackendKind, CacheGroup, DeviceMemory, EngineError, EngineOptions};
 use model::{LayerSpec, RopeScaling, Weights};
 
 /// What a model needs of a device, in bytes.
@@ -20,8 +20,7 @@ pub struct Footprint {
 
 impl Footprint {
     fn new(backend: BackendKind, info: DeviceInfo, budget: Budget, options: &EngineOptions) -> Self {
-        let tokens = if options.kv_tokens == 0 { options.context } else { options.kv_tokens };
-        let blocks = tokens.div_ceil(options.block_size.max(1)) as u64;
+        let blocks = pool_blocks(&budget.groups, options) as u64;
         let kv = budget.kv_block.saturating_mul(blocks).saturating_add(budget.state);
         Self { backend, device: info.name, weights: budget.weights, kv, scratch: budget.scratch, memory: info.memory }
     }
@@ -36,6 +35,20 @@ impl Footprint {
     }
 }
 
+/// KV blocks that the options ask for: as many as `kv_tokens` tokens need in sequences of one context each; if that is 0, those of one
+/// context. Groups with a window also get the blocks of one step's rows, so that a prompt runs in chunks as long as a step.
+pub fn pool_blocks(groups: &[CacheGroup], options: &EngineOptions) -> usize {
+    let (context, size) = (options.context.max(1), options.block_size.max(1));
+    let tokens = if options.kv_tokens == 0 { context } else { options.kv_tokens };
+    let all = tokens.div_ceil(size);
+    let of = |group: &CacheGroup| {
+        let windows = (tokens / context).saturating_mul(group.num_blocks(context, size)) + group.num_blocks(tokens % context, size);
+        let with_rows = windows.saturating_add(options.max_batch_tokens.div_ceil(size));
+        if group.window.is_some() { all.min(with_rows) } else { all }
+    };
+    groups.iter().map(of).fold(0, usize::saturating_add)
+}
+
 /// What a model needs on every device of this build's backends, the CPU first.
 pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Footprint>, EngineError> {
     let mut all = Vec::new();
@@ -43,9 +56,10 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
         // no driver, no devices
         for index in 0..(backend.count)().unwrap_or(0) {
             let Ok(device) = (backend.discover)(index) else { break };
-            let options = options.filled_for(&weights.spec, device.default_load());
+            let info = device.describe()?;
+            let options = options.filled_for(&weights.spec, device.default_load(), info.memory);
             let budget = device.budget(weights, &options)?;
-            all.push(Footprint::new(backend.kind, device.describe()?, budget, &options));
+            all.push(Footprint::new(backend.kind, info, budget, &options));
         }
     }
     Ok(all)
@@ -69,11 +83,12 @@ pub fn longest_context(weights: &Weights, options: &EngineOptions, kind: Option<
         return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
     }
     let (device, _) = super::device_of(kind, options.device)?;
-    let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load());
+    let memory = device.describe()?.memory;
+    let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
     let budget = device.budget(weights, &options)?;
-    let Some(memory) = device.describe()?.memory else { return Ok(most.min(LEAST_CONTEXT)) };
+    let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
     let free = memory.free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
-    Ok(context_within((free as f64 * device.cache_share(&options)) as u64, budget.kv_block, options.block_size, most))
+    Ok(context_within((free as f64 * device.cache_share(&options)) as u64, &budget, &options))
 }
 
 /// The longest context whose factors are those of short texts.
@@ -86,11 +101,23 @@ fn trained_context(weights: &Weights) -> usize {
     spec.layers.iter().filter_map(of).fold(spec.context_length, usize::min)
 }
 
-/// As many tokens as `bytes` of KV blocks hold, between [`LEAST_CONTEXT`] and `most`.
-fn context_within(bytes: u64, kv_block: u64, block_size: usize, most: usize) -> usize {
-    let blocks = usize::try_from(bytes / kv_block.max(1)).unwrap_or(usize::MAX);
-    let tokens = blocks.saturating_mul(block_size);
-    if tokens >= most { most } else { (tokens / CONTEXT_STEP * CONTEXT_STEP).max(LEAST_CONTEXT).min(most) }
+/// The longest context whose KV blocks fit into `bytes`, between [`LEAST_CONTEXT`] and that of the options.
+fn context_within(bytes: u64, budget: &Budget, options: &EngineOptions) -> usize {
+    let most = options.context;
+    let fits = |context: usize| {
+        let blocks = pool_blocks(&budget.groups, &EngineOptions { context, ..options.clone() }) as u64;
+        blocks.saturating_mul(budget.kv_block) <= bytes
+    };
+    if fits(most) {
+        return most;
+    }
+    // Needs do not fall with the context, so the longest is found by halving.
+    let (mut steps, mut too_many) = (0, most.div_ceil(CONTEXT_STEP));
+    while too_many - steps > 1 {
+        let middle = steps.midpoint(too_many);
+        if fits(middle * CONTEXT_STEP) { steps = middle } else { too_many = middle }
+    }
+    (steps * CONTEXT_STEP).max(LEAST_CONTEXT).min(most)
 }
 
 #[cfg(test)]
@@ -104,12 +131,14 @@ mod tests {
 
     #[test]
     fn an_automatic_context_is_what_memory_holds_and_training_allows() {
-        let within = |bytes, most| context_within(bytes, 1000, 32, most);
+        let budget = |kv_block| Budget { weights: 0, kv_block, groups: vec![CacheGroup::default()], state: 0, scratch: 0 };
+        let options = |context| EngineOptions { context, ..EngineOptions::default() };
+        let within = |bytes, most| context_within(bytes, &budget(1000), &options(most));
         assert_eq!(within(1 << 30, 8192), 8192, "all of it");
         assert_eq!(within(1_000_000, 131_072), 31 * 1024, "1000 blocks hold 32000 tokens");
         assert_eq!(within(5000, 131_072), LEAST_CONTEXT, "not less, even if memory is short");
         assert_eq!((within(0, 512), within(1 << 40, 512)), (512, 512), "a model made for less");
-        assert_eq!(context_within(u64::MAX, 0, 32, 4096), 4096, "a model without attention");
+        assert_eq!(context_within(u64::MAX, &budget(0), &options(4096)), 4096, "a model without attention");
     }
 
     #[test]

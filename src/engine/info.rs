@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use model::{TensorSlot, Weight, Weights};
+use model::{CacheWindow, ModelSpec, TensorSlot, Weight, Weights};
 
 /// A way to compute. [`crate::BACKENDS`] lists those of this build.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -35,21 +35,73 @@ impl fmt::Display for BackendKind {
     }
 }
 
-/// What an engine can hold between steps.
+/// Layers whose keys and values share a block, and for which each sequence has a block table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheGroup {
+    /// None: rows see everything before them.
+    pub window: Option<CacheWindow>,
+}
+
+impl CacheGroup {
+    /// The groups of a model whose backend computes each of them with tables of its own: see [`ModelSpec::cache_groups`].
+    pub fn of(spec: &ModelSpec) -> Vec<Self> {
+        spec.cache_groups().iter().map(|group| Self { window: group.window }).collect()
+    }
+
+    /// The first block that a row at `position`, or a later one, reads. Rows before it in its own block count too: if a step is taken
+    /// back, a sequence goes on from a block's first row.
+    pub fn first_block(&self, position: usize, block_size: usize) -> usize {
+        self.window.map_or(0, |window| window.first_seen(position / block_size * block_size) / block_size)
+    }
+
+    /// The most blocks that a sequence of `num_tokens` tokens must hold at once, if each step ends within a block.
+    pub fn num_blocks(&self, num_tokens: usize, block_size: usize) -> usize {
+        let all = num_tokens.div_ceil(block_size);
+        self.window.map_or(all, |window| all.min(window.tokens().div_ceil(block_size) + 1))
+    }
+}
+
+/// What an engine can hold between steps.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvCapacity {
-    /// KV blocks in the pool.
+    /// KV blocks in the pool, which all groups share.
     pub num_blocks: usize,
     /// Tokens per block.
     pub block_size: usize,
+    /// The cache groups that the backend runs, at least one.
+    pub groups: Vec<CacheGroup>,
     /// State slots. 0: the model has no recurrent state.
     pub num_state_slots: usize,
 }
 
 impl KvCapacity {
-    /// A capacity for models without recurrent state.
-    pub const fn blocks(num_blocks: usize, block_size: usize) -> Self {
-        Self { num_blocks, block_size, num_state_slots: 0 }
+    /// A capacity for models without recurrent state, with one group whose rows see everything.
+    pub fn blocks(num_blocks: usize, block_size: usize) -> Self {
+        Self { num_blocks, block_size, groups: vec![CacheGroup::default()], num_state_slots: 0 }
+    }
+
+    /// The most blocks that a sequence of `num_tokens` tokens must hold at once.
+    pub fn blocks_for(&self, num_tokens: usize) -> usize {
+        self.groups.iter().map(|group| group.num_blocks(num_tokens, self.block_size)).sum()
+    }
+
+    /// Tokens of the longest sequence that the pool holds. Models whose rows all have windows have no such limit, and so the cache does not
+    /// count here: the result is the largest position that the seam has.
+    pub fn max_tokens(&self) -> usize {
+        // Needs do not fall with the length, so the longest is found by halving.
+        let (mut fits, mut too_long) = (0, u32::MAX as usize / self.block_size.max(1));
+        if self.blocks_for(too_long * self.block_size) <= self.num_blocks {
+            return too_long * self.block_size;
+        }
+        while too_long - fits > 1 {
+            let middle = fits.midpoint(too_long);
+            if self.blocks_for(middle * self.block_size) <= self.num_blocks {
+                fits = middle;
+            } else {
+                too_long = middle;
+            }
+        }
+        fits * self.block_size
     }
 
     /// Whether the model keeps recurrent state, so that each sequence needs a state slot.

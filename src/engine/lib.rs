@@ -17,18 +17,20 @@ mod info;
 mod options;
 mod progress;
 mod rope;
+mod tables;
 
-pub use model::Pooling;
+pub use model::{CacheWindow, Pooling};
 
 pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest};
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;
 pub use footprint::{Footprint, footprints, longest_context};
-pub use info::{BackendKind, DeviceMemory, EngineInfo, KvCapacity};
+pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
 use model::{Source, Weights};
 pub use options::{DefaultLoad, EngineOptions};
 pub use progress::Progress;
+pub use tables::Tables;
 
 /// The backends of this build, in the order in which they are tried. A new backend is one more line.
 pub const BACKENDS: &[Backend] = &[
@@ -56,7 +58,7 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
     let (device, missing) = device_of(kind, options.device)?;
     missing.iter().for_each(|why| tracing::info!("{why}"));
-    let options = options.filled_for(&weights.spec, device.default_load());
+    let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
     // What was copied or computed from the weights is what their file held.

@@ -1,5 +1,6 @@
 //! What an engine is opened with.
 
+use super::DeviceMemory;
 use model::ModelSpec;
 
 #[derive(Clone, Debug)]
@@ -20,7 +21,8 @@ pub struct EngineOptions {
     pub max_slots: usize,
     /// The most rows that a batch may have. 0: the device's default, but at least one per engine slot.
     pub max_batch_tokens: usize,
-    /// State slots for models with recurrent state. 0: two per engine slot, so that every sequence can keep a copy.
+    /// State slots for models with recurrent state. 0: one per engine slot, and as many more for checkpoints as a share of the device's
+    /// memory holds.
     pub state_slots: usize,
 }
 
@@ -48,39 +50,71 @@ pub struct DefaultLoad {
     pub max_batch_tokens: usize,
 }
 
+/// The share of a device's memory that checkpoints of recurrent state may take.
+const CHECKPOINT_SHARE: u64 = 16;
+/// The most checkpoints per engine slot, however small a state is: as many as one long prompt has, and one behind its answer.
+const MOST_CHECKPOINTS: usize = 10;
+
 impl EngineOptions {
     /// Replaces zeros by a device's defaults. A model whose rows see later rows gets a batch that holds its longest sequence.
-    pub(crate) fn filled_for(&self, spec: &ModelSpec, load: DefaultLoad) -> Self {
+    pub(crate) fn filled_for(&self, spec: &ModelSpec, load: DefaultLoad, memory: Option<DeviceMemory>) -> Self {
         let filled = self.filled(load);
         let least = if spec.arch.bidirectional { filled.context } else { 0 };
-        Self { max_batch_tokens: filled.max_batch_tokens.max(least), ..filled }
+        let state_slots = if self.state_slots == 0 { filled.max_slots + filled.checkpoints(spec, memory) } else { self.state_slots };
+        Self { max_batch_tokens: filled.max_batch_tokens.max(least), state_slots, ..filled }
+    }
+
+    /// State slots beyond those of running sequences: what fits into a share of the memory. If the memory is not known, one per engine
+    /// slot.
+    fn checkpoints(&self, spec: &ModelSpec, memory: Option<DeviceMemory>) -> usize {
+        let Some(memory) = memory else { return self.max_slots };
+        let fit = memory.total / CHECKPOINT_SHARE / spec.state_bytes().max(1);
+        usize::try_from(fit).unwrap_or(usize::MAX).min(self.max_slots.saturating_mul(MOST_CHECKPOINTS))
     }
 
     /// Replaces zeros by a device's defaults.
     fn filled(&self, load: DefaultLoad) -> Self {
         let max_slots = if self.max_slots == 0 { load.max_slots } else { self.max_slots };
         let max_batch_tokens = if self.max_batch_tokens == 0 { load.max_batch_tokens.max(max_slots) } else { self.max_batch_tokens };
-        let state_slots = if self.state_slots == 0 { 2 * max_slots } else { self.state_slots };
-        Self { max_slots, max_batch_tokens, state_slots, ..self.clone() }
+        Self { max_slots, max_batch_tokens, ..self.clone() }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::arch::Recurrent;
+    use model::testing::TinyModel;
+    use model::{ARCHS, Mixer, Ssm};
 
     #[test]
     fn zero_stands_for_the_devices_default() {
         let small = DefaultLoad { max_slots: 32, max_batch_tokens: 512 };
         let filled = |max_slots, max_batch_tokens| {
             let options = EngineOptions { max_slots, max_batch_tokens, ..EngineOptions::default() }.filled(small);
-            (options.max_slots, options.max_batch_tokens, options.state_slots)
+            (options.max_slots, options.max_batch_tokens)
         };
-        assert_eq!(filled(0, 0), (32, 512, 64));
-        assert_eq!(filled(7, 9), (7, 9, 14));
-        assert_eq!(filled(0, 100), (32, 100, 64));
-        assert_eq!(filled(1000, 0), (1000, 1000, 2000), "every sequence needs room for a row");
-        let options = EngineOptions { state_slots: 3, ..EngineOptions::default() };
-        assert_eq!(options.filled(small).state_slots, 3);
+        assert_eq!(filled(0, 0), (32, 512));
+        assert_eq!(filled(7, 9), (7, 9));
+        assert_eq!(filled(0, 100), (32, 100));
+        assert_eq!(filled(1000, 0), (1000, 1000), "every sequence needs room for a row");
+    }
+
+    #[test]
+    fn checkpoints_take_a_share_of_the_memory() {
+        let load = DefaultLoad { max_slots: 4, max_batch_tokens: 512 };
+        let mut spec = TinyModel::new(&ARCHS[0]).spec();
+        let slots = |spec: &ModelSpec, memory: Option<u64>, state_slots| {
+            let memory = memory.map(|total| DeviceMemory { free: 0, total, held: 0 });
+            EngineOptions { state_slots, ..EngineOptions::default() }.filled_for(spec, load, memory).state_slots
+        };
+        let ssm = Ssm { kind: Recurrent::Mamba2, inner: 1000, state: 25, conv: 1, heads: 1, groups: 1, normalised: false };
+        spec.layers[0].mixer = Mixer::Recurrent(ssm);
+        assert_eq!(spec.state_bytes(), 100_000);
+        assert_eq!(slots(&spec, Some(16 * 700_000), 0), 4 + 7);
+        assert_eq!(slots(&spec, Some(1), 0), 4, "those of the sequences that run");
+        assert_eq!(slots(&spec, Some(1 << 50), 0), 4 + 40);
+        assert_eq!(slots(&spec, None, 0), 8);
+        assert_eq!(slots(&spec, Some(1 << 50), 3), 3);
     }
 }

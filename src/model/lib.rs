@@ -19,6 +19,7 @@
 
 pub mod arch;
 mod archs;
+mod cache_groups;
 pub mod codebook;
 pub mod dequant;
 mod error;
@@ -46,6 +47,7 @@ mod tests;
 
 pub use arch::{Activation, Arch, NormKind, RopePairing, WindowKind};
 pub use archs::ARCHS;
+pub use cache_groups::{CacheWindow, LayerGroup};
 pub use error::{ModelError, ModelFault};
 pub use quant::{QUANTS, Quant};
 pub use slots::TensorSlot;

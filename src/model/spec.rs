@@ -372,6 +372,11 @@ impl ModelSpec {
         self.layers.iter().map(LayerSpec::state_width)
     }
 
+    /// Bytes of a sequence's recurrent state, in float32.
+    pub fn state_bytes(&self) -> u64 {
+        self.state_widths().fold(0, |sum, width| sum.saturating_add(4 * width as u64))
+    }
+
     /// Whether a sequence has a recurrent state.
     pub fn is_recurrent(&self) -> bool {
         self.layers.iter().any(|layer| layer.ssm().is_some())

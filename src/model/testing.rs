@@ -86,7 +86,7 @@ impl TinyModel {
         format!("{}{}-{}", self.arch.name, if self.experts.is_some() { "-experts" } else { "" }, self.quant.name)
     }
 
-    fn spec(&self) -> ModelSpec {
+    pub fn spec(&self) -> ModelSpec {
         let ffn = self.experts.map_or(FeedForward::Dense(self.ffn_dim), FeedForward::Experts);
         let layers =
             (0..self.num_layers).map(|i| LayerSpec { mixer: Mixer::Attention(self.attention(i)), ffn, gate_cutoff: None }).collect();

@@ -4,13 +4,12 @@ use engine::{Batch, Input, VectorRequest};
 
 /// One sequence's consecutive rows in a step.
 #[derive(Clone, Copy, Debug)]
-pub struct Chunk<'a> {
+pub struct Chunk {
     pub engine_slot: u32,
     /// Present if the model has recurrent state.
     pub state_slot: Option<u32>,
     /// Position of the first row.
     pub start: usize,
-    pub block_table: &'a [u32],
     /// Whether the last row is sampled.
     pub sampled: bool,
     /// Log-probabilities that the sequence asks for.
@@ -44,15 +43,12 @@ pub fn clear(batch: &mut Batch) {
     batch.sample_later = false;
 }
 
-/// Adds a sequence's rows, one per input. Block tables follow in [`set_block_tables`].
-pub fn push(batch: &mut Batch, chunk: Chunk<'_>, inputs: impl Iterator<Item = Input>, block_size: usize) {
+/// Adds a sequence's rows, one per input. Places and block tables follow in [`set_tables`].
+pub fn push(batch: &mut Batch, chunk: Chunk, inputs: impl Iterator<Item = Input>) {
     let first = batch.inputs.len();
     batch.inputs.extend(inputs);
     let end = chunk.start + batch.inputs.len() - first;
-    for position in chunk.start..end {
-        batch.positions.push(position as u32);
-        batch.slot_mapping.push(chunk.block_table[position / block_size] * block_size as u32 + (position % block_size) as u32);
-    }
+    batch.positions.extend(chunk.start as u32..end as u32);
     if chunk.second_segment.is_some() || !batch.token_types.is_empty() {
         // sequences before this one are of the first segment
         batch.token_types.resize(first, 0);
@@ -70,17 +66,23 @@ pub fn push(batch: &mut Batch, chunk: Chunk<'_>, inputs: impl Iterator<Item = In
         batch.num_logprobs.push(chunk.num_logprobs);
     }
     batch.vectors.push(chunk.vector);
-    batch.max_blocks = batch.max_blocks.max(end.div_ceil(block_size));
 }
 
-/// Writes every sequence's block table, in the order of [`push`], cut or padded with 0 to the longest context of this step.
-pub fn set_block_tables<'a>(batch: &mut Batch, tables: impl Iterator<Item = &'a [u32]>) {
-    for table in tables {
-        let used = table.len().min(batch.max_blocks);
-        batch.block_tables.extend_from_slice(&table[..used]);
-        batch.block_tables.extend(std::iter::repeat_n(0, batch.max_blocks - used));
+/// Writes each group's block tables, in the order of [`push`], cut or padded with 0 to the longest context of this step, and the places of
+/// all rows in them.
+pub fn set_tables<'a, T: Iterator<Item = &'a [u32]>>(batch: &mut Batch, groups: impl Iterator<Item = T>, block_size: usize) {
+    batch.max_blocks = batch.context_lens.iter().map(|&len| (len as usize).div_ceil(block_size)).max().unwrap_or(0);
+    for tables in groups {
+        for (i, table) in tables.enumerate() {
+            let rows = batch.rows(i);
+            for &position in &batch.positions[rows] {
+                batch.slot_mapping.push(table[position as usize / block_size] * block_size as u32 + position % block_size as u32);
+            }
+            let used = table.len().min(batch.max_blocks);
+            batch.block_tables.extend_from_slice(&table[..used]);
+            batch.block_tables.extend(std::iter::repeat_n(0, batch.max_blocks - used));
+        }
     }
-    debug_assert_eq!(batch.block_tables.len(), batch.num_seqs() * batch.max_blocks);
 }
 
 #[cfg(test)]
@@ -91,31 +93,23 @@ mod tests {
     #[test]
     fn rows_are_laid_out_flat() {
         let mut batch = Batch::default();
-        let (long, short) = ([5, 3, 9], [7]);
+        let (long, other, short) = ([5, 3, 9], [0, 1, 2], [7]);
         let vector = Some(VectorRequest { pooling: Pooling::Last, complete: true });
-        let chunk = Chunk {
-            engine_slot: 4,
-            state_slot: None,
-            start: 3,
-            block_table: &long,
-            sampled: true,
-            num_logprobs: Some(3),
-            vector: None,
-            second_segment: None,
-        };
+        let chunk = Chunk { engine_slot: 4, state_slot: None, start: 3, sampled: true, num_logprobs: Some(3), vector: None, second_segment: None };
         for _ in 0..2 {
             clear(&mut batch);
-            push(&mut batch, chunk, [Input::Token(11), Input::Token(12)].into_iter(), 2);
-            let chunk = Chunk { engine_slot: 1, start: 1, block_table: &short, sampled: false, num_logprobs: None, vector, ..chunk };
-            push(&mut batch, chunk, [Input::Sampled(1)].into_iter(), 2);
-            set_block_tables(&mut batch, [&long[..], &short].into_iter());
+            push(&mut batch, chunk, [Input::Token(11), Input::Token(12)].into_iter());
+            let chunk = Chunk { engine_slot: 1, start: 1, sampled: false, num_logprobs: None, vector, ..chunk };
+            push(&mut batch, chunk, [Input::Sampled(1)].into_iter());
+            let groups = [[&long[..], &short], [&other[..], &short]];
+            set_tables(&mut batch, groups.into_iter().map(<[_; 2]>::into_iter), 2);
         }
         assert_eq!(batch.inputs, [Input::Token(11), Input::Token(12), Input::Sampled(1)]);
         assert_eq!(batch.positions, [3, 4, 1]);
         assert_eq!(batch.cu_seqlens_q, [0, 2, 3]);
         assert_eq!(batch.context_lens, [5, 2]);
-        assert_eq!(batch.slot_mapping, [7, 18, 15]);
-        assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0][..]));
+        assert_eq!(batch.slot_mapping, [7, 18, 15, 3, 4, 15]);
+        assert_eq!((batch.max_blocks, &batch.block_tables[..]), (3, &[5, 3, 9, 7, 0, 0, 0, 1, 2, 7, 0, 0][..]));
         assert_eq!((batch.engine_slots, batch.state_slots), (vec![4, 1], vec![]));
         assert_eq!((batch.sampled_rows, batch.num_logprobs), (vec![1], vec![Some(3)]));
         assert_eq!(batch.vectors, [None, vector]);
@@ -127,7 +121,6 @@ mod tests {
             engine_slot: 0,
             state_slot: None,
             start: 1,
-            block_table: &[0, 1, 2],
             sampled: false,
             num_logprobs: None,
             vector: None,
@@ -135,7 +128,7 @@ mod tests {
         };
         let mut batch = Batch::default();
         for (second_segment, expected) in [(None, vec![]), (Some(2), vec![0, 0, 0, 1]), (None, vec![0, 0, 0, 1, 0, 0])] {
-            push(&mut batch, Chunk { second_segment, ..chunk }, [Input::Token(1); 2].into_iter(), 2);
+            push(&mut batch, Chunk { second_segment, ..chunk }, [Input::Token(1); 2].into_iter());
             assert_eq!(batch.token_types, expected);
         }
     }
@@ -146,17 +139,8 @@ mod tests {
         clear(&mut batch);
         for state_slot in [3, 1] {
             let (engine_slot, state_slot) = (state_slot, Some(state_slot));
-            let chunk = Chunk {
-                engine_slot,
-                state_slot,
-                start: 0,
-                block_table: &[2],
-                sampled: true,
-                num_logprobs: None,
-                vector: None,
-                second_segment: None,
-            };
-            push(&mut batch, chunk, [Input::Token(5)].into_iter(), 4);
+            let chunk = Chunk { engine_slot, state_slot, start: 0, sampled: true, num_logprobs: None, vector: None, second_segment: None };
+            push(&mut batch, chunk, [Input::Token(5)].into_iter());
         }
         assert_eq!((&batch.state_slots, &batch.sampled_rows), (&vec![3, 1], &vec![0, 1]));
         clear(&mut batch);

@@ -55,7 +55,7 @@ pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &
 }
 
 fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Scheduled, results: Results<'_>, now: Instant) {
-    let capacity = sequences.blocks.num_tokens();
+    let capacity = sequences.blocks.max_tokens();
     // A sequence that ended or was cancelled after this step was submitted has no use for the results.
     let Some(sequence) = sequences.running.get_mut(part.id) else { return };
     let Results { sampled, logprobs, scores, vector } = results;
@@ -73,7 +73,7 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         return fail(sequences, part, NOT_FINITE);
     }
     let num_final = part.end - usize::from(part.withheld);
-    sequence.cache.register(num_final, &sequence.tokens, sequence.salt, &mut sequences.blocks);
+    sequence.cache.commit(num_final, &sequence.tokens, sequence.salt, &mut sequences.blocks);
     if !part.sampled || part.withheld {
         if !sequence.generates() && part.end == sequence.tokens.prompt.len() {
             sequences.finish(part.id, FinishReason::Length, now);

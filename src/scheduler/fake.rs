@@ -1,12 +1,14 @@
-//! The test engine. Its "logits" are a hash of the context, which it reads back through the block tables from a paged cache of token ids.
-//! With state slots it is also a small recurrent model, whose "logits" depend on a state that each row moves on. So a wrong table, a block
-//! shared too early, a row in the wrong position or a wrong state changes the text, or trips an assertion here.
+//! The test engine. Its "logits" are a hash of what each cache group sees of the context, which it reads back through the block tables from
+//! a paged cache of token ids. With state slots it is also a small recurrent model, whose "logits" depend on a state that each row moves
+//! on. So a wrong table, a block shared too early or given back too early, a row in the wrong position or a wrong state changes the text, or
+//! trips an assertion here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput, VectorRequest,
+    Batch, CacheGroup, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
+    VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
@@ -65,6 +67,15 @@ struct State {
     hash: u64,
 }
 
+/// What a place of the cache holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kept {
+    /// An id, or what stands for an embedding.
+    token: u32,
+    group: usize,
+    position: usize,
+}
+
 /// A step whose masks have not arrived.
 struct Unsampled {
     step: StepId,
@@ -76,7 +87,7 @@ pub struct FakeEngine {
     capacity: KvCapacity,
     max_slots: usize,
     max_in_flight: usize,
-    kv: Vec<u32>,       // [num_blocks * block_size] token ids, or what stands for an embedding
+    kv: Vec<Kept>,      // [num_blocks * block_size]
     states: Vec<State>, // [num_state_slots]
     slots: HashMap<u32, EngineSlot>,
     done: VecDeque<(StepId, StepOutput)>,
@@ -89,19 +100,21 @@ fn mix(hash: u64, token: u32) -> u64 {
     (hash ^ u64::from(token)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23)
 }
 
-/// The next token, which depends on nothing but the context and the state (0 for models without state).
-fn token_after(context: &[u32], state: u64, seed: u64) -> u32 {
-    ((context.iter().fold(seed, |hash, &token| mix(hash, token)) ^ state) >> 7) as u32 % VOCAB
+/// The next token, which depends on nothing but what each group sees of the context and the state (0 for models without state).
+fn token_after<'a>(seen: impl Iterator<Item = &'a [u32]>, state: u64, seed: u64) -> u32 {
+    ((seen.flatten().fold(seed, |hash, &token| mix(hash, token)) ^ state) >> 7) as u32 % VOCAB
 }
 
-/// The next token of a model without recurrent state.
-pub fn next_token(context: &[u32], params: &SamplingParams) -> u32 {
-    token_after(context, 0, params.seed)
+/// The first position that a group's row at `position` sees.
+fn first_seen(group: &CacheGroup, position: usize) -> usize {
+    group.window.map_or(0, |window| window.first_seen(position))
 }
 
-/// The next token of a model with the recurrent state that `context` gives.
-pub fn next_recurrent_token(context: &[u32], params: &SamplingParams) -> u32 {
-    token_after(context, context.iter().fold(0, |hash, &token| mix(hash, token)), params.seed)
+/// The next token of a model with these groups and, if it has state slots, the recurrent state that `context` gives.
+pub fn next_token(context: &[u32], params: &SamplingParams, capacity: &KvCapacity) -> u32 {
+    let seen = capacity.groups.iter().map(|group| &context[first_seen(group, context.len() - 1)..]);
+    let state = if capacity.has_state() { context.iter().fold(0, |hash, &token| mix(hash, token)) } else { 0 };
+    token_after(seen, state, params.seed)
 }
 
 /// What the cache holds for an embedding.
@@ -122,9 +135,11 @@ fn logprobs(sampled: Sampled, asked: Option<u8>) -> Option<Logprobs> {
 }
 
 /// The expected scores of the prompt's tokens from the second one on.
-pub fn scores(prompt: &[u32], n: u8) -> Vec<Logprobs> {
+pub fn scores(prompt: &[u32], n: u8, capacity: &KvCapacity) -> Vec<Logprobs> {
+    // A score needs the context only, not the state.
+    let capacity = KvCapacity { num_state_slots: 0, ..capacity.clone() };
     let score = |end: usize| Logprobs {
-        chosen: -((next_token(&prompt[..=end], &SamplingParams::greedy()) * 10) as f32),
+        chosen: -((next_token(&prompt[..=end], &SamplingParams::greedy(), &capacity) * 10) as f32),
         top: (0..u32::from(n)).map(|i| (i, -(i as f32))).collect(),
     };
     (1..prompt.len()).map(score).collect()
@@ -141,19 +156,18 @@ pub fn vector(prompt: &[u32], kind: Pooling) -> Vec<f32> {
 }
 
 /// What a sequence gives when it runs alone: its tokens, and whether it sampled a stop id.
-pub fn solo_run(new: &NewSequence, capacity: KvCapacity) -> (Vec<u32>, bool) {
+pub fn solo_run(new: &NewSequence, capacity: &KvCapacity) -> (Vec<u32>, bool) {
     let mut context = new.prompt.clone();
     if new.max_tokens == 0 {
         return (Vec::new(), false);
     }
-    let next = if capacity.has_state() { next_recurrent_token } else { next_token };
     loop {
-        let token = next(&context, &new.params);
+        let token = next_token(&context, &new.params, capacity);
         if new.stop_ids.contains(&token) {
             return (context.split_off(new.prompt.len()), true);
         }
         context.push(token);
-        if context.len() - new.prompt.len() == new.max_tokens as usize || context.len() > capacity.num_blocks * capacity.block_size {
+        if context.len() - new.prompt.len() == new.max_tokens as usize || context.len() > capacity.max_tokens() {
             return (context.split_off(new.prompt.len()), false);
         }
     }
@@ -183,7 +197,7 @@ impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
         let control = Arc::new(Mutex::new(Control::default()));
         let engine = Self {
-            kv: vec![EMPTY; capacity.num_blocks * capacity.block_size],
+            kv: vec![Kept { token: EMPTY, group: usize::MAX, position: 0 }; capacity.num_blocks * capacity.block_size],
             states: vec![State::default(); capacity.num_state_slots],
             capacity,
             max_slots,
@@ -200,14 +214,21 @@ impl FakeEngine {
     /// A block that this step writes to is in one sequence's table only: shared blocks are never written.
     fn check_ownership(&self, batch: &Batch) {
         let written: HashSet<u32> = batch.slot_mapping.iter().map(|at| at / self.capacity.block_size as u32).collect();
-        assert_eq!(batch.slot_mapping.iter().collect::<HashSet<_>>().len(), batch.num_tokens(), "two rows write to one position");
+        let num_places = batch.num_tokens() * self.capacity.groups.len();
+        assert_eq!(batch.slot_mapping.iter().collect::<HashSet<_>>().len(), num_places, "two rows write to one position");
+        assert_eq!(batch.slot_mapping.len(), num_places);
+        assert_eq!(batch.block_tables.len(), self.capacity.groups.len() * batch.num_seqs() * batch.max_blocks);
         let mut seen = HashSet::new();
-        for (i, table) in batch.block_tables.chunks(batch.max_blocks).enumerate() {
-            let used = (batch.context_lens[i] as usize).div_ceil(self.capacity.block_size);
-            for block in table[..used].iter().filter(|block| written.contains(block)) {
-                assert!(seen.insert(*block), "block {block} is written and shared");
+        for (group, kind) in self.capacity.groups.iter().enumerate() {
+            for i in 0..batch.num_seqs() {
+                let table = batch.block_table(group, i);
+                let first = first_seen(kind, batch.positions[batch.rows(i).start] as usize) / self.capacity.block_size;
+                let used = (batch.context_lens[i] as usize).div_ceil(self.capacity.block_size);
+                for block in table[first..used].iter().filter(|block| written.contains(block)) {
+                    assert!(seen.insert(*block), "block {block} is written and shared");
+                }
+                assert!(table.iter().all(|&block| (block as usize) < self.capacity.num_blocks));
             }
-            assert!(table[used..].iter().all(|&block| (block as usize) < self.capacity.num_blocks));
         }
         assert_eq!(batch.engine_slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "an engine slot twice in a batch");
         let num_states = if self.capacity.has_state() { batch.num_seqs() } else { 0 };
@@ -215,10 +236,23 @@ impl FakeEngine {
         assert_eq!(batch.state_slots.iter().collect::<HashSet<_>>().len(), num_states, "a state slot twice in a batch");
     }
 
-    /// Index in `kv` of a position of sequence `i`.
-    fn at(&self, batch: &Batch, i: usize, position: usize) -> usize {
-        let table = &batch.block_tables[i * batch.max_blocks..(i + 1) * batch.max_blocks];
+    /// Index in `kv` of a position of sequence `i` in a group.
+    fn at(&self, batch: &Batch, group: usize, i: usize, position: usize) -> usize {
+        let table = batch.block_table(group, i);
         table[position / self.capacity.block_size] as usize * self.capacity.block_size + position % self.capacity.block_size
+    }
+
+    /// What each group sees of the context at a position of sequence `i`, as the cache holds it.
+    fn seen(&self, batch: &Batch, i: usize, position: usize) -> Vec<Vec<u32>> {
+        let of = |(group, kind): (usize, &CacheGroup)| {
+            let token = |at: usize| {
+                let kept = self.kv[self.at(batch, group, i, at)];
+                assert_eq!((kept.group, kept.position), (group, at), "a block that was given back or never written is read");
+                kept.token
+            };
+            (first_seen(kind, position)..=position).map(token).collect()
+        };
+        self.capacity.groups.iter().enumerate().map(of).collect()
     }
 
     /// Writes a sequence's rows to the cache and moves its state on.
@@ -231,10 +265,13 @@ impl FakeEngine {
         for row in rows.clone() {
             let position = batch.positions[row] as usize;
             assert_eq!(position, context_len - (rows.end - row), "positions are consecutive and end the context");
-            let at = self.at(batch, i, position);
-            assert_eq!(batch.slot_mapping[row] as usize, at);
-            self.kv[at] = self.token(batch, i, row, step);
-            states.push(self.move_on(batch, i, position, self.kv[at]));
+            let token = self.token(batch, i, row, step);
+            for group in 0..self.capacity.groups.len() {
+                let at = self.at(batch, group, i, position);
+                assert_eq!(batch.places(group)[row] as usize, at);
+                self.kv[at] = Kept { token, group, position };
+            }
+            states.push(self.move_on(batch, i, position, token));
         }
     }
 
@@ -269,14 +306,17 @@ impl FakeEngine {
     /// Samples row `row` of sequence `i`. `is_first`: no earlier row of the sequence is sampled in this step.
     fn draw(&mut self, unsampled: &Unsampled, i: usize, row: usize, is_first: bool, mask: Option<&[u32]>) -> Sampled {
         let batch = &unsampled.batch;
-        let context: Vec<u32> = (0..=batch.positions[row] as usize).map(|position| self.kv[self.at(batch, i, position)]).collect();
+        let position = batch.positions[row] as usize;
+        let seen = self.seen(batch, i, position);
         let slot = self.slots.get_mut(&batch.engine_slots[i]).expect("an initialised engine slot");
         if slot.broken {
             return if is_first { Sampled::NotFinite } else { Sampled::Skipped };
         }
         let known: Vec<u32> = slot.init.prompt.iter().chain(&slot.init.generated).copied().collect();
-        let fits = known.len() == context.len() && known.iter().zip(&context).all(|(known, got)| known == got || *got >= EMBEDDED);
-        assert!(fits || !is_first, "the cache holds the prompt and the generated tokens: {known:?}, not {context:?}");
+        let agrees =
+            |seen: &Vec<u32>| known[known.len() - seen.len()..].iter().zip(seen).all(|(known, got)| known == got || *got >= EMBEDDED);
+        let fits = known.len() == position + 1 && seen.iter().all(agrees);
+        assert!(fits || !is_first, "the cache holds the prompt and the generated tokens: {known:?}, not {seen:?}");
         if !fits {
             return Sampled::Skipped;
         }
@@ -284,7 +324,7 @@ impl FakeEngine {
             slot.broken = true;
             return Sampled::NotFinite;
         }
-        let id = token_after(&context, unsampled.states[row], slot.init.params.seed);
+        let id = token_after(seen.iter().map(|seen| &seen[..]), unsampled.states[row], slot.init.params.seed);
         let id = mask.map_or(id, |mask| masked_token(id, mask));
         slot.init.generated.push(id);
         slot.sampled = Some((unsampled.step.0, id));
@@ -296,10 +336,12 @@ impl FakeEngine {
         let score = |scored: &Scored| {
             let i = batch.cu_seqlens_q.partition_point(|&from| from <= scored.row) - 1;
             let last = batch.positions[scored.row as usize] as usize;
-            let mut context: Vec<u32> = (0..=last).map(|position| self.kv[self.at(batch, i, position)]).collect();
-            assert_eq!(self.slots[&batch.engine_slots[i]].init.prompt[last + 1], scored.id, "the prompt's next token");
-            context.push(scored.id);
-            scores(&context, scored.num_logprobs).pop()
+            let prompt = &self.slots[&batch.engine_slots[i]].init.prompt;
+            assert_eq!(prompt[last + 1], scored.id, "the prompt's next token");
+            for seen in self.seen(batch, i, last) {
+                assert_eq!(prompt[last + 1 - seen.len()..=last], seen[..], "what a group sees");
+            }
+            scores(&prompt[..=last + 1], scored.num_logprobs, &self.capacity).pop()
         };
         batch.scored.iter().map(score).collect()
     }
@@ -313,7 +355,7 @@ impl FakeEngine {
             self.kv.copy_within(from as usize * block_size..(from as usize + 1) * block_size, to as usize * block_size);
         }
         for &(from, to) in &batch.state_copies {
-            assert!(batch.state_slots.contains(&to), "a copied state that no sequence holds");
+            assert!(batch.state_slots.contains(&to) || batch.state_slots.contains(&from), "a copied state of no sequence");
             assert!(batch.state_copies.iter().all(|other| other.1 != from), "a copy of a copied state");
             self.states[to as usize] = self.states[from as usize];
         }
@@ -357,7 +399,7 @@ impl Engine for FakeEngine {
     }
 
     fn kv_capacity(&self) -> KvCapacity {
-        self.capacity
+        self.capacity.clone()
     }
 
     fn max_slots(&self) -> usize {

@@ -4,8 +4,14 @@ use super::*;
 use crate::batch::{self, Chunk};
 use crate::testing::params;
 
-const PLAIN: KvCapacity = KvCapacity::blocks(4, 4);
-const RECURRENT: KvCapacity = KvCapacity { num_state_slots: 2, ..PLAIN };
+fn plain() -> KvCapacity {
+    KvCapacity::blocks(4, 4)
+}
+
+fn recurrent() -> KvCapacity {
+    KvCapacity { num_state_slots: 2, ..plain() }
+}
+
 const SEED: u64 = 5;
 
 /// An engine with one sequence, whose prompt is `prompt`.
@@ -21,21 +27,12 @@ impl Rig {
 
     /// Computes rows from position `start` on.
     fn step(&mut self, start: usize, inputs: &[Input], sampled_rows: &[u32], embeddings: &[f32]) -> Vec<Sampled> {
-        let (mut batch, block_table, capacity) = (Batch::default(), [3, 1], self.engine.capacity);
+        let (mut batch, block_table, capacity) = (Batch::default(), [3, 1], self.engine.capacity.clone());
         batch::clear(&mut batch);
         let state_slot = capacity.has_state().then_some(1);
-        let chunk = Chunk {
-            engine_slot: 0,
-            state_slot,
-            start,
-            block_table: &block_table,
-            sampled: false,
-            num_logprobs: None,
-            vector: None,
-            second_segment: None,
-        };
-        batch::push(&mut batch, chunk, inputs.iter().copied(), capacity.block_size);
-        batch::set_block_tables(&mut batch, [&block_table[..]].into_iter());
+        let chunk = Chunk { engine_slot: 0, state_slot, start, sampled: false, num_logprobs: None, vector: None, second_segment: None };
+        batch::push(&mut batch, chunk, inputs.iter().copied());
+        batch::set_tables(&mut batch, std::iter::once([&block_table[..]].into_iter()), capacity.block_size);
         batch.sampled_rows = sampled_rows.to_vec();
         batch.embeddings = embeddings.to_vec();
         if start == 0 {
@@ -54,16 +51,15 @@ fn tokens(ids: &[u32]) -> Vec<Input> {
 
 #[test]
 fn rows_of_a_right_draft_sample_what_single_steps_would_and_rows_after_a_wrong_one_are_skipped() {
-    for capacity in [PLAIN, RECURRENT] {
-        let next = if capacity.has_state() { next_recurrent_token } else { next_token };
+    for capacity in [plain(), recurrent()] {
         let mut context = vec![1, 2, 3];
         let expected: Vec<u32> = (0..4)
             .map(|_| {
-                context.push(next(&context, &params(SEED)));
+                context.push(next_token(&context, &params(SEED), &capacity));
                 context[context.len() - 1]
             })
             .collect();
-        let mut rig = Rig::new(capacity, &[1, 2, 3]);
+        let mut rig = Rig::new(capacity.clone(), &[1, 2, 3]);
         assert_eq!(rig.step(0, &tokens(&[1, 2, 3]), &[2], &[]), [Sampled::Token(expected[0])]);
         let draft = [expected[0], expected[1], (expected[2] + 1) % VOCAB];
         let sampled = rig.step(3, &tokens(&draft), &[0, 1, 2], &[]);
@@ -73,17 +69,16 @@ fn rows_of_a_right_draft_sample_what_single_steps_would_and_rows_after_a_wrong_o
 
 #[test]
 fn an_embedding_row_changes_the_text_as_a_token_would() {
-    for capacity in [PLAIN, RECURRENT] {
+    for capacity in [plain(), recurrent()] {
         let sample = |embeddings: &[f32], row| {
             let inputs = [Input::Token(1), Input::Embedding(row), Input::Token(2)];
-            Rig::new(capacity, &[1, 0, 2]).step(0, &inputs, &[2], embeddings)
+            Rig::new(capacity.clone(), &[1, 0, 2]).step(0, &inputs, &[2], embeddings)
         };
         let (red, blue) = ([0.5, 0.25], [0.125, -1.0]);
         let table = [red, blue].concat();
         for (row, embedding) in [red, blue].iter().enumerate() {
             let context = [1, embedded(embedding), 2];
-            let state = if capacity.has_state() { context.iter().fold(0, |hash, &token| mix(hash, token)) } else { 0 };
-            assert_eq!(sample(&table, row as u32), [Sampled::Token(token_after(&context, state, SEED))]);
+            assert_eq!(sample(&table, row as u32), [Sampled::Token(next_token(&context, &params(SEED), &capacity))]);
         }
         assert_ne!(sample(&table, 0), sample(&table, 1));
     }
@@ -92,7 +87,7 @@ fn an_embedding_row_changes_the_text_as_a_token_would() {
 #[test]
 #[should_panic(expected = "state slot 1 holds the state of another position")]
 fn a_row_that_runs_twice_is_noticed_by_the_state() {
-    let mut rig = Rig::new(RECURRENT, &[1, 2, 3]);
+    let mut rig = Rig::new(recurrent(), &[1, 2, 3]);
     rig.step(0, &tokens(&[1, 2, 3]), &[], &[]);
     rig.step(2, &tokens(&[3]), &[2], &[]);
 }

@@ -9,7 +9,9 @@ use crate::watchdog::Fault;
 use engine::{Batch, EngineError, KvCapacity, Masks, Sampled, StepId, StepOutput};
 use model::ModelSpec;
 
-const CAPACITY: KvCapacity = KvCapacity::blocks(64, 4);
+fn capacity() -> KvCapacity {
+    KvCapacity::blocks(64, 4)
+}
 
 fn options(max_running: usize, max_waiting: usize) -> SchedulerOptions {
     SchedulerOptions { max_batch_tokens: 32, max_running, max_waiting, prefix_cache: true }
@@ -40,7 +42,7 @@ fn until(what: &str, condition: impl Fn() -> bool) {
 #[test]
 fn clients_on_many_threads_get_their_solo_runs() {
     for max_in_flight in [1, 2] {
-        let (engine, _) = FakeEngine::new(CAPACITY, 4, max_in_flight);
+        let (engine, _) = FakeEngine::new(capacity(), 4, max_in_flight);
         let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("threads"));
         let clients: Vec<_> = (0..24u32)
             .map(|i| {
@@ -48,7 +50,7 @@ fn clients_on_many_threads_get_their_solo_runs() {
                 std::thread::spawn(move || {
                     let new = NewSequence { params: params(u64::from(i)), ..sequence(vec![i % 3; 9], 5 + i) };
                     let (tokens, last) = read_all(&mut handle.enqueue(new.clone()).unwrap());
-                    assert_eq!(tokens, solo_run(&new, CAPACITY).0);
+                    assert_eq!(tokens, solo_run(&new, &capacity()).0);
                     assert!(matches!(last, Event::Finished { .. }));
                 })
             })
@@ -61,10 +63,10 @@ fn clients_on_many_threads_get_their_solo_runs() {
 
 #[tokio::test]
 async fn events_can_be_awaited() {
-    let (engine, _) = FakeEngine::new(CAPACITY, 4, 2);
+    let (engine, _) = FakeEngine::new(capacity(), 4, 2);
     let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("async"));
     let mut stream = handle.enqueue(sequence(vec![1; 9], 5)).unwrap();
-    for id in solo_run(&sequence(vec![1; 9], 5), CAPACITY).0 {
+    for id in solo_run(&sequence(vec![1; 9], 5), &capacity()).0 {
         assert!(matches!(stream.next().await, Some(Event::Token { id: got, .. }) if got == id));
     }
     assert!(matches!(stream.next().await, Some(Event::Finished { .. })));
@@ -73,7 +75,7 @@ async fn events_can_be_awaited() {
 
 #[test]
 fn the_reused_prefix_is_known_with_the_first_token() {
-    let (engine, _) = FakeEngine::new(CAPACITY, 4, 2);
+    let (engine, _) = FakeEngine::new(capacity(), 4, 2);
     let handle = Handle::spawn(Box::new(engine), options(4, 100), ModelMetrics::for_model("cached"));
     let cached = |expected: u32| {
         let mut stream = handle.enqueue(sequence((0..16).collect(), 5)).unwrap();
@@ -88,7 +90,7 @@ fn the_reused_prefix_is_known_with_the_first_token() {
 
 #[test]
 fn the_queue_is_bounded_and_a_dropped_stream_makes_room() {
-    let (engine, control) = FakeEngine::new(CAPACITY, 1, 1);
+    let (engine, control) = FakeEngine::new(capacity(), 1, 1);
     control.lock().unwrap().step_time = Duration::from_millis(2);
     let handle = Handle::spawn(Box::new(engine), options(1, 3), ModelMetrics::for_model("bound"));
     let running = handle.enqueue(sequence(vec![1; 4], 200)).unwrap();
@@ -107,7 +109,7 @@ fn the_queue_is_bounded_and_a_dropped_stream_makes_room() {
 #[test]
 fn stop_or_dropping_the_last_handle_ends_the_thread_and_tells_the_clients() {
     for by_stop in [true, false] {
-        let (engine, control) = FakeEngine::new(CAPACITY, 1, 2);
+        let (engine, control) = FakeEngine::new(capacity(), 1, 2);
         control.lock().unwrap().step_time = Duration::from_millis(2);
         let handle = Handle::spawn(Box::new(engine), options(1, 10), ModelMetrics::for_model("stop"));
         let mut streams: Vec<_> = (0..3).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
@@ -132,7 +134,7 @@ fn a_panic_a_lost_device_or_lost_weights_fail_every_sequence_within_a_second() {
     for max_in_flight in [1, 2] {
         for fault_in_collect in [false, true] {
             for error in [None, Some(EngineError::Device("bus".into())), Some(EngineError::Weights("cut".into()))] {
-                let (engine, control) = FakeEngine::new(CAPACITY, 2, max_in_flight);
+                let (engine, control) = FakeEngine::new(capacity(), 2, max_in_flight);
                 let word = error.as_ref().map_or("panicked".to_owned(), EngineError::to_string);
                 {
                     let mut control = control.lock().unwrap();
@@ -163,7 +165,7 @@ static FAULTS: std::sync::Mutex<Vec<Fault>> = std::sync::Mutex::new(Vec::new());
 fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     let watchdog = Watchdog { step_timeout: Duration::from_millis(300), on_fault: |fault| FAULTS.lock().unwrap().push(fault) };
     let spawn = |step_time, fault: Option<EngineError>| {
-        let (engine, control) = FakeEngine::new(CAPACITY, 2, 2);
+        let (engine, control) = FakeEngine::new(capacity(), 2, 2);
         control.lock().unwrap().step_time = step_time;
         control.lock().unwrap().fault = fault.map(|fault| (20, Some(fault)));
         Handle::spawn_watched(Box::new(engine), options(2, 10), ModelMetrics::for_model("watchdog"), Some(watchdog))
@@ -180,7 +182,7 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     assert!(!cut.is_lost() && FAULTS.lock().unwrap().is_empty());
     // A step that takes longer than the limit is no fault while pieces of it end.
     let slow = {
-        let (engine, control) = FakeEngine::new(CAPACITY, 2, 2);
+        let (engine, control) = FakeEngine::new(capacity(), 2, 2);
         (control.lock().unwrap().step_time, control.lock().unwrap().num_pieces) = (Duration::from_millis(900), 9);
         Handle::spawn_watched(Box::new(engine), options(2, 10), ModelMetrics::for_model("slow"), Some(watchdog))
     };
@@ -235,7 +237,7 @@ impl Engine for FreeEngine {
     }
 
     fn kv_capacity(&self) -> KvCapacity {
-        self.capacity
+        self.capacity.clone()
     }
 
     fn max_slots(&self) -> usize {
@@ -270,7 +272,12 @@ fn step_overhead() {
     for max_in_flight in [1, 2] {
         for prompt in [16, 2000] {
             let capacity = KvCapacity::blocks(16_000, 16);
-            let engine = FreeEngine { inner: FakeEngine::new(CAPACITY, 32, max_in_flight).0, capacity, num_sampled: [0; 2], step: 0 };
+            let engine = FreeEngine {
+                inner: FakeEngine::new(KvCapacity::blocks(64, 4), 32, max_in_flight).0,
+                capacity,
+                num_sampled: [0; 2],
+                step: 0,
+            };
             let options = SchedulerOptions { max_batch_tokens: 512, max_running: 32, max_waiting: 64, prefix_cache: true };
             let mut scheduler = Scheduler::new(Box::new(engine), options, ModelMetrics::for_model("overhead"));
             let shared = Arc::new(Shared::new(64));

@@ -6,6 +6,7 @@
 
 mod batch;
 mod block_manager;
+mod checkpoints;
 mod commit;
 mod engine_thread;
 mod event;
@@ -14,8 +15,11 @@ mod fairness_tests;
 #[cfg(test)]
 mod fake;
 mod handle;
+mod lru;
 mod mask_threads;
 mod masks;
+#[cfg(test)]
+mod model_tests;
 mod new_sequence;
 mod options;
 mod place;
@@ -26,6 +30,7 @@ mod sequence;
 mod sequence_cache;
 mod sequences;
 mod shared;
+mod state_slots;
 mod step;
 mod step_masks;
 #[cfg(test)]

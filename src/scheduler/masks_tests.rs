@@ -4,14 +4,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::PATIENCE;
-use crate::fake::{FakeEngine, VOCAB, masked_token, next_recurrent_token, next_token, solo_run};
+use crate::fake::{FakeEngine, VOCAB, masked_token, next_token, solo_run};
 use crate::testing::{Rig, options, params, sequence};
 use crate::{Event, EventStream, Family, FinishReason, Handle, NewSequence, SchedulerOptions};
 use engine::KvCapacity;
 use logits::{Allowed, Constraint, Grammar, mask_words};
 use metrics::ModelMetrics;
 
-const CAPACITY: KvCapacity = KvCapacity::blocks(64, 4);
+fn capacity() -> KvCapacity {
+    KvCapacity::blocks(64, 4)
+}
 
 /// Test double: allows the ids that equal the position modulo 5. The text is complete after `len` ids.
 #[derive(Debug, Clone)]
@@ -65,8 +67,8 @@ impl Constraint for At {
 }
 
 /// The tokens of a sequence that follows the grammar and runs alone.
-fn solo_masked(new: &NewSequence, len: usize, capacity: KvCapacity) -> Vec<u32> {
-    let next = if capacity.has_state() { next_recurrent_token } else { next_token };
+fn solo_masked(new: &NewSequence, len: usize, capacity: &KvCapacity) -> Vec<u32> {
+    let next = |context: &[u32], params| next_token(context, params, capacity);
     let mut context = new.prompt.clone();
     for position in 0..len {
         context.push(masked_token(next(&context, &new.params), &mask(position)));
@@ -99,7 +101,7 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
     // The smaller caches cause preemptions.
     for (max_in_flight, num_blocks, num_state_slots) in [(1, 64, 0), (2, 64, 0), (1, 16, 0), (2, 16, 0), (1, 16, 4), (2, 16, 4)] {
         let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(num_blocks, 4) };
-        let handle = spawn(capacity, max_in_flight);
+        let handle = spawn(capacity.clone(), max_in_flight);
         let streams: Vec<_> = (0..24u64)
             .map(|i| {
                 let len = 3 + i as usize;
@@ -115,9 +117,9 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
         for (mut stream, new, len) in streams {
             let (tokens, last) = read_all(&mut stream);
             match &new.grammar {
-                None => assert_eq!(tokens, solo_run(&new, capacity).0),
+                None => assert_eq!(tokens, solo_run(&new, &capacity).0),
                 Some(_) => {
-                    assert_eq!(tokens, solo_masked(&new, len, capacity));
+                    assert_eq!(tokens, solo_masked(&new, len, &capacity));
                     assert!(matches!(last, Event::Finished { reason: FinishReason::Stop, .. }), "{last:?}");
                 }
             }
@@ -128,10 +130,10 @@ fn grammars_are_followed_in_a_crowd_and_through_preemption() {
 
 #[test]
 fn the_token_limit_cuts_a_text_that_follows_a_grammar() {
-    let handle = spawn(CAPACITY, 2);
+    let handle = spawn(capacity(), 2);
     let new = following(5, 6, Counting::new(50));
     let (tokens, last) = read_all(&mut handle.enqueue(new.clone()).unwrap());
-    assert_eq!(tokens, solo_masked(&new, 6, CAPACITY));
+    assert_eq!(tokens, solo_masked(&new, 6, &capacity()));
     assert!(matches!(last, Event::Finished { reason: FinishReason::Length, .. }), "{last:?}");
 }
 
@@ -139,17 +141,17 @@ fn the_token_limit_cuts_a_text_that_follows_a_grammar() {
 fn a_dead_end_or_a_panic_of_a_grammar_ends_only_its_sequence() {
     for max_in_flight in [1, 2] {
         for panics in [false, true] {
-            let handle = spawn(CAPACITY, max_in_flight);
+            let handle = spawn(capacity(), max_in_flight);
             let other = following(4, 1000, Counting::new(30));
             let mut stream = handle.enqueue(other.clone()).unwrap();
             for dead in [0, 4] {
                 let new = following(7, 1000, Counting { dead: Some((dead, panics)), ..Counting::new(50) });
                 let (tokens, last) = read_all(&mut handle.enqueue(new.clone()).unwrap());
-                assert_eq!(tokens, solo_masked(&new, dead, CAPACITY));
+                assert_eq!(tokens, solo_masked(&new, dead, &capacity()));
                 // A panic is our bug, a dead end is the grammar's fault.
                 assert!(if panics { matches!(last, Event::Failed(_)) } else { matches!(last, Event::Unfollowable(_)) }, "{last:?}");
             }
-            assert_eq!(read_all(&mut stream).0, solo_masked(&other, 30, CAPACITY));
+            assert_eq!(read_all(&mut stream).0, solo_masked(&other, 30, &capacity()));
             assert!(handle.is_alive());
         }
     }
@@ -173,7 +175,7 @@ fn slow_masks_delay_only_their_own_sequence() {
         drop(closed);
         rig.finish();
         others.into_iter().for_each(|other| rig.assert_solo(other));
-        assert_eq!(rig.clients[slow].seen.tokens, solo_masked(&rig.clients[slow].new, 4, rig.capacity));
+        assert_eq!(rig.clients[slow].seen.tokens, solo_masked(&rig.clients[slow].new, 4, &rig.capacity));
     }
 }
 
@@ -181,12 +183,12 @@ fn slow_masks_delay_only_their_own_sequence() {
 fn members_of_a_family_follow_their_grammars_with_and_without_recurrent_state() {
     for (max_in_flight, num_state_slots) in [(1, 0), (2, 0), (1, 4), (2, 4)] {
         let capacity = KvCapacity { num_state_slots, ..KvCapacity::blocks(12, 4) };
-        let (handle, family) = (spawn(capacity, max_in_flight), Some(Family::unique()));
+        let (handle, family) = (spawn(capacity.clone(), max_in_flight), Some(Family::unique()));
         let member = |seed, len| NewSequence { family, prompt: vec![2; 9], ..following(seed, 1000, Counting::new(len)) };
         let members: Vec<_> = (0..6u64).map(|seed| (member(seed, 20 + seed as usize), 20 + seed as usize)).collect();
         let streams: Vec<_> = members.iter().map(|(new, _)| handle.enqueue(new.clone()).unwrap()).collect();
         for (mut stream, (new, len)) in streams.into_iter().zip(&members) {
-            assert_eq!(read_all(&mut stream).0, solo_masked(new, *len, capacity));
+            assert_eq!(read_all(&mut stream).0, solo_masked(new, *len, &capacity));
         }
     }
 }

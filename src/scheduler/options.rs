@@ -8,6 +8,7 @@ pub struct SchedulerOptions {
     pub max_running: usize,
     /// Sequences that may wait. One more is refused with [`EnqueueError::QueueFull`](crate::EnqueueError::QueueFull).
     pub max_waiting: usize,
-    /// Whether blocks are shared between sequences with the same prefix. Models with recurrent state never reuse a prefix.
+    /// Whether blocks are shared between sequences with the same prefix. A model with recurrent state also needs state
+    /// slots beyond those of the sequences that run.
     pub prefix_cache: bool,
 }

@@ -42,6 +42,8 @@ enum Start {
 pub struct Plan {
     pub batch: Batch,
     pub scheduled: Vec<Scheduled>,
+    /// Blocks that the rows of a prompt leave to other sequences.
+    headroom: usize,
 }
 
 impl Plan {
@@ -50,7 +52,9 @@ impl Plan {
         batch::clear(&mut self.batch);
         self.scheduled.clear();
         sequences.waiting.begin_step();
-        let (capacity, mut budget) = (sequences.blocks.num_tokens(), max_rows);
+        sequences.blocks.begin_step();
+        self.headroom = sequences.running.len() * sequences.blocks.groups().len();
+        let (capacity, mut budget) = (sequences.blocks.max_tokens(), max_rows);
         for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
             budget -= self.push(sequence, &mut sequences.blocks, 1, now);
         }
@@ -68,9 +72,10 @@ impl Plan {
             budget -= self.push(sequence, &mut sequences.blocks, budget, now);
         }
         self.scheduled.iter().for_each(|part| sequences.waiting.charge(part.request, part.num_rows));
-        let running = &sequences.running;
-        let tables = self.scheduled.iter().filter_map(|part| running.get(part.id)).map(|sequence| sequence.cache.block_table());
-        batch::set_block_tables(&mut self.batch, tables);
+        let Sequences { running, blocks, .. } = sequences;
+        let caches = || self.scheduled.iter().filter_map(|part| running.get(part.id)).map(|sequence| &sequence.cache);
+        let groups = (0..blocks.groups().len()).map(|group| caches().map(move |cache| cache.block_table(group)));
+        batch::set_tables(&mut self.batch, groups, blocks.block_size());
     }
 
     /// Adds up to `budget` rows of prompts that are not longer than the `longest` rows which the first running prompt has
@@ -79,7 +84,7 @@ impl Plan {
     /// At most one of them is left unfinished. It gets as many rows per step as the first one and has fewer, so that it ends no later, and
     /// others do not keep a prompt that is not shorter from its turn.
     fn push_shorter(&mut self, sequences: &mut Sequences, longest: usize, budget: usize, now: Instant) -> usize {
-        let capacity = sequences.blocks.num_tokens();
+        let capacity = sequences.blocks.max_tokens();
         let remaining = |sequence: &Sequence| sequence.num_remaining(capacity);
         let prompts = || sequences.running.iter().filter(|sequence| remaining(sequence) > 1).skip(1);
         let (num_shorter, shortest) = (prompts().count(), prompts().min_by_key(|sequence| remaining(sequence)).map(|sequence| sequence.id));
@@ -99,12 +104,17 @@ impl Plan {
 
     /// Adds up to `budget` rows of a running sequence. Returns how many.
     fn push(&mut self, sequence: &mut Sequence, blocks: &mut BlockManager, budget: usize, now: Instant) -> usize {
-        let (start, remaining) = (sequence.num_computed(), sequence.num_remaining(blocks.num_tokens()));
-        let num_rows = sequence.chunk_boundary().map_or(remaining, |boundary| boundary - start).min(budget);
-        let is_held_back = remaining == 1 && sequence.awaits_mask(now);
-        let is_cut = sequence.whole_prompt && num_rows < remaining;
-        if num_rows == 0 || is_cut || is_held_back || !sequence.cache.grow(start, blocks) {
+        let (start, remaining) = (sequence.num_computed(), sequence.num_remaining(blocks.max_tokens()));
+        let wanted = sequence.chunk_boundary(blocks).map_or(remaining, |boundary| boundary - start).min(budget);
+        if wanted == 0 || remaining == 1 && sequence.awaits_mask(now, blocks.has_state()) {
             return 0;
+        }
+        let num_rows = sequence.cache.grow(start, start + wanted, blocks, self.headroom) - start;
+        if num_rows == 0 || sequence.whole_prompt && num_rows < remaining {
+            return 0;
+        }
+        if sequence.checkpoints(blocks).is_some_and(|borders| borders.contains(start)) && !self.copies_state_to(sequence) {
+            self.batch.state_copies.extend(sequence.cache.save(start, blocks));
         }
         let (end, is_complete) = (start + num_rows, num_rows == remaining);
         let sampled = is_complete && sequence.generates();
@@ -119,13 +129,12 @@ impl Plan {
             engine_slot: sequence.engine_slot(),
             state_slot: sequence.cache.state_slot(),
             start,
-            block_table: sequence.cache.block_table(),
             sampled,
             num_logprobs: sequence.num_logprobs,
             vector: sequence.vector(is_complete),
             second_segment: sequence.second_segment,
         };
-        batch::push(&mut self.batch, chunk, (start..end).map(|position| sequence.input(position)), blocks.block_size());
+        batch::push(&mut self.batch, chunk, (start..end).map(|position| sequence.input(position)));
         sequence.advance(num_rows, sampled);
         let (id, request) = (sequence.id, sequence.request());
         self.scheduled.push(Scheduled { id, request, num_rows, end, sampled, num_scored, withheld: false });
@@ -150,24 +159,34 @@ impl Plan {
     /// Starts a sequence, or puts it back if it must wait for memory or for the prompt of its family.
     fn start(&mut self, sequences: &mut Sequences, mut sequence: Sequence, now: Instant) -> Start {
         let (headroom, num_releases) = (sequences.headroom(&sequence), sequences.blocks.num_releases());
-        let num_found = match self.relative(&sequence, &sequences.running, sequences.blocks.has_state()) {
+        let num_found = match self.relative(&sequence, &sequences.running, &sequences.blocks) {
             Some(relative) if self.num_computed_before(relative) < sequence.num_shared() => {
+                sequences.waiting.put_back(sequence);
+                return Start::Waits;
+            }
+            // Copies are made in a step that runs a row of the fork.
+            Some(_) if sequence.awaits_mask(now, sequences.blocks.has_state()) => {
                 sequences.waiting.put_back(sequence);
                 return Start::Waits;
             }
             Some(relative) => {
                 let num_shared = sequence.num_shared();
-                // A fork takes one block only.
-                let headroom = sequences.running.len();
-                let copies = sequence.cache.fork(&relative.cache, num_shared, &mut sequences.blocks, headroom);
-                sequence.is_fork |= copies.is_some();
-                self.batch.copies.extend(copies.and_then(|copies| copies.block));
-                self.batch.state_copies.extend(copies.and_then(|copies| copies.state));
-                copies.map(|_| num_shared)
+                // A fork takes one block per group only.
+                let copies = sequence.cache.fork(&relative.cache, num_shared, &mut sequences.blocks, self.headroom);
+                copies.map(|copies| {
+                    sequence.is_fork = true;
+                    self.batch.copies.extend(copies.blocks);
+                    self.batch.state_copies.extend(copies.state);
+                    num_shared
+                })
             }
             None => {
-                let may_reuse = !sequence.needs_whole_prompt();
-                sequence.cache.take(&mut sequences.blocks, &sequence.tokens, sequence.salt, may_reuse, headroom)
+                let num_reusable = sequence.num_reusable(sequences.blocks.has_state());
+                let found = sequence.cache.take(&mut sequences.blocks, &sequence.tokens, sequence.salt, num_reusable, headroom);
+                found.map(|found| {
+                    self.batch.state_copies.extend(found.state_copy);
+                    found.num_tokens
+                })
             }
         };
         let Some(num_found) = num_found else {
@@ -187,26 +206,35 @@ impl Plan {
     }
 
     /// The running member of the sequence's family to fork from. It may still have to compute the prompt.
-    fn relative<'a>(&self, sequence: &Sequence, running: &'a Running, has_state: bool) -> Option<&'a Sequence> {
+    fn relative<'a>(&self, sequence: &Sequence, running: &'a Running, blocks: &BlockManager) -> Option<&'a Sequence> {
         let shares = sequence.family.is_some() && sequence.num_shared() > 0 && sequence.tokens.generated.is_empty();
         if !shares || sequence.needs_whole_prompt() {
             return None;
         }
         let relatives = running.iter().filter(|relative| relative.family == sequence.family);
-        // Earlier blocks stay as they are, but a state moves on: it can be copied only at the end of the shared tokens.
-        let forkable = relatives.filter(|relative| !has_state || self.num_computed_before(relative) <= sequence.num_shared());
+        // A state moves on, and so do windows: the one can be copied, and the others shared, only near the end of the shared tokens.
+        let forkable = relatives.filter(|relative| {
+            let is_there = !blocks.has_state() || self.num_computed_before(relative) <= sequence.num_shared();
+            is_there && relative.cache.covers(sequence.num_shared(), blocks)
+        });
         forkable.max_by_key(|relative| self.num_computed_before(relative))
     }
 
     /// Tokens of a running sequence that are in the cache before this step. What this step computes or copies cannot be copied or read.
     fn num_computed_before(&self, sequence: &Sequence) -> usize {
-        let is_copied = self.batch.copies.iter().any(|(_, to)| sequence.cache.block_table().last() == Some(to))
-            || self.batch.state_copies.iter().any(|(_, to)| sequence.cache.state_slot() == Some(*to));
-        if is_copied {
+        if self.copies_block_to(sequence) || self.copies_state_to(sequence) {
             return 0;
         }
         let part = self.scheduled.iter().find(|part| part.id == sequence.id);
         sequence.num_computed() - part.map_or(0, |part| part.num_rows)
+    }
+
+    fn copies_block_to(&self, sequence: &Sequence) -> bool {
+        self.batch.copies.iter().any(|(_, to)| sequence.cache.ends_with(*to))
+    }
+
+    fn copies_state_to(&self, sequence: &Sequence) -> bool {
+        self.batch.state_copies.iter().any(|(_, to)| sequence.cache.state_slot() == Some(*to))
     }
 
     /// Takes the step back after the engine refused it: nothing of it has run.
@@ -216,9 +244,16 @@ impl Plan {
             let Some(sequence) = sequences.running.get_mut(part.id) else { continue };
             let needs_init = self.batch.init.iter().any(|init| init.slot == sequence.engine_slot());
             sequence.revert(part.num_rows, part.sampled, needs_init);
+            sequence.cache.forget_saved(sequence.num_computed(), &mut sequences.blocks);
+        }
+        for sequence in sequences.running.iter_mut() {
             // The next step computes the tokens of a block that was to be copied.
-            if self.batch.copies.iter().any(|(_, to)| sequence.cache.block_table().last() == Some(to)) {
+            if self.copies_block_to(sequence) {
                 sequence.revert(sequence.num_computed() % block_size, false, false);
+            }
+            // A state that was not copied is none.
+            if self.copies_state_to(sequence) {
+                sequence.restart();
             }
         }
     }
@@ -230,8 +265,7 @@ impl Plan {
 
     /// The oldest sequence of the step that starts with a copy of another one's recurrent state.
     pub fn oldest_with_copied_state(&self, sequences: &Sequences) -> Option<u64> {
-        let is_copied = |sequence: &&Sequence| self.batch.state_copies.iter().any(|(_, to)| sequence.cache.state_slot() == Some(*to));
-        sequences.running.iter().find(is_copied).map(|sequence| sequence.id)
+        sequences.running.iter().find(|sequence| self.copies_state_to(sequence)).map(|sequence| sequence.id)
     }
 }
 

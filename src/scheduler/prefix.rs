@@ -1,135 +1,175 @@
-//! The prefix cache: which block holds which tokens after which prefix.
+//! The prefix cache: which blocks hold which tokens after which prefix, and which state slot holds the state behind them.
 //!
 //! The content of a block has an id that is never reused. Its key is (salt, id of the previous block's content, its tokens). A lookup
 //! compares the tokens themselves, so by induction a hit means that the whole prefix is equal, whatever the hash function does.
+//!
+//! A content has at most one block per cache group, and at least one: it is forgotten with its last one. Its checkpoint is forgotten with
+//! any of its blocks, because who goes on behind a content reads all of them.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 
+use crate::lru::Lru;
+
 /// Identifies the content of a cached block. [`ROOT`] precedes a sequence's first block.
-pub type ContentId = u64;
-pub const ROOT: ContentId = 0;
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContentId {
+    /// Where the content is, if it is known.
+    node: u32,
+    id: u64,
+}
+
+pub const ROOT: ContentId = ContentId { node: NONE, id: 0 };
 
 const NONE: u32 = u32::MAX;
 
+/// A known content.
 #[derive(Clone, Debug, Default)]
-struct Entry {
-    /// [`ROOT`] if the block is not cached.
-    id: ContentId,
-    parent: ContentId,
+struct Node {
+    /// 0 if there is none.
+    id: u64,
+    parent: u64,
     salt: u64,
     hash: u64,
+    num_blocks: usize,
+    checkpoint: Option<u32>,
 }
 
-/// Contents of blocks, and the unreferenced cached blocks from least to most recently used.
+/// Known contents, and the blocks of theirs that nobody references.
 #[derive(Debug)]
 pub struct PrefixCache {
     block_size: usize,
+    num_groups: usize,
     hasher: RandomState,
     index: HashMap<u64, u32>,
-    entries: Vec<Entry>, // [num_blocks]
-    tokens: Vec<u32>,    // [num_blocks, block_size]
-    next_id: ContentId,
-    links: Vec<(u32, u32)>, // [num_blocks + 1] (previous, next); the last one is the head of the list
-    num_unreferenced: usize,
+    nodes: Vec<Node>,  // [num_blocks]: each content has a block of its own at least
+    tokens: Vec<u32>,  // [num_blocks, block_size] of each node
+    blocks: Vec<u32>,  // [num_blocks, num_groups] of each node, or NONE
+    node_of: Vec<u32>, // [num_blocks] of each block, or NONE
+    free_nodes: Vec<u32>,
+    next_id: u64,
+    pub unreferenced: Lru,
 }
 
 impl PrefixCache {
-    pub fn new(num_blocks: usize, block_size: usize) -> Self {
-        let mut links = vec![(NONE, NONE); num_blocks + 1];
-        links[num_blocks] = (num_blocks as u32, num_blocks as u32);
+    pub fn new(num_blocks: usize, num_groups: usize, block_size: usize) -> Self {
         Self {
             block_size,
+            num_groups,
             hasher: RandomState::new(),
             index: HashMap::new(),
-            entries: vec![Entry::default(); num_blocks],
+            nodes: vec![Node::default(); num_blocks],
             tokens: vec![0; num_blocks * block_size],
-            next_id: ROOT + 1,
-            links,
-            num_unreferenced: 0,
+            blocks: vec![NONE; num_blocks * num_groups],
+            node_of: vec![NONE; num_blocks],
+            free_nodes: (0..num_blocks as u32).rev().collect(),
+            next_id: 1,
+            unreferenced: Lru::new(num_blocks),
         }
     }
 
+    /// Whether the content of a block is known.
     pub fn is_cached(&self, block: u32) -> bool {
-        self.entries[block as usize].id != ROOT
+        self.node_of[block as usize] != NONE
     }
 
-    pub fn num_unreferenced(&self) -> usize {
-        self.num_unreferenced
+    /// Finds the content `tokens` after `parent`.
+    pub fn find(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<ContentId> {
+        let node = *self.index.get(&self.hash(salt, parent, tokens))?;
+        let Node { id, parent: before, salt: under, .. } = self.nodes[node as usize];
+        let start = node as usize * self.block_size;
+        let equal = under == salt && before == parent.id && self.tokens[start..start + self.block_size] == *tokens;
+        equal.then_some(ContentId { node, id })
     }
 
-    /// Finds the block that holds `tokens` after `parent`.
-    pub fn find(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> Option<(u32, ContentId)> {
-        let block = *self.index.get(&self.hash(salt, parent, tokens))?;
-        let entry = &self.entries[block as usize];
-        let equal = entry.salt == salt && entry.parent == parent && self.tokens_of(block) == tokens;
-        equal.then_some((block, entry.id))
+    /// The block of a group that holds a content.
+    pub fn block(&self, content: ContentId, group: usize) -> Option<u32> {
+        self.node(content)?;
+        Some(self.blocks[content.node as usize * self.num_groups + group]).filter(|&block| block != NONE)
     }
 
-    /// Records that `block` holds `tokens` after `parent`. Returns the content's id. If a block with the same content is cached already
-    /// (another block, or this one, recorded by a sequence that shares it), the id is that block's.
-    pub fn insert(&mut self, block: u32, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
-        if let Some((_, id)) = self.find(salt, parent, tokens) {
-            return id;
+    /// Records that blocks hold `tokens` after `parent`: one per group, or None where it is not held any more. Returns the content's id. If
+    /// the content is known already, it keeps the blocks that it has.
+    pub fn insert(&mut self, salt: u64, parent: ContentId, tokens: &[u32], blocks: impl Iterator<Item = Option<u32>>) -> ContentId {
+        let content = self.find(salt, parent, tokens).unwrap_or_else(|| self.add(salt, parent, tokens));
+        if content.node == NONE {
+            return content;
         }
-        let id = self.next_id;
+        let start = content.node as usize * self.num_groups;
+        for (known, block) in self.blocks[start..start + self.num_groups].iter_mut().zip(blocks) {
+            let Some(block) = block.filter(|&block| *known == NONE && self.node_of[block as usize] == NONE) else { continue };
+            *known = block;
+            self.node_of[block as usize] = content.node;
+            self.nodes[content.node as usize].num_blocks += 1;
+        }
+        if self.nodes[content.node as usize].num_blocks == 0 {
+            self.forget(content.node);
+            return ContentId { node: NONE, ..content };
+        }
+        content
+    }
+
+    /// A content without blocks. If another one has its hash, that one stays and this one is never found.
+    fn add(&mut self, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
+        let (id, hash) = (self.next_id, self.hash(salt, parent, tokens));
         self.next_id += 1;
-        let hash = self.hash(salt, parent, tokens);
-        // If two contents share a hash, the first stays and the second is never found.
-        if let std::collections::hash_map::Entry::Vacant(vacant) = self.index.entry(hash) {
-            vacant.insert(block);
-            self.entries[block as usize] = Entry { id, parent, salt, hash };
-            let start = block as usize * self.block_size;
-            self.tokens[start..start + self.block_size].copy_from_slice(tokens);
+        let Entry::Vacant(vacant) = self.index.entry(hash) else { return ContentId { node: NONE, id } };
+        // There are as many nodes as blocks, and none without a block.
+        let Some(node) = self.free_nodes.pop() else { return ContentId { node: NONE, id } };
+        vacant.insert(node);
+        self.nodes[node as usize] = Node { id, parent: parent.id, salt, hash, num_blocks: 0, checkpoint: None };
+        let start = node as usize * self.block_size;
+        self.tokens[start..start + self.block_size].copy_from_slice(tokens);
+        ContentId { node, id }
+    }
+
+    fn forget(&mut self, node: u32) {
+        let Node { hash, .. } = std::mem::take(&mut self.nodes[node as usize]);
+        self.index.remove(&hash);
+        self.free_nodes.push(node);
+    }
+
+    /// Takes the least recently used unreferenced block, and the checkpoint of its content, which is of no use without it.
+    pub fn evict(&mut self) -> Option<(u32, Option<u32>)> {
+        let block = self.unreferenced.pop()?;
+        let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
+        let start = node as usize * self.num_groups;
+        self.blocks[start..start + self.num_groups].iter_mut().filter(|known| **known == block).for_each(|known| *known = NONE);
+        let Node { num_blocks, checkpoint, .. } = &mut self.nodes[node as usize];
+        *num_blocks -= 1;
+        let (is_empty, checkpoint) = (*num_blocks == 0, checkpoint.take());
+        if is_empty {
+            self.forget(node);
         }
-        id
+        Some((block, checkpoint))
     }
 
-    /// A cached block lost its last reference. It may be evicted, after all blocks that are unreferenced already.
-    pub fn push_unreferenced(&mut self, block: u32) {
-        let head = self.links.len() as u32 - 1;
-        let last = self.links[head as usize].0;
-        self.links[block as usize] = (last, head);
-        self.links[last as usize].1 = block;
-        self.links[head as usize].0 = block;
-        self.num_unreferenced += 1;
+    /// The state slot that holds the state behind a content.
+    pub fn checkpoint(&self, content: ContentId) -> Option<u32> {
+        self.node(content)?.checkpoint
     }
 
-    /// An unreferenced cached block gets a reference, so it may no longer be evicted.
-    pub fn take_unreferenced(&mut self, block: u32) {
-        let (previous, next) = std::mem::replace(&mut self.links[block as usize], (NONE, NONE));
-        self.links[previous as usize].1 = next;
-        self.links[next as usize].0 = previous;
-        self.num_unreferenced -= 1;
-    }
-
-    /// Removes the least recently used unreferenced block from the cache and returns it.
-    pub fn evict(&mut self) -> Option<u32> {
-        let head = self.links.len() - 1;
-        let block = self.links[head].1;
-        if block as usize == head {
-            return None;
+    /// Sets the state slot that holds the state behind a content. False if the content is not known any more or has one.
+    pub fn set_checkpoint(&mut self, content: ContentId, slot: u32) -> bool {
+        let is_free = self.node(content).is_some_and(|node| node.checkpoint.is_none());
+        if is_free {
+            self.nodes[content.node as usize].checkpoint = Some(slot);
         }
-        self.take_unreferenced(block);
-        let entry = std::mem::take(&mut self.entries[block as usize]);
-        self.index.remove(&entry.hash);
-        Some(block)
+        is_free
     }
 
-    /// Unreferenced blocks in the order in which they will be evicted.
-    #[cfg(test)]
-    pub fn unreferenced(&self) -> Vec<u32> {
-        let head = self.links.len() as u32 - 1;
-        let next = |&block: &u32| Some(self.links[block as usize].1);
-        std::iter::successors(next(&head), next).take_while(|&block| block != head).collect()
+    pub fn forget_checkpoint(&mut self, content: ContentId) {
+        if self.node(content).is_some() {
+            self.nodes[content.node as usize].checkpoint = None;
+        }
     }
 
-    fn tokens_of(&self, block: u32) -> &[u32] {
-        let start = block as usize * self.block_size;
-        &self.tokens[start..start + self.block_size]
+    fn node(&self, content: ContentId) -> Option<&Node> {
+        self.nodes.get(content.node as usize).filter(|node| node.id == content.id)
     }
 
     fn hash(&self, salt: u64, parent: ContentId, tokens: &[u32]) -> u64 {
-        self.hasher.hash_one((salt, parent, tokens))
+        self.hasher.hash_one((salt, parent.id, tokens))
     }
 }

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::block_manager::BlockManager;
+use crate::checkpoints::Checkpoints;
 use crate::event::Event;
 use crate::masks::{GrammarCursor, PATIENCE};
 use crate::new_sequence::{Family, NewSequence};
@@ -120,9 +122,9 @@ impl Sequence {
         if exhausted { 0 } else { total - self.num_computed }
     }
 
-    /// Whether a decode row needs another block: all blocks are full.
-    pub fn needs_block(&self, capacity: usize, block_size: usize) -> bool {
-        self.num_computed == self.cache.block_table().len() * block_size && self.num_remaining(capacity) > 0
+    /// Blocks that the next row needs and that are not there.
+    pub fn num_missing_blocks(&self, capacity: usize, block_size: usize) -> usize {
+        if self.num_remaining(capacity) > 0 { self.cache.num_missing(self.num_computed, block_size) } else { 0 }
     }
 
     pub fn num_computed(&self) -> usize {
@@ -148,24 +150,39 @@ impl Sequence {
         self.pool.is_some() || self.score_prompt.is_some() && self.num_scored < self.tokens.prompt.len()
     }
 
+    /// Tokens that need not be computed if a cache holds them. One is left for its logits, and if there is a state and the last row may
+    /// have to wait for its mask, a second one, so that the step that copies the state runs a row.
+    pub fn num_reusable(&self, has_state: bool) -> usize {
+        let num_left = if has_state && self.grammar.is_some() { 2 } else { 1 };
+        if self.needs_whole_prompt() { 0 } else { self.tokens.len().saturating_sub(num_left) }
+    }
+
     /// Whether a step that starts `now` leaves the sequence out, because its next mask has not arrived.
     ///
     /// A step does not wait for masks that take long. A row that is sampled without its mask runs again, which recurrent state does not
     /// allow: a sequence with state takes part only if its mask is there.
-    pub fn awaits_mask(&mut self, now: Instant) -> bool {
+    pub fn awaits_mask(&mut self, now: Instant, has_state: bool) -> bool {
         let Some(grammar) = &mut self.grammar else { return false };
-        let (has_state, is_slow) = (self.cache.state_slot().is_some(), grammar.is_slow());
+        let is_slow = grammar.is_slow();
         let deadline = if is_slow { now } else { now + PATIENCE };
         (has_state || is_slow) && (self.num_pending > 0 || !grammar.is_ready_by(deadline))
     }
 
     /// The next position at which a chunk must end, so that the row there runs in a later step.
     ///
-    /// The members of a family branch off after the tokens that they share. A row with recurrent state and a grammar waits for its mask.
-    pub fn chunk_boundary(&self) -> Option<usize> {
+    /// The members of a family branch off after the tokens that they share. A row with recurrent state and a grammar waits for its mask. A
+    /// state is kept after some tokens.
+    pub fn chunk_boundary(&self, blocks: &BlockManager) -> Option<usize> {
         let branch = self.family.is_some().then(|| self.num_shared());
-        let last = (self.grammar.is_some() && self.cache.state_slot().is_some()).then(|| self.tokens.len() - 1);
-        branch.into_iter().chain(last).find(|&boundary| boundary > self.num_computed)
+        let last = (self.grammar.is_some() && blocks.has_state()).then(|| self.tokens.len() - 1);
+        let checkpoint = self.checkpoints(blocks).and_then(|borders| borders.behind(self.num_computed));
+        [branch, last, checkpoint].into_iter().flatten().filter(|&boundary| boundary > self.num_computed).min()
+    }
+
+    /// After which tokens the state is kept. None: the model has none, or it is of no use to others.
+    pub fn checkpoints(&self, blocks: &BlockManager) -> Option<Checkpoints> {
+        let keeps = blocks.keeps_checkpoints() && !self.whole_prompt;
+        keeps.then(|| Checkpoints::new(self.tokens.len() + self.num_pending, self.cache.branch(), blocks.block_size()))
     }
 
     /// The input of the row at `position`.

@@ -1,33 +1,76 @@
-//! The memory that one running sequence holds: KV blocks, and for a model with recurrent state a state slot.
+//! The memory that one running sequence holds: KV blocks of each cache group, and for a model with recurrent state a state slot.
+//!
+//! A group with a window holds the blocks that later rows see. Those before are given back, and their entries in the table are 0.
+//!
+//! **Checkpoints.** A state can be copied only while it is the state of the wanted position. So a chunk of a prompt ends at the borders of
+//! blocks that [`checkpoints`](crate::checkpoints) names, and the next step copies the state before it moves on. The copy becomes the
+//! checkpoint of the prefix once its last block is registered.
 
 use crate::block_manager::BlockManager;
+use crate::checkpoints::Checkpoints;
 use crate::prefix::{ContentId, ROOT};
 use crate::tokens::Tokens;
 
 /// Empty unless the sequence runs.
 #[derive(Debug, Default)]
 pub struct SequenceCache {
-    /// Blocks for positions 0, block_size, 2 * block_size …
-    block_table: Vec<u32>,
+    tables: Vec<Table>, // [num_groups]
     /// Holds the state after the tokens computed so far.
     state_slot: Option<u32>,
-    /// Leading blocks that the prefix cache knows, and the content of the last of them.
-    num_registered: usize,
-    last_content: ContentId,
+    /// The contents of the leading blocks that the prefix cache knows.
+    contents: Vec<ContentId>,
+    /// The state slot that holds a copy of the state after so many tokens, for a content that is not registered yet.
+    saved: Option<(usize, u32)>,
+    /// Tokens whose step has ended.
+    num_committed: usize,
+    /// The latest checkpoint behind generated tokens, unless it follows from the distance. The next one takes its place.
+    tail: Option<ContentId>,
+    /// Tokens that the sequence shares with an earlier one, if it had to start before their end for want of a checkpoint.
+    branch: Option<usize>,
     /// Buffer for the tokens of one block.
     block_tokens: Vec<u32>,
 }
 
+/// The blocks of one cache group, for positions 0, block_size, 2 * block_size …
+#[derive(Clone, Debug, Default)]
+struct Table {
+    blocks: Vec<u32>,
+    /// Leading entries without a block, which are 0.
+    num_left: usize,
+}
+
+impl Table {
+    fn get(&self, index: usize) -> Option<u32> {
+        self.blocks.get(index).copied().filter(|_| index >= self.num_left)
+    }
+}
+
+/// What a sequence found in the prefix cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub num_tokens: usize,
+    /// The state slot to copy before the step's rows run, as (from, to).
+    pub state_copy: Option<(u32, u32)>,
+}
+
 /// Copies that a fork needs before the step's rows run, as (from, to).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForkCopies {
-    pub block: Option<(u32, u32)>,
+    pub blocks: Vec<(u32, u32)>,
     pub state: Option<(u32, u32)>,
 }
 
+/// The longest prefix that a sequence can go on from.
+#[derive(Clone, Copy, Debug, Default)]
+struct Hit {
+    num_blocks: usize,
+    /// Leading blocks whose keys and values are all there. Only the state may be missing at their end.
+    num_computed: usize,
+}
+
 impl SequenceCache {
-    pub fn block_table(&self) -> &[u32] {
-        &self.block_table
+    pub fn block_table(&self, group: usize) -> &[u32] {
+        self.tables.get(group).map_or(&[], |table| &table.blocks)
     }
 
     pub fn state_slot(&self) -> Option<u32> {
@@ -35,96 +78,246 @@ impl SequenceCache {
     }
 
     pub fn is_empty(&self) -> bool {
-        self.block_table.is_empty() && self.state_slot.is_none()
+        self.tables.iter().all(|table| table.blocks.is_empty()) && self.state_slot.is_none() && self.saved.is_none()
     }
 
-    /// Takes the cached blocks of the longest known prefix of `tokens`, then free blocks for the rest, and a state slot if the model has
-    /// state. At least one token is left to compute, since its logits are wanted. Returns the number of tokens found in the cache, or
-    /// None if too little memory is available; then the sequence holds nothing.
+    /// See the field.
+    pub fn branch(&self) -> Option<usize> {
+        self.branch
+    }
+
+    /// Whether the last block of a group is `block`.
+    pub fn ends_with(&self, block: u32) -> bool {
+        self.tables.iter().any(|table| table.blocks.last() == Some(&block))
+    }
+
+    /// Takes the cached blocks of the longest prefix of `tokens` that the sequence can go on from, its state, and free blocks for the rest:
+    /// all of them in groups without a window, and in the others as many as the sequence must hold at once. Returns None if too little
+    /// memory is available; then the sequence holds nothing.
     ///
-    /// `may_reuse`: whether cached blocks may be taken. `headroom`: blocks that must stay available.
-    pub fn take(&mut self, blocks: &mut BlockManager, tokens: &Tokens, salt: u64, may_reuse: bool, headroom: usize) -> Option<usize> {
+    /// `num_reusable`: tokens that may be found. At least one must be left to compute, since its logits are wanted. `headroom`: blocks that
+    /// must stay available.
+    pub fn take(&mut self, blocks: &mut BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize, headroom: usize) -> Option<Found> {
         debug_assert!(self.is_empty());
         let block_size = blocks.block_size();
-        let num_reusable = if may_reuse { (tokens.len() - 1) / block_size } else { 0 };
-        self.last_content = ROOT;
-        for index in 0..num_reusable {
-            tokens.copy_block(index, block_size, &mut self.block_tokens);
-            let Some((block, id)) = blocks.acquire_cached(salt, self.last_content, &self.block_tokens) else { break };
-            self.block_table.push(block);
-            self.last_content = id;
-        }
-        self.num_registered = self.block_table.len();
-        let needed = tokens.len().div_ceil(block_size) - self.num_registered;
-        if needed + headroom > blocks.num_available() || !self.take_state_slot(blocks) {
-            self.release(blocks);
-            return None;
-        }
-        self.block_table.extend((0..needed).map_while(|_| blocks.allocate()));
-        Some(self.num_registered * block_size)
-    }
-
-    /// Shares the blocks of `relative` that hold the first `num_tokens` tokens. If the last of these blocks is not full, this sequence
-    /// will write to it and gets a copy. Returns None if too little memory is available; then the sequence holds nothing.
-    pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
-        debug_assert!(self.is_empty());
-        if 1 + headroom > blocks.num_available() || !self.take_state_slot(blocks) {
-            return None;
-        }
-        let Some(own) = blocks.allocate() else {
-            self.release(blocks);
+        let hit = self.find(blocks, tokens, salt, num_reusable / block_size);
+        self.acquire(blocks, hit.num_blocks);
+        let all = tokens.len().div_ceil(block_size);
+        let groups = blocks.groups().iter().zip(&self.tables);
+        let wanted: Vec<usize> =
+            groups.map(|(group, table)| all.min(table.num_left + group.num_blocks(tokens.len(), block_size))).collect();
+        let needed: usize = wanted.iter().map(|wanted| wanted - hit.num_blocks).sum();
+        let state_copy = if needed + headroom > blocks.num_available() { None } else { self.take_state(blocks) };
+        let Some(state_copy) = state_copy else {
+            self.release(blocks, 0);
             return None;
         };
-        let num_full = num_tokens / blocks.block_size();
-        for &block in &relative.block_table[..num_full] {
-            blocks.share(block);
-            self.block_table.push(block);
+        for (table, wanted) in self.tables.iter_mut().zip(wanted) {
+            table.blocks.extend((hit.num_blocks..wanted).map_while(|_| blocks.allocate()));
         }
-        self.block_table.push(own);
-        self.num_registered = 0;
-        self.last_content = ROOT;
-        let begun = !num_tokens.is_multiple_of(blocks.block_size());
-        Some(ForkCopies { block: begun.then(|| (relative.block_table[num_full], own)), state: relative.state_slot.zip(self.state_slot) })
+        self.branch = (hit.num_computed > hit.num_blocks).then_some(hit.num_computed * block_size);
+        Some(Found { num_tokens: hit.num_blocks * block_size, state_copy })
     }
 
-    fn take_state_slot(&mut self, blocks: &mut BlockManager) -> bool {
+    /// Finds the longest prefix of at most `num_reusable` blocks that the sequence can go on from. Leaves its contents in `contents`.
+    fn find(&mut self, blocks: &BlockManager, tokens: &Tokens, salt: u64, num_reusable: usize) -> Hit {
+        let (block_size, groups) = (blocks.block_size(), blocks.groups());
+        let mut hit = Hit::default();
+        // For each group, where the run of blocks that are there begins.
+        let mut runs = vec![0; groups.len()];
+        for index in 0..num_reusable {
+            tokens.copy_block(index, block_size, &mut self.block_tokens);
+            let parent = self.contents.last().copied().unwrap_or(ROOT);
+            let Some(content) = blocks.find(salt, parent, &self.block_tokens) else { break };
+            self.contents.push(content);
+            let end = index + 1;
+            for (group, run) in runs.iter_mut().enumerate() {
+                if blocks.cached_block(content, group).is_none() {
+                    *run = end;
+                }
+            }
+            if runs.iter().zip(groups).all(|(run, group)| *run <= group.first_block(end * block_size, block_size)) {
+                hit.num_computed = end;
+                if !blocks.has_state() || blocks.checkpoint(content).is_some() {
+                    hit.num_blocks = end;
+                }
+            }
+        }
+        self.contents.truncate(hit.num_blocks);
+        hit
+    }
+
+    /// Takes the blocks of the contents found that later rows see.
+    fn acquire(&mut self, blocks: &mut BlockManager, num_blocks: usize) {
+        let end = num_blocks * blocks.block_size();
+        let firsts: Vec<usize> = blocks.groups().iter().map(|group| group.first_block(end, blocks.block_size()).min(num_blocks)).collect();
+        self.tables = firsts.iter().map(|&num_left| Table { blocks: vec![0; num_left], num_left }).collect();
+        for (group, table) in self.tables.iter_mut().enumerate() {
+            for &content in &self.contents[table.num_left..] {
+                let Some(block) = blocks.cached_block(content, group) else { unreachable!("the content's block was found") };
+                blocks.acquire_cached(block);
+                table.blocks.push(block);
+            }
+        }
+    }
+
+    /// Takes a state slot if the model has state, and the copy that brings it to the end of the contents. None: there is no slot.
+    fn take_state(&mut self, blocks: &mut BlockManager) -> Option<Option<(u32, u32)>> {
+        if !blocks.has_state() {
+            return Some(None);
+        }
+        let (slot, copy) = match self.contents.last() {
+            Some(&content) => blocks.acquire_checkpoint(content)?,
+            None => (blocks.allocate_state_slot()?, None),
+        };
+        self.state_slot = Some(slot);
+        Some(copy)
+    }
+
+    /// Whether the blocks that a row behind the first `num_tokens` tokens sees are all held.
+    pub fn covers(&self, num_tokens: usize, blocks: &BlockManager) -> bool {
+        let block_size = blocks.block_size();
+        self.tables.iter().zip(blocks.groups()).all(|(table, group)| table.num_left <= group.first_block(num_tokens, block_size))
+    }
+
+    /// Shares the blocks of `relative` that hold the first `num_tokens` tokens, which [`covers`](Self::covers) must be true for. If the last
+    /// of these blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available; then the
+    /// sequence holds nothing.
+    pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
+        debug_assert!(self.is_empty());
+        let (block_size, num_groups) = (blocks.block_size(), blocks.groups().len());
+        if num_groups + headroom > blocks.num_available() {
+            return None;
+        }
         if blocks.has_state() {
-            self.state_slot = blocks.allocate_state_slot();
+            self.state_slot = Some(blocks.allocate_state_slot()?);
         }
-        self.state_slot.is_some() || !blocks.has_state()
+        let (num_full, begun) = (num_tokens / block_size, !num_tokens.is_multiple_of(block_size));
+        let mut copies = ForkCopies { blocks: Vec::new(), state: relative.state_slot.zip(self.state_slot) };
+        self.tables = vec![Table::default(); num_groups];
+        for (index, (table, from)) in self.tables.iter_mut().zip(&relative.tables).enumerate() {
+            table.num_left = blocks.groups()[index].first_block(num_tokens, block_size);
+            table.blocks.resize(table.num_left, 0);
+            for &block in &from.blocks[table.num_left..num_full] {
+                blocks.share(block);
+                table.blocks.push(block);
+            }
+            let own = blocks.allocate()?;
+            table.blocks.push(own);
+            copies.blocks.extend(begun.then(|| (from.blocks[num_full], own)));
+        }
+        self.contents.clear();
+        self.contents.extend(relative.contents.iter().take(num_full));
+        Some(copies)
     }
 
-    /// Makes room for the token at `position`. False if that needs a block and none is available.
-    pub fn grow(&mut self, position: usize, blocks: &mut BlockManager) -> bool {
-        if position == self.block_table.len() * blocks.block_size() {
-            let Some(block) = blocks.allocate() else { return false };
-            self.block_table.push(block);
-        }
-        true
+    /// Blocks that the row at `position` needs and that are not there.
+    pub fn num_missing(&self, position: usize, block_size: usize) -> usize {
+        self.tables.iter().filter(|table| table.blocks.len() * block_size == position).count()
     }
 
-    /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed.
-    pub fn register(&mut self, num_tokens: usize, tokens: &Tokens, salt: u64, blocks: &mut BlockManager) {
-        if !blocks.caches_prefixes() {
-            return;
+    /// Makes room for the tokens from position `start` to `end`. Returns the end of those that there is room for. `headroom`: blocks that
+    /// must stay available, except for the block that the first of them is in.
+    pub fn grow(&mut self, start: usize, end: usize, blocks: &mut BlockManager, headroom: usize) -> usize {
+        let block_size = blocks.block_size();
+        for index in start / block_size..end.div_ceil(block_size) {
+            let needed = self.num_missing(index * block_size, block_size);
+            let kept = if index == start / block_size { 0 } else { headroom };
+            if needed > 0 && needed + kept > blocks.num_available() {
+                return start.max(index * block_size);
+            }
+            for table in self.tables.iter_mut().filter(|table| table.blocks.len() == index) {
+                table.blocks.extend(blocks.allocate());
+            }
         }
-        while self.num_registered < num_tokens / blocks.block_size() {
-            tokens.copy_block(self.num_registered, blocks.block_size(), &mut self.block_tokens);
-            let block = self.block_table[self.num_registered];
-            self.last_content = blocks.register(block, salt, self.last_content, &self.block_tokens);
-            self.num_registered += 1;
+        end
+    }
+
+    /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed, and gives back those that
+    /// no later row sees.
+    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: u64, blocks: &mut BlockManager) {
+        let block_size = blocks.block_size();
+        while blocks.caches_prefixes() && self.contents.len() < num_tokens / block_size {
+            let index = self.contents.len();
+            tokens.copy_block(index, block_size, &mut self.block_tokens);
+            let parent = self.contents.last().copied().unwrap_or(ROOT);
+            let held = self.tables.iter().map(|table| table.get(index));
+            self.contents.push(blocks.register(salt, parent, &self.block_tokens, held));
+        }
+        for (index, table) in self.tables.iter_mut().enumerate() {
+            let first = blocks.groups()[index].first_block(num_tokens, block_size);
+            for block in &mut table.blocks[table.num_left.min(first)..first] {
+                blocks.release(std::mem::take(block));
+            }
+            table.num_left = table.num_left.max(first);
+        }
+        self.num_committed = num_tokens;
+        if let Some((at, content)) = self.keep_saved(blocks) {
+            let is_last_only = at > tokens.prompt.len() && !Checkpoints::new(tokens.len(), None, block_size).is_spaced(at);
+            if let Some(last) = std::mem::replace(&mut self.tail, is_last_only.then_some(content)) {
+                blocks.drop_unused_checkpoint(last);
+            }
+        }
+    }
+
+    /// Makes the saved state a checkpoint if the step that copied it has ended. Returns its tokens and the content.
+    fn keep_saved(&mut self, blocks: &mut BlockManager) -> Option<(usize, ContentId)> {
+        let (at, slot) = self.saved.take_if(|(at, _)| *at < self.num_committed)?;
+        let content = self.contents[at / blocks.block_size() - 1];
+        blocks.keep_state(slot, content);
+        Some((at, content))
+    }
+
+    /// Takes a state slot for a copy of the state after the first `num_tokens` tokens. Returns the copy to make before the step's rows run,
+    /// as (from, to); None if there is a checkpoint already or no slot.
+    pub fn save(&mut self, num_tokens: usize, blocks: &mut BlockManager) -> Option<(u32, u32)> {
+        let content = self.contents.get(num_tokens / blocks.block_size() - 1);
+        let is_known = content.is_some_and(|&content| blocks.checkpoint(content).is_some());
+        let from = self.state_slot.filter(|_| !is_known && self.saved.is_none())?;
+        let to = blocks.allocate_state_slot()?;
+        self.saved = Some((num_tokens, to));
+        Some((from, to))
+    }
+
+    /// The copy that [`save`](Self::save) returned for so many tokens was not made.
+    pub fn forget_saved(&mut self, num_tokens: usize, blocks: &mut BlockManager) {
+        if let Some((_, slot)) = self.saved.take_if(|(at, _)| *at == num_tokens) {
+            blocks.release_state_slot(slot);
         }
     }
 
     /// Releases everything. The last block goes first, so that the prefix cache evicts the end of a prefix before its beginning.
-    pub fn release(&mut self, blocks: &mut BlockManager) {
-        while let Some(block) = self.block_table.pop() {
-            blocks.release(block);
-        }
-        if let Some(slot) = self.state_slot.take() {
+    /// `num_computed`: the tokens that the state holds. If a content ends there, the state becomes its checkpoint. 0: the state is of no use.
+    pub fn release(&mut self, blocks: &mut BlockManager, num_computed: usize) {
+        let num_known = self.contents.len() * blocks.block_size();
+        if let Some((_, slot)) = self.saved.take() {
             blocks.release_state_slot(slot);
         }
-        self.num_registered = 0;
+        if let Some(slot) = self.state_slot.take() {
+            match self.contents.last().filter(|_| num_computed == num_known) {
+                Some(&content) => blocks.keep_state(slot, content),
+                None => blocks.release_state_slot(slot),
+            }
+        }
+        let longest = self.tables.iter().map(|table| table.blocks.len()).max().unwrap_or(0);
+        for index in (0..longest).rev() {
+            self.tables.iter().filter_map(|table| table.get(index)).for_each(|block| blocks.release(block));
+        }
+        self.tables.clear();
+        self.contents.clear();
+        (self.tail, self.branch, self.num_committed) = (None, None, 0);
+    }
+
+    /// The blocks of all groups.
+    #[cfg(test)]
+    pub fn held_blocks(&self) -> impl Iterator<Item = &[u32]> {
+        self.tables.iter().map(|table| &table.blocks[table.num_left..])
+    }
+
+    /// The state slots of the sequence and of its copy.
+    #[cfg(test)]
+    pub fn held_slots(&self) -> impl Iterator<Item = u32> {
+        self.state_slot.into_iter().chain(self.saved.map(|(_, slot)| slot))
     }
 }
 

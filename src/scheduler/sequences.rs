@@ -33,7 +33,7 @@ impl Sequences {
 
     /// Lets a sequence wait. A sequence that could never run fails at once.
     pub fn push(&mut self, mut sequence: Sequence, threads: &mut MaskThreads) {
-        if let Err(message) = sequence.check(self.blocks.num_tokens()) {
+        if let Err(message) = sequence.check(self.blocks.max_tokens()) {
             return self.end(sequence, Event::Failed(message));
         }
         if let Some(grammar) = &mut sequence.grammar {
@@ -45,22 +45,22 @@ impl Sequences {
     /// Drops the sequences whose clients have gone. If a step in flight still samples for one, its token is thrown away on collection.
     pub fn reap_cancelled(&mut self) {
         while let Some(id) = self.running.youngest_cancelled() {
-            self.remove(id);
+            self.remove(id, true);
             self.count_end("abort");
         }
         (0..self.waiting.reap_cancelled()).for_each(|_| self.count_end("abort"));
     }
 
-    /// Whether the next decode rows need more blocks than are available. Prompts got their blocks on admission.
+    /// Whether the next rows need more blocks than are available. Prompts got their blocks on admission, except those of windows.
     pub fn is_short_of_blocks(&self) -> bool {
-        let (capacity, block_size) = (self.blocks.num_tokens(), self.blocks.block_size());
-        let needed = self.running.iter().filter(|sequence| sequence.needs_block(capacity, block_size)).count();
+        let (capacity, block_size) = (self.blocks.max_tokens(), self.blocks.block_size());
+        let needed: usize = self.running.iter().map(|sequence| sequence.num_missing_blocks(capacity, block_size)).sum();
         needed > self.blocks.num_available()
     }
 
     /// Takes the memory of the running sequence that was admitted last. It is computed again later. No token of it may be in flight.
     pub fn preempt_youngest(&mut self) {
-        let Some(mut sequence) = self.running.youngest().and_then(|id| self.stop(id)) else { return };
+        let Some(mut sequence) = self.running.youngest().and_then(|id| self.stop(id, true)) else { return };
         sequence.restart();
         self.metrics.num_preemptions_total.inc();
         self.waiting.push_preempted(sequence);
@@ -73,11 +73,11 @@ impl Sequences {
         if self.running.is_full() { None } else { self.waiting.next(room) }
     }
 
-    /// Blocks that the admission of this sequence must leave: one for each running sequence, which will need it soon, and if its request
-    /// runs something, those reserved for others.
+    /// Blocks that the admission of this sequence must leave: one per group for each running sequence, which will need them soon, and if its
+    /// request runs something, those reserved for others.
     pub fn headroom(&self, sequence: &Sequence) -> usize {
         let is_further = sequence.id == 0 && self.waiting.has_started(sequence.request());
-        self.running.len() + if is_further { self.blocks.num_blocks() / 8 } else { 0 }
+        self.running.len() * self.blocks.groups().len() + if is_further { self.blocks.num_blocks() / 8 } else { 0 }
     }
 
     /// Admits a sequence that has its memory.
@@ -98,7 +98,7 @@ impl Sequences {
 
     /// Ends a running sequence well.
     pub fn finish(&mut self, id: u64, reason: FinishReason, now: Instant) {
-        let Some(mut sequence) = self.remove(id) else { return };
+        let Some(mut sequence) = self.remove(id, true) else { return };
         // A sequence that stops at once has no token to mark the end of its prefill.
         sequence.end_prefill(now, &self.metrics);
         sequence.timeline.finish(now, &self.metrics);
@@ -115,7 +115,7 @@ impl Sequences {
 
     /// Ends a running sequence with an error, which `last` tells the client.
     pub fn fail(&mut self, id: u64, last: Event) {
-        if let Some(sequence) = self.remove(id) {
+        if let Some(sequence) = self.remove(id, false) {
             self.end(sequence, last);
         }
     }
@@ -142,16 +142,16 @@ impl Sequences {
         self.metrics.kv_cache_usage_perc.set(self.blocks.usage());
     }
 
-    /// Takes a sequence out of the running ones and releases its memory.
-    fn stop(&mut self, id: u64) -> Option<Sequence> {
+    /// Takes a sequence out of the running ones and releases its memory. `keeps_state`: whether others may go on from its state.
+    fn stop(&mut self, id: u64, keeps_state: bool) -> Option<Sequence> {
         let mut sequence = self.running.remove(id)?;
-        sequence.cache.release(&mut self.blocks);
+        sequence.cache.release(&mut self.blocks, if keeps_state { sequence.num_computed() } else { 0 });
         Some(sequence)
     }
 
     /// As [`stop`](Self::stop), for a sequence that will not run again.
-    fn remove(&mut self, id: u64) -> Option<Sequence> {
-        let sequence = self.stop(id)?;
+    fn remove(&mut self, id: u64, keeps_state: bool) -> Option<Sequence> {
+        let sequence = self.stop(id, keeps_state)?;
         self.waiting.leave(sequence.request());
         Some(sequence)
     }
@@ -173,8 +173,8 @@ impl Sequences {
     /// Panics unless the books balance.
     #[cfg(test)]
     pub fn check(&self) {
-        self.blocks.check_blocks(self.running.iter().map(|sequence| sequence.cache.block_table()));
-        self.blocks.check_state_slots(self.running.iter().filter_map(|sequence| sequence.cache.state_slot()));
+        self.blocks.check_blocks(self.running.iter().flat_map(|sequence| sequence.cache.held_blocks()));
+        self.blocks.check_state_slots(self.running.iter().flat_map(|sequence| sequence.cache.held_slots()));
         assert!(self.running.iter().all(|sequence| sequence.cache.state_slot().is_some() == self.blocks.has_state()));
         self.waiting.check(self.running.iter());
         self.running.check();

@@ -178,8 +178,9 @@ impl Scheduler {
     /// Nothing can run. If that is because every running sequence waits for its mask, waits for one of them, as long as a new sequence may
     /// be kept waiting.
     fn wait_for_mask(&mut self) {
-        let now = Instant::now();
-        if let Some(sequence) = self.sequences.running.iter_mut().find_map(|sequence| sequence.awaits_mask(now).then_some(sequence))
+        let (now, has_state) = (Instant::now(), self.sequences.blocks.has_state());
+        if let Some(sequence) =
+            self.sequences.running.iter_mut().find_map(|sequence| sequence.awaits_mask(now, has_state).then_some(sequence))
             && let Some(grammar) = sequence.grammar.as_mut().filter(|_| self.in_flight.is_empty())
         {
             grammar.is_ready_by(now + PATIENCE / 4);

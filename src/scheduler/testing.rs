@@ -90,8 +90,8 @@ impl Rig {
         Self::with_capacity(KvCapacity { num_state_slots, ..KvCapacity::blocks(num_blocks, 4) }, max_in_flight, options)
     }
 
-    fn with_capacity(capacity: KvCapacity, max_in_flight: usize, options: SchedulerOptions) -> Self {
-        let (engine, control) = FakeEngine::new(capacity, options.max_running, max_in_flight);
+    pub fn with_capacity(capacity: KvCapacity, max_in_flight: usize, options: SchedulerOptions) -> Self {
+        let (engine, control) = FakeEngine::new(capacity.clone(), options.max_running, max_in_flight);
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", std::thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = Arc::new(Shared::new(options.max_waiting));
         Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }
@@ -157,9 +157,9 @@ impl Rig {
     /// The client saw exactly the events of a run of its sequence alone.
     pub fn assert_solo(&self, client: usize) {
         let Client { new, seen, .. } = &self.clients[client];
-        let (tokens, stopped) = solo_run(new, self.capacity);
+        let (tokens, stopped) = solo_run(new, &self.capacity);
         assert_eq!(seen.tokens, tokens, "client {client}");
-        assert_eq!(seen.scores, new.score_prompt.map_or(Vec::new(), |n| scores(&new.prompt, n)), "client {client}");
+        assert_eq!(seen.scores, new.score_prompt.map_or(Vec::new(), |n| scores(&new.prompt, n, &self.capacity)), "client {client}");
         assert_eq!(seen.vector, new.pool.map_or(Vec::new(), |kind| vector(&new.prompt, kind)), "client {client}");
         let Some(Event::Finished { reason, prompt_tokens, generated_tokens, .. }) = &seen.last else { panic!("{seen:?}") };
         assert_eq!(*reason, if stopped { FinishReason::Stop } else { FinishReason::Length });

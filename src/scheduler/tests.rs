@@ -3,7 +3,7 @@
 use crate::fake::{NAN_SEED, VOCAB, solo_run};
 use crate::testing::{Rig, options, params, sequence};
 use crate::{Event, Family, FinishReason, NewSequence, Pooling, SchedulerOptions};
-use engine::EngineError;
+use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
 use logits::rng::philox4x32;
 
 struct Random(u64, u32);
@@ -53,8 +53,29 @@ fn enqueue_random(rig: &mut Rig, random: &mut Random, bases: &[Vec<u32>]) -> u32
     count
 }
 
+/// What kind of model a trace runs.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    recurrent: bool,
+    /// Whether there are cache groups with windows.
+    windows: bool,
+}
+
+/// Cache groups with windows of less than a block up to several, and with whole contexts in most cases.
+fn random_groups(random: &mut Random) -> Vec<CacheGroup> {
+    let window = |random: &mut Random| match (1 + random.below(17) as usize, random.below(3)) {
+        (window, 0) => CacheWindow::Chunked(window),
+        (window, _) => CacheWindow::Sliding(window),
+    };
+    let mut groups: Vec<CacheGroup> = (0..1 + random.below(3)).map(|_| CacheGroup { window: Some(window(random)) }).collect();
+    if random.below(4) > 0 {
+        groups.insert(random.below(2) as usize, CacheGroup::default());
+    }
+    groups
+}
+
 /// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states.
-fn random_trace(seed: u64, recurrent: bool) -> [u64; 6] {
+fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
     let mut random = Random(seed, 0);
     let max_running = 1 + random.below(12) as usize;
     let options = SchedulerOptions {
@@ -64,12 +85,16 @@ fn random_trace(seed: u64, recurrent: bool) -> [u64; 6] {
         prefix_cache: random.below(4) > 0,
     };
     let max_batch_tokens = options.max_batch_tokens;
-    let num_blocks = 16 + random.below(50) as usize;
+    let mut capacity = KvCapacity::blocks(16 + random.below(50) as usize, 4);
     let max_in_flight = 1 + (seed % 2) as usize;
-    let mut rig = match recurrent {
-        true => Rig::recurrent(num_blocks, 1 + random.below(12) as usize, max_in_flight, options),
-        false => Rig::new(num_blocks, max_in_flight, options),
-    };
+    if kind.recurrent {
+        capacity.num_state_slots = 1 + random.below(24) as usize;
+    }
+    if kind.windows {
+        capacity.groups = random_groups(&mut random);
+        capacity.num_blocks += 12 * (capacity.groups.len() - 1);
+    }
+    let mut rig = Rig::with_capacity(capacity, max_in_flight, options);
     let bases: Vec<Vec<u32>> = (0..3).map(|_| (0..30).map(|_| random.below(VOCAB)).collect()).collect();
     let total = 64 + random.below(137);
     let (mut queued, mut cancels) = (0, 0);
@@ -95,7 +120,7 @@ fn random_trace(seed: u64, recurrent: bool) -> [u64; 6] {
             rig.assert_solo(index);
             stops += u64::from(matches!(client.seen.last, Some(Event::Finished { reason: FinishReason::Stop, .. })));
         } else {
-            let (tokens, _) = solo_run(&client.new, rig.capacity);
+            let (tokens, _) = solo_run(&client.new, &rig.capacity);
             assert!(tokens.starts_with(&client.seen.tokens), "a cancelled sequence's tokens begin its solo run");
         }
     }
@@ -117,26 +142,33 @@ fn random_trace(seed: u64, recurrent: bool) -> [u64; 6] {
 
 #[test]
 fn every_sequence_of_a_random_trace_equals_its_solo_run() {
-    let totals = sum_of_traces(0..120, false);
+    let totals = sum_of_traces(0..120, Kind::default());
     println!("preemptions, prefix hits, cancels, stops, copies: {totals:?} with one and two steps in flight");
     assert!(totals.iter().all(|totals| totals[..5].iter().all(|&n| n > 100)), "the traces exercise everything: {totals:?}");
 }
 
 #[test]
 fn every_sequence_of_a_recurrent_model_equals_its_solo_run() {
-    let totals = sum_of_traces(0..80, true);
+    let totals = sum_of_traces(0..120, Kind { recurrent: true, windows: false });
     println!("preemptions, prefix hits, cancels, stops, copies, copied states: {totals:?} with one and two steps in flight");
-    for [preemptions, hits, cancels, stops, copies, state_copies] in totals {
-        assert!([preemptions, cancels, stops, copies, state_copies].iter().all(|&n| n > 30), "the traces exercise everything: {totals:?}");
-        assert_eq!(hits, 0, "no prefix is reused without its state");
+    assert!(totals.iter().all(|totals| totals.iter().all(|&n| n > 30)), "the traces exercise everything: {totals:?}");
+}
+
+#[test]
+fn every_sequence_of_a_model_with_windows_equals_its_solo_run() {
+    for recurrent in [false, true] {
+        let totals = sum_of_traces(0..60, Kind { recurrent, windows: true });
+        println!("preemptions, prefix hits, cancels, stops, copies, copied states: {totals:?} with one and two steps in flight");
+        let counted = if recurrent { 6 } else { 5 };
+        assert!(totals.iter().all(|totals| totals[..counted].iter().all(|&n| n > 30)), "the traces exercise everything: {totals:?}");
     }
 }
 
 /// Totals of traces with one and with two steps in flight.
-fn sum_of_traces(seeds: std::ops::Range<u64>, recurrent: bool) -> [[u64; 6]; 2] {
+fn sum_of_traces(seeds: std::ops::Range<u64>, kind: Kind) -> [[u64; 6]; 2] {
     let mut totals = [[0; 6]; 2];
     for seed in seeds {
-        let counts = random_trace(seed, recurrent);
+        let counts = random_trace(seed, kind);
         totals[(seed % 2) as usize].iter_mut().zip(counts).for_each(|(total, count)| *total += count);
     }
     totals

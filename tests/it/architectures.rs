@@ -53,7 +53,7 @@ fn last_logits(engine: &mut dyn Engine, prompt: &[u32], chunk: usize, state: boo
         if to == prompt.len() {
             (batch.sampled_rows, batch.want_logits) = (vec![(to - from) as u32 - 1], true);
         }
-        let step = engine.submit(&batch).unwrap();
+        let step = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
         engine.collect(step, &mut out).unwrap();
     }
     out.logits.remove(0)
@@ -62,7 +62,8 @@ fn last_logits(engine: &mut dyn Engine, prompt: &[u32], chunk: usize, state: boo
 fn vector(engine: &mut dyn Engine, prompt: &[u32], pooling: Pooling) -> Vec<f32> {
     let mut out = StepOutput::default();
     let vectors = vec![Some(VectorRequest { pooling, complete: true })];
-    let step = engine.submit(&Batch { vectors, ..batch(prompt, 0, prompt.len(), false) }).unwrap();
+    let batch = Batch { vectors, ..batch(prompt, 0, prompt.len(), false) };
+    let step = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
     engine.collect(step, &mut out).unwrap();
     out.vectors.remove(0)
 }

@@ -14,9 +14,11 @@ use model::testing::TinyModel;
 use model::{ARCHS, ModelSpec, QUANTS, Weights};
 use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
 
+/// Opens an engine with the given number of KV blocks for each cache group.
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
-    CpuEngine::new(weights, options, kernels).unwrap()
+    let num_blocks = options.num_blocks * weights.spec.cache_groups().len();
+    CpuEngine::new(weights, &CpuOptions { num_blocks, ..options.clone() }, kernels).unwrap()
 }
 
 fn options(num_blocks: usize) -> CpuOptions {
@@ -333,7 +335,7 @@ fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl Fn
             want_logits: true,
             ..Batch::default()
         };
-        let id = engine.submit(&batch).unwrap();
+        let id = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
         engine.collect(id, &mut out).unwrap();
         look(step, &out.logits[0]);
         let best = (0..out.logits[0].len()).rev().max_by(|&a, &b| out.logits[0][a].total_cmp(&out.logits[0][b])).unwrap();

@@ -52,7 +52,7 @@ fn push(batch: &mut Batch, rows: &Rows) {
 
 fn step(engine: &mut dyn Engine, batch: &Batch) -> StepOutput {
     let mut out = StepOutput::default();
-    let step = engine.submit(batch).unwrap();
+    let step = engine.submit(&batch.clone().in_all_groups(&engine.kv_capacity())).unwrap();
     engine.collect(step, &mut out).unwrap();
     out
 }

@@ -83,6 +83,7 @@ fn generate(engine: &mut dyn Engine, ask: &Ask) -> Vec<StepOutput> {
     for step in 0..STEPS + engine.max_in_flight() as u32 - 1 {
         if step < STEPS {
             let (batch, masks) = batch(step, ask);
+            let batch = batch.in_all_groups(&engine.kv_capacity());
             flying.push_back(engine.submit(&batch).unwrap());
             if batch.sample_later {
                 engine.sample(flying[flying.len() - 1], &masks).unwrap();
@@ -177,8 +178,8 @@ fn masks_forbid_ids(engine: &mut dyn Engine) {
 
 /// A step that waits to be sampled holds up the next steps and can be dropped.
 fn a_step_is_sampled_once(engine: &mut dyn Engine) {
-    let (mut first, masks) = batch(0, &Ask { logits: false, logprobs: false, mask: FREE });
-    first.sample_later = true;
+    let (first, masks) = batch(0, &Ask { logits: false, logprobs: false, mask: FREE });
+    let mut first = Batch { sample_later: true, ..first.in_all_groups(&engine.kv_capacity()) };
     let step = engine.submit(&first).unwrap();
     assert!(engine.submit(&first).is_err(), "the step before is not sampled yet");
     let too_few = Masks { of: vec![None], ..Masks::default() };

@@ -23,7 +23,7 @@ fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, S
     let path = model.write(folder);
     let weights = Weights::load(Arc::new(GgufFile::open(&path).map_err(|e| e.to_string())?)).map_err(|e| e.to_string())?;
     let options =
-        CpuOptions { threads: 2, context: 256, num_blocks: 8, block_size: 32, max_slots: 1, max_batch_tokens: 256, state_slots: 1 };
+        CpuOptions { threads: 2, context: 256, num_blocks: 8 * 16, block_size: 32, max_slots: 1, max_batch_tokens: 256, state_slots: 1 };
     CpuEngine::new(weights, &options, simd::dispatch::available()[0]).map_err(|e| e.to_string())
 }
 
@@ -51,7 +51,7 @@ fn last_logits(engine: &mut CpuEngine, prompt: &[u32], chunk: usize) -> Vec<f32>
             want_logits: last,
             ..Batch::default()
         };
-        let step = engine.submit(&batch).unwrap();
+        let step = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
         engine.collect(step, &mut out).unwrap();
         start = end;
     }
@@ -74,7 +74,7 @@ fn vector(engine: &mut CpuEngine, prompt: &[u32]) -> Vec<f32> {
         vectors: vec![Some(VectorRequest { pooling: engine.spec().pooling, complete: true })],
         ..Batch::default()
     };
-    let step = engine.submit(&batch).unwrap();
+    let step = engine.submit(&batch.in_all_groups(&engine.kv_capacity())).unwrap();
     engine.collect(step, &mut out).unwrap();
     out.vectors.remove(0)
 }

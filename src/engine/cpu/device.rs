@@ -2,11 +2,12 @@
 
 use std::path::Path;
 
-use super::engine::{CpuEngine, CpuOptions, cache_layers};
-use super::simd::{dispatch, rows::KvCache};
+use super::engine::{CpuEngine, CpuOptions, cache_layout};
+use super::simd::dispatch;
 use crate::device::{Budget, Device, DeviceInfo};
+use crate::footprint::pool_blocks;
 use crate::info::weight_bytes;
-use crate::{DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use crate::{CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};
 
 /// The processor that this program runs on.
@@ -46,18 +47,17 @@ impl Device for Cpu {
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
         let (weights, _) = weight_bytes(weights, |weight| weight.num_bytes() as u64);
-        let kv_block = KvCache::bytes(&cache_layers(spec), 1, options.block_size).unwrap_or(u64::MAX);
-        let state = 4 * spec.state_widths().map(n).sum::<u64>();
-        Ok(Budget { weights, kv_block, state: state.saturating_mul(n(options.state_slots)), scratch })
+        let kv_block = cache_layout(spec).bytes(1, options.block_size).unwrap_or(u64::MAX);
+        let state = spec.state_bytes().saturating_mul(n(options.state_slots));
+        Ok(Budget { weights, kv_block, groups: CacheGroup::of(spec), state, scratch })
     }
 
     /// Opens the engine with the fastest kernels that the processor runs.
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
-        let tokens = if options.kv_tokens == 0 { options.context } else { options.kv_tokens };
         let options = CpuOptions {
             threads: options.threads,
             context: options.context,
-            num_blocks: tokens.div_ceil(options.block_size.max(1)),
+            num_blocks: pool_blocks(&CacheGroup::of(&weights.spec), options),
             block_size: options.block_size,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
@@ -85,6 +85,32 @@ fn host_memory(root: &Path) -> Option<DeviceMemory> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cpu::simd::attend::CacheLayout;
+    use model::testing::TinyModel;
+    use model::{Arch, ModelSpec};
+
+    /// GB of the cache of one context, with cache groups and without.
+    fn cache_of(spec: &ModelSpec) -> [f64; 2] {
+        let options = EngineOptions { context: 131_072, max_slots: 32, max_batch_tokens: 512, ..EngineOptions::default() };
+        let bytes = |layout: CacheLayout, groups: &[CacheGroup]| layout.bytes(pool_blocks(groups, &options), options.block_size).unwrap();
+        let whole: Vec<usize> = (0..spec.num_layers()).collect();
+        let whole = CacheLayout::new(cache_layout(spec).layers, std::iter::once(&whole[..]));
+        [bytes(cache_layout(spec), &CacheGroup::of(spec)), bytes(whole, &[CacheGroup::default()])].map(|bytes| bytes as f64 / 1e9)
+    }
+
+    #[test]
+    fn a_model_with_windows_holds_what_they_need() {
+        let spec = |name: &str, num_layers, num_kv_heads, head_dim, window| {
+            let (arch, sliding_window) = (Arch::by_name(name).unwrap(), Some(window));
+            TinyModel { num_layers, num_kv_heads, head_dim, sliding_window, context_length: 131_072, ..TinyModel::new(arch) }.spec()
+        };
+        // Gemma 3 27B: 52 of 62 layers have a window. gpt-oss 20B has the shape of the second: 12 of 24 layers.
+        for (spec, most) in [(spec("gemma3", 62, 16, 128, 1024), 0.19), (spec("gemma2", 24, 8, 64, 128), 0.51)] {
+            let [windows, whole] = cache_of(&spec);
+            println!("{} layers at 128k tokens: {windows:.1} GB, {whole:.1} GB without windows", spec.num_layers());
+            assert!(windows < most * whole, "{windows} of {whole} GB");
+        }
+    }
 
     #[test]
     fn the_limit_of_a_control_group_counts() {

@@ -4,14 +4,14 @@ use std::collections::HashSet;
 
 use super::forward::Forward;
 use super::simd::Kernels;
+use super::simd::attend::{CacheLayer, CacheLayout, KvCache};
 use super::simd::pool::ThreadPool;
-use super::simd::rows::{CacheLayer, KvCache};
 use super::state::StateStore;
 use super::weights::Tensors;
 use crate::check::{Features, Limits};
 use crate::info::weight_bytes;
 use crate::rope::ropes;
-use crate::{BackendKind, Batch, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
+use crate::{BackendKind, Batch, CacheGroup, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
 use logits::SamplingState;
 use model::{LayerSpec, ModelSpec, Source, Weights};
 
@@ -66,25 +66,27 @@ impl CpuEngine {
             return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the CPU takes multiples of 32", options.block_size)));
         }
         let spec = &weights.spec;
+        let kv = KvCapacity {
+            num_blocks: options.num_blocks,
+            block_size: options.block_size,
+            groups: CacheGroup::of(spec),
+            num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
+        };
         let limits = Limits {
-            kv: KvCapacity {
-                num_blocks: options.num_blocks,
-                block_size: options.block_size,
-                num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
-            },
+            max_context: kv.max_tokens().min(spec.max_positions().unwrap_or(usize::MAX)),
+            kv,
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
             num_token_types: spec.num_token_types,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,
-            max_context: (options.num_blocks * options.block_size).min(spec.max_positions().unwrap_or(usize::MAX)),
             features: FEATURES,
             bidirectional: spec.arch.bidirectional,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
         let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
         let info = EngineInfo { backend: BackendKind::Cpu, device, weight_bytes, step_bytes, load_bandwidth: None, max_batch_tokens };
-        let cache = KvCache::new(cache_layers(spec), options.num_blocks, options.block_size);
+        let cache = KvCache::new(cache_layout(spec), options.num_blocks, options.block_size);
         let cache = cache.ok_or_else(|| {
             let (blocks, size) = (options.num_blocks, options.block_size);
             EngineError::OutOfMemory(format!("a KV cache of {blocks} blocks of {size} tokens: ask for less context or a smaller cache"))
@@ -146,7 +148,7 @@ impl Engine for CpuEngine {
     }
 
     fn kv_capacity(&self) -> KvCapacity {
-        self.limits.kv
+        self.limits.kv.clone()
     }
 
     fn max_slots(&self) -> usize {
@@ -215,9 +217,9 @@ impl Engine for CpuEngine {
 }
 
 /// What each layer keeps in the cache.
-pub fn cache_layers(spec: &ModelSpec) -> Vec<CacheLayer> {
+pub fn cache_layout(spec: &ModelSpec) -> CacheLayout {
     let of = |layer: &LayerSpec| layer.cached().map_or(CacheLayer::default(), |kept| CacheLayer::new(kept.heads, kept.key, kept.value));
-    spec.layers.iter().map(of).collect()
+    CacheLayout::new(spec.layers.iter().map(of).collect(), spec.cache_groups().iter().map(|group| &group.layers[..]))
 }
 
 /// The number of physical cores: a core's second hyper-thread adds nothing to kernels that fill its vector units.

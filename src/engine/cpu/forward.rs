@@ -5,9 +5,10 @@ use super::loader::dequantize_row;
 use super::mixer::{Buffers as MixerBuffers, Step};
 use super::run::{Finish, Run, Stream};
 use super::simd::Kernels;
+use super::simd::attend::{KvCache, SequenceRows};
 use super::simd::norm::Norm;
 use super::simd::pool::ThreadPool;
-use super::simd::rows::{KvCache, Rows, Scratch, SequenceRows};
+use super::simd::rows::{Rows, Scratch};
 use super::state::StateStore;
 use super::weights::{Classifier, Tensors};
 use super::{altup, per_layer};
@@ -85,12 +86,7 @@ impl Forward {
         let sequences: Vec<SequenceRows> = (0..batch.num_seqs())
             .map(|i| {
                 let rows = batch.rows(i);
-                SequenceRows {
-                    first_row: rows.start,
-                    num_rows: rows.len(),
-                    first_position: batch.context_lens[i] as usize - rows.len(),
-                    blocks: &batch.block_tables[i * batch.max_blocks..][..batch.max_blocks],
-                }
+                SequenceRows { first_row: rows.start, num_rows: rows.len(), first_position: batch.context_lens[i] as usize - rows.len() }
             })
             .collect();
         batch.copies.iter().for_each(|&(from, to)| self.cache.copy_block(from, to));

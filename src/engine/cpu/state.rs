@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::simd::attend::zeroed;
 use crate::Batch;
 
 pub struct StateStore {
@@ -18,10 +19,7 @@ impl StateStore {
             starts.push(starts.last()?.checked_add(width)?);
         }
         let len = num_slots.checked_mul(*starts.last()?)?;
-        let mut floats = Vec::new();
-        floats.try_reserve_exact(len).ok()?;
-        floats.resize(len, 0.0);
-        Some(Self { starts, floats })
+        Some(Self { starts, floats: zeroed(len)? })
     }
 
     fn size(&self) -> usize {

@@ -39,12 +39,13 @@ impl Rig {
         let load = || Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
         let weights = load();
         let options =
-            CpuOptions { threads: 2, context: 96, num_blocks: 12, block_size: 32, max_slots: 4, max_batch_tokens: 64, state_slots: 5 };
+            CpuOptions { threads: 2, context: 96, num_blocks: 96, block_size: 32, max_slots: 4, max_batch_tokens: 64, state_slots: 5 };
         Self { engine: CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap(), weights: load() }
     }
 
     fn step(&mut self, batch: &Batch, masks: Option<&Masks>) -> StepOutput {
-        let (mut out, batch) = (StepOutput::default(), Batch { sample_later: masks.is_some(), ..batch.clone() });
+        let batch = batch.clone().in_all_groups(&self.engine.kv_capacity());
+        let (mut out, batch) = (StepOutput::default(), Batch { sample_later: masks.is_some(), ..batch });
         let step = self.engine.submit(&batch).unwrap();
         if let Some(masks) = masks {
             self.engine.sample(step, masks).unwrap();

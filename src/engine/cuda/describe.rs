@@ -7,8 +7,8 @@ use super::program::{Op, Program, Tensor};
 use super::raii::{self, Context, Model};
 use super::sys;
 use crate::rope::{Rope, ropes};
-use crate::{EngineError, EngineOptions};
-use model::Weights;
+use crate::{CacheGroup, EngineError, EngineOptions};
+use model::{CacheWindow, Weights};
 
 /// What a [`sys::pen_model_desc`] is made of and points to.
 pub struct Description<'a> {
@@ -17,6 +17,7 @@ pub struct Description<'a> {
     pub program: Program,
     ropes: Vec<Rope>,
     rope_dims: Vec<u32>,
+    groups: Vec<sys::pen_group>,
     tensors: Vec<sys::pen_tensor>,
     ops: Vec<sys::pen_op>,
 }
@@ -31,7 +32,8 @@ impl<'a> Description<'a> {
         // they point into the program, whose ops stay where they are
         let ops = program.ops.iter().map(Op::raw).collect();
         let rope_dims = ropes.iter().map(|rope| rope.dim() as u32).collect();
-        Ok(Self { weights, options, program, ropes, rope_dims, tensors, ops })
+        let groups = super::groups(&weights.spec).into_iter().map(raw_group).collect();
+        Ok(Self { weights, options, program, ropes, rope_dims, groups, tensors, ops })
     }
 
     /// What the model takes of a device's memory.
@@ -72,6 +74,7 @@ impl<'a> Description<'a> {
             tensors: self.tensors.as_ptr(),
             buffers: program.buffers.as_ptr(),
             caches: program.caches.as_ptr(),
+            groups: self.groups.as_ptr(),
             states: program.states.as_ptr(),
             ops: self.ops.as_ptr(),
             head: program.head,
@@ -79,6 +82,7 @@ impl<'a> Description<'a> {
             num_tensors: self.tensors.len() as u32,
             num_buffers: program.buffers.len() as u32,
             num_caches: program.caches.len() as u32,
+            num_groups: self.groups.len() as u32,
             num_states: program.states.len() as u32,
             num_ops: self.ops.len() as u32,
             max_batch_tokens: self.options.max_batch_tokens as u32,
@@ -86,6 +90,14 @@ impl<'a> Description<'a> {
             max_blocks: self.max_blocks() as u32,
             state_slots: if program.states.is_empty() { 0 } else { self.options.state_slots as u32 },
         }
+    }
+}
+
+fn raw_group(group: CacheGroup) -> sys::pen_group {
+    match group.window {
+        None => sys::pen_group { window: 0, chunked: 0 },
+        Some(CacheWindow::Sliding(window)) => sys::pen_group { window: window as u32, chunked: 0 },
+        Some(CacheWindow::Chunked(window)) => sys::pen_group { window: window as u32, chunked: 1 },
     }
 }
 

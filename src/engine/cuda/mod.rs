@@ -18,8 +18,8 @@ use std::sync::Arc;
 use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
 use super::{
-    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
-    StepOutput,
+    BackendKind, Batch, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks,
+    StepId, StepOutput,
 };
 use batch::Flat;
 use classifier::Classifier;
@@ -78,7 +78,8 @@ impl Device for Gpu {
 
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let need = Need::of(weights, options)?;
-        Ok(Budget { weights: need.weights, kv_block: need.kv_block, state: need.state, scratch: need.scratch })
+        let groups = groups(&weights.spec);
+        Ok(Budget { weights: need.weights, kv_block: need.kv_block, groups, state: need.state, scratch: need.scratch })
     }
 
     /// Copies a model's weights to the device; their file may be unmapped afterwards. A model that does not fit is refused before anything
@@ -86,6 +87,11 @@ impl Device for Gpu {
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
         Ok(Box::new(CudaEngine::new(self.context, weights, options)?))
     }
+}
+
+/// The cache groups that have block tables of their own here.
+fn groups(spec: &ModelSpec) -> Vec<CacheGroup> {
+    if program::has_groups(spec) { CacheGroup::of(spec) } else { vec![CacheGroup::default()] }
 }
 
 /// What the batches until now did with an engine slot.
@@ -124,7 +130,7 @@ impl CudaEngine {
         let spec = weights.spec.clone();
         let need = Need::of(&weights, options)?;
         let (memory, device) = context.memory()?;
-        let num_blocks = need.kv_blocks(memory, options)?;
+        let num_blocks = need.kv_blocks(&groups(&spec), memory, options)?;
         let description = Description::new(&weights, options)?;
         let mut model = description.begin(&context)?;
         let load_bandwidth = Some(Plan::new(&description.program).copy(&model, &weights)?);
@@ -135,6 +141,7 @@ impl CudaEngine {
             kv: KvCapacity {
                 num_blocks,
                 block_size: options.block_size,
+                groups: groups(&spec),
                 num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
             },
             vocab_size: spec.vocab_size,
@@ -193,7 +200,7 @@ impl Engine for CudaEngine {
     }
 
     fn kv_capacity(&self) -> KvCapacity {
-        self.limits.kv
+        self.limits.kv.clone()
     }
 
     fn max_slots(&self) -> usize {

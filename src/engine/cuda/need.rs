@@ -1,7 +1,8 @@
 //! Whether a model fits, and how large its KV cache may be.
 
 use super::describe::Description;
-use crate::{DeviceMemory, EngineError, EngineOptions};
+use crate::footprint::pool_blocks;
+use crate::{CacheGroup, DeviceMemory, EngineError, EngineOptions};
 use model::Weights;
 
 /// Device memory that a model asks for, in bytes.
@@ -30,17 +31,16 @@ impl Need {
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and cache need more than is free.
-    pub fn kv_blocks(&self, memory: DeviceMemory, options: &EngineOptions) -> Result<usize, EngineError> {
-        let blocks = |tokens: usize| tokens.div_ceil(options.block_size) as u64;
-        let one = blocks(options.context);
-        let least = if options.kv_tokens == 0 { one } else { blocks(options.kv_tokens) };
+    pub fn kv_blocks(&self, groups: &[CacheGroup], memory: DeviceMemory, options: &EngineOptions) -> Result<usize, EngineError> {
+        let one = pool_blocks(groups, &EngineOptions { kv_tokens: 0, ..options.clone() }) as u64;
+        let least = pool_blocks(groups, options) as u64;
         let (fixed, pool) = (self.weights + self.scratch + self.state, least * self.kv_block);
         if fixed + pool > memory.free {
             return Err(EngineError::OutOfMemory(format!(
-                "the model needs {} (weights {}, {} tokens of KV cache {}, scratch {}) and {} of the device's {} are free",
+                "the model needs {} (weights {}, {} blocks of KV cache {}, scratch {}) and {} of the device's {} are free",
                 gib(fixed + pool),
                 gib(self.weights),
-                least * options.block_size as u64,
+                least,
                 gib(pool),
                 gib(self.scratch),
                 gib(memory.free),
@@ -78,13 +78,13 @@ mod tests {
         let need = Need { weights: 10 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20, state: 0 };
         let memory = DeviceMemory { free: 78 * GIB, total: 80 * GIB, held: 0 };
         // 0.9 · 80 − 2 in use − 11 = 59 GiB are 15104 blocks, more than 64 contexts of 128
-        assert_eq!(need.kv_blocks(memory, &options(0)).unwrap(), 64 * 128);
+        assert_eq!(need.kv_blocks(&[CacheGroup::default()], memory, &options(0)).unwrap(), 64 * 128);
         let large = Need { kv_block: 16 << 20, ..need };
-        assert_eq!(large.kv_blocks(memory, &options(0)).unwrap(), 59 * 64);
-        assert_eq!(large.kv_blocks(memory, &options(5000)).unwrap(), 157);
+        assert_eq!(large.kv_blocks(&[CacheGroup::default()], memory, &options(0)).unwrap(), 59 * 64);
+        assert_eq!(large.kv_blocks(&[CacheGroup::default()], memory, &options(5000)).unwrap(), 157);
         // one context is allowed past the fraction
         let tight = DeviceMemory { free: 13 * GIB + GIB / 2, ..memory };
-        assert_eq!(large.kv_blocks(tight, &options(0)).unwrap(), 128);
+        assert_eq!(large.kv_blocks(&[CacheGroup::default()], tight, &options(0)).unwrap(), 128);
     }
 
     #[test]
@@ -92,7 +92,7 @@ mod tests {
         let need = Need { weights: 15 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20, state: 0 };
         let memory = DeviceMemory { free: 16 * GIB, total: 24 * GIB, held: 0 };
         for (kv_tokens, asked) in [(0, "16.50 GiB"), (8192, "17.00 GiB")] {
-            let error = need.kv_blocks(memory, &options(kv_tokens)).unwrap_err();
+            let error = need.kv_blocks(&[CacheGroup::default()], memory, &options(kv_tokens)).unwrap_err();
             assert!(matches!(error, EngineError::OutOfMemory(_)));
             let text = error.to_string();
             assert!(text.contains(&format!("needs {asked}")) && text.contains("16.00 GiB of the device's 24.00 GiB are free"), "{text}");

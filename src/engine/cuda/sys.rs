@@ -122,6 +122,15 @@ pub struct pen_cache {
     pub heads: u32,
     pub key_dim: u32,
     pub value_dim: u32,
+    pub group: u32,
+    pub place: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct pen_group {
+    pub window: u32,
+    pub chunked: u32,
 }
 
 #[repr(C)]
@@ -425,6 +434,7 @@ pub struct pen_model_desc {
     pub tensors: *const pen_tensor,
     pub buffers: *const pen_buffer,
     pub caches: *const pen_cache,
+    pub groups: *const pen_group,
     pub states: *const u32,
     pub ops: *const pen_op,
     pub head: pen_head,
@@ -432,6 +442,7 @@ pub struct pen_model_desc {
     pub num_tensors: u32,
     pub num_buffers: u32,
     pub num_caches: u32,
+    pub num_groups: u32,
     pub num_states: u32,
     pub num_ops: u32,
     pub max_batch_tokens: u32,

@@ -4,11 +4,12 @@ use super::super::activation::sigmoid;
 use super::super::loader::{Loader, Mat};
 use super::super::run::Run;
 use super::super::simd::Kernels;
+use super::super::simd::attend::{Attend, Mask};
 use super::super::simd::norm::Norm;
-use super::super::simd::rows::{Attend, Mask, Rows};
+use super::super::simd::rows::Rows;
 use super::step::Step;
 use crate::EngineError;
-use model::spec::{Attention, AttnGate as Gate, HeadNorm};
+use model::spec::{Attention, AttnGate as Gate, HeadNorm, Temperature};
 use model::{NormKind, TensorSlot};
 
 /// The norms of queries, keys or values.
@@ -119,7 +120,7 @@ impl AttentionLayer {
     pub fn run(&self, run: &mut Run, step: &mut Step, h: &Rows, (b, out): (&mut Buffers, &mut Rows)) {
         let (spec, n) = (&self.spec, h.num_rows());
         self.project(run, h, b);
-        self.finish(run, step, &self.q, &mut b.q);
+        self.finish(run, step, &self.q, &mut b.q, spec.temperature);
         if let Some(keys) = &self.k {
             match &self.v {
                 Some(values) => self.bias_and_clamp(run, values, &mut b.v),
@@ -129,8 +130,9 @@ impl AttentionLayer {
                 let kernels = run.kernels;
                 b.v.for_each(run.pool, |_, row| norms.apply(kernels, row));
             }
-            self.finish(run, step, keys, &mut b.k);
-            step.cache.write(run.pool, self.layer, &step.batch.slot_mapping, (&b.k, &b.v), [spec.head_dim, spec.value_dim]);
+            self.finish(run, step, keys, &mut b.k, None);
+            let places = step.batch.places(step.cache.layer(self.layer).group);
+            step.cache.write(run.pool, self.layer, places, (&b.k, &b.v), [spec.head_dim, spec.value_dim]);
         }
         out.reshape(n, spec.num_heads * spec.value_dim);
         self.attend(run, step, b, out);
@@ -190,10 +192,9 @@ impl AttentionLayer {
         });
     }
 
-    /// Bias, clamp, norm, rotation and temperature of queries or keys. Only queries have a temperature.
-    fn finish(&self, run: &mut Run, step: &Step, heads: &Heads, rows: &mut Rows) {
+    /// Bias, clamp, norm, rotation and temperature of queries or keys.
+    fn finish(&self, run: &mut Run, step: &Step, heads: &Heads, rows: &mut Rows, temperature: Option<Temperature>) {
         self.bias_and_clamp(run, heads, rows);
-        let temperature = self.spec.temperature.filter(|_| std::ptr::eq(heads, &self.q));
         if heads.norm.is_none() && self.rope.is_none() && temperature.is_none() {
             return;
         }
@@ -233,8 +234,9 @@ impl AttentionLayer {
             alibi: spec.alibi,
             sinks: self.sinks.as_deref(),
             sequences: step.sequences,
+            tables: step.tables(layer),
         };
-        let kept = cache.layers[layer];
+        let kept = *cache.layer(layer);
         if (kept.key_dim, kept.value_dim) == (spec.head_dim, spec.value_dim) {
             return kernels.attend(&b.q, out, run.pool, &a);
         }

@@ -5,7 +5,8 @@ use model::TensorSlot;
 use super::super::loader::Loader;
 use super::super::run::Run;
 use super::super::simd::Sigmoidal;
-use super::super::simd::rows::{Rows, SequenceRows};
+use super::super::simd::attend::SequenceRows;
+use super::super::simd::rows::Rows;
 use crate::EngineError;
 
 pub struct Convolution {

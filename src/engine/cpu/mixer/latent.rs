@@ -3,8 +3,9 @@
 
 use super::super::loader::{Loader, Mat};
 use super::super::run::Run;
+use super::super::simd::attend::{Attend, Mask};
 use super::super::simd::norm::Norm;
-use super::super::simd::rows::{Attend, Job, Mask, Rows};
+use super::super::simd::rows::{Job, Rows};
 use super::Step;
 use crate::EngineError;
 use model::spec::Latent;
@@ -73,7 +74,8 @@ impl LatentLayer {
         let (n, heads, value_dim) = (h.num_rows(), self.spec.num_heads, self.spec.value_dim);
         self.project(run, step, h, b);
         let keys = [b.kv.width(), self.spec.kv_rank];
-        step.cache.write(run.pool, self.layer, &step.batch.slot_mapping, (&b.kv, &b.kv), keys);
+        let group = step.cache.layer(self.layer).group;
+        step.cache.write(run.pool, self.layer, step.batch.places(group), (&b.kv, &b.kv), keys);
         self.attend(run, step, b);
         b.value.reshape(heads * n, value_dim);
         self.each_head(run, &self.values, &b.latent, &mut b.value);
@@ -118,7 +120,7 @@ impl LatentLayer {
 
     /// b.latent: what each head gathers from the cached latent vectors.
     fn attend(&self, run: &mut Run, step: &Step, b: &mut Buffers) {
-        let (spec, n, kept) = (&self.spec, b.q.num_rows(), step.cache.layers[self.layer]);
+        let (spec, n, kept) = (&self.spec, b.q.num_rows(), *step.cache.layer(self.layer));
         b.query.reshape(n, spec.num_heads * kept.key_dim);
         b.query.for_each(run.pool, |i, row| {
             let factor = spec.temperature.map(|temperature| temperature.at(step.batch.positions[i]));
@@ -149,6 +151,7 @@ impl LatentLayer {
             alibi: None,
             sinks: None,
             sequences: step.sequences,
+            tables: step.tables(self.layer),
         };
         run.kernels.attend(&b.query, &mut b.mixed, run.pool, &a);
         b.latent.reshape(spec.num_heads * n, spec.kv_rank);

@@ -12,9 +12,10 @@
 use super::super::loader::{Loader, Mat};
 use super::super::run::Run;
 use super::super::simd::Gate;
+use super::super::simd::attend::SequenceRows;
 use super::super::simd::norm::Norm;
 use super::super::simd::recurrence::{Decay, Heads, Scan, View};
-use super::super::simd::rows::{Rows, SequenceRows};
+use super::super::simd::rows::Rows;
 use super::convolution::{Columns, Convolution, split, transposed};
 use super::step::Step;
 use crate::EngineError;

@@ -1,6 +1,7 @@
 //! What a step brings to the mixers.
 
-use super::super::simd::rows::{KvCache, Rows, SequenceRows};
+use super::super::simd::attend::{KvCache, SequenceRows};
+use super::super::simd::rows::Rows;
 use super::super::state::StateStore;
 use crate::Batch;
 use crate::rope::Rope;
@@ -8,10 +9,18 @@ use crate::rope::Rope;
 /// What a step brings to the mixers.
 pub struct Step<'a> {
     pub batch: &'a Batch,
-    pub sequences: &'a [SequenceRows<'a>],
+    pub sequences: &'a [SequenceRows],
     pub ropes: &'a [Rope],
     /// [num_ropes][num_tokens, rope_dim] cosines, then sines
     pub turns: &'a [Rows],
     pub cache: &'a mut KvCache,
     pub state: &'a mut StateStore,
+}
+
+impl Step<'_> {
+    /// The sequences' block tables for the cache group of a layer.
+    pub fn tables(&self, layer: usize) -> &[u32] {
+        let (group, len) = (self.cache.layer(layer).group, self.batch.num_seqs() * self.batch.max_blocks);
+        &self.batch.block_tables[group * len..][..len]
+    }
 }

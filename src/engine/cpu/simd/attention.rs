@@ -33,8 +33,8 @@ pub struct Head {
     /// K and V of block 0 for this layer and KV head.
     pub k: *const f32,
     pub v: *const f32,
-    /// Floats from one block's keys, and from its values, to those of the next.
-    pub block_strides: [usize; 2],
+    /// Floats from one block to the next.
+    pub block_stride: usize,
     pub block_table: *const u32,
     /// A multiple of 16.
     pub block_size: usize,
@@ -156,9 +156,9 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
     }
     let mut s = [[0f32; STEP]; TILE];
     for start in (from..to).step_by(STEP) {
-        let [k_block, v_block] = h.block_strides.map(|stride| *h.block_table.add(start / h.block_size) as usize * stride);
+        let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
         let offset = start % h.block_size;
-        scores::<I, R>(h, rows, h.k.add(k_block + offset), &mut s);
+        scores::<I, R>(h, rows, h.k.add(block + offset), &mut s);
         let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
         for r in 0..R {
             let lo = rows[r].from.saturating_sub(start).min(STEP);
@@ -175,7 +175,7 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
                 s[r] = [0.0; STEP];
             }
         }
-        let v = h.v.add(v_block + offset * h.value_dim);
+        let v = h.v.add(block + offset * h.value_dim);
         if h.value_dim.is_multiple_of(64) {
             values::<I, R, 4>(h, rows, v, &s, &rescale, range);
         } else {

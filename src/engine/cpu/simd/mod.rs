@@ -9,6 +9,7 @@
 #![allow(unsafe_code)]
 #![allow(unsafe_op_in_unsafe_fn)]
 
+pub(crate) mod attend;
 mod attention;
 #[cfg(target_arch = "x86_64")]
 mod avx2;

@@ -1,7 +1,8 @@
 //! Safe parallel drivers for the kernels of recurrences. A task has up to [`BLOCK`] channels of one head of one sequence.
 
+use super::attend::SequenceRows;
 use super::pool::{Disjoint, ThreadPool};
-use super::rows::{Rows, SequenceRows};
+use super::rows::Rows;
 use super::scan::{DeltaArgs, Fade, Part, ScanArgs, Strided};
 use super::{Kernels, LANES};
 
@@ -50,7 +51,7 @@ pub struct Heads<'a, 'b> {
     pub keys: usize,
     /// Elements of a value (channels), columns of the state.
     pub values: usize,
-    pub sequences: &'a [SequenceRows<'a>],
+    pub sequences: &'a [SequenceRows],
     /// Per sequence: [count][keys][values]
     pub states: &'a mut [&'b mut [f32]],
 }

@@ -7,7 +7,7 @@ use super::tensor::Key;
 use super::{NONE, Op, Program};
 use crate::EngineError;
 use model::arch::Block;
-use model::{Activation, NormKind, TensorSlot, Weights};
+use model::{Activation, LayerGroup, ModelSpec, NormKind, TensorSlot, Weights};
 
 /// The weights of a norm.
 #[derive(Clone, Copy)]
@@ -40,6 +40,14 @@ pub struct Builder<'a> {
     /// For each layer the cache that it reads, and its state.
     pub caches: Vec<u32>,
     pub states: Vec<u32>,
+}
+
+/// Whether cache groups have block tables of their own: if all layers keep the same of a token, they can share places. Otherwise all
+/// layers are one group.
+pub fn has_groups(spec: &ModelSpec) -> bool {
+    let mut kept = spec.layers.iter().filter_map(|layer| layer.cached());
+    let first = kept.next();
+    kept.all(|kept| Some(kept) == first)
 }
 
 /// A part of a buffer whose heads follow one another.
@@ -122,13 +130,20 @@ impl<'a> Builder<'a> {
 
     /// Caches and states of the layers.
     fn place_memory(&mut self) {
-        for layer in &self.weights.spec.layers {
+        let spec = &self.weights.spec;
+        let in_groups = has_groups(spec);
+        let groups = spec.cache_groups();
+        for (i, layer) in spec.layers.iter().enumerate() {
             let kept = layer.cached().map(|kept| {
                 let dim = |elements: usize| elements.next_multiple_of(8) as u32;
                 // latent vectors are the first elements of their keys
                 let value_dim = if layer.latent().is_some() { 0 } else { dim(kept.value) };
-                self.program.caches.push(sys::pen_cache { heads: kept.heads as u32, key_dim: dim(kept.key), value_dim });
-                self.program.caches.len() as u32 - 1
+                let number = self.program.caches.len() as u32;
+                let within = |(group, of): (usize, &LayerGroup)| Some((group as u32, of.layers.iter().position(|&layer| layer == i)? as u32));
+                let found = groups.iter().enumerate().find_map(within).filter(|_| in_groups);
+                let (group, place) = found.unwrap_or((0, number));
+                self.program.caches.push(sys::pen_cache { heads: kept.heads as u32, key_dim: dim(kept.key), value_dim, group, place });
+                number
             });
             self.caches.push(kept.unwrap_or(NONE));
             let state = (layer.state_width() > 0).then(|| {

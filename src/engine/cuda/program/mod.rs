@@ -18,6 +18,7 @@ mod tensor;
 use super::sys;
 use crate::EngineError;
 use builder::Builder;
+pub use builder::has_groups;
 use model::Weights;
 pub use op::Op;
 pub use tensor::Tensor;

@@ -1,0 +1,280 @@
+//! The paged KV cache, and attention over it.
+//!
+//! A block holds some tokens of the layers of one cache group, one layer behind the other, its keys before its values. All blocks are as
+//! large as the largest group needs.
+
+use std::alloc::{Layout, alloc_zeroed};
+
+use super::attention::{Head, Query, TILE};
+use super::pool::{Disjoint, ThreadPool};
+use super::rows::Rows;
+use super::{Kernels, LANES};
+use model::WindowKind;
+
+impl Kernels {
+    /// Attention of each sequence's rows over its cached blocks.
+    pub fn attend(&self, q: &Rows, out: &mut Rows, pool: &mut ThreadPool, a: &Attend) {
+        let layer = *a.cache.layer(a.layer);
+        let (heads, dim, value_dim) = (a.num_heads, layer.key_dim, layer.value_dim);
+        assert!(q.width() >= heads * dim && out.width() >= heads * value_dim && q.num_rows() == out.num_rows(), "shapes match");
+        assert!(a.sinks.is_none_or(|sinks| sinks.len() == heads), "shapes match");
+        let group = heads / layer.num_kv_heads;
+        let rows_of = |s: &SequenceRows| s.num_rows * group;
+        // a task: some tiles of one sequence and KV head
+        let mut tasks = Vec::new();
+        for (i, s) in a.sequences.iter().enumerate() {
+            assert!(s.first_row + s.num_rows <= q.num_rows(), "a sequence's rows are in the batch");
+            let blocks = (s.first_position + s.num_rows).div_ceil(a.cache.block_size);
+            let table = a.table(i);
+            assert!(table.len() >= blocks && table[..blocks].iter().all(|&b| (b as usize) < a.cache.num_blocks), "blocks exist");
+            for kv_head in 0..layer.num_kv_heads {
+                tasks.extend((0..rows_of(s)).step_by(8 * TILE).map(|row| (i, kv_head, row)));
+            }
+        }
+        let (ldq, ldo) = (q.ld(), out.ld());
+        let out = Disjoint::new(out.floats_mut());
+        pool.run(tasks.len(), &|task, _| {
+            let (i, kv_head, first) = tasks[task];
+            let s = &a.sequences[i];
+            let head = a.cache.head(a, kv_head, a.table(i));
+            let end = rows_of(s).min(first + 8 * TILE);
+            for start in (first..end).step_by(TILE) {
+                let none = Query {
+                    q: std::ptr::null(),
+                    out: std::ptr::null_mut(),
+                    from: 0,
+                    to: 0,
+                    position: 0,
+                    slope: 0.0,
+                    sink: f32::NEG_INFINITY,
+                };
+                let mut rows = [none; TILE];
+                let count = TILE.min(end - start);
+                for (r, row) in rows[..count].iter_mut().enumerate() {
+                    let (token, h) = ((start + r) / group, kv_head * group + (start + r) % group);
+                    let position = s.first_position + token;
+                    let (from, to) = a.mask.range(position, s.first_position + s.num_rows);
+                    let (slope, sink) = (a.slope(h), a.sinks.map_or(f32::NEG_INFINITY, |sinks| sinks[h]));
+                    let at = s.first_row + token;
+                    // SAFETY: rows and heads lie within q and out (asserted above); tasks write different heads or rows.
+                    let (q, out) = unsafe { (q.floats().as_ptr().add(at * ldq + h * dim), out.at(at * ldo + h * value_dim)) };
+                    *row = Query { q, out, from, to, position, slope, sink };
+                }
+                // SAFETY: the blocks exist (asserted above); each row sees at least its own position.
+                unsafe { (self.attention)(&head, &rows[..count]) };
+            }
+        });
+    }
+}
+
+/// The rows of one sequence in a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct SequenceRows {
+    pub first_row: usize,
+    pub num_rows: usize,
+    pub first_position: usize,
+}
+
+/// Which positions a row sees.
+#[derive(Clone, Copy)]
+pub struct Mask {
+    pub window: Option<usize>,
+    pub kind: WindowKind,
+    /// Whether a row sees those behind it.
+    pub bidirectional: bool,
+}
+
+impl Mask {
+    /// The positions that the row at `position` sees, in a sequence of `end` positions so far.
+    fn range(&self, position: usize, end: usize) -> (usize, usize) {
+        let to = if self.bidirectional { end } else { position + 1 };
+        match (self.window, self.kind) {
+            (None, _) => (0, to),
+            (Some(window), WindowKind::Sliding) => ((position + 1).saturating_sub(window), to),
+            (Some(window), WindowKind::Chunked) => (position / window * window, to),
+            (Some(window), WindowKind::Symmetric) => (position.saturating_sub(window / 2), to.min(position + window / 2 + 1)),
+        }
+    }
+}
+
+pub struct Attend<'a> {
+    pub cache: &'a KvCache,
+    pub layer: usize,
+    pub num_heads: usize,
+    pub scale: f32,
+    pub soft_cap: Option<f32>,
+    pub mask: Mask,
+    /// ALiBi's largest bias.
+    pub alibi: Option<f32>,
+    /// The score of each head's key without a value.
+    pub sinks: Option<&'a [f32]>,
+    pub sequences: &'a [SequenceRows],
+    /// The sequences' block tables for the layer's cache group, one behind the other.
+    pub tables: &'a [u32],
+}
+
+impl Attend<'_> {
+    fn table(&self, i: usize) -> &[u32] {
+        let len = self.tables.len() / self.sequences.len();
+        &self.tables[i * len..][..len]
+    }
+
+    /// ALiBi's slope of a head. If the number of heads is no power of two, heads past the largest one below it take the odd powers of
+    /// the next (Press et al. 2022).
+    fn slope(&self, head: usize) -> f32 {
+        let Some(max_bias) = self.alibi else { return 0.0 };
+        let whole = 1usize << self.num_heads.ilog2();
+        let (base, power) = if head < whole { (max_bias, head + 1) } else { (max_bias / 2.0, 2 * (head - whole) + 1) };
+        2f32.powf(-base / whole as f32).powi(power as i32)
+    }
+}
+
+/// Zeroed memory, which the system does not make resident before it is touched. None if there is not enough; `vec!` would end the process.
+pub fn zeroed(floats: usize) -> Option<Vec<f32>> {
+    let layout = Layout::array::<f32>(floats).ok()?;
+    if layout.size() == 0 {
+        return Some(Vec::new());
+    }
+    // SAFETY: the layout's size is not 0.
+    let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
+    // SAFETY: the memory comes from the allocator that the vector returns it to, with the layout of this many floats, and zero bytes are
+    // a valid float.
+    (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, floats, floats) })
+}
+
+/// What a layer keeps in the cache for each token.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheLayer {
+    pub num_kv_heads: usize,
+    /// Floats of a key, padded with zeros to a multiple of 16.
+    pub key_dim: usize,
+    /// Floats of a value, padded likewise.
+    pub value_dim: usize,
+    /// The layer's cache group.
+    pub group: usize,
+    /// Floats per token of the layers before it in its group.
+    before: usize,
+}
+
+impl CacheLayer {
+    /// A layer that keeps `num_kv_heads` keys and values of these lengths.
+    pub fn new(num_kv_heads: usize, key_dim: usize, value_dim: usize) -> Self {
+        let [key_dim, value_dim] = [key_dim, value_dim].map(|dim| dim.next_multiple_of(LANES));
+        Self { num_kv_heads, key_dim, value_dim, group: 0, before: 0 }
+    }
+
+    /// Floats per token.
+    fn width(&self) -> usize {
+        self.num_kv_heads * (self.key_dim + self.value_dim)
+    }
+
+    /// Where the keys and the values of a head begin in a block.
+    fn starts(&self, head: usize, block_size: usize) -> [usize; 2] {
+        let values = self.before + self.num_kv_heads * self.key_dim;
+        [self.before + head * self.key_dim, values + head * self.value_dim].map(|floats| floats * block_size)
+    }
+}
+
+/// What each layer of a model keeps in the cache, and where. `groups`: the layers of each cache group.
+#[derive(Clone, Debug)]
+pub struct CacheLayout {
+    pub layers: Vec<CacheLayer>,
+    /// Floats per token and block.
+    width: usize,
+}
+
+impl CacheLayout {
+    pub fn new<'a>(mut layers: Vec<CacheLayer>, groups: impl Iterator<Item = &'a [usize]>) -> Self {
+        let mut width = 0;
+        for (group, members) in groups.enumerate() {
+            let mut before = 0;
+            for &layer in members {
+                (layers[layer].group, layers[layer].before) = (group, before);
+                before += layers[layer].width();
+            }
+            width = width.max(before);
+        }
+        Self { layers, width }
+    }
+
+    /// Bytes of so many blocks. None: the product overflows.
+    pub fn bytes(&self, num_blocks: usize, block_size: usize) -> Option<u64> {
+        let floats = self.width.checked_mul(block_size)?.checked_mul(num_blocks)?;
+        (floats as u64).checked_mul(size_of::<f32>() as u64)
+    }
+}
+
+/// The paged KV cache of all layers, float32.
+///
+/// Keys lie in a block as `[layer of the group][kv_head, key_dim, block_size]`, and values as `[layer of the group][kv_head, block_size,
+/// value_dim]`.
+pub struct KvCache {
+    floats: Vec<f32>, // [num_blocks, width * block_size]
+    pub num_blocks: usize,
+    /// A multiple of 32.
+    pub block_size: usize,
+    layout: CacheLayout,
+}
+
+impl KvCache {
+    /// None: the system has not enough memory or addresses.
+    pub fn new(layout: CacheLayout, num_blocks: usize, block_size: usize) -> Option<Self> {
+        layout.bytes(num_blocks, block_size)?;
+        Some(Self { floats: zeroed(layout.width * block_size * num_blocks)?, num_blocks, block_size, layout })
+    }
+
+    pub fn layer(&self, layer: usize) -> &CacheLayer {
+        &self.layout.layers[layer]
+    }
+
+    /// Floats of a block.
+    fn stride(&self) -> usize {
+        self.layout.width * self.block_size
+    }
+
+    fn head(&self, a: &Attend, kv_head: usize, blocks: &[u32]) -> Head {
+        let layer = self.layer(a.layer);
+        let [k, v] = layer.starts(kv_head, self.block_size);
+        Head {
+            k: self.floats[k..].as_ptr(),
+            v: self.floats[v..].as_ptr(),
+            block_stride: self.stride(),
+            block_table: blocks.as_ptr(),
+            block_size: self.block_size,
+            key_dim: layer.key_dim,
+            value_dim: layer.value_dim,
+            scale: a.scale,
+            soft_cap: a.soft_cap,
+        }
+    }
+
+    pub fn copy_block(&mut self, from: u32, to: u32) {
+        let stride = self.stride();
+        let [from, to] = [from, to].map(|block| block as usize * stride);
+        self.floats.copy_within(from..from + stride, to);
+    }
+
+    /// Writes each row's K and V ([num_kv_heads, length]) to its place in the cache, and zeros where the cache pads them.
+    pub fn write(&mut self, pool: &mut ThreadPool, layer: usize, places: &[u32], (k, v): (&Rows, &Rows), dims: [usize; 2]) {
+        let (size, stride, layer) = (self.block_size, self.stride(), *self.layer(layer));
+        assert!(places.iter().all(|&at| (at as usize) < self.num_blocks * size), "places exist");
+        assert!(dims[0] <= layer.key_dim && dims[1] <= layer.value_dim, "shapes match");
+        let floats = Disjoint::new(&mut self.floats);
+        pool.run(places.len(), &|t, _| {
+            let (block, offset) = (places[t] as usize / size, places[t] as usize % size);
+            for h in 0..layer.num_kv_heads {
+                let [to_k, to_v] = layer.starts(h, size).map(|start| block * stride + start);
+                let (k, v) = (&k.row(t)[h * dims[0]..][..dims[0]], &v.row(t)[h * dims[1]..][..dims[1]]);
+                // SAFETY: no two rows go to one place of the cache (`Limits::check` saw to it before the step).
+                unsafe {
+                    let (value, padding) = floats.slice(to_v + offset * layer.value_dim, layer.value_dim).split_at_mut(dims[1]);
+                    value.copy_from_slice(v);
+                    padding.fill(0.0);
+                    for d in 0..layer.key_dim {
+                        *floats.at(to_k + d * size + offset) = k.get(d).copied().unwrap_or(0.0);
+                    }
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,86 @@
+//! Block tables for those who run batches without a scheduler: each sequence starts once, and nothing is shared.
+
+use super::{Batch, EngineError, KvCapacity};
+
+/// The block tables of some sequences, and the blocks that none of them holds.
+pub struct Tables {
+    capacity: KvCapacity,
+    free: Vec<u32>,
+    held: Vec<Held>, // [num_seqs * num_groups]
+}
+
+/// The blocks of one sequence in one group.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    table: Vec<u32>,
+    /// Leading entries whose blocks were given back.
+    num_left: usize,
+}
+
+impl Tables {
+    pub fn new(capacity: KvCapacity, num_seqs: usize) -> Self {
+        let held = vec![Held::default(); num_seqs * capacity.groups.len()];
+        Self { free: (0..capacity.num_blocks as u32).rev().collect(), held, capacity }
+    }
+
+    /// Fills the places and tables of a batch that has everything else. `sequences`: whose rows they are. Gives back the blocks that each
+    /// window has left before the first of the rows.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`] if there are too few blocks.
+    pub fn place(&mut self, batch: &mut Batch, sequences: &[u32]) -> Result<(), EngineError> {
+        let size = self.capacity.block_size;
+        batch.max_blocks = batch.context_lens.iter().map(|&len| (len as usize).div_ceil(size)).max().unwrap_or(0);
+        batch.slot_mapping.clear();
+        batch.block_tables.clear();
+        for (index, group) in self.capacity.groups.iter().enumerate() {
+            for (i, &sequence) in sequences.iter().enumerate() {
+                let Held { table, num_left } = &mut self.held[sequence as usize * self.capacity.groups.len() + index];
+                let positions = &batch.positions[batch.rows(i)];
+                for entry in &mut table[*num_left..group.first_block(positions[0] as usize, size)] {
+                    self.free.push(std::mem::take(entry));
+                    *num_left += 1;
+                }
+                while table.len() * size < batch.context_lens[i] as usize {
+                    let all = || EngineError::OutOfMemory(format!("{} KV blocks are too few", self.capacity.num_blocks));
+                    table.push(self.free.pop().ok_or_else(all)?);
+                }
+                let place = |&at: &u32| table[at as usize / size] * size as u32 + at % size as u32;
+                batch.slot_mapping.extend(positions.iter().map(place));
+                let used = table.len().min(batch.max_blocks);
+                batch.block_tables.extend_from_slice(&table[..used]);
+                batch.block_tables.extend(std::iter::repeat_n(0, batch.max_blocks - used));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CacheGroup, CacheWindow};
+
+    #[test]
+    fn each_group_has_blocks_of_its_own_and_gives_back_what_its_window_has_left() {
+        let windowed = CacheGroup { window: Some(CacheWindow::Sliding(4)) };
+        let capacity = KvCapacity { groups: vec![CacheGroup::default(), windowed], ..KvCapacity::blocks(8, 4) };
+        let mut tables = Tables::new(capacity, 2);
+        let batch = |positions: std::ops::Range<u32>| Batch {
+            cu_seqlens_q: vec![0, positions.len() as u32],
+            context_lens: vec![positions.end],
+            positions: positions.clone().collect(),
+            inputs: positions.map(crate::Input::Token).collect(),
+            ..Batch::default()
+        };
+        let mut first = batch(0..6);
+        tables.place(&mut first, &[1]).unwrap();
+        assert_eq!((first.max_blocks, first.block_tables), (2, vec![0, 1, 2, 3]));
+        assert_eq!(first.slot_mapping, [0, 1, 2, 3, 4, 5, 8, 9, 10, 11, 12, 13]);
+        let mut second = batch(8..10);
+        tables.place(&mut second, &[1]).unwrap();
+        assert_eq!(second.block_tables, [0, 1, 4, 0, 3, 2], "block 2 is back and serves the end");
+        let mut third = batch(10..26);
+        assert!(matches!(tables.place(&mut third, &[1]), Err(EngineError::OutOfMemory(_))));
+    }
+}

@@ -1,0 +1,193 @@
+//! Real models on the CPU, with recurrent state and with windows: a row's logits have the same bits however its sequence got there.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use engine::cpu::{CpuEngine, CpuOptions, simd};
+use engine::{Batch, Engine, EngineError, KvCapacity, Masks, StepId, StepOutput};
+use fixtures::architectures::architectures;
+use gguf::GgufFile;
+use logits::SamplingParams;
+use metrics::ModelMetrics;
+use model::{ModelSpec, Weights};
+
+use crate::{Event, Family, Handle, NewSequence, SchedulerOptions};
+
+/// Recurrent mixers of each kind, alone and beside attention, and windows of each kind.
+const MODELS: [&str; 9] = [
+    "qwen3next-moe",
+    "granitehybrid-dense",
+    "mamba2-dense",
+    "lfm2-dense",
+    "falcon-h1-dense",
+    "minimax-01-moe",
+    "gemma3-dense",
+    "gpt-oss-moe",
+    "llama4-moe",
+];
+const TOKENS: u32 = 9;
+
+/// The bits of the logits of each sampled row, by prompt and position.
+type Seen = Arc<Mutex<HashMap<(Arc<[u32]>, u32), Vec<u32>>>>;
+
+/// An engine that compares the logits of every sampled row with those of the same row before.
+struct Recorder {
+    engine: CpuEngine,
+    prompts: HashMap<u32, Arc<[u32]>>,
+    batches: VecDeque<Batch>,
+    seen: Seen,
+}
+
+impl Engine for Recorder {
+    fn spec(&self) -> &ModelSpec {
+        self.engine.spec()
+    }
+
+    fn kv_capacity(&self) -> KvCapacity {
+        self.engine.kv_capacity()
+    }
+
+    fn max_slots(&self) -> usize {
+        self.engine.max_slots()
+    }
+
+    fn max_in_flight(&self) -> usize {
+        self.engine.max_in_flight()
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        let batch = Batch { want_logits: true, ..batch.clone() };
+        self.prompts.extend(batch.init.iter().map(|init| (init.slot, init.prompt.clone())));
+        let step = self.engine.submit(&batch)?;
+        self.batches.push_back(batch);
+        Ok(step)
+    }
+
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        self.engine.sample(step, masks)
+    }
+
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        self.engine.collect(step, out)?;
+        let batch = self.batches.pop_front().expect("a step in flight");
+        for ((i, &row), logits) in batch.sampled_seqs().zip(&batch.sampled_rows).zip(&out.logits) {
+            let bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
+            let position = batch.positions[row as usize];
+            let key = (self.prompts[&batch.engine_slots[i]].clone(), position);
+            let mut seen = self.seen.lock().unwrap();
+            assert!(*seen.entry(key).or_insert_with(|| bits.clone()) == bits, "other bits at position {position}");
+        }
+        Ok(())
+    }
+}
+
+/// How the sequences of a model are run.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    /// KV blocks per cache group.
+    num_blocks: usize,
+    max_batch_tokens: usize,
+    max_running: usize,
+    prefix_cache: bool,
+    /// Sequences per prompt.
+    n: usize,
+}
+
+struct Runner {
+    handle: Handle,
+    metrics: Arc<ModelMetrics>,
+    n: usize,
+}
+
+impl Runner {
+    fn new(path: &std::path::Path, name: &str, load: &Load, seen: &Seen) -> Self {
+        let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
+        let num_blocks = load.num_blocks * weights.spec.cache_groups().len();
+        let options =
+            CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 8, max_batch_tokens: 256, state_slots: 24 };
+        let engine = CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap();
+        let engine = Recorder { engine, prompts: HashMap::new(), batches: VecDeque::new(), seen: seen.clone() };
+        let Load { max_batch_tokens, max_running, prefix_cache, .. } = *load;
+        let options = SchedulerOptions { max_batch_tokens, max_running, max_waiting: 100, prefix_cache };
+        let metrics = ModelMetrics::for_model(&format!("{name} {load:?}"));
+        Self { handle: Handle::spawn(Box::new(engine), options, metrics.clone()), metrics, n: load.n }
+    }
+
+    /// The answers to all prompts at once, and the sum of the tokens that were found in the cache.
+    fn run(&self, prompts: &[Vec<u32>]) -> (Vec<Vec<u32>>, u32) {
+        let streams: Vec<Vec<_>> = prompts
+            .iter()
+            .map(|prompt| {
+                let family = (self.n > 1).then(Family::unique);
+                let new = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), TOKENS) };
+                (0..self.n).map(|_| self.handle.enqueue(new.clone()).unwrap()).collect()
+            })
+            .collect();
+        let mut all_cached = 0;
+        let mut answer = |mut stream: crate::EventStream| {
+            let mut tokens = Vec::new();
+            loop {
+                match stream.blocking_next() {
+                    Some(Event::Token { id, .. }) => tokens.push(id),
+                    Some(Event::Finished { cached_tokens, .. }) => {
+                        all_cached += cached_tokens;
+                        return tokens;
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        let answers: Vec<Vec<u32>> = streams
+            .into_iter()
+            .map(|family| {
+                let mut answers: Vec<Vec<u32>> = family.into_iter().map(&mut answer).collect();
+                answers.dedup();
+                assert_eq!(answers.len(), 1, "sequences with the same prompt differ");
+                answers.remove(0)
+            })
+            .collect();
+        (answers, all_cached)
+    }
+}
+
+/// Prompts that begin alike, and others.
+fn prompts() -> Vec<Vec<u32>> {
+    let id = |i: u32, salt: u32| (i * 37 + i * i * salt + 11 * salt) % 128;
+    let shared = (0..6).map(|n| (0..70).map(|i| id(i, 1)).chain((0..20 + 7 * n).map(|i| id(i, 2 + n))).collect());
+    shared.chain((0..2).map(|n| (0..150 - 117 * n).map(|i| id(i, 20 + n)).collect())).collect()
+}
+
+#[test]
+fn logits_have_the_same_bits_with_and_without_checkpoints_and_freed_windows() {
+    let (_, models) = architectures();
+    let folder = tempfile::tempdir().unwrap();
+    for name in MODELS {
+        let path = models.iter().find(|model| model.name == name).unwrap().write(folder.path());
+        let seen = Seen::default();
+        let alone = Load { num_blocks: 16, max_batch_tokens: 256, max_running: 1, prefix_cache: false, n: 1 };
+        let runner = Runner::new(&path, name, &alone, &seen);
+        let first = prompts();
+        let (answers, cached) = runner.run(&first);
+        // The next turn of each conversation.
+        let second: Vec<Vec<u32>> = first.iter().zip(&answers).map(|(prompt, answer)| [&prompt[..], answer, &[5, 6, 7]].concat()).collect();
+        let (last, more) = runner.run(&second);
+        assert_eq!(cached + more, 0);
+        for load in [
+            Load { num_blocks: 64, max_running: 8, max_batch_tokens: 41, prefix_cache: true, ..alone },
+            Load { num_blocks: 64, max_running: 2, max_batch_tokens: 256, prefix_cache: true, ..alone },
+            Load { num_blocks: 14, max_running: 8, max_batch_tokens: 64, prefix_cache: true, ..alone },
+            Load { num_blocks: 64, max_running: 8, max_batch_tokens: 100, prefix_cache: true, n: 3 },
+            Load { num_blocks: 64, max_running: 8, max_batch_tokens: 100, prefix_cache: false, n: 3 },
+        ] {
+            let runner = Runner::new(&path, name, &load, &seen);
+            assert_eq!(runner.run(&first).0, answers, "{name}: {load:?}");
+            let (got, cached) = runner.run(&second);
+            assert_eq!(got, last, "{name}: {load:?}");
+            println!("{name}: {cached} tokens of the second turn cached, {load:?}");
+            let is_tight = load.num_blocks < 16;
+            assert!(cached > 0 || !load.prefix_cache || is_tight, "{name}: {load:?}");
+            let preempted = runner.metrics.num_preemptions_total.get();
+            println!("{name}: {preempted} preemptions");
+        }
+    }
+}
