@@ -6,8 +6,8 @@ use crate::slots::TensorSlot::{self, *};
 use crate::weights::{Place, Stack, Weight};
 use gguf::{GgufFile, TensorInfo};
 
-/// Matrices whose products a file may scale: NVFP4 has a factor per tensor or per expert beside the scales of its blocks, and BitNet has one
-/// per tensor. Factors of other matrices are refused.
+/// Matrices whose products a file may scale: NVFP4 has a factor per tensor or per expert beside the scales of its blocks, and BitNet has
+/// one per tensor. Factors of other matrices are refused.
 const SCALED: &[TensorSlot] = &[
     AttnQ,
     AttnK,
