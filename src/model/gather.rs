@@ -6,8 +6,8 @@ use crate::slots::TensorSlot::{self, *};
 use crate::weights::{Place, Stack, Weight};
 use gguf::{GgufFile, TensorInfo};
 
-/// Matrices whose products a file may scale: NVFP4 has a factor per tensor or per expert beside the scales of its blocks, BitNet has one per
-/// tensor. Factors of other matrices are refused.
+/// Matrices whose products a file may scale: NVFP4 has a factor per tensor or per expert beside the scales of its blocks, and BitNet has
+/// one per tensor. Factors of other matrices are refused.
 const SCALED: &[TensorSlot] = &[
     AttnQ,
     AttnK,
@@ -31,8 +31,8 @@ const SCALED: &[TensorSlot] = &[
     Output,
 ];
 
-/// The tensor `….scale` beside the matrix `….weight` with `count` factors: one, or one per expert. `wanted`: the slots of the layer, since an
-/// architecture may have a slot of that name.
+/// The tensor `….scale` beside the matrix `….weight` with `count` factors: one, or one per expert. `wanted`: the slots of the layer, since
+/// an architecture may have a slot of that name.
 pub fn scale_of(
     file: &GgufFile,
     matrix: &str,

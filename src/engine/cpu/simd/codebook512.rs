@@ -1,7 +1,7 @@
-//! The code-book types in AVX-512 registers. A block's indexes are looked up in its book all at once (`vpermi2w` reads 64 entries), and its
-//! signs and scales are computed all at once. The results go through memory, which broadcasts them at no cost: an entry of a book holds the
-//! indexes of its elements, which shifted by lane select from a table of finished weights (`vpermps` reads the low four bits of each lane).
-//! Signs are a mask.
+//! The code-book types in AVX-512 registers. The indexes, signs and scales of a block are computed all at once and go through memory, which
+//! broadcasts them at no cost. Signs are a mask. An entry of eight weights comes from a book in memory: as finished levels in IQ2, and in
+//! IQ1, whose book is larger, as codes. IQ3's entries of four weights are looked up 32 at once (`vpermi2w` reads 64 entries of a book).
+//! Codes, shifted by lane, select from a table of finished weights (`vpermps` reads the low four bits of each lane).
 
 use std::arch::x86_64::*;
 
@@ -40,7 +40,7 @@ const fn floats<const N: usize>(book: &[[u8; 8]; N]) -> [[f32; 8]; N] {
     out
 }
 
-/// The entries at 32 indexes. `N` is a power of two from 128 to 1024, and bits above the indexes' own are ignored.
+/// The entries at 32 indexes. `N` is a power of two from 128 to 1024. Bits above the indexes' own are ignored.
 #[inline(always)]
 unsafe fn look_up<const N: usize>(book: &Lines<[u16; N]>, index: __m512i) -> __m512i {
     let (mut found, mut parts, mut bit) = ([_mm512_setzero_si512(); 16], N / 64, 64);
@@ -202,7 +202,7 @@ blocks_of_256!(Iq4Xs, 136, [f32; 8], |p, out| iq4_xs_scales(p, out), |p, s, j| {
     [low(table, b), high(table, b)]
 });
 
-/// Entries, signs and scales of a block: `E` entries and `S` scales.
+/// Entries (of IQ2: their indexes), signs and scales of a block: `E` entries and `S` scales.
 #[repr(align(64))]
 pub struct Looked<const E: usize, const S: usize> {
     entries: [u16; E],

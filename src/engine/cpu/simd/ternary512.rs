@@ -1,5 +1,5 @@
-//! The ternary types in AVX-512 registers. A lane holds the codes of several weights, two bits each, and `vpermps` reads four bits of it. So
-//! two tables of finished weights, one by the lower two of the four bits and one by the upper two, spare every second shift.
+//! The ternary types in AVX-512 registers. A lane holds the codes of several weights, two bits each, and `vpermps` reads four bits of it.
+//! So two tables of finished weights, one by the lower two of the four bits and one by the upper two, spare every second shift.
 
 use std::arch::x86_64::*;
 
