@@ -76,7 +76,10 @@ fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
         let first = serde_json::Deserializer::from_str(rest).into_iter::<Value>().next();
         matches!(first, Some(Ok(value)) if value == arguments())
     };
-    let head = squeezed(&[&filled(syntax.before, 0, NAME), NAME, &filled(syntax.between, 0, NAME)].concat());
+    // Of two forms that differ in what stands around all calls, the exact one counts.
+    let around = if loosely { ["", ""] } else { [syntax.trigger, syntax.open] };
+    let head = [around[0], around[1], &filled(syntax.before, 0, NAME), NAME, &filled(syntax.between, 0, NAME)].concat();
+    let head = squeezed(&head);
     // gpt-oss's template names a call's function in the head of the message, the model itself behind the channel.
     let in_head = syntax.name == "gpt-oss" && text.contains(&format!("to=functions.{NAME}"));
     in_head || text.match_indices(&head).any(|(at, _)| holds_arguments(&text[at + head.len()..]))

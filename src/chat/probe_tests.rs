@@ -86,6 +86,39 @@ fn a_template_may_take_tools_in_a_variable_of_another_name() {
     assert_eq!(got, ("tagged", ToolPlacement::Named("xml_tools"), CallForm::Text, ResultForm::Messages));
 }
 
+/// Forms of families of which no whole template is among the fixtures.
+#[test]
+fn the_forms_of_further_families_are_recognized() {
+    let turns = |call: &str| {
+        format!(
+            "{{% for m in messages %}}<|{{{{ m.role }}}}|>{{{{ m.content }}}}{{% for c in m.tool_calls %}}{{% set f = c.function %}}\
+             {call}{{% endfor %}}{{% endfor %}}"
+        )
+    };
+    let keys =
+        "{% for k, v in f.arguments.items() %}{{ k }}={{ \"'\" ~ v ~ \"'\" if v is string else v }}{{ ', ' if not loop.last }}{% endfor %}";
+    let lines = format!("<function_calls>\n{{{{ f.name }}}}({keys})\n</function_calls>{{# <functions> #}}");
+    let args = "<tool_call>{{ f.name }}\n{% for k, v in f.arguments.items() %}<arg_key>{{ k }}</arg_key>\n<arg_value>{{ v }}</arg_value>\n\
+        {% endfor %}</tool_call>";
+    for (call, syntax) in [
+        ("<|tool_call|>{{ f | tojson }}<|/tool_call|>{# <|tool|> <|/tool|> #}", "phi-objects"),
+        (
+            "<|action_start|><|plugin|>\n{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}<|action_end|>",
+            "internlm-arguments",
+        ),
+        ("{\"name\": \"{{ f.name }}\", \"parameters\": {{ f.arguments | tojson }}}{# ipython #}", "llama3"),
+        ("[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}", "mistral-args"),
+        ("<|tools_prefix|>[{\"{{ f.name }}\": {{ f.arguments | tojson }}}]<|tools_suffix|>", "apertus"),
+        ("<TOOLCALL>[{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson }}}]</TOOLCALL>", "nemotron-2"),
+        ("<|tool_calls|><|tool_call:begin|>{{ c.id }}<|tool_call:name|>{{ f.name }}<|tool_call:args|>{{ f.arguments | tojson }}", "solar"),
+        (&lines, "python-lines"),
+        (args, "key-tags-lines"),
+    ] {
+        let dialect = dialect_from(&turns(call));
+        assert_eq!((dialect.syntax.name, dialect.calls), (syntax, CallForm::Objects), "{call}");
+    }
+}
+
 /// Templates want null in place of an empty text, results beside the calls, or reasoning under a name of their own.
 #[test]
 fn a_template_is_given_messages_in_the_form_that_it_takes() {

@@ -127,7 +127,7 @@ fn invalid(error: &Error) -> TemplateError {
         source = inner.source();
     }
     let what = match error.kind() {
-        ErrorKind::OutOfFuel => "the render takes more steps than its input allows for".to_owned(),
+        ErrorKind::OutOfFuel => "the render takes too many steps".to_owned(),
         ErrorKind::WriteFailure => format!("the output is longer than {} MiB", MAX_OUTPUT >> 20),
         kind => error.detail().map_or_else(|| kind.to_string(), |detail| format!("{kind}: {detail}")),
     };

@@ -92,6 +92,13 @@ const fn python(name: &'static str, marks: &'static [&'static str], tags: [&'sta
     Syntax { name, marks, trigger, open, between, after, separator, close, arguments, ..PLAIN }
 }
 
+/// Each call between the tokens of an action.
+const fn internlm(name: &'static str, between: &'static str) -> Syntax {
+    let (trigger, before, after) = ("<|action_start|><|plugin|>\n", "{\"name\": \"", "}<|action_end|>");
+    let marks = &["<|action_start|>", "<|plugin|>"];
+    Syntax { name, marks, trigger, before, between, after, separator: "\n<|action_start|><|plugin|>\n", ..PLAIN }
+}
+
 const LISTS: [&str; 3] = ["<|tool_call_start|>", "[", "]<|tool_call_end|>"];
 
 /// Like JSON with bare keys and marks of their own around strings.
@@ -161,6 +168,11 @@ pub const SYNTAXES: &[Syntax] = &[
     },
     Syntax { extra: ID, ..array("mistral", &["[TOOL_CALLS]"], "[TOOL_CALLS]", "[", "]") },
     array("phi", &["<|tool|>", "<|/tool|>"], "<|tool_call|>", "[", "]<|/tool_call|>"),
+    Syntax {
+        after: "}<|/tool_call|>",
+        separator: "<|tool_call|>",
+        ..array("phi-objects", &["<|tool|>", "<|/tool|>"], "<|tool_call|>", "", "")
+    },
     array("granite-3", &["<|tool_call|>"], "<|tool_call|>", "[", "]"),
     array("functools", &["functools["], "functools", "[", "]"),
     Syntax { extra: ID, ..array("tool-calls-list", &["<tool_calls>["], "<tool_calls>", "[", "]</tool_calls>") },
@@ -274,16 +286,8 @@ pub const SYNTAXES: &[Syntax] = &[
         follows_text: false,
         ..PLAIN
     },
-    Syntax {
-        name: "internlm",
-        marks: &["<|action_start|>", "<|plugin|>"],
-        trigger: "<|action_start|><|plugin|>\n",
-        before: "{\"name\": \"",
-        between: "\", \"parameters\": ",
-        after: "}<|action_end|>",
-        separator: "\n<|action_start|><|plugin|>\n",
-        ..PLAIN
-    },
+    internlm("internlm", "\", \"parameters\": "),
+    internlm("internlm-arguments", "\", \"arguments\": "),
     TAGGED,
     function_tags(
         "function-tags",
