@@ -1,7 +1,7 @@
 //! After which tokens of a sequence the state is kept.
 //!
 //! Three kinds of borders between blocks are worth a checkpoint. The last one of the tokens known so far, from which the next turn of the
-//! conversation goes on, and the sequence itself after a preemption; while it generates, the latest such checkpoint replaces the one before.
+//! conversation goes on, and the sequence itself after a preemption; while it generates, each such checkpoint replaces the one before.
 //! The end of what a sequence shares with an earlier one, which others are likely to share, too. And borders at distances that grow with
 //! the sequence's length, so that there are at most [`MOST`] of them in a prompt.
 //!

@@ -180,9 +180,9 @@ impl SequenceCache {
         self.tables.iter().zip(blocks.groups()).all(|(table, group)| table.num_left <= group.first_block(num_tokens, block_size))
     }
 
-    /// Shares the blocks of `relative` that hold the first `num_tokens` tokens, which [`covers`](Self::covers) must be true for. If the last
-    /// of these blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available; then the
-    /// sequence holds nothing.
+    /// Shares the blocks of `relative` that hold the first `num_tokens` tokens, which it must [cover](Self::covers). If the last of these
+    /// blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available; then the sequence
+    /// holds nothing.
     pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
         debug_assert!(self.is_empty());
         let (block_size, num_groups) = (blocks.block_size(), blocks.groups().len());
@@ -233,8 +233,8 @@ impl SequenceCache {
         end
     }
 
-    /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed, and gives back those that
-    /// no later row sees.
+    /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed. Gives back those that no
+    /// later row sees.
     pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: u64, blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         while blocks.caches_prefixes() && self.contents.len() < num_tokens / block_size {
@@ -287,7 +287,7 @@ impl SequenceCache {
     }
 
     /// Releases everything. The last block goes first, so that the prefix cache evicts the end of a prefix before its beginning.
-    /// `num_computed`: the tokens that the state holds. If a content ends there, the state becomes its checkpoint. 0: the state is of no use.
+    /// `num_computed`: tokens that the state holds. If a content ends there, the state becomes its checkpoint. 0: the state is of no use.
     pub fn release(&mut self, blocks: &mut BlockManager, num_computed: usize) {
         let num_known = self.contents.len() * blocks.block_size();
         if let Some((_, slot)) = self.saved.take() {
