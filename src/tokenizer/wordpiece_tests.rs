@@ -63,7 +63,8 @@ fn from_json(name: &str) -> Tokenizer {
 
 #[test]
 fn every_character_is_of_the_sets_that_the_library_puts_it_in() {
-    let sets: [(&str, fn(char) -> bool); 5] = [
+    type Set = fn(char) -> bool;
+    let sets: [(&str, Set); 5] = [
         ("dropped", is_dropped),
         ("ideographs", is_ideograph),
         ("accents", is_accent),
