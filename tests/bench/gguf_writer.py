@@ -5,6 +5,7 @@ Scales are such that weights have a mean of 0 and a standard deviation of about 
 
 import functools
 import os
+import shutil
 import struct
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -58,7 +59,7 @@ def slab(kind):
     count = SLAB_BYTES // size
     rng = np.random.default_rng(1234)
     if kind in ("F32", "F16"):
-        return (rng.standard_normal(count, np.float32) * STD).astype(np.float32 if kind == "F32" else np.float16).tobytes()
+        return (rng.standard_normal(count, np.float32) * STD).astype(np.float32 if kind == "F32" else np.float16).view(np.uint8)
     b = rng.integers(0, 256, (count, size), dtype=np.uint8)
     # A uniform n-bit number has a standard deviation of 2^n / √12, a random 6-bit scale a mean square of 1302.
     match kind:
@@ -77,15 +78,15 @@ def slab(kind):
             b[:, 208:210] = f16(STD / 342)
         case "MXFP4":  # a power of two, 127 above its exponent; the sixteen values have a mean square of 8.6
             b[:, 0] = 119 + b[:, 0] % 2
-    return b.tobytes()
+    return b.reshape(-1)
 
 
 def pieces(index, tensor):
-    """Buffers that add up to a tensor's bytes. Each tensor starts at a block of its own within the slab."""
+    """Runs of bytes that add up to a tensor's bytes. Each tensor starts at a block of its own within the slab."""
     if tensor.value is not None:
-        yield np.full(tensor.elements, tensor.value, np.float32).tobytes()
+        yield np.full(tensor.elements, tensor.value, np.float32).view(np.uint8)
         return
-    whole, block = memoryview(slab(tensor.type)), TYPES[tensor.type][2]
+    whole, block = slab(tensor.type), TYPES[tensor.type][2]
     left, start = tensor.bytes, index * 7919 * block % len(whole)
     while left:
         piece = whole[start : start + left]
@@ -120,7 +121,10 @@ def aligned(offset):
 
 
 def write(path, metadata, tensors):
-    """Writes a GGUF file. Several threads write at once, because one thread's copies are slower than the memory behind a tmpfs."""
+    """Writes a GGUF file and returns its bytes.
+
+    Several threads copy into the mapped file: calls that write to one file wait for each other, and one thread is slower than memory.
+    """
     head = [struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(metadata))]
     for key, value in metadata.items():
         kind, raw = typed(value)
@@ -132,29 +136,32 @@ def write(path, metadata, tensors):
         end = aligned(end + t.bytes)
     head = b"".join(head)
     data = aligned(len(head))
-    for kind in {t.type for t in tensors if t.value is None}:
-        slab(kind)
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-    try:
-        os.ftruncate(fd, data + end)
-        write_at(fd, head, 0)
+    file = create(path, data + end)
+    file[: len(head)] = np.frombuffer(head, np.uint8)
 
-        def write_tensor(index):
-            at = data + offsets[index]
-            for piece in pieces(index, tensors[index]):
-                at = write_at(fd, piece, at)
+    def copy(job):
+        offset, piece = job
+        file[offset : offset + len(piece)] = piece
 
-        with ThreadPoolExecutor(THREADS) as pool:
-            list(pool.map(write_tensor, range(len(tensors))))
-    finally:
-        os.close(fd)
+    with ThreadPoolExecutor(THREADS) as pool:
+        for _ in pool.map(copy, jobs(tensors, [data + offset for offset in offsets])):
+            pass
     return data + end
 
 
-def write_at(fd, buffer, offset):
-    """Writes a whole buffer and returns the offset behind it."""
-    rest = memoryview(buffer)
-    while rest:
-        done = os.pwrite(fd, rest, offset)
-        rest, offset = rest[done:], offset + done
-    return offset
+def jobs(tensors, offsets):
+    for index, (tensor, offset) in enumerate(zip(tensors, offsets)):
+        for piece in pieces(index, tensor):
+            yield offset, piece
+            offset += len(piece)
+
+
+def create(path, size):
+    """An empty file of a size, mapped. Without room for all of it, the first copy beyond the room would end the process."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.exists(path):
+        os.remove(path)
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise SystemExit(f"{path}: the file needs {size / 1e9:.1f} GB, and {folder} has {free / 1e9:.1f} GB left")
+    return np.memmap(path, np.uint8, "w+", shape=(size,))

@@ -12,7 +12,8 @@ import sys
 import time
 
 from gguf_writer import write
-from model_shapes import SHAPES, metadata, step_bytes, tensors
+from model_shapes import SHAPES
+from model_tensors import metadata, step_bytes, tensors
 
 
 def summary(name, shape, vocab, layers):
@@ -38,7 +39,7 @@ def main():
     args = p.parse_args()
     if args.list:
         for name, shape in SHAPES.items():
-            print(summary(name, shape, shape.vocab, shape.layers()))
+            print(f"{summary(name, shape, shape.vocab, shape.layers())} (published as {shape.billions:g} B)")
         return
     if not args.out or not args.shape:
         p.error("OUT.gguf and --shape, or --list")
