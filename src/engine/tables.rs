@@ -23,7 +23,8 @@ impl Tables {
         Self { free: (0..capacity.num_blocks as u32).rev().collect(), held, capacity }
     }
 
-    /// Fills the places and tables of a batch that has everything else. `sequences`: whose rows they are. Gives back the blocks that each
+    /// Fills the places, tables and state slots of a batch that has everything else. `sequences`: whose rows they are; a sequence's state
+    /// slot has its number. Gives back the blocks that each
     /// window has left before the first of the rows.
     ///
     /// # Errors
@@ -33,6 +34,9 @@ impl Tables {
         batch.max_blocks = batch.context_lens.iter().map(|&len| (len as usize).div_ceil(size)).max().unwrap_or(0);
         batch.slot_mapping.clear();
         batch.block_tables.clear();
+        if self.capacity.has_state() {
+            batch.state_slots = sequences.to_vec();
+        }
         for (index, group) in self.capacity.groups.iter().enumerate() {
             for (i, &sequence) in sequences.iter().enumerate() {
                 let Held { table, num_left } = &mut self.held[sequence as usize * self.capacity.groups.len() + index];

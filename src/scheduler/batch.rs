@@ -95,7 +95,8 @@ mod tests {
         let mut batch = Batch::default();
         let (long, other, short) = ([5, 3, 9], [0, 1, 2], [7]);
         let vector = Some(VectorRequest { pooling: Pooling::Last, complete: true });
-        let chunk = Chunk { engine_slot: 4, state_slot: None, start: 3, sampled: true, num_logprobs: Some(3), vector: None, second_segment: None };
+        let chunk =
+            Chunk { engine_slot: 4, state_slot: None, start: 3, sampled: true, num_logprobs: Some(3), vector: None, second_segment: None };
         for _ in 0..2 {
             clear(&mut batch);
             push(&mut batch, chunk, [Input::Token(11), Input::Token(12)].into_iter());
@@ -117,15 +118,8 @@ mod tests {
 
     #[test]
     fn rows_of_a_second_segment_are_marked() {
-        let chunk = Chunk {
-            engine_slot: 0,
-            state_slot: None,
-            start: 1,
-            sampled: false,
-            num_logprobs: None,
-            vector: None,
-            second_segment: None,
-        };
+        let chunk =
+            Chunk { engine_slot: 0, state_slot: None, start: 1, sampled: false, num_logprobs: None, vector: None, second_segment: None };
         let mut batch = Batch::default();
         for (second_segment, expected) in [(None, vec![]), (Some(2), vec![0, 0, 0, 1]), (None, vec![0, 0, 0, 1, 0, 0])] {
             push(&mut batch, Chunk { second_segment, ..chunk }, [Input::Token(1); 2].into_iter());

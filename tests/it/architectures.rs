@@ -18,8 +18,15 @@ const ROUGH: &[&str] = &["gemma3n-dense", "gemma4-dense", "gemma4-moe"];
 
 fn open(path: &Path, backend: BackendKind) -> Result<(Box<dyn Engine>, Weights), String> {
     let weights = || Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
-    let options =
-        EngineOptions { context: 256, kv_tokens: 512, max_slots: 2, max_batch_tokens: 256, state_slots: 2, threads: 2, ..EngineOptions::default() };
+    let options = EngineOptions {
+        context: 256,
+        kv_tokens: 512,
+        max_slots: 2,
+        max_batch_tokens: 256,
+        state_slots: 2,
+        threads: 2,
+        ..EngineOptions::default()
+    };
     let engine = engine::open(weights(), &options, Some(backend)).map_err(|error| error.to_string())?;
     Ok((engine, weights()))
 }

@@ -56,7 +56,12 @@ fn pointer<T>(items: &[T]) -> *const T {
 
 impl Flat {
     /// Lends a batch that passed `Limits::check` to `call`. Biased or suppressed ids outside of the vocabulary are left out.
-    pub fn lend<T>(&mut self, batch: &Batch, (vocab, bidirectional): (usize, bool), call: impl FnOnce(&sys::pen_batch) -> T) -> Result<T, EngineError> {
+    pub fn lend<T>(
+        &mut self,
+        batch: &Batch,
+        (vocab, bidirectional): (usize, bool),
+        call: impl FnOnce(&sys::pen_batch) -> T,
+    ) -> Result<T, EngineError> {
         self.inputs.clear();
         self.inputs.extend(batch.inputs.iter().map(|&input| encode(input)));
         self.sample.clear();

@@ -56,16 +56,8 @@ pub fn part(buffer: u32, first: usize, stride: usize) -> sys::pen_part {
 }
 
 pub const NO_PART: sys::pen_part = sys::pen_part { buffer: NONE, first: 0, stride: 0 };
-const NO_NORM: sys::pen_norm = sys::pen_norm {
-    kind: sys::PEN_NO_NORM,
-    x: NONE,
-    branch: NONE,
-    branch_weight: NONE,
-    x_out: NONE,
-    weight: NONE,
-    bias: NONE,
-    eps: 0.0,
-};
+const NO_NORM: sys::pen_norm =
+    sys::pen_norm { kind: sys::PEN_NO_NORM, x: NONE, branch: NONE, branch_weight: NONE, x_out: NONE, weight: NONE, bias: NONE, eps: 0.0 };
 
 /// A copy of `dim` elements: the start of every elementwise op.
 pub fn copy(from: sys::pen_part, to: sys::pen_part, heads: usize, dim: usize) -> sys::pen_map {
@@ -139,7 +131,8 @@ impl<'a> Builder<'a> {
                 // latent vectors are the first elements of their keys
                 let value_dim = if layer.latent().is_some() { 0 } else { dim(kept.value) };
                 let number = self.program.caches.len() as u32;
-                let within = |(group, of): (usize, &LayerGroup)| Some((group as u32, of.layers.iter().position(|&layer| layer == i)? as u32));
+                let within =
+                    |(group, of): (usize, &LayerGroup)| Some((group as u32, of.layers.iter().position(|&layer| layer == i)? as u32));
                 let found = groups.iter().enumerate().find_map(within).filter(|_| in_groups);
                 let (group, place) = found.unwrap_or((0, number));
                 self.program.caches.push(sys::pen_cache { heads: kept.heads as u32, key_dim: dim(kept.key), value_dim, group, place });

@@ -93,13 +93,7 @@ impl Builder<'_> {
     }
 
     /// Gate and up of a gated layer in one matrix, if they are of one type. The numbers are those of the two tensors.
-    pub fn pair(
-        &mut self,
-        [gate, up]: [TensorSlot; 2],
-        layer: usize,
-        count: usize,
-        read: usize,
-    ) -> Result<Option<[u32; 2]>, EngineError> {
+    pub fn pair(&mut self, [gate, up]: [TensorSlot; 2], layer: usize, count: usize, read: usize) -> Result<Option<[u32; 2]>, EngineError> {
         let weights = [self.weight(gate, layer)?, self.weight(up, layer)?];
         if weights[0].quant.id != weights[1].quant.id {
             return Ok(None);
@@ -156,13 +150,7 @@ impl Builder<'_> {
     }
 
     /// A vector of `len` elements that is made at load.
-    pub fn made_vector(
-        &mut self,
-        key: Key,
-        name: String,
-        len: usize,
-        make: impl Fn(&Weights) -> Vec<f32> + Send + Sync + 'static,
-    ) -> u32 {
+    pub fn made_vector(&mut self, key: Key, name: String, len: usize, make: impl Fn(&Weights) -> Vec<f32> + Send + Sync + 'static) -> u32 {
         let desc = sys::pen_tensor { kind: sys::PEN_VECTOR, r#type: F32, rows: 1, cols: len as u32, count: 1, read: 1 };
         let bytes = move |weights: &Weights| bytemuck::cast_slice(&make(weights)).to_vec();
         self.tensor(key, desc, Source::Made(Box::new(bytes)), name)
