@@ -24,8 +24,7 @@ impl Tables {
     }
 
     /// Fills the places, tables and state slots of a batch that has everything else. `sequences`: whose rows they are; a sequence's state
-    /// slot has its number. Gives back the blocks that each
-    /// window has left before the first of the rows.
+    /// slot has its number. Gives back the blocks that each window has left before the first of the rows.
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`] if there are too few blocks.
