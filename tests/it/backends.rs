@@ -208,10 +208,13 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
         ("preempted", Load { num_blocks: 2 * most + 1, max_batch_tokens: 64, max_running: 32, prefix_cache: true, relatives: 0 }),
         ("in families", Load { num_blocks: 32 * most, max_batch_tokens: 100, max_running: 32, prefix_cache: false, relatives: 2 }),
     ] {
-        let (again, metrics) = run(open(path, load.num_blocks), &seen, &format!("{name} {what}"), &load, &prompts, tokens);
+        let engine = open(path, load.num_blocks);
+        // where windows have blocks of their own on top, memory is not short
+        let is_short = what == "preempted" && engine.kv_capacity().num_blocks == load.num_blocks;
+        let (again, metrics) = run(engine, &seen, &format!("{name} {what}"), &load, &prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");
         assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
-        assert!(what != "preempted" || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
+        assert!(!is_short || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
     }
     let seen = seen.lock().unwrap();
     assert_eq!(seen.rows.len(), rows, "{name}: every load samples the same positions");
