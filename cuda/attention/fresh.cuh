@@ -26,13 +26,13 @@ struct FreshRows {
     constexpr int PAIRS = (D + 63) / 64;
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     const int items = !exists ? 0 : sees ? rows + 2 : rows, padding = D - fresh.kv.head_dim;
-    for (int i = threadIdx.x; i < rows * padding; i += blockDim.x) {
-      store_half(queries + (i / padding * stride + fresh.kv.head_dim + i % padding) * 2, __ushort_as_half(0));
-    }
-    // No copy fills this row of the tile: what it held before may be NaN, and a NaN times 0 is one, too.
-    for (int i = threadIdx.x; sees && exists && key_tile != NOWHERE && i < padding; i += blockDim.x) {
-      const int dim = fresh.kv.head_dim + i;
-      store_half(key_tile + Tile<D>::at(position % KEYS, dim / 8) + dim % 8 * 2, __ushort_as_half(0));
+    // Padding of the queries, and of the fresh row in the tile of keys, which no copy fills: what it held before may be NaN, and a NaN
+    // times 0 is one, too.
+    const int padded = sees && key_tile != NOWHERE ? rows + 1 : rows;
+    for (int i = threadIdx.x; i < padded * padding; i += blockDim.x) {
+      const int row = i / padding, dim = fresh.kv.head_dim + i % padding;
+      const uint32_t in_tile = key_tile + Tile<D>::at(position % KEYS, dim / 8) + dim % 8 * 2;
+      store_half(row < rows ? queries + (row * stride + dim) * 2 : in_tile, __ushort_as_half(0));
     }
     bool waited = false;
 #pragma unroll 1
