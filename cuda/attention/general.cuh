@@ -131,6 +131,35 @@ struct GeneralState {
   }
 };
 
+// Writes what a team found for its rows, sinks merged in.
+template <int VP>
+__device__ __forceinline__ void write_rows(const GeneralAttention& p, const GeneralPlan& plan, const GeneralRows& rows,
+                                           GeneralState<VP>& all, int row0, int slice, int member, int lane) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = row0 + 8 * h;
+    if (row >= rows.count) continue;
+    float keep = 1.0f, add = 0.0f;
+    if (p.sinks != nullptr) merge_sink(all.running[h], p.sinks[rows.head(row)], keep, add);
+    const float inverse = inverse_sum(all.running[h].sum);
+    __half* out = p.out + static_cast<size_t>(rows.token(row)) * p.ld_out + rows.head(row) * p.value_dim;
+#pragma unroll
+    for (int i = 0; i < 2 * VP; ++i) {
+      const int dim = slice * GENERAL_VALUES + i / 2 * PIECE + member * 16 + i % 2 * 8 + lane % 4 * 2;
+      if (dim >= p.value_dim) continue;
+      float x = all.o[i / 2][i % 2][2 * h], y = all.o[i / 2][i % 2][2 * h + 1];
+      if (p.sinks != nullptr) x = merged(x, 0.0f, keep, add), y = merged(y, 0.0f, keep, add);
+      const __half2 pair = finished(x, y, inverse);
+      if (plan.even_out) {
+        *reinterpret_cast<__half2*>(out + dim) = pair;
+      } else {
+        out[dim] = pair.x;
+        if (dim + 1 < p.value_dim) out[dim + 1] = pair.y;
+      }
+    }
+  }
+}
+
 // Grid: (row_blocks · splits, num_kv_heads · slices, num_seqs). Block: four warps per sixteen rows. Shared memory: the ring, the queries
 // and what the teams exchange. VP: pieces of the values that the block computes, at most.
 template <int M, int VP>
@@ -237,29 +266,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
   copies_wait(0);
   if (!direct) return;
 
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int row = row0 + 8 * h;
-    if (row >= rows.count) continue;
-    float keep = 1.0f, add = 0.0f;
-    if (p.sinks != nullptr) merge_sink(all.running[h], p.sinks[rows.head(row)], keep, add);
-    const float inverse = inverse_sum(all.running[h].sum);
-    __half* out = p.out + static_cast<size_t>(rows.token(row)) * p.ld_out + rows.head(row) * p.value_dim;
-#pragma unroll
-    for (int i = 0; i < 2 * VP; ++i) {
-      const int dim = slice * GENERAL_VALUES + i / 2 * PIECE + member * 16 + i % 2 * 8 + lane % 4 * 2;
-      if (dim >= p.value_dim) continue;
-      float x = all.o[i / 2][i % 2][2 * h], y = all.o[i / 2][i % 2][2 * h + 1];
-      if (p.sinks != nullptr) x = merged(x, 0.0f, keep, add), y = merged(y, 0.0f, keep, add);
-      const __half2 pair = finished(x, y, inverse);
-      if (plan.even_out) {
-        *reinterpret_cast<__half2*>(out + dim) = pair;
-      } else {
-        out[dim] = pair.x;
-        if (dim + 1 < p.value_dim) out[dim + 1] = pair.y;
-      }
-    }
-  }
+  write_rows(p, plan, rows, all, row0, slice, member, lane);
 }
 
 }  // namespace pen

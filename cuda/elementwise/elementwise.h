@@ -1,4 +1,5 @@
-// Ops on single elements: activations of feed-forward layers whose gate and up do not share tiles, soft caps of logits. Float32, each operation rounded; an element's bits depend on itself alone.
+// Ops on single elements: activations of feed-forward layers whose gate and up do not share tiles, soft caps of logits. Float32, each
+// operation rounded; an element's bits depend on itself alone.
 #pragma once
 
 #include <cuda_fp16.h>

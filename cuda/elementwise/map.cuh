@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(MAP_THREADS) predict_kernel(float* streams, co
 }
 
 // Grid: (ceil(hidden / MAP_THREADS), rows)
-__global__ void __launch_bounds__(MAP_THREADS) correct_kernel(float* streams, const float* x, const float* router, const float* coefficients,
-                                                              int hidden) {
+__global__ void __launch_bounds__(MAP_THREADS) correct_kernel(float* streams, const float* x, const float* router,
+                                                              const float* coefficients, int hidden) {
   __shared__ float factors[STREAMS];
   let_next_start();
   wait_for_previous();

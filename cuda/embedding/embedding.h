@@ -1,6 +1,6 @@
-// Token embeddings: x[token] = row of the table · scale, in float32. If tokens have types, the row of the token's type is added. If positions are learned, the row of the token's position is added
-// (rounded). A token's id comes with the step, or it is what a slot sampled last. If that sampling failed, there is no id: row 0 is read,
-// and the result is thrown away.
+// Token embeddings: x[token] = row of the table · scale, in float32. If tokens have types, the row of the token's type is added. If
+// positions are learned, the row of the token's position is added (rounded). A token's id comes with the step, or it is what a slot
+// sampled last. If that sampling failed, there is no id: row 0 is read, and the result is thrown away.
 #pragma once
 
 #include "../device/launch.h"

@@ -18,7 +18,8 @@ int round_blocks(int num_blocks, int block_size);
 // Offsets in a step's metadata, which travels as one copy.
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks, num_groups;
-  size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens, slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
+  size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens,
+      slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups);
 };
 

@@ -74,8 +74,9 @@ void Experts::run(const Pass& pass) const {
   int ldx = ld_in, share = used;
   if (op.weigh_input) {
     ldx = int(round_up(op.hidden, CHUNK));
-    weigh_input(pass.launch, WeighInput{in, e.weights.as<float>(), e.chosen.as<int32_t>(), e.input.as<__half>(), int(op.hidden), used, ld_in,
-                                        ldx}, tokens);
+    const WeighInput weighed{in,   e.weights.as<float>(), e.chosen.as<int32_t>(), e.input.as<__half>(), int(op.hidden),
+                             used, ld_in,                 ldx};
+    weigh_input(pass.launch, weighed, tokens);
     x = e.input.as<__half>();
     share = 1;
   }
@@ -202,7 +203,7 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   const Rows &in = find.buffer(op.in, PEN_F16), &out = find.buffer(op.out, PEN_F32);
   const Matrix& w = find.matrix(op.stack);
   const bool fits = w.cols == int(in.desc.width) && w.rows == out.ld && in.desc.per_token == op.heads && out.desc.per_token == op.heads;
-  if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit their buffers");
+  if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit");
   const ExpertLinear args = product_of(e, w, in.data.as<__half>(), in.ld, 1, out.data.as<float>(), out.ld);
   return [=, &e, heads = int(op.heads)](const Pass& pass) {
     const int choices = pass.tokens * heads;

@@ -86,6 +86,26 @@ __device__ __forceinline__ float power_of_two(float x) {
   return y;
 }
 
+// Mamba 1: a · log2 e of a thread's two columns. They are weights, so nobody has to wait for them.
+template <class Shape, int N>
+__device__ __forceinline__ void load_decays(float (&a)[2][N], const Recurrence& p, size_t column, int lane, int own, int columns) {
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    load_column<Shape::LANES, Shape::FOURS>(a[c], p.a + (column + c) * p.keys, lane, own + c < columns ? p.keys : 0, p.wide_state);
+#pragma unroll
+    for (int i = 0; i < N; i++) a[c][i] = __fmul_rn(a[c][i], 1.4426950408889634f);
+  }
+}
+
+// A thread's two columns of the state, back to the slot.
+template <class Shape, int N>
+__device__ __forceinline__ void store_columns(const float (&s)[2][N], const Recurrence& p, float* state, int lane, int own, int columns) {
+#pragma unroll
+  for (int c = 0; c < 2; c++) {
+    store_column<Shape::LANES, Shape::FOURS>(state + size_t(c) * p.keys, s[c], lane, own + c < columns ? p.keys : 0, p.wide_state);
+  }
+}
+
 // Grid: (heads · ceil(values / columns of a block), num_seqs), dynamic shared memory: Ring::bytes. A warp has 32 / LANES · 2 columns of a
 // head's state; a thread has two neighbouring columns and FOURS fours of their keys. Rows pass in order.
 template <Rule RULE, class Shape>
@@ -100,14 +120,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
   const int columns = min(Shape::COLUMNS, p.values - tile);
   const size_t column = size_t(head) * p.values + tile + own;
   float a[2][RULE == Rule::SCAN_CHANNELS ? N : 1];
-  if constexpr (RULE == Rule::SCAN_CHANNELS) {  // weights: they do not wait for the kernels before
-#pragma unroll
-    for (int c = 0; c < 2; c++) {
-      load_column<LANES, FOURS>(a[c], p.a + (column + c) * p.keys, lane, own + c < columns ? p.keys : 0, p.wide_state);
-#pragma unroll
-      for (int i = 0; i < N; i++) a[c][i] = __fmul_rn(a[c][i], 1.4426950408889634f);
-    }
-  }
+  if constexpr (RULE == Rule::SCAN_CHANNELS) load_decays<Shape>(a, p, column, lane, own, columns);
   if (p.keys < KEYS || columns < Shape::COLUMNS) {  // what no row fills must be zeros: anything else could be NaN
     for (int i = threadIdx.x; i < p.stages * p.chunk * Stage::ROW; i += RECURRENCE_THREADS) ring[i] = 0.0f;
     __syncthreads();
@@ -213,10 +226,7 @@ __global__ void __launch_bounds__(RECURRENCE_THREADS) recurrence_kernel(const __
     now = next, next = used;
   }
   write_waiting();
-#pragma unroll
-  for (int c = 0; c < 2; c++) {
-    store_column<LANES, FOURS>(state + size_t(c) * p.keys, s[c], lane, own + c < columns ? p.keys : 0, p.wide_state);
-  }
+  store_columns<Shape>(s, p, state, lane, own, columns);
 }
 
 }  // namespace pen

@@ -1,7 +1,8 @@
 //! What a model takes of a device's memory, computed before it is loaded.
 
 use super::device::{Budget, DeviceInfo};
-use super::{BACKENDS, BackendKind, CacheGroup, DeviceMemory, EngineError, EngineOptions};
+use super::pool_blocks::pool_blocks;
+use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
 use model::{LayerSpec, RopeScaling, Weights};
 
 /// What a model needs of a device, in bytes.
@@ -33,20 +34,6 @@ impl Footprint {
     pub fn fits(&self) -> Option<bool> {
         self.memory.map(|memory| self.needed() <= memory.free)
     }
-}
-
-/// KV blocks that the options ask for: as many as `kv_tokens` tokens need in sequences of one context each; if that is 0, those of one
-/// context. Groups with a window also get the blocks of one step's rows, so that a prompt runs in chunks as long as a step.
-pub fn pool_blocks(groups: &[CacheGroup], options: &EngineOptions) -> usize {
-    let (context, size) = (options.context.max(1), options.block_size.max(1));
-    let tokens = if options.kv_tokens == 0 { context } else { options.kv_tokens };
-    let all = tokens.div_ceil(size);
-    let of = |group: &CacheGroup| {
-        let windows = (tokens / context).saturating_mul(group.num_blocks(context, size)) + group.num_blocks(tokens % context, size);
-        let with_rows = windows.saturating_add(options.max_batch_tokens.div_ceil(size));
-        if group.window.is_some() { all.min(with_rows) } else { all }
-    };
-    groups.iter().map(of).fold(0, usize::saturating_add)
 }
 
 /// What a model needs on every device of this build's backends, the CPU first.
@@ -125,6 +112,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::CacheGroup;
     use gguf::GgufFile;
     use model::ARCHS;
     use model::testing::TinyModel;

@@ -15,6 +15,7 @@ mod error;
 mod footprint;
 mod info;
 mod options;
+mod pool_blocks;
 mod progress;
 mod rope;
 mod tables;

@@ -1,8 +1,8 @@
 //! What files hold beside or instead of a matrix: factors of its products, and the experts of a stack in tensors of their own.
 
-use super::load::{check, check_values};
 use crate::error::ModelFault;
 use crate::slots::TensorSlot::{self, *};
+use crate::tensor_check::{check, check_values};
 use crate::weights::{Place, Stack, Weight};
 use gguf::{GgufFile, TensorInfo};
 

@@ -33,6 +33,7 @@ mod shapes;
 pub mod slots;
 mod source;
 pub mod spec;
+mod tensor_check;
 #[doc(hidden)]
 pub mod testing;
 pub mod vocab_check;

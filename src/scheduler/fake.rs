@@ -1,7 +1,7 @@
 //! The test engine. Its "logits" are a hash of what each cache group sees of the context, which it reads back through the block tables from
 //! a paged cache of token ids. With state slots it is also a small recurrent model, whose "logits" depend on a state that each row
-//! moves on. So a wrong table, a block shared too early or given back too early, a row in the wrong position or a wrong state changes the text, or
-//! trips an assertion here.
+//! moves on. So a wrong table, a block shared too early or given back too early, a row in the wrong position or a wrong state changes the
+//! text, or trips an assertion here.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};

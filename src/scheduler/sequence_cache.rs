@@ -181,8 +181,8 @@ impl SequenceCache {
     }
 
     /// Shares the blocks of `relative` that hold the first `num_tokens` tokens, which it must [cover](Self::covers). If the last of these
-    /// blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available; then the sequence
-    /// holds nothing.
+    /// blocks is not full, this sequence will write to it and gets a copy. Returns None if too little memory is available; then the
+    /// sequence holds nothing.
     pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
         debug_assert!(self.is_empty());
         let (block_size, num_groups) = (blocks.block_size(), blocks.groups().len());

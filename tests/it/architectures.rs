@@ -13,7 +13,8 @@ use model::{Pooling, Weights};
 /// The largest divergence of the next token's distribution from the CPU's, in nats. The GPU rounds the inputs of products to float16.
 const BOUND: f64 = 1e-3;
 
-/// Models that magnify any difference, also between two ways of rounding on a CPU (`tests/golden/README.md`). Only a single token is compared.
+/// Models that magnify any difference, also between two ways of rounding on a CPU (`tests/golden/README.md`). Only a single token is
+/// compared.
 const ROUGH: &[&str] = &["gemma3n-dense", "gemma4-dense", "gemma4-moe"];
 
 fn open(path: &Path, backend: BackendKind) -> Result<(Box<dyn Engine>, Weights), String> {

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::engine::{CpuEngine, CpuOptions, cache_layout};
 use super::simd::dispatch;
 use crate::device::{Budget, Device, DeviceInfo};
-use crate::footprint::pool_blocks;
 use crate::info::weight_bytes;
+use crate::pool_blocks::pool_blocks;
 use crate::{CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};
 

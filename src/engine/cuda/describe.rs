@@ -3,6 +3,7 @@
 use std::ptr;
 use std::sync::Arc;
 
+use super::groups::groups;
 use super::program::{Op, Program, Tensor};
 use super::raii::{self, Context, Model};
 use super::sys;
@@ -32,7 +33,7 @@ impl<'a> Description<'a> {
         // they point into the program, whose ops stay where they are
         let ops = program.ops.iter().map(Op::raw).collect();
         let rope_dims = ropes.iter().map(|rope| rope.dim() as u32).collect();
-        let groups = super::groups(&weights.spec).into_iter().map(raw_group).collect();
+        let groups = groups(&weights.spec).into_iter().map(raw_group).collect();
         Ok(Self { weights, options, program, ropes, rope_dims, groups, tensors, ops })
     }
 

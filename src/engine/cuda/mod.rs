@@ -5,6 +5,7 @@
 mod batch;
 mod classifier;
 mod describe;
+mod groups;
 mod load;
 mod need;
 mod program;
@@ -18,12 +19,13 @@ use std::sync::Arc;
 use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
 use super::{
-    BackendKind, Batch, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks,
-    StepId, StepOutput,
+    BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
+    StepOutput,
 };
 use batch::Flat;
 use classifier::Classifier;
 use describe::Description;
+use groups::groups;
 use load::Plan;
 use model::{ModelSpec, Pooling, Weights};
 use need::Need;
@@ -87,11 +89,6 @@ impl Device for Gpu {
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
         Ok(Box::new(CudaEngine::new(self.context, weights, options)?))
     }
-}
-
-/// The cache groups that have block tables of their own here.
-fn groups(spec: &ModelSpec) -> Vec<CacheGroup> {
-    if program::has_groups(spec) { CacheGroup::of(spec) } else { vec![CacheGroup::default()] }
 }
 
 /// What the batches until now did with an engine slot.

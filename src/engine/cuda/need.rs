@@ -1,7 +1,7 @@
 //! Whether a model fits, and how large its KV cache may be.
 
 use super::describe::Description;
-use crate::footprint::pool_blocks;
+use crate::pool_blocks::pool_blocks;
 use crate::{CacheGroup, DeviceMemory, EngineError, EngineOptions};
 use model::Weights;
 

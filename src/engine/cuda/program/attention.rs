@@ -1,9 +1,9 @@
 //! Attention. What the fast kernels finish by themselves goes to them at once; other heads are finished op by op.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, NO_PART, Norm, copy, part};
 use super::layer::Mixed;
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::WindowKind;
 use model::spec::{Attention, AttnGate as Gate, HeadNorm};

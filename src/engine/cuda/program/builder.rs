@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 
+use super::super::groups::has_groups;
 use super::super::sys;
+use super::op::Op;
+use super::parts::{NONE, Program};
 use super::tensor::Key;
-use super::{NONE, Op, Program};
 use crate::EngineError;
 use model::arch::Block;
-use model::{Activation, LayerGroup, ModelSpec, NormKind, TensorSlot, Weights};
+use model::{Activation, LayerGroup, NormKind, TensorSlot, Weights};
 
 /// The weights of a norm.
 #[derive(Clone, Copy)]
@@ -40,14 +42,6 @@ pub struct Builder<'a> {
     /// For each layer the cache that it reads, and its state.
     pub caches: Vec<u32>,
     pub states: Vec<u32>,
-}
-
-/// Whether cache groups have block tables of their own: if all layers keep the same of a token, they can share places. Otherwise all
-/// layers are one group.
-pub fn has_groups(spec: &ModelSpec) -> bool {
-    let mut kept = spec.layers.iter().filter_map(|layer| layer.cached());
-    let first = kept.next();
-    kept.all(|kept| Some(kept) == first)
 }
 
 /// A part of a buffer whose heads follow one another.

@@ -1,9 +1,9 @@
 //! The gated delta rule, as in `cpu/mixer/delta.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, copy, part};
 use super::layer::Mixed;
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Recurrent;
 use model::{Ssm, TensorSlot};

@@ -1,9 +1,9 @@
 //! Experts: scores, products, sums, as in `cpu/{feed_forward,experts,routing}.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, Norm, activation, copy, part};
 use super::feed_forward::Dense;
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Gating;
 use model::{Experts, NormKind, TensorSlot};

@@ -1,8 +1,8 @@
 //! The feed-forward part of a layer, as in `cpu/feed_forward.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, Norm, activation, copy, part};
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Beside;
 use model::{Activation, FeedForward, TensorSlot};

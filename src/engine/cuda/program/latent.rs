@@ -1,9 +1,9 @@
 //! Multi-head latent attention in its absorbed form, as in `cpu/mixer/latent.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, Norm, copy, part};
 use super::layer::Mixed;
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::WindowKind;
 use model::spec::Latent;

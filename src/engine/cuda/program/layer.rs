@@ -1,8 +1,8 @@
 //! A layer: how its branches and its residual stream are wired ([`Block`]).
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, Norm, copy, part};
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::{Beside, Block, Recurrent};
 use model::{Mixer, Ssm, TensorSlot};

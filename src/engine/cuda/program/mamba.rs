@@ -1,9 +1,9 @@
 //! Selective state spaces, as in `cpu/mixer/mamba.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, NO_PART, copy, part};
 use super::layer::Mixed;
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Recurrent;
 use model::{Ssm, TensorSlot};

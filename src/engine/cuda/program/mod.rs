@@ -10,32 +10,19 @@ mod latent;
 mod layer;
 mod mamba;
 mod op;
+mod parts;
 mod per_layer;
 mod short;
 mod streams;
 mod tensor;
+mod tensors;
 
-use super::sys;
 use crate::EngineError;
 use builder::Builder;
-pub use builder::has_groups;
 use model::Weights;
 pub use op::Op;
+pub use parts::Program;
 pub use tensor::Tensor;
-
-/// No tensor, no buffer.
-const NONE: u32 = sys::PEN_NONE;
-
-pub struct Program {
-    pub tensors: Vec<Tensor>,
-    pub buffers: Vec<sys::pen_buffer>,
-    /// What the layers keep of each token.
-    pub caches: Vec<sys::pen_cache>,
-    /// Floats of recurrent state of a sequence, for each layer that has one.
-    pub states: Vec<u32>,
-    pub ops: Vec<Op>,
-    pub head: sys::pen_head,
-}
 
 impl Program {
     /// `ropes`: for each layer the index of its rotation.

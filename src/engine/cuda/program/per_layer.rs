@@ -1,8 +1,8 @@
 //! An input of its own for each layer, as in `cpu/per_layer.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, activation, copy, part};
+use super::parts::NONE;
 use crate::EngineError;
 use model::TensorSlot;
 

@@ -1,9 +1,9 @@
 //! LFM2's short convolution and MiniMax-01's linear attention, as in `cpu/mixer/{short_conv,lightning}.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, NO_PART, copy, part};
 use super::layer::Mixed;
+use super::parts::NONE;
 use super::tensor::Key;
 use crate::EngineError;
 use crate::decay::lightning_factors;

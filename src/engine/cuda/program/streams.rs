@@ -1,8 +1,8 @@
 //! AltUp's streams and the connection of low rank beside attention (Gemma 3n), as in `cpu/altup.rs`.
 
 use super::super::sys;
-use super::NONE;
 use super::builder::{Builder, Input, Norm, copy, part};
+use super::parts::NONE;
 use crate::EngineError;
 use model::arch::Block;
 use model::spec::ALTUP_STREAMS as STREAMS;
