@@ -228,6 +228,8 @@ fn measure(engine: &mut dyn Engine, args: &Args, chunk: u32, batch: u32) -> anyh
         }
         pipeline.collect(engine, 0)?;
         prefill.push(start.elapsed().as_secs_f64());
+        // the other sequences need what this one's windows have left
+        tables.give_back(sequence, args.prompt as usize);
     }
     let sequences: Vec<u32> = (0..batch).collect();
     let start = Instant::now();

@@ -17,10 +17,29 @@ struct Held {
     num_left: usize,
 }
 
+impl Held {
+    /// Gives back the blocks in front of block `first`.
+    fn leave(&mut self, first: usize, free: &mut Vec<u32>) {
+        for entry in &mut self.table[self.num_left..first] {
+            free.push(std::mem::take(entry));
+            self.num_left += 1;
+        }
+    }
+}
+
 impl Tables {
     pub fn new(capacity: KvCapacity, num_seqs: usize) -> Self {
         let held = vec![Held::default(); num_seqs * capacity.groups.len()];
         Self { free: (0..capacity.num_blocks as u32).rev().collect(), held, capacity }
+    }
+
+    /// Gives back the blocks of a sequence that each window has left before `position`, where it goes on.
+    pub fn give_back(&mut self, sequence: u32, position: usize) {
+        let groups = self.capacity.groups.len();
+        let held = self.held[sequence as usize * groups..][..groups].iter_mut();
+        for (held, group) in held.zip(&self.capacity.groups) {
+            held.leave(group.first_block(position, self.capacity.block_size), &mut self.free);
+        }
     }
 
     /// Fills the places, tables and state slots of a batch that has everything else. `sequences`: whose rows they are; a sequence's state
@@ -38,12 +57,10 @@ impl Tables {
         }
         for (index, group) in self.capacity.groups.iter().enumerate() {
             for (i, &sequence) in sequences.iter().enumerate() {
-                let Held { table, num_left } = &mut self.held[sequence as usize * self.capacity.groups.len() + index];
                 let positions = &batch.positions[batch.rows(i)];
-                for entry in &mut table[*num_left..group.first_block(positions[0] as usize, size)] {
-                    self.free.push(std::mem::take(entry));
-                    *num_left += 1;
-                }
+                let held = &mut self.held[sequence as usize * self.capacity.groups.len() + index];
+                held.leave(group.first_block(positions[0] as usize, size), &mut self.free);
+                let table = &mut held.table;
                 while table.len() * size < batch.context_lens[i] as usize {
                     let all = || EngineError::OutOfMemory(format!("{} KV blocks are too few", self.capacity.num_blocks));
                     table.push(self.free.pop().ok_or_else(all)?);
