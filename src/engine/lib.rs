@@ -14,6 +14,7 @@ mod engine;
 mod error;
 mod footprint;
 mod info;
+mod latent;
 mod options;
 mod pool_blocks;
 mod progress;

@@ -8,8 +8,9 @@ use super::super::simd::norm::Norm;
 use super::super::simd::rows::{Job, Rows};
 use super::Step;
 use crate::EngineError;
+use crate::latent::halves;
+use model::TensorSlot;
 use model::spec::Latent;
-use model::{Place, Stack, TensorSlot, Weight};
 
 pub struct LatentLayer {
     spec: Latent,
@@ -165,13 +166,4 @@ impl LatentLayer {
         let jobs: Vec<Job> = (0..heads).map(job).collect();
         run.kernels.products(run.pool, run.scratch, x, false, &jobs, &mut [out]);
     }
-}
-
-/// The rows of keys and those of values of a tensor that has both, head by head.
-fn halves(spec: &Latent, both: &Weight) -> [Weight; 2] {
-    let row_bytes = both.quant.row_bytes(both.cols);
-    let place = Place::Apart((spec.nope_dim + spec.value_dim) * row_bytes);
-    let stack = Some(Stack { count: spec.num_heads, place });
-    let part = |rows: usize, first: usize| Weight { rows: spec.num_heads * rows, offset: both.offset + first * row_bytes, stack, ..*both };
-    [part(spec.nope_dim, 0), part(spec.value_dim, spec.nope_dim)]
 }

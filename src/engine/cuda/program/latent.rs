@@ -5,9 +5,10 @@ use super::builder::{Builder, Input, Norm, copy, part};
 use super::layer::Mixed;
 use super::parts::NONE;
 use crate::EngineError;
+use crate::latent::halves;
 use model::arch::WindowKind;
 use model::spec::Latent;
-use model::{Place, RopePairing, Stack, TensorSlot, Weight, Weights};
+use model::{RopePairing, TensorSlot, Weight, Weights};
 
 impl Builder<'_> {
     pub fn latent(&mut self, i: usize, l: &Latent, input: Input) -> Result<Mixed, EngineError> {
@@ -120,14 +121,6 @@ impl Builder<'_> {
         let values = halves(l, &self.weight(TensorSlot::AttnKvB, i)?)[1];
         Ok(self.file_matrices((TensorSlot::AttnVB, i), values, heads))
     }
-}
-
-/// The rows of keys and those of values of a tensor that has both, head by head.
-fn halves(l: &Latent, both: &Weight) -> [Weight; 2] {
-    let row_bytes = both.quant.row_bytes(both.cols);
-    let stack = Some(Stack { count: l.num_heads, place: Place::Apart((l.nope_dim + l.value_dim) * row_bytes) });
-    let part = |rows: usize, first: usize| Weight { rows: l.num_heads * rows, offset: both.offset + first * row_bytes, stack, ..*both };
-    [part(l.nope_dim, 0), part(l.value_dim, l.nope_dim)]
 }
 
 /// The transposes of a stack's matrices, as float16.
