@@ -62,16 +62,33 @@ impl Builder<'_> {
         Ok(Mixed { rows: out, output: TensorSlot::AttnOutput, bias: self.vector(TensorSlot::AttnOutputBias, i) })
     }
 
-    /// The op with what all kinds of attention need.
+    /// The op with what a layer's attention asks for.
     fn attend(&mut self, i: usize, a: &Attention, cache: u32, out: u32) -> sys::pen_attention {
+        let kind = self.weights.spec.arch.window_kind;
+        sys::pen_attention {
+            window: a.window.unwrap_or(0) as u32,
+            window_kind: match kind {
+                WindowKind::Sliding => sys::PEN_SLIDING,
+                WindowKind::Chunked => sys::PEN_CHUNKED,
+                WindowKind::Symmetric => sys::PEN_SYMMETRIC,
+            },
+            sinks: self.vector(TensorSlot::AttnSinks, i),
+            soft_cap: a.soft_cap.unwrap_or(0.0),
+            alibi: a.alibi.unwrap_or(0.0),
+            ..self.plain_attention(cache, out, [a.num_heads, a.value_dim], a.scale)
+        }
+    }
+
+    /// Attention over everything before a row, of heads that are finished elsewhere.
+    pub fn plain_attention(&self, cache: u32, out: u32, [heads, value_dim]: [usize; 2], scale: f32) -> sys::pen_attention {
         let spec = &self.weights.spec;
         sys::pen_attention {
             qkv: NONE,
             q: NONE,
             out,
             cache,
-            heads: a.num_heads as u32,
-            value_dim: a.value_dim as u32,
+            heads: heads as u32,
+            value_dim: value_dim as u32,
             q_bias: NONE,
             k_bias: NONE,
             v_bias: NONE,
@@ -80,18 +97,14 @@ impl Builder<'_> {
             rope: NONE,
             rope_halves: u32::from(spec.rope_pairing == RopePairing::Halves),
             general: 0,
-            window: a.window.unwrap_or(0) as u32,
-            window_kind: match spec.arch.window_kind {
-                WindowKind::Sliding => sys::PEN_SLIDING,
-                WindowKind::Chunked => sys::PEN_CHUNKED,
-                WindowKind::Symmetric => sys::PEN_SYMMETRIC,
-            },
+            window: 0,
+            window_kind: sys::PEN_SLIDING,
             bidirectional: u32::from(spec.arch.bidirectional),
-            sinks: self.vector(TensorSlot::AttnSinks, i),
+            sinks: NONE,
             eps: spec.norm_eps,
-            scale: a.scale,
-            soft_cap: a.soft_cap.unwrap_or(0.0),
-            alibi: a.alibi.unwrap_or(0.0),
+            scale,
+            soft_cap: 0.0,
+            alibi: 0.0,
         }
     }
 

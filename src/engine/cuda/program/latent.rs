@@ -6,9 +6,8 @@ use super::layer::Mixed;
 use super::parts::NONE;
 use crate::EngineError;
 use crate::latent::halves;
-use model::arch::WindowKind;
 use model::spec::Latent;
-use model::{RopePairing, TensorSlot, Weight, Weights};
+use model::{TensorSlot, Weight, Weights};
 
 impl Builder<'_> {
     pub fn latent(&mut self, i: usize, l: &Latent, input: Input) -> Result<Mixed, EngineError> {
@@ -46,32 +45,9 @@ impl Builder<'_> {
         let rotated = self.plain_heads(part(q, l.nope_dim, head_dim), heads, l.rope_dim);
         self.op(warm(sys::pen_heads { rope, out: part(query, rank, key_dim), ..rotated }));
 
-        let arch = self.weights.spec.arch;
         let latent = self.halves("attention over latent vectors", heads * rank);
-        self.op(sys::pen_attention {
-            qkv: NONE,
-            q: query,
-            out: latent,
-            cache,
-            heads: heads as u32,
-            value_dim: rank as u32,
-            q_bias: NONE,
-            k_bias: NONE,
-            v_bias: NONE,
-            q_norm: NONE,
-            k_norm: NONE,
-            rope: NONE,
-            rope_halves: u32::from(self.weights.spec.rope_pairing == RopePairing::Halves),
-            general: 1,
-            window: 0,
-            window_kind: if arch.window_kind == WindowKind::Symmetric { sys::PEN_SYMMETRIC } else { sys::PEN_SLIDING },
-            bidirectional: u32::from(arch.bidirectional),
-            sinks: NONE,
-            eps: self.weights.spec.norm_eps,
-            scale: l.scale,
-            soft_cap: 0.0,
-            alibi: 0.0,
-        });
+        let op = self.plain_attention(cache, latent, [heads, rank], l.scale);
+        self.op(sys::pen_attention { q: query, general: 1, ..op });
         let rows = self.head_rows("gathered latent vectors", part(latent, 0, rank), heads, rank);
         let values = self.buffer("values of heads", sys::PEN_F32, l.value_dim, heads);
         let stack = self.expanding(i, l)?;
