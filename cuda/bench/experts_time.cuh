@@ -118,7 +118,8 @@ inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t 
   std::printf("\n");
 }
 
-inline void time_shapes() {
+// Only the shape of that name and number of rows, if they are given.
+inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
   cudaStream_t stream;
   check(cudaStreamCreate(&stream), "stream");
   const double bandwidth = copy_bandwidth(stream);
@@ -131,7 +132,10 @@ inline void time_shapes() {
       {"Granite-4-small", 12, 12, 72, 10, 4096, 768, false, false, Gating::SOFTMAX_OF_CHOSEN},
   };
   for (const Timed& t : shapes) {
-    for (int rows : {1, 4, 8}) time_shape(t, rows, bandwidth, stream);
+    if (name && std::strcmp(name, t.name) != 0) continue;
+    for (int rows : {1, 4, 8}) {
+      if (!only_rows || only_rows == rows) time_shape(t, rows, bandwidth, stream);
+    }
   }
   cudaStreamDestroy(stream);
 }

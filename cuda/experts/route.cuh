@@ -41,7 +41,13 @@ struct Keys {
     }
     const uint32_t top = warp_max_bits(best);
     if (top == 0) return -1;
-    const int index = int(~warp_max_bits(best == top ? ~uint32_t(at * WARP + lane) : 0));
+    const uint32_t owners = __ballot_sync(ALL_LANES, best == top);
+    int index;
+    if ((owners & (owners - 1)) == 0) {
+      index = __shfl_sync(ALL_LANES, at * WARP + lane, __ffs(owners) - 1);
+    } else {
+      index = int(~warp_max_bits(best == top ? ~uint32_t(at * WARP + lane) : 0));
+    }
 #pragma unroll UNROLL
     for (int j = 0; j < N; j++) {
       if (j * WARP + lane == index) key[j] = 0;
@@ -83,7 +89,7 @@ struct Keys {
   }
 };
 
-// Chooses a row's experts and their weights.
+// Chooses a row's experts and their weights; only the experts if `weights` is null.
 template <int N>
 __device__ __forceinline__ void route_row(const Routing& p, const float* scores, int lane, int32_t* chosen, float* weights) {
   constexpr int UNROLL = Keys<N>::UNROLL;
@@ -101,7 +107,10 @@ __device__ __forceinline__ void route_row(const Routing& p, const float* scores,
     highest = fmaxf(highest, score[j]);
   }
   if (!__all_sync(ALL_LANES, finite)) {
-    for (int i = lane; i < p.used; i += WARP) chosen[i] = adjugate ? i / p.chunk_group : i, weights[i] = __int_as_float(0x7fffffff);
+    for (int i = lane; i < p.used; i += WARP) {
+      chosen[i] = adjugate ? i / p.chunk_group : i;
+      if (weights) weights[i] = __int_as_float(0x7fffffff);
+    }
     return;
   }
   // Whether weights are computed before the choice, as shares of all experts.
@@ -135,6 +144,12 @@ __device__ __forceinline__ void route_row(const Routing& p, const float* scores,
     const int best = keys.take_best(lane);
     if (rank == lane) expert[0] = best;
     if (rank == lane + WARP) expert[1] = best;
+  }
+  if (!weights && !adjugate) {
+    for (int k = 0; k < 2; k++) {
+      if (k * WARP + lane < p.used) chosen[k * WARP + lane] = expert[k];
+    }
+    return;
   }
   float weight[2] = {}, top = -__builtin_huge_valf();
 #pragma unroll
@@ -173,6 +188,7 @@ __device__ __forceinline__ void route_row(const Routing& p, const float* scores,
 // The shared expert's weight for a row, by a warp.
 __device__ __forceinline__ float share_of_row(const Routing& p, int row, int lane) {
   float dot = 0.0f;
+#pragma unroll 8
   for (int i = lane; i < p.hidden; i += WARP) dot = __fmaf_rn(__half2float(p.h[size_t(row) * p.ldh + i]), p.shared_router[i], dot);
   return __fdiv_rn(1.0f, __fadd_rn(1.0f, __expf(-warp_sum(dot))));
 }
