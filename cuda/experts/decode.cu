@@ -22,7 +22,7 @@ StreamPlan divide(const Matrix& w, size_t partial, int rows, int least, size_t b
   plan.x_at = int(round_up(partial, 128));
   plan.ring_at = int(round_up(plan.x_at + size_t(SLICES) * plan.x_rows * plan.x_stride, 128));
   plan.bytes = budget / 128 * 128;
-  if (size_t(plan.ring_at) >= plan.bytes) return plan;
+  if (size_t(plan.ring_at) >= plan.bytes || longest > LONGEST_SLICE) return plan;
   plan.ring_bytes = int((plan.bytes - plan.ring_at) / SLICES / 16 * 16);
   const int records = plan.ring_bytes / (2 * w.record_bytes);  // of each of two units
   plan.piece = std::max(1, std::min(records / USUAL_SLOTS, longest));

@@ -30,12 +30,11 @@ struct Lists {
       int32_t* const own = chosen + warp * p.used;
       float* const own_weights = WEIGHTS ? weights + warp * p.used : nullptr;
       const float* const scores = p.scores + size_t(warp) * p.num_experts;
-      if (__ldcg(p.slot_mapping + warp) == NO_SLOT) {
-        for (int i = lane; i < p.used; i += WARP) own[i] = -1;
-      } else if (p.num_experts <= 4 * WARP) {
-        route_row<4>(p, scores, lane, own, own_weights);
+      const uint32_t slot = __ldcg(p.slot_mapping + warp);
+      if (p.num_experts <= 4 * WARP) {
+        route_row<4>(p, slot, scores, lane, own, own_weights);
       } else {
-        route_row<DECODE_EXPERTS / WARP>(p, scores, lane, own, own_weights);
+        route_row<DECODE_EXPERTS / WARP>(p, slot, scores, lane, own, own_weights);
       }
     }
     __syncthreads();

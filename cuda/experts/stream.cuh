@@ -8,6 +8,7 @@
 namespace pen {
 
 constexpr int MAX_RING_SLOTS = 16;
+constexpr int LONGEST_SLICE = 60;  // records
 
 // The shared memory of a kernel. A warp has a ring and a buffer for its columns of rows of x.
 struct StreamPlan {
@@ -23,10 +24,18 @@ __device__ __forceinline__ void expect_bytes(uint32_t barrier, int bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 #endif
 }
-__device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier) {
+// Weights are read once in a step: the L2 cache gives their lines up first.
+__device__ __forceinline__ uint64_t read_once() {
+  uint64_t policy = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to), "l"(from), "r"(bytes),
-               "r"(barrier)
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+#endif
+  return policy;
+}
+__device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier, uint64_t policy) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
 #endif
 }
@@ -74,6 +83,7 @@ struct Stream {
   Place ahead;
   int chunk = 0;
   const uint8_t *first = nullptr, *second = nullptr;
+  uint64_t policy = read_once();
 
   __device__ __forceinline__ Stream(const StreamPlan& plan, Place from, int chunks, int warp, int lane, uint32_t shared, uint64_t* all_barriers)
       : here(from), lane(lane), ahead(from) {
@@ -103,8 +113,8 @@ struct Stream {
     const int count = min(piece, length - chunk), bytes = count * RECORD;
     const uint32_t to = ring + to_slot * slot_bytes, barrier = barriers + to_slot * 8;
     expect_bytes(barrier, both ? 2 * bytes : bytes);
-    copy_bulk(to, first, bytes, barrier);
-    if (both) copy_bulk(to + piece * RECORD, second, bytes, barrier);
+    copy_bulk(to, first, bytes, barrier, policy);
+    if (both) copy_bulk(to + piece * RECORD, second, bytes, barrier, policy);
     first += bytes, second += bytes, chunk += count;
     if (chunk == length) {
       chunk = 0;
@@ -120,20 +130,20 @@ struct Stream {
     __syncwarp();
   }
   // Multiplies the next two units, or the last one: x_of(place) is where the lane's part of its x lies, finish(place, sums) takes what
-  // came out.
+  // came out. If it is not `real`, then a piece of whatever the ring holds.
   template <class At, class XOf, class Finish>
-  __device__ __forceinline__ void multiply(At at, XOf x_of, Finish finish) {
+  __device__ __forceinline__ void multiply(bool real, At at, XOf x_of, Finish finish) {
     const bool both = here.both();
     Place next = here;
     next.step();
     uint32_t xa = x_of(here), xb = both ? x_of(next) : xa;
     float acc[2][4] = {};
 #pragma unroll 1
-    for (int c = 0; c < length; c += piece) {
+    for (int c = 0; c < (real ? length : min(length, 1)); c += piece) {
       const int count = min(piece, length - c);
       uint32_t record = ring + slot * slot_bytes;
       const uint32_t apart = piece * RECORD;
-      wait_at(barriers + slot * 8, phase);
+      if (real) wait_at(barriers + slot * 8, phase);
 #pragma unroll 1
       for (int r = 0; r < count; r++, record += RECORD, xa += CHUNK * 2, xb += CHUNK * 2) {
         typename Format::Raw raw[2];
@@ -153,6 +163,7 @@ struct Stream {
         }
       }
       __syncwarp();
+      if (!real) break;
       if (lane == 0) request(slot, at);
       if (++slot == slots) slot = 0, phase ^= 1;
     }
@@ -173,17 +184,21 @@ struct Stream {
   template <class RowAt>
   __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows, RowAt row_at) const {
     constexpr int BATCH = 8;  // requested together
-    const int pieces = length * (CHUNK / 8), total = rows * pieces;
+    const int total = rows * length * (CHUNK / 8);
+    const uint32_t inverse = length > 0 ? (65536 + length - 1) / length : 0;  // exact for the few rows that there are
+    const auto row_of = [&](int i) { return int(uint32_t(i / (CHUNK / 8)) * inverse >> 16); };
+    const int pieces = length * (CHUNK / 8);
+#pragma unroll 1
     for (int base = lane; base < total; base += BATCH * WARP) {
       uint4 value[BATCH];
 #pragma unroll
       for (int k = 0; k < BATCH; k++) {
-        const int i = min(base + k * WARP, total - 1), row = i / pieces;
+        const int i = min(base + k * WARP, total - 1), row = row_of(i);
         value[k] = __ldcg(reinterpret_cast<const uint4*>(row_at(row) + begin * CHUNK + (i - row * pieces) * 8));
       }
 #pragma unroll
       for (int k = 0; k < BATCH; k++) {
-        const int i = base + k * WARP, row = i / pieces, column = (i - row * pieces) * 8;
+        const int i = base + k * WARP, row = row_of(i), column = (i - row * pieces) * 8;
         if (i >= total) break;
         const StagedRow to{reinterpret_cast<__half*>(buffer + row * stride)};
         to.put(column, value[k].x, value[k].y);
