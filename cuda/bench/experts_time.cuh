@@ -110,10 +110,11 @@ inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t 
   const double limit = bytes / LAYERS / bandwidth * 1e6;
   std::printf("%-16s rows %d: %7.2f MB, copy %6.2f us, router alone %6.2f, general kernels %7.2f us (%3.0f %%)", t.name, rows,
               bytes / LAYERS / 1e6, limit, router, general, 100 * limit / general);
-  if (takes_decode(gpu(), a)) {
+  if (can_decode(gpu(), a)) {
     const double two = per_layer(true, [&](const Launch& launch) { expert_decode(launch, a); });
     const double apart = per_layer(false, [&](const Launch& launch) { expert_decode(launch, a); });
-    std::printf(", two kernels %7.2f us (%3.0f %%), without overlap %7.2f", two, 100 * limit / two, apart);
+    std::printf(", two kernels %7.2f us (%3.0f %%), without overlap %7.2f, taken: %s", two, 100 * limit / two, apart,
+                takes_decode(gpu(), a) ? "two" : "general");
   }
   std::printf("\n");
 }

@@ -14,7 +14,7 @@ constexpr size_t STATIC = round_up(sizeof(Lists) + SLICES * MAX_RING_SLOTS * 8 +
 // Divides `budget` bytes: the partial sums, the rows of x (as many as may be wanted, but no fewer than `least`), and the rings. No
 // slots: they do not fit.
 StreamPlan divide(const Matrix& w, size_t partial, int rows, int least, size_t budget) {
-  constexpr int USUAL_SLOTS = 4;  // at least, before pieces become longer
+  constexpr int USUAL_SLOTS = 3;  // at least, before pieces become longer
   StreamPlan plan{};
   const int longest = ceil_div(w.chunks(), SLICES);
   plan.x_stride = longest * CHUNK * 2 + 16;
@@ -66,10 +66,19 @@ void start(const Launch& launch, Kernel kernel, const ExpertDecode& args, int bl
 
 }  // namespace
 
-bool takes_decode(const Device& device, const ExpertDecode& args) {
+bool can_decode(const Device& device, const ExpertDecode& args) {
   const Routing& r = args.routing;
   return device.major >= 9 && r.num_rows <= DECODE_ROWS && r.num_rows * r.used <= DECODE_CHOICES && r.num_experts <= DECODE_EXPERTS &&
          r.chunk_group == 0 && Plans(device, args).fit();
+}
+
+// Measured on an H200: these kernels save some 15 µs of launches and hand-offs, but they read slower than those of experts.h, above all
+// formats with a table, whose records take more instructions. So they pay up to some number of bytes.
+bool takes_decode(const Device& device, const ExpertDecode& args) {
+  constexpr size_t MOST = size_t(128) << 20, MOST_WITH_TABLE = size_t(16) << 20;
+  const size_t bytes = size_t(all_choices(args)) * (args.gate_up.bytes() + args.down.bytes());
+  const bool table = args.gate_up.format >= FORMAT_IQ1 || args.down.format >= FORMAT_IQ1;
+  return bytes <= (table ? MOST_WITH_TABLE : MOST) && can_decode(device, args);
 }
 
 void expert_decode(const Launch& launch, const ExpertDecode& args) {

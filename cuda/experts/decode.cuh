@@ -1,5 +1,4 @@
-// The kernels of decode.h. Each of their instructions runs a few times in a step only, so fetching them costs more than running them. But
-// a block is there long before its predecessor has ended: it rehearses with whatever memory holds, and writes nothing.
+// The kernels of decode.h.
 #pragma once
 
 #include "activated.cuh"
@@ -31,7 +30,6 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
   __shared__ Lists lists;
   __shared__ uint64_t barriers[SLICES * MAX_RING_SLOTS];
   __shared__ int2 places[UP_COLUMNS];  // choice and tile of the columns whose sums wait
-  __shared__ __half nowhere;           // where the rehearsal writes
   auto* const partial = reinterpret_cast<float*>(shared);
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   Units::set_up(barriers, plan.slots, warp, lane);
@@ -49,54 +47,48 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
     const int at = lists.start[u.group], column = lane / 4 < lists.count(u.group) ? lane / 4 : 0;
     return own_x + lists.row_of[at + column] * plan.x_stride;
   };
+  // In this order: the kernel after this one reads the scores before it waits.
+  wait_for_previous();
+  let_next_start();
+  Units stream(plan, {0, 0, tiles, 0}, chunks, warp, lane, shared_of(shared), barriers);
+  // While some warps choose, the others copy x; those that chose do so when their weights are on the way.
 #pragma unroll 1
-  for (int real = 0; real < 2; real++) {
-    if (real) {
-      // In this order: the kernel after this one reads the scores before it waits.
-      wait_for_previous();
-      let_next_start();
+  for (int turn = 0; turn < 2; turn++) {
+    if ((warp < rows) == turn) stream.copy_rows(buffer, plan.x_stride, rows, [&](int row) { return p.x + size_t(row) * p.ldx; });
+    if (turn == 1) break;
+    const int total = lists.make<false>(r, p.shared_gate_up != nullptr) * tiles;
+    const int first = int(int64_t(blockIdx.x) * total / gridDim.x), units = int(int64_t(blockIdx.x + 1) * total / gridDim.x) - first;
+    stream.here = stream.ahead = {first / tiles, first % tiles, tiles, units};
+    stream.fill(at);
+  }
+  __syncwarp();
+  if (r.shared_router && blockIdx.x == gridDim.x - 1 && warp < rows) {
+    const float share = share_of_row(r, warp, lane);
+    if (lane == 0) r.share[warp] = share;
+  }
+  while (stream.here.more()) {
+    int columns = 0;
+    while (stream.here.more() && columns + 2 * rows <= UP_COLUMNS) {
+      stream.multiply(at, x_of, [&](const GroupsOfTiles& u, const float (&acc)[4]) {
+        const int start = lists.start[u.group], count = lists.start[u.group + 1] - start;
+        float* const slice = partial + (slice_of(warp) * UP_COLUMNS + columns) * PARTIAL_STRIDE;
+        const int row = lane / 4, n = 2 * (lane % 4);
+        if (n < count) slice[n * PARTIAL_STRIDE + row] = acc[0], slice[n * PARTIAL_STRIDE + row + 8] = acc[2];
+        if (n + 1 < count) slice[(n + 1) * PARTIAL_STRIDE + row] = acc[1], slice[(n + 1) * PARTIAL_STRIDE + row + 8] = acc[3];
+        if (warp == 0 && lane < count) places[columns + lane] = make_int2(lists.sorted[start + lane], u.tile);
+        columns += count;
+      });
     }
-    Units stream(plan, {0, 0, tiles, 0}, chunks, warp, lane, shared_of(shared), barriers);
-    // While some warps choose, the others copy x; those that chose do so when their weights are on the way.
-#pragma unroll 1
-    for (int turn = 0; turn < 2; turn++) {
-      if ((warp < rows) == turn) stream.copy_rows(buffer, plan.x_stride, rows, [&](int row) { return p.x + size_t(row) * p.ldx; });
-      if (turn == 1) break;
-      const int total = lists.make<false>(r, p.shared_gate_up != nullptr) * tiles;
-      const int first = int(int64_t(blockIdx.x) * total / gridDim.x), units = int(int64_t(blockIdx.x + 1) * total / gridDim.x) - first;
-      stream.here = stream.ahead = {first / tiles, first % tiles, tiles, real ? units : min(units, 2)};
-      if (real) stream.fill(at);
-    }
-    __syncwarp();
-    if (real && r.shared_router && blockIdx.x == gridDim.x - 1 && warp < rows) {
-      const float share = share_of_row(r, warp, lane);
-      if (lane == 0) r.share[warp] = share;
-    }
-    while (stream.here.more()) {
-      int columns = 0;
-      while (stream.here.more() && columns + 2 * rows <= UP_COLUMNS) {
-        stream.multiply(real, at, x_of, [&](const GroupsOfTiles& u, const float (&acc)[4]) {
-          const int start = lists.start[u.group], count = lists.start[u.group + 1] - start;
-          float* const slice = partial + (slice_of(warp) * UP_COLUMNS + columns) * PARTIAL_STRIDE;
-          const int row = lane / 4, n = 2 * (lane % 4);
-          if (n < count) slice[n * PARTIAL_STRIDE + row] = acc[0], slice[n * PARTIAL_STRIDE + row + 8] = acc[2];
-          if (n + 1 < count) slice[(n + 1) * PARTIAL_STRIDE + row] = acc[1], slice[(n + 1) * PARTIAL_STRIDE + row + 8] = acc[3];
-          if (warp == 0 && lane < count) places[columns + lane] = make_int2(lists.sorted[start + lane], u.tile);
-          columns += count;
-        });
+    __syncthreads();
+    static_assert(UP_COLUMNS * 8 <= DECODE_THREADS, "a thread per output");
+    if (threadIdx.x < columns * 8) {
+      const int column = threadIdx.x / 8, row = threadIdx.x % 8, choice = places[column].x, i = places[column].y * 8 + row;
+      if (i < ffn) {
+        const float gate = sum_slices(partial, UP_COLUMNS, column, row), up = sum_slices(partial, UP_COLUMNS, column, row + 8);
+        p.hidden[size_t(choice) * p.ld_hidden + i] = activated(p, choice < choices ? lists.chosen[choice] : -1, ffn, i, gate, up);
       }
-      __syncthreads();
-      static_assert(UP_COLUMNS * 8 <= DECODE_THREADS, "a thread per output");
-      if (threadIdx.x < columns * 8) {
-        const int column = threadIdx.x / 8, row = threadIdx.x % 8, choice = places[column].x, i = places[column].y * 8 + row;
-        if (i < ffn) {
-          const float gate = sum_slices(partial, UP_COLUMNS, column, row), up = sum_slices(partial, UP_COLUMNS, column, row + 8);
-          __half* const to = real ? p.hidden + size_t(choice) * p.ld_hidden + i : &nowhere;
-          *to = activated(p, choice < choices ? lists.chosen[choice] : -1, ffn, i, gate, up);
-        }
-      }
-      if (!real || stream.here.more()) __syncthreads();
     }
+    if (stream.here.more()) __syncthreads();
   }
 }
 
@@ -108,7 +100,6 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
   __shared__ uint64_t barriers[SLICES * MAX_RING_SLOTS];
-  __shared__ float nowhere;  // where the rehearsal writes
   const Routing& r = p.routing;
   const Combine& sums = p.combine;
   const bool has_shared = p.shared_down != nullptr;
@@ -127,8 +118,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
     const int expert = lists.expert_of[u.group];
     return expert >= 0 ? w.data + (size_t(expert) * tiles + u.tile) * tile_bytes : p.shared_down + u.tile * tile_bytes;
   };
-  Units filled(plan, {0, first, groups, end}, chunks, warp, lane, shared_of(shared), barriers);
-  filled.fill(at);
+  Units stream(plan, {0, first, groups, end}, chunks, warp, lane, shared_of(shared), barriers);
+  stream.fill(at);
   // The bias of a place among a tile's products: TILE_ROWS for each choice.
   const auto bias_of = [&](int tile, int place) {
     const int c = place / TILE_ROWS, i = tile * TILE_ROWS + place % TILE_ROWS;
@@ -140,71 +131,65 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
   const bool owns = row < rows && __ldcg(r.slot_mapping + min(row, rows - 1)) != NO_SLOT;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
   const uint32_t own_x = shared_of(buffer) + lane % 4 * 32;
-#pragma unroll 1
-  for (int real = 0; real < 2; real++) {
-    if (real) wait_for_previous();
-    Units stream = filled;
-    int from = 0, to = 0;  // the sorted choices whose rows the buffer holds
-    const auto hold_rows = [&] {
-      const TilesOfGroups& u = stream.here;
-      const int start = lists.start[u.group], last = lists.start[u.group + (u.both() ? 2 : 1)];
-      if (start >= from && last <= to) return;
-      from = start, to = min(from + plan.x_rows, int(lists.start[groups]));
-      __syncwarp();
-      stream.copy_rows(buffer, plan.x_stride, to - from, [&](int i) { return p.hidden + size_t(lists.sorted[from + i]) * p.ld_hidden; });
-      __syncwarp();
-    };
-    const auto x_of = [&](const TilesOfGroups& u) {
-      const int column = lane / 4 < lists.count(u.group) ? lane / 4 : 0;
-      return own_x + (lists.start[u.group] - from + column) * plan.x_stride;
-    };
-    const int last_tile = real ? end : min(end, first + 1);
-    const float share = owns && sums.share && (has_shared || sums.shared) ? __ldcg(sums.share + row) : 1.0f;
-    for (int tile = first; tile < last_tile; tile++) {
-      const int i = tile * TILE_ROWS + own;
-      const bool writes = owns && i < hidden;
-      float* const out = real ? sums.out + size_t(row) * hidden + i : &nowhere;
-      // Requested before the products, needed after them.
-      const float kept = writes && sums.add ? *out : 0.0f, bias = bias_of(tile, threadIdx.x);
-      float given = writes && sums.shared ? sums.shared[size_t(row) * hidden + i] : 0.0f;
-      while (stream.here.tile == tile) {
-        hold_rows();
-        stream.multiply(real, at, x_of, [&](const TilesOfGroups& u, const float (&acc)[4]) {
-          const int o = lane / 4, n = 2 * (lane % 4), start = lists.start[u.group], count = lists.start[u.group + 1] - start;
-          float* const slice = partial + slice_of(warp) * all * PARTIAL_STRIDE + o;
-          if (n < count) {
-            const int c = lists.sorted[start + n];
-            slice[c * PARTIAL_STRIDE] = acc[0], slice[c * PARTIAL_STRIDE + 8] = acc[2];
-          }
-          if (n + 1 < count) {
-            const int c = lists.sorted[start + n + 1];
-            slice[c * PARTIAL_STRIDE] = acc[1], slice[c * PARTIAL_STRIDE + 8] = acc[3];
-          }
-        });
-        if (!real) break;
-      }
-      __syncthreads();
-      for (int place = threadIdx.x; place < all * TILE_ROWS; place += DECODE_THREADS) {
-        const int c = place / TILE_ROWS, o = place % TILE_ROWS;
-        float y = sum_slices(partial, all, c, o);
-        if (sums.down_bias && c < choices) y = __fadd_rn(y, place == threadIdx.x ? bias : bias_of(tile, place));
-        partial[c * PARTIAL_STRIDE + o] = y;  // which no other thread has read
-      }
-      __syncthreads();
-      if (writes) {
-        float sum = 0.0f;
-        for (int rank = 0; rank < used; rank++) {
-          const int c = row * used + rank;
-          sum = __fadd_rn(sum, __fmul_rn(__fmul_rn(lists.weights[c], sums.factor), partial[c * PARTIAL_STRIDE + own]));
+  wait_for_previous();
+  int from = 0, to = 0;  // the sorted choices whose rows the buffer holds
+  const auto hold_rows = [&] {
+    const TilesOfGroups& u = stream.here;
+    const int start = lists.start[u.group], last = lists.start[u.group + (u.both() ? 2 : 1)];
+    if (start >= from && last <= to) return;
+    from = start, to = min(from + plan.x_rows, int(lists.start[groups]));
+    __syncwarp();
+    stream.copy_rows(buffer, plan.x_stride, to - from, [&](int i) { return p.hidden + size_t(lists.sorted[from + i]) * p.ld_hidden; });
+    __syncwarp();
+  };
+  const auto x_of = [&](const TilesOfGroups& u) {
+    const int column = lane / 4 < lists.count(u.group) ? lane / 4 : 0;
+    return own_x + (lists.start[u.group] - from + column) * plan.x_stride;
+  };
+  const float share = owns && sums.share && (has_shared || sums.shared) ? __ldcg(sums.share + row) : 1.0f;
+  for (int tile = first; tile < end; tile++) {
+    const int i = tile * TILE_ROWS + own;
+    const bool writes = owns && i < hidden;
+    float* const out = sums.out + size_t(row) * hidden + i;
+    // Requested before the products, needed after them.
+    const float kept = writes && sums.add ? *out : 0.0f, bias = bias_of(tile, threadIdx.x);
+    float given = writes && sums.shared ? sums.shared[size_t(row) * hidden + i] : 0.0f;
+    while (stream.here.tile == tile) {
+      hold_rows();
+      stream.multiply(at, x_of, [&](const TilesOfGroups& u, const float (&acc)[4]) {
+        const int o = lane / 4, n = 2 * (lane % 4), start = lists.start[u.group], count = lists.start[u.group + 1] - start;
+        float* const slice = partial + slice_of(warp) * all * PARTIAL_STRIDE + o;
+        if (n < count) {
+          const int c = lists.sorted[start + n];
+          slice[c * PARTIAL_STRIDE] = acc[0], slice[c * PARTIAL_STRIDE + 8] = acc[2];
         }
-        if (has_shared) given = partial[(choices + row) * PARTIAL_STRIDE + own];
-        if (has_shared || sums.shared) sum = __fadd_rn(sum, __fmul_rn(share, given));
-        if (sums.mean_shared) sum = __fmul_rn(sum, 0.5f);
-        sum = __fmul_rn(sum, sums.scale);
-        *out = sums.add ? __fadd_rn(kept, sum) : sum;
-      }
-      if (!real || tile + 1 < end) __syncthreads();
+        if (n + 1 < count) {
+          const int c = lists.sorted[start + n + 1];
+          slice[c * PARTIAL_STRIDE] = acc[1], slice[c * PARTIAL_STRIDE + 8] = acc[3];
+        }
+      });
     }
+    __syncthreads();
+    for (int place = threadIdx.x; place < all * TILE_ROWS; place += DECODE_THREADS) {
+      const int c = place / TILE_ROWS, o = place % TILE_ROWS;
+      float y = sum_slices(partial, all, c, o);
+      if (sums.down_bias && c < choices) y = __fadd_rn(y, place == threadIdx.x ? bias : bias_of(tile, place));
+      partial[c * PARTIAL_STRIDE + o] = y;  // which no other thread has read
+    }
+    __syncthreads();
+    if (writes) {
+      float sum = 0.0f;
+      for (int rank = 0; rank < used; rank++) {
+        const int c = row * used + rank;
+        sum = __fadd_rn(sum, __fmul_rn(__fmul_rn(lists.weights[c], sums.factor), partial[c * PARTIAL_STRIDE + own]));
+      }
+      if (has_shared) given = partial[(choices + row) * PARTIAL_STRIDE + own];
+      if (has_shared || sums.shared) sum = __fadd_rn(sum, __fmul_rn(share, given));
+      if (sums.mean_shared) sum = __fmul_rn(sum, 0.5f);
+      sum = __fmul_rn(sum, sums.scale);
+      *out = sums.add ? __fadd_rn(kept, sum) : sum;
+    }
+    if (tile + 1 < end) __syncthreads();
   }
 }
 

@@ -23,7 +23,7 @@ struct Lists {
 
   // By a whole block of 256 threads; returns the number of groups.
   template <bool WEIGHTS>
-  __device__ __noinline__ int make(const Routing& p, bool shared) {
+  __device__ __forceinline__ int make(const Routing& p, bool shared) {
     static_assert(DECODE_CHOICES <= NONE && DECODE_ROWS <= 8, "a thread for each choice, a warp for each row");
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, choices = p.num_rows * p.used, c = threadIdx.x;
     if (warp < p.num_rows) {

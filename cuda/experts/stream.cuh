@@ -130,20 +130,20 @@ struct Stream {
     __syncwarp();
   }
   // Multiplies the next two units, or the last one: x_of(place) is where the lane's part of its x lies, finish(place, sums) takes what
-  // came out. If it is not `real`, then a piece of whatever the ring holds.
+  // came out.
   template <class At, class XOf, class Finish>
-  __device__ __forceinline__ void multiply(bool real, At at, XOf x_of, Finish finish) {
+  __device__ __forceinline__ void multiply(At at, XOf x_of, Finish finish) {
     const bool both = here.both();
     Place next = here;
     next.step();
     uint32_t xa = x_of(here), xb = both ? x_of(next) : xa;
     float acc[2][4] = {};
 #pragma unroll 1
-    for (int c = 0; c < (real ? length : min(length, 1)); c += piece) {
+    for (int c = 0; c < length; c += piece) {
       const int count = min(piece, length - c);
       uint32_t record = ring + slot * slot_bytes;
       const uint32_t apart = piece * RECORD;
-      if (real) wait_at(barriers + slot * 8, phase);
+      wait_at(barriers + slot * 8, phase);
 #pragma unroll 1
       for (int r = 0; r < count; r++, record += RECORD, xa += CHUNK * 2, xb += CHUNK * 2) {
         typename Format::Raw raw[2];
@@ -163,7 +163,6 @@ struct Stream {
         }
       }
       __syncwarp();
-      if (!real) break;
       if (lane == 0) request(slot, at);
       if (++slot == slots) slot = 0, phase ^= 1;
     }
