@@ -35,7 +35,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
   Units::set_up(barriers, plan.slots, warp, lane);
   const Routing& r = p.routing;
   const Matrix w = p.gate_up;
-  const int tiles = held(w.tiles()), chunks = held(w.chunks()), ffn = held(w.rows / 2), rows = held(r.num_rows), choices = held(rows * r.used);
+  const int tiles = held(w.tiles()), chunks = held(w.chunks()), ffn = held(w.rows / 2), rows = held(r.num_rows);
+  const int choices = held(rows * r.used);
   const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
   const uint32_t own_x = shared_of(buffer) + lane % 4 * 32;
@@ -113,7 +114,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
   const Matrix w = p.down;
   const int tiles = held(w.tiles()), chunks = held(w.chunks()), hidden = held(w.rows);
   const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
-  const int first = int(int64_t(blockIdx.x) * tiles / gridDim.x), end = groups > 0 ? int(int64_t(blockIdx.x + 1) * tiles / gridDim.x) : first;
+  const int first = int(int64_t(blockIdx.x) * tiles / gridDim.x);
+  const int end = groups > 0 ? int(int64_t(blockIdx.x + 1) * tiles / gridDim.x) : first;
   const auto at = [&](const TilesOfGroups& u) {
     const int expert = lists.expert_of[u.group];
     return expert >= 0 ? w.data + (size_t(expert) * tiles + u.tile) * tile_bytes : p.shared_down + u.tile * tile_bytes;

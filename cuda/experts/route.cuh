@@ -98,7 +98,8 @@ inline __device__ __noinline__ float route_share(bool sigmoid, float score, floa
 
 // Chooses a row's experts and their weights; only the experts if `weights` is null. A row that is padding (`slot`) chooses nothing.
 template <int N>
-__device__ __forceinline__ void route_row(const Routing& p, uint32_t slot, const float* scores, int lane, int32_t* chosen, float* weights) {
+__device__ __forceinline__ void route_row(const Routing& p, uint32_t slot, const float* scores, int lane, int32_t* chosen,
+                                          float* weights) {
   constexpr int UNROLL = Keys<N>::UNROLL;
   // The smallest normal float16: below it, the published models' own code would divide by zero.
   constexpr float LEAST_SUM = 6.103515625e-5f;

@@ -34,7 +34,8 @@ __device__ __forceinline__ uint64_t read_once() {
 }
 __device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier, uint64_t policy) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+                   "r"(to),
                "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
                : "memory");
 #endif
@@ -85,7 +86,8 @@ struct Stream {
   const uint8_t *first = nullptr, *second = nullptr;
   uint64_t policy = read_once();
 
-  __device__ __forceinline__ Stream(const StreamPlan& plan, Place from, int chunks, int warp, int lane, uint32_t shared, uint64_t* all_barriers)
+  __device__ __forceinline__ Stream(const StreamPlan& plan, Place from, int chunks, int warp, int lane, uint32_t shared,
+                                    uint64_t* all_barriers)
       : here(from), lane(lane), ahead(from) {
     const int slice = slice_of(warp);
     begin = slice_begin(slice, chunks), length = slice_begin(slice + 1, chunks) - begin;
