@@ -34,10 +34,10 @@ __device__ __forceinline__ uint64_t read_once() {
 }
 __device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, int bytes, uint32_t barrier, uint64_t policy) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
-                   "r"(to),
-               "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
-               : "memory");
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
 #endif
 }
 __device__ __forceinline__ void wait_at(uint32_t barrier, uint32_t phase) {
