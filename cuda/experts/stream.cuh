@@ -43,7 +43,8 @@ __device__ __forceinline__ void copy_bulk(uint32_t to, const uint8_t* from, int 
 __device__ __forceinline__ void wait_at(uint32_t barrier, uint32_t phase) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
-      "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra end;\nbra wait;\nend:\n}\n" ::"r"(barrier),
+      "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
+      "@done bra end;\nbra wait;\nend:\n}\n" ::"r"(barrier),
       "r"(phase)
       : "memory");
 #endif
