@@ -1,7 +1,7 @@
 // Layers with experts: choices, activations and sums against float64 on the host, every choice in one group of its expert, and each product
 // with the bits that linear() gives its row alone. Besides, LayerNorm and soft caps against float64.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/experts.cu cuda/{experts,elementwise,norm,linear,quant}/*.cu -o experts
-//   experts [--quick | --time]
+//   experts [--quick | --time [SHAPE [ROWS]]]
 #include <array>
 
 #include "../elementwise/elementwise.h"
@@ -44,7 +44,10 @@ void check_elementwise(int rows, int hidden) {
 
 int main(int argc, char** argv) {
   const bool quick = argc > 1 && std::strcmp(argv[1], "--quick") == 0;
-  if (argc > 1 && std::strcmp(argv[1], "--time") == 0) return time_shapes(), 0;
+  if (argc > 1 && std::strcmp(argv[1], "--time") == 0) {
+    time_shapes(argc > 2 ? argv[2] : nullptr, argc > 3 ? std::atoi(argv[3]) : 0);
+    return 0;
+  }
   check_routing(quick);
   check_decode(quick);
   std::vector<Shape> shapes = {{1, 5, 2, 96, 40}, {3, 9, 4, 256, 72}, {33, 8, 2, 256, 96}};

@@ -101,7 +101,7 @@ inline void check_decode_shape(const Shape& s, uint32_t up_type, uint32_t down_t
       a.combine.add = false, a.combine.scale = 0.7f;
       if (s.experts % 4 == 0 && s.experts / 2 >= s.used) a.routing.groups = 4, a.routing.groups_used = 2;
     }
-    expect(takes_decode(gpu(), a), "the kernels for few rows take the layer");
+    expect(can_decode(gpu(), a), "the kernels for few rows take the layer");
     Array<float> before(layer.out.get());
     const size_t bytes = layer.out.size * sizeof(float);
     layer.run_general(Launch{gpu()}, a);
@@ -123,6 +123,7 @@ inline void check_decode_shape(const Shape& s, uint32_t up_type, uint32_t down_t
 }
 
 inline void check_decode(bool quick) {
+  if (gpu().major < 9) return;
   check_decode_shape({1, 8, 2, 256, 96}, 1, 8);
   check_decode_shape({5, 12, 3, 512, 256}, 12, 12);
   check_decode_shape({8, 128, 8, 512, 256}, 39, 39);

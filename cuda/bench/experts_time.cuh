@@ -110,15 +110,17 @@ inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t 
   const double limit = bytes / LAYERS / bandwidth * 1e6;
   std::printf("%-16s rows %d: %7.2f MB, copy %6.2f us, router alone %6.2f, general kernels %7.2f us (%3.0f %%)", t.name, rows,
               bytes / LAYERS / 1e6, limit, router, general, 100 * limit / general);
-  if (takes_decode(gpu(), a)) {
+  if (can_decode(gpu(), a)) {
     const double two = per_layer(true, [&](const Launch& launch) { expert_decode(launch, a); });
     const double apart = per_layer(false, [&](const Launch& launch) { expert_decode(launch, a); });
-    std::printf(", two kernels %7.2f us (%3.0f %%), without overlap %7.2f", two, 100 * limit / two, apart);
+    std::printf(", two kernels %7.2f us (%3.0f %%), without overlap %7.2f, taken: %s", two, 100 * limit / two, apart,
+                takes_decode(gpu(), a) ? "two" : "general");
   }
   std::printf("\n");
 }
 
-inline void time_shapes() {
+// Only the shape of that name and number of rows, if they are given.
+inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
   cudaStream_t stream;
   check(cudaStreamCreate(&stream), "stream");
   const double bandwidth = copy_bandwidth(stream);
@@ -131,7 +133,10 @@ inline void time_shapes() {
       {"Granite-4-small", 12, 12, 72, 10, 4096, 768, false, false, Gating::SOFTMAX_OF_CHOSEN},
   };
   for (const Timed& t : shapes) {
-    for (int rows : {1, 4, 8}) time_shape(t, rows, bandwidth, stream);
+    if (name && std::strcmp(name, t.name) != 0) continue;
+    for (int rows : {1, 4, 8}) {
+      if (!only_rows || only_rows == rows) time_shape(t, rows, bandwidth, stream);
+    }
   }
   cudaStreamDestroy(stream);
 }

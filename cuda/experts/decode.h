@@ -1,4 +1,4 @@
-// Layers with experts for up to 8 rows, in two kernels in place of the six of experts.h, with the same bits.
+// Layers with experts for up to 8 rows, in two kernels in place of the six of experts.h, with the same bits (sm_90).
 //
 // The first chooses the experts and computes what their activations give, the second what they add to the stream. Both choose for
 // themselves, since a choice from the scores costs less than another kernel; so the second requests its weights while the first one still
@@ -13,6 +13,7 @@ namespace pen {
 constexpr int DECODE_ROWS = 8;
 constexpr int DECODE_CHOICES = 128;
 constexpr int DECODE_EXPERTS = 512;
+constexpr int DECODE_THREADS = SLICES * 32;
 
 struct ExpertDecode {
   Routing routing;  // without adjugates; `chosen` and `weights` are not written
@@ -31,7 +32,8 @@ struct ExpertDecode {
   Combine combine;  // its outputs, weights, chosen and slot_mapping are not read
 };
 
-// Whether expert_decode() takes these: otherwise the functions of experts.h do.
+// Whether expert_decode() can compute these, and whether it is also the faster way: otherwise the functions of experts.h do.
+bool can_decode(const Device& device, const ExpertDecode& args);
 bool takes_decode(const Device& device, const ExpertDecode& args);
 void expert_decode(const Launch& launch, const ExpertDecode& args);
 

@@ -8,39 +8,45 @@ namespace pen {
 
 // Group g is an expert with its choices. A shared expert is the last group, of all rows; row r's choice of it is number choices + r.
 struct Lists {
-  int32_t chosen[DECODE_CHOICES];
+  static constexpr int ALL = DECODE_CHOICES + DECODE_ROWS;
+  alignas(16) int32_t chosen[DECODE_CHOICES];
   float weights[DECODE_CHOICES];
-  int32_t expert_of[DECODE_CHOICES + 1];  // -1: the shared expert
-  int16_t order[DECODE_CHOICES + 1][DECODE_ROWS];  // choices from the front, then -1
-  uint8_t rows[DECODE_CHOICES + 1][DECODE_ROWS];   // of the choices, then any
-  uint32_t leaders[DECODE_CHOICES / WARP];  // a bit for the first choice of each expert
+  alignas(16) uint8_t first[DECODE_CHOICES];  // the first choice of the same expert, or NONE
+  int32_t expert_of[DECODE_CHOICES + 1];      // -1: the shared expert
+  int16_t start[DECODE_CHOICES + 2];          // of the groups in `sorted`, and the end
+  int16_t sorted[ALL];                        // choices by group
+  uint8_t row_of[ALL];                        // of sorted choices
+  uint32_t leaders[DECODE_CHOICES / WARP];    // a bit for the first choice of each expert
+  static constexpr uint8_t NONE = 255;
+
+  __device__ __forceinline__ int count(int group) const { return start[group + 1] - start[group]; }
 
   // By a whole block of 256 threads; returns the number of groups.
+  template <bool WEIGHTS>
   __device__ __forceinline__ int make(const Routing& p, bool shared) {
-    static_assert(DECODE_CHOICES <= 256 && DECODE_ROWS <= 8, "a thread for each choice, a warp for each row");
+    static_assert(DECODE_CHOICES <= NONE && DECODE_ROWS <= 8, "a thread for each choice, a warp for each row");
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, choices = p.num_rows * p.used, c = threadIdx.x;
     if (warp < p.num_rows) {
       int32_t* const own = chosen + warp * p.used;
+      float* const own_weights = WEIGHTS ? weights + warp * p.used : nullptr;
       const float* const scores = p.scores + size_t(warp) * p.num_experts;
-      if (__ldcg(p.slot_mapping + warp) == NO_SLOT) {
-        for (int i = lane; i < p.used; i += WARP) own[i] = -1;
-      } else if (p.num_experts <= 4 * WARP) {
-        route_row<4>(p, scores, lane, own, weights + warp * p.used);
+      const uint32_t slot = __ldcg(p.slot_mapping + warp);
+      if (p.num_experts <= 4 * WARP) {
+        route_row<4>(p, slot, scores, lane, own, own_weights);
       } else {
-        route_row<DECODE_EXPERTS / WARP>(p, scores, lane, own, weights + warp * p.used);
+        route_row<DECODE_EXPERTS / WARP>(p, slot, scores, lane, own, own_weights);
       }
-    }
-    for (int i = threadIdx.x; i < (choices + 1) * DECODE_ROWS; i += blockDim.x) {
-      order[i / DECODE_ROWS][i % DECODE_ROWS] = -1, rows[i / DECODE_ROWS][i % DECODE_ROWS] = 0;
     }
     __syncthreads();
     const int expert = c < choices ? chosen[c] : -1;
-    int before = 0, first = c;  // choices of the same expert
-    for (int k = 0; expert >= 0 && k < c; k++) {
+    int before = 0, leader = c;  // choices of the same expert
+    // A row chooses an expert once.
+    for (int k = 0; expert >= 0 && k < c / p.used * p.used; k++) {
       if (chosen[k] != expert) continue;
-      if (before++ == 0) first = k;
+      if (before++ == 0) leader = k;
     }
     if (c < DECODE_CHOICES) {
+      first[c] = expert >= 0 ? uint8_t(leader) : NONE;
       const uint32_t bits = __ballot_sync(ALL_LANES, expert >= 0 && before == 0);
       if (lane == 0) leaders[warp] = bits;
     }
@@ -50,15 +56,27 @@ struct Lists {
     for (int w = 0; w < DECODE_CHOICES / WARP; w++) {
       const uint32_t bits = leaders[w];
       groups += __popc(bits);
-      group += __popc(w < first / WARP ? bits : w == first / WARP ? bits & ((1u << first % WARP) - 1) : 0);
+      group += __popc(w < leader / WARP ? bits : w == leader / WARP ? bits & ((1u << leader % WARP) - 1) : 0);
     }
+    // Choices whose groups come before `below`: four of each word.
+    const auto choices_before = [&](int below) {
+      int n = 0;
+      for (int i = 0; i < choices; i += 4) {
+        n += __popc(__vcmpltu4(*reinterpret_cast<const uint32_t*>(first + i), uint32_t(below) * 0x01010101u)) / 8;
+      }
+      return n;
+    };
     if (expert >= 0) {
-      order[group][before] = int16_t(c), rows[group][before] = uint8_t(c / p.used);
-      if (before == 0) expert_of[group] = expert;
+      const int at = choices_before(leader);
+      sorted[at + before] = int16_t(c), row_of[at + before] = uint8_t(c / p.used);
+      if (before == 0) expert_of[group] = expert, start[group] = int16_t(at);
     }
-    if (shared && c < p.num_rows) {
-      order[groups][c] = int16_t(choices + c), rows[groups][c] = uint8_t(c);
-      if (c == 0) expert_of[groups] = -1;
+    if (c == DECODE_THREADS - 1 || (shared && c < p.num_rows)) {
+      const int at = choices_before(NONE);
+      if (c == DECODE_THREADS - 1) {
+        start[groups] = int16_t(at), start[groups + 1] = int16_t(at + (shared ? p.num_rows : 0)), expert_of[groups] = -1;
+      }
+      if (shared && c < p.num_rows) sorted[at + c] = int16_t(choices + c), row_of[at + c] = uint8_t(c);
     }
     __syncthreads();
     return groups + (shared ? 1 : 0);

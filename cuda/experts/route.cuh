@@ -41,7 +41,13 @@ struct Keys {
     }
     const uint32_t top = warp_max_bits(best);
     if (top == 0) return -1;
-    const int index = int(~warp_max_bits(best == top ? ~uint32_t(at * WARP + lane) : 0));
+    const uint32_t owners = __ballot_sync(ALL_LANES, best == top);
+    int index;
+    if ((owners & (owners - 1)) == 0) {
+      index = __shfl_sync(ALL_LANES, at * WARP + lane, __ffs(owners) - 1);
+    } else {
+      index = int(~warp_max_bits(best == top ? ~uint32_t(at * WARP + lane) : 0));
+    }
 #pragma unroll UNROLL
     for (int j = 0; j < N; j++) {
       if (j * WARP + lane == index) key[j] = 0;
@@ -83,58 +89,85 @@ struct Keys {
   }
 };
 
-// Chooses a row's experts and their weights.
+// A score's share of all: the highest score and the sum of exp(score − highest) are known. One copy of its code: this runs once in a step,
+// so what it costs is mostly the time to fetch its instructions.
+inline __device__ __noinline__ float route_share(bool sigmoid, float score, float highest, float total) {
+  const float above = sigmoid ? 1.0f : __expf(score - highest), below = sigmoid ? __fadd_rn(1.0f, expf(-score)) : total;
+  return __fdiv_rn(above, below);
+}
+
+// Chooses a row's experts and their weights; only the experts if `weights` is null. A row that is padding (`slot`) chooses nothing.
 template <int N>
-__device__ __forceinline__ void route_row(const Routing& p, const float* scores, int lane, int32_t* chosen, float* weights) {
+__device__ __forceinline__ void route_row(const Routing& p, uint32_t slot, const float* scores, int lane, int32_t* chosen,
+                                          float* weights) {
   constexpr int UNROLL = Keys<N>::UNROLL;
   // The smallest normal float16: below it, the published models' own code would divide by zero.
   constexpr float LEAST_SUM = 6.103515625e-5f;
   const Gating gating = p.gating;
+  const int experts = p.num_experts, used = p.used;
   const bool adjugate = p.chunk_group > 0, grouped = p.groups > 1, biased = p.choice_bias != nullptr && !adjugate;
+  const bool sigmoid = gating == Gating::SIGMOID;
   float score[N], highest = -__builtin_huge_valf();
   bool finite = true;
 #pragma unroll UNROLL
   for (int j = 0; j < N; j++) {
     const int i = j * WARP + lane;
-    score[j] = i < p.num_experts ? __ldcg(scores + i) : -__builtin_huge_valf();
-    finite &= i >= p.num_experts || fabsf(score[j]) < __builtin_huge_valf();
+    score[j] = i < experts ? __ldcg(scores + i) : -__builtin_huge_valf();
+  }
+#pragma unroll UNROLL
+  for (int j = 0; j < N; j++) {
+    finite &= j * WARP + lane >= experts || fabsf(score[j]) < __builtin_huge_valf();
     highest = fmaxf(highest, score[j]);
   }
-  if (!__all_sync(ALL_LANES, finite)) {
-    for (int i = lane; i < p.used; i += WARP) chosen[i] = adjugate ? i / p.chunk_group : i, weights[i] = __int_as_float(0x7fffffff);
+  finite = __all_sync(ALL_LANES, finite);
+  if (slot == NO_SLOT || !finite) {
+    for (int i = lane; i < used; i += WARP) {
+      chosen[i] = slot == NO_SLOT ? -1 : adjugate ? i / p.chunk_group : i;
+      if (weights) weights[i] = slot == NO_SLOT ? 0.0f : __int_as_float(0x7fffffff);
+    }
     return;
   }
   // Whether weights are computed before the choice, as shares of all experts.
-  const bool ranks_shares = gating == Gating::SIGMOID || (gating == Gating::SOFTMAX && (biased || grouped));
+  const bool ranks_shares = sigmoid || (gating == Gating::SOFTMAX && (biased || grouped));
   const bool shares = ranks_shares || adjugate;
   highest = warp_max(highest);
   float total = 0.0f;
-  if (gating != Gating::SIGMOID && (shares || (gating == Gating::SOFTMAX && !p.normalise))) {
+  if (!sigmoid && (shares || (gating == Gating::SOFTMAX && !p.normalise && weights))) {
 #pragma unroll UNROLL
     for (int j = 0; j < N; j++) {
-      if (j * WARP + lane < p.num_experts) total = __fadd_rn(total, __expf(score[j] - highest));
+      if (j * WARP + lane < experts) total = __fadd_rn(total, __expf(score[j] - highest));
     }
     total = warp_sum(total);
   }
-  const auto share_of = [&](float s) {
-    return gating == Gating::SIGMOID ? __fdiv_rn(1.0f, __fadd_rn(1.0f, expf(-s))) : __fdiv_rn(__expf(s - highest), total);
-  };
   Keys<N> keys;
+  if (ranks_shares) {
 #pragma unroll UNROLL
-  for (int j = 0; j < N; j++) {
-    const int i = j * WARP + lane;
-    float rank = ranks_shares ? share_of(score[j]) : score[j];
-    if (biased && i < p.num_experts) rank = __fadd_rn(rank, p.choice_bias[i]);
-    keys.key[j] = i < p.num_experts ? ordered(rank) : 0;
+    for (int j = 0; j < N; j++) score[j] = route_share(sigmoid, score[j], highest, total);
   }
-  if (grouped) keys.keep_groups(p.groups, p.groups_used, p.num_experts / p.groups, lane);
+  if (biased) {
+#pragma unroll UNROLL
+    for (int j = 0; j < N; j++) {
+      if (j * WARP + lane < experts) score[j] = __fadd_rn(score[j], p.choice_bias[j * WARP + lane]);
+    }
+  }
+#pragma unroll UNROLL
+  for (int j = 0; j < N; j++) keys.key[j] = j * WARP + lane < experts ? ordered(score[j]) : 0;
+  if (grouped) keys.keep_groups(p.groups, p.groups_used, experts / p.groups, lane);
 
   // The lane's own choices: number `lane` and `lane + 32` of the row.
   int expert[2] = {-1, -1};
-  for (int rank = 0; rank < p.used; rank++) {
+#pragma unroll 1
+  for (int rank = 0; rank < used; rank++) {
     const int best = keys.take_best(lane);
     if (rank == lane) expert[0] = best;
     if (rank == lane + WARP) expert[1] = best;
+  }
+  if (!weights && !adjugate) {
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+      if (k * WARP + lane < used) chosen[k * WARP + lane] = expert[k];
+    }
+    return;
   }
   float weight[2] = {}, top = -__builtin_huge_valf();
 #pragma unroll
@@ -148,10 +181,11 @@ __device__ __forceinline__ void route_row(const Routing& p, const float* scores,
 #pragma unroll
   for (int k = 0; k < 2; k++) {
     const float from = gating == Gating::SOFTMAX_OF_CHOSEN ? top : highest;
-    if (expert[k] >= 0) weight[k] = shares ? share_of(weight[k]) : __expf(weight[k] - from);
+    if (expert[k] >= 0) weight[k] = shares ? route_share(sigmoid, weight[k], highest, total) : __expf(weight[k] - from);
   }
   float sum = 0.0f;
-  for (int rank = 0; rank < p.used; rank++) {
+#pragma unroll 1
+  for (int rank = 0; rank < used; rank++) {
     sum = __fadd_rn(sum, __shfl_sync(ALL_LANES, rank < WARP ? weight[0] : weight[1], rank % WARP));
   }
   if (shares) {
@@ -162,17 +196,19 @@ __device__ __forceinline__ void route_row(const Routing& p, const float* scores,
 #pragma unroll
   for (int k = 0; k < 2; k++) {
     const int i = k * WARP + lane;
-    if (i >= p.used) continue;
+    if (i >= used) continue;
     float w = __fdiv_rn(weight[k], sum);
     if (!adjugate) w = __fmul_rn(w, p.scale);
     if (!adjugate && p.output_scales && expert[k] >= 0) w = __fmul_rn(w, p.output_scales[expert[k]]);
-    chosen[i] = expert[k], weights[i] = w;
+    chosen[i] = expert[k];
+    if (weights) weights[i] = w;
   }
 }
 
 // The shared expert's weight for a row, by a warp.
 __device__ __forceinline__ float share_of_row(const Routing& p, int row, int lane) {
   float dot = 0.0f;
+#pragma unroll 8
   for (int i = lane; i < p.hidden; i += WARP) dot = __fmaf_rn(__half2float(p.h[size_t(row) * p.ldh + i]), p.shared_router[i], dot);
   return __fdiv_rn(1.0f, __fadd_rn(1.0f, __expf(-warp_sum(dot))));
 }
@@ -188,12 +224,9 @@ __global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_c
   if (row >= p.num_rows) return;
   int32_t* chosen = p.chosen + size_t(row) * p.used;
   float* weights = p.weights + size_t(row) * p.used;
-  if (p.slot_mapping[row] == NO_SLOT) {
-    for (int i = lane; i < p.used; i += WARP) chosen[i] = -1, weights[i] = 0.0f;
-    return;
-  }
-  route_row<N>(p, p.scores + size_t(row) * p.num_experts, lane, chosen, weights);
-  if (!p.shared_router) return;
+  const uint32_t slot = __ldcg(p.slot_mapping + row);
+  route_row<N>(p, slot, p.scores + size_t(row) * p.num_experts, lane, chosen, weights);
+  if (!p.shared_router || slot == NO_SLOT) return;
   const float share = share_of_row(p, row, lane);
   if (lane == 0) p.share[row] = share;
 }
