@@ -68,7 +68,9 @@ void start(const Launch& launch, Kernel kernel, const ExpertDecode& args, int bl
 
 bool can_decode(const Device& device, const ExpertDecode& args) {
   const Routing& r = args.routing;
-  return device.major >= 9 && r.num_rows <= DECODE_ROWS && r.num_rows * r.used <= DECODE_CHOICES && r.num_experts <= DECODE_EXPERTS &&
+  // The kernels are empty in code for older GPUs, which a device may have made its own from.
+  const bool compiled = device.major >= 9 && device.compiled(expert_up_kernel<FormatH16>).ptxVersion >= 90;
+  return compiled && r.num_rows <= DECODE_ROWS && r.num_rows * r.used <= DECODE_CHOICES && r.num_experts <= DECODE_EXPERTS &&
          r.chunk_group == 0 && Plans(device, args).fit();
 }
 

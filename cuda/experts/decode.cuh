@@ -25,6 +25,7 @@ __device__ __forceinline__ float sum_slices(const float* partial, int columns, i
 template <class Format>
 __global__ void __launch_bounds__(DECODE_THREADS, 3)
     expert_up_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ StreamPlan plan) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // takes_decode() asks for it: older code would never run
   using Units = Stream<Format, GroupsOfTiles>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
@@ -91,12 +92,14 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
     }
     if (stream.here.more()) __syncthreads();
   }
+#endif
 }
 
 // out = what the experts give, weighted and added up. Grid: (blocks), each with its share of the row tiles.
 template <class Format>
 __global__ void __launch_bounds__(DECODE_THREADS, 3)
     expert_down_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ StreamPlan plan) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // takes_decode() asks for it: older code would never run
   using Units = Stream<Format, TilesOfGroups>;
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
@@ -193,6 +196,7 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
     }
     if (tile + 1 < end) __syncthreads();
   }
+#endif
 }
 
 }  // namespace pen
