@@ -29,7 +29,10 @@ fn every_architecture_has_a_need() {
         assert!(0 < need.step_weights && need.step_weights <= need.weights, "{}", arch.name);
         let spec = &weights.spec;
         let attention = spec.attention().unwrap();
-        let floats = 2 * spec.num_layers() * attention.num_kv_heads * attention.head_dim;
+        // layers of different cache groups share places
+        let places = description.program.caches.iter().map(|cache| cache.place + 1).max().unwrap_or(0) as usize;
+        assert_eq!(places, spec.cache_groups().iter().map(|group| group.layers.len()).max().unwrap_or(0), "{}", arch.name);
+        let floats = 2 * places * attention.num_kv_heads * attention.head_dim;
         assert_eq!(need.kv_token, 2 * floats as u64, "{}", arch.name);
     }
 }
