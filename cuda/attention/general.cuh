@@ -44,7 +44,7 @@ struct GeneralScale {
 #pragma unroll
     for (int h = 0; h < 2; ++h) minus_slope[h] = -alibi_slope(p, rows.head(row + 8 * h)), position[h] = rows.position(row + 8 * h);
   }
-  // Of keys from position `base` on.
+  // Caps and slopes the scores of keys from position `base` on.
   __device__ __forceinline__ void apply(float (&s)[2][4], int base, int lane) const {
     scale.cap(s);
     if (factor == 0.0f) return;

@@ -76,7 +76,7 @@ fn shows(text: &str, syntax: &Syntax, loosely: bool) -> bool {
         let first = serde_json::Deserializer::from_str(rest).into_iter::<Value>().next();
         matches!(first, Some(Ok(value)) if value == arguments())
     };
-    // Of two forms that differ in what stands around all calls, the exact one counts.
+    // Two forms may differ only in what stands around all calls: then the exact one counts.
     let around = if loosely { ["", ""] } else { [syntax.trigger, syntax.open] };
     let head = [around[0], around[1], &filled(syntax.before, 0, NAME), NAME, &filled(syntax.between, 0, NAME)].concat();
     let head = squeezed(&head);
