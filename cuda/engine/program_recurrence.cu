@@ -19,6 +19,25 @@ View view_of(const Resolver& find, const pen_part& part, uint32_t heads, uint32_
   return View{found.x, int(found.ld), found.stride};
 }
 
+// What ops with heads have in common.
+template <class Desc>
+HeadStates heads_of(const Resolver& find, const Desc& op) {
+  const Rows& out = find.buffer(op.out, PEN_F32);
+  if (uint64_t(op.heads) * op.values > uint64_t(out.ld)) throw StatusError(PEN_INVALID_ARG, "a recurrence has no room for its output");
+  const States states = states_of(find, op.state, uint64_t(op.heads) * op.values * op.keys);
+  return {int(op.heads), int(op.keys), int(op.values), states, int(op.state.first), out.data.as<float>(), out.ld};
+}
+
+// The op that runs `queue`. The state slots are those of each step.
+template <class Args>
+Op with_states(const Args& args, void (*queue)(const Launch&, const Args&, const StepView&)) {
+  return [=](const Pass& pass) {
+    Args now = args;
+    now.states.slots = pass.step.state_slots;
+    queue(pass.launch, now, pass.step.view);
+  };
+}
+
 }  // namespace
 
 Op compile_convolve(const Resolver& find, const pen_convolve& op) {
@@ -27,15 +46,11 @@ Op compile_convolve(const Resolver& find, const pen_convolve& op) {
   const Convolution args{in.x, int(in.ld), out.x, int(out.ld), find.vector(op.kernel, uint64_t(op.channels) * op.taps),
                          find.vector(op.bias, op.channels), int(op.channels), int(op.taps), op.silu != 0,
                          states_of(find, op.state, uint64_t(op.taps - 1) * op.channels), int(op.state.first)};
-  return [=](const Pass& pass) {
-    Convolution now = args;
-    now.states.slots = pass.step.state_slots;
-    convolve(pass.launch, now, pass.step.view);
-  };
+  return with_states(args, convolve);
 }
 
 Op compile_scan(const Resolver& find, const pen_scan& op) {
-  Scan args{};
+  Scan args{heads_of(find, op)};
   const uint32_t pairs = op.heads / std::max(op.group, 1u);
   args.x = view_of(find, op.x, op.heads, op.values);
   args.b = view_of(find, op.b, pairs, op.keys);
@@ -46,44 +61,20 @@ Op compile_scan(const Resolver& find, const pen_scan& op) {
                                                  : View{find.vector(op.constant_factors, op.heads), 0, 1};
   args.steps = view_of(find, op.steps, op.heads, op.by_channel ? op.values : 1);
   args.a = find.vector(op.a, uint64_t(op.heads) * op.values * op.keys);
-  args.heads = int(op.heads);
-  args.keys = int(op.keys);
-  args.values = int(op.values);
-  args.states = states_of(find, op.state, uint64_t(op.heads) * op.values * op.keys);
-  args.state_at = int(op.state.first);
-  const Rows& out = find.buffer(op.out, PEN_F32);
-  args.out = out.data.as<float>();
-  args.ld_out = out.ld;
-  return [=](const Pass& pass) {
-    Scan now = args;
-    now.states.slots = pass.step.state_slots;
-    scan(pass.launch, now, pass.step.view);
-  };
+  return with_states(args, scan);
 }
 
 Op compile_delta(const Resolver& find, const pen_delta& op) {
-  Delta args{};
+  Delta args{heads_of(find, op)};
   args.q = view_of(find, op.q, op.key_heads, op.keys);
   args.k = view_of(find, op.k, op.key_heads, op.keys);
   args.v = view_of(find, op.v, op.heads, op.values);
   args.decay = view_of(find, op.decay, op.heads, op.by_key ? op.keys : 1);
   args.beta = view_of(find, op.beta, op.heads, 1);
   args.by_key = op.by_key != 0;
-  args.heads = int(op.heads);
   args.num_key_heads = int(op.key_heads);
   args.tiled = op.tiled != 0;
-  args.keys = int(op.keys);
-  args.values = int(op.values);
-  args.states = states_of(find, op.state, uint64_t(op.heads) * op.values * op.keys);
-  args.state_at = int(op.state.first);
-  const Rows& out = find.buffer(op.out, PEN_F32);
-  args.out = out.data.as<float>();
-  args.ld_out = out.ld;
-  return [=](const Pass& pass) {
-    Delta now = args;
-    now.states.slots = pass.step.state_slots;
-    delta_rule(pass.launch, now, pass.step.view);
-  };
+  return with_states(args, delta_rule);
 }
 
 }  // namespace pen

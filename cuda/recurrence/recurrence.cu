@@ -39,16 +39,21 @@ void start(const Launch& launch, const Recurrence& p, const StepView& step) {
   start<RULE, KeyShape<32, 8>>(launch, p, step);
 }
 
+Recurrence of(const HeadStates& heads) {
+  Recurrence p{};
+  p.heads = heads.heads, p.keys = heads.keys, p.values = heads.values;
+  p.states = heads.states, p.state_at = heads.state_at;
+  p.out = heads.out, p.ld_out = heads.ld_out;
+  return p;
+}
+
 }  // namespace
 
 void scan(const Launch& launch, const Scan& scan, const StepView& step) {
-  Recurrence p{};
+  Recurrence p = of(scan);
   p.keyed[0] = scan.b, p.keyed[1] = scan.c;
   p.vectors[0] = scan.x;
-  p.heads = scan.heads, p.keys = scan.keys, p.values = scan.values;
   p.group = scan.group, p.key_heads = 1;
-  p.states = scan.states, p.state_at = scan.state_at;
-  p.out = scan.out, p.ld_out = scan.ld_out;
   if (scan.by_channel) {
     p.vectors[1] = scan.steps, p.a = scan.a;
     return start<Rule::SCAN_CHANNELS>(launch, p, step);
@@ -58,13 +63,10 @@ void scan(const Launch& launch, const Scan& scan, const StepView& step) {
 }
 
 void delta_rule(const Launch& launch, const Delta& delta, const StepView& step) {
-  Recurrence p{};
+  Recurrence p = of(delta);
   p.keyed[0] = delta.k, p.keyed[1] = delta.q;
   p.vectors[0] = delta.v, p.scalars[1] = delta.beta;
-  p.heads = delta.heads, p.keys = delta.keys, p.values = delta.values;
   p.group = delta.heads / delta.num_key_heads, p.key_heads = delta.num_key_heads, p.tiled = delta.tiled;
-  p.states = delta.states, p.state_at = delta.state_at;
-  p.out = delta.out, p.ld_out = delta.ld_out;
   if (delta.by_key) {
     p.keyed[2] = delta.decay;
     return start<Rule::DELTA_KEYS>(launch, p, step);

@@ -65,14 +65,8 @@ struct View {
 
 constexpr int MAX_KEYS = 1024;  // of a scan and of the delta rule; more are refused with std::invalid_argument
 
-struct Scan {
-  View x;           // [heads, values]
-  View b, c;        // [heads / group, keys]
-  int group;        // neighbouring heads that share b and c
-  View factors;     // [heads] the decay, unless by_channel
-  View steps;       // [heads], or [heads, values] if by_channel; a null start: 1
-  bool by_channel;  // Mamba 1
-  const float* a;   // [heads · values, keys] if by_channel
+// What scans and the delta rule have in common.
+struct HeadStates {
   int heads, keys, values;
   States states;
   int state_at;
@@ -80,21 +74,26 @@ struct Scan {
   int ld_out;
 };
 
+struct Scan : HeadStates {
+  View x;           // [heads, values]
+  View b, c;        // [heads / group, keys]
+  int group;        // neighbouring heads that share b and c
+  View factors;     // [heads] the decay, unless by_channel
+  View steps;       // [heads], or [heads, values] if by_channel; a null start: 1
+  bool by_channel;  // Mamba 1
+  const float* a;   // [heads · values, keys] if by_channel
+};
+
 void scan(const Launch& launch, const Scan& scan, const StepView& step);
 
-struct Delta {
-  View q, k;    // [num_key_heads, keys]
-  View v;       // [heads, values]
-  View decay;   // [heads], or [heads, keys] if by_key
-  View beta;    // [heads]
+struct Delta : HeadStates {
+  View q, k;   // [num_key_heads, keys]
+  View v;      // [heads, values]
+  View decay;  // [heads], or [heads, keys] if by_key
+  View beta;   // [heads]
   bool by_key;
-  int heads, num_key_heads;
+  int num_key_heads;
   bool tiled;  // head h has key head h % num_key_heads, else h / (heads / num_key_heads)
-  int keys, values;
-  States states;
-  int state_at;
-  float* out;  // as in Scan
-  int ld_out;
 };
 
 void delta_rule(const Launch& launch, const Delta& delta, const StepView& step);
