@@ -296,6 +296,49 @@ fn every_entry_of_the_catalogue_is_whole_and_families_stand_together() {
     }
 }
 
+/// The billions of weights that a name such as `1.7b` or `135m` tells.
+fn billions(name: &str) -> Option<f64> {
+    let name = name.to_ascii_lowercase();
+    let of = |unit: char, factor: f64| name.strip_suffix(unit)?.parse::<f64>().ok().map(|count| count * factor);
+    of('b', 1.0).or_else(|| of('m', 1e-3))
+}
+
+/// Nobody has fetched every file of the catalogue. So at least an entry must not contradict itself.
+#[test]
+fn the_fields_of_an_entry_of_the_catalogue_agree() {
+    let models = Scene::new().config().models;
+    let plain = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_ascii_lowercase();
+    let mut with_family_name = Vec::new();
+    for (i, entry) in models.iter().enumerate() {
+        let (id, family) = (&entry.id, entry.family.as_deref().unwrap());
+        let weights = id.split([':', '-']).rev().find_map(billions);
+        assert!(weights.is_some() || id == "nomic-embed-text:v1.5", "{id}: how many weights?");
+        assert!(
+            entry.size.is_some() != entry.gigabytes.is_some() && entry.size.is_some() == entry.sha256.is_some(),
+            "{id}: what is recorded?"
+        );
+        let bytes = entry.size.map_or(entry.gigabytes.unwrap_or_default(), |size| size as f64 / 1e9);
+        let each = weights.map_or(1.0, |weights| bytes / weights);
+        assert!((0.5..1.2).contains(&each), "{id}: {bytes} GB for {weights:?} billions of weights");
+        assert!(entry.max_context.is_some_and(|context| context >= 2048 && context.is_power_of_two()), "{id}: {:?}", entry.max_context);
+        assert!(models[..i].iter().all(|other| other.source != entry.source), "{id}: another entry has its source");
+        with_family_name.extend(entry.aliases.iter().any(|alias| alias == family).then_some(family));
+        let Source::Hf { repo, file: Some(file), quant: None, .. } = &entry.source else { continue };
+        assert!(plain(repo).contains(&plain(family)) && plain(file).contains(&plain(family)), "{id}: {repo}/{file} is of another family");
+        let of_source: Vec<f64> = repo.split('-').chain(file.split('-')).filter_map(billions).collect();
+        assert!(of_source.iter().all(|&told| Some(told) == weights), "{id}: {repo}/{file} has another size");
+        let text = format!("{repo}-{file}").to_ascii_lowercase();
+        let says = |words: &[&str]| text.split(['-', '.', '/']).any(|part| words.contains(&part));
+        assert!(!(entry.base && says(&["instruct", "it", "chat"])) && (entry.base || !says(&["base", "pt"])), "{id}: is it a base model?");
+        let is_type = |part: &str| ["Q4_K_M", "Q8_0"].iter().any(|name| part.eq_ignore_ascii_case(name));
+        let part = file.strip_suffix(".gguf").and_then(|name| name.rsplit(['-', '.']).next());
+        assert!(part.is_some_and(is_type), "{id}: of which type is {file}?");
+    }
+    let mut families: Vec<&str> = models.iter().filter_map(|entry| entry.family.as_deref()).collect();
+    families.dedup();
+    assert_eq!(with_family_name, families, "a family's name alone stands for one of its models");
+}
+
 #[test]
 fn a_near_name_is_found() {
     let models = Scene::new().config().models;
