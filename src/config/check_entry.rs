@@ -1,6 +1,7 @@
 //! Checks entries of `[[models]]` before any part of them enters a path, a command or a URL.
 
 use super::entry::{ModelEntry, PypiPackage, Source};
+use super::sampling::check_sampling;
 
 /// Checks an entry. Every part that enters a path, a URL or a command line must have a form that cannot escape from it.
 pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
@@ -16,7 +17,7 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     if entry.max_context == Some(0) || entry.gigabytes.is_some_and(|size| size <= 0.0) {
         return Err("max_context and gigabytes must be greater than 0".into());
     }
-    entry.sampling.check()?;
+    check_sampling(&entry.sampling)?;
     match &entry.source {
         Source::Pypi { packages } if packages.is_empty() => Err("packages is empty".into()),
         Source::Pypi { packages } => packages.iter().try_for_each(check_package),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::context::Context;
-use super::sampling::Sampling;
+use logits::SamplingChoice;
 use serde::{Deserialize, Serialize};
 
 /// A catalogue entry.
@@ -37,7 +37,7 @@ pub struct ModelEntry {
     pub base: bool,
     /// What to sample with if a request does not say.
     #[serde(default)]
-    pub sampling: Sampling,
+    pub sampling: SamplingChoice,
     /// The entry is one of the built-in catalogue.
     #[serde(skip)]
     pub built_in: bool,
@@ -66,7 +66,7 @@ impl ModelEntry {
             gigabytes: None,
             max_context: None,
             base: false,
-            sampling: Sampling::default(),
+            sampling: SamplingChoice::default(),
             built_in: false,
             context: None,
             eager: false,

@@ -23,6 +23,5 @@ pub use context::Context;
 pub use entry::{ModelEntry, PypiPackage, Source, find_model, nearest_model};
 pub use error::ConfigError;
 pub use overrides::Overrides;
-pub use sampling::Sampling;
 pub use settings::{Backend, Config, Engine, Limits, Server};
 pub use surroundings::Surroundings;

@@ -1,5 +1,7 @@
 //! [`SamplingParams`]: how a sequence's tokens are chosen.
 
+use serde::{Deserialize, Serialize};
+
 /// How a sequence's tokens are chosen. The default draws from the model's own distribution, with every filter and penalty off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SamplingParams {
@@ -42,7 +44,8 @@ impl Default for SamplingParams {
 }
 
 /// The values that a request, a configuration or a model's file chooses. None: the value is left to others.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SamplingChoice {
     pub temperature: Option<f32>,
     pub top_k: Option<u32>,

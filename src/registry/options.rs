@@ -48,9 +48,7 @@ pub fn engine_options(engine: &config::Engine) -> EngineOptions {
 /// What a model is sampled with if a request does not say. An entry of the configuration wins over the model's file, which wins over the
 /// built-in catalogue.
 pub fn default_sampling(entry: &ModelEntry, of_file: SamplingChoice) -> SamplingChoice {
-    let config::Sampling { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = entry.sampling;
-    let of_entry = SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty };
-    if entry.built_in { of_file.or(of_entry) } else { of_entry.or(of_file) }
+    if entry.built_in { of_file.or(entry.sampling) } else { entry.sampling.or(of_file) }
 }
 
 /// The setting `engine.backend` (or the flag `--backend`) as the engine's type. None: the first backend that has a device.
@@ -70,7 +68,7 @@ mod tests {
     #[test]
     fn the_configuration_wins_over_the_file_and_the_file_over_the_catalogue() {
         let mut entry = ModelEntry::new("m", config::Source::File { path: "m.gguf".into() });
-        entry.sampling = config::Sampling { temperature: Some(0.1), top_k: Some(5), ..config::Sampling::default() };
+        entry.sampling = SamplingChoice { temperature: Some(0.1), top_k: Some(5), ..SamplingChoice::default() };
         let of_file = SamplingChoice { temperature: Some(0.9), top_p: Some(0.8), ..SamplingChoice::default() };
         let values = |entry: &ModelEntry| {
             let SamplingChoice { temperature, top_k, top_p, min_p, .. } = default_sampling(entry, of_file);
