@@ -10,7 +10,7 @@ use serde_json::{Value as Json, json};
 use super::output::{columns, human_bytes, print};
 use crate::catalogue::{Store, resolve};
 use crate::config::{Config, Context, ModelEntry, Overrides, Source};
-use crate::engine::{EngineOptions, Footprint, footprints, longest_context};
+use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_context};
 use crate::gguf::{GgufFile, Value};
 use crate::logits::SamplingChoice;
 use crate::model::Weights;
@@ -127,7 +127,10 @@ fn memory(config: &Config, located: &Located, args: &Args, file: Arc<GgufFile>) 
     let context = match (args.context, located.entry.context.unwrap_or(engine.context)) {
         (Some(tokens), _) => tokens as usize,
         (None, Context::Tokens(tokens)) => tokens.min(most),
-        (None, Context::Auto) => longest_context(&weights, &engine_options(engine), backend(engine.backend))?,
+        (None, Context::Auto) => {
+            let device = find_device(backend(engine.backend), engine.device)?;
+            longest_context(&*device, &weights, &engine_options(engine))?
+        }
     };
     anyhow::ensure!(context <= most, "--context is {context}, but the model's context ends at {most}");
     let kv_tokens = context.next_multiple_of(engine.block_size).saturating_mul(args.sequences as usize);

@@ -1,6 +1,6 @@
 //! What a model takes of a device's memory, computed before it is loaded.
 
-use super::device::{Budget, DeviceInfo};
+use super::device::{Budget, Device, DeviceInfo};
 use super::pool_blocks::pool_blocks;
 use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
 use model::{LayerSpec, RopeScaling, Weights};
@@ -63,13 +63,12 @@ const CONTEXT_STEP: usize = 1024;
 /// `options.context` is ignored. If `options.kv_tokens` is set, the cache has that size, and so the memory does not matter.
 ///
 /// # Errors
-/// As [`open`](super::open).
-pub fn longest_context(weights: &Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<usize, EngineError> {
+/// The device does not tell what the model would take of it.
+pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<usize, EngineError> {
     let most = trained_context(weights);
     if options.kv_tokens > 0 {
         return Ok(most.min(options.kv_tokens.next_multiple_of(options.block_size.max(1))));
     }
-    let (device, _) = super::device_of(kind, options.device)?;
     let memory = device.describe()?.memory;
     let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
     let budget = device.budget(weights, &options)?;
@@ -137,7 +136,8 @@ mod tests {
             TinyModel::new(arch).build().write(&path).unwrap();
             let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
             let options = EngineOptions { kv_tokens, ..EngineOptions::default() };
-            (longest_context(&weights, &options, Some(BackendKind::Cpu)).unwrap(), weights.spec.context_length)
+            let device = crate::device(BackendKind::Cpu, 0).unwrap();
+            (longest_context(&*device, &weights, &options).unwrap(), weights.spec.context_length)
         };
         let (context, most) = longest(&ARCHS[0], 0);
         assert_eq!(context, most);

@@ -58,8 +58,14 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
 /// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if
 /// the weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
-    let (device, missing) = device_of(kind, options.device)?;
-    missing.iter().for_each(|why| tracing::info!("{why}"));
+    open_on(find_device(kind, options.device)?, weights, options)
+}
+
+/// As [`open`], on a device that was found before.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_on(device: Box<dyn Device>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
     let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
     let source = Source::of(&weights);
     let engine = device.open(weights, &options)?;
@@ -68,28 +74,30 @@ pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>
     Ok(engine)
 }
 
-/// A device of `kind`. None: of the first backend that has one, with the reasons why the backends before it have none.
-fn device_of(kind: Option<BackendKind>, index: u32) -> Result<(Box<dyn Device>, Vec<String>), EngineError> {
+/// A device of `kind`. None: of the first backend that has one; why the backends before it have none is logged.
+///
+/// # Errors
+/// As [`device`].
+pub fn find_device(kind: Option<BackendKind>, index: u32) -> Result<Box<dyn Device>, EngineError> {
     match kind {
-        Some(kind) => match device(kind, index) {
-            Err(EngineError::NoDevice(why)) => {
-                Err(EngineError::NoDevice(format!("{why}, and the backend {kind} was asked for: ask for cpu or auto")))
+        Some(kind) => device(kind, index).map_err(|error| match error {
+            EngineError::NoDevice(why) => {
+                EngineError::NoDevice(format!("{why}, and the backend {kind} was asked for: ask for cpu or auto"))
             }
-            found => Ok((found?, Vec::new())),
-        },
+            other => other,
+        }),
         None => first_device(index),
     }
 }
 
-fn first_device(index: u32) -> Result<(Box<dyn Device>, Vec<String>), EngineError> {
-    let mut missing = Vec::new();
+fn first_device(index: u32) -> Result<Box<dyn Device>, EngineError> {
     for (i, backend) in BACKENDS.iter().enumerate() {
         match (backend.discover)(index) {
             Err(EngineError::NoDevice(why)) => match BACKENDS.get(i + 1) {
-                Some(next) => missing.push(format!("{why}: trying the {} backend", next.kind)),
+                Some(next) => tracing::info!("{why}: trying the {} backend", next.kind),
                 None => return Err(EngineError::NoDevice(why)),
             },
-            found => return Ok((found?, missing)),
+            found => return found,
         }
     }
     Err(EngineError::NoDevice("this build is without a backend".into()))

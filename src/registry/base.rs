@@ -9,6 +9,7 @@ use anyhow::Context;
 use super::load_once::LoadOnce;
 use super::options::{backend, default_sampling, engine_options, run_options};
 use config::{Config, ModelEntry};
+use engine::Device;
 use gguf::Backing;
 use serving::{Model, ModelFile};
 
@@ -88,10 +89,12 @@ pub fn load(config: &Config, base: &Base, path: &Path) -> anyhow::Result<Loaded>
         template.with_context(|| format!("model `{}`: `chat_template` in its entry can name another one", variant.id))
     };
     let templates = base.variants.iter().map(template).collect::<anyhow::Result<Vec<_>>>()?;
-    let context = context(config, &base.entry, &file)?;
+    let on_backend = || format!("engine.backend (--backend) is {}", config.engine.backend.name());
+    let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
+    let context = context(config, &base.entry, &file, &*device)?;
     let options = run_options(config, &base.entry.id, context)?;
     let sampling = default_sampling(&base.entry, file.sampling());
-    let model = file.start(options).with_context(|| format!("engine.backend (--backend) is {}", config.engine.backend.name()))?;
+    let model = file.start(device, options).with_context(on_backend)?;
     let model = Arc::new(model);
     let of = |(variant, template): (&Variant, _)| {
         let made = Model::new(&variant.id, model.clone(), template);
@@ -103,7 +106,7 @@ pub fn load(config: &Config, base: &Base, path: &Path) -> anyhow::Result<Loaded>
 }
 
 /// The longest context served. Whoever asks for more than the model was made for is told.
-fn context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> anyhow::Result<usize> {
+fn context(config: &Config, entry: &ModelEntry, file: &ModelFile, device: &dyn Device) -> anyhow::Result<usize> {
     let (id, most) = (&entry.id, file.context_length());
     match entry.context.unwrap_or(config.engine.context) {
         config::Context::Tokens(tokens) if tokens > most => {
@@ -112,7 +115,7 @@ fn context(config: &Config, entry: &ModelEntry, file: &ModelFile) -> anyhow::Res
         }
         config::Context::Tokens(tokens) => Ok(tokens),
         config::Context::Auto => {
-            let context = file.auto_context(&engine_options(&config.engine), backend(config.engine.backend))?;
+            let context = file.auto_context(device, &engine_options(&config.engine))?;
             if context < most {
                 tracing::info!("{id}: the context is {context} tokens of the {most} that the model was made for: --context asks for more");
             }

@@ -19,7 +19,6 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
     ensure!(holds_context, "engine.kv_tokens is {kv}, which does not hold one context of {context} tokens");
     Ok(RunOptions {
         name: name.to_owned(),
-        backend: backend(engine.backend),
         engine: EngineOptions { context, ..engine_options(engine) },
         scheduler: SchedulerOptions {
             max_batch_tokens: engine.max_batch_tokens,

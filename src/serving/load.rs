@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use super::defaults::file_sampling;
 use super::model::BaseModel;
 use super::pair_template::PairTemplate;
-use engine::{self, BackendKind, EngineError, EngineOptions};
+use engine::{self, Device, EngineError, EngineOptions};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
 use logits::SamplingChoice;
@@ -36,7 +36,6 @@ pub struct ModelFile {
 pub struct RunOptions {
     /// The model's name in metrics.
     pub name: String,
-    pub backend: Option<BackendKind>,
     /// `context` is at most [`ModelFile::context_length`].
     pub engine: EngineOptions,
     /// `max_batch_tokens` and `max_running` are replaced by the engine's limits.
@@ -70,8 +69,8 @@ impl ModelFile {
     }
 
     /// The context to serve if nobody says how long it is to be. See [`engine::longest_context`].
-    pub fn auto_context(&self, options: &EngineOptions, backend: Option<BackendKind>) -> Result<usize, EngineError> {
-        engine::longest_context(&self.weights, options, backend)
+    pub fn auto_context(&self, device: &dyn Device, options: &EngineOptions) -> Result<usize, EngineError> {
+        engine::longest_context(device, &self.weights, options)
     }
 
     /// Compiles the chat template in the file `other`, or else the model file's own. None: there is neither.
@@ -79,11 +78,11 @@ impl ModelFile {
         chat_template(&self.file, &self.tokenizer, other)
     }
 
-    /// Opens an engine over the weights and starts its thread.
-    pub fn start(self, options: RunOptions) -> Result<BaseModel, EngineError> {
+    /// Opens an engine over the weights on a device and starts its thread.
+    pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> Result<BaseModel, EngineError> {
         let digest = self.file.digest();
         let spec = self.weights.spec.clone();
-        let engine = engine::open(self.weights, &options.engine, options.backend)?;
+        let engine = engine::open_on(device, self.weights, &options.engine)?;
         let (info, max_running) = (engine.info(), engine.max_slots());
         let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
         Ok(BaseModel {
@@ -117,6 +116,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use engine::BackendKind;
     use logits::SamplingParams;
     use model::ARCHS;
     use model::testing::TinyModel;
@@ -125,7 +125,6 @@ mod tests {
     fn options() -> RunOptions {
         RunOptions {
             name: "tiny".into(),
-            backend: Some(BackendKind::Cpu),
             engine: EngineOptions { threads: 1, context: 100, ..EngineOptions::default() },
             scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, prefix_cache: true },
             watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
@@ -138,7 +137,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("tiny.gguf");
         TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
-        let model = ModelFile::open(&path, Backing::Private).unwrap().start(options()).unwrap();
+        let model =
+            ModelFile::open(&path, Backing::Private).unwrap().start(engine::device(BackendKind::Cpu, 0).unwrap(), options()).unwrap();
         std::fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
         let mut stream = model.handle.enqueue(NewSequence::new(vec![1, 2, 3], SamplingParams::greedy(), 4)).unwrap();
         let mut last = None;

@@ -60,12 +60,11 @@ mod tests {
     fn start(file: ModelFile) -> Arc<Model> {
         let options = RunOptions {
             name: "tiny".into(),
-            backend: Some(BackendKind::Cpu),
             engine: EngineOptions { threads: 1, context: file.context_length(), ..EngineOptions::default() },
             scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, prefix_cache: true },
             watchdog: Watchdog { step_timeout: std::time::Duration::from_secs(60), on_fault: |_| {} },
         };
-        let base: BaseModel = file.start(options).unwrap();
+        let base: BaseModel = file.start(engine::device(BackendKind::Cpu, 0).unwrap(), options).unwrap();
         Arc::new(Model::new("tiny", Arc::new(base), None))
     }
 
