@@ -18,8 +18,6 @@ mod handle;
 mod lru;
 mod mask_threads;
 mod masks;
-#[cfg(test)]
-mod model_tests;
 mod new_sequence;
 mod options;
 mod place;

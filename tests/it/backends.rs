@@ -1,17 +1,16 @@
 //! The engines as a whole are exact and give the same bits at any load.
 
-use std::collections::{HashMap, VecDeque};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use crate::recorder::{Recorder, Seen};
 use engine::cpu::{CpuEngine, CpuOptions, simd};
-use engine::{self, BackendKind, Batch, Engine, EngineError, EngineOptions, Input, KvCapacity, Masks, SlotInit, StepId, StepOutput};
+use engine::{self, BackendKind, Batch, Engine, EngineError, EngineOptions, Input, SlotInit, StepOutput};
 use gguf::GgufFile;
 use logits::SamplingParams;
 use metrics::ModelMetrics;
 use model::testing::TinyModel;
-use model::{ARCHS, ModelSpec, QUANTS, Weights};
+use model::{ARCHS, QUANTS, Weights};
 use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
 
 /// Opens an engine with the given number of KV blocks for each cache group.
@@ -23,13 +22,6 @@ fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> C
 
 fn options(num_blocks: usize) -> CpuOptions {
     CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512, state_slots: 4 }
-}
-
-/// A hash of the logits' bits for every sampled row, by prompt and position. A row that is computed again must have the same bits.
-#[derive(Default)]
-struct Seen {
-    rows: HashMap<(Arc<[u32]>, u32), u64>,
-    repeats: usize,
 }
 
 /// Opens an engine with the given number of KV blocks.
@@ -60,61 +52,6 @@ pub fn gpu_alone() -> RwLockWriteGuard<'static, ()> {
     GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// An engine that records the logits of every sampled row.
-struct Recorder {
-    engine: Box<dyn Engine>,
-    prompts: HashMap<u32, Arc<[u32]>>,
-    seen: Arc<Mutex<Seen>>,
-    /// The batches in flight.
-    batches: VecDeque<Batch>,
-}
-
-impl Engine for Recorder {
-    fn spec(&self) -> &ModelSpec {
-        self.engine.spec()
-    }
-    fn kv_capacity(&self) -> KvCapacity {
-        self.engine.kv_capacity()
-    }
-    fn max_slots(&self) -> usize {
-        self.engine.max_slots()
-    }
-    fn max_in_flight(&self) -> usize {
-        self.engine.max_in_flight()
-    }
-    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
-        let batch = Batch { want_logits: true, ..batch.clone() };
-        let step = self.engine.submit(&batch)?;
-        self.batches.push_back(batch);
-        Ok(step)
-    }
-    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
-        self.engine.sample(step, masks)
-    }
-    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
-        let batch = self.batches.pop_front().expect("a step in flight");
-        for init in &batch.init {
-            self.prompts.insert(init.slot, init.prompt.clone());
-        }
-        self.engine.collect(step, out)?;
-        let seen = &mut *self.seen.lock().unwrap();
-        for ((i, &row), logits) in batch.sampled_seqs().zip(&batch.sampled_rows).zip(&out.logits) {
-            let position = batch.positions[row as usize];
-            let mut hasher = DefaultHasher::new();
-            logits.iter().for_each(|x| x.to_bits().hash(&mut hasher));
-            let bits = hasher.finish();
-            match seen.rows.insert((self.prompts[&batch.engine_slots[i]].clone(), position), bits) {
-                Some(before) => {
-                    seen.repeats += 1;
-                    assert_eq!(before, bits, "position {position}: logits differ from those seen before");
-                }
-                None => assert!(logits.iter().all(|x| x.is_finite())),
-            }
-        }
-        Ok(())
-    }
-}
-
 /// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`.
 struct Work {
     vocab: u32,
@@ -135,13 +72,13 @@ struct Load {
 /// Runs all prompts at once through a scheduler. Returns their texts and the metrics of the engine thread.
 fn run(
     engine: Box<dyn Engine>,
-    seen: &Arc<Mutex<Seen>>,
+    seen: &Seen,
     name: &str,
     load: &Load,
     prompts: &[Vec<u32>],
     tokens: u32,
 ) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
-    let recorder = Recorder { engine, prompts: HashMap::new(), seen: seen.clone(), batches: VecDeque::new() };
+    let recorder = Recorder::new(engine, seen);
     let scheduling = SchedulerOptions {
         max_batch_tokens: load.max_batch_tokens,
         max_running: load.max_running,
@@ -195,11 +132,11 @@ fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
 /// blocks, and with shared prompts.
 fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Work) {
     let Work { vocab, count, longest, tokens } = *work;
-    let seen = Arc::new(Mutex::new(Seen::default()));
+    let seen = Seen::default();
     let prompts = prompts(vocab, count, longest);
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(path, alone.num_blocks), &seen, &format!("{name} alone"), &alone, &prompts, tokens);
-    let rows = seen.lock().unwrap().rows.len();
+    let rows = seen.rows();
     assert_eq!(rows, count * tokens as usize);
     let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
     for (what, load) in [
@@ -216,9 +153,8 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
         assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
         assert!(!is_short || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
     }
-    let seen = seen.lock().unwrap();
-    assert_eq!(seen.rows.len(), rows, "{name}: every load samples the same positions");
-    assert!(seen.repeats >= 3 * rows);
+    assert_eq!(seen.rows(), rows, "{name}: every load samples the same positions");
+    assert!(seen.repeats() >= 3 * rows);
 }
 
 /// Tiny models of all architectures. The first architecture, dense and with experts, comes in each of the types, and each of the others in

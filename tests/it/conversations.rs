@@ -1,17 +1,16 @@
 //! Real models on the CPU, with recurrent state and with windows: a row's logits have the same bits however its sequence got there.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex};
+use std::path::Path;
+use std::sync::Arc;
 
+use crate::recorder::{Recorder, Seen};
 use engine::cpu::{CpuEngine, CpuOptions, simd};
-use engine::{Batch, Engine, EngineError, KvCapacity, Masks, StepId, StepOutput};
 use fixtures::architectures::architectures;
 use gguf::GgufFile;
 use logits::SamplingParams;
 use metrics::ModelMetrics;
-use model::{ModelSpec, Weights};
-
-use crate::{Event, Family, Handle, NewSequence, SchedulerOptions};
+use model::Weights;
+use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOptions};
 
 /// Recurrent mixers of each kind, alone and beside attention, and windows of each kind.
 const MODELS: [&str; 9] = [
@@ -26,60 +25,6 @@ const MODELS: [&str; 9] = [
     "llama4-moe",
 ];
 const TOKENS: u32 = 9;
-
-/// The bits of the logits of each sampled row, by prompt and position.
-type Seen = Arc<Mutex<HashMap<(Arc<[u32]>, u32), Vec<u32>>>>;
-
-/// An engine that compares the logits of every sampled row with those of the same row before.
-struct Recorder {
-    engine: CpuEngine,
-    prompts: HashMap<u32, Arc<[u32]>>,
-    batches: VecDeque<Batch>,
-    seen: Seen,
-}
-
-impl Engine for Recorder {
-    fn spec(&self) -> &ModelSpec {
-        self.engine.spec()
-    }
-
-    fn kv_capacity(&self) -> KvCapacity {
-        self.engine.kv_capacity()
-    }
-
-    fn max_slots(&self) -> usize {
-        self.engine.max_slots()
-    }
-
-    fn max_in_flight(&self) -> usize {
-        self.engine.max_in_flight()
-    }
-
-    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
-        let batch = Batch { want_logits: true, ..batch.clone() };
-        self.prompts.extend(batch.init.iter().map(|init| (init.slot, init.prompt.clone())));
-        let step = self.engine.submit(&batch)?;
-        self.batches.push_back(batch);
-        Ok(step)
-    }
-
-    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
-        self.engine.sample(step, masks)
-    }
-
-    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
-        self.engine.collect(step, out)?;
-        let batch = self.batches.pop_front().expect("a step in flight");
-        for ((i, &row), logits) in batch.sampled_seqs().zip(&batch.sampled_rows).zip(&out.logits) {
-            let bits: Vec<u32> = logits.iter().map(|x| x.to_bits()).collect();
-            let position = batch.positions[row as usize];
-            let key = (self.prompts[&batch.engine_slots[i]].clone(), position);
-            let mut seen = self.seen.lock().unwrap();
-            assert!(*seen.entry(key).or_insert_with(|| bits.clone()) == bits, "other bits at position {position}");
-        }
-        Ok(())
-    }
-}
 
 /// How the sequences of a model are run.
 #[derive(Clone, Copy, Debug)]
@@ -100,16 +45,16 @@ struct Runner {
 }
 
 impl Runner {
-    fn new(path: &std::path::Path, name: &str, load: &Load, seen: &Seen) -> Self {
+    fn new(path: &Path, name: &str, load: &Load, seen: &Seen) -> Self {
         let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
         let num_blocks = load.num_blocks * weights.spec.cache_groups().len();
         let options =
             CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 8, max_batch_tokens: 256, state_slots: 24 };
         let engine = CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap();
-        let engine = Recorder { engine, prompts: HashMap::new(), batches: VecDeque::new(), seen: seen.clone() };
         let Load { max_batch_tokens, max_running, prefix_cache, .. } = *load;
         let options = SchedulerOptions { max_batch_tokens, max_running, max_waiting: 100, prefix_cache };
         let metrics = ModelMetrics::for_model(&format!("{name} {load:?}"));
+        let engine = Recorder::new(Box::new(engine), seen);
         Self { handle: Handle::spawn(Box::new(engine), options, metrics.clone()), metrics, n: load.n }
     }
 
@@ -124,7 +69,7 @@ impl Runner {
             })
             .collect();
         let mut all_cached = 0;
-        let mut answer = |mut stream: crate::EventStream| {
+        let mut answer = |mut stream: EventStream| {
             let mut tokens = Vec::new();
             loop {
                 match stream.blocking_next() {
@@ -189,5 +134,6 @@ fn logits_have_the_same_bits_with_and_without_checkpoints_and_freed_windows() {
             let preempted = runner.metrics.num_preemptions_total.get();
             println!("{name}: {preempted} preemptions");
         }
+        assert!(seen.repeats() >= 5 * seen.rows(), "{name}");
     }
 }

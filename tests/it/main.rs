@@ -2,12 +2,14 @@
 
 mod architectures;
 mod backends;
+mod conversations;
 mod faults;
 mod header;
 mod modules;
 mod nvcc;
 mod paths;
 mod prompts;
+mod recorder;
 mod sampling;
 mod source;
 mod tidy;
