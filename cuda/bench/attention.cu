@@ -9,13 +9,7 @@
 namespace pen::bench {
 namespace {
 
-// A sequence of `length` positions: its queries, and its K and V, which lie in shuffled pages. Page slots past the length are NaN.
-struct Sequence {
-  int length;
-  std::vector<uint32_t> blocks;
-  std::vector<__half> q;  // [length, num_heads * head_dim]
-};
-
+// Sequences in shuffled pages. Page slots past a sequence's length are NaN.
 struct World {
   Shape shape;
   float scale;
@@ -28,17 +22,12 @@ struct World {
       : shape(shape), scale(1.0f / sqrtf(static_cast<float>(shape.head_dim))) {
     for (int length : lengths) num_blocks += ceil_div(length, shape.block_size);
     num_blocks += 3;  // of no sequence
-    std::vector<uint32_t> order(num_blocks);
-    for (int i = 0; i < num_blocks; ++i) order[i] = i;
-    for (int i = num_blocks - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+    const std::vector<uint32_t> order = shuffled(num_blocks, random);
     k.assign(static_cast<size_t>(num_blocks) * shape.num_kv_heads * shape.block_size * shape.head_dim, poison_half());
     v = k;
     size_t used = 0;
     for (int length : lengths) {
-      Sequence seq{length, {}, {}};
-      for (int i = 0; i < ceil_div(length, shape.block_size); ++i) seq.blocks.push_back(order[used++]);
-      seq.q.resize(static_cast<size_t>(length) * shape.num_heads * shape.head_dim);
-      for (__half& x : seq.q) x = __float2half(2.0f * random.normal());
+      Sequence seq(length, shape.block_size, width(), order, used, random);
       for (int pos = 0; pos < length; ++pos) {
         for (int h = 0; h < shape.num_kv_heads; ++h) {
           for (int d = 0; d < shape.head_dim; ++d) {

@@ -18,36 +18,25 @@ struct GeneralShape {
   bool latent = false;  // values are the keys' first elements
 };
 
-struct GeneralSequence {
-  int length;
-  std::vector<uint32_t> blocks;
-  std::vector<__half> q;  // [length, num_heads * head_dim]
-};
-
 // Sequences in shuffled pages. Page slots past a sequence's length are NaN; elements past a head are zero.
 struct GeneralWorld {
   GeneralShape shape;
   float scale;
   int num_blocks = 3;  // of no sequence
-  std::vector<GeneralSequence> seqs;
+  std::vector<Sequence> seqs;
   std::vector<__half> k, v;
   std::vector<float> sinks;
 
   GeneralWorld(const GeneralShape& shape, const std::vector<int>& lengths, Random& random)
       : shape(shape), scale(1.0f / sqrtf(static_cast<float>(shape.head_dim))) {
     for (int length : lengths) num_blocks += ceil_div(length, shape.block_size);
-    std::vector<uint32_t> order(num_blocks);
-    for (int i = 0; i < num_blocks; ++i) order[i] = i;
-    for (int i = num_blocks - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+    const std::vector<uint32_t> order = shuffled(num_blocks, random);
     const size_t slots = static_cast<size_t>(num_blocks) * shape.num_kv_heads * shape.block_size;
     k.assign(slots * shape.k_dim, poison_half());
     v.assign(slots * shape.v_dim, poison_half());
     size_t used = 0;
     for (int length : lengths) {
-      GeneralSequence seq{length, {}, {}};
-      for (int i = 0; i < ceil_div(length, shape.block_size); ++i) seq.blocks.push_back(order[used++]);
-      seq.q.resize(static_cast<size_t>(length) * q_width());
-      for (__half& x : seq.q) x = __float2half(2.0f * random.normal());
+      Sequence seq(length, shape.block_size, q_width(), order, used, random);
       for (int position = 0; position < length; ++position) {
         for (int h = 0; h < shape.num_kv_heads; ++h) {
           const size_t at = slot(seq, position, h);
@@ -64,7 +53,7 @@ struct GeneralWorld {
   }
   int q_width() const { return shape.num_heads * shape.head_dim; }
   int out_width() const { return shape.num_heads * shape.value_dim; }
-  size_t slot(const GeneralSequence& seq, int position, int kv_head) const {
+  size_t slot(const Sequence& seq, int position, int kv_head) const {
     const size_t block = seq.blocks[position / shape.block_size];
     return (block * shape.num_kv_heads + kv_head) * shape.block_size + position % shape.block_size;
   }
@@ -92,7 +81,7 @@ struct GeneralWorld {
     return pow(2.0, -shape.alibi / 2.0 / whole * (2 * (head - whole) + 1));
   }
   // The expected output of the head of the row at `position`.
-  std::vector<double> reference(const GeneralSequence& seq, int position, int head) const {
+  std::vector<double> reference(const Sequence& seq, int position, int head) const {
     const int kv_head = head / (shape.num_heads / shape.num_kv_heads);
     const __half* q = seq.q.data() + static_cast<size_t>(position) * q_width() + head * shape.head_dim;
     std::vector<double> scores(seq.length, -INFINITY), out(shape.value_dim, 0.0);

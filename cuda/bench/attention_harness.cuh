@@ -45,6 +45,28 @@ struct Random {
   float normal() { return (uniform() + uniform() + uniform() + uniform()) * 0.8660254f; }  // variance 1, near enough
 };
 
+// The numbers below n in random order.
+inline std::vector<uint32_t> shuffled(int n, Random& random) {
+  std::vector<uint32_t> order(n);
+  for (int i = 0; i < n; ++i) order[i] = i;
+  for (int i = n - 1; i > 0; --i) std::swap(order[i], order[random.below(i + 1)]);
+  return order;
+}
+
+// A sequence of `length` positions: its queries, and the pages that hold its K and V.
+struct Sequence {
+  int length;
+  std::vector<uint32_t> blocks;
+  std::vector<__half> q;  // [length, q_width]
+
+  // Takes its pages from `order`, from `used` on.
+  Sequence(int length, int block_size, int q_width, const std::vector<uint32_t>& order, size_t& used, Random& random)
+      : length(length), q(static_cast<size_t>(length) * q_width) {
+    for (int i = 0; i < ceil_div(length, block_size); ++i) blocks.push_back(order[used++]);
+    for (__half& x : q) x = __float2half(2.0f * random.normal());
+  }
+};
+
 // Device memory with guard zones; everything starts as 0xff bytes: NaN as float16 and as float32.
 template <class T>
 struct Buffer {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attention_harness.cuh"
+#include "graph_time.h"
 
 namespace pen::bench {
 
@@ -10,34 +11,10 @@ constexpr int TIMED_RUNS = 9;
 // Microseconds per call of `call(i)`, i = 0 .. calls - 1, when the calls follow one another in a graph.
 template <class Call>
 double time_chain(int calls, Call call) {
-  const cudaStream_t stream = test_stream();
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  call(0);  // sets the kernels' attributes
-  check(cudaStreamSynchronize(stream), "first call");
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
-  for (int i = 0; i < calls; ++i) call(i);
-  check(cudaStreamEndCapture(stream, &graph), "end capture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-  cudaEvent_t begin, end;
-  check(cudaEventCreate(&begin), "event");
-  check(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int run = 0; run < TIMED_RUNS + 2; ++run) {
-    check(cudaEventRecord(begin, stream), "record");
-    check(cudaGraphLaunch(executable, stream), "launch");
-    check(cudaEventRecord(end, stream), "record");
-    check(cudaEventSynchronize(end), "timed run");
-    float ms = 0.0f;
-    check(cudaEventElapsedTime(&ms, begin, end), "elapsed");
-    if (run >= 2) times.push_back(ms);
-  }
-  cudaEventDestroy(begin);
-  cudaEventDestroy(end);
-  cudaGraphExecDestroy(executable);
-  cudaGraphDestroy(graph);
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2] * 1e3 / calls;
+  const auto queue = [&] {
+    for (int i = 0; i < calls; ++i) call(i);
+  };
+  return graph_us(test_stream(), TIMED_RUNS, queue) / calls;
 }
 
 // Sequences of the same context and number of rows, with `layers` layers' pages.

@@ -12,7 +12,7 @@
 #include "../attention/attention.h"
 #include "../linear/linear.h"
 #include "../quant/format.cuh"
-#include "gpu.h"
+#include "graph_time.h"
 
 using namespace pen;
 using pen::bench::gpu;
@@ -175,33 +175,7 @@ struct Layers {
 
   // Microseconds of all, the median of RUNS.
   double time(int ops) const {
-    queue(ops);  // sets the kernels' attributes
-    check(cudaStreamSynchronize(stream), "first run");
-    cudaGraph_t graph;
-    cudaGraphExec_t exec;
-    check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-    queue(ops);
-    check(cudaStreamEndCapture(stream, &graph), "capture");
-    check(cudaGraphInstantiate(&exec, graph, 0), "graph");
-    cudaEvent_t begin, end;
-    check(cudaEventCreate(&begin), "event");
-    check(cudaEventCreate(&end), "event");
-    std::vector<float> times;
-    for (int i = 0; i < RUNS + 4; i++) {
-      check(cudaEventRecord(begin, stream), "record");
-      check(cudaGraphLaunch(exec, stream), "launch");
-      check(cudaEventRecord(end, stream), "record");
-      check(cudaEventSynchronize(end), "run");
-      float ms = 0;
-      check(cudaEventElapsedTime(&ms, begin, end), "elapsed");
-      if (i >= 4) times.push_back(ms);
-    }
-    cudaEventDestroy(begin);
-    cudaEventDestroy(end);
-    cudaGraphExecDestroy(exec);
-    cudaGraphDestroy(graph);
-    std::sort(times.begin(), times.end());
-    return times[times.size() / 2] * 1e3;
+    return pen::bench::graph_us(stream, RUNS, [&] { queue(ops); });
   }
 };
 

@@ -15,7 +15,7 @@
 #include "../linear/linear.h"
 #include "../quant/blocks_book.cuh"
 #include "../quant/repack.h"
-#include "gpu.h"
+#include "graph_time.h"
 
 using namespace pen;
 using pen::bench::gpu;
@@ -372,37 +372,18 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     args.ldo = rows;
     const auto measure = [&](Kernel kernel) {
       cudaStream_t stream;
-      cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
       const int rounds = tokens <= 256 ? 32 : 4;
-      cudaGraph_t graph;
-      cudaGraphExec_t exec;
-      check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed), "capture");
-      for (int i = 0; i < rounds; i++) {
-        args.w[0] = Matrix{records[i % copies]->data, rows, cols, q.format, q.record_bytes};
-        kernel(Launch{gpu(), stream, true}, args);
-      }
-      check(cudaStreamEndCapture(stream, &graph), "capture");
-      check(cudaGraphInstantiate(&exec, graph, 0), "graph");
-      cudaEvent_t a, b;
-      cudaEventCreate(&a);
-      cudaEventCreate(&b);
-      std::vector<float> times;
-      for (int i = 0; i < 7; i++) {
-        cudaEventRecord(a, stream);
-        check(cudaGraphLaunch(exec, stream), "launch");
-        cudaEventRecord(b, stream);
-        check(cudaEventSynchronize(b), "sync");
-        float ms;
-        cudaEventElapsedTime(&ms, a, b);
-        times.push_back(ms * 1e3f / rounds);
-      }
-      std::sort(times.begin(), times.end());
-      cudaGraphExecDestroy(exec);
-      cudaGraphDestroy(graph);
+      const double us = pen::bench::graph_us(stream, 7, [&] {
+        for (int i = 0; i < rounds; i++) {
+          args.w[0] = Matrix{records[i % copies]->data, rows, cols, q.format, q.record_bytes};
+          kernel(Launch{gpu(), stream, true}, args);
+        }
+      });
       cudaStreamDestroy(stream);
-      return times[times.size() / 2];
+      return us / rounds;
     };
-    const float us = measure(linear);
+    const double us = measure(linear);
     if (tokens <= 64) printf("| %d: %.2f us %.2f TB/s ", tokens, us, shape.bytes() / us * 1e-6);
     else printf("| %d: %.0f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
     if (tokens == 2048 && hopper) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);

@@ -4,6 +4,7 @@
 //   recurrence [--quick] [--time]
 #include <cstring>
 
+#include "graph_time.h"
 #include "recurrence_mixers.h"
 
 using namespace pen;
@@ -190,31 +191,16 @@ void time_mixer(const Mixer& mixer, int sequences, int rows) {
   Array<uint32_t> positions_d(positions), cu_d(cu), contexts_d(contexts), slots_d(slots);
   const StepView view{positions_d.data, positions_d.data, cu_d.data, contexts_d.data, nullptr, tokens, sequences, 0, rows, rows + 1};
   const cudaStream_t stream = test_stream();
-  cudaGraph_t graph;
-  cudaGraphExec_t executable;
-  cudaEvent_t begin, end;
   Launch launch{gpu(), stream};
   launch.overlap = gpu().major >= 9;
-  check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "begin capture");
-  for (int i = 0; i < layers; i++) {
-    mixer.run(launch, in_d.data, mixer.in, out_d.data, mixer.out, States{states.data + i * state, mixer.state, slots_d.data}, 0, view);
-  }
-  check(cudaStreamEndCapture(stream, &graph), "end capture");
-  check(cudaGraphInstantiate(&executable, graph, 0), "instantiate");
-  check(cudaEventCreate(&begin), "event"), check(cudaEventCreate(&end), "event");
-  std::vector<float> times;
-  for (int run = 0; run < 9; run++) {
-    float ms = 0;
-    check(cudaEventRecord(begin, stream), "record"), check(cudaGraphLaunch(executable, stream), "launch");
-    check(cudaEventRecord(end, stream), "record"), check(cudaEventSynchronize(end), "timed run");
-    check(cudaEventElapsedTime(&ms, begin, end), "elapsed");
-    if (run >= 2) times.push_back(ms);
-  }
-  std::sort(times.begin(), times.end());
-  const double us = times[times.size() / 2] * 1e3 / layers, moved = 8.0 * state + 4.0 * tokens * (mixer.in + mixer.out);
+  const double all = graph_us(stream, 7, [&] {
+    for (int i = 0; i < layers; i++) {
+      mixer.run(launch, in_d.data, mixer.in, out_d.data, mixer.out, States{states.data + i * state, mixer.state, slots_d.data}, 0, view);
+    }
+  });
+  const double us = all / layers, moved = 8.0 * state + 4.0 * tokens * (mixer.in + mixer.out);
   std::printf("%-28s %3d sequences of %5d rows: %9.2f us, %7.1f ns per row, %7.1f GB/s\n", mixer.name.c_str(), sequences, rows, us,
               us * 1e3 / rows, moved / us / 1e3);
-  cudaEventDestroy(begin), cudaEventDestroy(end), cudaGraphExecDestroy(executable), cudaGraphDestroy(graph);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Timings of sampling: several calls in a captured graph, median of several runs.
 #pragma once
 
+#include "graph_time.h"
 #include "sampling_harness.h"
 
 namespace {
@@ -64,37 +65,16 @@ void timings() {
         constexpr int CALLS = 12;
         cudaStream_t stream;
         check(cudaStreamCreate(&stream), "stream");
-        cudaGraph_t graph;
-        cudaGraphExec_t exec;
         const Launch launch{gpu(), stream, true};
-        check(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal), "capture");
-        for (int i = 0; i < CALLS; i++) {
-          float* const set = sets[i % SETS];
-          sample(launch, device.state, Sample{set, rows, slot_of.get(), nullptr, nullptr, results.get(), workspace.get(), bytes});
-          const Logprobs wanted{set, rows, slot_of.get(), nullptr, asked.get(), logprobs.get(), ids.get()};
-          if (c.logprobs >= 0) pen::logprobs(launch, device.state, wanted);
-        }
-        check(cudaStreamEndCapture(stream, &graph), "capture");
-        check(cudaGraphInstantiate(&exec, graph, 0), "graph");
-        cudaEvent_t start, stop;
-        check(cudaEventCreate(&start), "event");
-        check(cudaEventCreate(&stop), "event");
-        std::vector<float> times;
-        for (int i = 0; i < 12; i++) {
-          check(cudaEventRecord(start, stream), "event");
-          check(cudaGraphLaunch(exec, stream), "launch");
-          check(cudaEventRecord(stop, stream), "event");
-          check(cudaEventSynchronize(stop), "event");
-          float ms;
-          check(cudaEventElapsedTime(&ms, start, stop), "event");
-          if (i >= 2) times.push_back(ms * 1000.0f / CALLS);
-        }
-        std::sort(times.begin(), times.end());
-        printf("%-32s %8d %6d %10.2f\n", c.name, vocab, rows, times[times.size() / 2]);
-        cudaGraphExecDestroy(exec);
-        cudaGraphDestroy(graph);
-        cudaEventDestroy(start);
-        cudaEventDestroy(stop);
+        const double us = pen::bench::graph_us(stream, 10, [&] {
+          for (int i = 0; i < CALLS; i++) {
+            float* const set = sets[i % SETS];
+            sample(launch, device.state, Sample{set, rows, slot_of.get(), nullptr, nullptr, results.get(), workspace.get(), bytes});
+            const Logprobs wanted{set, rows, slot_of.get(), nullptr, asked.get(), logprobs.get(), ids.get()};
+            if (c.logprobs >= 0) pen::logprobs(launch, device.state, wanted);
+          }
+        });
+        printf("%-32s %8d %6d %10.2f\n", c.name, vocab, rows, us / CALLS);
         cudaStreamDestroy(stream);
       }
     }
