@@ -16,6 +16,13 @@ std::string name_of(uint32_t index) { return "tensor " + std::to_string(index); 
 Tensors::Tensors(const pen_model_desc& desc, uint8_t* base)
     : tensors_(desc.num_tensors), came_(std::make_unique<std::atomic<uint64_t>[]>(desc.num_tensors)) {
   for (uint32_t i = 0; i < desc.num_tensors; i++) place(desc, i, base);
+  for (size_t i = 0; i < tensors_.size(); i++) {
+    const bool has_other = i + 1 < tensors_.size() && tensors_[i + 1].placement == Placement::LOWER_HALF;
+    // half of its memory would never be written
+    if (tensors_[i].placement == Placement::UPPER_HALF && !has_other) {
+      throw StatusError(PEN_INVALID_ARG, name_of(i) + " has no other half behind it");
+    }
+  }
 }
 
 void Tensors::place(const pen_model_desc& d, uint32_t index, uint8_t* base) {

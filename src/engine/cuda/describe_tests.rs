@@ -83,3 +83,114 @@ fn quantised_weights_take_less_memory() {
     assert!(need("Q4_0") < need("Q8_0") && need("Q8_0") < need("F16"));
     assert_eq!(need("F16"), need("BF16"));
 }
+
+/// Gate and up share a matrix. Half of one would be memory that nobody writes.
+#[test]
+fn halves_of_a_matrix_come_in_pairs() {
+    let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
+    let refusal = |change: &dyn Fn(&mut [sys::pen_tensor])| {
+        let mut description = Description::new(&weights, &options).unwrap();
+        let upper = description.tensors.iter().position(|tensor| tensor.kind == sys::PEN_UPPER_HALF).expect("a gate");
+        change(&mut description.tensors[upper..upper + 2]);
+        description.need().err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refusal(&|_| ()), "");
+    type Change = fn(&mut [sys::pen_tensor]);
+    let changes: [(Change, &str); 8] = [
+        (|pair| pair[0].kind = sys::PEN_MATRIX, "in front of it"),
+        (|pair| pair[0].kind = sys::PEN_LOWER_HALF, "in front of it"),
+        (|pair| pair.swap(0, 1), "in front of it"),
+        (|pair| pair[1].rows += 16, "in front of it"),
+        (|pair| pair[0].cols *= 2, "in front of it"),
+        (|pair| pair[1].count += 1, "in front of it"),
+        (|pair| pair[1].kind = sys::PEN_MATRIX, "behind it"),
+        (|pair| pair[1].kind = sys::PEN_UPPER_HALF, "behind it"),
+    ];
+    for (i, (change, expected)) in changes.into_iter().enumerate() {
+        let refusal = refusal(&change);
+        assert!(refusal.contains("has no other half") && refusal.contains(expected), "change {i}: {refusal}");
+    }
+    let other = QUANTS.iter().find(|quant| quant.name == "Q8_0").unwrap().id;
+    assert!(refusal(&|pair| pair[1].r#type = other).contains("in front of it"));
+}
+
+/// Ops are resolved when a model is made, which takes a device.
+#[test]
+#[ignore = "needs a GPU"]
+fn a_program_that_names_what_is_not_there_is_refused_on_the_gpu() {
+    let (weights, options) = (weights(&TinyModel::new(&ARCHS[0])), options());
+    let context = Arc::new(Context::create(0).unwrap());
+    let refusal = |change: &dyn Fn(&mut Op, &Program)| {
+        let mut description = Description::new(&weights, &options).unwrap();
+        let mut ops = std::mem::take(&mut description.program.ops);
+        ops.iter_mut().for_each(|op| change(op, &description.program));
+        description.ops = ops.iter().map(Op::raw).collect();
+        description.begin(&context).err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(refusal(&|_, _| ()), "");
+    type Change = fn(&mut Op, &Program);
+    let changes: [(Change, &str); 6] = [
+        (
+            |op, of| {
+                if let Op::Linear(linear) = op {
+                    linear.w0 = of.tensors.len() as u32
+                }
+            },
+            "does not exist",
+        ),
+        (
+            |op, of| {
+                if let Op::Linear(linear) = op {
+                    linear.r#in = of.buffers.len() as u32
+                }
+            },
+            "does not exist",
+        ),
+        (
+            |op, of| {
+                if let Op::Embed(embed) = op {
+                    embed.table = of.tensors.len() as u32
+                }
+            },
+            "does not exist",
+        ),
+        (
+            |op, of| {
+                if let Op::Attention(attention) = op {
+                    attention.cache = of.caches.len() as u32
+                }
+            },
+            "does not exist",
+        ),
+        (
+            |op, of| {
+                if let Op::Embed(embed) = op {
+                    embed.table = vector(of)
+                }
+            },
+            "is no matrix",
+        ),
+        (
+            |op, of| {
+                if let Op::Linear(linear) = op {
+                    linear.norm.weight = matrix(of)
+                }
+            },
+            "is no vector",
+        ),
+    ];
+    for (i, (change, expected)) in changes.into_iter().enumerate() {
+        let refusal = refusal(&change);
+        assert!(refusal.contains(expected), "change {i}: {refusal:?}");
+    }
+}
+
+/// The first vector of a program.
+fn vector(program: &Program) -> u32 {
+    program.tensors.iter().position(|tensor| tensor.desc.kind == sys::PEN_VECTOR).expect("a norm") as u32
+}
+
+/// The first matrix of a program.
+fn matrix(program: &Program) -> u32 {
+    program.tensors.iter().position(|tensor| tensor.desc.kind == sys::PEN_MATRIX).expect("a product") as u32
+}
