@@ -74,7 +74,7 @@ def test_a_model_that_is_gone_leaves_no_memory_behind(tmp_path, original, monkey
     for name in ("stays", "gone"):
         shutil.copy(original, tmp_path / f"{name}.gguf")
     with serve(tmp_path, ["stays", "gone"]) as server:
-        many = lambda name: server.complete(["some words of a prompt " * 160] * 40, model=name, max_tokens=8, n=2).status
+        many = lambda name: server.complete(["some words of a prompt " * 160] * 20, model=name, max_tokens=8, n=2).status
         assert [many("stays") for _ in range(3)] == [200] * 3
         without = [anonymous_mib(server)]
         for _ in range(3):
