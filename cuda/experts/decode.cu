@@ -26,7 +26,8 @@ struct Plans {
   Plans(const Device& device, const ExpertDecode& args) {
     const int rows = args.routing.num_rows;
     all = rows * (args.routing.used + (args.shared_down ? 1 : 0)), up_tiles = all * args.gate_up.tiles();
-    up_blocks = std::min(up_tiles, device.multiprocessors * UP_EACH), down_blocks = std::min(args.down.tiles(), device.multiprocessors * DOWN_EACH);
+    up_blocks = std::min(up_tiles, device.multiprocessors * UP_EACH);
+    down_blocks = std::min(args.down.tiles(), device.multiprocessors * DOWN_EACH);
     up = divide(args.gate_up, std::min(ceil_div(up_tiles, up_blocks) * rows, MAX_UP_COLUMNS), rows);
     down = divide(args.down, all, all);
   }
