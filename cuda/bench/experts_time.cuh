@@ -113,8 +113,7 @@ inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t 
   if (can_decode(gpu(), a)) {
     const double two = per_layer(true, [&](const Launch& launch) { expert_decode(launch, a); });
     const double apart = per_layer(false, [&](const Launch& launch) { expert_decode(launch, a); });
-    std::printf(", two kernels %7.2f us (%3.0f %%), without overlap %7.2f, taken: %s", two, 100 * limit / two, apart,
-                takes_decode(gpu(), a) ? "two" : "general");
+    std::printf(", few rows %7.2f us (%3.0f %%), without overlap %7.2f", two, 100 * limit / two, apart);
   }
   std::printf("\n");
 }
@@ -131,6 +130,8 @@ inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
       {"Qwen3-Next-80B", 12, 12, 512, 10, 2048, 512, true, false, Gating::SOFTMAX},
       {"GLM-4.5-Air", 12, 6, 128, 8, 4096, 1408, true, false, Gating::SIGMOID},  // Q5_0: 1408 is no multiple of 256
       {"Granite-4-small", 12, 12, 72, 10, 4096, 768, false, false, Gating::SOFTMAX_OF_CHOSEN},
+      {"Qwen3-IQ4_XS", 23, 23, 128, 8, 2048, 768, false, false, Gating::SOFTMAX},
+      {"Qwen3-IQ2_XS", 17, 17, 128, 8, 2048, 768, false, false, Gating::SOFTMAX},
   };
   for (const Timed& t : shapes) {
     if (name && std::strcmp(name, t.name) != 0) continue;

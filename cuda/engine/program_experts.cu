@@ -61,7 +61,7 @@ void Experts::run(const Pass& pass) const {
     ExpertDecode few = decode;
     few.routing.slot_mapping = few.combine.slot_mapping = pass.step.view.slot_mapping;
     few.routing.num_rows = tokens;
-    if (takes_decode(pass.launch.device, few)) return expert_decode(pass.launch, few);
+    if (can_decode(pass.launch.device, few)) return expert_decode(pass.launch, few);
   }
   const int experts = op.chunk_group ? ceil_div(int(op.count), int(op.chunk_group)) : int(op.count);
   Routing route_now = routing;
@@ -180,7 +180,7 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
   c.mean_shared = op.mean_shared != 0;
   c.chosen = r.chosen;
   c.down_bias = e.down_bias;
-  e.has_decode = e.fused && !op.chunk_group && !op.weigh_input;
+  e.has_decode = e.fused && !op.chunk_group && !op.weigh_input && scratch.outputs.size() >= lists_bytes();
   if (e.has_decode) {
     ExpertDecode& d = e.decode;
     d.routing = r;
@@ -194,6 +194,7 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
     d.gate_bias = e.gate_bias;
     d.up_bias = e.up_bias;
     d.combine = c;
+    d.lists = scratch.outputs.as<void>();  // free in those kernels
   }
   return [e](const Pass& pass) { e.run(pass); };
 }

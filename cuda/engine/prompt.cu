@@ -33,7 +33,7 @@ int list_pools(const pen_batch& b, const PromptLists& lists, int& num_rows) {
 }  // namespace
 
 void check_prompts(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
-  bool fits = b.num_copies <= m.desc.max_slots && b.num_scored <= b.num_tokens && (b.num_copies == 0 || b.copies);
+  bool fits = b.num_copies <= PromptLists::max_copies(m.desc) && b.num_scored <= b.num_tokens && (b.num_copies == 0 || b.copies);
   fits = fits && b.num_state_copies <= 2 * m.desc.max_slots && (b.num_state_copies == 0 || b.state_copies);
   for (uint32_t i = 0; fits && i < 2 * b.num_state_copies; i++) fits = b.state_copies[i] < m.desc.state_slots;
   fits = fits && (b.num_scored == 0 || (b.scored_rows && b.scored_ids && b.scored_logprobs));

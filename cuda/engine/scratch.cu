@@ -65,12 +65,12 @@ PromptLists::PromptLists(void* base, const pen_model_desc& d) {
   scored_logprobs = scored_ids + t;
   pool_rows = scored_logprobs + t;
   copies = reinterpret_cast<uint32_t*>(pool_rows + t);
-  state_copies = copies + 2 * d.max_slots;
+  state_copies = copies + 2 * max_copies(d);
   pooled = reinterpret_cast<Pooled*>(state_copies + 4 * d.max_slots);
 }
 
 size_t PromptLists::bytes(const pen_model_desc& d) {
-  return (4 * size_t(d.max_batch_tokens) + 6 * d.max_slots) * 4 + d.max_slots * sizeof(Pooled);
+  return (4 * size_t(d.max_batch_tokens) + 2 * max_copies(d) + 4 * d.max_slots) * 4 + d.max_slots * sizeof(Pooled);
 }
 
 Scratch::Scratch(const pen_model_desc& d, Allocator& take) {

@@ -22,13 +22,15 @@ struct ExpertScratch {
   Buffer outputs;            // [choices, hidden]
 };
 
-// What a step is asked about prompts, each array `max_batch_tokens` or `max_slots` long, in one piece of memory.
+// What a step is asked about prompts, each array as long as the largest step needs, in one piece of memory.
 struct PromptLists {
   int32_t *scored_rows, *scored_ids, *scored_logprobs, *pool_rows;
   uint32_t *copies, *state_copies;
   Pooled* pooled;
   PromptLists(void* base, const pen_model_desc& desc);
   static size_t bytes(const pen_model_desc& desc);
+  // Blocks that a step can copy: a sequence that shares a prompt copies the prompt's last block in each cache group.
+  static size_t max_copies(const pen_model_desc& desc) { return size_t(desc.max_slots) * desc.num_groups; }
 };
 
 // A buffer of the program.

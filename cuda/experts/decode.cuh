@@ -7,11 +7,28 @@
 namespace pen {
 
 constexpr int PARTIAL_STRIDE = TILE_ROWS + 4;
-// Columns of products whose sums the first kernel adds up together: no less than two of as many as there are rows.
-constexpr int UP_COLUMNS = 24;
-static_assert(UP_COLUMNS >= 2 * DECODE_ROWS);
-__host__ __device__ constexpr size_t up_partial_bytes() { return size_t(SLICES) * UP_COLUMNS * PARTIAL_STRIDE * 4; }
-__host__ __device__ constexpr size_t down_partial_bytes(int columns) { return size_t(SLICES) * columns * PARTIAL_STRIDE * 4; }
+constexpr int DOWN_TEAMS = 2;
+constexpr int MAX_UP_COLUMNS = 48;  // of products whose sums the first kernel adds up together
+__host__ __device__ constexpr size_t partial_bytes(int columns) { return size_t(SLICES) * columns * PARTIAL_STRIDE * 4; }
+
+// A kernel's shared memory: partial sums of so many columns of products, and each warp's columns of rows of x.
+struct ExpertPlan {
+  int columns;
+  int x_at, x_rows, x_stride;  // the stride in bytes
+  size_t bytes;
+};
+
+// Blocks of a multiprocessor, and the records that a warp holds: what leaves registers for so many.
+constexpr int UP_EACH = 3, DOWN_EACH = 2;
+template <class Format>
+constexpr int UP_PIECE = Format::words >= 16 ? 2 : Format::words > 10 ? 3 : 4;
+template <class Format>
+constexpr int DOWN_PIECE = Format::words >= 16 ? 1 : 2;
+
+// Where a share begins, if `count` things are divided into `shares`.
+__device__ __forceinline__ int share_begin(int share, int count, int shares) {
+  return int(unsigned(share) * unsigned(count) / unsigned(shares));
+}
 
 // Adds up the slices of a row of a column.
 __device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row) {
@@ -21,110 +38,137 @@ __device__ __forceinline__ float sum_slices(const float* partial, int columns, i
   return total;
 }
 
+// Stores the sums of a product for `count` columns; to(i) is where those of column i go.
+template <class To>
+__device__ __forceinline__ void store_sums(const float (&acc)[4], int lane, int count, To to) {
+  const int row = lane / 4, n = 2 * (lane % 4);
+  if (n < count) {
+    float* const out = to(n);
+    out[row] = acc[0], out[row + 8] = acc[2];
+  }
+  if (n + 1 < count) {
+    float* const out = to(n + 1);
+    out[row] = acc[1], out[row + 8] = acc[3];
+  }
+}
+
+// Chooses the experts of all rows and lists them. One block.
+inline __global__ void __launch_bounds__(DECODE_THREADS) expert_choose_kernel(const __grid_constant__ ExpertDecode p) {
+  extern __shared__ __align__(16) uint8_t shared[];
+  __shared__ Lists lists;
+  const Routing& r = p.routing;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  let_next_start();
+  wait_for_previous();
+  lists.make(r, p.shared_down != nullptr, reinterpret_cast<uint32_t*>(shared));
+  if (threadIdx.x < LIST_PIECES) static_cast<uint4*>(p.lists)[threadIdx.x] = reinterpret_cast<const uint4*>(&lists)[threadIdx.x];
+  if (!r.shared_router || warp >= r.num_rows) return;
+  const float share = share_of_row(r, warp, lane);
+  if (lane == 0) r.share[warp] = share;
+}
+
 // hidden = activation(gate · x) · (up · x) of all choices. Grid: (blocks), each with its share of the tiles of all groups.
 template <class Format>
-__global__ void __launch_bounds__(DECODE_THREADS, 3)
-    expert_up_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ StreamPlan plan) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // takes_decode() asks for it: older code would never run
-  using Units = Stream<Format, GroupsOfTiles>;
+__global__ void __launch_bounds__(DECODE_THREADS, UP_EACH)
+    expert_up_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
-  __shared__ uint64_t barriers[SLICES * MAX_RING_SLOTS];
-  __shared__ int2 places[UP_COLUMNS];  // choice and tile of the columns whose sums wait
+  __shared__ int2 places[MAX_UP_COLUMNS];  // choice and tile of the columns whose sums wait
   auto* const partial = reinterpret_cast<float*>(shared);
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  Units::set_up(barriers, plan.slots, warp, lane);
   const Routing& r = p.routing;
   const Matrix w = p.gate_up;
   const int tiles = held(w.tiles()), chunks = held(w.chunks()), ffn = held(w.rows / 2), rows = held(r.num_rows);
   const int choices = held(rows * r.used);
+  const Slice slice(warp, chunks);
   const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
   const uint32_t own_x = shared_of(buffer) + lane % 4 * 32;
-  const auto at = [&](const GroupsOfTiles& u) {
-    const int expert = lists.expert_of[u.group];
-    return expert >= 0 ? w.data + (size_t(expert) * tiles + u.tile) * tile_bytes : p.shared_gate_up + u.tile * tile_bytes;
-  };
-  const auto x_of = [&](const GroupsOfTiles& u) {
-    const int at = lists.start[u.group], column = lane / 4 < lists.count(u.group) ? lane / 4 : 0;
-    return own_x + lists.row_of[at + column] * plan.x_stride;
-  };
-  // In this order: the kernel after this one reads the scores before it waits.
+  // In this order: the kernel after this one reads the lists before it waits.
   wait_for_previous();
   let_next_start();
-  Units stream(plan, {0, 0, tiles, 0}, chunks, warp, lane, shared_of(shared), barriers);
-  // While some warps choose, the others copy x; those that chose do so when their weights are on the way.
+  Stream<Format, UP_PIECE<Format>> stream(lane, slice.length);
+  // The block's units are the tiles of all groups from `first` on. They are taken in passes of as many as there is room for their sums.
+  int group = 0, tile = 0, ahead_group = 0, ahead_tile = 0, units = 0;
+  const int most = plan.columns / rows;
+  const auto at = [&] {
+    const int expert = lists.expert_of[ahead_group];
+    const uint8_t* from = (expert >= 0 ? w.data + size_t(expert) * tiles * tile_bytes : p.shared_gate_up) + ahead_tile * tile_bytes;
+    if (++ahead_tile == tiles) ahead_tile = 0, ahead_group++;
+    return from + slice.begin * Format::record_bytes;
+  };
+  const auto x_of = [&] {
+    const int start = lists.start[group], column = lane / 4 < lists.start[group + 1] - start ? lane / 4 : 0;
+    return own_x + lists.row_of[start + column] * plan.x_stride;
+  };
+  // x arrives while the lists do.
+  uint4 listed = {};
+  if (threadIdx.x < LIST_PIECES) listed = __ldcg(static_cast<const uint4*>(p.lists) + threadIdx.x);
+  copy_rows(buffer, plan.x_stride, rows, slice, lane, [&](int row) { return p.x + size_t(row) * p.ldx; });
+  if (threadIdx.x < LIST_PIECES) reinterpret_cast<uint4*>(&lists)[threadIdx.x] = listed;
+  __syncthreads();
+  const int total = lists.groups * tiles, first = share_begin(blockIdx.x, total, gridDim.x);
+  units = share_begin(blockIdx.x + 1, total, gridDim.x) - first;
+  group = ahead_group = first / tiles, tile = ahead_tile = first % tiles;
+  stream.fill(min(units, most), at);
 #pragma unroll 1
-  for (int turn = 0; turn < 2; turn++) {
-    if ((warp < rows) == turn) stream.copy_rows(buffer, plan.x_stride, rows, [&](int row) { return p.x + size_t(row) * p.ldx; });
-    if (turn == 1) break;
-    const int total = lists.make<false>(r, p.shared_gate_up != nullptr) * tiles;
-    const int first = int(int64_t(blockIdx.x) * total / gridDim.x), units = int(int64_t(blockIdx.x + 1) * total / gridDim.x) - first;
-    stream.here = stream.ahead = {first / tiles, first % tiles, tiles, units};
-    stream.fill(at);
-  }
-  __syncwarp();
-  if (r.shared_router && blockIdx.x == gridDim.x - 1 && warp < rows) {
-    const float share = share_of_row(r, warp, lane);
-    if (lane == 0) r.share[warp] = share;
-  }
-  while (stream.here.more()) {
+  while (units > 0) {
+    const int now = min(units, most);
     int columns = 0;
-    while (stream.here.more() && columns + 2 * rows <= UP_COLUMNS) {
-      stream.multiply(at, x_of, [&](const GroupsOfTiles& u, const float (&acc)[4]) {
-        const int start = lists.start[u.group], count = lists.start[u.group + 1] - start;
-        float* const slice = partial + (slice_of(warp) * UP_COLUMNS + columns) * PARTIAL_STRIDE;
-        const int row = lane / 4, n = 2 * (lane % 4);
-        if (n < count) slice[n * PARTIAL_STRIDE + row] = acc[0], slice[n * PARTIAL_STRIDE + row + 8] = acc[2];
-        if (n + 1 < count) slice[(n + 1) * PARTIAL_STRIDE + row] = acc[1], slice[(n + 1) * PARTIAL_STRIDE + row + 8] = acc[3];
-        if (warp == 0 && lane < count) places[columns + lane] = make_int2(lists.sorted[start + lane], u.tile);
-        columns += count;
-      });
-    }
+    stream.multiply(now, at, x_of, [&](const float (&acc)[4]) {
+      const int start = lists.start[group], count = lists.start[group + 1] - start;
+      float* const first = partial + (slice_of(warp) * plan.columns + columns) * PARTIAL_STRIDE;
+      store_sums(acc, lane, count, [&](int column) { return first + column * PARTIAL_STRIDE; });
+      if (warp == 0 && lane < count) places[columns + lane] = make_int2(lists.sorted[start + lane], tile);
+      columns += count;
+      if (++tile == tiles) tile = 0, group++;
+    });
+    units -= now;
+    if (units > 0) stream.fill(min(units, most), at);
     __syncthreads();
-    static_assert(UP_COLUMNS * 8 <= DECODE_THREADS, "a thread per output");
-    if (threadIdx.x < columns * 8) {
-      const int column = threadIdx.x / 8, row = threadIdx.x % 8, choice = places[column].x, i = places[column].y * 8 + row;
-      if (i < ffn) {
-        const float gate = sum_slices(partial, UP_COLUMNS, column, row), up = sum_slices(partial, UP_COLUMNS, column, row + 8);
-        p.hidden[size_t(choice) * p.ld_hidden + i] = activated(p, choice < choices ? lists.chosen[choice] : -1, ffn, i, gate, up);
-      }
+    for (int i = threadIdx.x; i < columns * 8; i += DECODE_THREADS) {
+      const int column = i / 8, row = i % 8, choice = places[column].x, place = places[column].y * 8 + row;
+      if (place >= ffn) continue;
+      const float gate = sum_slices(partial, plan.columns, column, row), up = sum_slices(partial, plan.columns, column, row + 8);
+      const int expert = choice < choices ? lists.chosen[choice] : -1;
+      p.hidden[size_t(choice) * p.ld_hidden + place] = activated(p, expert, ffn, place, gate, up);
     }
-    if (stream.here.more()) __syncthreads();
+    if (units > 0) __syncthreads();
   }
-#endif
 }
 
-// out = what the experts give, weighted and added up. Grid: (blocks), each with its share of the row tiles.
+// out = what the experts give, weighted and added up. Grid: (blocks), each with its share of the row tiles. Two teams of a warp per slice
+// share the groups.
 template <class Format>
-__global__ void __launch_bounds__(DECODE_THREADS, 3)
-    expert_down_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ StreamPlan plan) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 900  // takes_decode() asks for it: older code would never run
-  using Units = Stream<Format, TilesOfGroups>;
+__global__ void __launch_bounds__(DOWN_TEAMS* DECODE_THREADS, DOWN_EACH)
+    expert_down_kernel(const __grid_constant__ ExpertDecode p, const __grid_constant__ ExpertPlan plan) {
   extern __shared__ __align__(128) uint8_t shared[];
   __shared__ Lists lists;
-  __shared__ uint64_t barriers[SLICES * MAX_RING_SLOTS];
   const Routing& r = p.routing;
   const Combine& sums = p.combine;
   const bool has_shared = p.shared_down != nullptr;
   const int rows = held(r.num_rows), used = held(r.used), choices = rows * used, all = choices + (has_shared ? rows : 0);
   auto* const partial = reinterpret_cast<float*>(shared);
   let_next_start();
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  Units::set_up(barriers, plan.slots, warp, lane);
-  // Before the wait: the scores are those that expert_up_kernel waited for before it let this kernel start.
-  const int groups = lists.make<true>(r, has_shared);
+  const int warp = threadIdx.x / WARP % SLICES, team = threadIdx.x / DECODE_THREADS, lane = threadIdx.x % WARP;
+  // Before the wait: the lists are those that expert_up_kernel waited for before it let this kernel start.
+  if (threadIdx.x < LIST_PIECES) reinterpret_cast<uint4*>(&lists)[threadIdx.x] = __ldcg(static_cast<const uint4*>(p.lists) + threadIdx.x);
+  __syncthreads();
+  const int groups = held(lists.groups), own_groups = (groups - team + DOWN_TEAMS - 1) / DOWN_TEAMS;
   const Matrix w = p.down;
   const int tiles = held(w.tiles()), chunks = held(w.chunks()), hidden = held(w.rows);
+  const Slice slice(warp, chunks);
   const size_t tile_bytes = size_t(chunks) * Format::record_bytes;
-  const int first = int(int64_t(blockIdx.x) * tiles / gridDim.x);
-  const int end = groups > 0 ? int(int64_t(blockIdx.x + 1) * tiles / gridDim.x) : first;
-  const auto at = [&](const TilesOfGroups& u) {
-    const int expert = lists.expert_of[u.group];
-    return expert >= 0 ? w.data + (size_t(expert) * tiles + u.tile) * tile_bytes : p.shared_down + u.tile * tile_bytes;
+  const int begin = share_begin(blockIdx.x, tiles, gridDim.x), end = share_begin(blockIdx.x + 1, tiles, gridDim.x);
+  int ahead = team, group = team, tile = begin;
+  const auto at = [&] {
+    const int expert = lists.expert_of[ahead];
+    ahead += DOWN_TEAMS;
+    return (expert >= 0 ? w.data + size_t(expert) * tiles * tile_bytes : p.shared_down) + tile * tile_bytes +
+           slice.begin * Format::record_bytes;
   };
-  Units stream(plan, {0, first, groups, end}, chunks, warp, lane, shared_of(shared), barriers);
-  stream.fill(at);
+  Stream<Format, DOWN_PIECE<Format>> stream(lane, slice.length);
+  if (tile < end) stream.fill(own_groups, at);
   // The bias of a place among a tile's products: TILE_ROWS for each choice.
   const auto bias_of = [&](int tile, int place) {
     const int c = place / TILE_ROWS, i = tile * TILE_ROWS + place % TILE_ROWS;
@@ -136,49 +180,40 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
   const bool owns = row < rows && __ldcg(r.slot_mapping + min(row, rows - 1)) != NO_SLOT;
   uint8_t* const buffer = shared + plan.x_at + warp * (plan.x_rows * plan.x_stride);
   const uint32_t own_x = shared_of(buffer) + lane % 4 * 32;
+  const auto x_of = [&] {
+    const int start = lists.start[group], column = lane / 4 < lists.start[group + 1] - start ? lane / 4 : 0;
+    return own_x + (start + column) * plan.x_stride;
+  };
   wait_for_previous();
-  int from = 0, to = 0;  // the sorted choices whose rows the buffer holds
-  const auto hold_rows = [&] {
-    const TilesOfGroups& u = stream.here;
-    const int start = lists.start[u.group], last = lists.start[u.group + (u.both() ? 2 : 1)];
-    if (start >= from && last <= to) return;
-    from = start, to = min(from + plan.x_rows, int(lists.start[groups]));
-    __syncwarp();
-    stream.copy_rows(buffer, plan.x_stride, to - from, [&](int i) { return p.hidden + size_t(lists.sorted[from + i]) * p.ld_hidden; });
-    __syncwarp();
-  };
-  const auto x_of = [&](const TilesOfGroups& u) {
-    const int column = lane / 4 < lists.count(u.group) ? lane / 4 : 0;
-    return own_x + (lists.start[u.group] - from + column) * plan.x_stride;
-  };
+  if (tile < end && groups > 0) {
+    // Each team copies its part of the sorted choices' rows.
+    const int sorted = lists.start[groups], from = share_begin(team, sorted, DOWN_TEAMS), to = share_begin(team + 1, sorted, DOWN_TEAMS);
+    copy_rows(buffer + from * plan.x_stride, plan.x_stride, to - from, slice, lane,
+              [&](int i) { return p.hidden + size_t(lists.sorted[from + i]) * p.ld_hidden; });
+  }
+  __syncthreads();
   const float share = owns && sums.share && (has_shared || sums.shared) ? __ldcg(sums.share + row) : 1.0f;
-  for (int tile = first; tile < end; tile++) {
-    const int i = tile * TILE_ROWS + own;
+  while (tile < end) {
+    const int here = tile, i = here * TILE_ROWS + own;
     const bool writes = owns && i < hidden;
     float* const out = sums.out + size_t(row) * hidden + i;
     // Requested before the products, needed after them.
-    const float kept = writes && sums.add ? *out : 0.0f, bias = bias_of(tile, threadIdx.x);
+    const float kept = writes && sums.add ? *out : 0.0f, bias = bias_of(here, threadIdx.x);
     float given = writes && sums.shared ? sums.shared[size_t(row) * hidden + i] : 0.0f;
-    while (stream.here.tile == tile) {
-      hold_rows();
-      stream.multiply(at, x_of, [&](const TilesOfGroups& u, const float (&acc)[4]) {
-        const int o = lane / 4, n = 2 * (lane % 4), start = lists.start[u.group], count = lists.start[u.group + 1] - start;
-        float* const slice = partial + slice_of(warp) * all * PARTIAL_STRIDE + o;
-        if (n < count) {
-          const int c = lists.sorted[start + n];
-          slice[c * PARTIAL_STRIDE] = acc[0], slice[c * PARTIAL_STRIDE + 8] = acc[2];
-        }
-        if (n + 1 < count) {
-          const int c = lists.sorted[start + n + 1];
-          slice[c * PARTIAL_STRIDE] = acc[1], slice[c * PARTIAL_STRIDE + 8] = acc[3];
-        }
-      });
-    }
+    group = team;
+    stream.multiply(own_groups, at, x_of, [&](const float (&acc)[4]) {
+      const int start = lists.start[group], count = lists.start[group + 1] - start;
+      float* const first = partial + slice_of(warp) * all * PARTIAL_STRIDE;
+      store_sums(acc, lane, count, [&](int column) { return first + lists.sorted[start + column] * PARTIAL_STRIDE; });
+      group += DOWN_TEAMS;
+    });
+    tile++, ahead = team;
+    if (tile < end) stream.fill(own_groups, at);
     __syncthreads();
-    for (int place = threadIdx.x; place < all * TILE_ROWS; place += DECODE_THREADS) {
+    for (int place = threadIdx.x; place < all * TILE_ROWS; place += DOWN_TEAMS * DECODE_THREADS) {
       const int c = place / TILE_ROWS, o = place % TILE_ROWS;
       float y = sum_slices(partial, all, c, o);
-      if (sums.down_bias && c < choices) y = __fadd_rn(y, place == threadIdx.x ? bias : bias_of(tile, place));
+      if (sums.down_bias && c < choices) y = __fadd_rn(y, place == threadIdx.x ? bias : bias_of(here, place));
       partial[c * PARTIAL_STRIDE + o] = y;  // which no other thread has read
     }
     __syncthreads();
@@ -194,9 +229,8 @@ __global__ void __launch_bounds__(DECODE_THREADS, 3)
       sum = __fmul_rn(sum, sums.scale);
       *out = sums.add ? __fadd_rn(kept, sum) : sum;
     }
-    if (tile + 1 < end) __syncthreads();
+    if (tile < end) __syncthreads();
   }
-#endif
 }
 
 }  // namespace pen

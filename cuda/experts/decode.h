@@ -1,9 +1,9 @@
-// Layers with experts for up to 8 rows, in two kernels in place of the six of experts.h, with the same bits (sm_90).
+// Layers with experts for up to 8 rows, in three kernels in place of the six of experts.h, with the same bits.
 //
-// The first chooses the experts and computes what their activations give, the second what they add to the stream. Both choose for
-// themselves, since a choice from the scores costs less than another kernel; so the second requests its weights while the first one still
-// runs. Experts are the groups, each expert's choices the columns of one product: an expert is read once. In the first kernel the row
-// tiles of all experts are spread evenly over the blocks; in the second a block takes a tile of all experts, so that it can add them up.
+// The first chooses the experts and lists them, the second computes what their activations give, the third what they add to the stream.
+// Experts are the groups, each expert's choices the columns of one product: an expert is read once. In the second kernel the row tiles of
+// all experts are spread evenly over the blocks; in the third a block takes a tile of all experts, so that it can add them up. That one
+// requests its weights before it waits for the second.
 #pragma once
 
 #include "experts.h"
@@ -29,12 +29,13 @@ struct ExpertDecode {
   Activation activation;
   float params[4];                     // of the activation
   const float *gate_bias, *up_bias;    // [num_experts, ffn] or null
-  Combine combine;  // its outputs, weights, chosen and slot_mapping are not read
+  void* lists;                         // scratch of lists_bytes(), aligned to 16
+  Combine combine;                     // its outputs, weights, chosen and slot_mapping are not read
 };
 
-// Whether expert_decode() can compute these, and whether it is also the faster way: otherwise the functions of experts.h do.
+size_t lists_bytes();
+// Whether expert_decode() can compute these. Otherwise the functions of experts.h do.
 bool can_decode(const Device& device, const ExpertDecode& args);
-bool takes_decode(const Device& device, const ExpertDecode& args);
 void expert_decode(const Launch& launch, const ExpertDecode& args);
 
 }  // namespace pen

@@ -1,6 +1,7 @@
 // Experts: the launches for any number of rows.
+#include <algorithm>
+
 #include "experts.cuh"
-#include "route.cuh"
 
 namespace pen {
 
@@ -21,10 +22,10 @@ dim3 elements(size_t columns, int rows) { return dim3(rows, ceil_div(int(columns
 }  // namespace
 
 void route(const Launch& launch, const Routing& args) {
-  const dim3 grid(ceil_div(args.num_rows, ROUTE_WARPS)), block(ROUTE_WARPS * WARP);
-  if (args.num_experts <= 4 * WARP) return launch(route_kernel<4>, grid, block, 0, args);
-  if (args.num_experts <= 16 * WARP) return launch(route_kernel<16>, grid, block, 0, args);
-  launch(route_kernel<MAX_EXPERTS / WARP>, grid, block, 0, args);
+  constexpr size_t SHARED = 48 << 10;
+  const size_t each = route_words(args.num_experts, args.groups) * sizeof(uint32_t);
+  const int warps = int(std::clamp(SHARED / each, size_t(1), size_t(ROUTE_WARPS)));
+  launch(route_kernel, dim3(ceil_div(args.num_rows, warps)), dim3(warps * WARP), warps * each, args);
 }
 
 void group_choices(const Launch& launch, const Grouping& args) {

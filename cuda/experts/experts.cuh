@@ -3,11 +3,31 @@
 
 #include "../linear/batch.cuh"
 #include "activated.cuh"
+#include "route.cuh"
 
 namespace pen {
 
 constexpr int GROUP_THREADS = 1024;   // of the one block that groups a step
 constexpr int COMBINE_THREADS = 256;  // of the kernels with a thread per element
+
+constexpr int ROUTE_WARPS = 8;  // rows per block, at most
+
+// Grid: (ceil(rows / warps of a block)), one warp per row.
+__global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_constant__ Routing p) {
+  extern __shared__ uint32_t route_keys[];
+  let_next_start();
+  wait_for_previous();
+  const int warp = threadIdx.x / WARP, row = blockIdx.x * (blockDim.x / WARP) + warp, lane = threadIdx.x % WARP;
+  if (row >= p.num_rows) return;
+  int32_t* chosen = p.chosen + size_t(row) * p.used;
+  float* weights = p.weights + size_t(row) * p.used;
+  const uint32_t slot = __ldcg(p.slot_mapping + row);
+  uint32_t* const keys = route_keys + warp * route_words(p.num_experts, p.groups);
+  route_row(p, slot, p.scores + size_t(row) * p.num_experts, lane, keys, chosen, weights);
+  if (!p.shared_router || slot == NO_SLOT) return;
+  const float share = share_of_row(p, row, lane);
+  if (lane == 0) p.share[row] = share;
+}
 
 // One block; shared memory: two integers per expert. The counters' timing decides where in its group a choice lands; no bit depends on
 // that.

@@ -1,4 +1,4 @@
-// The experts of a step of few rows, as each block of decode.cuh lists them for itself in shared memory.
+// The experts of a step of few rows, in the order in which decode.cuh reads them.
 #pragma once
 
 #include "decode.h"
@@ -7,7 +7,7 @@
 namespace pen {
 
 // Group g is an expert with its choices. A shared expert is the last group, of all rows; row r's choice of it is number choices + r.
-struct Lists {
+struct alignas(16) Lists {
   static constexpr int ALL = DECODE_CHOICES + DECODE_ROWS;
   alignas(16) int32_t chosen[DECODE_CHOICES];
   float weights[DECODE_CHOICES];
@@ -17,28 +17,31 @@ struct Lists {
   int16_t sorted[ALL];                        // choices by group
   uint8_t row_of[ALL];                        // of sorted choices
   uint32_t leaders[DECODE_CHOICES / WARP];    // a bit for the first choice of each expert
+  int32_t groups;                             // with the shared expert's
   static constexpr uint8_t NONE = 255;
 
   __device__ __forceinline__ int count(int group) const { return start[group + 1] - start[group]; }
 
-  // By a whole block of 256 threads; returns the number of groups.
-  template <bool WEIGHTS>
-  __device__ __forceinline__ int make(const Routing& p, bool shared) {
+  // By a whole block of 256 threads. `keys`: route_words() of shared memory for each row.
+  __device__ __forceinline__ void make(const Routing& p, bool shared, uint32_t* keys) {
     static_assert(DECODE_CHOICES <= NONE && DECODE_ROWS <= 8, "a thread for each choice, a warp for each row");
     const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, choices = p.num_rows * p.used, c = threadIdx.x;
     if (warp < p.num_rows) {
       int32_t* const own = chosen + warp * p.used;
-      float* const own_weights = WEIGHTS ? weights + warp * p.used : nullptr;
+      float* const own_weights = weights + warp * p.used;
       const float* const scores = p.scores + size_t(warp) * p.num_experts;
       const uint32_t slot = __ldcg(p.slot_mapping + warp);
-      if (p.num_experts <= 4 * WARP) {
-        route_row<4>(p, slot, scores, lane, own, own_weights);
-      } else {
-        route_row<DECODE_EXPERTS / WARP>(p, slot, scores, lane, own, own_weights);
-      }
+      route_row(p, slot, scores, lane, keys + warp * route_words(p.num_experts, p.groups), own, own_weights);
     }
     __syncthreads();
     const int expert = c < choices ? chosen[c] : -1;
+    if (p.num_rows == 1) {  // a group for each choice
+      if (c == 0) groups = (chosen[0] >= 0 ? choices : 0) + (shared ? 1 : 0);
+      if (c <= choices) expert_of[c] = expert, start[c] = sorted[c] = int16_t(c), row_of[c] = 0;
+      if (c == choices) start[c + 1] = int16_t(c + 1);
+      __syncthreads();
+      return;
+    }
     int before = 0, leader = c;  // choices of the same expert
     // A row chooses an expert once.
     for (int k = 0; expert >= 0 && k < c / p.used * p.used; k++) {
@@ -51,11 +54,11 @@ struct Lists {
       if (lane == 0) leaders[warp] = bits;
     }
     __syncthreads();
-    int group = 0, groups = 0;
+    int group = 0, own = 0;
 #pragma unroll
     for (int w = 0; w < DECODE_CHOICES / WARP; w++) {
       const uint32_t bits = leaders[w];
-      groups += __popc(bits);
+      own += __popc(bits);
       group += __popc(w < leader / WARP ? bits : w == leader / WARP ? bits & ((1u << leader % WARP) - 1) : 0);
     }
     // Choices whose groups come before `below`: four of each word.
@@ -74,13 +77,16 @@ struct Lists {
     if (c == DECODE_THREADS - 1 || (shared && c < p.num_rows)) {
       const int at = choices_before(NONE);
       if (c == DECODE_THREADS - 1) {
-        start[groups] = int16_t(at), start[groups + 1] = int16_t(at + (shared ? p.num_rows : 0)), expert_of[groups] = -1;
+        start[own] = int16_t(at), start[own + 1] = int16_t(at + (shared ? p.num_rows : 0)), expert_of[own] = -1;
+        groups = own + (shared ? 1 : 0);
       }
       if (shared && c < p.num_rows) sorted[at + c] = int16_t(choices + c), row_of[at + c] = uint8_t(c);
     }
     __syncthreads();
-    return groups + (shared ? 1 : 0);
   }
 };
+// A thread of a block for each.
+constexpr int LIST_PIECES = sizeof(Lists) / sizeof(uint4);
+static_assert(LIST_PIECES <= DECODE_THREADS && sizeof(Lists) % sizeof(uint4) == 0, "copied at once");
 
 }  // namespace pen

@@ -25,99 +25,90 @@ __device__ __forceinline__ uint32_t ordered(float x) {
 }
 __device__ __forceinline__ float value_of(uint32_t key) { return __uint_as_float(key & 0x80000000u ? key & 0x7fffffffu : ~key); }
 
-// Keys of up to 32 N things: lane l holds things l, l + 32 …. Registers up to 16 N, local memory beyond.
-template <int N>
-struct Keys {
-  static constexpr int UNROLL = N <= 16 ? N : 4;
-  uint32_t key[N];
+// Keys lie in shared memory, a run of places per lane, zeros behind the last one. The code is short loops: routing runs once in a step, by
+// a single warp, so what it costs is the number of its instructions and the time to fetch them.
+__host__ __device__ constexpr int places_of_lane(int count) { return (count + 4 * WARP - 1) / (4 * WARP) * 4; }
 
-  // The thing with the highest key, of equals the first, or −1; takes it out.
-  __device__ __forceinline__ int take_best(int lane) {
-    uint32_t best = 0;
-    int at = 0;
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) {
-      if (key[j] > best) best = key[j], at = j;
-    }
-    const uint32_t top = warp_max_bits(best);
-    if (top == 0) return -1;
-    const uint32_t owners = __ballot_sync(ALL_LANES, best == top);
-    int index;
-    if ((owners & (owners - 1)) == 0) {
-      index = __shfl_sync(ALL_LANES, at * WARP + lane, __ffs(owners) - 1);
-    } else {
-      index = int(~warp_max_bits(best == top ? ~uint32_t(at * WARP + lane) : 0));
-    }
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) {
-      if (j * WARP + lane == index) key[j] = 0;
-    }
-    return index;
-  }
-  // Keeps the experts of the `used` groups whose two best keys have the highest sums.
-  __device__ __forceinline__ void keep_groups(int groups, int used, int size, int lane) {
-    Keys<N> sums;
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) sums.key[j] = 0;
-    for (int g = 0; g < groups; g++) {
-      uint32_t first = 0, second = 0;
-#pragma unroll UNROLL
-      for (int j = 0; j < N; j++) {
-        const uint32_t k = (j * WARP + lane) / size == g ? key[j] : 0;
-        second = max(second, min(first, k)), first = max(first, k);
-      }
-      const uint32_t top = warp_max_bits(first);
-      const bool owner = lane == __ffs(__ballot_sync(ALL_LANES, first == top)) - 1;
-      const uint32_t next = warp_max_bits(owner ? second : first);
-      const float sum = next ? __fadd_rn(value_of(top), value_of(next)) : value_of(top);
-#pragma unroll UNROLL
-      for (int j = 0; j < N; j++) {
-        if (j * WARP + lane == g) sums.key[j] = ordered(sum);
-      }
-    }
-    uint32_t picked = 0;
-    for (int i = 0; i < used; i++) {
-      const int g = sums.take_best(lane);
-      if (g >= 0 && g % WARP == lane) picked |= 1u << (g / WARP);
-    }
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) {
-      const int g = (j * WARP + lane) / size;
-      const uint32_t bits = __shfl_sync(ALL_LANES, picked, g % WARP);
-      if (g >= groups || !(bits >> (g / WARP) & 1)) key[j] = 0;
+// The place of the highest of `count` keys, of equals the first, or −1 if all are 0; sets it to 0.
+__device__ __forceinline__ int take_best(uint32_t* keys, int count, int lane) {
+  const int own = places_of_lane(count);
+  const auto* from = reinterpret_cast<const uint4*>(keys + lane * own);
+  uint32_t best = 0;
+  int at = 0;
+  for (int i = 0; i < own / 4; i++) {
+    const uint4 key = from[i];
+    const uint32_t highest = max(max(key.x, key.y), max(key.z, key.w));
+    if (highest > best) {
+      best = highest;
+      at = 4 * i + (key.x == highest ? 0 : key.y == highest ? 1 : key.z == highest ? 2 : 3);
     }
   }
-};
+  const uint32_t top = warp_max_bits(best);
+  if (top == 0) return -1;
+  const int owner = __ffs(__ballot_sync(ALL_LANES, best == top)) - 1;
+  const int index = __shfl_sync(ALL_LANES, lane * own + at, owner);
+  if (lane == owner) keys[index] = 0;
+  return index;
+}
 
-// A score's share of all: the highest score and the sum of exp(score − highest) are known. One copy of its code: this runs once in a step,
-// so what it costs is mostly the time to fetch its instructions.
+// Keeps the experts of the `used` groups whose two best keys have the highest sums. `sums`: room for a key of each group.
+inline __device__ __noinline__ void keep_groups(uint32_t* keys, uint32_t* sums, int experts, int groups, int used, int lane) {
+  const int size = experts / groups;
+  for (int g = 0; g < groups; g++) {
+    uint32_t first = 0, second = 0;
+    for (int i = g * size + lane; i < (g + 1) * size; i += WARP) {
+      const uint32_t key = keys[i];
+      second = max(second, min(first, key)), first = max(first, key);
+    }
+    const uint32_t top = warp_max_bits(first);
+    const bool owner = lane == __ffs(__ballot_sync(ALL_LANES, first == top)) - 1;
+    const uint32_t next = warp_max_bits(owner ? second : first);
+    const float sum = next ? __fadd_rn(value_of(top), value_of(next)) : value_of(top);
+    if (g % WARP == lane) sums[g] = ordered(sum);
+  }
+  for (int g = groups + lane; g < WARP * places_of_lane(groups); g += WARP) sums[g] = 0;
+  __syncwarp();
+  uint32_t picked = 0;
+  for (int i = 0; i < used; i++) {
+    const int g = take_best(sums, groups, lane);
+    if (g >= 0 && g % WARP == lane) picked |= 1u << (g / WARP);
+  }
+  for (int base = 0; base < experts; base += WARP) {
+    const int i = base + lane, g = i / size;
+    const uint32_t bits = __shfl_sync(ALL_LANES, picked, g % WARP);
+    if (i < experts && (g >= groups || !(bits >> (g / WARP) & 1))) keys[i] = 0;
+  }
+}
+
+// A score's share of all: the highest score and the sum of exp(score − highest) are known. One copy of its code.
 inline __device__ __noinline__ float route_share(bool sigmoid, float score, float highest, float total) {
   const float above = sigmoid ? 1.0f : __expf(score - highest), below = sigmoid ? __fadd_rn(1.0f, expf(-score)) : total;
   return __fdiv_rn(above, below);
 }
 
-// Chooses a row's experts and their weights; only the experts if `weights` is null. A row that is padding (`slot`) chooses nothing.
-template <int N>
-__device__ __forceinline__ void route_row(const Routing& p, uint32_t slot, const float* scores, int lane, int32_t* chosen,
-                                          float* weights) {
-  constexpr int UNROLL = Keys<N>::UNROLL;
+// The words of shared memory that route_row() takes.
+__host__ __device__ constexpr int route_words(int experts, int groups) {
+  return WARP * (places_of_lane(experts) + (groups > 1 ? places_of_lane(groups) : 0));
+}
+
+// Chooses a row's experts and their weights, by a warp; only the experts if `weights` is null. A row that is padding (`slot`) chooses
+// nothing. `keys`: route_words() of shared memory, aligned to 16 bytes.
+inline __device__ void route_row(const Routing& p, uint32_t slot, const float* scores, int lane, uint32_t* keys, int32_t* chosen,
+                                 float* weights) {
   // The smallest normal float16: below it, the published models' own code would divide by zero.
   constexpr float LEAST_SUM = 6.103515625e-5f;
   const Gating gating = p.gating;
   const int experts = p.num_experts, used = p.used;
   const bool adjugate = p.chunk_group > 0, grouped = p.groups > 1, biased = p.choice_bias != nullptr && !adjugate;
   const bool sigmoid = gating == Gating::SIGMOID;
-  float score[N], highest = -__builtin_huge_valf();
+  float highest = -__builtin_huge_valf();
   bool finite = true;
-#pragma unroll UNROLL
-  for (int j = 0; j < N; j++) {
-    const int i = j * WARP + lane;
-    score[j] = i < experts ? __ldcg(scores + i) : -__builtin_huge_valf();
-  }
-#pragma unroll UNROLL
-  for (int j = 0; j < N; j++) {
-    finite &= j * WARP + lane >= experts || fabsf(score[j]) < __builtin_huge_valf();
-    highest = fmaxf(highest, score[j]);
+#pragma unroll 8
+  for (int i = lane; i < experts; i += WARP) {
+    const float score = __ldcg(scores + i);
+    finite &= fabsf(score) < __builtin_huge_valf();
+    highest = fmaxf(highest, score);
+    keys[i] = ordered(score);
   }
   finite = __all_sync(ALL_LANES, finite);
   if (slot == NO_SLOT || !finite) {
@@ -133,32 +124,31 @@ __device__ __forceinline__ void route_row(const Routing& p, uint32_t slot, const
   highest = warp_max(highest);
   float total = 0.0f;
   if (!sigmoid && (shares || (gating == Gating::SOFTMAX && !p.normalise && weights))) {
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) {
-      if (j * WARP + lane < experts) total = __fadd_rn(total, __expf(score[j] - highest));
-    }
+#pragma unroll 1
+    for (int i = lane; i < experts; i += WARP) total = __fadd_rn(total, __expf(value_of(keys[i]) - highest));
     total = warp_sum(total);
   }
-  Keys<N> keys;
-  if (ranks_shares) {
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) score[j] = route_share(sigmoid, score[j], highest, total);
-  }
-  if (biased) {
-#pragma unroll UNROLL
-    for (int j = 0; j < N; j++) {
-      if (j * WARP + lane < experts) score[j] = __fadd_rn(score[j], p.choice_bias[j * WARP + lane]);
+  if (ranks_shares || biased) {
+#pragma unroll 2
+    for (int i = lane; i < experts; i += WARP) {
+      float rank = value_of(keys[i]);
+      if (ranks_shares) rank = route_share(sigmoid, rank, highest, total);
+      if (biased) rank = __fadd_rn(rank, p.choice_bias[i]);
+      keys[i] = ordered(rank);
     }
   }
-#pragma unroll UNROLL
-  for (int j = 0; j < N; j++) keys.key[j] = j * WARP + lane < experts ? ordered(score[j]) : 0;
-  if (grouped) keys.keep_groups(p.groups, p.groups_used, experts / p.groups, lane);
+  for (int i = experts + lane; i < WARP * places_of_lane(experts); i += WARP) keys[i] = 0;
+  __syncwarp();
+  if (grouped) {
+    keep_groups(keys, keys + WARP * places_of_lane(experts), experts, p.groups, p.groups_used, lane);
+    __syncwarp();
+  }
 
   // The lane's own choices: number `lane` and `lane + 32` of the row.
   int expert[2] = {-1, -1};
 #pragma unroll 1
   for (int rank = 0; rank < used; rank++) {
-    const int best = keys.take_best(lane);
+    const int best = take_best(keys, experts, lane);
     if (rank == lane) expert[0] = best;
     if (rank == lane + WARP) expert[1] = best;
   }
@@ -211,24 +201,6 @@ __device__ __forceinline__ float share_of_row(const Routing& p, int row, int lan
 #pragma unroll 8
   for (int i = lane; i < p.hidden; i += WARP) dot = __fmaf_rn(__half2float(p.h[size_t(row) * p.ldh + i]), p.shared_router[i], dot);
   return __fdiv_rn(1.0f, __fadd_rn(1.0f, __expf(-warp_sum(dot))));
-}
-
-constexpr int ROUTE_WARPS = 8;  // rows per block
-
-// Grid: (ceil(rows / ROUTE_WARPS)), one warp per row. Up to 32 N experts.
-template <int N>
-__global__ void __launch_bounds__(ROUTE_WARPS* WARP) route_kernel(const __grid_constant__ Routing p) {
-  let_next_start();
-  wait_for_previous();
-  const int row = blockIdx.x * ROUTE_WARPS + threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  if (row >= p.num_rows) return;
-  int32_t* chosen = p.chosen + size_t(row) * p.used;
-  float* weights = p.weights + size_t(row) * p.used;
-  const uint32_t slot = __ldcg(p.slot_mapping + row);
-  route_row<N>(p, slot, p.scores + size_t(row) * p.num_experts, lane, chosen, weights);
-  if (!p.shared_router || slot == NO_SLOT) return;
-  const float share = share_of_row(p, row, lane);
-  if (lane == 0) p.share[row] = share;
 }
 
 }  // namespace pen

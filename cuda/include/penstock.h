@@ -311,7 +311,7 @@ typedef struct {
   const uint8_t* sample;          // [num_seqs]
   const pen_slot_init* init;      // [num_init]
   const int32_t* num_logprobs;    // [num_seqs] likeliest ids wanted beside the sampled one; -1: no log-probabilities; null: for no sequence
-  uint32_t num_copies;            // at most max_slots
+  uint32_t num_copies;            // at most max_slots · num_groups
   const uint32_t* copies;         // [num_copies, 2] from, to: blocks copied before the rows are written; each `to` occurs once
   const uint32_t* state_slots;    // [num_seqs] the recurrent state of each; null if the model has none
   uint32_t num_state_copies;      // at most 2 max_slots

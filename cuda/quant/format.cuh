@@ -278,6 +278,16 @@ __device__ __forceinline__ void scaled_levels(uint32_t bytes, __half2 scales, ui
 // The place of a lane's code of register `i` and half `h` among eight nibbles: four neighbours select four bytes at once.
 __host__ __device__ constexpr int nibble_shift(int i, int h) { return 16 * (i / 2) + 8 * (i % 2) + 4 * h; }
 
+// Writes one lane's part of a record's float16 scales, one for each GROUP columns.
+template <int GROUP, class Source>
+__device__ void pack_scales(uint8_t* to, int lane, const Source& source) {
+  constexpr int groups = CHUNK / GROUP;
+  auto* scales = reinterpret_cast<__half*>(to + (lane / 4) * groups * 4);
+  for (int i = lane % 4; i < 2 * groups; i += 4) {
+    if (source.owns(i % 2)) scales[i] = __float2half_rn(source.scale(lane / 4 + 8 * (i % 2), i / 2 * GROUP));
+  }
+}
+
 // Four-bit codes through a table; a float16 scale for each GROUP columns.
 template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP = 32>
 struct Lookup4Format {
@@ -325,10 +335,64 @@ struct Lookup4Format {
       }
       atomicOr(&codes[s], word);
     }
-    auto* scales = reinterpret_cast<__half*>(record + code_bytes + (lane / 4) * groups * 4);
-    for (int i = lane % 4; i < 2 * groups; i += 4) {
-      if (source.owns(i % 2)) scales[i] = __float2half_rn(source.scale(lane / 4 + 8 * (i % 2), i / 2 * GROUP));
+    pack_scales<GROUP>(record + code_bytes, lane, source);
+  }
+};
+
+// Numbers of four bits: a sign, two bits of exponent and one of mantissa (e2m1), an eighth of them here; a float16 scale for each GROUP
+// columns. The float16 numbers of these levels end in eight zeros, so a byte of each is looked up, by magnitude, and then the signs, which
+// lie where the looked up bytes have theirs.
+template <FormatId ID, const int8_t (&LEVELS)[16], int GROUP>
+struct E2M1Format {
+  static constexpr FormatId id = ID;
+  static constexpr int code_bytes = 512, groups = CHUNK / GROUP;
+  static constexpr int record_bytes = code_bytes + 8 * groups * 4;
+  static constexpr int words = 4 + groups + 2;  // with the table's
+  static constexpr int offset = 0;
+  static constexpr bool has_min = false;
+  static float level(uint32_t code) { return LEVELS[code] / 128.0f; }
+  // The sign of a lane's code of register `i` and half `h` among those of eight codes.
+  __host__ __device__ static constexpr int sign_bit(int i, int h) { return 8 * (2 * (i % 2) + h) + 7 - 4 * (i / 2); }
+
+  struct Raw {
+    uint32_t codes[4], scale[groups];
+
+    __device__ __forceinline__ void load(const uint8_t* record, int lane) {
+      load_words(codes, record + lane * 16);
+      load_words(scale, record + code_bytes + (lane / 4) * groups * 4);
     }
+    __device__ __forceinline__ void load_shared(uint32_t record, int lane) {
+      load_words_shared(codes, record + lane * 16);
+      load_words_shared(scale, record + code_bytes + (lane / 4) * groups * 4);
+    }
+    __device__ __forceinline__ void fragment(int s, uint32_t (&a)[4]) const {
+      constexpr uint32_t LOW = 0x32302c00u, HIGH = 0x3a383634u;  // 0, 1/16, 1/8, 3/16; 1/4, 3/8, 1/2, 3/4
+      const __half2 scales = bits_half2(scale[s * 16 / GROUP]);
+      const uint32_t select = codes[s] & 0x77777777u;
+#pragma unroll
+      for (int i = 0; i < 4; i += 2) {
+        const uint32_t bytes = and_or(codes[s] << (2 * i), 0x80808080u, __byte_perm(LOW, HIGH, select >> (8 * i)));
+        a[i] = half2_bits(__hmul2(bits_half2(__byte_perm(bytes, 0, 0x1404)), __low2half2(scales)));
+        a[i + 1] = half2_bits(__hmul2(bits_half2(__byte_perm(bytes, 0, 0x3424)), __high2half2(scales)));
+      }
+    }
+  };
+
+  template <class Source>
+  __device__ static void pack(uint8_t* record, int lane, const Source& source) {
+    auto* codes = reinterpret_cast<uint32_t*>(record) + lane * 4;
+    for (int s = 0; s < STEPS; s++) {
+      uint32_t word = 0;
+      for (int i = 0; i < 4; i++) {
+        if (!source.owns(i & 1)) continue;
+        for (int h = 0; h < 2; h++) {
+          const uint32_t code = source.code(lane / 4 + 8 * (i & 1), 16 * s + 2 * (lane % 4) + 8 * (i >> 1) + h);
+          word |= (code & 7) << nibble_shift(i, h) | (code >> 3) << sign_bit(i, h);
+        }
+      }
+      atomicOr(&codes[s], word);
+    }
+    pack_scales<GROUP>(record + code_bytes, lane, source);
   }
 };
 
@@ -416,8 +480,8 @@ using FormatIQ2 = Lookup3Format<FORMAT_IQ2, IQ2_LEVELS>;
 using FormatIQ3XXS = Lookup4Format<FORMAT_IQ3_XXS, IQ3_XXS_LEVELS>;
 using FormatIQ3S = Lookup4Format<FORMAT_IQ3_S, IQ3_S_LEVELS>;
 using FormatIQ4 = Lookup4Format<FORMAT_IQ4, IQ4_LEVELS>;
-using FormatMXFP4 = Lookup4Format<FORMAT_MXFP4, MXFP4_LEVELS>;
-using FormatNVFP4 = Lookup4Format<FORMAT_NVFP4, MXFP4_LEVELS, 16>;
+using FormatMXFP4 = E2M1Format<FORMAT_MXFP4, MXFP4_LEVELS, 32>;
+using FormatNVFP4 = E2M1Format<FORMAT_NVFP4, MXFP4_LEVELS, 16>;
 
 using AllFormats = std::tuple<FormatH16, FormatQ4, FormatQ4Min, FormatQ5, FormatQ5Min, FormatQ8, FormatQ2Min, FormatQ3, FormatQ6, FormatQ2,
                               FormatIQ1, FormatIQ2, FormatIQ3XXS, FormatIQ3S, FormatIQ4, FormatMXFP4, FormatNVFP4>;
