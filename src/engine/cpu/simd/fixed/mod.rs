@@ -1,0 +1,132 @@
+//! Products of quantised weights and inputs in fixed point, for AVX-512 with VNNI.
+//!
+//! A row of input is split once per product. In each stretch of 256 columns an input becomes an integer n of 16 bits with x ≈ n · unit, where
+//! the largest magnitude is 32639 units. The two bytes of n lie in two planes: n = 256 · a + b, with signed a and b.
+//!
+//! Weights stay codes of one byte. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a lane of 32 bits. The
+//! sums with the two planes are put together exactly, and a lane is then multiplied by its scale in float32.
+//!
+//! A code is at most 255, and at most 128 from its offset. So a lane's sum of four products is below 2^24 without the offset, where float32
+//! is exact, and below 2^25 with it. Sums over a whole stretch have 16 products and stay below 2^28.
+
+use std::arch::x86_64::*;
+
+mod books;
+mod kernel;
+mod legacy;
+mod superblocks;
+mod ternary;
+
+use super::linear::{Args, Kernel, LinearFn};
+use super::stretch::{STEPS, STRETCH, Stretch};
+
+type V = __m512;
+
+/// The largest magnitude of an integer: 127 in both planes.
+const LIMIT: f32 = 32639.0;
+
+macro_rules! kernels {
+    ($($id:literal $module:ident::$type:ident),* $(,)?) => {
+        /// The linear layer for a ggml type id.
+        pub fn kernel_of(id: u32) -> Option<Kernel> {
+            let run: LinearFn = match id {
+                $($id => product::<$module::$type>,)*
+                _ => return None,
+            };
+            Some(Kernel { run, split: Some(split) })
+        }
+    };
+}
+
+kernels!(
+    2 legacy::Q4_0, 3 legacy::Q4_1, 6 legacy::Q5_0, 7 legacy::Q5_1, 8 legacy::Q8_0,
+    10 superblocks::Q2K, 11 superblocks::Q3K, 12 superblocks::Q4K, 13 superblocks::Q5K, 14 superblocks::Q6K,
+    16 books::Iq2Xxs, 17 books::Iq2Xs, 18 books::Iq3Xxs, 19 books::Iq1S, 20 legacy::Iq4Nl, 21 books::Iq3S, 22 books::Iq2S,
+    23 books::Iq4Xs, 29 books::Iq1M, 34 ternary::Tq1_0, 35 ternary::Tq2_0, 39 legacy::Mxfp4, 40 legacy::Nvfp4,
+);
+
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn product<D: Codes>(a: &Args) {
+    kernel::linear::<D>(a)
+}
+
+/// Splits a row of `len` floats, a multiple of 32, into stretches.
+///
+/// # Safety
+/// `x` holds `len` floats, `out` has room for `len / STRETCH` stretches, rounded up, and the processor has the instruction set.
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn split(x: *const f32, len: usize, out: *mut Stretch) {
+    for i in 0..len.div_ceil(STRETCH) {
+        split_stretch(x.add(i * STRETCH), STRETCH.min(len - i * STRETCH), &mut *out.add(i));
+    }
+}
+
+#[inline(always)]
+unsafe fn split_stretch(x: *const f32, len: usize, out: &mut Stretch) {
+    let (mut inputs, mut largest) = ([_mm512_setzero_ps(); 16], _mm512_setzero_si512());
+    for i in 0..16 {
+        if 16 * i < len {
+            inputs[i] = _mm512_loadu_ps(x.add(16 * i));
+        }
+        // magnitudes as integers are in the same order, and a NaN is above all of them
+        largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_castps_si512(inputs[i]), _mm512_set1_epi32(i32::MAX)));
+    }
+    let largest = f32::from_bits(_mm512_reduce_max_epu32(largest));
+    // a NaN or an infinity makes every product NaN
+    out.unit = if largest.is_finite() { largest.max(LEAST) / LIMIT } else { f32::NAN };
+    let inverse = _mm512_set1_ps(LIMIT / largest.max(LEAST));
+    for i in 0..16 {
+        // words a and b: the sum carries from the lower byte to the upper one
+        let n = _mm512_cvtps_epi32(_mm512_mul_ps(inputs[i], inverse));
+        let upper = _mm512_srai_epi32::<8>(_mm512_add_epi32(n, _mm512_set1_epi32(128)));
+        let [a, b] = &mut out.planes[i / 4];
+        _mm_storeu_si128(a[16 * (i % 4)..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(upper));
+        _mm_storeu_si128(b[16 * (i % 4)..].as_mut_ptr().cast(), _mm512_cvtepi32_epi8(n));
+    }
+    for j in 0..STEPS {
+        let fours = kernel::dot(_mm512_set1_epi8(1), &kernel::planes(out, j));
+        _mm512_storeu_si512(out.fours[j].as_mut_ptr().cast(), fours);
+    }
+    for i in 0..16 {
+        out.sixteens[i] = out.fours[i / 4][i % 4 * 4..][..4].iter().sum::<i32>() as f32;
+    }
+    for i in 0..8 {
+        out.thirty_twos[i] = out.sixteens[2 * i] + out.sixteens[2 * i + 1];
+    }
+}
+
+/// The least magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, and no factor underflows.
+const LEAST: f32 = f32::from_bits(27 << 23);
+
+/// Decodes a tensor type, 64 weights at a time: weight = scale · (code - `OFFSET`) - minimum.
+///
+/// # Safety
+/// `p` must be valid for the bytes of 256 weights, and `j` must be below `STEPS`.
+unsafe trait Codes {
+    /// Weights per block.
+    const BLOCK: usize;
+    /// Bytes per block.
+    const BYTES: usize;
+    /// A power of two, or 0.
+    const OFFSET: i32 = 0;
+    /// Weights that share a minimum: 16 or 32. None: there are no minima.
+    const MINIMA: Option<usize> = None;
+    /// Whether 256 weights share a scale. There is no offset then.
+    const UNIFORM: bool = false;
+    /// What is computed once per 256 weights.
+    type State;
+    /// Writes the state of 256 weights. It is written in place, because a copy would wait for stores of other widths.
+    unsafe fn state(p: *const u8, out: *mut Self::State);
+    /// The codes of the weights from 64 · j on.
+    unsafe fn codes(p: *const u8, state: &Self::State, j: usize) -> __m512i;
+    /// The scales of the weights from 64 · j on, one for each four.
+    unsafe fn scales(p: *const u8, state: &Self::State, j: usize) -> V;
+    /// The minima of 256 weights, in ascending order.
+    #[inline(always)]
+    unsafe fn minima(_: *const u8, _: &Self::State) -> V {
+        _mm512_setzero_ps()
+    }
+}
+
+#[cfg(test)]
+mod tests;
