@@ -88,6 +88,24 @@ unsafe fn offsets<D: Codes>(x: &Stretch, j: usize) -> __m512i {
     _mm512_sll_epi32(fours, _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
 }
 
+/// One step of R rows of weights, whose states are there.
+#[inline(always)]
+unsafe fn step<D: Codes, const R: usize>(
+    w: &[*const u8; R],
+    states: &[MaybeUninit<D::State>; R],
+    x: &Stretch,
+    j: usize,
+    sums: &mut [Sum; R],
+) {
+    let (planes, offsets) = (planes(x, j), offsets::<D>(x, j));
+    // rows take turns, so that their chains of additions overlap
+    for r in 0..R {
+        let state = states[r].assume_init_ref();
+        let scales = if D::UNIFORM { _mm512_setzero_ps() } else { D::scales(w[r], state, j) };
+        sums[r].step::<D>(D::codes(w[r], state, j), scales, &planes, offsets);
+    }
+}
+
 /// One stretch of R rows of weights.
 #[inline(always)]
 unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, steps: usize, acc: &mut [V; R]) {
@@ -97,13 +115,15 @@ unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, ste
         D::state(w[r], states[r].as_mut_ptr());
         sums[r].begin::<D>(x, D::minima(w[r], states[r].assume_init_ref()));
     }
-    for j in 0..steps {
-        let (planes, offsets) = (planes(x, j), offsets::<D>(x, j));
-        // rows take turns, so that their chains of additions overlap
-        for r in 0..R {
-            let state = states[r].assume_init_ref();
-            let scales = if D::UNIFORM { _mm512_setzero_ps() } else { D::scales(w[r], state, j) };
-            sums[r].step::<D>(D::codes(w[r], state, j), scales, &planes, offsets);
+    if D::UNIFORM && steps == STEPS {
+        // written out, because the compiler leaves a loop whose steps differ as much as those of TQ1_0
+        step::<D, R>(w, &states, x, 0, &mut sums);
+        step::<D, R>(w, &states, x, 1, &mut sums);
+        step::<D, R>(w, &states, x, 2, &mut sums);
+        step::<D, R>(w, &states, x, 3, &mut sums);
+    } else {
+        for j in 0..steps {
+            step::<D, R>(w, &states, x, j, &mut sums);
         }
     }
     for (r, sum) in sums.into_iter().enumerate() {

@@ -32,34 +32,44 @@ unsafe impl Codes for Tq2_0 {
     }
 }
 
-/// A digit of each byte, 64 times as large: the first digit of the fraction byte / 256 in base 3.
+/// Three less the first digit in base 3 of the fraction byte / 256, 64 times as large, by the complements of the bytes.
 #[inline(always)]
-unsafe fn digits(bytes: __m512i) -> __m512i {
-    // averages round up, so three quarters of a byte less one have the digit as upper two bits (the assertion below)
-    let less = _mm512_subs_epu8(bytes, _mm512_set1_epi8(1));
-    let quarters = _mm512_avg_epu8(less, _mm512_avg_epu8(less, _mm512_setzero_si512()));
-    _mm512_and_si512(quarters, _mm512_set1_epi8(0xc0u8 as i8))
+unsafe fn digits(complements: __m512i) -> __m512i {
+    // Averages round up, so those of complements stand for three quarters of a byte, rounded down. Its upper two bits are the digit.
+    let half = _mm512_avg_epu8(complements, _mm512_set1_epi8(-1));
+    _mm512_and_si512(_mm512_avg_epu8(complements, half), _mm512_set1_epi8(-64))
 }
 
 const _: () = {
     let mut byte = 0u32;
     while byte < 256 {
-        let less = byte.saturating_sub(1);
-        assert!((less + less.div_ceil(2)).div_ceil(2) >> 6 == (3 * byte) >> 8);
+        assert!((byte + byte / 2) / 2 >> 6 == (3 * byte) >> 8);
         byte += 1;
     }
 };
 
-/// Three times each byte modulo 256.
+/// The complements of the bytes' products with the powers of three that stand in `by`, one for two bytes.
 #[inline(always)]
-unsafe fn thrice(bytes: __m512i) -> __m512i {
-    _mm512_add_epi8(bytes, _mm512_add_epi8(bytes, bytes))
+unsafe fn powers(bytes: __m512i, by: __m512i) -> __m512i {
+    let upper = _mm512_set1_epi16(0xff00u16 as i16);
+    let (even, odd) = (_mm512_mullo_epi16(bytes, by), _mm512_mullo_epi16(_mm512_and_si512(bytes, upper), by));
+    // the complement of: `odd` where the mask is set, else `even`
+    _mm512_ternarylogic_epi64::<0x35>(upper, odd, even)
 }
 
-/// Three times the bytes of `mask`.
-#[inline(always)]
-unsafe fn thrice_where(mask: u64, bytes: __m512i) -> __m512i {
-    _mm512_mask_add_epi8(bytes, mask, bytes, _mm512_add_epi8(bytes, bytes))
+/// Powers of three by their exponents, each for four bytes.
+macro_rules! by {
+    ($exponents:expr) => {{
+        const WORDS: [i32; 16] = {
+            let (exponents, mut words, mut i) = ($exponents, [0; 16], 0);
+            while i < 16 {
+                words[i] = 0x1_0001 * 3i32.pow(exponents[i]);
+                i += 1;
+            }
+            words
+        };
+        _mm512_loadu_si512(WORDS.as_ptr().cast())
+    }};
 }
 
 pub struct Tq1_0;
@@ -70,35 +80,29 @@ unsafe impl Codes for Tq1_0 {
     const BYTES: usize = 54;
     const MINIMA: Option<usize> = Some(16);
     const UNIFORM: bool = true;
-    /// The bytes of each step, whose first digits are its weights.
-    type State = [__m512i; 4];
+    type State = ();
     #[inline(always)]
-    unsafe fn state(p: *const u8, out: *mut [__m512i; 4]) {
-        // 1 and 3 times the first 32 bytes, then 9 and 27 times, then 81 times
-        let first = thrice_where(!0 << 32, twice(p));
-        let second = thrice(thrice(first));
-        let third = thrice(thrice(second));
-        // 1, 3, 9 and 27 times the next 16 bytes, then 81 times
-        let middle = _mm512_broadcast_i32x4(_mm_loadu_si128(p.add(32).cast()));
-        let middle = thrice_where(!0 << 48, thrice_where(!0 << 32, thrice_where(!0 << 16, middle)));
-        let fifth = thrice(middle);
-        // 1, 3, 9 and 27 times the last four bytes
-        let last = _mm512_set1_epi32(p.add(48).cast::<i32>().read_unaligned());
-        let last = thrice_where(0xf000 << 48, thrice_where(0xff00 << 48, thrice_where(0xfff0 << 48, last)));
-        let third = _mm512_mask_shuffle_i64x2::<0x44>(third, 0xf0, middle, middle);
-        let fourth = _mm512_mask_shuffle_i64x2::<0xfe>(last, 0x3f, middle, fifth);
-        *out = [first, second, third, fourth];
+    unsafe fn state(_: *const u8, _: *mut ()) {}
+    #[inline(always)]
+    unsafe fn codes(p: *const u8, (): &(), j: usize) -> __m512i {
+        // five digits of 32 bytes, five of 16 bytes and four of four bytes
+        let (first, all) = (twice(p), _mm512_maskz_loadu_epi8((1 << 52) - 1, p.cast()));
+        digits(match j {
+            0 => powers(first, by!([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])),
+            1 => powers(first, by!([2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3])),
+            2 => powers(_mm512_shuffle_i64x2::<0xa4>(all, all), by!([4, 4, 4, 4, 4, 4, 4, 4, 0, 0, 0, 0, 1, 1, 1, 1])),
+            _ => {
+                let order = _mm512_setr_epi32(8, 9, 10, 11, 8, 9, 10, 11, 8, 9, 10, 11, 12, 12, 12, 12);
+                powers(_mm512_permutexvar_epi32(order, all), by!([2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 0, 1, 2, 3]))
+            }
+        })
     }
     #[inline(always)]
-    unsafe fn codes(_: *const u8, bytes: &[__m512i; 4], j: usize) -> __m512i {
-        digits(bytes[j])
+    unsafe fn scales(p: *const u8, (): &(), _: usize) -> V {
+        _mm512_set1_ps(f16_at(p.add(52)) * (-1.0 / 64.0))
     }
     #[inline(always)]
-    unsafe fn scales(p: *const u8, _: &[__m512i; 4], _: usize) -> V {
-        _mm512_set1_ps(f16_at(p.add(52)) / 64.0)
-    }
-    #[inline(always)]
-    unsafe fn minima(p: *const u8, _: &[__m512i; 4]) -> V {
-        _mm512_set1_ps(f16_at(p.add(52)))
+    unsafe fn minima(p: *const u8, (): &()) -> V {
+        _mm512_set1_ps(f16_at(p.add(52)) * -2.0)
     }
 }
