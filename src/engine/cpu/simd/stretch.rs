@@ -6,7 +6,7 @@ pub const STRETCH: usize = 256;
 pub const STEP: usize = 64;
 pub const STEPS: usize = STRETCH / STEP;
 /// Bytes of an integer.
-pub const PLANES: usize = 2;
+pub const PLANES: usize = 3;
 
 /// 256 columns of an input.
 #[repr(C, align(64))]

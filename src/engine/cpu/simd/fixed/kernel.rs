@@ -20,14 +20,15 @@ const TAIL_BYTES: usize = 8 * 34;
 #[inline(always)]
 pub unsafe fn planes(x: &Stretch, j: usize) -> [__m512i; PLANES] {
     let p = x.planes[j].as_ptr().cast::<__m512i>();
-    [_mm512_load_si512(p), _mm512_load_si512(p.add(1))]
+    [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
 }
 
 /// Sums of four products of codes and integers.
 #[inline(always)]
 pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
     let upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, planes[0]);
-    _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(upper), codes, planes[1])
+    let both = _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(upper), codes, planes[1]);
+    _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
 }
 
 /// What a stretch adds to an output, up to its unit.
@@ -71,8 +72,11 @@ impl Sum {
     unsafe fn end<D: Codes>(&self, scales: V, x: &Stretch, acc: V) -> V {
         let mut lanes = self.lanes;
         if D::UNIFORM {
-            let sum = _mm512_add_epi32(_mm512_slli_epi32::<8>(self.whole[0]), self.whole[1]);
-            lanes = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, lanes);
+            // the upper two planes' sums fit 32 bits together, but not all three
+            let both = _mm512_add_epi32(_mm512_slli_epi32::<8>(self.whole[0]), self.whole[1]);
+            let lower = _mm512_cvtepi32_ps(self.whole[2]);
+            let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(both), _mm512_set1_ps(256.0), lower);
+            lanes = _mm512_fmadd_ps(sum, scales, lanes);
         }
         _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
     }
