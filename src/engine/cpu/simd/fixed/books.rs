@@ -6,8 +6,7 @@ use std::arch::x86_64::*;
 
 use super::super::halves::{f16_at, half_of};
 use super::legacy::{IQ4, look_up, nibbles};
-use super::superblocks::{spread16, spread32};
-use super::{Codes, V};
+use super::{Codes, Scales, V};
 use model::codebook;
 
 /// A book on whole cache lines.
@@ -144,23 +143,48 @@ impl<const E: usize> Looked<E> {
 
 /// Eight entries, whose indexes are within the book.
 #[inline(always)]
-unsafe fn eight<const N: usize>(book: &Lines<[[u8; 8]; N]>, indexes: [u64; 2]) -> __m512i {
-    let entry = |i: usize| book.0.as_ptr().add((indexes[i / 4] >> (16 * (i % 4)) & 0xffff) as usize).cast::<i64>().read();
+unsafe fn eight<const N: usize>(book: &Lines<[[u8; 8]; N]>, indexes: &[u16; 32], i: usize) -> __m512i {
+    // four indexes per load: loads are what such types wait for
+    let p = indexes.as_ptr().cast::<u64>().add(2 * i);
+    let words = [p.read_unaligned(), p.add(1).read_unaligned()];
+    let entry = |i: usize| book.0.as_ptr().add((words[i / 4] >> (16 * (i % 4)) & 0xffff) as usize).cast::<i64>().read();
     _mm512_setr_epi64(entry(0), entry(1), entry(2), entry(3), entry(4), entry(5), entry(6), entry(7))
 }
 
-/// The indexes of step `j`, four per word: loads are what such types wait for.
+/// Entries of eight weights in an order that spares half of the transposition: the first entries of the groups 0, 4, 1, 5, 2, 6, 3, 7, the
+/// second ones, then the same of the groups from 8 on.
 #[inline(always)]
-unsafe fn indexes(all: &[u16; 32], j: usize) -> [u64; 2] {
-    let p = all.as_ptr().cast::<u64>().add(2 * j);
-    [p.read_unaligned(), p.add(1).read_unaligned()]
+unsafe fn paired(entries: __m512i) -> __m512i {
+    let order = _mm512_set_epi16(
+        31, 23, 29, 21, 27, 19, 25, 17, 30, 22, 28, 20, 26, 18, 24, 16, 15, 7, 13, 5, 11, 3, 9, 1, 14, 6, 12, 4, 10, 2, 8, 0,
+    );
+    _mm512_permutexvar_epi16(order, entries)
 }
 
-/// `|p, out|` writes the state of a block, and `|p, s, j|` gives the codes of step `j`.
+/// The signs of entries in that order.
+#[inline(always)]
+unsafe fn paired_signs(signs: __m256i) -> __m256i {
+    let order = _mm_setr_epi8(0, 8, 2, 10, 4, 12, 6, 14, 1, 9, 3, 11, 5, 13, 7, 15);
+    _mm256_shuffle_epi8(signs, _mm256_broadcastsi128_si256(order))
+}
+
+/// Transposed codes by those of paired entries.
+#[inline(always)]
+unsafe fn from_pairs([a, b, c, d]: [__m512i; 4]) -> [__m512i; 4] {
+    let (a, b, c, d) = (_mm512_castsi512_ps(a), _mm512_castsi512_ps(b), _mm512_castsi512_ps(c), _mm512_castsi512_ps(d));
+    [
+        _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(a, c)),
+        _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(a, c)),
+        _mm512_castps_si512(_mm512_shuffle_ps::<0x88>(b, d)),
+        _mm512_castps_si512(_mm512_shuffle_ps::<0xdd>(b, d)),
+    ]
+}
+
+/// `|p, out|` writes the state of a block, and `|p, s, j|` gives the codes of step `j`, or those of paired entries.
 macro_rules! books {
     (
-        $name:ident, $bytes:literal, $state:ty, $spread:ident,
-        |$p:ident, $out:ident| $make:expr, |$q:ident, $s:ident, $j:ident| $codes:expr
+        $name:ident, $bytes:literal, $state:ty, $group:literal,
+        |$p:ident, $out:ident| $make:expr, |$q:ident, $s:ident, $j:ident| $codes:expr $(, $order:ident)?
     ) => {
         pub struct $name;
         // SAFETY: reads within the block's bytes, and entries whose index has no more bits than the book; `dispatch` picks it
@@ -168,19 +192,30 @@ macro_rules! books {
         unsafe impl Codes for $name {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
+            const GROUP: usize = $group;
             const OFFSET: i32 = 128;
             type State = $state;
             #[inline(always)]
-            unsafe fn state($p: *const u8, $out: *mut $state) {
+            unsafe fn state($p: *const u8, _: usize, $out: *mut $state) {
                 $make;
             }
             #[inline(always)]
             unsafe fn codes($q: *const u8, $s: &$state, $j: usize) -> __m512i {
                 $codes
             }
+            $(
+                #[inline(always)]
+                unsafe fn whole(p: *const u8, s: &$state) -> [__m512i; 4] {
+                    $order([Self::codes(p, s, 0), Self::codes(p, s, 1), Self::codes(p, s, 2), Self::codes(p, s, 3)])
+                }
+            )?
             #[inline(always)]
-            unsafe fn scales(_: *const u8, s: &$state, j: usize) -> V {
-                $spread(s.scales, j)
+            unsafe fn scales(s: &$state) -> V {
+                s.scales
+            }
+            #[inline(always)]
+            unsafe fn minima(_: &$state) -> V {
+                _mm512_setzero_ps()
             }
         }
     };
@@ -199,22 +234,16 @@ unsafe fn fields(word: i32, bits: i32) -> __m256i {
     _mm256_srlv_epi32(_mm256_set1_epi32(word), _mm256_mullo_epi32(lane, _mm256_set1_epi32(bits)))
 }
 
-/// Scales of 256 weights.
-pub struct Scaled {
-    scales: V,
-}
-
 #[inline(always)]
-unsafe fn iq4_xs(p: *const u8) -> Scaled {
+unsafe fn iq4_xs(p: *const u8) -> Scales {
     let low = _mm256_and_si256(fields(p.add(4).cast::<i32>().read_unaligned(), 4), _mm256_set1_epi32(15));
     let tops = i32::from(p.add(2).cast::<u16>().read_unaligned());
     let top = _mm256_and_si256(fields(tops << 4, 2), _mm256_set1_epi32(48));
-    Scaled { scales: scales8(f16_at(p), _mm256_sub_epi32(_mm256_or_si256(low, top), _mm256_set1_epi32(32))) }
+    let scales = scales8(f16_at(p), _mm256_sub_epi32(_mm256_or_si256(low, top), _mm256_set1_epi32(32)));
+    Scales { scales, minima: _mm512_setzero_ps() }
 }
 
-books!(Iq4Xs, 136, Scaled, spread32, |p, out| *out = iq4_xs(p), |p, _s, j| {
-    look_up(&IQ4, nibbles(p.add(8 + 32 * j), p.add(24 + 32 * j)))
-});
+books!(Iq4Xs, 136, Scales, 32, |p, out| *out = iq4_xs(p), |p, _s, j| look_up(&IQ4, nibbles(p.add(8 + 32 * j), p.add(24 + 32 * j))));
 
 /// The sixteen scales of IQ2_XS and IQ2_S at `p`: d · (s + ½) / 4.
 #[inline(always)]
@@ -239,29 +268,31 @@ unsafe fn iq2_xxs(p: *const u8, out: *mut Looked<32>) {
     let all = _mm512_loadu_si512(p.add(2).cast());
     let words = _mm512_cvtepi64_epi32(_mm512_srli_epi64::<32>(all));
     let entries = _mm512_cvtepu8_epi16(_mm512_cvtepi64_epi32(all));
-    Looked::write(out, [entries; 2], even_signs(sevens(words)), top_scales(f16_at(p), words, 0.25));
+    Looked::write(out, [paired(entries); 2], paired_signs(even_signs(sevens(words))), top_scales(f16_at(p), words, 0.25));
 }
 
-books!(Iq2Xxs, 66, Looked<32>, spread32, |p, out| iq2_xxs(p, out), |_p, s, j| s.signed(eight(&IQ2_XXS, indexes(&s.entries, j)), j));
+books!(Iq2Xxs, 66, Looked<32>, 32, |p, out| iq2_xxs(p, out), |_p, s, j| s.signed(eight(&IQ2_XXS, &s.entries, j), j), from_pairs);
 
 #[inline(always)]
 unsafe fn iq2_xs(p: *const u8, out: *mut Looked<32>) {
     let words = _mm512_loadu_si512(p.add(2).cast());
     let signs = even_signs(_mm512_cvtepi16_epi8(_mm512_srli_epi16::<9>(words)));
-    Looked::write(out, [_mm512_and_si512(words, _mm512_set1_epi16(511)); 2], signs, iq2_scales(f16_at(p), p.add(66)));
+    let entries = paired(_mm512_and_si512(words, _mm512_set1_epi16(511)));
+    Looked::write(out, [entries; 2], paired_signs(signs), iq2_scales(f16_at(p), p.add(66)));
 }
 
-books!(Iq2Xs, 74, Looked<32>, spread16, |p, out| iq2_xs(p, out), |_p, s, j| s.signed(eight(&IQ2_XS, indexes(&s.entries, j)), j));
+books!(Iq2Xs, 74, Looked<32>, 16, |p, out| iq2_xs(p, out), |_p, s, j| s.signed(eight(&IQ2_XS, &s.entries, j), j), from_pairs);
 
 #[inline(always)]
 unsafe fn iq2_s(p: *const u8, out: *mut Looked<32>) {
     let tops = four_times(_mm512_cvtepu8_epi64(_mm_loadl_epi64(p.add(66).cast())));
     let tops = _mm512_and_si512(_mm512_sllv_epi16(tops, by_four(8, 6, 4, 2)), _mm512_set1_epi16(0x300));
     let entries = _mm512_or_si512(bytes32(p.add(2)), tops);
-    Looked::write(out, [entries; 2], _mm256_loadu_si256(p.add(34).cast()), iq2_scales(f16_at(p), p.add(74)));
+    let signs = paired_signs(_mm256_loadu_si256(p.add(34).cast()));
+    Looked::write(out, [paired(entries); 2], signs, iq2_scales(f16_at(p), p.add(74)));
 }
 
-books!(Iq2S, 82, Looked<32>, spread16, |p, out| iq2_s(p, out), |_p, s, j| s.signed(eight(&IQ2_S, indexes(&s.entries, j)), j));
+books!(Iq2S, 82, Looked<32>, 16, |p, out| iq2_s(p, out), |_p, s, j| s.signed(eight(&IQ2_S, &s.entries, j), j), from_pairs);
 
 /// The codes of 16 entries of IQ3 at `p`, a nibble for each weight.
 #[inline(always)]
@@ -278,7 +309,7 @@ unsafe fn iq3_xxs(p: *const u8, out: *mut Looked<64>) {
     Looked::write(out, entries, even_signs(sevens(words)), top_scales(f16_at(p), words, 0.5));
 }
 
-books!(Iq3Xxs, 98, Looked<64>, spread32, |p, out| iq3_xxs(p, out), |_p, s, j| {
+books!(Iq3Xxs, 98, Looked<64>, 32, |p, out| iq3_xxs(p, out), |_p, s, j| {
     s.signed(four_each(&IQ3_XXS_CODES, s.entries.as_ptr().add(16 * j)), j)
 });
 
@@ -294,7 +325,7 @@ unsafe fn iq3_s(p: *const u8, out: *mut Looked<64>) {
     Looked::write(out, entries, _mm256_loadu_si256(p.add(74).cast()), scales8(f16_at(p), odd));
 }
 
-books!(Iq3S, 110, Looked<64>, spread32, |p, out| iq3_s(p, out), |_p, s, j| {
+books!(Iq3S, 110, Looked<64>, 32, |p, out| iq3_s(p, out), |_p, s, j| {
     s.signed(four_each(&IQ3_S_CODES, s.entries.as_ptr().add(16 * j)), j)
 });
 
@@ -308,7 +339,7 @@ pub struct Indexed {
 impl Indexed {
     #[inline(always)]
     unsafe fn write(out: *mut Self, indexes: __m512i, scales: V) {
-        _mm512_storeu_si512((&raw mut (*out).indexes).cast(), indexes);
+        _mm512_storeu_si512((&raw mut (*out).indexes).cast(), paired(indexes));
         (*out).scales = scales;
     }
 }
@@ -325,7 +356,7 @@ unsafe fn iq1_s(p: *const u8, out: *mut Indexed) {
     Indexed::write(out, _mm512_or_si512(bytes32(p.add(2)), tops), scales8(0.125 * f16_at(p), odd));
 }
 
-books!(Iq1S, 50, Indexed, spread32, |p, out| iq1_s(p, out), |_p, s, j| eight(&IQ1, indexes(&s.indexes, j)));
+books!(Iq1S, 50, Indexed, 32, |p, out| iq1_s(p, out), |_p, s, j| eight(&IQ1, &s.indexes, j), from_pairs);
 
 #[inline(always)]
 unsafe fn iq1_m(p: *const u8, out: *mut Indexed) {
@@ -344,4 +375,4 @@ unsafe fn iq1_m(p: *const u8, out: *mut Indexed) {
     Indexed::write(out, index, _mm512_mul_ps(_mm512_set1_ps(0.125 * half_of(half as u16)), scales));
 }
 
-books!(Iq1M, 56, Indexed, spread16, |p, out| iq1_m(p, out), |_p, s, j| eight(&IQ1, indexes(&s.indexes, j)));
+books!(Iq1M, 56, Indexed, 16, |p, out| iq1_m(p, out), |_p, s, j| eight(&IQ1, &s.indexes, j), from_pairs);

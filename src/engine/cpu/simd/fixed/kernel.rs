@@ -14,8 +14,6 @@ use super::{Codes, V};
 
 /// Stretches that are unpacked at a time if many rows of input share them, so that a block of weights stays in L1.
 const CHUNK: usize = 2;
-/// Bytes of a stretch of blocks that do not span it: at most eight of 34 bytes.
-const TAIL_BYTES: usize = 8 * 34;
 
 #[inline(always)]
 pub unsafe fn planes(x: &Stretch, j: usize) -> [__m512i; PLANES] {
@@ -31,115 +29,122 @@ pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
     _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
 }
 
-/// What a stretch adds to an output, up to its unit.
+/// Codes, scales and minima as a product takes them. If a stretch is whole, its codes are transposed and there is one vector of scales.
 #[derive(Clone, Copy)]
-struct Sum {
-    lanes: V,
-    /// With one scale for the stretch: sums of the products with each plane.
-    whole: [__m512i; PLANES],
+struct Weights {
+    codes: [__m512i; STEPS],
+    scales: [V; STEPS],
+    minima: V,
 }
 
-impl Sum {
-    #[inline(always)]
-    unsafe fn zero() -> Self {
-        Self { lanes: _mm512_setzero_ps(), whole: [_mm512_setzero_si512(); PLANES] }
-    }
-
-    #[inline(always)]
-    unsafe fn begin<D: Codes>(&mut self, x: &Stretch, minima: V) {
-        if let Some(each) = D::MINIMA {
-            let sums = if each == 16 { &x.sixteens } else { &x.thirty_twos };
-            self.lanes = _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), self.lanes);
-        }
-    }
-
-    #[inline(always)]
-    unsafe fn step<D: Codes>(&mut self, codes: __m512i, scales: V, planes: &[__m512i; PLANES], offsets: __m512i) {
-        if D::UNIFORM {
-            for i in 0..PLANES {
-                self.whole[i] = _mm512_dpbusd_epi32(self.whole[i], codes, planes[i]);
-            }
-            return;
-        }
-        let mut sum = dot(codes, planes);
-        if D::OFFSET != 0 {
-            sum = _mm512_sub_epi32(sum, offsets);
-        }
-        self.lanes = _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, self.lanes);
-    }
-
-    #[inline(always)]
-    unsafe fn end<D: Codes>(&self, scales: V, x: &Stretch, acc: V) -> V {
-        let mut lanes = self.lanes;
-        if D::UNIFORM {
-            // the upper two planes' sums fit 32 bits together, but not all three
-            let both = _mm512_add_epi32(_mm512_slli_epi32::<8>(self.whole[0]), self.whole[1]);
-            let lower = _mm512_cvtepi32_ps(self.whole[2]);
-            let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(both), _mm512_set1_ps(256.0), lower);
-            lanes = _mm512_fmadd_ps(sum, scales, lanes);
-        }
-        _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
-    }
-}
-
-/// `OFFSET` times the sums of four integers.
+/// The scale of each lane, transposed.
 #[inline(always)]
-unsafe fn offsets<D: Codes>(x: &Stretch, j: usize) -> __m512i {
-    if D::OFFSET == 0 {
-        return _mm512_setzero_si512();
-    }
-    let fours = _mm512_load_si512(x.fours[j].as_ptr().cast());
-    _mm512_sll_epi32(fours, _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
+unsafe fn whole_scales<D: Codes>(scales: V) -> V {
+    // lane 4 · i + k belongs to the 16 columns number i + 4 · k
+    let index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
 }
 
-/// One step of R rows of weights, whose states are there.
+/// The scale of each lane of step `j`.
 #[inline(always)]
-unsafe fn step<D: Codes, const R: usize>(
-    w: &[*const u8; R],
-    states: &[MaybeUninit<D::State>; R],
-    x: &Stretch,
-    j: usize,
-    sums: &mut [Sum; R],
-) {
-    let (planes, offsets) = (planes(x, j), offsets::<D>(x, j));
-    // rows take turns, so that their chains of additions overlap
+unsafe fn step_scales<D: Codes>(scales: V, j: usize) -> V {
+    let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    let index = _mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32));
+    _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+}
+
+/// Begins the lanes of a stretch with its minima.
+#[inline(always)]
+unsafe fn begin<D: Codes>(x: &Stretch, minima: V) -> V {
+    if !D::MINIMA {
+        return _mm512_setzero_ps();
+    }
+    let sums = if D::GROUP == 16 { &x.sixteens } else { &x.thirty_twos };
+    _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), _mm512_setzero_ps())
+}
+
+/// `OFFSET` times sums of integers.
+#[inline(always)]
+unsafe fn offsets<D: Codes>(sums: &[i32; 16]) -> __m512i {
+    _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
+}
+
+/// Sums of a whole stretch: `sums` are those with each plane.
+#[inline(always)]
+unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &Stretch, lanes: V) -> V {
+    let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
+    let mut lower = sums[2];
+    if D::OFFSET != 0 {
+        upper = _mm512_sub_epi32(upper, offsets::<D>(&x.upper));
+        lower = _mm512_sub_epi32(lower, offsets::<D>(&x.lower));
+    }
+    let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(lower));
+    _mm512_fmadd_ps(sum, scales, lanes)
+}
+
+/// One step of what is no whole stretch.
+#[inline(always)]
+unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &Stretch, j: usize, lanes: V) -> V {
+    let mut sum = dot(codes, &planes(x, j));
+    if D::OFFSET != 0 {
+        sum = _mm512_sub_epi32(sum, offsets::<D>(&x.fours[j]));
+    }
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, lanes)
+}
+
+#[inline(always)]
+unsafe fn end(lanes: V, x: &Stretch, acc: V) -> V {
+    _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
+}
+
+/// A whole stretch of R rows of weights.
+#[inline(always)]
+unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, acc: &mut [V; R]) {
+    // the states of all rows come first, because what they store takes a while until it can be loaded
+    let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
+    for r in 0..R {
+        D::state(w[r], STRETCH / D::BLOCK, states[r].as_mut_ptr());
+    }
     for r in 0..R {
         let state = states[r].assume_init_ref();
-        let scales = if D::UNIFORM { _mm512_setzero_ps() } else { D::scales(w[r], state, j) };
-        sums[r].step::<D>(D::codes(w[r], state, j), scales, &planes, offsets);
-    }
-}
-
-/// One stretch of R rows of weights.
-#[inline(always)]
-unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, steps: usize, acc: &mut [V; R]) {
-    let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
-    let mut sums = [Sum::zero(); R];
-    for r in 0..R {
-        D::state(w[r], states[r].as_mut_ptr());
-        sums[r].begin::<D>(x, D::minima(w[r], states[r].assume_init_ref()));
-    }
-    if D::UNIFORM && steps == STEPS {
-        // written out, because the compiler leaves a loop whose steps differ as much as those of TQ1_0
-        step::<D, R>(w, &states, x, 0, &mut sums);
-        step::<D, R>(w, &states, x, 1, &mut sums);
-        step::<D, R>(w, &states, x, 2, &mut sums);
-        step::<D, R>(w, &states, x, 3, &mut sums);
-    } else {
-        for j in 0..steps {
-            step::<D, R>(w, &states, x, j, &mut sums);
+        let codes = D::whole(w[r], state);
+        let mut sums = [_mm512_setzero_si512(); PLANES];
+        for j in 0..STEPS {
+            let planes = planes(x, j);
+            for i in 0..PLANES {
+                sums[i] = _mm512_dpbusd_epi32(sums[i], codes[j], planes[i]);
+            }
         }
-    }
-    for (r, sum) in sums.into_iter().enumerate() {
-        let scales = if D::UNIFORM { D::scales(w[r], states[r].assume_init_ref(), 0) } else { _mm512_setzero_ps() };
-        acc[r] = sum.end::<D>(scales, x, acc[r]);
+        let lanes = whole::<D>(sums, whole_scales::<D>(D::scales(state)), x, begin::<D>(x, D::minima(state)));
+        acc[r] = end(lanes, x, acc[r]);
     }
 }
 
-/// The blocks of a stretch of `len` columns, with zeros behind them.
+/// The last `len` columns of a row, less than a stretch.
 #[inline(always)]
-unsafe fn tail<D: Codes>(w: *const u8, len: usize, room: &mut [u8; TAIL_BYTES]) {
-    w.copy_to_nonoverlapping(room.as_mut_ptr(), len / D::BLOCK * D::BYTES);
+unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &Stretch, acc: V) -> V {
+    let mut room = [0; STEP_BYTES];
+    let mut state = MaybeUninit::<D::State>::uninit();
+    D::state(w, len / D::BLOCK, state.as_mut_ptr());
+    let state = state.assume_init_ref();
+    let (scales, mut lanes) = (D::scales(state), begin::<D>(x, D::minima(state)));
+    for j in 0..len.div_ceil(STEP) {
+        lanes = step::<D>(rest_codes::<D>(w, state, len, j, &mut room), step_scales::<D>(scales, j), x, j, lanes);
+    }
+    end(lanes, x, acc)
+}
+
+/// Bytes of the blocks of a step: at most two of 34 or one of 36.
+const STEP_BYTES: usize = 68;
+
+/// The codes of step `j` of the last `len` columns. If there is but half a step, zeros stand for the other half.
+#[inline(always)]
+unsafe fn rest_codes<D: Codes>(w: *const u8, state: &D::State, len: usize, j: usize, room: &mut [u8; STEP_BYTES]) -> __m512i {
+    if STEP * (j + 1) <= len {
+        return D::codes(w, state, j);
+    }
+    w.add(STEP * j / D::BLOCK * D::BYTES).copy_to_nonoverlapping(room.as_mut_ptr(), D::BYTES);
+    D::codes(room.as_ptr(), state, 0)
 }
 
 /// R rows of weights × one row of input, weights decoded in registers.
@@ -158,20 +163,16 @@ unsafe fn fused<D: Codes, const R: usize>(a: &Args, row: usize, apart: usize) {
                 Avx512::prefetch(w.wrapping_add(line + PREFETCH));
             }
         }
-        stretch::<D, R>(&w, &*x, STEPS, &mut acc);
+        stretch::<D, R>(&w, &*x, &mut acc);
         for w in &mut w {
             *w = w.add(bytes);
         }
         x = x.add(1);
     }
-    let rest = a.cols % STRETCH;
-    if D::BLOCK < STRETCH && rest != 0 {
-        let mut rooms = [[0; TAIL_BYTES]; R];
+    if D::BLOCK < STRETCH && !a.cols.is_multiple_of(STRETCH) {
         for r in 0..R {
-            tail::<D>(w[r], rest, &mut rooms[r]);
-            w[r] = rooms[r].as_ptr();
+            acc[r] = rest::<D>(w[r], a.cols % STRETCH, &*x, acc[r]);
         }
-        stretch::<D, R>(&w, &*x, rest.div_ceil(STEP), &mut acc);
     }
     for (r, acc) in acc.into_iter().enumerate() {
         put(a.out.add(row + r * apart), a.scale * Avx512::reduce_add(acc), a.accumulate);
@@ -190,81 +191,77 @@ unsafe fn one<D: Codes, const R: usize>(a: &Args) {
     }
 }
 
-/// A stretch of a row of weights.
-#[repr(C, align(64))]
-struct Unpacked {
-    codes: [[u8; 64]; STEPS],
-    scales: [[f32; 16]; STEPS],
-    minima: [f32; 16],
-}
-
 #[inline(always)]
-unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Unpacked) {
-    let (mut room, mut state) = ([0; TAIL_BYTES], MaybeUninit::<D::State>::uninit());
-    let mut w = w;
-    if len < STRETCH {
-        tail::<D>(w, len, &mut room);
-        w = room.as_ptr();
-    }
-    D::state(w, state.as_mut_ptr());
+unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
+    let mut state = MaybeUninit::<D::State>::uninit();
+    D::state(w, len / D::BLOCK, state.as_mut_ptr());
     let state = state.assume_init_ref();
-    for j in 0..STEPS {
-        _mm512_store_si512(out.codes[j].as_mut_ptr().cast(), D::codes(w, state, j));
-        if j == 0 || !D::UNIFORM {
-            _mm512_store_ps(out.scales[j].as_mut_ptr(), D::scales(w, state, j));
-        }
+    out.minima = D::minima(state);
+    if D::BLOCK == STRETCH || len == STRETCH {
+        (out.codes, out.scales[0]) = (D::whole(w, state), whole_scales::<D>(D::scales(state)));
+        return;
     }
-    if D::MINIMA.is_some() {
-        _mm512_store_ps(out.minima.as_mut_ptr(), D::minima(w, state));
+    let mut room = [0; STEP_BYTES];
+    for j in 0..len.div_ceil(STEP) {
+        out.codes[j] = rest_codes::<D>(w, state, len, j, &mut room);
+        out.scales[j] = step_scales::<D>(D::scales(state), j);
     }
 }
 
-/// R rows of weights, `CHUNK` apart, × stretches of one row of input.
+/// Adds the products of a stretch of R rows of weights, `CHUNK` apart, and one row of input to the accumulators.
 #[inline(always)]
-unsafe fn micro<D: Codes, const R: usize>(w: *const Unpacked, x: *const Stretch, len: usize, acc: &mut [V; R]) {
-    for i in 0..len.div_ceil(STRETCH) {
-        let (x, w) = (&*x.add(i), w.add(i));
-        let mut sums = [Sum::zero(); R];
+unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &Stretch, len: usize, acc: &mut [V; R]) {
+    if D::BLOCK < STRETCH && len < STRETCH {
         for r in 0..R {
-            sums[r].begin::<D>(x, _mm512_load_ps((*w.add(r * CHUNK)).minima.as_ptr()));
+            let w = &*w.add(r * CHUNK);
+            let mut lanes = begin::<D>(x, w.minima);
+            for j in 0..len.div_ceil(STEP) {
+                lanes = step::<D>(w.codes[j], w.scales[j], x, j, lanes);
+            }
+            acc[r] = end(lanes, x, acc[r]);
         }
-        for j in 0..STEPS.min((len - i * STRETCH).div_ceil(STEP)) {
-            let (planes, offsets) = (planes(x, j), offsets::<D>(x, j));
-            for r in 0..R {
-                let w = &*w.add(r * CHUNK);
-                let codes = _mm512_load_si512(w.codes[j].as_ptr().cast());
-                sums[r].step::<D>(codes, _mm512_load_ps(w.scales[j].as_ptr()), &planes, offsets);
+        return;
+    }
+    let mut sums = [[_mm512_setzero_si512(); PLANES]; R];
+    for j in 0..STEPS {
+        let planes = planes(x, j);
+        for r in 0..R {
+            for i in 0..PLANES {
+                sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * CHUNK)).codes[j], planes[i]);
             }
         }
-        for (r, sum) in sums.into_iter().enumerate() {
-            acc[r] = sum.end::<D>(_mm512_load_ps((*w.add(r * CHUNK)).scales[0].as_ptr()), x, acc[r]);
-        }
+    }
+    for r in 0..R {
+        let w = &*w.add(r * CHUNK);
+        acc[r] = end(whole::<D>(sums[r], w.scales[0], x, begin::<D>(x, w.minima)), x, acc[r]);
     }
 }
 
 /// Adds a chunk's products of `R` rows of weights to the accumulators at `lanes`.
 #[inline(always)]
-unsafe fn tile<D: Codes, const R: usize>(w: *const Unpacked, x: *const Stretch, len: usize, first: bool, lanes: *mut f32) {
+unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const Stretch, len: usize, first: bool, lanes: *mut f32) {
     let mut acc = [_mm512_setzero_ps(); R];
     if !first {
         for r in 0..R {
             acc[r] = _mm512_load_ps(lanes.add(r * LANES));
         }
     }
-    micro::<D, R>(w, x, len, &mut acc);
+    for i in 0..len.div_ceil(STRETCH) {
+        micro::<D, R>(w.add(i), &*x.add(i), len - i * STRETCH, &mut acc);
+    }
     for r in 0..R {
         _mm512_store_ps(lanes.add(r * LANES), acc[r]);
     }
 }
 
 // the scratch of a thread holds a chunk and the accumulators
-const _: () = assert!(ROW_BLOCK * CHUNK * size_of::<Unpacked>() <= ROW_BLOCK * K_CHUNK * size_of::<f32>());
+const _: () = assert!(ROW_BLOCK * CHUNK * size_of::<Weights>() <= ROW_BLOCK * K_CHUNK * size_of::<f32>());
 
 /// Many rows of input: a block of rows of weights is unpacked chunk by chunk.
 #[inline(always)]
 unsafe fn many<D: Codes>(a: &Args) {
-    let weights = a.scratch.cast::<Unpacked>();
-    let lanes = a.scratch.add(ROW_BLOCK * CHUNK * size_of::<Unpacked>() / 4);
+    let weights = a.scratch.cast::<Weights>();
+    let lanes = a.scratch.add(ROW_BLOCK * CHUNK * size_of::<Weights>() / 4);
     let mut k = 0;
     while k < a.cols {
         let len = (CHUNK * STRETCH).min(a.cols - k);

@@ -5,12 +5,11 @@
 //! input is off by at most 2^-22 of the largest, and a product by less than what sums of float32 lose. Two planes would be faster by up to a
 //! fifth, but large inputs among small ones cost them logits: 7e-3 of a standard deviation with Gemma 3.
 //!
-//! Weights stay codes of one byte. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a lane of 32 bits. The
-//! sums with the three planes are put together exactly, and a lane is then multiplied by its scale in float32.
+//! Weights stay codes of one byte. `vpdpbusd` multiplies 64 codes by a plane and adds four neighbouring products to a lane of 32 bits. Codes
+//! and planes of a whole stretch are transposed, so that the 16 products of a lane share a scale. A lane is multiplied by it in float32.
 //!
-//! Sums cannot overflow: a code is at most 255, so four products are below 4 · 255 · 2^21 < 2^31. Sums over a whole stretch, which one scale
-//! makes possible, have 16 products per lane. With each of the planes they stay below 16 · 255 · 128 < 2^19, and the upper two planes' sums fit
-//! together.
+//! Sums cannot overflow: a code is at most 255, so 16 products with a byte are below 16 · 255 · 128 < 2^19. The sums with the upper two planes
+//! are put together as integers, and those with the lowest as floats. At the end of a row, four products with n are below 4 · 255 · 2^21 < 2^31.
 
 use std::arch::x86_64::*;
 
@@ -21,7 +20,7 @@ mod superblocks;
 mod ternary;
 
 use super::linear::{Args, Kernel, LinearFn};
-use super::stretch::{STEPS, STRETCH, Stretch};
+use super::stretch::{PLANES, STEPS, STRETCH, Stretch};
 
 type V = __m512;
 
@@ -97,39 +96,84 @@ unsafe fn split_stretch(x: *const f32, len: usize, out: &mut Stretch) {
     for i in 0..8 {
         out.thirty_twos[i] = out.sixteens[2 * i] + out.sixteens[2 * i + 1];
     }
+    if len == STRETCH {
+        transpose(out);
+    }
+}
+
+/// Puts the planes of a whole stretch into the order of transposed codes.
+#[inline(always)]
+unsafe fn transpose(x: &mut Stretch) {
+    let mut sums = [_mm512_setzero_si512(); PLANES];
+    for i in 0..PLANES {
+        let mut plane = [_mm512_setzero_si512(); STEPS];
+        for j in 0..STEPS {
+            plane[j] = _mm512_load_si512(x.planes[j][i].as_ptr().cast());
+        }
+        let plane = transposed(plane);
+        for j in 0..STEPS {
+            sums[i] = _mm512_dpbusd_epi32(sums[i], _mm512_set1_epi8(1), plane[j]);
+            _mm512_store_si512(x.planes[j][i].as_mut_ptr().cast(), plane[j]);
+        }
+    }
+    let upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
+    _mm512_storeu_si512(x.upper.as_mut_ptr().cast(), upper);
+    _mm512_storeu_si512(x.lower.as_mut_ptr().cast(), sums[2]);
+}
+
+/// Transposes the four times four words of 32 bits of each 128-bit lane. So a lane of 32 bits belongs to the same 16 columns in every
+/// register, and its sums share a scale.
+#[inline(always)]
+unsafe fn transposed([a, b, c, d]: [__m512i; STEPS]) -> [__m512i; STEPS] {
+    let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+    let (above, beyond) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab, cd),
+        _mm512_unpackhi_epi64(ab, cd),
+        _mm512_unpacklo_epi64(above, beyond),
+        _mm512_unpackhi_epi64(above, beyond),
+    ]
 }
 
 /// The least magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, and no factor underflows.
 const LEAST: f32 = f32::from_bits(27 << 23);
 
-/// Decodes a tensor type, 64 weights at a time: weight = scale · (code - `OFFSET`) - minimum.
+/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum.
 ///
 /// # Safety
-/// `p` must be valid for the bytes of 256 weights, and `j` must be below `STEPS`.
+/// `p` must be valid for `blocks` blocks and for all blocks of a step, and `j` must be below `STEPS`.
 unsafe trait Codes {
     /// Weights per block.
     const BLOCK: usize;
     /// Bytes per block.
     const BYTES: usize;
+    /// Weights that share a scale and a minimum: 16 or 32.
+    const GROUP: usize;
     /// A power of two, or 0.
     const OFFSET: i32 = 0;
-    /// Weights that share a minimum: 16 or 32. None: there are no minima.
-    const MINIMA: Option<usize> = None;
-    /// Whether 256 weights share a scale. There is no offset then.
-    const UNIFORM: bool = false;
+    const MINIMA: bool = false;
     /// What is computed once per 256 weights.
     type State;
-    /// Writes the state of 256 weights. It is written in place, because a copy would wait for stores of other widths.
-    unsafe fn state(p: *const u8, out: *mut Self::State);
+    /// Writes the state of 256 weights, or of fewer blocks at the end of a row. It is written in place, because a copy would wait for stores
+    /// of other widths.
+    unsafe fn state(p: *const u8, blocks: usize, out: *mut Self::State);
     /// The codes of the weights from 64 · j on.
     unsafe fn codes(p: *const u8, state: &Self::State, j: usize) -> __m512i;
-    /// The scales of the weights from 64 · j on, one for each four.
-    unsafe fn scales(p: *const u8, state: &Self::State, j: usize) -> V;
-    /// The minima of 256 weights, in ascending order.
+    /// The codes of a whole stretch, transposed.
     #[inline(always)]
-    unsafe fn minima(_: *const u8, _: &Self::State) -> V {
-        _mm512_setzero_ps()
+    unsafe fn whole(p: *const u8, s: &Self::State) -> [__m512i; STEPS] {
+        transposed([Self::codes(p, s, 0), Self::codes(p, s, 1), Self::codes(p, s, 2), Self::codes(p, s, 3)])
     }
+    /// The scales of all groups, in ascending order.
+    unsafe fn scales(state: &Self::State) -> V;
+    /// The minima of all groups, in ascending order.
+    unsafe fn minima(state: &Self::State) -> V;
+}
+
+/// Scales and minima of 256 weights.
+struct Scales {
+    scales: V,
+    minima: V,
 }
 
 #[cfg(test)]

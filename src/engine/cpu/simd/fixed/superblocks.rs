@@ -3,28 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::halves::f16_at;
-use super::super::stretch::STEPS;
-use super::{Codes, V};
-
-/// Scales and minima of 256 weights.
-pub struct Scales {
-    pub scales: V,
-    pub minima: V,
-}
-
-/// Scales of 16 weights each, spread over the lanes of step `j`.
-#[inline(always)]
-pub(super) unsafe fn spread16(scales: V, j: usize) -> V {
-    let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
-    _mm512_permutexvar_ps(_mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32)), scales)
-}
-
-/// Scales of 32 weights each, spread over the lanes of step `j`.
-#[inline(always)]
-pub(super) unsafe fn spread32(scales: V, j: usize) -> V {
-    let index = _mm512_setr_epi32(0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1);
-    _mm512_permutexvar_ps(_mm512_add_epi32(index, _mm512_set1_epi32(2 * j as i32)), scales)
-}
+use super::{Codes, Scales, V};
 
 /// The same 32 bytes twice.
 #[inline(always)]
@@ -47,7 +26,7 @@ pub(super) unsafe fn shifted(bytes: __m512i, first: i64, second: i64) -> __m512i
 
 macro_rules! superblocks {
     (
-        $name:ident, $bytes:literal, $minima:expr, $spread:ident,
+        $name:ident, $bytes:literal, $group:literal,
         |$p:ident, $out:ident| $make:expr, |$q:ident, $j:ident| $codes:expr
     ) => {
         pub struct $name;
@@ -55,10 +34,11 @@ macro_rules! superblocks {
         unsafe impl Codes for $name {
             const BLOCK: usize = 256;
             const BYTES: usize = $bytes;
-            const MINIMA: Option<usize> = $minima;
+            const GROUP: usize = $group;
+            const MINIMA: bool = true;
             type State = Scales;
             #[inline(always)]
-            unsafe fn state($p: *const u8, $out: *mut Scales) {
+            unsafe fn state($p: *const u8, _: usize, $out: *mut Scales) {
                 $make
             }
             #[inline(always)]
@@ -66,11 +46,11 @@ macro_rules! superblocks {
                 $codes
             }
             #[inline(always)]
-            unsafe fn scales(_: *const u8, s: &Scales, j: usize) -> V {
-                $spread(s.scales, j)
+            unsafe fn scales(s: &Scales) -> V {
+                s.scales
             }
             #[inline(always)]
-            unsafe fn minima(_: *const u8, s: &Scales) -> V {
+            unsafe fn minima(s: &Scales) -> V {
                 s.minima
             }
         }
@@ -99,11 +79,11 @@ unsafe fn k_scales(p: *const u8, odd: f32, out: *mut Scales) {
 }
 
 // The high nibbles stay where they are, so their codes are 16 times too large and their scales are a sixteenth.
-superblocks!(Q4K, 144, Some(32), spread32, |p, out| k_scales(p, 1.0 / 16.0, out), |p, j| {
+superblocks!(Q4K, 144, 32, |p, out| k_scales(p, 1.0 / 16.0, out), |p, j| {
     _mm512_and_si512(twice(p.add(16 + 32 * j)), halves(0x0f, 0xf0))
 });
 
-superblocks!(Q5K, 176, Some(32), spread32, |p, out| k_scales(p, 1.0, out), |p, j| {
+superblocks!(Q5K, 176, 32, |p, out| k_scales(p, 1.0, out), |p, j| {
     let nibbles = _mm512_and_si512(shifted(twice(p.add(48 + 32 * j)), 0, 4), _mm512_set1_epi8(15));
     let fifth = _mm512_test_epi8_mask(twice(p.add(16)), halves(1 << (2 * j), 2 << (2 * j)));
     _mm512_mask_add_epi8(nibbles, fifth, nibbles, _mm512_set1_epi8(16))
@@ -126,7 +106,7 @@ unsafe fn q2_k_scales(p: *const u8, out: *mut Scales) {
     (*out).minima = _mm512_mul_ps(_mm512_set1_ps(f16_at(p.add(82))), minima);
 }
 
-superblocks!(Q2K, 84, Some(16), spread16, |p, out| q2_k_scales(p, out), |p, j| {
+superblocks!(Q2K, 84, 16, |p, out| q2_k_scales(p, out), |p, j| {
     let mask = if j.is_multiple_of(2) { halves(0x03, 0x0c) } else { halves(0x30, 0xc0) };
     _mm512_and_si512(twice(p.add(16 + 32 * (j / 2))), mask)
 });
@@ -143,7 +123,7 @@ unsafe fn q3_k_scales(p: *const u8, out: *mut Scales) {
     (*out).minima = _mm512_mul_ps((*out).scales, _mm512_set1_ps(4.0));
 }
 
-superblocks!(Q3K, 110, Some(16), spread16, |p, out| q3_k_scales(p, out), |p, j| {
+superblocks!(Q3K, 110, 16, |p, out| q3_k_scales(p, out), |p, j| {
     let shift = 4 * (j % 2) as i64;
     let two = _mm512_and_si512(shifted(twice(p.add(32 + 32 * (j / 2))), shift, shift + 2), _mm512_set1_epi8(3));
     let third = _mm512_test_epi8_mask(twice(p), halves(1 << (2 * j), 2 << (2 * j)));
@@ -157,7 +137,7 @@ unsafe fn q6_k_scales(p: *const u8, out: *mut Scales) {
     (*out).minima = _mm512_mul_ps((*out).scales, _mm512_set1_ps(32.0));
 }
 
-superblocks!(Q6K, 210, Some(16), spread16, |p, out| q6_k_scales(p, out), |p, j| {
+superblocks!(Q6K, 210, 16, |p, out| q6_k_scales(p, out), |p, j| {
     let (low, high) = (_mm512_loadu_si512(p.add(64 * (j / 2)).cast()), twice(p.add(128 + 32 * (j / 2))));
     // the two high bits move to bits 4 and 5
     let (low, high) = if j.is_multiple_of(2) {
@@ -169,5 +149,3 @@ superblocks!(Q6K, 210, Some(16), spread16, |p, out| q6_k_scales(p, out), |p, j| 
     let code = _mm512_ternarylogic_epi64::<0xCA>(_mm512_set1_epi8(15), low, high);
     _mm512_and_si512(code, _mm512_set1_epi8(63))
 });
-
-const _: () = assert!(STEPS == 4);

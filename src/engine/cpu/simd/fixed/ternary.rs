@@ -3,8 +3,24 @@
 use std::arch::x86_64::*;
 
 use super::super::halves::f16_at;
-use super::superblocks::{shifted, twice};
-use super::{Codes, V};
+use super::superblocks::{halves, twice};
+use super::{Codes, Scales, V, transposed};
+
+/// Transposed words of 32 bits, by number: those of the group `l + 4 · k` are at `4 · l + k`.
+macro_rules! words {
+    (|$l:ident, $k:ident| $word:expr) => {{
+        const WORDS: [i32; 16] = {
+            let (mut words, mut n) = ([0; 16], 0);
+            while n < 16 {
+                let ($l, $k) = (n as i32 / 4, n as i32 % 4);
+                words[n] = $word;
+                n += 1;
+            }
+            words
+        };
+        _mm512_loadu_si512(WORDS.as_ptr().cast())
+    }};
+}
 
 pub struct Tq2_0;
 
@@ -12,23 +28,40 @@ pub struct Tq2_0;
 unsafe impl Codes for Tq2_0 {
     const BLOCK: usize = 256;
     const BYTES: usize = 66;
-    const MINIMA: Option<usize> = Some(16);
-    const UNIFORM: bool = true;
-    type State = ();
+    const GROUP: usize = 32;
+    const MINIMA: bool = true;
+    type State = Scales;
     #[inline(always)]
-    unsafe fn state(_: *const u8, _: *mut ()) {}
-    #[inline(always)]
-    unsafe fn codes(p: *const u8, (): &(), j: usize) -> __m512i {
-        let shift = 4 * (j % 2) as i64;
-        _mm512_and_si512(shifted(twice(p.add(32 * (j / 2))), shift, shift + 2), _mm512_set1_epi8(3))
+    unsafe fn state(p: *const u8, _: usize, out: *mut Scales) {
+        let d = f16_at(p.add(64));
+        // a code that stays where it is is 1, 4, 16 or 64 times too large
+        let down = _mm512_setr_ps(1., 0.25, 0.0625, 0.015_625, 1., 0.25, 0.0625, 0.015_625, 0., 0., 0., 0., 0., 0., 0., 0.);
+        *out = Scales { scales: _mm512_mul_ps(_mm512_set1_ps(d), down), minima: _mm512_set1_ps(d) };
     }
     #[inline(always)]
-    unsafe fn scales(p: *const u8, (): &(), _: usize) -> V {
-        _mm512_set1_ps(f16_at(p.add(64)))
+    unsafe fn codes(p: *const u8, _: &Scales, j: usize) -> __m512i {
+        let mask = if j.is_multiple_of(2) { halves(0x03, 0x0c) } else { halves(0x30, 0xc0) };
+        _mm512_and_si512(twice(p.add(32 * (j / 2))), mask)
     }
     #[inline(always)]
-    unsafe fn minima(p: *const u8, (): &()) -> V {
-        _mm512_set1_ps(f16_at(p.add(64)))
+    unsafe fn whole(p: *const u8, _: &Scales) -> [__m512i; 4] {
+        let bytes = _mm512_loadu_si512(p.cast());
+        let mask = words!(|l, k| 0x0303_0303 << (4 * (k % 2) + 2 * (l / 2)));
+        let first = words!(|l, k| 4 * (l % 2) + 8 * (k / 2));
+        let mut out = [_mm512_setzero_si512(); 4];
+        for i in 0..4 {
+            let word = _mm512_add_epi32(first, _mm512_set1_epi32(i as i32));
+            out[i] = _mm512_and_si512(_mm512_permutexvar_epi32(word, bytes), mask);
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn scales(s: &Scales) -> V {
+        s.scales
+    }
+    #[inline(always)]
+    unsafe fn minima(s: &Scales) -> V {
+        s.minima
     }
 }
 
@@ -36,9 +69,15 @@ unsafe impl Codes for Tq2_0 {
 #[inline(always)]
 unsafe fn digits(complements: __m512i) -> __m512i {
     // Averages round up, so those of complements stand for three quarters of a byte, rounded down. Its upper two bits are the digit.
-    let half = _mm512_avg_epu8(complements, _mm512_set1_epi8(-1));
+    // With a known number, the compiler would write an average as three operations.
+    let half = _mm512_avg_epu8(complements, std::ptr::read_volatile(ALL.0.as_ptr().cast()));
     _mm512_and_si512(_mm512_avg_epu8(complements, half), _mm512_set1_epi8(-64))
 }
+
+#[repr(align(64))]
+struct Line([u8; 64]);
+
+static ALL: Line = Line([255; 64]);
 
 const _: () = {
     let mut byte = 0u32;
@@ -57,19 +96,22 @@ unsafe fn powers(bytes: __m512i, by: __m512i) -> __m512i {
     _mm512_ternarylogic_epi64::<0x35>(upper, odd, even)
 }
 
-/// Powers of three by their exponents, each for four bytes.
-macro_rules! by {
-    ($exponents:expr) => {{
-        const WORDS: [i32; 16] = {
-            let (exponents, mut words, mut i) = ($exponents, [0; 16], 0);
-            while i < 16 {
-                words[i] = 0x1_0001 * 3i32.pow(exponents[i]);
-                i += 1;
-            }
-            words
-        };
-        _mm512_loadu_si512(WORDS.as_ptr().cast())
-    }};
+/// The word of a block of TQ1_0 and the digit of it that gives the four weights from 64 · k + 16 · l + 4 · i on.
+const fn tq1_place(l: i32, k: i32, i: i32) -> (i32, u32) {
+    match 4 * k + l {
+        group @ 0..10 => (4 * (group % 2) + i, group as u32 / 2),
+        group @ 10..15 => (8 + i, group as u32 - 10),
+        _ => (12, i as u32),
+    }
+}
+
+const fn tq1_word(l: i32, k: i32, i: i32) -> i32 {
+    tq1_place(l, k, i).0
+}
+
+/// The power of three that makes a digit the first, in both halves of a word.
+const fn tq1_power(l: i32, k: i32, i: i32) -> i32 {
+    0x1_0001 * 3i32.pow(tq1_place(l, k, i).1)
 }
 
 pub struct Tq1_0;
@@ -78,31 +120,35 @@ pub struct Tq1_0;
 unsafe impl Codes for Tq1_0 {
     const BLOCK: usize = 256;
     const BYTES: usize = 54;
-    const MINIMA: Option<usize> = Some(16);
-    const UNIFORM: bool = true;
-    type State = ();
+    const GROUP: usize = 32;
+    const MINIMA: bool = true;
+    type State = Scales;
     #[inline(always)]
-    unsafe fn state(_: *const u8, _: *mut ()) {}
+    unsafe fn state(p: *const u8, _: usize, out: *mut Scales) {
+        let d = f16_at(p.add(52));
+        *out = Scales { scales: _mm512_set1_ps(d * (-1.0 / 64.0)), minima: _mm512_set1_ps(d * -2.0) };
+    }
     #[inline(always)]
-    unsafe fn codes(p: *const u8, (): &(), j: usize) -> __m512i {
+    unsafe fn codes(p: *const u8, s: &Scales, j: usize) -> __m512i {
+        transposed(Self::whole(p, s))[j]
+    }
+    #[inline(always)]
+    unsafe fn whole(p: *const u8, _: &Scales) -> [__m512i; 4] {
         // five digits of 32 bytes, five of 16 bytes and four of four bytes
-        let (first, all) = (twice(p), _mm512_maskz_loadu_epi8((1 << 52) - 1, p.cast()));
-        digits(match j {
-            0 => powers(first, by!([0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1])),
-            1 => powers(first, by!([2, 2, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 3, 3, 3, 3])),
-            2 => powers(_mm512_shuffle_i64x2::<0xa4>(all, all), by!([4, 4, 4, 4, 4, 4, 4, 4, 0, 0, 0, 0, 1, 1, 1, 1])),
-            _ => {
-                let order = _mm512_setr_epi32(8, 9, 10, 11, 8, 9, 10, 11, 8, 9, 10, 11, 12, 12, 12, 12);
-                powers(_mm512_permutexvar_epi32(order, all), by!([2, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 4, 0, 1, 2, 3]))
-            }
-        })
+        let bytes = _mm512_maskz_loadu_epi8((1 << 52) - 1, p.cast());
+        let mut out = [_mm512_setzero_si512(); 4];
+        out[0] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 0)), bytes), words!(|l, k| tq1_power(l, k, 0))));
+        out[1] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 1)), bytes), words!(|l, k| tq1_power(l, k, 1))));
+        out[2] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 2)), bytes), words!(|l, k| tq1_power(l, k, 2))));
+        out[3] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 3)), bytes), words!(|l, k| tq1_power(l, k, 3))));
+        out
     }
     #[inline(always)]
-    unsafe fn scales(p: *const u8, (): &(), _: usize) -> V {
-        _mm512_set1_ps(f16_at(p.add(52)) * (-1.0 / 64.0))
+    unsafe fn scales(s: &Scales) -> V {
+        s.scales
     }
     #[inline(always)]
-    unsafe fn minima(p: *const u8, (): &()) -> V {
-        _mm512_set1_ps(f16_at(p.add(52)) * -2.0)
+    unsafe fn minima(s: &Scales) -> V {
+        s.minima
     }
 }
