@@ -138,7 +138,8 @@ unsafe fn transposed([a, b, c, d]: [__m512i; STEPS]) -> [__m512i; STEPS] {
 /// The least magnitude that fills an integer: 2^-100. Smaller inputs have fewer bits, and no factor underflows.
 const LEAST: f32 = f32::from_bits(27 << 23);
 
-/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum.
+/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum. A type gives its codes by step or transposed, and either follows from
+/// the other. At the end of a row, where less than a stretch is left, they are taken by step.
 ///
 /// # Safety
 /// `p` must be valid for `blocks` blocks and for all blocks of a step, and `j` must be below `STEPS`.
@@ -158,7 +159,10 @@ unsafe trait Codes {
     /// of other widths.
     unsafe fn state(p: *const u8, blocks: usize, out: *mut Self::State);
     /// The codes of the weights from 64 · j on.
-    unsafe fn codes(p: *const u8, state: &Self::State, j: usize) -> __m512i;
+    #[inline(always)]
+    unsafe fn codes(p: *const u8, s: &Self::State, j: usize) -> __m512i {
+        transposed(Self::whole(p, s))[j]
+    }
     /// The codes of a whole stretch, transposed.
     #[inline(always)]
     unsafe fn whole(p: *const u8, s: &Self::State) -> [__m512i; STEPS] {

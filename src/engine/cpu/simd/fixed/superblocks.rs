@@ -24,10 +24,57 @@ pub(super) unsafe fn shifted(bytes: __m512i, first: i64, second: i64) -> __m512i
     _mm512_srlv_epi64(bytes, _mm512_setr_epi64(first, first, first, first, second, second, second, second))
 }
 
+/// A number for each 32-bit lane of transposed codes: the lane `4 · l + k` belongs to the 16 weights from 64 · k + 16 · l on.
+macro_rules! lanes {
+    (|$l:ident, $k:ident| $number:expr) => {{
+        const LANES: [i32; 16] = {
+            let (mut lanes, mut n) = ([0; 16], 0);
+            while n < 16 {
+                let ($l, $k) = (n as i32 / 4, n as i32 % 4);
+                lanes[n] = $number;
+                n += 1;
+            }
+            lanes
+        };
+        _mm512_loadu_si512(LANES.as_ptr().cast())
+    }};
+}
+
+pub(super) use lanes;
+
+/// The transposed codes in 64 bytes of two bits each, which stay where they are. Each 32 bytes hold 128 weights, the first 32 lowest.
+#[inline(always)]
+pub(super) unsafe fn two_bits(p: *const u8) -> [__m512i; 4] {
+    let bytes = _mm512_loadu_si512(p.cast());
+    let mask = lanes!(|l, k| 0x0303_0303 << (4 * (k % 2) + 2 * (l / 2)));
+    let first = lanes!(|l, k| 8 * (k / 2) + 4 * (l % 2));
+    let mut out = [_mm512_setzero_si512(); 4];
+    for i in 0..4 {
+        let word = _mm512_add_epi32(first, _mm512_set1_epi32(i as i32));
+        out[i] = _mm512_and_si512(_mm512_permutexvar_epi32(word, bytes), mask);
+    }
+    out
+}
+
+/// The transposed codes in 128 bytes of four bits each, which stay where they are. Each 32 bytes hold 64 weights, the first 32 lowest.
+#[inline(always)]
+unsafe fn four_bits(p: *const u8) -> [__m512i; 4] {
+    let (low, high) = (_mm512_loadu_si512(p.cast()), _mm512_loadu_si512(p.add(64).cast()));
+    let mask = lanes!(|l, _k| if l < 2 { 0x0f0f_0f0f } else { 0x0f0f_0f0f << 4 });
+    let first = lanes!(|l, k| 8 * k + 4 * (l % 2));
+    let mut out = [_mm512_setzero_si512(); 4];
+    for i in 0..4 {
+        let word = _mm512_add_epi32(first, _mm512_set1_epi32(i as i32));
+        out[i] = _mm512_and_si512(_mm512_permutex2var_epi32(low, word, high), mask);
+    }
+    out
+}
+
+/// `|p, out|` writes the state of a block. `steps` gives the codes of step `j`, or `whole` all of them, transposed.
 macro_rules! superblocks {
     (
         $name:ident, $bytes:literal, $group:literal,
-        |$p:ident, $out:ident| $make:expr, |$q:ident, $j:ident| $codes:expr
+        |$p:ident, $out:ident| $make:expr $(, steps: |$q:ident, $j:ident| $codes:expr)? $(, whole: |$w:ident| $whole:expr)?
     ) => {
         pub struct $name;
         // SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has the instruction set.
@@ -41,10 +88,18 @@ macro_rules! superblocks {
             unsafe fn state($p: *const u8, _: usize, $out: *mut Scales) {
                 $make
             }
-            #[inline(always)]
-            unsafe fn codes($q: *const u8, _: &Scales, $j: usize) -> __m512i {
-                $codes
-            }
+            $(
+                #[inline(always)]
+                unsafe fn codes($q: *const u8, _: &Scales, $j: usize) -> __m512i {
+                    $codes
+                }
+            )?
+            $(
+                #[inline(always)]
+                unsafe fn whole($w: *const u8, _: &Scales) -> [__m512i; 4] {
+                    $whole
+                }
+            )?
             #[inline(always)]
             unsafe fn scales(s: &Scales) -> V {
                 s.scales
@@ -56,6 +111,8 @@ macro_rules! superblocks {
         }
     };
 }
+
+pub(super) use superblocks;
 
 /// Eight bytes as floats, times `d`.
 #[inline(always)]
@@ -79,11 +136,9 @@ unsafe fn k_scales(p: *const u8, odd: f32, out: *mut Scales) {
 }
 
 // The high nibbles stay where they are, so their codes are 16 times too large and their scales are a sixteenth.
-superblocks!(Q4K, 144, 32, |p, out| k_scales(p, 1.0 / 16.0, out), |p, j| {
-    _mm512_and_si512(twice(p.add(16 + 32 * j)), halves(0x0f, 0xf0))
-});
+superblocks!(Q4K, 144, 32, |p, out| k_scales(p, 1.0 / 16.0, out), whole: |p| four_bits(p.add(16)));
 
-superblocks!(Q5K, 176, 32, |p, out| k_scales(p, 1.0, out), |p, j| {
+superblocks!(Q5K, 176, 32, |p, out| k_scales(p, 1.0, out), steps: |p, j| {
     let nibbles = _mm512_and_si512(shifted(twice(p.add(48 + 32 * j)), 0, 4), _mm512_set1_epi8(15));
     let fifth = _mm512_test_epi8_mask(twice(p.add(16)), halves(1 << (2 * j), 2 << (2 * j)));
     _mm512_mask_add_epi8(nibbles, fifth, nibbles, _mm512_set1_epi8(16))
@@ -106,10 +161,7 @@ unsafe fn q2_k_scales(p: *const u8, out: *mut Scales) {
     (*out).minima = _mm512_mul_ps(_mm512_set1_ps(f16_at(p.add(82))), minima);
 }
 
-superblocks!(Q2K, 84, 16, |p, out| q2_k_scales(p, out), |p, j| {
-    let mask = if j.is_multiple_of(2) { halves(0x03, 0x0c) } else { halves(0x30, 0xc0) };
-    _mm512_and_si512(twice(p.add(16 + 32 * (j / 2))), mask)
-});
+superblocks!(Q2K, 84, 16, |p, out| q2_k_scales(p, out), whole: |p| two_bits(p.add(16)));
 
 #[inline(always)]
 unsafe fn q3_k_scales(p: *const u8, out: *mut Scales) {
@@ -123,7 +175,7 @@ unsafe fn q3_k_scales(p: *const u8, out: *mut Scales) {
     (*out).minima = _mm512_mul_ps((*out).scales, _mm512_set1_ps(4.0));
 }
 
-superblocks!(Q3K, 110, 16, |p, out| q3_k_scales(p, out), |p, j| {
+superblocks!(Q3K, 110, 16, |p, out| q3_k_scales(p, out), steps: |p, j| {
     let shift = 4 * (j % 2) as i64;
     let two = _mm512_and_si512(shifted(twice(p.add(32 + 32 * (j / 2))), shift, shift + 2), _mm512_set1_epi8(3));
     let third = _mm512_test_epi8_mask(twice(p), halves(1 << (2 * j), 2 << (2 * j)));
@@ -137,7 +189,7 @@ unsafe fn q6_k_scales(p: *const u8, out: *mut Scales) {
     (*out).minima = _mm512_mul_ps((*out).scales, _mm512_set1_ps(32.0));
 }
 
-superblocks!(Q6K, 210, 16, |p, out| q6_k_scales(p, out), |p, j| {
+superblocks!(Q6K, 210, 16, |p, out| q6_k_scales(p, out), steps: |p, j| {
     let (low, high) = (_mm512_loadu_si512(p.add(64 * (j / 2)).cast()), twice(p.add(128 + 32 * (j / 2))));
     // the two high bits move to bits 4 and 5
     let (low, high) = if j.is_multiple_of(2) {

@@ -3,67 +3,18 @@
 use std::arch::x86_64::*;
 
 use super::super::halves::f16_at;
-use super::superblocks::{halves, twice};
-use super::{Codes, Scales, V, transposed};
+use super::superblocks::{lanes, superblocks, two_bits};
+use super::{Codes, Scales, V};
 
-/// Transposed words of 32 bits, by number: those of the group `l + 4 · k` are at `4 · l + k`.
-macro_rules! words {
-    (|$l:ident, $k:ident| $word:expr) => {{
-        const WORDS: [i32; 16] = {
-            let (mut words, mut n) = ([0; 16], 0);
-            while n < 16 {
-                let ($l, $k) = (n as i32 / 4, n as i32 % 4);
-                words[n] = $word;
-                n += 1;
-            }
-            words
-        };
-        _mm512_loadu_si512(WORDS.as_ptr().cast())
-    }};
+#[inline(always)]
+unsafe fn tq2_scales(p: *const u8, out: *mut Scales) {
+    // a code that stays where it is is 1, 4, 16 or 64 times too large
+    let down = _mm512_setr_ps(1., 0.25, 0.0625, 0.015_625, 1., 0.25, 0.0625, 0.015_625, 0., 0., 0., 0., 0., 0., 0., 0.);
+    let d = _mm512_set1_ps(f16_at(p.add(64)));
+    *out = Scales { scales: _mm512_mul_ps(d, down), minima: d };
 }
 
-pub struct Tq2_0;
-
-// SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has the instruction set.
-unsafe impl Codes for Tq2_0 {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 66;
-    const GROUP: usize = 32;
-    const MINIMA: bool = true;
-    type State = Scales;
-    #[inline(always)]
-    unsafe fn state(p: *const u8, _: usize, out: *mut Scales) {
-        let d = f16_at(p.add(64));
-        // a code that stays where it is is 1, 4, 16 or 64 times too large
-        let down = _mm512_setr_ps(1., 0.25, 0.0625, 0.015_625, 1., 0.25, 0.0625, 0.015_625, 0., 0., 0., 0., 0., 0., 0., 0.);
-        *out = Scales { scales: _mm512_mul_ps(_mm512_set1_ps(d), down), minima: _mm512_set1_ps(d) };
-    }
-    #[inline(always)]
-    unsafe fn codes(p: *const u8, _: &Scales, j: usize) -> __m512i {
-        let mask = if j.is_multiple_of(2) { halves(0x03, 0x0c) } else { halves(0x30, 0xc0) };
-        _mm512_and_si512(twice(p.add(32 * (j / 2))), mask)
-    }
-    #[inline(always)]
-    unsafe fn whole(p: *const u8, _: &Scales) -> [__m512i; 4] {
-        let bytes = _mm512_loadu_si512(p.cast());
-        let mask = words!(|l, k| 0x0303_0303 << (4 * (k % 2) + 2 * (l / 2)));
-        let first = words!(|l, k| 4 * (l % 2) + 8 * (k / 2));
-        let mut out = [_mm512_setzero_si512(); 4];
-        for i in 0..4 {
-            let word = _mm512_add_epi32(first, _mm512_set1_epi32(i as i32));
-            out[i] = _mm512_and_si512(_mm512_permutexvar_epi32(word, bytes), mask);
-        }
-        out
-    }
-    #[inline(always)]
-    unsafe fn scales(s: &Scales) -> V {
-        s.scales
-    }
-    #[inline(always)]
-    unsafe fn minima(s: &Scales) -> V {
-        s.minima
-    }
-}
+superblocks!(Tq2_0, 66, 32, |p, out| tq2_scales(p, out), whole: |p| two_bits(p));
 
 /// Three less the first digit in base 3 of the fraction byte / 256, 64 times as large, by the complements of the bytes.
 #[inline(always)]
@@ -114,41 +65,22 @@ const fn tq1_power(l: i32, k: i32, i: i32) -> i32 {
     0x1_0001 * 3i32.pow(tq1_place(l, k, i).1)
 }
 
-pub struct Tq1_0;
-
-// SAFETY: as for TQ2_0.
-unsafe impl Codes for Tq1_0 {
-    const BLOCK: usize = 256;
-    const BYTES: usize = 54;
-    const GROUP: usize = 32;
-    const MINIMA: bool = true;
-    type State = Scales;
-    #[inline(always)]
-    unsafe fn state(p: *const u8, _: usize, out: *mut Scales) {
-        let d = f16_at(p.add(52));
-        *out = Scales { scales: _mm512_set1_ps(d * (-1.0 / 64.0)), minima: _mm512_set1_ps(d * -2.0) };
-    }
-    #[inline(always)]
-    unsafe fn codes(p: *const u8, s: &Scales, j: usize) -> __m512i {
-        transposed(Self::whole(p, s))[j]
-    }
-    #[inline(always)]
-    unsafe fn whole(p: *const u8, _: &Scales) -> [__m512i; 4] {
-        // five digits of 32 bytes, five of 16 bytes and four of four bytes
-        let bytes = _mm512_maskz_loadu_epi8((1 << 52) - 1, p.cast());
-        let mut out = [_mm512_setzero_si512(); 4];
-        out[0] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 0)), bytes), words!(|l, k| tq1_power(l, k, 0))));
-        out[1] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 1)), bytes), words!(|l, k| tq1_power(l, k, 1))));
-        out[2] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 2)), bytes), words!(|l, k| tq1_power(l, k, 2))));
-        out[3] = digits(powers(_mm512_permutexvar_epi32(words!(|l, k| tq1_word(l, k, 3)), bytes), words!(|l, k| tq1_power(l, k, 3))));
-        out
-    }
-    #[inline(always)]
-    unsafe fn scales(s: &Scales) -> V {
-        s.scales
-    }
-    #[inline(always)]
-    unsafe fn minima(s: &Scales) -> V {
-        s.minima
-    }
+#[inline(always)]
+unsafe fn tq1_codes(p: *const u8) -> [__m512i; 4] {
+    // five digits of 32 bytes, five of 16 bytes and four of four bytes
+    let bytes = _mm512_maskz_loadu_epi8((1 << 52) - 1, p.cast());
+    let mut out = [_mm512_setzero_si512(); 4];
+    out[0] = digits(powers(_mm512_permutexvar_epi32(lanes!(|l, k| tq1_word(l, k, 0)), bytes), lanes!(|l, k| tq1_power(l, k, 0))));
+    out[1] = digits(powers(_mm512_permutexvar_epi32(lanes!(|l, k| tq1_word(l, k, 1)), bytes), lanes!(|l, k| tq1_power(l, k, 1))));
+    out[2] = digits(powers(_mm512_permutexvar_epi32(lanes!(|l, k| tq1_word(l, k, 2)), bytes), lanes!(|l, k| tq1_power(l, k, 2))));
+    out[3] = digits(powers(_mm512_permutexvar_epi32(lanes!(|l, k| tq1_word(l, k, 3)), bytes), lanes!(|l, k| tq1_power(l, k, 3))));
+    out
 }
+
+#[inline(always)]
+unsafe fn tq1_scales(p: *const u8, out: *mut Scales) {
+    let d = f16_at(p.add(52));
+    *out = Scales { scales: _mm512_set1_ps(d * (-1.0 / 64.0)), minima: _mm512_set1_ps(d * -2.0) };
+}
+
+superblocks!(Tq1_0, 54, 32, |p, out| tq1_scales(p, out), whole: |p| tq1_codes(p));
