@@ -420,8 +420,8 @@ fn a_cache_beyond_all_memory_is_an_error() {
     }
 }
 
-/// Instruction sets with fused multiply-add give the same bits, and the portable one is close. So are all of them for quantised weights, which
-/// AVX-512 multiplies as integers.
+/// Instruction sets with fused multiply-add give the same bits, and the portable one is close. So are all of them for quantised weights,
+/// which AVX-512 multiplies as integers.
 #[test]
 fn instruction_sets_agree() {
     let dir = tempfile::tempdir().unwrap();

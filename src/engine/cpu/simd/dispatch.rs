@@ -27,8 +27,8 @@ pub struct Kernels {
     pub(crate) linear_of: fn(u32) -> Option<Kernel>,
 }
 
-/// `[feature]` is what the entry points enable. `fast` is the module that dequantises the first list of types; `scalar` does the second. `more` has
-/// the kernels of other types.
+/// `[feature]` is what the entry points enable. `fast` is the module that dequantises the first list of types; `scalar` does the second.
+/// `more` has the kernels of other types.
 macro_rules! kernels {
     (
         $module:ident, $isa:ty, $tile:literal, [$($feature:literal)?],

@@ -10,7 +10,7 @@ use super::super::avx512::Avx512;
 use super::super::linear::{Args, K_CHUNK, PREFETCH, ROW_BLOCK, put};
 use super::super::stretch::{PLANES, STEP, STEPS, STRETCH, Stretch};
 use super::super::{Isa, LANES};
-use super::{Codes, V};
+use super::codes::{Codes, V};
 
 /// Stretches that are unpacked at a time if many rows of input share them, so that a block of weights stays in L1.
 const CHUNK: usize = 2;

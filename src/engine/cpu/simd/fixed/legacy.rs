@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Codes, Scales, V};
+use super::codes::{Codes, Scales, V};
 use model::codebook;
 
 /// The first four bytes of each of `blocks` blocks of `BYTES` bytes, then zeros.

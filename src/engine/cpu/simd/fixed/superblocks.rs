@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::super::halves::f16_at;
-use super::{Codes, Scales, V};
+use super::codes::{Codes, Scales, V};
 
 /// The same 32 bytes twice.
 #[inline(always)]

@@ -3,8 +3,8 @@
 use std::arch::x86_64::*;
 
 use super::super::halves::f16_at;
+use super::codes::{Codes, Scales, V};
 use super::superblocks::{lanes, superblocks, two_bits};
-use super::{Codes, Scales, V};
 
 #[inline(always)]
 unsafe fn tq2_scales(p: *const u8, out: *mut Scales) {
