@@ -33,7 +33,7 @@ static ALL: Line = Line([255; 64]);
 const _: () = {
     let mut byte = 0u32;
     while byte < 256 {
-        assert!((byte + byte / 2) / 2 >> 6 == (3 * byte) >> 8);
+        assert!(((byte + byte / 2) / 2) >> 6 == (3 * byte) >> 8);
         byte += 1;
     }
 };
