@@ -81,8 +81,8 @@ pub static EVEN_SIGNS: [u8; 128] = {
 
 /// Half of an e8m0 scale. MXFP4's levels above are doubled in return.
 #[inline(always)]
-pub fn e8m0_half(e: u8) -> f32 {
-    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { u32::from(e - 1) << 23 })
+pub const fn e8m0_half(e: u8) -> f32 {
+    f32::from_bits(if e < 2 { 0x0020_0000 << e } else { ((e - 1) as u32) << 23 })
 }
 
 /// Halves of the unsigned e4m3 scales of NVFP4: four bits of exponent, three of mantissa. 0x7f is 0, and the highest bit is not read

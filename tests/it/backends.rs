@@ -356,7 +356,8 @@ fn a_cache_beyond_all_memory_is_an_error() {
     }
 }
 
-/// Instruction sets with fused multiply-add give the same bits, and the portable one is close.
+/// Instruction sets with fused multiply-add give the same bits, and the portable one is close. So are all of them for quantised weights,
+/// which AVX-512 multiplies as integers.
 #[test]
 fn instruction_sets_agree() {
     let dir = tempfile::tempdir().unwrap();
@@ -373,7 +374,8 @@ fn instruction_sets_agree() {
             })
             .collect();
         for pair in runs.windows(2) {
-            let close = |(a, b): (&f32, &f32)| if pair[1].0 == "portable" { (a - b).abs() < 1e-3 } else { a.to_bits() == b.to_bits() };
+            let rounded = pair[1].0 == "portable" || tiny.quant.block_size > 1;
+            let close = |(a, b): (&f32, &f32)| if rounded { (a - b).abs() < 1e-3 } else { a.to_bits() == b.to_bits() };
             assert!(pair[0].1.iter().zip(&pair[1].1).all(close), "{}: {} and {} differ", tiny.name(), pair[0].0, pair[1].0);
         }
     }

@@ -44,6 +44,8 @@ impl Device for Cpu {
         let ffn = widest(|layer| layer.ffn.dense().unwrap_or(0));
         // float32 rows: residual, norm, their sum; q, k, v and attention's output; gate, up and their product
         let row = 4 * (4 * n(spec.hidden_dim) + heads + 3 * ffn + widest(LayerSpec::state_width));
+        // an input of a product in fixed point takes less than six bytes per column
+        let row = row + 6 * n(spec.hidden_dim).max(heads).max(ffn);
         let logits = 4 * n(spec.vocab_size);
         let scratch = row.saturating_mul(n(options.max_batch_tokens)).saturating_add(logits.saturating_mul(n(options.max_slots)));
         let (weights, _) = weight_bytes(weights, |weight| weight.num_bytes() as u64);

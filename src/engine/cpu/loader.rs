@@ -1,7 +1,7 @@
 //! Reads a model's tensors in the forms that the kernels take: matrices stay in the mapped file, vectors become float32.
 
 use super::simd::Kernels;
-use super::simd::linear::LinearFn;
+use super::simd::linear::Kernel;
 use super::simd::norm::Norm;
 use super::simd::rows::Matrix;
 use crate::EngineError;
@@ -10,7 +10,7 @@ use model::{NormKind, TensorSlot, Weight, Weights};
 /// A weight matrix in the mapped file, or a padded float32 copy if its columns are no multiple of 32 (tiny models only).
 pub struct Mat {
     weight: Weight,
-    kernel: LinearFn,
+    kernel: Kernel,
     padded: Option<Vec<u8>>,
     /// Factors of the products: one, or one for each matrix of a stack. Empty: there are none.
     scales: Vec<f32>,

@@ -1,7 +1,7 @@
 //! Entry points with their target features, and the choice between them at run time.
 
 use super::attention::{self, AttentionFn};
-use super::linear::{self, Args, LinearFn, MAX_TILE, MicroTable, Span};
+use super::linear::{self, Args, Kernel, MAX_TILE, MicroTable, Span};
 use super::ops::{self, Gate, Sigmoidal};
 use super::scan::{self, DeltaArgs, ScanArgs};
 use super::{Dequant, Isa, scalar};
@@ -24,14 +24,16 @@ pub struct Kernels {
     pub(super) scan: unsafe fn(&ScanArgs),
     pub(super) delta: unsafe fn(&DeltaArgs),
     /// The linear layer for a ggml type id.
-    pub(crate) linear_of: fn(u32) -> Option<LinearFn>,
+    pub(crate) linear_of: fn(u32) -> Option<Kernel>,
 }
 
 /// `[feature]` is what the entry points enable. `fast` is the module that dequantises the first list of types; `scalar` does the second.
+/// `more` has the kernels of other types.
 macro_rules! kernels {
     (
         $module:ident, $isa:ty, $tile:literal, [$($feature:literal)?],
         $fast:ident: [$($id:literal $type:ident),*], [$($slow_id:literal $slow:ident),*]
+        $(, or $more:path)?
     ) => {
         mod $module {
             use super::*;
@@ -93,11 +95,11 @@ macro_rules! kernels {
                 scan::delta::<$isa>(a)
             }
 
-            fn by_type(id: u32) -> Option<LinearFn> {
+            fn by_type(id: u32) -> Option<Kernel> {
                 Some(match id {
-                    $($id => layer::<super::super::$fast::$type>,)*
-                    $($slow_id => layer::<scalar::$slow>,)*
-                    _ => return None,
+                    $($id => Kernel { run: layer::<super::super::$fast::$type>, split: None },)*
+                    $($slow_id => Kernel { run: layer::<scalar::$slow>, split: None },)*
+                    _ => return None$(.or_else(|| $more(id)))?,
                 })
             }
 
@@ -127,10 +129,8 @@ macro_rules! kernels {
 }
 
 #[cfg(target_arch = "x86_64")]
-kernels!(avx512, super::super::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx2,fma,f16c"], dequant512: [
-    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K,
-    16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 20 Iq4Nl, 21 Iq3S, 22 Iq2S, 23 Iq4Xs, 29 Iq1M, 34 Tq1_0, 35 Tq2_0,
-    39 Mxfp4, 40 Nvfp4], []);
+kernels!(avx512, super::super::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c"], dequant512: [
+    0 F32, 1 F16, 30 Bf16], [], or super::super::fixed::kernel_of);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2, super::super::avx2::Avx2, 1, ["avx2,fma,f16c"], dequant256: [
     10 Q2K, 11 Q3K, 14 Q6K, 20 Iq4Nl, 23 Iq4Xs, 39 Mxfp4, 40 Nvfp4], [
@@ -150,7 +150,8 @@ pub fn available() -> Vec<&'static Kernels> {
         let avx512 = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
             && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl");
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512vnni");
         if avx2 && avx512 {
             sets.push(&avx512::KERNELS);
         }

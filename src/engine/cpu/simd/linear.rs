@@ -5,6 +5,7 @@
 
 use std::mem::MaybeUninit;
 
+use super::stretch::{SplitFn, Stretch};
 use super::{Dequant, Isa};
 
 /// Columns that are dequantised at a time if many tokens share them. A tile of weights and of tokens then stays in L1.
@@ -12,7 +13,7 @@ pub const K_CHUNK: usize = 2048;
 /// Rows per task if many tokens share them.
 pub const ROW_BLOCK: usize = 16;
 /// How far ahead of a row's blocks memory is prefetched, in bytes: farther than the hardware does by itself, but within L1.
-const PREFETCH: usize = 2048;
+pub(super) const PREFETCH: usize = 2048;
 /// The most tokens per micro-tile.
 pub const MAX_TILE: usize = 6;
 /// From this number of tokens on, weights are dequantised into a buffer.
@@ -28,6 +29,10 @@ pub struct Args {
     pub cols: usize,
     pub x: *const f32,
     pub ldx: usize,
+    /// The same rows in fixed point, for kernels that take it.
+    pub fixed: *const Stretch,
+    /// Stretches per row.
+    pub ldf: usize,
     pub tokens: usize,
     pub out: *mut f32,
     pub ldo: usize,
@@ -49,13 +54,21 @@ pub type MicroFn = unsafe fn(*const f32, *const f32, &Args, &Span, *mut f32, *mu
 
 pub type LinearFn = unsafe fn(&Args);
 
+/// The linear layer of a tensor type.
+#[derive(Clone, Copy)]
+pub struct Kernel {
+    pub run: LinearFn,
+    /// How a row of input is brought to fixed point, for kernels that take it so.
+    pub split: Option<SplitFn>,
+}
+
 /// Floats of scratch that a thread needs.
 pub fn scratch_len(tokens: usize) -> usize {
     ROW_BLOCK * K_CHUNK + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
 }
 
 #[inline(always)]
-unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
+pub(super) unsafe fn put(out: *mut f32, value: f32, accumulate: bool) {
     *out = if accumulate { *out + value } else { value };
 }
 

@@ -1,7 +1,8 @@
 //! Kernels over 16 float32 lanes, written once against [`Isa`] and compiled for each instruction set.
 //!
 //! Every instruction set has 16 lanes here (AVX2 pairs two registers), adds in the same order and dequantises to the same bits. So AVX2
-//! and AVX-512 agree exactly. The portable code differs because it has no fused multiply-add.
+//! and AVX-512 agree exactly, except in products of quantised weights, for which AVX-512 has integers (`fixed`). The portable code differs
+//! because it has no fused multiply-add.
 //! All generic code is `inline(always)` below entry points that carry the target features.
 
 // register tiles are arrays that several loops index in the same way; an iterator over one of them would hide that
@@ -16,12 +17,14 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 #[cfg(target_arch = "x86_64")]
-mod codebook512;
-#[cfg(target_arch = "x86_64")]
 mod dequant256;
 #[cfg(target_arch = "x86_64")]
 mod dequant512;
 pub mod dispatch;
+#[cfg(target_arch = "x86_64")]
+mod fixed;
+#[cfg(target_arch = "x86_64")]
+mod halves;
 pub(crate) mod linear;
 pub(crate) mod norm;
 mod ops;
@@ -31,8 +34,7 @@ pub(crate) mod recurrence;
 pub(crate) mod rows;
 mod scalar;
 mod scan;
-#[cfg(target_arch = "x86_64")]
-mod ternary512;
+pub(crate) mod stretch;
 
 pub use dispatch::Kernels;
 pub(crate) use ops::{Gate, Sigmoidal};

@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
-use super::linear::{Args, GEMM_FROM, LinearFn, ROW_BLOCK, scratch_len};
+use super::linear::{Args, GEMM_FROM, Kernel, ROW_BLOCK, scratch_len};
 use super::norm::Norm;
 use super::ops::{Gate, Sigmoidal};
 use super::pool::{Disjoint, ThreadPool};
+use super::stretch::{STRETCH, SplitFn, Stretch};
 use super::{Kernels, LANES};
 use model::NormKind;
 
@@ -99,7 +100,7 @@ impl Rows {
 /// A weight matrix as the kernels take it.
 pub struct Matrix<'a> {
     pub bytes: &'a [u8],
-    pub kernel: LinearFn,
+    pub kernel: Kernel,
     pub row_bytes: usize,
     pub rows: usize,
     /// Padded to a multiple of 32.
@@ -115,16 +116,38 @@ pub struct Job<'a> {
     pub out: usize,
 }
 
-/// Scratch space of each thread.
+/// From this number of rows on, threads share the work of bringing them to fixed point. Fewer take less time than a fork and a join.
+const SPLIT_SHARED_FROM: usize = 8;
+
+/// Scratch space of products.
 #[derive(Default)]
-pub struct Scratch(Vec<Rows>);
+pub struct Scratch {
+    threads: Vec<Rows>,
+    fixed: Vec<Stretch>,
+}
 
 impl Scratch {
     fn prepare(&mut self, threads: usize, floats: usize) {
-        self.0.resize_with(threads, || Rows::new(1024));
-        for rows in &mut self.0 {
+        self.threads.resize_with(threads, || Rows::new(1024));
+        for rows in &mut self.threads {
             rows.resize(floats.div_ceil(1024));
         }
+    }
+
+    /// Brings rows of `cols` columns to fixed point. Returns the number of stretches per row.
+    fn split(&mut self, pool: &mut ThreadPool, split: SplitFn, x: &Rows, cols: usize) -> usize {
+        assert!(cols <= x.ld, "a row has all its columns");
+        let each = cols.div_ceil(STRETCH);
+        self.fixed.resize(self.fixed.len().max(x.rows * each), Stretch::ZERO);
+        let out = Disjoint::new(&mut self.fixed);
+        // SAFETY: a row has `ld` floats, and row i has stretches of its own; dispatch checked the instruction set.
+        let row = |i: usize| unsafe { split(x.floats().as_ptr().add(i * x.ld), cols, out.at(i * each)) };
+        if x.rows < SPLIT_SHARED_FROM {
+            (0..x.rows).for_each(row);
+        } else {
+            pool.run(x.rows, &|i, _| row(i));
+        }
+        each
     }
 }
 
@@ -144,6 +167,9 @@ impl Kernels {
         // a job's share of the work
         let cost = |job: &Job| job.matrix.rows * job.rows.len();
         let total: usize = jobs.iter().map(cost).sum();
+        let splits = || jobs.iter().filter_map(|job| Some((job.matrix.kernel.split?, job.matrix.cols)));
+        let widest = splits().max_by_key(|(_, cols)| *cols);
+        let ldf = widest.map_or(0, |(split, cols)| scratch.split(pool, split, x, cols));
         let (mut tasks, mut ends) = (Vec::new(), vec![0; outs.len()]);
         for (i, Job { matrix, rows, out }) in jobs.iter().enumerate().filter(|(_, job)| !job.rows.is_empty()) {
             let (job_out, out) = (*out, &outs[*out]);
@@ -156,7 +182,8 @@ impl Kernels {
             tasks.extend((0..matrix.rows).step_by(step).map(|row| (i, row, step.min(matrix.rows - row))));
         }
         let outs: Vec<_> = outs.iter_mut().map(|out| (out.ld, Disjoint::new(out.floats_mut()))).collect();
-        let scratch: Vec<_> = scratch.0.iter_mut().map(|s| Disjoint::new(s.floats_mut())).collect();
+        let (fixed, scratch) = (&scratch.fixed, &mut scratch.threads);
+        let scratch: Vec<_> = scratch.iter_mut().map(|s| Disjoint::new(s.floats_mut())).collect();
         pool.run(tasks.len(), &|task, thread| {
             let (i, first, count) = tasks[task];
             let Job { matrix, rows, out } = &jobs[i];
@@ -166,13 +193,15 @@ impl Kernels {
                 // SAFETY: rows of the matrix lie within its bytes and columns within the rows of x (asserted above); tasks
                 // write different columns or rows of `out`, threads their own scratch; dispatch checked the instruction set.
                 unsafe {
-                    (matrix.kernel)(&Args {
+                    (matrix.kernel.run)(&Args {
                         w: matrix.bytes.as_ptr().add(row * matrix.row_bytes),
                         row_bytes: matrix.row_bytes,
                         rows: block.min(first + count - row),
                         cols: matrix.cols,
                         x: x.floats().as_ptr().add(rows.start * x.ld),
                         ldx: x.ld,
+                        fixed: fixed.as_ptr().wrapping_add(rows.start * ldf),
+                        ldf,
                         tokens: rows.len(),
                         out: out.at(rows.start * ldo + row),
                         ldo,

@@ -1,0 +1,63 @@
+//! What a tensor type gives to a product: codes, scales and minima.
+
+use std::arch::x86_64::*;
+
+use super::super::stretch::STEPS;
+
+pub type V = __m512;
+
+/// Decodes a tensor type: weight = scale · (code - `OFFSET`) - minimum. A type gives its codes by step or transposed, and either follows
+/// from the other. At the end of a row, where less than a stretch is left, they are taken by step.
+///
+/// # Safety
+/// `p` must be valid for `blocks` blocks and for all blocks of a step, and `j` must be below `STEPS`.
+pub unsafe trait Codes {
+    /// Weights per block.
+    const BLOCK: usize;
+    /// Bytes per block.
+    const BYTES: usize;
+    /// Weights that share a scale and a minimum: 16 or 32.
+    const GROUP: usize;
+    /// A power of two, or 0.
+    const OFFSET: i32 = 0;
+    const MINIMA: bool = false;
+    /// What is computed once per 256 weights.
+    type State;
+    /// Writes the state of 256 weights, or of fewer blocks at the end of a row. It is written in place, because a copy would wait for
+    /// stores of other widths.
+    unsafe fn state(p: *const u8, blocks: usize, out: *mut Self::State);
+    /// The codes of the weights from 64 · j on.
+    #[inline(always)]
+    unsafe fn codes(p: *const u8, s: &Self::State, j: usize) -> __m512i {
+        transposed(Self::whole(p, s))[j]
+    }
+    /// The codes of a whole stretch, transposed.
+    #[inline(always)]
+    unsafe fn whole(p: *const u8, s: &Self::State) -> [__m512i; STEPS] {
+        transposed([Self::codes(p, s, 0), Self::codes(p, s, 1), Self::codes(p, s, 2), Self::codes(p, s, 3)])
+    }
+    /// The scales of all groups, in ascending order.
+    unsafe fn scales(state: &Self::State) -> V;
+    /// The minima of all groups, in ascending order.
+    unsafe fn minima(state: &Self::State) -> V;
+}
+
+/// Scales and minima of 256 weights.
+pub struct Scales {
+    pub scales: V,
+    pub minima: V,
+}
+
+/// Transposes the four times four words of 32 bits of each 128-bit lane. So a lane of 32 bits belongs to the same 16 columns in every
+/// register, and its sums share a scale.
+#[inline(always)]
+pub unsafe fn transposed([a, b, c, d]: [__m512i; STEPS]) -> [__m512i; STEPS] {
+    let (ab, cd) = (_mm512_unpacklo_epi32(a, b), _mm512_unpacklo_epi32(c, d));
+    let (above, beyond) = (_mm512_unpackhi_epi32(a, b), _mm512_unpackhi_epi32(c, d));
+    [
+        _mm512_unpacklo_epi64(ab, cd),
+        _mm512_unpackhi_epi64(ab, cd),
+        _mm512_unpacklo_epi64(above, beyond),
+        _mm512_unpackhi_epi64(above, beyond),
+    ]
+}

@@ -1,0 +1,311 @@
+//! The products: one row of input against rows of weights, or many rows against weights that are unpacked once.
+//!
+//! Every output is one accumulator of 16 lanes, which takes stretch after stretch, then one fixed tree of additions. Both ways compute a
+//! stretch by `Sum`, so their bits are equal.
+
+use std::arch::x86_64::*;
+use std::mem::MaybeUninit;
+
+use super::super::avx512::Avx512;
+use super::super::linear::{Args, K_CHUNK, PREFETCH, ROW_BLOCK, put};
+use super::super::stretch::{PLANES, STEP, STEPS, STRETCH, Stretch};
+use super::super::{Isa, LANES};
+use super::codes::{Codes, V};
+
+/// Stretches that are unpacked at a time if many rows of input share them, so that a block of weights stays in L1.
+const CHUNK: usize = 2;
+
+#[inline(always)]
+pub unsafe fn planes(x: &Stretch, j: usize) -> [__m512i; PLANES] {
+    let p = x.planes[j].as_ptr().cast::<__m512i>();
+    [_mm512_load_si512(p), _mm512_load_si512(p.add(1)), _mm512_load_si512(p.add(2))]
+}
+
+/// Sums of four products of codes and integers.
+#[inline(always)]
+pub unsafe fn dot(codes: __m512i, planes: &[__m512i; PLANES]) -> __m512i {
+    let upper = _mm512_dpbusd_epi32(_mm512_setzero_si512(), codes, planes[0]);
+    let both = _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(upper), codes, planes[1]);
+    _mm512_dpbusd_epi32(_mm512_slli_epi32::<8>(both), codes, planes[2])
+}
+
+/// Codes, scales and minima as a product takes them. If a stretch is whole, its codes are transposed and there is one vector of scales.
+#[derive(Clone, Copy)]
+struct Weights {
+    codes: [__m512i; STEPS],
+    scales: [V; STEPS],
+    minima: V,
+}
+
+/// The scale of each lane, transposed.
+#[inline(always)]
+unsafe fn whole_scales<D: Codes>(scales: V) -> V {
+    // lane 4 · i + k belongs to the 16 columns number i + 4 · k
+    let index = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+}
+
+/// The scale of each lane of step `j`.
+#[inline(always)]
+unsafe fn step_scales<D: Codes>(scales: V, j: usize) -> V {
+    let index = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    let index = _mm512_add_epi32(index, _mm512_set1_epi32(4 * j as i32));
+    _mm512_permutexvar_ps(if D::GROUP == 16 { index } else { _mm512_srli_epi32::<1>(index) }, scales)
+}
+
+/// Begins the lanes of a stretch with its minima.
+#[inline(always)]
+unsafe fn begin<D: Codes>(x: &Stretch, minima: V) -> V {
+    if !D::MINIMA {
+        return _mm512_setzero_ps();
+    }
+    let sums = if D::GROUP == 16 { &x.sixteens } else { &x.thirty_twos };
+    _mm512_fnmadd_ps(minima, _mm512_load_ps(sums.as_ptr()), _mm512_setzero_ps())
+}
+
+/// `OFFSET` times sums of integers.
+#[inline(always)]
+unsafe fn offsets<D: Codes>(sums: &[i32; 16]) -> __m512i {
+    _mm512_sll_epi32(_mm512_load_si512(sums.as_ptr().cast()), _mm_cvtsi32_si128(D::OFFSET.trailing_zeros() as i32))
+}
+
+/// Sums of a whole stretch: `sums` are those with each plane.
+#[inline(always)]
+unsafe fn whole<D: Codes>(sums: [__m512i; PLANES], scales: V, x: &Stretch, lanes: V) -> V {
+    let mut upper = _mm512_add_epi32(_mm512_slli_epi32::<8>(sums[0]), sums[1]);
+    let mut lower = sums[2];
+    if D::OFFSET != 0 {
+        upper = _mm512_sub_epi32(upper, offsets::<D>(&x.upper));
+        lower = _mm512_sub_epi32(lower, offsets::<D>(&x.lower));
+    }
+    let sum = _mm512_fmadd_ps(_mm512_cvtepi32_ps(upper), _mm512_set1_ps(256.0), _mm512_cvtepi32_ps(lower));
+    _mm512_fmadd_ps(sum, scales, lanes)
+}
+
+/// One step of what is no whole stretch.
+#[inline(always)]
+unsafe fn step<D: Codes>(codes: __m512i, scales: V, x: &Stretch, j: usize, lanes: V) -> V {
+    let mut sum = dot(codes, &planes(x, j));
+    if D::OFFSET != 0 {
+        sum = _mm512_sub_epi32(sum, offsets::<D>(&x.fours[j]));
+    }
+    _mm512_fmadd_ps(_mm512_cvtepi32_ps(sum), scales, lanes)
+}
+
+#[inline(always)]
+unsafe fn end(lanes: V, x: &Stretch, acc: V) -> V {
+    _mm512_fmadd_ps(lanes, _mm512_set1_ps(x.unit), acc)
+}
+
+/// A whole stretch of R rows of weights.
+#[inline(always)]
+unsafe fn stretch<D: Codes, const R: usize>(w: &[*const u8; R], x: &Stretch, acc: &mut [V; R]) {
+    // the states of all rows come first, because what they store takes a while until it can be loaded
+    let mut states = [const { MaybeUninit::<D::State>::uninit() }; R];
+    for r in 0..R {
+        D::state(w[r], STRETCH / D::BLOCK, states[r].as_mut_ptr());
+    }
+    for r in 0..R {
+        let state = states[r].assume_init_ref();
+        let codes = D::whole(w[r], state);
+        let mut sums = [_mm512_setzero_si512(); PLANES];
+        for j in 0..STEPS {
+            let planes = planes(x, j);
+            for i in 0..PLANES {
+                sums[i] = _mm512_dpbusd_epi32(sums[i], codes[j], planes[i]);
+            }
+        }
+        let lanes = whole::<D>(sums, whole_scales::<D>(D::scales(state)), x, begin::<D>(x, D::minima(state)));
+        acc[r] = end(lanes, x, acc[r]);
+    }
+}
+
+/// The last `len` columns of a row, less than a stretch.
+#[inline(always)]
+unsafe fn rest<D: Codes>(w: *const u8, len: usize, x: &Stretch, acc: V) -> V {
+    let mut room = [0; STEP_BYTES];
+    let mut state = MaybeUninit::<D::State>::uninit();
+    D::state(w, len / D::BLOCK, state.as_mut_ptr());
+    let state = state.assume_init_ref();
+    let (scales, mut lanes) = (D::scales(state), begin::<D>(x, D::minima(state)));
+    for j in 0..len.div_ceil(STEP) {
+        lanes = step::<D>(rest_codes::<D>(w, state, len, j, &mut room), step_scales::<D>(scales, j), x, j, lanes);
+    }
+    end(lanes, x, acc)
+}
+
+/// Bytes of the blocks of a step: at most two of 34 or one of 36.
+const STEP_BYTES: usize = 68;
+
+/// The codes of step `j` of the last `len` columns. If there is but half a step, zeros stand for the other half.
+#[inline(always)]
+unsafe fn rest_codes<D: Codes>(w: *const u8, state: &D::State, len: usize, j: usize, room: &mut [u8; STEP_BYTES]) -> __m512i {
+    if STEP * (j + 1) <= len {
+        return D::codes(w, state, j);
+    }
+    w.add(STEP * j / D::BLOCK * D::BYTES).copy_to_nonoverlapping(room.as_mut_ptr(), D::BYTES);
+    D::codes(room.as_ptr(), state, 0)
+}
+
+/// R rows of weights × one row of input, weights decoded in registers.
+#[inline(always)]
+unsafe fn fused<D: Codes, const R: usize>(a: &Args, row: usize, apart: usize) {
+    let bytes = STRETCH / D::BLOCK * D::BYTES;
+    let mut acc = [_mm512_setzero_ps(); R];
+    let mut w = [a.w; R];
+    for (r, w) in w.iter_mut().enumerate() {
+        *w = w.add((row + r * apart) * a.row_bytes);
+    }
+    let mut x = a.fixed;
+    for _ in 0..a.cols / STRETCH {
+        for w in w {
+            for line in (0..bytes).step_by(64) {
+                Avx512::prefetch(w.wrapping_add(line + PREFETCH));
+            }
+        }
+        stretch::<D, R>(&w, &*x, &mut acc);
+        for w in &mut w {
+            *w = w.add(bytes);
+        }
+        x = x.add(1);
+    }
+    if D::BLOCK < STRETCH && !a.cols.is_multiple_of(STRETCH) {
+        for r in 0..R {
+            acc[r] = rest::<D>(w[r], a.cols % STRETCH, &*x, acc[r]);
+        }
+    }
+    for (r, acc) in acc.into_iter().enumerate() {
+        put(a.out.add(row + r * apart), a.scale * Avx512::reduce_add(acc), a.accumulate);
+    }
+}
+
+/// R rows at a time, each from another part of the matrix. Each part is read from end to end, which suits the hardware's prefetcher.
+#[inline(always)]
+unsafe fn one<D: Codes, const R: usize>(a: &Args) {
+    let part = a.rows / R;
+    for row in 0..part {
+        fused::<D, R>(a, row, part);
+    }
+    for row in part * R..a.rows {
+        fused::<D, 1>(a, row, 0);
+    }
+}
+
+#[inline(always)]
+unsafe fn unpack<D: Codes>(w: *const u8, len: usize, out: &mut Weights) {
+    let mut state = MaybeUninit::<D::State>::uninit();
+    D::state(w, len / D::BLOCK, state.as_mut_ptr());
+    let state = state.assume_init_ref();
+    out.minima = D::minima(state);
+    if D::BLOCK == STRETCH || len == STRETCH {
+        (out.codes, out.scales[0]) = (D::whole(w, state), whole_scales::<D>(D::scales(state)));
+        return;
+    }
+    let mut room = [0; STEP_BYTES];
+    for j in 0..len.div_ceil(STEP) {
+        out.codes[j] = rest_codes::<D>(w, state, len, j, &mut room);
+        out.scales[j] = step_scales::<D>(D::scales(state), j);
+    }
+}
+
+/// Adds the products of a stretch of R rows of weights, `CHUNK` apart, and one row of input to the accumulators.
+#[inline(always)]
+unsafe fn micro<D: Codes, const R: usize>(w: *const Weights, x: &Stretch, len: usize, acc: &mut [V; R]) {
+    if D::BLOCK < STRETCH && len < STRETCH {
+        for r in 0..R {
+            let w = &*w.add(r * CHUNK);
+            let mut lanes = begin::<D>(x, w.minima);
+            for j in 0..len.div_ceil(STEP) {
+                lanes = step::<D>(w.codes[j], w.scales[j], x, j, lanes);
+            }
+            acc[r] = end(lanes, x, acc[r]);
+        }
+        return;
+    }
+    let mut sums = [[_mm512_setzero_si512(); PLANES]; R];
+    for j in 0..STEPS {
+        let planes = planes(x, j);
+        for r in 0..R {
+            for i in 0..PLANES {
+                sums[r][i] = _mm512_dpbusd_epi32(sums[r][i], (*w.add(r * CHUNK)).codes[j], planes[i]);
+            }
+        }
+    }
+    for r in 0..R {
+        let w = &*w.add(r * CHUNK);
+        acc[r] = end(whole::<D>(sums[r], w.scales[0], x, begin::<D>(x, w.minima)), x, acc[r]);
+    }
+}
+
+/// Adds a chunk's products of `R` rows of weights to the accumulators at `lanes`.
+#[inline(always)]
+unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const Stretch, len: usize, first: bool, lanes: *mut f32) {
+    let mut acc = [_mm512_setzero_ps(); R];
+    if !first {
+        for r in 0..R {
+            acc[r] = _mm512_load_ps(lanes.add(r * LANES));
+        }
+    }
+    for i in 0..len.div_ceil(STRETCH) {
+        micro::<D, R>(w.add(i), &*x.add(i), len - i * STRETCH, &mut acc);
+    }
+    for r in 0..R {
+        _mm512_store_ps(lanes.add(r * LANES), acc[r]);
+    }
+}
+
+// the scratch of a thread holds a chunk and the accumulators
+const _: () = assert!(ROW_BLOCK * CHUNK * size_of::<Weights>() <= ROW_BLOCK * K_CHUNK * size_of::<f32>());
+
+/// Many rows of input: a block of rows of weights is unpacked chunk by chunk.
+#[inline(always)]
+unsafe fn many<D: Codes>(a: &Args) {
+    let weights = a.scratch.cast::<Weights>();
+    let lanes = a.scratch.add(ROW_BLOCK * CHUNK * size_of::<Weights>() / 4);
+    let mut k = 0;
+    while k < a.cols {
+        let len = (CHUNK * STRETCH).min(a.cols - k);
+        for r in 0..a.rows {
+            let row = a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES);
+            for i in 0..len.div_ceil(STRETCH) {
+                let len = STRETCH.min(len - i * STRETCH);
+                unpack::<D>(row.add(i * STRETCH / D::BLOCK * D::BYTES), len, &mut *weights.add(r * CHUNK + i));
+            }
+        }
+        for t in 0..a.tokens {
+            let (x, lanes) = (a.fixed.add(t * a.ldf + k / STRETCH), lanes.add(t * ROW_BLOCK * LANES));
+            let mut r = 0;
+            while r + 4 <= a.rows {
+                tile::<D, 4>(weights.add(r * CHUNK), x, len, k == 0, lanes.add(r * LANES));
+                r += 4;
+            }
+            while r < a.rows {
+                tile::<D, 1>(weights.add(r * CHUNK), x, len, k == 0, lanes.add(r * LANES));
+                r += 1;
+            }
+        }
+        k += len;
+    }
+    for t in 0..a.tokens {
+        for r in 0..a.rows {
+            let sum = Avx512::reduce_add(_mm512_load_ps(lanes.add((t * ROW_BLOCK + r) * LANES)));
+            put(a.out.add(t * a.ldo + r), a.scale * sum, a.accumulate);
+        }
+    }
+}
+
+/// # Safety
+/// The pointers of `a` are valid for the sizes that its fields give, and the processor has the instruction set.
+#[inline(always)]
+pub unsafe fn linear<D: Codes>(a: &Args) {
+    match a.tokens {
+        0 => {}
+        1 => one::<D, 4>(a),
+        _ => {
+            for row in (0..a.rows).step_by(ROW_BLOCK) {
+                let rows = ROW_BLOCK.min(a.rows - row);
+                many::<D>(&Args { w: a.w.add(row * a.row_bytes), rows, out: a.out.add(row), ..*a });
+            }
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! Blocks of 32 weights, two per step, and NVFP4's of 64.
+
+use std::arch::x86_64::*;
+
+use super::codes::{Codes, Scales, V};
+use model::codebook;
+
+/// The first four bytes of each of `blocks` blocks of `BYTES` bytes, then zeros.
+#[inline(always)]
+unsafe fn heads<const BYTES: usize>(p: *const u8, blocks: usize) -> __m256i {
+    let head = |i: usize| p.add(i * BYTES).cast::<i32>().read_unaligned();
+    if blocks == 8 {
+        return _mm256_setr_epi32(head(0), head(1), head(2), head(3), head(4), head(5), head(6), head(7));
+    }
+    let mut all = [0; 8];
+    for i in 0..blocks {
+        all[i] = head(i);
+    }
+    _mm256_loadu_si256(all.as_ptr().cast())
+}
+
+/// The float16 numbers in the lower halves of words.
+#[inline(always)]
+unsafe fn floats(words: __m256i) -> V {
+    _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm256_cvtepi32_epi16(words)))
+}
+
+/// The float16 numbers in the upper halves of words. They are added to weights, so their signs are changed.
+#[inline(always)]
+unsafe fn minus_minima(words: __m256i) -> V {
+    floats(_mm256_xor_si256(_mm256_srli_epi32::<16>(words), _mm256_set1_epi32(0x8000)))
+}
+
+/// The halves of e8m0 scales in the lowest bytes of words.
+#[inline(always)]
+unsafe fn e8m0_halves(words: __m256i) -> V {
+    let exponents = _mm256_and_si256(words, _mm256_set1_epi32(255));
+    let normal = _mm256_slli_epi32::<23>(_mm256_sub_epi32(exponents, _mm256_set1_epi32(1)));
+    let tiny = _mm256_sllv_epi32(_mm256_set1_epi32(0x0020_0000), exponents);
+    let is_normal = _mm256_cmpgt_epi32_mask(exponents, _mm256_set1_epi32(1));
+    _mm512_zextps256_ps512(_mm256_castsi256_ps(_mm256_mask_mov_epi32(tiny, is_normal, normal)))
+}
+
+/// Nibbles of 16 bytes at `first` and of 16 at `second`: the low ones before the high ones.
+#[inline(always)]
+pub(super) unsafe fn nibbles(first: *const u8, second: *const u8) -> __m512i {
+    let first = _mm512_broadcast_i32x4(_mm_loadu_si128(first.cast()));
+    let bytes = _mm512_mask_broadcast_i32x4(first, 0xff00, _mm_loadu_si128(second.cast()));
+    let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 0, 4, 4, 0, 0, 4, 4));
+    _mm512_and_si512(shifted, _mm512_set1_epi8(15))
+}
+
+/// Nibbles with a fifth bit each.
+#[inline(always)]
+unsafe fn five_bits(nibbles: __m512i, first: *const u8, second: *const u8) -> __m512i {
+    let bits = |p: *const u8| u64::from(p.cast::<u32>().read_unaligned());
+    _mm512_mask_add_epi8(nibbles, bits(first) | bits(second) << 32, nibbles, _mm512_set1_epi8(16))
+}
+
+/// Levels from -128 on, by code, as codes with an offset of 128.
+const fn unsigned(levels: &[i8; 16]) -> [u8; 16] {
+    let (mut out, mut i) = ([0; 16], 0);
+    while i < 16 {
+        out[i] = levels[i] as u8 ^ 128;
+        i += 1;
+    }
+    out
+}
+
+/// The levels of four-bit codes.
+#[inline(always)]
+pub(super) unsafe fn look_up(levels: &[u8; 16], codes: __m512i) -> __m512i {
+    _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes)
+}
+
+/// `|p, q|` gives the codes of the blocks at `p` and `q`, `|s|` the scales and `|m|` the minima by the first four bytes of eight blocks.
+macro_rules! blocks_of_32 {
+    (
+        $name:ident, $bytes:literal, $offset:literal,
+        |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr $(, |$m:ident| $minima:expr)?
+    ) => {
+        pub struct $name;
+        // SAFETY: reads within the blocks' bytes; `dispatch` picks it only if the processor has the instruction set.
+        unsafe impl Codes for $name {
+            const BLOCK: usize = 32;
+            const BYTES: usize = $bytes;
+            const GROUP: usize = 32;
+            const OFFSET: i32 = $offset;
+            const MINIMA: bool = $offset == 0;
+            type State = Scales;
+            #[inline(always)]
+            unsafe fn state(p: *const u8, blocks: usize, out: *mut Scales) {
+                let $s = heads::<$bytes>(p, blocks);
+                (*out).scales = $scales;
+                (*out).minima = _mm512_setzero_ps();
+                $(
+                    let $m = $s;
+                    (*out).minima = $minima;
+                )?
+            }
+            #[inline(always)]
+            unsafe fn codes(p: *const u8, _: &Scales, j: usize) -> __m512i {
+                let $p = p.add(2 * j * $bytes);
+                let $q = $p.add($bytes);
+                $codes
+            }
+            #[inline(always)]
+            unsafe fn scales(s: &Scales) -> V {
+                s.scales
+            }
+            #[inline(always)]
+            unsafe fn minima(s: &Scales) -> V {
+                s.minima
+            }
+        }
+    };
+}
+
+blocks_of_32!(Q4_0, 18, 8, |p, q| nibbles(p.add(2), q.add(2)), |heads| floats(heads));
+blocks_of_32!(Q4_1, 20, 0, |p, q| nibbles(p.add(4), q.add(4)), |heads| floats(heads), |heads| minus_minima(heads));
+blocks_of_32!(Q5_0, 22, 16, |p, q| five_bits(nibbles(p.add(6), q.add(6)), p.add(2), q.add(2)), |heads| floats(heads));
+blocks_of_32!(Q5_1, 24, 0, |p, q| five_bits(nibbles(p.add(8), q.add(8)), p.add(4), q.add(4)), |heads| floats(heads), |heads| minus_minima(
+    heads
+));
+
+blocks_of_32!(
+    Q8_0,
+    34,
+    128,
+    |p, q| {
+        let first = _mm512_castsi256_si512(_mm256_loadu_si256(p.add(2).cast()));
+        let both = _mm512_inserti64x4::<1>(first, _mm256_loadu_si256(q.add(2).cast()));
+        _mm512_xor_si512(both, _mm512_set1_epi8(i8::MIN))
+    },
+    |heads| floats(heads)
+);
+
+pub(super) static IQ4: [u8; 16] = unsigned(&codebook::IQ4_LEVELS);
+static FP4: [u8; 16] = unsigned(&codebook::MXFP4_LEVELS);
+
+blocks_of_32!(Iq4Nl, 18, 128, |p, q| look_up(&IQ4, nibbles(p.add(2), q.add(2))), |heads| floats(heads));
+blocks_of_32!(Mxfp4, 17, 128, |p, q| look_up(&FP4, nibbles(p.add(1), q.add(1))), |heads| e8m0_halves(heads));
+
+pub struct Nvfp4;
+
+// SAFETY: reads within the block's bytes; `dispatch` picks it only if the processor has the instruction set.
+unsafe impl Codes for Nvfp4 {
+    const BLOCK: usize = 64;
+    const BYTES: usize = 36;
+    const GROUP: usize = 16;
+    const OFFSET: i32 = 128;
+    type State = V;
+    #[inline(always)]
+    unsafe fn state(p: *const u8, blocks: usize, out: *mut V) {
+        // four scales per block
+        let mut all = [0f32; 16];
+        for i in 0..blocks {
+            for k in 0..4 {
+                all[4 * i + k] = codebook::UE4M3_HALVES[usize::from(*p.add(36 * i + k))];
+            }
+        }
+        *out = _mm512_loadu_ps(all.as_ptr());
+    }
+    #[inline(always)]
+    unsafe fn codes(p: *const u8, _: &V, j: usize) -> __m512i {
+        // each eight bytes twice: their low nibbles, then their high ones
+        let bytes = _mm512_castsi256_si512(_mm256_loadu_si256(p.add(36 * j + 4).cast()));
+        let bytes = _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 0, 1, 1, 2, 2, 3, 3), bytes);
+        let shifted = _mm512_srlv_epi64(bytes, _mm512_setr_epi64(0, 4, 0, 4, 0, 4, 0, 4));
+        look_up(&FP4, _mm512_and_si512(shifted, _mm512_set1_epi8(15)))
+    }
+    #[inline(always)]
+    unsafe fn scales(s: &V) -> V {
+        *s
+    }
+    #[inline(always)]
+    unsafe fn minima(_: &V) -> V {
+        _mm512_setzero_ps()
+    }
+}

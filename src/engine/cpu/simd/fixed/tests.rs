@@ -1,0 +1,78 @@
+//! Inputs that do not fit fixed point well: what is not finite stays so, and no magnitude overflows or disappears.
+
+use super::super::dispatch::available;
+use super::super::tests::Case;
+use model::{QUANTS, Quant};
+
+const COLS: usize = 512;
+const ROWS: usize = 5;
+
+/// Every type that is multiplied as integers, one row of input whose floats are `scale` times random ones, and the products.
+fn each(scale: f32, change: impl Fn(&mut [f32]), check: impl Fn(&Quant, &[f32], &[f32])) {
+    for kernels in available() {
+        for quant in QUANTS.iter().filter(|quant| (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some())) {
+            let mut case = Case::new(quant, ROWS, COLS, 1, 3);
+            let plain = case.run(kernels, quant, 0, 1);
+            case.input(0).iter_mut().for_each(|x| *x *= scale);
+            change(case.input(0));
+            check(quant, &plain, &case.run(kernels, quant, 0, 1));
+        }
+    }
+}
+
+#[test]
+fn an_input_that_is_not_finite_makes_no_finite_product() {
+    for bad in [f32::NAN, -f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        for at in [0, 77, 255, 256, COLS - 1] {
+            each(1.0, |x| x[at] = bad, |quant, _, got| assert!(got.iter().all(|y| !y.is_finite()), "{}: {got:?}", quant.name));
+        }
+    }
+}
+
+#[test]
+fn products_with_zeros_are_zero() {
+    each(0.0, |_| {}, |quant, _, got| assert!(got.iter().all(|y| *y == 0.0), "{}: {got:?}", quant.name));
+}
+
+#[test]
+fn a_power_of_two_only_moves_the_exponent() {
+    for power in [-90, -30, 30, 60] {
+        let scale = 2f32.powi(power);
+        each(
+            scale,
+            |_| {},
+            |quant, plain, got| {
+                let same = plain.iter().zip(got).all(|(a, b)| (a * scale).to_bits() == b.to_bits());
+                assert!(same, "{} · 2^{power}: {plain:?} {got:?}", quant.name);
+            },
+        );
+    }
+}
+
+#[test]
+fn tiny_inputs_give_tiny_products() {
+    for power in [-110, -126, -140] {
+        let scale = 2f32.powi(power);
+        each(
+            scale,
+            |_| {},
+            |quant, plain, got| {
+                let largest = plain.iter().fold(0f32, |largest, y| largest.max(y.abs()));
+                let close = plain.iter().zip(got).all(|(a, b)| (a * scale - b).abs() <= largest * 2f32.powi(-114));
+                assert!(close, "{} · 2^{power}: {plain:?} {got:?}", quant.name);
+            },
+        );
+    }
+}
+
+#[test]
+fn the_largest_floats_stay_finite_where_their_products_do() {
+    let huge = |x: &mut [f32]| {
+        x.fill(0.0);
+        x[300] = f32::MAX;
+    };
+    each(1.0, huge, |quant, _, got| {
+        // a weight above 1 takes the product out of range
+        assert!(got.iter().all(|y| !y.is_nan()), "{}: {got:?}", quant.name);
+    });
+}

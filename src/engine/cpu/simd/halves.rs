@@ -1,0 +1,24 @@
+//! Float16 by a table.
+
+/// Every float16 as float32. A scale from this table is a memory operand, which the load unit broadcasts. A conversion would take three
+/// operations of the vector units, which are the bottleneck of a decode step.
+#[allow(long_running_const_eval)]
+static HALVES: [f32; 1 << 16] = {
+    let mut table = [0f32; 1 << 16];
+    let mut i = 0;
+    while i < table.len() {
+        table[i] = model::dequant::f16_to_f32(i as u16);
+        i += 1;
+    }
+    table
+};
+
+#[inline(always)]
+pub(super) unsafe fn f16_at(p: *const u8) -> f32 {
+    half_of(p.cast::<u16>().read_unaligned())
+}
+
+#[inline(always)]
+pub(super) unsafe fn half_of(bits: u16) -> f32 {
+    *HALVES.as_ptr().add(usize::from(bits))
+}
