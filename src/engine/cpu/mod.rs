@@ -16,6 +16,7 @@ mod run;
 pub mod simd;
 mod state;
 mod weights;
+mod zeroed;
 
 pub use device::Cpu;
 pub use engine::{CpuEngine, CpuOptions};

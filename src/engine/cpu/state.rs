@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-use super::simd::attend::zeroed;
+use super::zeroed::Zeroed;
 use crate::Batch;
 
 pub struct StateStore {
     /// Where each layer's state begins in a slot. The last entry is the length of a slot.
     starts: Vec<usize>,
-    floats: Vec<f32>, // [num_slots][layer][its width]
+    floats: Zeroed, // [num_slots][layer][its width]
 }
 
 impl StateStore {
@@ -19,7 +19,7 @@ impl StateStore {
             starts.push(starts.last()?.checked_add(width)?);
         }
         let len = num_slots.checked_mul(*starts.last()?)?;
-        Some(Self { starts, floats: zeroed(len)? })
+        Some(Self { starts, floats: Zeroed::new(len)? })
     }
 
     fn size(&self) -> usize {

@@ -3,12 +3,11 @@
 //! A block holds some tokens of the layers of one cache group, one layer behind the other, its keys before its values. All blocks are as
 //! large as the largest group needs.
 
-use std::alloc::{Layout, alloc_zeroed};
-
 use super::attention::{Head, Query, TILE};
 use super::pool::{Disjoint, ThreadPool};
 use super::rows::Rows;
 use super::{Kernels, LANES};
+use crate::cpu::zeroed::Zeroed;
 use model::WindowKind;
 
 impl Kernels {
@@ -129,19 +128,6 @@ impl Attend<'_> {
     }
 }
 
-/// Zeroed memory, which the system does not make resident before it is touched. None if there is not enough; `vec!` would end the process.
-pub fn zeroed(floats: usize) -> Option<Vec<f32>> {
-    let layout = Layout::array::<f32>(floats).ok()?;
-    if layout.size() == 0 {
-        return Some(Vec::new());
-    }
-    // SAFETY: the layout's size is not 0.
-    let start = unsafe { alloc_zeroed(layout) }.cast::<f32>();
-    // SAFETY: the memory comes from the allocator that the vector returns it to, with the layout of this many floats, and zero bytes are
-    // a valid float.
-    (!start.is_null()).then(|| unsafe { Vec::from_raw_parts(start, floats, floats) })
-}
-
 /// What a layer keeps in the cache for each token.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheLayer {
@@ -209,7 +195,7 @@ impl CacheLayout {
 /// Keys lie in a block as `[layer of the group][kv_head, key_dim, block_size]`, and values as `[layer of the group][kv_head, block_size,
 /// value_dim]`.
 pub struct KvCache {
-    floats: Vec<f32>, // [num_blocks, width * block_size]
+    floats: Zeroed, // [num_blocks, width * block_size]
     pub num_blocks: usize,
     /// A multiple of 32.
     pub block_size: usize,
@@ -220,7 +206,7 @@ impl KvCache {
     /// None: the system has not enough memory or addresses.
     pub fn new(layout: CacheLayout, num_blocks: usize, block_size: usize) -> Option<Self> {
         layout.bytes(num_blocks, block_size)?;
-        Some(Self { floats: zeroed(layout.width * block_size * num_blocks)?, num_blocks, block_size, layout })
+        Some(Self { floats: Zeroed::new(layout.width * block_size * num_blocks)?, num_blocks, block_size, layout })
     }
 
     pub fn layer(&self, layer: usize) -> &CacheLayer {

@@ -1,0 +1,57 @@
+//! Memory of zeros that comes from the system and goes back to it.
+
+use std::ops::{Deref, DerefMut};
+
+use memmap2::{MmapMut, MmapOptions};
+
+/// Floats that are 0 at first. A page is resident from the first time it is touched, and all go back to the system with the value.
+///
+/// The allocator promises neither: it writes zeros to memory that it has used before, which makes every page resident, and it keeps what
+/// was freed until somebody allocates again.
+#[derive(Default)]
+pub struct Zeroed(Option<MmapMut>);
+
+impl Zeroed {
+    /// None: the system has not enough memory or addresses.
+    pub fn new(floats: usize) -> Option<Self> {
+        if floats == 0 {
+            return Some(Self::default());
+        }
+        let map = MmapOptions::new().len(floats.checked_mul(size_of::<f32>())?).no_reserve_swap().map_anon().ok()?;
+        // Saves time while the memory is read. It is advice: a system without huge pages does not take it.
+        #[cfg(target_os = "linux")]
+        let _ = map.advise(memmap2::Advice::HugePage);
+        Some(Self(Some(map)))
+    }
+}
+
+impl Deref for Zeroed {
+    type Target = [f32];
+
+    fn deref(&self) -> &[f32] {
+        self.0.as_deref().map_or(&[], bytemuck::cast_slice)
+    }
+}
+
+impl DerefMut for Zeroed {
+    fn deref_mut(&mut self) -> &mut [f32] {
+        self.0.as_deref_mut().map_or(&mut [], bytemuck::cast_slice_mut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_zero_and_more_than_there_is_is_refused() {
+        assert_eq!(Zeroed::new(0).unwrap().len(), 0);
+        let mut floats = Zeroed::new(3_000_001).unwrap();
+        assert!(floats.len() == 3_000_001 && floats.iter().all(|&x| x == 0.0));
+        floats[3_000_000] = 1.0;
+        assert_eq!(floats[3_000_000], 1.0);
+        for too_many in [usize::MAX, usize::MAX / 4, 1 << 60] {
+            assert!(Zeroed::new(too_many).is_none());
+        }
+    }
+}
