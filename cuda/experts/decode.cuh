@@ -1,15 +1,14 @@
 // The kernels of decode.h.
 #pragma once
 
+#include "../linear/stream.cuh"
 #include "activated.cuh"
-#include "stream.cuh"
+#include "lists.cuh"
 
 namespace pen {
 
-constexpr int PARTIAL_STRIDE = TILE_ROWS + 4;
 constexpr int DOWN_TEAMS = 2;
 constexpr int MAX_UP_COLUMNS = 48;  // of products whose sums the first kernel adds up together
-__host__ __device__ constexpr size_t partial_bytes(int columns) { return size_t(SLICES) * columns * PARTIAL_STRIDE * 4; }
 
 // A kernel's shared memory: partial sums of so many columns of products, and each warp's columns of rows of x.
 struct ExpertPlan {
@@ -24,33 +23,6 @@ template <class Format>
 constexpr int UP_PIECE = Format::words >= 16 ? 2 : Format::words > 10 ? 3 : 4;
 template <class Format>
 constexpr int DOWN_PIECE = Format::words >= 16 ? 1 : 2;
-
-// Where a share begins, if `count` things are divided into `shares`.
-__device__ __forceinline__ int share_begin(int share, int count, int shares) {
-  return int(unsigned(share) * unsigned(count) / unsigned(shares));
-}
-
-// Adds up the slices of a row of a column.
-__device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row) {
-  float total = 0;
-#pragma unroll
-  for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[(s * columns + column) * PARTIAL_STRIDE + row]);
-  return total;
-}
-
-// Stores the sums of a product for `count` columns; to(i) is where those of column i go.
-template <class To>
-__device__ __forceinline__ void store_sums(const float (&acc)[4], int lane, int count, To to) {
-  const int row = lane / 4, n = 2 * (lane % 4);
-  if (n < count) {
-    float* const out = to(n);
-    out[row] = acc[0], out[row + 8] = acc[2];
-  }
-  if (n + 1 < count) {
-    float* const out = to(n + 1);
-    out[row] = acc[1], out[row + 8] = acc[3];
-  }
-}
 
 // Chooses the experts of all rows and lists them. One block.
 inline __global__ void __launch_bounds__(DECODE_THREADS) expert_choose_kernel(const __grid_constant__ ExpertDecode p) {

@@ -1,10 +1,11 @@
-// How the kernels of decode.cuh read weights: each warp of a team streams one slice of the team's units (a row tile of an expert) through
-// registers. Measured on an H200: bursts of 5 to 60 MB arrive so at 2.3 to 4.1 TB/s, and bulk copies of one or two records into rings in
-// shared memory at 1.5 to 2.3.
+// How kernels for few rows read weights: each warp of a team of eight streams one slice of the team's units (row tiles) through registers.
+// Measured on an H200: bursts of 5 to 60 MB arrive so at 2.3 to 4.1 TB/s, and bulk copies of one or two records into rings in shared
+// memory at 1.5 to 2.3. Nothing is counted per record, which halves the instructions of a ring of asynchronous copies.
 #pragma once
 
-#include "../linear/decode.cuh"
-#include "lists.cuh"
+#include "../quant/format.cuh"
+#include "linear.h"
+#include "staged.cuh"
 
 namespace pen {
 
@@ -124,6 +125,37 @@ __device__ __forceinline__ void copy_rows(uint8_t* buffer, int stride, int rows,
       to.put(column + 4, value[k].z, value[k].w);
     }
   }
+}
+
+constexpr int PARTIAL_STRIDE = TILE_ROWS + 4;
+// Shared memory for the slices' sums of so many columns of products.
+__host__ __device__ constexpr size_t partial_bytes(int columns) { return size_t(SLICES) * columns * PARTIAL_STRIDE * 4; }
+
+// Adds up the slices of a row of a column.
+__device__ __forceinline__ float sum_slices(const float* partial, int columns, int column, int row) {
+  float total = 0;
+#pragma unroll
+  for (int s = 0; s < SLICES; s++) total = __fadd_rn(total, partial[(s * columns + column) * PARTIAL_STRIDE + row]);
+  return total;
+}
+
+// Stores the sums of a product for `count` columns; to(i) is where those of column i go.
+template <class To>
+__device__ __forceinline__ void store_sums(const float (&acc)[4], int lane, int count, To to) {
+  const int row = lane / 4, n = 2 * (lane % 4);
+  if (n < count) {
+    float* const out = to(n);
+    out[row] = acc[0], out[row + 8] = acc[2];
+  }
+  if (n + 1 < count) {
+    float* const out = to(n + 1);
+    out[row] = acc[1], out[row + 8] = acc[3];
+  }
+}
+
+// Where a share begins, if `count` things are divided into `shares`.
+__device__ __forceinline__ int share_begin(int share, int count, int shares) {
+  return int(unsigned(share) * unsigned(count) / unsigned(shares));
 }
 
 }  // namespace pen

@@ -1,0 +1,60 @@
+// Rows of x in shared memory, as the products of a few tokens read them.
+#pragma once
+
+#include "../norm/rms_row.cuh"
+#include "linear.h"
+
+namespace pen {
+
+static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
+
+// The stride of rows of x in shared memory, in halves: eight rows fall into different banks.
+__host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
+
+// A row of x in shared memory. The columns of a chunk lie in the order in which the lanes of a product read them: 16 halves for each of
+// the four.
+struct StagedRow {
+  __half* h;
+  // The place of an even column and its neighbour.
+  __device__ __forceinline__ static int place(int column) {
+    return (column & ~(CHUNK - 1)) + (column & 6) * 8 + (column >> 4 & 3) * 4 + (column >> 3 & 1) * 2;
+  }
+  __device__ __forceinline__ void put(int column, uint32_t low, uint32_t high) const {
+    uint32_t* to = reinterpret_cast<uint32_t*>(h + place(column));
+    to[0] = low, to[8] = high;
+  }
+};
+
+// Computes all rows of a layer's input, by a whole block. `sums`: 4 SLICES floats.
+__device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
+  const int stride = staged_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
+  for (int n = 0; n < num_tokens; n++) {
+    const StagedRow to{normed + n * stride};
+    const NormWeights<2> weights(p);  // read here: held through the wait, they would cost registers
+    norm_row(p, weights, n, to, writes ? p.x_out : nullptr, sums + n % 2 * 2 * SLICES);
+    for (int k = p.hidden + threadIdx.x * 4; k < columns; k += NORM_THREADS * 4) to.put(k, 0, 0);
+  }
+  __syncthreads();
+}
+
+// Copies a warp's part of a row of x into shared memory: pieces of eight columns, from piece `from` on.
+__device__ __forceinline__ void copy_pieces(const StagedRow& to, const __half* x, int from, int pieces, int lane) {
+  constexpr int BATCH = 4;  // requested together
+  for (int begin = lane; begin < pieces; begin += BATCH * WARP) {
+    uint4 piece[BATCH];
+#pragma unroll
+    for (int k = 0; k < BATCH; k++) {
+      const int i = min(begin + k * WARP, pieces - 1);
+      piece[k] = *reinterpret_cast<const uint4*>(x + (from + i) * 8);
+    }
+#pragma unroll
+    for (int k = 0; k < BATCH; k++) {
+      const int i = begin + k * WARP;
+      if (i >= pieces) break;
+      to.put((from + i) * 8, piece[k].x, piece[k].y);
+      to.put((from + i) * 8 + 4, piece[k].z, piece[k].w);
+    }
+  }
+}
+
+}  // namespace pen
