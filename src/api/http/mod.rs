@@ -19,6 +19,7 @@ pub mod sse;
 pub mod state;
 pub mod stream;
 pub mod subject;
+pub mod tenant;
 
 #[cfg(test)]
 mod tests;
