@@ -41,11 +41,10 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&config.server.log)?;
+    let access = api::Access::open(&config)?;
     let listener = api::listen(config.server.host, config.server.port)?;
     let address = listener.local_addr()?;
-    if !address.ip().is_loopback() {
-        tracing::warn!("{address} answers other machines, without a key and under any host name: put a proxy that checks keys before it");
-    }
+    warn_if_open(&config, &access, address);
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };
     let registry = Registry::new(&config, &names)?;
     let loaded = load(registry.clone(), address)?;
@@ -56,9 +55,24 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
             Err(_) => anyhow!("the thread that loads models ended unexpectedly"),
         }
     };
-    let result = api::serve(&config, listener, registry.clone(), stopped);
+    let result = api::serve(&config, listener, registry.clone(), &access, stopped);
     registry.stop();
     result
+}
+
+/// Warns if other machines may use the server without a key, or under a name that a page of another site may have.
+fn warn_if_open(config: &Config, access: &api::Access, address: SocketAddr) {
+    if address.ip().is_loopback() {
+        return;
+    }
+    match (access.needs_keys(), config.server.allowed_hosts.is_empty()) {
+        (false, true) => tracing::warn!(
+            "{address} answers other machines, without a key and under any host name: `penstock keys add NAME` makes a key, and \
+             server.allowed_hosts lists names"
+        ),
+        (false, false) => tracing::warn!("{address} answers other machines without a key: `penstock keys add NAME` makes one"),
+        (true, _) => {}
+    }
 }
 
 /// Loads the models in a thread of its own, so that the server answers probes in the meantime.

@@ -111,6 +111,11 @@ impl Generation {
         }
     }
 
+    /// Tokens that were generated so far.
+    pub fn num_generated(&self) -> u32 {
+        self.transcript.counts.generated
+    }
+
     fn take(&mut self, event: Option<Event>) {
         match event {
             Some(Event::Scored(logprobs)) => {

@@ -88,6 +88,10 @@ impl ValidRequest {
         usize::from(self.sequence.max_tokens > 0 || self.sequence.score_prompt.is_some())
     }
 
+    pub fn num_prompt_tokens(&self) -> usize {
+        self.sequence.prompt.len()
+    }
+
     /// The prompt as text if the request wants to see it, otherwise empty.
     pub fn echo(&self) -> &str {
         &self.echo

@@ -14,6 +14,7 @@ use anyhow::{Context, anyhow};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::access::Access;
 use super::connection::{Connection, Patience};
 use super::middleware::around;
 use super::routes::Site;
@@ -55,10 +56,11 @@ pub struct Interrupted;
 pub fn serve(
     config: &Config,
     listener: TcpListener,
+    access: &Access,
     site: Site,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
-    let state = site.state.clone();
+    let (state, access) = (site.state.clone(), access.clone());
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
     let patience = Patience { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
@@ -93,6 +95,7 @@ pub fn serve(
         let server = server.listen("penstock", listener, http).context("the socket cannot be listened on")?.run();
         let bodies = state.bodies.clone();
         rt::spawn(async move { bodies.give_back().await });
+        rt::spawn(access.refresh());
         let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),
