@@ -85,7 +85,7 @@ pub struct Choices {
 pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
     let Ask { model, prompts, mut options, num_choices, best_of, names, held, tenant } = ask;
     let active = Active::new(state);
-    options.tenant = tenant.salt(options.tenant);
+    (options.cache_salt, options.client) = (tenant.salt(options.cache_salt), tenant.client());
     if best_of > num_choices {
         // They tell which texts are the likeliest.
         options.logprobs = options.logprobs.or(Some(0));

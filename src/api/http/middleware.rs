@@ -34,8 +34,9 @@ struct ModelLabel(String);
 
 /// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
 pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
-    Tenant::of(request).check_model(&state.registry, id)?;
-    let model = state.model(id).await?;
+    let tenant = Tenant::of(request);
+    tenant.check_model(&state.registry, id)?;
+    let model = state.model(id, tenant.client()).await?;
     request.extensions_mut().insert(ModelLabel(model.id.clone()));
     Ok(model)
 }

@@ -14,7 +14,7 @@ use super::host::Hosts;
 use super::keyring::Keyring;
 use config::{Config, Limits};
 use registry::{Registry, RegistryError};
-use serving::Model;
+use serving::{Client, Model};
 
 /// The largest number of requests that wait for a load. Each takes a thread; further requests get an error that asks for a retry, so that
 /// threads remain for loaded models and for `/metrics`.
@@ -55,8 +55,8 @@ impl AppState {
         }
     }
 
-    /// The model of a request. Loads it first if necessary.
-    pub async fn model(&self, id: &str) -> Result<Arc<Model>, ApiError> {
+    /// The model of a client's request. Loads it first if necessary.
+    pub async fn model(&self, id: &str, client: Client) -> Result<Arc<Model>, ApiError> {
         let model = match self.registry.get_loaded(id) {
             Some(model) => model,
             None => self.load(id).await?,
@@ -65,7 +65,7 @@ impl AppState {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
         // Encoding a prompt costs time, so a full queue refuses requests before that.
-        if model.base.handle.is_full() {
+        if model.base.handle.is_full(client) {
             return Err(serving::SubmitError::QueueFull.into());
         }
         Ok(model)

@@ -9,6 +9,7 @@ use super::error::{ApiError, Kind, quoted};
 use super::keyring::mark;
 use keys::{InFlight, Key, Rate, Refusal};
 use registry::{Registry, RegistryError};
+use serving::Client;
 
 /// The tenant of a request. The middleware puts one into the extensions of every request whose key it has found, and a nameless one if
 /// the request needs no key.
@@ -36,6 +37,14 @@ impl Tenant {
     /// begins tells whether its prompt was asked before.
     pub fn salt(&self, user: u64) -> u64 {
         if self.key.is_none() && user == 0 { 0 } else { mark(self.name(), user) }
+    }
+
+    /// How the engine tells the tenant's requests from others.
+    pub fn client(&self) -> Client {
+        match &self.key {
+            Some(key) => Client { tenant: Some(mark(&key.tenant, 0)), priority: key.priority },
+            None => Client::default(),
+        }
     }
 
     /// Begins a request, which counts against the key's limits. `None`: there is no key.

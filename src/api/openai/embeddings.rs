@@ -59,7 +59,7 @@ async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>, tenant
     let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
     let mut vectors = Vec::with_capacity(texts.len());
-    let embeddings = embedding::submit(texts)?;
+    let embeddings = embedding::submit(texts, tenant.client())?;
     tenant.spend(u64::from(num_tokens));
     for embedding in embeddings {
         vectors.push(embedding.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))?);

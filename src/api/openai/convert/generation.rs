@@ -38,7 +38,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         format: check_structure(fields, structure, min_tokens)?,
-        tenant: user(fields)?,
+        cache_salt: user(fields)?,
         ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
     })
 }
