@@ -2,12 +2,13 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
 use crate::entry::Entry;
+use crate::version::Version;
 
 /// The most keys of a file, and its largest size [bytes].
 const MAX_KEYS: usize = 10_000;
@@ -35,14 +36,6 @@ struct Content {
     keys: Vec<Entry>,
 }
 
-/// What tells one version of a file from another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version {
-    inode: u64,
-    size: u64,
-    modified: (i64, i64),
-}
-
 pub struct KeyFile {
     path: PathBuf,
 }
@@ -65,11 +58,7 @@ impl KeyFile {
     /// # Errors
     /// The system does not say.
     pub fn version(&self) -> Result<Option<Version>, KeyFileError> {
-        match std::fs::metadata(&self.path) {
-            Ok(data) => Ok(Some(Version { inode: data.ino(), size: data.size(), modified: (data.mtime(), data.mtime_nsec()) })),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(self.io(error)),
-        }
+        Version::of(&self.path).map_err(|error| self.io(error))
     }
 
     /// The keys of the file. `None`: there is no file.

@@ -9,9 +9,11 @@ mod entry;
 mod file;
 mod key;
 mod ring;
+mod version;
 
 pub use digest::{Digest, new_secret};
 pub use entry::Entry;
-pub use file::{KeyFile, KeyFileError, Version};
+pub use file::{KeyFile, KeyFileError};
 pub use key::{InFlight, Key, Limit, Limits, Rate, Refusal};
 pub use ring::Ring;
+pub use version::Version;

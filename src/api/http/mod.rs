@@ -24,6 +24,7 @@ pub mod state;
 pub mod stream;
 pub mod subject;
 pub mod tenant;
+pub mod tls;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use actix_http::error::DispatchError;
 use actix_http::{Extensions, HttpService};
 use actix_service::{ServiceFactoryExt, fn_service, map_config};
 use actix_web::dev::{AppConfig, Server, ServerHandle};
@@ -20,6 +21,7 @@ use super::middleware::around;
 use super::routes::Site;
 use super::state::AppState;
 use super::stream;
+use super::tls::Stream;
 use config::Config;
 
 /// The largest number of connections that wait to be accepted.
@@ -60,13 +62,13 @@ pub fn serve(
     site: Site,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
-    let (state, access) = (site.state.clone(), access.clone());
+    let (state, access, tls) = (site.state.clone(), access.clone(), access.tls.clone());
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
     let patience = Patience { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
     let stopping = server.graceful_shutdown_signal();
     let http = move || {
-        let (site, stopping, dialects) = (site.clone(), stopping.clone(), site.dialects.clone());
+        let (site, stopping, dialects, tls) = (site.clone(), stopping.clone(), site.dialects.clone(), tls.clone());
         let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {
@@ -85,8 +87,14 @@ pub fn serve(
             .h1(map_config(app, |()| AppConfig::default()));
         let connect = fn_service(move |stream: TcpStream| {
             bound_socket(&stream);
-            let peer = stream.peer_addr().ok();
-            std::future::ready(Ok((Connection::new(stream, patience, dialects.clone()), peer)))
+            let (peer, tls, dialects) = (stream.peer_addr().ok(), tls.clone(), dialects.clone());
+            async move {
+                let stream = match tls {
+                    Some(tls) => tls.accept(stream, patience.head).await.map_err(DispatchError::Io)?,
+                    None => Stream::Plain(stream),
+                };
+                Ok((Connection::new(stream, patience, dialects), peer))
+            }
         });
         connect.and_then(http)
     };
