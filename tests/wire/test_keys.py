@@ -124,7 +124,7 @@ def test_a_key_comes_as_bearer_or_as_x_api_key(served, key):
     twice = f"GET /v1/models HTTP/1.1\r\nHost: localhost\r\nx-api-key: {key}\r\nx-api-key: {key}\r\n\r\n"
     assert status_of(raw(served, twice.encode(), 3)) == 401
     log = Path(served.log.name).read_text()
-    assert key not in log and "Bearer" not in log
+    assert not any(secret in log for secret in (key, key.upper(), key[:-1], "not-needed", "dXNlcjpwYXNz")), "the log has no secrets"
 
 
 def test_keys_come_and_go_while_the_server_runs(served, keys):
@@ -214,7 +214,8 @@ def test_tokens_of_prompts_and_answers_count_however_a_request_ends(served, keys
     stream.close()
     after = few_left()
     assert after <= max(before - 58, 0) + 5 * (time.monotonic() - start) + 1, "a client that leaves has spent what was generated"
-    wait_until(lambda: complete(served, few, max_tokens=400, ignore_eos=True).status == 429, 60, "the tokens are used up")
+    much = served.post("/v1/embeddings", {**texts, "input": ["one two three"] * 300}, headers=bearer(few))
+    assert much.status == 200 and much.json()["usage"]["total_tokens"] > 600, "a request may use more than is left"
     refused = complete(served, few)
     assert refused.status == 429 and "300 tokens per minute" in refused.error["message"] and int(refused.headers["retry-after"]) >= 1
     assert refused.headers["x-ratelimit-remaining-tokens"] == "0"
