@@ -32,7 +32,8 @@ impl Digest {
         Self(Sha256::digest(secret).into())
     }
 
-    /// The first bytes, by which a key is looked up. They tell nothing about the secret, so that how long a look-up takes may depend on them.
+    /// The first bytes, by which a key is looked up. They tell nothing about the secret, so that how long a look-up takes may depend on
+    /// them.
     pub fn index(&self) -> [u8; 8] {
         self.0[..8].try_into().expect("eight bytes of 32")
     }

@@ -14,8 +14,8 @@ use crate::version::Version;
 const MAX_KEYS: usize = 10_000;
 const MAX_SIZE: u64 = 16 << 20;
 
-const HEAD: &str = "# Penstock's API keys: the hash of each, and what it allows. `penstock keys` adds, lists and revokes them. It keeps no\n\
-                    # comments but this one. A running server reads the file again when it changes.\n";
+const HEAD: &str = "# Penstock's API keys: the hash of each, and what it allows. `penstock keys` adds, lists and revokes them. It\n\
+                    # keeps no comments but this one. A running server reads the file again when it changes.\n";
 
 #[derive(Debug, thiserror::Error)]
 pub enum KeyFileError {

@@ -71,7 +71,8 @@ impl Handle {
     /// against all of them.
     ///
     /// # Errors
-    /// [`EnqueueError::QueueFull`] if the queue has no place for the request or its client's part of it has none, [`EnqueueError::Stopped`] if the engine thread has ended.
+    /// [`EnqueueError::QueueFull`] if the queue has no place for the request or its client's part of it has none,
+    /// [`EnqueueError::Stopped`] if the engine thread has ended.
     pub fn request(&self, client: Client, count: usize) -> Result<Request<'_>, EnqueueError> {
         if !self.is_alive() {
             return Err(EnqueueError::Stopped);

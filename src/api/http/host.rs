@@ -1,6 +1,6 @@
 //! The check of the `Host` header. A server on a loopback address answers only requests for local names and for those of
-//! `server.allowed_hosts`. This stops DNS rebinding, in which a page of another site makes the site's name resolve to this machine. On other
-//! addresses, the server answers for any host unless there is such a list.
+//! `server.allowed_hosts`. This stops DNS rebinding, in which a page of another site makes the site's name resolve to this machine. On
+//! other addresses, the server answers for any host unless there is such a list.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,5 @@
-//! The middleware around every request: ids, the host check, keys and origins, the drain, panics, error envelopes, metrics and the access log.
+//! The middleware around every request: ids, the host check, keys and origins, the drain, panics, error envelopes, metrics and the
+//! access log.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
