@@ -1,10 +1,10 @@
 //! Penstock: an OpenAI-compatible gateway that feeds an engine thread of its own.
 //!
 //! Arrows point down only: `cli → api → registry → serving → scheduler → engine → cpu | cuda`; `registry → catalogue`;
-//! `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`. `gguf`, `tokenizer`, `template`, `logits`,
-//! `config` and `metrics` are leaves. Token ids below `serving`, text above it.
+//! `api → keys`; `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`. `gguf`, `tokenizer`,
+//! `template`, `logits`, `config`, `keys` and `metrics` are leaves. Token ids below `serving`, text above it.
 
 pub mod cli;
 pub mod telemetry;
 
-pub use {api, catalogue, chat, config, engine, gguf, logits, model, registry, serving, template, tokenizer};
+pub use {api, catalogue, chat, config, engine, gguf, keys, logits, model, registry, serving, template, tokenizer};

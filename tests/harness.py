@@ -145,6 +145,9 @@ class Server:
                 self.process.wait()
         return self.process.returncode
 
+    def connection(self, timeout: float) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
     def request(self, method: str, path: str, body=None, headers: dict[str, str] | None = None, timeout: float = 90) -> Reply:
         """Sends a request. A body of bytes is sent as it is, anything else as JSON."""
         sent = dict(headers or {})
@@ -152,7 +155,7 @@ class Server:
             body = json.dumps(body).encode()
         if body is not None:
             sent.setdefault("content-type", "application/json")
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = self.connection(timeout)
         try:
             connection.request(method, path, body=body, headers=sent)
             reply = connection.getresponse()

@@ -15,6 +15,7 @@ use http::routes::Site;
 use http::state::AppState;
 use registry::Registry;
 
+pub use http::access::Access;
 pub use http::server::{Interrupted, listen};
 
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
@@ -27,10 +28,11 @@ pub fn serve(
     config: &Config,
     listener: TcpListener,
     registry: Arc<Registry>,
+    access: &Access,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
-    let (state, dialects) = (Data::new(AppState::new(config, registry)), Data::new(dialects(config)));
-    http::server::serve(config, listener, Site { state, dialects, shared_routes: ops::routes }, stopped)
+    let (state, dialects) = (Data::new(AppState::new(config, registry, access.keys.clone())), Data::new(dialects(config)));
+    http::server::serve(config, listener, access, Site { state, dialects, shared_routes: ops::routes }, stopped)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use grammar::enable_trials;
 pub mod bench;
 mod engine_args;
 pub mod inspect;
+pub mod keys;
 pub mod list;
 pub mod logits;
 mod output;
@@ -43,6 +44,8 @@ pub enum Command {
     Pull(pull::Args),
     /// List the models on disk and in the catalogue
     List(list::Args),
+    /// Add, list and revoke API keys
+    Keys(keys::Args),
     /// Remove a model from disk
     Rm(rm::Args),
     /// Show what a model is
@@ -69,6 +72,7 @@ pub fn main() -> ! {
         Command::Run(args) => run::run(args, config),
         Command::Pull(args) => pull::run(args, config),
         Command::List(args) => list::run(args, config),
+        Command::Keys(args) => keys::run(args, config),
         Command::Rm(args) => rm::run(args, config),
         Command::Show(args) => show::run(args, config),
         Command::Inspect(args) => inspect::run(args),

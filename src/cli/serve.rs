@@ -41,14 +41,14 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
     let config = Config::load(config, &overrides)?;
     telemetry::init(&config.server.log)?;
+    let access = api::Access::open(&config)?;
     let listener = api::listen(config.server.host, config.server.port)?;
     let address = listener.local_addr()?;
-    if !address.ip().is_loopback() {
-        tracing::warn!("{address} answers other machines, without a key and under any host name: put a proxy that checks keys before it");
-    }
+    warn_if_open(&config, &access, address);
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };
     let registry = Registry::new(&config, &names)?;
-    let loaded = load(registry.clone(), address)?;
+    let site = Address { address, tls: access.has_tls(), keys: access.needs_keys() };
+    let loaded = load(registry.clone(), site)?;
     let stopped = async move {
         match loaded.await {
             Ok(Ok(())) => std::future::pending().await,
@@ -56,17 +56,32 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
             Err(_) => anyhow!("the thread that loads models ended unexpectedly"),
         }
     };
-    let result = api::serve(&config, listener, registry.clone(), stopped);
+    let result = api::serve(&config, listener, registry.clone(), &access, stopped);
     registry.stop();
     result
 }
 
+/// Warns if other machines may use the server without a key, or under a name that a page of another site may have.
+fn warn_if_open(config: &Config, access: &api::Access, address: SocketAddr) {
+    if address.ip().is_loopback() {
+        return;
+    }
+    match (access.needs_keys(), config.server.allowed_hosts.is_empty()) {
+        (false, true) => tracing::warn!(
+            "{address} answers other machines, without a key and under any host name: `penstock keys add NAME` makes a key, and \
+             server.allowed_hosts lists names"
+        ),
+        (false, false) => tracing::warn!("{address} answers other machines without a key: `penstock keys add NAME` makes one"),
+        (true, _) => {}
+    }
+}
+
 /// Loads the models in a thread of its own, so that the server answers probes in the meantime.
-fn load(registry: Arc<Registry>, address: SocketAddr) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
+fn load(registry: Arc<Registry>, site: Address) -> anyhow::Result<oneshot::Receiver<anyhow::Result<()>>> {
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("load".into()).spawn(move || {
         let result = registry.load_eager();
-        let banner = result.is_ok().then(|| banner(&registry, address));
+        let banner = result.is_ok().then(|| banner(&registry, site));
         let _ = sender.send(result);
         // The server neither needs a reader of stdout nor waits for one.
         let _ = show(&banner.unwrap_or_default());
@@ -84,9 +99,17 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(ip, address.port())
 }
 
+/// Where the server is, and what it asks of clients.
+#[derive(Clone, Copy)]
+struct Address {
+    address: SocketAddr,
+    tls: bool,
+    keys: bool,
+}
+
 /// The address, the models, and a command to try them with.
-fn banner(registry: &Registry, address: SocketAddr) -> String {
-    let url = format!("http://{}", reachable(address));
+fn banner(registry: &Registry, site: Address) -> String {
+    let url = format!("{}://{}", if site.tls { "https" } else { "http" }, reachable(site.address));
     let mut text = format!("Penstock {} is ready on {url} (docs: {url}/docs)\n", env!("CARGO_PKG_VERSION"));
     let mut example = None;
     for info in registry.list() {
@@ -101,13 +124,13 @@ fn banner(registry: &Registry, address: SocketAddr) -> String {
         }
     }
     if let Some((id, has_template)) = example {
-        text += &format!("Try it:\n  {}\n", curl(&url, &id, has_template));
+        text += &format!("Try it:\n  {}\n", curl(&url, &id, has_template, site.keys));
     }
     text
 }
 
 /// A command that can be pasted into a shell.
-fn curl(url: &str, model: &str, has_template: bool) -> String {
+fn curl(url: &str, model: &str, has_template: bool, needs_key: bool) -> String {
     let (path, body) = if has_template {
         let message = serde_json::json!({"role": "user", "content": "Name three rivers."});
         ("chat/completions", serde_json::json!({"model": model, "messages": [message], "max_tokens": 64}))
@@ -115,7 +138,8 @@ fn curl(url: &str, model: &str, has_template: bool) -> String {
         ("completions", serde_json::json!({"model": model, "prompt": "The longest rivers are", "max_tokens": 64}))
     };
     let body = body.to_string().replace('\'', "'\\''");
-    format!("curl {url}/v1/{path} -H 'content-type: application/json' -d '{body}'")
+    let key = if needs_key { " -H \"authorization: Bearer $PENSTOCK_API_KEY\"" } else { "" };
+    format!("curl {url}/v1/{path}{key} -H 'content-type: application/json' -d '{body}'")
 }
 
 #[cfg(test)]
@@ -124,12 +148,18 @@ mod tests {
 
     #[test]
     fn the_example_can_be_pasted() {
-        let line = curl("http://127.0.0.1:8080", "it's", true);
+        let line = curl("http://127.0.0.1:8080", "it's", true, false);
         assert_eq!(
             line,
             "curl http://127.0.0.1:8080/v1/chat/completions -H 'content-type: application/json' -d '{\"model\":\"it'\\''s\",\
              \"messages\":[{\"role\":\"user\",\"content\":\"Name three rivers.\"}],\"max_tokens\":64}'"
         );
+    }
+
+    #[test]
+    fn the_example_has_a_place_for_the_key() {
+        let line = curl("https://127.0.0.1", "m", false, true);
+        assert!(line.starts_with("curl https://127.0.0.1/v1/completions -H \"authorization: Bearer $PENSTOCK_API_KEY\" -H "), "{line}");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use config_rs::{File, FileFormat, FileSourceString, Map, Source as _, Value, ValueKind};
 use serde::de::DeserializeOwned;
 
+use super::auth::{self, Auth};
 use super::error::ConfigError;
 use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
@@ -58,6 +59,7 @@ fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, Co
     merged.flags(overrides)?;
     let mut config = Config {
         server: merged.section("server").map_err(|fault| builtin_fault(&fault))?,
+        auth: merged.section("auth").map_err(|fault| builtin_fault(&fault))?,
         engine: merged.section("engine").map_err(|fault| builtin_fault(&fault))?,
         limits: merged.section("limits").map_err(|fault| builtin_fault(&fault))?,
         models: merged.models.finish()?,
@@ -184,6 +186,7 @@ impl Merged {
         let path = format!("{section}.{key}");
         let checked = match section {
             "server" => self.section::<Server>(section).and_then(|server| validate::server(key, &server)),
+            "auth" => self.section::<Auth>(section).and_then(|auth| auth::check(key, &auth)),
             "engine" => self.section::<Engine>(section).and_then(|engine| validate::engine(key, &engine)),
             _ => self.section::<Limits>(section).and_then(|limits| validate::limits(key, &limits)),
         };

@@ -4,6 +4,7 @@
 //! `./config/default.toml`, `catalogue.toml` and `example.toml` are not read: the first two are built into the binary, and the third is
 //! documentation. `[[models]]` are merged by id.
 
+mod auth;
 mod check_entry;
 mod context;
 mod entry;
@@ -11,6 +12,7 @@ mod error;
 mod layers;
 mod models;
 mod overrides;
+mod reach;
 mod sampling;
 mod settings;
 mod surroundings;
@@ -18,6 +20,7 @@ mod surroundings;
 mod tests;
 mod validate;
 
+pub use auth::{Auth, RequireKeys};
 pub use check_entry::{check_entry, check_url};
 pub use context::Context;
 pub use entry::{ModelEntry, PypiPackage, Source, find_model, nearest_model};

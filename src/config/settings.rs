@@ -6,6 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::auth::Auth;
 use super::context::Context;
 use super::entry::ModelEntry;
 
@@ -14,6 +15,7 @@ use super::entry::ModelEntry;
 #[serde(deny_unknown_fields)]
 pub struct Config {
     pub server: Server,
+    pub auth: Auth,
     pub engine: Engine,
     pub limits: Limits,
     /// The catalogue: every model that the server knows by name.
@@ -26,6 +28,13 @@ pub struct Config {
 pub struct Server {
     pub host: IpAddr,
     pub port: u16,
+    /// The host names that requests may name, besides those of this machine. Empty: on a loopback address no other, elsewhere any.
+    pub allowed_hosts: Vec<String>,
+    /// The origins whose pages may use the server from a browser.
+    pub cors_origins: Vec<String>,
+    /// The certificate and its chain, and its private key, as PEM. "": the server speaks plain HTTP.
+    pub tls_cert: PathBuf,
+    pub tls_key: PathBuf,
     /// HTTP worker threads. 0 in a file means one per core and is replaced by that number.
     pub workers: usize,
     /// The directory for downloaded models. "" in a file means the user's data directory and is replaced by its path.

@@ -364,3 +364,35 @@ fn sampling_values_are_checked_and_an_own_entry_is_not_built_in() {
         names(&entry(bad).error(), &["own", key]);
     }
 }
+
+#[test]
+fn keys_and_what_is_open_are_checked_and_a_wrong_key_is_not_repeated() {
+    let hash = "ab".repeat(32);
+    let config = Scene::new().env("PENSTOCK__AUTH__KEYS", &format!("ci:{hash}, web:{hash}")).config();
+    assert_eq!(config.auth.keys, [format!("ci:{hash}"), format!("web:{hash}")]);
+    assert_eq!(config.auth.keys_file, Path::new("/home/u/.local/share/penstock/keys.toml"));
+    assert_eq!((config.auth.require_keys, config.auth.open_paths), (RequireKeys::Auto, vec!["/health".to_owned(), "/ready".to_owned()]));
+    for (key, value, parts) in [
+        ("KEYS", "sk-secret", vec!["no colon", "NAME:SHA256"]),
+        ("KEYS", "ci:sk-secret", vec!["hash of `ci`", "64 hex digits"]),
+        ("KEYS", "c i:00", vec!["\"c i\""]),
+        ("OPEN_PATHS", "/health,/v1/models", vec!["\"/v1/models\" always needs a key", "/metrics"]),
+        ("REQUIRE_KEYS", "maybe", vec!["maybe", "auto"]),
+        ("TOKENS_PER_MINUTE", "-1", vec!["-1"]),
+        ("MAX_CONCURRENT", "1000000000001", vec!["1000000000001 is more than"]),
+    ] {
+        let error = Scene::new().env(&format!("PENSTOCK__AUTH__{key}"), value).error();
+        names(&error, &parts);
+        names(&error, &[&format!("PENSTOCK__AUTH__{key}"), &format!("auth.{}", key.to_lowercase())]);
+        assert!(!error.contains("sk-secret"), "{error}");
+    }
+}
+
+#[test]
+fn hosts_and_origins_are_checked_and_tls_needs_both_files() {
+    names(&Scene::new().env("PENSTOCK__SERVER__ALLOWED_HOSTS", "a.example,b:80").error(), &["server.allowed_hosts", "\"b:80\""]);
+    names(&Scene::new().env("PENSTOCK__SERVER__CORS_ORIGINS", "https://a/").error(), &["server.cors_origins", "\"https://a/\""]);
+    names(&Scene::new().env("PENSTOCK__SERVER__TLS_CERT", "c.pem").error(), &["server.tls_key", "server.tls_cert is", "both"]);
+    let both = Scene::new().file("local.toml", "[server]\ntls_cert = \"~/c.pem\"\ntls_key = \"k.pem\"\n").config();
+    assert_eq!((both.server.tls_cert, both.server.tls_key), ("/home/u/c.pem".into(), "k.pem".into()));
+}

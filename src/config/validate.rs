@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::entry::Source;
 use super::error::ConfigError;
+use super::reach::{check_host, check_origin};
 use super::settings::{Config, Engine, Limits, Server};
 use super::surroundings::Surroundings;
 
@@ -25,6 +26,8 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
         "workers" => within(server.workers, 0..=1024),
         "drain_seconds" => within(server.drain_seconds, 0..=3600),
         "keep_alive_seconds" => within(server.keep_alive_seconds, 1..=3600),
+        "allowed_hosts" => server.allowed_hosts.iter().try_for_each(|name| check_host(name)),
+        "cors_origins" => server.cors_origins.iter().try_for_each(|origin| check_origin(origin)),
         "log" => tracing_subscriber::EnvFilter::try_new(&server.log).map(drop).map_err(|error| format!("{:?}: {error}", server.log)),
         "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model name is empty".into()),
         _ => Ok(()),
@@ -98,6 +101,18 @@ pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Resul
     } else {
         expand_home(&config.server.models_dir, surroundings)
     };
+    config.auth.keys_file = match config.auth.keys_file.as_os_str().is_empty() {
+        // Without a data directory there is no such file.
+        true => data_dir(surroundings).map(|dir| dir.join("penstock").join("keys.toml")).unwrap_or_default(),
+        false => expand_home(&config.auth.keys_file, surroundings),
+    };
+    let server = &mut config.server;
+    (server.tls_cert, server.tls_key) = (expand_home(&server.tls_cert, surroundings), expand_home(&server.tls_key, surroundings));
+    if server.tls_cert.as_os_str().is_empty() != server.tls_key.as_os_str().is_empty() {
+        let (missing, given) = if server.tls_cert.as_os_str().is_empty() { ("tls_cert", "tls_key") } else { ("tls_key", "tls_cert") };
+        let fault = format!("it is not set, but server.{given} is: TLS needs both");
+        return Err(ConfigError::BadValue { origin: "the configuration".into(), key: format!("server.{missing}"), fault });
+    }
     for entry in &mut config.models {
         if let Source::File { path } = &mut entry.source {
             *path = expand_home(path, surroundings);

@@ -113,6 +113,11 @@ impl Registry {
         self.find(name).map(|(base, index)| self.info_of(base, &base.variants[index]))
     }
 
+    /// The id of a served model, by its id or an alias.
+    pub fn id(&self, name: &str) -> Option<&str> {
+        self.find(name).map(|(base, index)| base.variants[index].id.as_str())
+    }
+
     fn info_of(&self, base: &Base, variant: &Variant) -> ModelInfo {
         let id = variant.id.clone();
         match base.loaded.peek() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
 
+use crate::client::Client;
 use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
 use crate::new_sequence::NewSequence;
@@ -63,19 +64,20 @@ impl Handle {
 
     /// Hands in a request of one sequence: see [`Handle::request`].
     pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
-        self.request(1)?.enqueue(sequence)
+        self.request(Client::default(), 1)?.enqueue(sequence)
     }
 
     /// Takes a place in the queue for a request of `count` sequences, which share the engine as one: what one of them computes counts
     /// against all of them.
     ///
     /// # Errors
-    /// [`EnqueueError::QueueFull`] if the queue has no place for the request, [`EnqueueError::Stopped`] if the engine thread has ended.
-    pub fn request(&self, count: usize) -> Result<Request<'_>, EnqueueError> {
+    /// [`EnqueueError::QueueFull`] if the queue has no place for the request or its client's part of it has none,
+    /// [`EnqueueError::Stopped`] if the engine thread has ended.
+    pub fn request(&self, client: Client, count: usize) -> Result<Request<'_>, EnqueueError> {
         if !self.is_alive() {
             return Err(EnqueueError::Stopped);
         }
-        let tickets = Tickets::take(&self.shared, count).ok_or(EnqueueError::QueueFull)?;
+        let tickets = Tickets::take(&self.shared, client, count).ok_or(EnqueueError::QueueFull)?;
         Ok(Request { handle: self, tickets })
     }
 
@@ -102,9 +104,9 @@ impl Handle {
         self.shared.is_lost()
     }
 
-    /// Whether the queue has no place for another request.
-    pub fn is_full(&self) -> bool {
-        self.shared.is_full()
+    /// Whether the queue has no place for another request of a client.
+    pub fn is_full(&self, client: Client) -> bool {
+        self.shared.is_full(client.tenant)
     }
 
     /// Number of sequences that wait or run, for eviction and drains.

@@ -285,7 +285,11 @@ fn step_overhead() {
                 .map(|i| {
                     let (sender, receiver) = mpsc::unbounded_channel();
                     let new = sequence(vec![i; prompt], 4000);
-                    scheduler.push(Sequence::new(new, sender, Tickets::take(&shared, 1).unwrap().next().unwrap()));
+                    scheduler.push(Sequence::new(
+                        new,
+                        sender,
+                        Tickets::take(&shared, crate::Client::default(), 1).unwrap().next().unwrap(),
+                    ));
                     receiver
                 })
                 .collect();

@@ -4,9 +4,11 @@
 //! thread repeats one step (`step.rs`): schedule, submit, collect, commit. `plan.rs` decides who runs with how many rows, the engine
 //! computes the batch, and `commit.rs` hands the results to the sequences.
 
+mod accounts;
 mod batch;
 mod block_manager;
 mod checkpoints;
+mod client;
 mod commit;
 mod engine_thread;
 mod event;
@@ -32,6 +34,8 @@ mod state_slots;
 mod step;
 mod step_masks;
 #[cfg(test)]
+mod tenants_tests;
+#[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
@@ -40,6 +44,7 @@ mod tokens;
 mod waiting;
 mod watchdog;
 
+pub use client::{Client, DEFAULT_PRIORITY};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
 pub use handle::{EnqueueError, EventStream, Handle, Request};

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use crate::client::Client;
 use crate::shared::Shared;
 
 /// Identifies a request. A request that came later has a larger key.
@@ -17,6 +18,7 @@ pub type RequestKey = u64;
 struct Place {
     shared: Arc<Shared>,
     key: RequestKey,
+    client: Client,
     /// Sequences that wait or are still to be handed in.
     num_waiting: AtomicUsize,
 }
@@ -26,7 +28,7 @@ impl Place {
     fn leave(&self, count: usize) {
         let before = self.num_waiting.fetch_sub(count, Ordering::AcqRel);
         let most = self.shared.max_places();
-        self.shared.give_places_back(before.min(most) - (before - count).min(most));
+        self.shared.give_places_back(self.client.tenant, before.min(most) - (before - count).min(most));
     }
 }
 
@@ -38,12 +40,12 @@ pub struct Tickets {
 }
 
 impl Tickets {
-    /// Tickets for the `count` sequences of a new request. None if the queue is full.
-    pub fn take(shared: &Arc<Shared>, count: usize) -> Option<Self> {
+    /// Tickets for the `count` sequences of a new request. None if the queue is full, or the client's part of it.
+    pub fn take(shared: &Arc<Shared>, client: Client, count: usize) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        shared.take_places(count.min(shared.max_places())).then(|| {
+        shared.take_places(client.tenant, count.min(shared.max_places())).then(|| {
             let key = NEXT.fetch_add(1, Ordering::Relaxed);
-            Self { place: Arc::new(Place { shared: shared.clone(), key, num_waiting: AtomicUsize::new(count) }), left: count }
+            Self { place: Arc::new(Place { shared: shared.clone(), key, client, num_waiting: AtomicUsize::new(count) }), left: count }
         })
     }
 
@@ -73,6 +75,10 @@ impl Ticket {
         self.place.key
     }
 
+    pub fn client(&self) -> Client {
+        self.place.client
+    }
+
     /// The sequence no longer counts against the queue's bound, not even after a preemption.
     pub fn leave_queue(&mut self) {
         if std::mem::take(&mut self.waiting) {
@@ -95,8 +101,8 @@ mod tests {
     #[test]
     fn a_request_takes_at_most_an_eighth_of_the_queue_and_gives_it_back_as_its_sequences_leave() {
         let shared = Arc::new(Shared::new(16));
-        let fits = |count| shared.take_places(count) && (shared.give_places_back(count), true).1;
-        let mut large = Tickets::take(&shared, 5).unwrap();
+        let fits = |count| shared.take_places(None, count) && (shared.give_places_back(None, count), true).1;
+        let mut large = Tickets::take(&shared, Client::default(), 5).unwrap();
         assert!(fits(14) && !fits(15), "two of sixteen places are taken");
         let mut tickets: Vec<Ticket> = std::iter::from_fn(|| large.next()).collect();
         assert_eq!((tickets.len(), shared.num_active()), (5, 5));
@@ -106,17 +112,17 @@ mod tests {
         assert!(fits(15) && !fits(16));
         tickets.clear();
         assert!(fits(16) && shared.num_active() == 0);
-        drop(Tickets::take(&shared, 1000).unwrap());
+        drop(Tickets::take(&shared, Client::default(), 1000).unwrap());
         assert!(fits(16), "tickets that were never handed out");
-        assert!(shared.take_places(15));
-        assert!(Tickets::take(&shared, 2).is_none() && Tickets::take(&shared, 1).is_some());
+        assert!(shared.take_places(None, 15));
+        assert!(Tickets::take(&shared, Client::default(), 2).is_none() && Tickets::take(&shared, Client::default(), 1).is_some());
     }
 
     #[test]
     fn an_empty_queue_takes_every_request() {
         for max_waiting in [0, 1, 7, 512] {
             let shared = Arc::new(Shared::new(max_waiting));
-            let mut tickets = Tickets::take(&shared, 10_000).unwrap();
+            let mut tickets = Tickets::take(&shared, Client::default(), 10_000).unwrap();
             assert_eq!(std::iter::from_fn(|| tickets.next()).count(), 10_000);
         }
     }

@@ -117,7 +117,8 @@ mod tests {
         let (mut running, shared) = (Running::new(3), Arc::new(Shared::new(3)));
         for id in [2, 5, 9] {
             let (events, _) = tokio::sync::mpsc::unbounded_channel();
-            let mut sequence = Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, 1).unwrap().next().unwrap());
+            let mut sequence =
+                Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, crate::Client::default(), 1).unwrap().next().unwrap());
             sequence.id = id;
             running.push(sequence);
         }

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
+use crate::client::Client;
 use crate::event::Event;
 use crate::masks::{GrammarCursor, PATIENCE};
 use crate::new_sequence::{Family, NewSequence};
@@ -90,6 +91,11 @@ impl Sequence {
     /// The request that the sequence belongs to.
     pub fn request(&self) -> RequestKey {
         self.ticket.request()
+    }
+
+    /// Who the request is from.
+    pub fn client(&self) -> Client {
+        self.ticket.client()
     }
 
     /// Checks that the sequence can run in a KV cache of `capacity` tokens.

@@ -74,9 +74,9 @@ impl Sequences {
     }
 
     /// Blocks that the admission of this sequence must leave: one per group for each running sequence, which will need them soon, and if
-    /// its request runs something, those reserved for others.
+    /// its request or its tenant runs something, those reserved for others.
     pub fn headroom(&self, sequence: &Sequence) -> usize {
-        let is_further = sequence.id == 0 && self.waiting.has_started(sequence.request());
+        let is_further = sequence.id == 0 && self.waiting.has_started(sequence);
         self.running.len() * self.blocks.groups().len() + if is_further { self.blocks.num_blocks() / 8 } else { 0 }
     }
 

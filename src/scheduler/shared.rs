@@ -1,11 +1,24 @@
 //! What the handles and the engine thread share besides the command channel.
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
 use crate::event::Event;
+
+/// How many times the free places of the queue a tenant may hold. However many requests one has, others find a place: n tenants leave one
+/// of 8 n + 1 free.
+const TIMES_FREE: usize = 8;
+
+/// Places of the queue that are taken.
+#[derive(Debug, Default)]
+struct Places {
+    num_taken: usize,
+    /// Those of each tenant.
+    by_tenant: HashMap<u64, usize>,
+}
 
 #[derive(Debug)]
 pub struct Shared {
@@ -14,8 +27,7 @@ pub struct Shared {
     lost: AtomicBool,
     /// Clients to tell when the engine thread cannot. Kept only if a watchdog runs.
     clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
-    /// Places of the queue that are taken.
-    num_places: AtomicUsize,
+    places: Mutex<Places>,
     num_active: AtomicUsize,
     max_waiting: usize,
 }
@@ -28,7 +40,7 @@ impl Shared {
             alive: AtomicBool::new(true),
             lost: AtomicBool::new(false),
             clients: Mutex::default(),
-            num_places: AtomicUsize::new(0),
+            places: Mutex::default(),
             num_active: AtomicUsize::new(0),
             max_waiting,
         }
@@ -52,18 +64,45 @@ impl Shared {
         (self.max_waiting / 8).max(1)
     }
 
-    /// Takes places in the queue. False if there are not as many.
-    pub fn take_places(&self, count: usize) -> bool {
-        let below_bound = |taken: usize| taken.checked_add(count).filter(|&sum| sum <= self.max_waiting);
-        self.num_places.fetch_update(Ordering::AcqRel, Ordering::Acquire, below_bound).is_ok()
+    fn places(&self) -> MutexGuard<'_, Places> {
+        self.places.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn is_full(&self) -> bool {
-        self.num_places.load(Ordering::Acquire) >= self.max_waiting
+    /// Takes places in the queue. False if there are not as many for this tenant.
+    pub fn take_places(&self, tenant: Option<u64>, count: usize) -> bool {
+        let mut places = self.places();
+        if !self.has_room(&places, tenant, count) {
+            return false;
+        }
+        places.num_taken += count;
+        if let Some(tenant) = tenant.filter(|_| count > 0) {
+            *places.by_tenant.entry(tenant).or_default() += count;
+        }
+        true
     }
 
-    pub fn give_places_back(&self, count: usize) {
-        self.num_places.fetch_sub(count, Ordering::AcqRel);
+    fn has_room(&self, places: &Places, tenant: Option<u64>, count: usize) -> bool {
+        let num_free = self.max_waiting - places.num_taken;
+        let num_held = |tenant| places.by_tenant.get(&tenant).copied().unwrap_or(0);
+        count <= num_free && tenant.is_none_or(|tenant| num_held(tenant) + count <= TIMES_FREE.saturating_mul(num_free))
+    }
+
+    /// Whether there is no place for another request of this tenant.
+    pub fn is_full(&self, tenant: Option<u64>) -> bool {
+        !self.has_room(&self.places(), tenant, 1)
+    }
+
+    pub fn give_places_back(&self, tenant: Option<u64>, count: usize) {
+        let mut places = self.places();
+        places.num_taken -= count;
+        if let Some(tenant) = tenant
+            && let Some(num_held) = places.by_tenant.get_mut(&tenant)
+        {
+            *num_held -= count;
+            if *num_held == 0 {
+                places.by_tenant.remove(&tenant);
+            }
+        }
     }
 
     pub fn is_alive(&self) -> bool {

@@ -103,7 +103,12 @@ impl Rig {
 
     /// Hands in sequences of one request.
     pub fn enqueue_request(&mut self, new: Vec<NewSequence>) -> Vec<usize> {
-        let mut tickets = Tickets::take(&self.shared, new.len()).unwrap();
+        self.enqueue_of(crate::Client::default(), new)
+    }
+
+    /// As [`Rig::enqueue_request`], for a client.
+    pub fn enqueue_of(&mut self, client: crate::Client, new: Vec<NewSequence>) -> Vec<usize> {
+        let mut tickets = Tickets::take(&self.shared, client, new.len()).unwrap();
         new.into_iter().map(|new| self.push(new, tickets.next().unwrap())).collect()
     }
 

@@ -12,19 +12,20 @@
 //! A preempted sequence goes before all of these, as its client has seen a part of its answer. Preempted sequences arrived at the engine
 //! after all that run, and return in the order of their first admission. So the sequence admitted first always makes progress.
 //!
-//! A later level, clients above requests, is a second debt that is compared before the request's own.
+//! **Tenants.** Requests of tenants share on two levels: first the tenants among each other (`accounts.rs`), then the requests of each.
+//! Then the reserve is for tenants that run nothing. A row counts less for a request of a higher priority.
 
 use std::collections::{BTreeMap, VecDeque};
 
+use crate::accounts::{Accounts, ROW};
+use crate::client::Client;
 use crate::place::RequestKey;
 use crate::sequence::Sequence;
-
-/// Debt per row. Dividing a row among requests leaves a remainder below this.
-const ROW: u64 = 1 << 10;
 
 /// One request, as long as a sequence of it waits, runs or is preempted.
 #[derive(Debug)]
 struct Share {
+    client: Client,
     waiting: VecDeque<Sequence>,
     /// Sequences that run or were preempted.
     num_started: usize,
@@ -39,7 +40,7 @@ pub struct Waiting {
     preempted: VecDeque<Sequence>, // in order of first admission
     /// The count of releases at which the first preempted sequence last found too little memory.
     preempted_blocked_at: Option<u64>,
-    clock: u64,
+    accounts: Accounts,
     /// Requests that are left out until the next step.
     passed_over: Vec<RequestKey>,
 }
@@ -67,8 +68,14 @@ impl Waiting {
 
     /// Adds a sequence behind those of its request.
     pub fn push(&mut self, sequence: Sequence) {
-        let new = || Share { waiting: VecDeque::new(), num_started: 0, debt: self.clock, blocked_at: None };
-        self.shares.entry(sequence.request()).or_insert_with(new).waiting.push_back(sequence);
+        let (request, client) = (sequence.request(), sequence.client());
+        if !self.shares.contains_key(&request) {
+            let debt = self.accounts.get(client.tenant).clock;
+            self.shares.insert(request, Share { client, waiting: VecDeque::new(), num_started: 0, debt, blocked_at: None });
+            self.accounts.open(client);
+        }
+        self.accounts.add_waiting(client.tenant);
+        self.shares.entry(request).and_modify(|share| share.waiting.push_back(sequence));
     }
 
     /// Adds a sequence that was preempted. All preempted ones were admitted after it.
@@ -79,25 +86,46 @@ impl Waiting {
     }
 
     /// Takes the sequence to start next. None if there is no room for one, or if the one whose turn it is found too little memory and none
-    /// was released since. A request that runs something lets others pass while it has too little memory.
+    /// was released since. A request that runs something lets others pass while it has too little memory. So does
+    /// a tenant.
     pub fn next(&mut self, room: Room) -> Option<Sequence> {
         if let Some(first) = self.preempted.front() {
             let may_start = self.preempted_blocked_at != Some(room.num_releases) && first.tokens.len() <= room.max_tokens;
             return if may_start { self.preempted.pop_front() } else { None };
         }
         let is_blocked = |share: &Share| share.blocked_at == Some(room.num_releases);
-        let may_start = |(key, share): &(&RequestKey, &mut Share)| {
-            let is_open = share.num_started == 0 || room.unreserved && !is_blocked(share);
-            let fits = share.waiting.front().is_some_and(|first| first.tokens.len() <= room.max_tokens);
-            is_open && fits && !self.passed_over.contains(key)
-        };
-        let (_, share) = self.shares.iter_mut().filter(may_start).min_by_key(|(key, share)| (share.debt, **key))?;
-        if is_blocked(share) { None } else { share.waiting.pop_front() }
+        // Those that run something and have too little memory.
+        let (mut requests, mut tenants) = (Vec::<RequestKey>::new(), Vec::new());
+        loop {
+            let may_start = |(key, share): &(&RequestKey, &Share)| {
+                let is_open = room.unreserved || !self.runs_something(share);
+                let fits = share.waiting.front().is_some_and(|first| first.tokens.len() <= room.max_tokens);
+                is_open && fits && !self.passed_over.contains(key) && !requests.contains(key) && !tenants.contains(&share.client.tenant)
+            };
+            let debt = |share: &Share| (self.accounts.get(share.client.tenant).debt, share.debt);
+            let (&key, share) = self.shares.iter().filter(may_start).min_by_key(|(key, share)| (debt(share), **key))?;
+            let tenant = share.client.tenant;
+            if !is_blocked(share) {
+                self.accounts.remove_waiting(tenant, 1);
+                return self.shares.get_mut(&key)?.waiting.pop_front();
+            }
+            match tenant {
+                _ if !self.runs_something(share) => return None,
+                None => requests.push(key),
+                // Its other requests do not pass: else they would run for ever while this one waits for memory.
+                Some(_) => tenants.push(tenant),
+            }
+        }
     }
 
-    /// Whether a sequence of this request runs or was preempted.
-    pub fn has_started(&self, request: RequestKey) -> bool {
-        self.shares.get(&request).is_some_and(|share| share.num_started > 0)
+    /// Whether a sequence of the request's tenant runs or was preempted. For a request that is nobody's, a sequence of its own.
+    fn runs_something(&self, share: &Share) -> bool {
+        share.num_started > 0 || share.client.tenant.is_some() && self.accounts.get(share.client.tenant).num_started > 0
+    }
+
+    /// Whether another sequence of this one's tenant runs or was preempted, or one of its request if that is nobody's.
+    pub fn has_started(&self, sequence: &Sequence) -> bool {
+        self.shares.get(&sequence.request()).is_some_and(|share| self.runs_something(share))
     }
 
     /// A sequence that [`next`](Self::next) gave was admitted.
@@ -106,6 +134,7 @@ impl Waiting {
         if let Some(share) = self.shares.get_mut(&sequence.request()).filter(|_| sequence.id == 0) {
             share.num_started += 1;
             share.blocked_at = None;
+            self.accounts.start(share.client.tenant);
         }
     }
 
@@ -113,7 +142,10 @@ impl Waiting {
     pub fn put_back(&mut self, sequence: Sequence) {
         self.passed_over.push(sequence.request());
         match self.shares.get_mut(&sequence.request()) {
-            Some(share) if sequence.id == 0 => share.waiting.push_front(sequence),
+            Some(share) if sequence.id == 0 => {
+                self.accounts.put_back(share.client.tenant);
+                share.waiting.push_front(sequence);
+            }
             _ => self.preempted.push_front(sequence),
         }
     }
@@ -123,6 +155,7 @@ impl Waiting {
         match self.shares.get_mut(&sequence.request()) {
             Some(share) if sequence.id == 0 => {
                 share.blocked_at = Some(num_releases);
+                self.accounts.put_back(share.client.tenant);
                 share.waiting.push_front(sequence);
             }
             _ => {
@@ -136,8 +169,11 @@ impl Waiting {
     pub fn leave(&mut self, request: RequestKey) {
         if let Some(share) = self.shares.get_mut(&request) {
             share.num_started -= 1;
-            if share.num_started == 0 && share.waiting.is_empty() {
+            let (client, is_over) = (share.client, share.num_started == 0 && share.waiting.is_empty());
+            self.accounts.leave(client.tenant);
+            if is_over {
                 self.shares.remove(&request);
+                self.accounts.close(client);
             }
         }
     }
@@ -147,11 +183,11 @@ impl Waiting {
         self.passed_over.clear();
     }
 
-    /// Adds the rows that a sequence of a request runs to its debt.
+    /// Adds the rows that a sequence of a request runs to its debt and to its tenant's.
     pub fn charge(&mut self, request: RequestKey, num_rows: usize) {
-        self.clock += num_rows as u64 * ROW / self.shares.len().max(1) as u64;
         if let Some(share) = self.shares.get_mut(&request) {
-            share.debt += num_rows as u64 * ROW;
+            share.debt += num_rows as u64 * ROW / share.client.weight();
+            self.accounts.charge(share.client, num_rows);
         }
     }
 
@@ -162,9 +198,17 @@ impl Waiting {
         self.preempted.retain(|sequence| !sequence.is_cancelled());
         gone.into_iter().for_each(|request| self.leave(request));
         for share in self.shares.values_mut() {
+            let num_waiting = share.waiting.len();
             share.waiting.retain(|sequence| !sequence.is_cancelled());
+            self.accounts.remove_waiting(share.client.tenant, num_waiting - share.waiting.len());
         }
-        self.shares.retain(|_, share| share.num_started > 0 || !share.waiting.is_empty());
+        self.shares.retain(|_, share| {
+            let is_over = share.num_started == 0 && share.waiting.is_empty();
+            if is_over {
+                self.accounts.close(share.client);
+            }
+            !is_over
+        });
         let num_reaped = before - self.len();
         if num_reaped > 0 {
             // Another sequence may be first now, and need less.
@@ -177,6 +221,7 @@ impl Waiting {
     /// Takes every waiting sequence out and forgets all requests.
     pub fn drain(&mut self) -> Vec<Sequence> {
         let shares = std::mem::take(&mut self.shares);
+        self.accounts = Accounts::default();
         self.preempted.drain(..).chain(shares.into_values().flat_map(|share| share.waiting)).collect()
     }
 
@@ -191,6 +236,7 @@ impl Waiting {
             assert!(share.num_started > 0 || !share.waiting.is_empty(), "request {key} is over");
             assert!(share.waiting.iter().all(|sequence| sequence.id == 0 && sequence.request() == *key));
         }
+        self.accounts.check(self.shares.values().map(|share| (share.client, share.num_started, share.waiting.len())));
         assert!(started.iter().all(|sequence| self.shares.contains_key(&sequence.request())));
         let mut waiting = self.preempted.iter().chain(self.shares.values().flat_map(|share| &share.waiting));
         assert!(waiting.all(|sequence| sequence.cache.is_empty() && sequence.num_pending() == 0));

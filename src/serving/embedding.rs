@@ -8,7 +8,7 @@ use super::options::Budget;
 use super::prompt::{Prompt, encode};
 use super::request::budget;
 use logits::SamplingParams;
-use scheduler::{Event, EventStream, NewSequence};
+use scheduler::{Client, Event, EventStream, NewSequence};
 
 /// A text that its model can embed, or a pair of texts that it can rank.
 pub struct ValidText {
@@ -23,10 +23,10 @@ pub struct Pooled {
 }
 
 /// Encodes and checks a text. Takes up to a second per megabyte: call it off the event loop.
-pub fn validate(model: Arc<Model>, prompt: &Prompt, tenant: u64) -> Result<ValidText, RequestError> {
+pub fn validate(model: Arc<Model>, prompt: &Prompt, cache_salt: u64) -> Result<ValidText, RequestError> {
     let pool = Some(model.base.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
     let ids = encode(&model, prompt)?;
-    ValidText::new(model, ids, NewSequence { pool, cache_salt: tenant, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) })
+    ValidText::new(model, ids, NewSequence { pool, cache_salt, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) })
 }
 
 impl ValidText {
@@ -43,9 +43,9 @@ impl ValidText {
 }
 
 /// Hands the texts of one client's request to their model's engine thread, all or none. They share the engine with other requests as one.
-pub fn submit(texts: Vec<ValidText>) -> Result<Vec<Pooled>, SubmitError> {
+pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, SubmitError> {
     let Some(model) = texts.first().map(|text| text.model.clone()) else { return Ok(Vec::new()) };
-    let mut place = model.base.handle.request(texts.len())?;
+    let mut place = model.base.handle.request(client, texts.len())?;
     texts.into_iter().map(|text| Ok(Pooled { events: place.enqueue(text.sequence)?, model: text.model })).collect()
 }
 

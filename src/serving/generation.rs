@@ -19,7 +19,7 @@ use scheduler::{Event, EventStream, Family, FinishReason, Request as Place};
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     let model = request.model.clone();
-    let mut place = model.base.handle.request(request.num_sequences())?;
+    let mut place = model.base.handle.request(request.client, request.num_sequences())?;
     submit_to(&mut place, request)
 }
 
@@ -27,9 +27,9 @@ pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
 /// with other requests as one. All of them are taken or none. A prompt is computed once. Its first generation has the request's own seed,
 /// and only the first returns the prompt.
 pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
-    let Some(model) = requests.first().map(|request| request.model.clone()) else { return Ok(Vec::new()) };
+    let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.client)) else { return Ok(Vec::new()) };
     let num_sequences = requests.iter().map(|request| request.num_sequences() * count).sum();
-    let mut place = model.base.handle.request(num_sequences)?;
+    let mut place = model.base.handle.request(client, num_sequences)?;
     let mut generations = Vec::with_capacity(requests.len() * count);
     for request in requests {
         let family = (count > 1).then(Family::unique);
@@ -47,7 +47,7 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
 
 fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
     let has_sequence = request.num_sequences() > 0;
-    let ValidRequest { model, sequence, stop, echo, parser, again, rules } = request;
+    let ValidRequest { model, sequence, stop, echo, parser, again, rules, .. } = request;
     let transcript = Transcript::new(&sequence, &stop, parser);
     let again = again.map(|again| (again, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
@@ -109,6 +109,11 @@ impl Generation {
                 Source::Ended => return None,
             }
         }
+    }
+
+    /// Tokens that were generated so far.
+    pub fn num_generated(&self) -> u32 {
+        self.transcript.counts.generated
     }
 
     fn take(&mut self, event: Option<Event>) {

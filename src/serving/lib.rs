@@ -27,4 +27,5 @@ pub use options::{Budget, Options};
 pub use output::{Counts, End, EndReason, Output};
 pub use prompt::Prompt;
 pub use request::ValidRequest;
+pub use scheduler::Client;
 pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, detokenize, texts_of, tokenize, tokenize_chat};

@@ -2,6 +2,7 @@
 
 use chat::Format;
 use logits::{SamplingChoice, SamplingParams};
+use scheduler::Client;
 
 /// How many tokens may be generated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,8 +44,9 @@ pub struct Options {
     pub logprobs: Option<u8>,
     /// Return the prompt. With `logprobs`, also return those of its tokens.
     pub echo: bool,
-    /// Prompts with a common beginning share work only within one tenant.
-    pub tenant: u64,
+    /// Prompts with a common beginning share work only under the same salt.
+    pub cache_salt: u64,
+    pub client: Client,
 }
 
 impl Options {
@@ -60,7 +62,8 @@ impl Options {
             format: None,
             logprobs: None,
             echo: false,
-            tenant: 0,
+            cache_salt: 0,
+            client: Client::default(),
         }
     }
 }

@@ -10,7 +10,7 @@ use logits::SamplingParams;
 use scheduler::{NewSequence, Pooling};
 
 /// Encodes and checks a pair. Takes up to a second per megabyte: call it off the event loop. Submit it with [`super::embedding::submit`].
-pub fn validate(model: Arc<Model>, query: &str, document: &str, tenant: u64) -> Result<ValidText, RequestError> {
+pub fn validate(model: Arc<Model>, query: &str, document: &str, cache_salt: u64) -> Result<ValidText, RequestError> {
     let Some(template) = &model.base.ranking else { return Err(RequestError::NoRanking(model.id.clone())) };
     let (tokenizer, most) = (&model.base.tokenizer, most_counted(&model));
     let (ids, second) = match template.filled(tokenizer, [query, document]) {
@@ -19,12 +19,8 @@ pub fn validate(model: Arc<Model>, query: &str, document: &str, tenant: u64) -> 
     };
     let ids = checked(&model, ids)?;
     let second_segment = second.filter(|_| model.base.spec.num_token_types > 1);
-    let sequence = NewSequence {
-        pool: Some(Pooling::Rank),
-        second_segment,
-        cache_salt: tenant,
-        ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0)
-    };
+    let sequence =
+        NewSequence { pool: Some(Pooling::Rank), second_segment, cache_salt, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) };
     ValidText::new(model, ids, sequence)
 }
 
@@ -78,7 +74,7 @@ mod tests {
     fn scores(model: &Arc<Model>, pairs: &[[String; 2]]) -> Vec<f32> {
         let texts = pairs.iter().map(|[query, document]| validate(model.clone(), query, document, 0).unwrap()).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        submit(texts).unwrap().into_iter().map(|pair| runtime.block_on(pair.score()).unwrap()).collect()
+        submit(texts, scheduler::Client::default()).unwrap().into_iter().map(|pair| runtime.block_on(pair.score()).unwrap()).collect()
     }
 
     #[test]

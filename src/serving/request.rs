@@ -10,13 +10,14 @@ use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered, vocab_
 use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
-use scheduler::NewSequence;
+use scheduler::{Client, NewSequence};
 
 /// A sequence that its model can run.
 #[derive(Clone)]
 pub struct ValidRequest {
     pub model: Arc<Model>,
     pub(super) sequence: NewSequence,
+    pub(super) client: Client,
     pub(super) stop: Vec<String>,
     /// The prompt as text if the request wants to see it, otherwise empty.
     pub(super) echo: String,
@@ -61,7 +62,7 @@ impl ValidRequest {
         }
         let sequence = NewSequence {
             stop_ids,
-            cache_salt: options.tenant,
+            cache_salt: options.cache_salt,
             num_logprobs: options.logprobs,
             grammar,
             score_prompt: options.logprobs.filter(|_| options.echo),
@@ -75,7 +76,7 @@ impl ValidRequest {
         let must_call = chat.as_ref().and_then(Chat::tools).is_some_and(Tools::must_call);
         // A call that must come leaves no room for the format.
         let rules = if must_call || options.format.is_none() { Subject::Tools } else { Subject::Format };
-        Ok(Self { model, sequence, stop, echo, parser, again, rules })
+        Ok(Self { model, sequence, client: options.client, stop, echo, parser, again, rules })
     }
 
     /// The second try, after `spent` tokens. `None` if nothing is left to generate, or if the model refuses it.
@@ -86,6 +87,10 @@ impl ValidRequest {
     /// 1, or 0 if there is nothing to generate and nothing to score (an echo), so that the engine has nothing to do.
     pub(super) fn num_sequences(&self) -> usize {
         usize::from(self.sequence.max_tokens > 0 || self.sequence.score_prompt.is_some())
+    }
+
+    pub fn num_prompt_tokens(&self) -> usize {
+        self.sequence.prompt.len()
     }
 
     /// The prompt as text if the request wants to see it, otherwise empty.

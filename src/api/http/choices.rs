@@ -13,6 +13,7 @@ use super::error::{ApiError, Kind};
 use super::metrics;
 use super::state::{Active, AppState, off_loop};
 use super::subject::FieldNames;
+use super::tenant::Tenant;
 use chat::{Piece, Text, TokenLogprob};
 use serving::{self, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, ValidRequest};
 
@@ -36,6 +37,8 @@ pub struct Ask {
     pub names: FieldNames,
     /// The memory that is held for the request.
     pub held: Arc<Held>,
+    /// Who asks.
+    pub tenant: Tenant,
 }
 
 /// A whole choice.
@@ -69,6 +72,9 @@ pub struct Choices {
     best_of: usize,
     names: FieldNames,
     usage: Counts,
+    /// Generated tokens of each generation that were counted against the tenant's rate.
+    spent: Vec<u32>,
+    tenant: Tenant,
     active: Active,
     complete: bool,
     /// The memory of a conversation that the generations may need again.
@@ -77,8 +83,9 @@ pub struct Choices {
 
 /// Checks every prompt, then hands all of them to the engine or none.
 pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
-    let Ask { model, prompts, mut options, num_choices, best_of, names, held } = ask;
+    let Ask { model, prompts, mut options, num_choices, best_of, names, held, tenant } = ask;
     let active = Active::new(state);
+    (options.cache_salt, options.client) = (tenant.salt(options.cache_salt), tenant.client());
     if best_of > num_choices {
         // They tell which texts are the likeliest.
         options.logprobs = options.logprobs.or(Some(0));
@@ -93,7 +100,10 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     let (requests, memory) = off_loop(valid).await?.map_err(|error| names.request_error(&error))?;
     let num_prompts = requests.len();
     let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
+    let num_prompt: usize = requests.iter().map(ValidRequest::num_prompt_tokens).sum();
     let generations = serving::submit_all(requests, best_of)?;
+    tenant.spend(num_prompt as u64);
+    let spent = vec![0; generations.len()];
     let (first, held): (Vec<_>, Vec<_>) =
         generations.into_iter().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
     let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
@@ -108,6 +118,8 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         best_of,
         names,
         usage,
+        spent,
+        tenant,
         active,
         complete,
         _held: Some(memory).filter(|_| has_tools),
@@ -158,6 +170,7 @@ impl Choices {
                 self.complete = true;
                 return None;
             };
+            self.spend(index, generation.num_generated());
             match output {
                 Some(Ok(Output::Piece(piece))) => {
                     self.running.push(next(index, generation));
@@ -173,6 +186,14 @@ impl Choices {
                 }
                 None => {}
             }
+        }
+    }
+
+    /// Counts what a generation has generated so far, so that a client that leaves early has spent it too.
+    fn spend(&mut self, index: usize, num_generated: u32) {
+        let before = std::mem::replace(&mut self.spent[index], num_generated);
+        if num_generated > before {
+            self.tenant.spend(u64::from(num_generated - before));
         }
     }
 

@@ -9,7 +9,6 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_web::http::StatusCode;
-use actix_web::rt::net::TcpStream;
 use actix_web::web::Data;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -17,6 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use super::dialect::Dialects;
 use super::error::{ApiError, Kind};
 use super::metrics;
+use super::tls::Stream;
 
 /// What a connection is allowed to take. In time.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +76,7 @@ impl Drop for Busy {
 }
 
 pub struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     watch: Rc<Watch>,
     timer: Pin<Box<Sleep>>,
     dialects: Data<Dialects>,
@@ -94,7 +94,7 @@ struct ErrorAnswer {
 }
 
 impl Connection {
-    pub fn new(stream: TcpStream, patience: Patience, dialects: Data<Dialects>) -> Self {
+    pub fn new(stream: Stream, patience: Patience, dialects: Data<Dialects>) -> Self {
         let watch = Watch::new(patience);
         let timer = Box::pin(sleep_until(Instant::now() + patience.head));
         Self { stream, watch, timer, dialects, error: None, stalled: false }
@@ -154,7 +154,8 @@ impl AsyncRead for Connection {
             this.watch.deadline.set(None);
             if !this.stalled {
                 // An idle client has an empty buffer, so the answer is written whole or the client has gone.
-                let _ = this.stream.try_write(&this.error_answer(StatusCode::REQUEST_TIMEOUT));
+                let answer = this.error_answer(StatusCode::REQUEST_TIMEOUT);
+                this.stream.write_now(cx, &answer);
             }
             // No bytes mean the end of the stream, upon which the library closes the connection.
             return Poll::Ready(Ok(()));

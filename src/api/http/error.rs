@@ -1,13 +1,18 @@
 //! Errors on their way to a client: one table maps each kind to its status and code. The dialect that
 //! owns the request's path writes the envelope around them.
 
+use std::time::Duration;
+
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, ResponseError};
 
 use registry::RegistryError;
 use serving::SubmitError;
 
-/// What went wrong. Each kind has its own status and code, so a client can tell them apart.
+const RETRY_AFTER_MS: header::HeaderName = header::HeaderName::from_static("retry-after-ms");
+
+/// What went wrong. Each kind has its own status and code, so a client can tell them apart. Both limits of keys and full queues have the
+/// code that clients know for "wait and try again".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     MalformedBody,
@@ -16,7 +21,9 @@ pub enum Kind {
     InvalidValue,
     Unsupported,
     ContextLength,
+    Unauthorized,
     ForbiddenHost,
+    ModelForbidden,
     ModelNotFound,
     RouteNotFound,
     ResponseNotFound,
@@ -25,6 +32,7 @@ pub enum Kind {
     Timeout,
     TooLarge,
     MediaType,
+    RateLimit,
     QueueFull,
     Overloaded,
     Internal,
@@ -45,7 +53,9 @@ impl Kind {
             Self::InvalidValue => (StatusCode::BAD_REQUEST, "invalid_value"),
             Self::Unsupported => (StatusCode::BAD_REQUEST, "unsupported_parameter"),
             Self::ContextLength => (StatusCode::BAD_REQUEST, "context_length_exceeded"),
+            Self::Unauthorized => (StatusCode::UNAUTHORIZED, "invalid_api_key"),
             Self::ForbiddenHost => (StatusCode::FORBIDDEN, "host_not_allowed"),
+            Self::ModelForbidden => (StatusCode::FORBIDDEN, "model_not_allowed"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, "model_not_found"),
             Self::RouteNotFound => (StatusCode::NOT_FOUND, "unknown_url"),
             Self::ResponseNotFound => (StatusCode::NOT_FOUND, "response_not_found"),
@@ -54,7 +64,7 @@ impl Kind {
             Self::Timeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
-            Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+            Self::RateLimit | Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
             Self::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "server_overloaded"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
             Self::GenerationFailed => (StatusCode::INTERNAL_SERVER_ERROR, "generation_failed"),
@@ -74,11 +84,11 @@ impl Kind {
         self.row().1
     }
 
-    /// The number of seconds after which a retry may succeed.
-    const fn retry_after(self) -> Option<&'static str> {
+    /// After which time a retry may succeed.
+    const fn retry_after(self) -> Option<Duration> {
         match self {
-            Self::QueueFull | Self::Overloaded | Self::Draining => Some("1"),
-            Self::ModelLoading => Some("2"),
+            Self::RateLimit | Self::QueueFull | Self::Overloaded | Self::Draining => Some(Duration::from_secs(1)),
+            Self::ModelLoading => Some(Duration::from_secs(2)),
             _ => None,
         }
     }
@@ -96,21 +106,23 @@ pub struct ApiError {
     pub kind: Kind,
     pub message: String,
     pub param: Option<String>,
+    /// In place of what the kind says.
+    pub retry_after: Option<Duration>,
 }
 
 impl ApiError {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None }
+        Self { kind, message: message.into(), param: None, retry_after: None }
     }
 
     /// A known field has a wrong value.
     pub fn field(param: impl Into<String>, message: impl Into<String>) -> Self {
-        Self { kind: Kind::InvalidValue, message: message.into(), param: Some(param.into()) }
+        Self::new(Kind::InvalidValue, message).with_param(param)
     }
 
     /// The server knows the field but cannot honour it.
     pub fn unsupported(param: &str, message: impl Into<String>) -> Self {
-        Self { kind: Kind::Unsupported, message: message.into(), param: Some(param.into()) }
+        Self::new(Kind::Unsupported, message).with_param(param)
     }
 
     /// `near`: a served model with a like name.
@@ -156,8 +168,13 @@ impl ResponseError for ApiError {
     /// A response without a body. The middleware takes the error out of the response's extensions and lets the dialect write the body.
     fn error_response(&self) -> HttpResponse {
         let mut builder = HttpResponse::build(self.status_code());
-        if let Some(seconds) = self.kind.retry_after() {
-            builder.insert_header((header::RETRY_AFTER, seconds));
+        if let Some(wait) = self.retry_after.or(self.kind.retry_after()) {
+            // SDKs prefer the time in milliseconds; the header of the standard has whole seconds.
+            builder.insert_header((header::RETRY_AFTER, wait.as_nanos().div_ceil(1_000_000_000).max(1).to_string()));
+            builder.insert_header((RETRY_AFTER_MS, wait.as_nanos().div_ceil(1_000_000).max(1).to_string()));
+        }
+        if self.kind == Kind::Unauthorized {
+            builder.insert_header((header::WWW_AUTHENTICATE, "Bearer"));
         }
         if self.kind.closes_connection() {
             builder.force_close();
@@ -186,6 +203,10 @@ mod tests {
         let response = ApiError::new(Kind::QueueFull, "full").error_response();
         assert_eq!(response.status(), 429);
         assert_eq!(response.headers().get("retry-after").unwrap(), "1");
+        let late =
+            ApiError { retry_after: Some(Duration::from_micros(1_500_200)), ..ApiError::new(Kind::RateLimit, "wait") }.error_response();
+        let header = |name: &str| late.headers().get(name).unwrap().to_str().unwrap();
+        assert_eq!([header("retry-after"), header("retry-after-ms")], ["2", "1501"]);
         assert!(ApiError::field("n", "bad").error_response().headers().get("retry-after").is_none());
     }
 

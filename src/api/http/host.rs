@@ -1,5 +1,6 @@
-//! The check of the `Host` header. A server on a loopback address answers only requests for local names. This stops DNS rebinding, in which
-//! a page of another site makes the site's name resolve to this machine.
+//! The check of the `Host` header. A server on a loopback address answers only requests for local names and for those of
+//! `server.allowed_hosts`. This stops DNS rebinding, in which a page of another site makes the site's name resolve to this machine. On
+//! other addresses, the server answers for any host unless there is such a list.
 
 use std::net::IpAddr;
 
@@ -8,7 +9,34 @@ use actix_web::http::{Version, header};
 
 use super::error::{ApiError, Kind, quoted};
 
-pub fn check(request: &ServiceRequest, bound: IpAddr) -> Result<(), ApiError> {
+/// The hosts that the server answers for.
+pub struct Hosts {
+    /// The address that the server listens on.
+    bound: IpAddr,
+    allowed: Vec<String>,
+}
+
+impl Hosts {
+    pub fn new(bound: IpAddr, allowed: &[String]) -> Self {
+        Self { bound, allowed: allowed.to_vec() }
+    }
+
+    fn contains(&self, value: &str) -> bool {
+        if !self.bound.is_loopback() && self.allowed.is_empty() {
+            return true;
+        }
+        let Some(name) = name_of(value) else { return false };
+        let is_below = |domain: &str| name.len() > domain.len() && name.to_ascii_lowercase().ends_with(domain);
+        let is_listed = |listed: &String| match listed.strip_prefix('*') {
+            Some(domain) => is_below(domain),
+            None => name.eq_ignore_ascii_case(listed),
+        };
+        // A name can be made to resolve to this machine, an address cannot: probes use the machine's own.
+        is_local(name) || self.allowed.iter().any(is_listed) || !self.bound.is_loopback() && address(name).is_some()
+    }
+}
+
+pub fn check(request: &ServiceRequest, allowed: &Hosts) -> Result<(), ApiError> {
     let mut hosts = request.headers().get_all(header::HOST);
     let (host, second) = (hosts.next(), hosts.next());
     if host.is_none() && request.version() == Version::HTTP_11 {
@@ -19,39 +47,49 @@ pub fn check(request: &ServiceRequest, bound: IpAddr) -> Result<(), ApiError> {
     }
     // The target of a request may name a host, too: `GET http://host/path`.
     let names = [host.map(|host| String::from_utf8_lossy(host.as_bytes())), request.uri().authority().map(|name| name.as_str().into())];
-    match names.into_iter().flatten().find(|name| bound.is_loopback() && !is_local(name)) {
-        Some(name) => Err(ApiError::new(Kind::ForbiddenHost, format!("this server does not answer for the host `{}`", quoted(&name)))),
+    match names.into_iter().flatten().find(|name| !allowed.contains(name)) {
+        Some(name) => {
+            let hint = "its operator can add a name to server.allowed_hosts";
+            Err(ApiError::new(Kind::ForbiddenHost, format!("this server does not answer for the host `{}`: {hint}", quoted(&name))))
+        }
         None => Ok(()),
     }
 }
 
-/// Whether `value` is `host` or `host:port` with `localhost` or a loopback address as its host.
-fn is_local(value: &str) -> bool {
-    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if let Some(rest) = value.strip_prefix('[') {
-        let Some((address, rest)) = rest.split_once(']') else { return false };
-        return (rest.is_empty() || rest.strip_prefix(':').is_some_and(is_port)) && is_loopback(address);
-    }
-    let name = match value.split_once(':') {
-        Some((name, port)) if is_port(port) => name,
-        Some(_) => return false,
-        None => value,
+/// The host of `host` or `host:port`, with the brackets of an IPv6 address. `None` if `value` has neither form.
+fn name_of(value: &str) -> Option<&str> {
+    let end = match value.strip_prefix('[') {
+        Some(rest) => rest.find(']')? + 2,
+        None => value.find(':').unwrap_or(value.len()),
     };
-    name.eq_ignore_ascii_case("localhost") || is_loopback(name)
+    let (name, port) = value.split_at(end);
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let is_name = !name.is_empty() && !name.contains(['/', '@', '?', '#', '\\']);
+    (is_name && (port.is_empty() || port.strip_prefix(':').is_some_and(is_port))).then_some(name)
 }
 
-fn is_loopback(address: &str) -> bool {
-    address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+fn address(name: &str) -> Option<IpAddr> {
+    name.strip_prefix('[').map_or(name, |rest| rest.trim_end_matches(']')).parse().ok()
+}
+
+/// Whether a host is `localhost` or a loopback address.
+fn is_local(name: &str) -> bool {
+    name.eq_ignore_ascii_case("localhost") || address(name).is_some_and(|address| address.is_loopback())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_local;
+    use super::*;
+
+    fn hosts(bound: &str, allowed: &[&str]) -> Hosts {
+        Hosts::new(bound.parse().unwrap(), &allowed.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>())
+    }
 
     #[test]
-    fn only_local_names_pass() {
+    fn only_local_names_pass_on_a_loopback_address() {
+        let hosts = hosts("127.0.0.1", &[]);
         for good in ["localhost", "LOCALHOST:8080", "127.0.0.1", "127.0.0.1:80", "[::1]", "[::1]:8080"] {
-            assert!(is_local(good), "{good}");
+            assert!(hosts.contains(good), "{good}");
         }
         for bad in [
             "evil.example",
@@ -61,10 +99,27 @@ mod tests {
             "localhost:8x",
             "[::1",
             "0.0.0.0",
+            "10.0.0.1",
             "",
             "127.0.0.1.nip.io",
         ] {
-            assert!(!is_local(bad), "{bad}");
+            assert!(!hosts.contains(bad), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_list_adds_names_on_a_loopback_address_and_excludes_others_elsewhere() {
+        for bound in ["127.0.0.1", "0.0.0.0"] {
+            let hosts = hosts(bound, &["llm.example", "*.corp.example"]);
+            for good in ["llm.example", "LLM.example:443", "a.corp.example", "a.b.corp.example:1", "localhost", "[::1]:80"] {
+                assert!(hosts.contains(good), "{good}");
+            }
+            for bad in ["evil.example", "xllm.example", "llm.example.evil", "corp.example", ".corp.example", "xcorp.example", "é.corp", ""]
+            {
+                assert!(!hosts.contains(bad), "{bad}");
+            }
+            assert_eq!(hosts.contains("10.0.0.1:80"), bound == "0.0.0.0", "an address is the machine's own");
+        }
+        assert!(hosts("0.0.0.0", &[]).contains("any.example:80") && hosts("127.0.0.1", &["*"]).contains("any.example"));
     }
 }

@@ -1,4 +1,5 @@
-//! The middleware around every request: ids, the host check, the drain, panics, error envelopes, metrics and the access log.
+//! The middleware around every request: ids, the host check, keys and origins, the drain, panics, error envelopes, metrics and the
+//! access log.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
@@ -20,7 +21,9 @@ use super::connection::{Busy, Watch};
 use super::dialect::{Dialect, Dialects};
 use super::error::{ApiError, Kind, quoted};
 use super::state::AppState;
-use super::{host, metrics};
+use super::tenant::Tenant;
+use super::{auth, host, metrics};
+use keys::InFlight;
 use serving::Model;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -32,7 +35,9 @@ struct ModelLabel(String);
 
 /// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
 pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
-    let model = state.model(id).await?;
+    let tenant = Tenant::of(request);
+    tenant.check_model(&state.registry, id)?;
+    let model = state.model(id, tenant.client()).await?;
     request.extensions_mut().insert(ModelLabel(model.id.clone()));
     Ok(model)
 }
@@ -85,14 +90,28 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     headers.get(REQUEST_ID).filter(|value| is_plain(value, 128)).cloned().unwrap_or_else(new)
 }
 
-/// Refuses a request for a foreign host, and any request but a probe's once the server drains.
-fn admit(request: &ServiceRequest, state: &AppState) -> Result<(), ApiError> {
-    host::check(request, state.host)?;
+/// What becomes of a request that is not refused.
+enum Admission {
+    /// The answer is known.
+    Answer(HttpResponse),
+    /// The request goes to its handler. `InFlight` counts it against the limits of its key.
+    Serve(Option<InFlight>),
+}
+
+/// Refuses a request for a foreign host, one without a key where one is needed, one beyond the limits of its key, and any request but a
+/// probe's once the server drains.
+fn admit(request: &ServiceRequest, state: &AppState) -> Result<Admission, ApiError> {
+    host::check(request, &state.hosts)?;
+    if let Some(response) = state.cors.preflight(request) {
+        return Ok(Admission::Answer(response));
+    }
+    let tenant = auth::authenticate(request, &state.keys)?;
+    request.extensions_mut().insert(tenant.clone());
     let is_probe = matches!(request.path(), "/health" | "/ready" | "/metrics" | "/version");
     if state.drain.is_draining() && !is_probe {
         return Err(ApiError::new(Kind::Draining, "the server is shutting down"));
     }
-    Ok(())
+    auth::begin(&tenant).map(Admission::Serve)
 }
 
 pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -104,11 +123,17 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     let busy = request.request().conn_data::<Rc<Watch>>().map(Watch::begin);
     let log = Log::new(&request);
     let dialect = dialects.of(request.path());
-    let result = match admit(&request, &state) {
-        Err(error) => Ok(request.into_response(error.error_response())),
+    let origin = state.cors.allowed(request.headers());
+    let admission = admit(&request, &state).unwrap_or_else(|error| Admission::Answer(error.error_response()));
+    let mut in_flight = None;
+    let result = match admission {
+        Admission::Answer(response) => Ok(request.into_response(response)),
         // Without this, a panic would close the connection without an answer.
-        Ok(()) => match AssertUnwindSafe(next.call(request)).catch_unwind().await {
-            Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
+        Admission::Serve(counted) => match AssertUnwindSafe(next.call(request)).catch_unwind().await {
+            Ok(result) => {
+                in_flight = counted;
+                result.map(ServiceResponse::map_into_boxed_body)
+            }
             Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
         },
     };
@@ -117,16 +142,22 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
             let (request, response) = response.into_parts();
             let (mut response, kind) = write_error(response, dialect);
             log.mark(response.headers_mut());
+            auth::mark(response.headers_mut(), &Tenant::of(&request));
+            state.cors.mark(response.headers_mut(), origin);
             let route = request.match_pattern().unwrap_or_else(|| "unmatched".into());
             let model = request.extensions().get::<ModelLabel>().map_or_else(String::new, |label| label.0.clone());
             count(&route, &model, response.status().as_u16(), kind);
             log.write(response.status().as_u16(), &model);
-            Ok(ServiceResponse::new(request, response.map_body(|_, body| BoxBody::new(Answer { body, _busy: busy }))))
+            Ok(ServiceResponse::new(
+                request,
+                response.map_body(|_, body| BoxBody::new(Answer { body, _busy: busy, _in_flight: in_flight })),
+            ))
         }
         // The panic has taken the request with it, so the response travels as an error.
         Err(error) => {
             let (mut response, kind) = write_error(error.error_response(), dialect);
             log.mark(response.headers_mut());
+            state.cors.mark(response.headers_mut(), origin);
             let status = response.status().as_u16();
             count("unmatched", "", status, kind.or(Some(Kind::Internal)));
             log.write(status, "");
@@ -143,10 +174,11 @@ fn write_error(mut response: HttpResponse, dialect: &dyn Dialect) -> (HttpRespon
     (response.set_body(BoxBody::new(dialect.error_body(&error))), Some(error.kind))
 }
 
-/// An answer's body. While it is sent, its connection is busy.
+/// An answer's body. While it is sent, its connection is busy and its request counts against the limits of its key.
 struct Answer {
     body: BoxBody,
     _busy: Option<Busy>,
+    _in_flight: Option<InFlight>,
 }
 
 impl MessageBody for Answer {

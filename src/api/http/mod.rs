@@ -1,8 +1,11 @@
 //! What every API dialect shares: the server, the middleware, request bodies, streams and errors.
 
+pub mod access;
+pub mod auth;
 pub mod budget;
 pub mod choices;
 pub mod connection;
+pub mod cors;
 pub mod dialect;
 pub mod error;
 pub mod fields;
@@ -10,6 +13,7 @@ pub mod head;
 pub mod host;
 pub mod inflate;
 pub mod json;
+pub mod keyring;
 pub mod metrics;
 pub mod middleware;
 pub mod parse;
@@ -19,6 +23,8 @@ pub mod sse;
 pub mod state;
 pub mod stream;
 pub mod subject;
+pub mod tenant;
+pub mod tls;
 
 #[cfg(test)]
 mod tests;

@@ -4,6 +4,7 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
+use actix_http::error::DispatchError;
 use actix_http::{Extensions, HttpService};
 use actix_service::{ServiceFactoryExt, fn_service, map_config};
 use actix_web::dev::{AppConfig, Server, ServerHandle};
@@ -14,11 +15,13 @@ use anyhow::{Context, anyhow};
 use socket2::{Domain, SockRef, Socket, Type};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use super::access::Access;
 use super::connection::{Connection, Patience};
 use super::middleware::around;
 use super::routes::Site;
 use super::state::AppState;
 use super::stream;
+use super::tls::Stream;
 use config::Config;
 
 /// The largest number of connections that wait to be accepted.
@@ -55,16 +58,17 @@ pub struct Interrupted;
 pub fn serve(
     config: &Config,
     listener: TcpListener,
+    access: &Access,
     site: Site,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
-    let state = site.state.clone();
+    let (state, access, tls) = (site.state.clone(), access.clone(), access.tls.clone());
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
     let patience = Patience { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
     let stopping = server.graceful_shutdown_signal();
     let http = move || {
-        let (site, stopping, dialects) = (site.clone(), stopping.clone(), site.dialects.clone());
+        let (site, stopping, dialects, tls) = (site.clone(), stopping.clone(), site.dialects.clone(), tls.clone());
         let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
         let http = HttpService::build()
             .graceful_shutdown_signal(move || {
@@ -83,8 +87,14 @@ pub fn serve(
             .h1(map_config(app, |()| AppConfig::default()));
         let connect = fn_service(move |stream: TcpStream| {
             bound_socket(&stream);
-            let peer = stream.peer_addr().ok();
-            std::future::ready(Ok((Connection::new(stream, patience, dialects.clone()), peer)))
+            let (peer, tls, dialects) = (stream.peer_addr().ok(), tls.clone(), dialects.clone());
+            async move {
+                let stream = match tls {
+                    Some(tls) => tls.accept(stream, patience.head).await.map_err(DispatchError::Io)?,
+                    None => Stream::Plain(stream),
+                };
+                Ok((Connection::new(stream, patience, dialects), peer))
+            }
         });
         connect.and_then(http)
     };
@@ -93,6 +103,7 @@ pub fn serve(
         let server = server.listen("penstock", listener, http).context("the socket cannot be listened on")?.run();
         let bodies = state.bodies.clone();
         rt::spawn(async move { bodies.give_back().await });
+        rt::spawn(access.refresh());
         let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),

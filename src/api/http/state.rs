@@ -1,6 +1,5 @@
 //! State that all HTTP workers share.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,10 +8,13 @@ use actix_web::web;
 use tokio::sync::{Semaphore, watch};
 
 use super::budget::Budget;
+use super::cors::Cors;
 use super::error::{ApiError, Kind};
+use super::host::Hosts;
+use super::keyring::Keyring;
 use config::{Config, Limits};
 use registry::{Registry, RegistryError};
-use serving::Model;
+use serving::{Client, Model};
 
 /// The largest number of requests that wait for a load. Each takes a thread; further requests get an error that asks for a retry, so that
 /// threads remain for loaded models and for `/metrics`.
@@ -25,8 +27,9 @@ pub struct AppState {
     pub bodies: Arc<Budget>,
     /// The silence after which a stream gets a keep-alive frame.
     pub keep_alive: Duration,
-    /// The address that the server listens on. On a loopback address, it answers only requests for local names.
-    pub host: IpAddr,
+    pub hosts: Hosts,
+    pub cors: Cors,
+    pub keys: Arc<Keyring>,
     pub drain: Drain,
     /// Whether `/metrics` also has vLLM's names.
     pub vllm_metrics: bool,
@@ -36,13 +39,15 @@ pub struct AppState {
 }
 
 impl AppState {
-    pub fn new(config: &Config, registry: Arc<Registry>) -> Self {
+    pub fn new(config: &Config, registry: Arc<Registry>, keys: Arc<Keyring>) -> Self {
         Self {
             registry,
             limits: config.limits.clone(),
             bodies: Budget::new(config.limits.max_bodies_bytes),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
-            host: config.server.host,
+            hosts: Hosts::new(config.server.host, &config.server.allowed_hosts),
+            cors: Cors::new(&config.server.cors_origins),
+            keys,
             drain: Drain::default(),
             vllm_metrics: config.server.vllm_metrics,
             chat_page: config.server.chat_page,
@@ -50,8 +55,8 @@ impl AppState {
         }
     }
 
-    /// The model of a request. Loads it first if necessary.
-    pub async fn model(&self, id: &str) -> Result<Arc<Model>, ApiError> {
+    /// The model of a client's request. Loads it first if necessary.
+    pub async fn model(&self, id: &str, client: Client) -> Result<Arc<Model>, ApiError> {
         let model = match self.registry.get_loaded(id) {
             Some(model) => model,
             None => self.load(id).await?,
@@ -60,7 +65,7 @@ impl AppState {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
         // Encoding a prompt costs time, so a full queue refuses requests before that.
-        if model.base.handle.is_full() {
+        if model.base.handle.is_full(client) {
             return Err(serving::SubmitError::QueueFull.into());
         }
         Ok(model)
@@ -167,7 +172,8 @@ mod tests {
             let _ = wait.lock().unwrap().recv();
             anyhow::bail!("a broken file")
         });
-        let state = AppState::new(&config, Registry::with_loader(&config, &[path.display().to_string()], load).unwrap());
+        let registry = Registry::with_loader(&config, &[path.display().to_string()], load).unwrap();
+        let state = AppState::new(&config, registry, Arc::new(Keyring::open(&config).unwrap()));
         let waiting = join_all((0..MAX_WAITING_FOR_LOAD).map(|_| state.load("slow")));
         let late = async {
             while state.waiting_for_load.available_permits() > 0 {

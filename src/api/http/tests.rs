@@ -1,5 +1,7 @@
 //! Errors of the middleware, the routes and the body's reader come in the envelope of the dialect that owns the path.
 
+use std::sync::Arc;
+
 use actix_web::dev::ServiceResponse;
 use actix_web::http::Method;
 use actix_web::middleware::from_fn;
@@ -11,6 +13,7 @@ use serde_json::{Value, json};
 use super::dialect::{Dialect, Dialects};
 use super::error::ApiError;
 use super::json::JsonBody;
+use super::keyring::Keyring;
 use super::middleware::around;
 use super::routes::{Site, get, resource};
 use super::state::AppState;
@@ -67,8 +70,9 @@ fn site() -> Site {
     let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
     config.limits.max_body_bytes = 64;
     let registry = Registry::new(&config, &["smollm2".to_owned()]).unwrap();
+    let keys = Arc::new(Keyring::open(&config).unwrap());
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
-    Site { state: Data::new(AppState::new(&config, registry)), dialects: Data::new(dialects), shared_routes }
+    Site { state: Data::new(AppState::new(&config, registry, keys)), dialects: Data::new(dialects), shared_routes }
 }
 
 /// The status and the body of the answer to a request with the host header `localhost`.

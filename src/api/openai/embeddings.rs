@@ -15,6 +15,7 @@ use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::{Active, AppState, off_loop};
+use crate::http::tenant::Tenant;
 use serving::Model;
 use serving::embedding::{self, ValidText};
 
@@ -36,8 +37,9 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
     }
     let (encoding, id, active) = (request.encoding, model.id.clone(), Active::new(state));
+    let tenant = Tenant::of(&http);
     let (vectors, num_tokens) = tokio::select! {
-        result = vectors(model, request, held) => result?,
+        result = vectors(model, request, held, &tenant) => result?,
         () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
     };
     let object = |(index, vector)| EmbeddingObject { object: "embedding".into(), index, embedding: encoded(vector, encoding) };
@@ -47,16 +49,19 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 }
 
 /// The vector of each input, and the total number of tokens.
-async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
-    let Embeddings { inputs, dimensions, tenant, .. } = request;
+async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>, tenant: &Tenant) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+    let Embeddings { inputs, dimensions, user, .. } = request;
+    let salt = tenant.salt(user);
     let validate = move || {
         let _held = held;
-        inputs.iter().map(|input| embedding::validate(model.clone(), input, tenant)).collect::<Result<Vec<_>, _>>()
+        inputs.iter().map(|input| embedding::validate(model.clone(), input, salt)).collect::<Result<Vec<_>, _>>()
     };
     let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
     let mut vectors = Vec::with_capacity(texts.len());
-    for embedding in embedding::submit(texts)? {
+    let embeddings = embedding::submit(texts, tenant.client())?;
+    tenant.spend(u64::from(num_tokens));
+    for embedding in embeddings {
         vectors.push(embedding.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))?);
     }
     Ok((vectors, num_tokens))

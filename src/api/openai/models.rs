@@ -6,6 +6,7 @@ use super::types::error::ErrorBody;
 use super::types::models::{Model, ModelList};
 use crate::http::error::ApiError;
 use crate::http::state::AppState;
+use crate::http::tenant::Tenant;
 use registry::ModelInfo;
 
 /// The prefix of a model's path.
@@ -20,9 +21,11 @@ impl From<ModelInfo> for Model {
 
 /// List the models
 #[utoipa::path(get, path = "/v1/models", operation_id = "listModels", tag = "models", responses(
-    (status = 200, description = "every model, loaded or not", body = ModelList)))]
-pub async fn list(state: web::Data<AppState>) -> HttpResponse {
-    let data = state.registry.list().into_iter().map(Model::from).collect();
+    (status = 200, description = "every model that the key may use, loaded or not", body = ModelList)))]
+pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpResponse {
+    let tenant = Tenant::of(&request);
+    let usable = state.registry.list().into_iter().filter(|info| tenant.may_use(&state.registry, &info.id));
+    let data = usable.map(Model::from).collect();
     HttpResponse::Ok().json(ModelList { object: "list".into(), data })
 }
 
@@ -36,7 +39,9 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     // The router leaves %2F encoded, so this handler decodes the path.
     let raw = request.uri().path().strip_prefix(PREFIX).unwrap_or_default();
     let id = percent_decode(raw).ok_or_else(|| ApiError::model_not_found(raw, None))?;
-    let info = state.registry.info(&id).ok_or_else(|| ApiError::from(state.registry.not_found(&id)))?;
+    // A model that the key may not use is not in its list, and neither is it here.
+    let (tenant, registry) = (Tenant::of(&request), &state.registry);
+    let info = registry.info(&id).filter(|_| tenant.may_use(registry, &id)).ok_or_else(|| tenant.not_found(registry, &id))?;
     Ok(HttpResponse::Ok().json(Model::from(info)))
 }
 

@@ -8,6 +8,7 @@ use super::response_draft::Draft;
 use super::store::{ResponseStore, Stored};
 use super::types::usage::Usage;
 use crate::http::budget::Held;
+use crate::http::tenant::Tenant;
 use chat::Message;
 
 pub struct Record {
@@ -15,6 +16,8 @@ pub struct Record {
     /// The conversation before the answer, without instructions.
     pub messages: Vec<Message>,
     pub store: web::Data<ResponseStore>,
+    /// Whose response it is.
+    pub tenant: Tenant,
     /// The memory that is held for the request, whose settings the response repeats.
     pub _held: Arc<Held>,
 }
@@ -29,7 +32,7 @@ impl Record {
         if self.draft.settings.store {
             let mut messages = std::mem::take(&mut self.messages);
             messages.push(self.draft.as_message());
-            self.store.insert(&self.draft.head.id, Stored::new(&response, text.clone(), messages));
+            self.store.insert(self.tenant.name(), &self.draft.head.id, Stored::new(&response, text.clone(), messages));
         }
         text
     }

@@ -16,6 +16,7 @@ use crate::http::head::Head;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
+use crate::http::tenant::Tenant;
 use chat::{Conversation, Message, Role};
 use serving::Prompt;
 
@@ -37,18 +38,19 @@ pub async fn create(
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
-    let (limits, items) = (state.limits.clone(), store.clone());
-    let (request, held) = body.read(move |value| convert::responses::parse(value, &limits, &|id| items.item(id))).await?;
+    let tenant = Tenant::of(&http);
+    let (limits, items, owner) = (state.limits.clone(), store.clone(), tenant.clone());
+    let (request, held) = body.read(move |value| convert::responses::parse(value, &limits, &|id| items.item(owner.name(), id))).await?;
     let model = requested_model(&state, &http, &request.model).await?;
     let Responses { conversation, options, names, settings, stream, .. } = request;
     let settings = settings.sampled_with(&model.sampling_of(&options));
-    let messages = with_earlier(&store, conversation.messages, settings.previous_response_id.as_deref())?;
+    let messages = with_earlier(&store, tenant.name(), conversation.messages, settings.previous_response_id.as_deref())?;
     let instructions = settings.instructions.iter().map(|text| Message::of_text(Role::System, text));
     let shown = instructions.chain(messages.iter().cloned()).collect();
     let prompt = Prompt::Chat(Conversation { messages: shown, ..conversation });
     let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
-    let mut answer = Record { draft, messages, store, _held: held.clone() };
-    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held };
+    let mut answer = Record { draft, messages, store, tenant: tenant.clone(), _held: held.clone() };
+    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held, tenant };
     let mut choices = choices::start(state, ask).await?;
     if stream {
         return Ok(stream::stream(choices, Streamed::new(answer)));
@@ -60,9 +62,9 @@ pub async fn create(
 }
 
 /// The messages so far: those of the previous response, and the new ones.
-fn with_earlier(store: &ResponseStore, messages: Vec<Message>, previous: Option<&str>) -> Result<Vec<Message>, ApiError> {
+fn with_earlier(store: &ResponseStore, tenant: &str, messages: Vec<Message>, previous: Option<&str>) -> Result<Vec<Message>, ApiError> {
     let Some(id) = previous else { return Ok(messages) };
-    let stored = store.get(id).ok_or_else(|| {
+    let stored = store.get(tenant, id).ok_or_else(|| {
         let message = format!("the response `{}` is not there: it was not stored, was deleted, or is too old", quoted(id));
         ApiError::new(Kind::PreviousResponse, message).with_param("previous_response_id")
     })?;
@@ -77,7 +79,7 @@ fn with_earlier(store: &ResponseStore, messages: Vec<Message>, previous: Option<
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn retrieve(store: web::Data<ResponseStore>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&request);
-    let stored = store.get(id).ok_or_else(|| not_found(id))?;
+    let stored = store.get(Tenant::of(&request).name(), id).ok_or_else(|| not_found(id))?;
     Ok(json(stored.response.clone()))
 }
 
@@ -93,7 +95,7 @@ fn json(text: String) -> HttpResponse {
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn delete(store: web::Data<ResponseStore>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&request);
-    if !store.delete(id) {
+    if !store.delete(Tenant::of(&request).name(), id) {
         return Err(not_found(id));
     }
     Ok(HttpResponse::Ok().json(DeletedResponse { id: id.to_owned(), object: "response".into(), deleted: true }))

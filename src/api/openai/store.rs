@@ -47,8 +47,9 @@ pub struct ResponseStore {
     inner: Mutex<Inner>,
 }
 
+/// What a tenant has stored.
 #[derive(Default)]
-struct Inner {
+struct Shelf {
     /// Each response by its id, with its size.
     by_id: HashMap<String, (Arc<Stored>, usize)>,
     /// Maps each output item's id to its response's id.
@@ -58,7 +59,16 @@ struct Inner {
     num_bytes: usize,
 }
 
-impl Inner {
+#[derive(Default)]
+struct Inner {
+    /// By the tenant's name.
+    shelves: HashMap<String, Shelf>,
+    /// The sum over all shelves, of their orders' lengths and of their sizes.
+    num_ordered: usize,
+    num_bytes: usize,
+}
+
+impl Shelf {
     fn remove(&mut self, id: &str) -> Option<Arc<Stored>> {
         let (stored, size) = self.by_id.remove(id)?;
         self.num_bytes -= size;
@@ -66,6 +76,21 @@ impl Inner {
             self.by_item.remove(item);
         }
         Some(stored)
+    }
+}
+
+impl Inner {
+    /// Takes the oldest response of the tenant that has stored most, by the given measure. So nobody displaces what others have stored.
+    fn remove_oldest(&mut self, measure: fn(&Shelf) -> usize) -> Option<Arc<Stored>> {
+        let name = self.shelves.iter().max_by_key(|(_, shelf)| measure(shelf))?.0.clone();
+        let shelf = self.shelves.get_mut(&name)?;
+        let before = shelf.num_bytes;
+        let removed = shelf.order.pop_front().and_then(|oldest| shelf.remove(&oldest));
+        (self.num_ordered, self.num_bytes) = (self.num_ordered - 1, self.num_bytes - (before - shelf.num_bytes));
+        if shelf.order.is_empty() {
+            self.shelves.remove(&name);
+        }
+        removed
     }
 }
 
@@ -78,40 +103,55 @@ impl ResponseStore {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn insert(&self, id: &str, stored: Stored) {
+    pub fn insert(&self, tenant: &str, id: &str, stored: Stored) {
         let size = stored.num_bytes();
         // Dropped after the lock is free.
         let mut gone = Vec::new();
         let mut inner = self.lock();
-        inner.num_bytes += size;
-        inner.by_item.extend(stored.items.iter().map(|(item, _)| (item.clone(), id.to_owned())));
-        inner.by_id.insert(id.to_owned(), (Arc::new(stored), size));
-        inner.order.push_back(id.to_owned());
-        // `order` holds deleted responses, too, so its length needs a bound of its own.
-        while inner.order.len() > self.max_count || inner.num_bytes > MAX_BYTES {
-            let Some(oldest) = inner.order.pop_front() else { break };
-            gone.extend(inner.remove(&oldest));
+        let shelf = inner.shelves.entry(tenant.to_owned()).or_default();
+        shelf.num_bytes += size;
+        shelf.by_item.extend(stored.items.iter().map(|(item, _)| (item.clone(), id.to_owned())));
+        shelf.by_id.insert(id.to_owned(), (Arc::new(stored), size));
+        shelf.order.push_back(id.to_owned());
+        (inner.num_ordered, inner.num_bytes) = (inner.num_ordered + 1, inner.num_bytes + size);
+        // The orders hold deleted responses, too, so their length needs a bound of its own.
+        while inner.num_ordered > self.max_count {
+            gone.extend(inner.remove_oldest(|shelf| shelf.order.len()));
+        }
+        while inner.num_bytes > MAX_BYTES {
+            gone.extend(inner.remove_oldest(|shelf| shelf.num_bytes));
         }
     }
 
-    pub fn get(&self, id: &str) -> Option<Arc<Stored>> {
-        self.lock().by_id.get(id).map(|(stored, _)| stored.clone())
+    /// A response of a tenant. Another tenant's is not there.
+    pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<Stored>> {
+        self.lock().shelves.get(tenant)?.by_id.get(id).map(|(stored, _)| stored.clone())
     }
 
-    /// An output item of a stored response.
-    pub fn item(&self, id: &str) -> Option<Value> {
+    /// An output item of a stored response of a tenant.
+    pub fn item(&self, tenant: &str, id: &str) -> Option<Value> {
         let stored = {
             let inner = self.lock();
-            inner.by_id.get(inner.by_item.get(id)?)?.0.clone()
+            let shelf = inner.shelves.get(tenant)?;
+            shelf.by_id.get(shelf.by_item.get(id)?)?.0.clone()
         };
         let (_, item) = stored.items.iter().find(|(item, _)| item == id)?;
         // The server itself wrote the text.
         serde_json::from_str(item).ok()
     }
 
-    /// Deletes a response. Returns whether it was stored.
-    pub fn delete(&self, id: &str) -> bool {
-        let removed = self.lock().remove(id);
+    /// Deletes a response of a tenant. Returns whether it was stored.
+    pub fn delete(&self, tenant: &str, id: &str) -> bool {
+        // Dropped after the lock is free.
+        let removed = {
+            let mut inner = self.lock();
+            let Some(shelf) = inner.shelves.get_mut(tenant) else { return false };
+            let before = shelf.num_bytes;
+            let removed = shelf.remove(id);
+            let freed = before - shelf.num_bytes;
+            inner.num_bytes -= freed;
+            removed
+        };
         removed.is_some()
     }
 }
@@ -127,23 +167,37 @@ mod tests {
         Stored { response: text.to_owned(), messages: vec![Message::of_text(Role::User, text)], items }
     }
 
+    impl ResponseStore {
+        fn has(&self, tenant: &str, id: &str) -> bool {
+            self.get(tenant, id).is_some()
+        }
+
+        /// Panics unless the sums are right.
+        fn check(&self) {
+            let inner = self.lock();
+            let sum = |of: fn(&Shelf) -> usize| inner.shelves.values().map(of).sum::<usize>();
+            assert_eq!(inner.num_bytes, sum(|shelf| shelf.by_id.values().map(|(_, size)| size).sum()));
+            assert_eq!((inner.num_bytes, inner.num_ordered), (sum(|shelf| shelf.num_bytes), sum(|shelf| shelf.order.len())));
+            assert_eq!(sum(|shelf| shelf.by_item.len()), sum(|shelf| shelf.by_id.len()));
+        }
+    }
+
     #[test]
     fn a_full_store_drops_the_oldest_response() {
         let store = ResponseStore::new(3);
         for id in ["a", "b", "c"] {
-            store.insert(id, stored(id));
+            store.insert("", id, stored(id));
         }
-        assert_eq!(store.item("item_b").unwrap()["text"], "b");
-        assert!(store.delete("b") && !store.delete("b"));
-        store.insert("d", stored("d"));
-        assert!(store.get("a").is_none() && store.get("b").is_none());
-        assert_eq!(store.get("c").unwrap().response, "c");
-        store.insert("e", stored("e"));
-        store.insert("f", stored("f"));
-        assert!(store.get("c").is_none() && store.get("d").is_some());
-        assert!(store.item("item_c").is_none() && store.item("item_d").is_some());
-        let inner = store.lock();
-        assert_eq!(inner.by_item.len(), inner.by_id.len());
+        assert_eq!(store.item("", "item_b").unwrap()["text"], "b");
+        assert!(store.delete("", "b") && !store.delete("", "b"));
+        store.insert("", "d", stored("d"));
+        assert!(!store.has("", "a") && !store.has("", "b"));
+        assert_eq!(store.get("", "c").unwrap().response, "c");
+        store.insert("", "e", stored("e"));
+        store.insert("", "f", stored("f"));
+        assert!(!store.has("", "c") && store.has("", "d"));
+        assert!(store.item("", "item_c").is_none() && store.item("", "item_d").is_some());
+        store.check();
     }
 
     #[test]
@@ -151,12 +205,45 @@ mod tests {
         let store = ResponseStore::new(1000);
         let large = "x".repeat(MAX_BYTES / 5);
         for id in 0..10 {
-            store.insert(&id.to_string(), stored(&large));
+            store.insert("", &id.to_string(), stored(&large));
             assert!(store.lock().num_bytes <= MAX_BYTES);
         }
-        assert!(store.get("7").is_none() && store.get("9").is_some(), "two of them fit");
+        assert!(!store.has("", "7") && store.has("", "9"), "two of them fit");
         let none = ResponseStore::new(0);
-        none.insert("a", stored("a"));
-        assert!(none.get("a").is_none() && none.lock().num_bytes == 0);
+        none.insert("", "a", stored("a"));
+        assert!(!none.has("", "a") && none.lock().num_bytes == 0);
+        none.check();
+    }
+
+    #[test]
+    fn a_response_is_there_for_its_tenant_alone() {
+        let store = ResponseStore::new(10);
+        store.insert("a", "one", stored("one"));
+        for other in ["", "b"] {
+            assert!(!store.has(other, "one") && store.item(other, "item_one").is_none() && !store.delete(other, "one"));
+        }
+        assert!(store.has("a", "one") && store.item("a", "item_one").is_some() && store.delete("a", "one"));
+        store.check();
+    }
+
+    #[test]
+    fn a_tenant_that_stores_much_displaces_its_own() {
+        let store = ResponseStore::new(8);
+        store.insert("small", "kept", stored("kept"));
+        for id in 0..100 {
+            store.insert("large", &id.to_string(), stored(&id.to_string()));
+            store.check();
+        }
+        assert!(store.has("small", "kept") && store.has("large", "99") && store.has("large", "93") && !store.has("large", "92"));
+        let large = |id: u32| format!("{id:08}{}", "x".repeat(MAX_BYTES / 5));
+        (100..110).for_each(|id| store.insert("large", &id.to_string(), stored(&large(id))));
+        assert!(store.has("small", "kept"));
+        store.check();
+        for id in 200..300 {
+            store.insert("busy", &id.to_string(), stored(&id.to_string()));
+            assert!(store.delete("busy", &id.to_string()));
+        }
+        assert!(store.has("small", "kept"), "deleted responses count for their tenant");
+        store.check();
     }
 }

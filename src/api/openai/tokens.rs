@@ -13,6 +13,7 @@ use crate::http::error::{ApiError, Kind};
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::{AppState, off_loop};
+use crate::http::tenant::Tenant;
 use chat::Message;
 use serving::{self, Model, RequestError};
 
@@ -43,9 +44,11 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
     Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error: RequestError| names.request_error(&error))?))
 }
 
-/// The named model, or the first in the list: tools that ask for tokens often expect one model per server and name none.
+/// The named model, or the first that the key may use: tools that ask for tokens often expect one model per server and name none.
 async fn named_or_first(state: &AppState, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
-    match (name, state.registry.list().first()) {
+    let tenant = Tenant::of(http);
+    let first = || state.registry.list().into_iter().find(|info| tenant.may_use(&state.registry, &info.id));
+    match (name, name.is_none().then(first).flatten()) {
         (Some(name), _) => requested_model(state, http, name).await,
         (None, Some(first)) => requested_model(state, http, &first.id).await,
         (None, None) => Err(ApiError::field("model", "`model` is required: no model is served")),

@@ -45,6 +45,7 @@ pub fn openapi_json(dialects: &Dialects) -> String {
     document["paths"] = paths.into_iter().collect();
     document["components"]["schemas"] = schemas.into_iter().collect();
     document["tags"] = tags.into();
+    add_security(&mut document);
     bound_integers(&mut document);
     format!("{document:#}\n")
 }
@@ -68,6 +69,19 @@ fn add_default_errors(value: &mut Value, schema: &str) {
             map.values_mut().for_each(|value| add_default_errors(value, schema));
         }
         _ => {}
+    }
+}
+
+/// Says how a request carries its key. A server without keys needs none, and the probes' paths never do by default.
+fn add_security(document: &mut Value) {
+    let description = "a key that `penstock keys add` made; a server without keys needs none";
+    document["components"]["securitySchemes"] = json!({
+        "bearer": {"type": "http", "scheme": "bearer", "description": description},
+        "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key", "description": description}
+    });
+    document["security"] = json!([{"bearer": []}, {"apiKey": []}, {}]);
+    for path in ["/health", "/ready"] {
+        document["paths"][path]["get"]["security"] = json!([]);
     }
 }
 

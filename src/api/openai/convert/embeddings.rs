@@ -26,7 +26,8 @@ pub struct Embeddings {
     pub encoding: Encoding,
     /// At least 1. The handler checks whether the model has so many.
     pub dimensions: Option<usize>,
-    pub tenant: u64,
+    /// The number of the `user`.
+    pub user: u64,
 }
 
 pub fn parse(body: &Value) -> Result<Embeddings, ApiError> {
@@ -41,5 +42,5 @@ pub fn parse(body: &Value) -> Result<Embeddings, ApiError> {
     let dimensions = fields.count("dimensions", 1)?.map(|count| count as usize);
     let inputs = prompts::read(&fields, "input", MAX_INPUTS)?;
     prompts::check(&fields, "input", &inputs)?;
-    Ok(Embeddings { model, inputs, encoding, dimensions, tenant: generation::tenant(&fields)? })
+    Ok(Embeddings { model, inputs, encoding, dimensions, user: generation::user(&fields)? })
 }

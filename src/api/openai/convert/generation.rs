@@ -38,7 +38,7 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
         format: check_structure(fields, structure, min_tokens)?,
-        tenant: tenant(fields)?,
+        cache_salt: user(fields)?,
         ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
     })
 }
@@ -79,7 +79,7 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
 }
 
 /// The number of the `user`. Users do not share the prefix cache, so that none can probe what another has asked.
-pub fn tenant(fields: &Fields) -> Result<u64, ApiError> {
+pub fn user(fields: &Fields) -> Result<u64, ApiError> {
     let Some(user) = fields.string("user")? else { return Ok(0) };
     Ok(Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }

@@ -40,7 +40,7 @@ mod tests {
     fn an_error_names_the_dialect_s_field() {
         let rules = |error| RequestError::Rules(RuleError { subject: Subject::ToolParameters(1), error });
         let of = |error: RequestError| {
-            let ApiError { kind, message, param } = CHAT.request_error(&error);
+            let ApiError { kind, message, param, .. } = CHAT.request_error(&error);
             (kind, param.unwrap_or_default(), message)
         };
         let (kind, param, message) = of(rules(GrammarError::Invalid("no".into())));

@@ -1,0 +1,48 @@
+//! Who may use the server, and how: keys and certificates. Both are in files, which are read again when they change.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::rt;
+
+use super::keyring::Keyring;
+use super::tls::Tls;
+use config::Config;
+
+/// How often the files are looked at. It bounds how long a revoked key still works.
+const PERIOD: Duration = Duration::from_secs(1);
+
+#[derive(Clone)]
+pub struct Access {
+    pub(crate) keys: Arc<Keyring>,
+    pub(crate) tls: Option<Arc<Tls>>,
+}
+
+impl Access {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// A file is wrong. The error names it.
+    pub fn open(config: &Config) -> anyhow::Result<Self> {
+        Ok(Self { keys: Arc::new(Keyring::open(config)?), tls: Tls::open(config)? })
+    }
+
+    /// Whether requests need a key.
+    pub fn needs_keys(&self) -> bool {
+        self.keys.is_required()
+    }
+
+    /// Whether clients speak TLS.
+    pub fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Reads files again whenever they change.
+    pub(crate) async fn refresh(self) {
+        loop {
+            rt::time::sleep(PERIOD).await;
+            self.keys.refresh();
+            self.tls.iter().for_each(|tls| tls.refresh());
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! Who a request is from.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::{HttpMessage, HttpRequest};
+
+use super::error::{ApiError, Kind, quoted};
+use super::keyring::mark;
+use keys::{InFlight, Key, Rate, Refusal};
+use registry::{Registry, RegistryError};
+use serving::Client;
+
+/// The tenant of a request. The middleware puts one into the extensions of every request whose key it has found, and a nameless one if
+/// the request needs no key.
+#[derive(Clone, Debug, Default)]
+pub struct Tenant {
+    key: Option<Arc<Key>>,
+}
+
+impl Tenant {
+    pub fn with_key(key: Arc<Key>) -> Self {
+        Self { key: Some(key) }
+    }
+
+    /// The tenant of a request. A request that was not admitted has none, which is the same as a nameless one.
+    pub fn of(request: &HttpRequest) -> Self {
+        request.extensions().get::<Self>().cloned().unwrap_or_default()
+    }
+
+    /// The tenant's name. Empty if the request needs no key.
+    pub fn name(&self) -> &str {
+        self.key.as_ref().map_or("", |key| &key.tenant)
+    }
+
+    /// The salt of the prefix cache for one of the tenant's users. Tenants and users do not share prefixes, because how fast an answer
+    /// begins tells whether its prompt was asked before.
+    pub fn salt(&self, user: u64) -> u64 {
+        if self.key.is_none() && user == 0 { 0 } else { mark(self.name(), user) }
+    }
+
+    /// How the engine tells the tenant's requests from others.
+    pub fn client(&self) -> Client {
+        match &self.key {
+            Some(key) => Client { tenant: Some(mark(&key.tenant, 0)), priority: key.priority },
+            None => Client::default(),
+        }
+    }
+
+    /// Begins a request, which counts against the key's limits. `None`: there is no key.
+    ///
+    /// # Errors
+    /// A limit is reached.
+    pub fn begin(&self, now: Instant) -> Result<Option<InFlight>, Refusal> {
+        self.key.as_ref().map(|key| key.begin(now)).transpose()
+    }
+
+    /// Counts tokens against the key's rate.
+    pub fn spend(&self, num_tokens: u64) {
+        if let Some(key) = &self.key {
+            key.spend(num_tokens, Instant::now());
+        }
+    }
+
+    /// What is left of the key's rates of requests and of tokens.
+    pub fn rates(&self) -> (Option<Rate>, Option<Rate>) {
+        self.key.as_ref().map_or((None, None), |key| key.rates(Instant::now()))
+    }
+
+    /// Whether the key may use a model that is served, by its id or an alias.
+    pub fn may_use(&self, registry: &Registry, name: &str) -> bool {
+        let Some(models) = self.key.as_ref().and_then(|key| key.models()) else { return true };
+        let id = registry.id(name);
+        id.is_some() && models.iter().any(|model| registry.id(model) == id)
+    }
+
+    /// The error for a name that no served model has. It names no model that the key may not use.
+    pub fn not_found(&self, registry: &Registry, name: &str) -> ApiError {
+        match registry.not_found(name) {
+            RegistryError::NotFound { near: Some(near), .. } if !self.may_use(registry, &near) => ApiError::model_not_found(name, None),
+            error => error.into(),
+        }
+    }
+
+    /// Checks that a model is served and that the key may use it.
+    pub fn check_model(&self, registry: &Registry, name: &str) -> Result<(), ApiError> {
+        if registry.id(name).is_none() {
+            return Err(self.not_found(registry, name));
+        }
+        if !self.may_use(registry, name) {
+            let message = format!("this API key may not use the model `{}`: GET /v1/models lists those that it may use", quoted(name));
+            return Err(ApiError::new(Kind::ModelForbidden, message).with_param("model"));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,161 @@
+//! TLS. The certificate is read again when its files change: new connections get the new one, and those that are open go on.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::rt::net::TcpStream;
+use anyhow::{Context as _, anyhow};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring;
+use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::server::TlsStream;
+
+use config::Config;
+use keys::Version;
+
+/// The certificate of the server, and its private key.
+pub struct Tls {
+    certificate: PathBuf,
+    key: PathBuf,
+    current: RwLock<Current>,
+}
+
+#[derive(Clone)]
+struct Current {
+    config: Arc<ServerConfig>,
+    versions: [Option<Version>; 2],
+    /// The last fault that was logged.
+    fault: Option<String>,
+}
+
+impl Tls {
+    /// Reads the files that the configuration names. `None`: it names none.
+    ///
+    /// # Errors
+    /// A file is wrong, or the key is not that of the certificate.
+    pub fn open(config: &Config) -> anyhow::Result<Option<Arc<Self>>> {
+        let (certificate, key) = (config.server.tls_cert.clone(), config.server.tls_key.clone());
+        if certificate.as_os_str().is_empty() {
+            return Ok(None);
+        }
+        let current = read(&certificate, &key)?;
+        Ok(Some(Arc::new(Self { certificate, key, current: RwLock::new(current) })))
+    }
+
+    fn current(&self) -> Current {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Reads the files again if they have changed. Until both are right and belong together, the old ones stay.
+    pub fn refresh(&self) {
+        let before = self.current();
+        let after = match versions(&self.certificate, &self.key) {
+            Ok(versions) if versions == before.versions => return,
+            Ok(_) => read(&self.certificate, &self.key),
+            Err(error) => Err(error),
+        };
+        let after = match after {
+            Ok(after) => {
+                tracing::info!("the certificate was read again");
+                after
+            }
+            Err(error) => {
+                let fault = format!("{error:#}");
+                if before.fault.as_ref() != Some(&fault) {
+                    tracing::error!("the certificate stays as it was: {}", fault.escape_debug());
+                }
+                Current { fault: Some(fault), ..before }
+            }
+        };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = after;
+    }
+
+    /// Greets a client, which has `patience` for its part.
+    ///
+    /// # Errors
+    /// The client does not speak TLS, or not the same as the server, or is late.
+    pub async fn accept(&self, stream: TcpStream, patience: Duration) -> io::Result<Stream> {
+        let acceptor = TlsAcceptor::from(self.current().config);
+        let stream = timeout(patience, acceptor.accept(stream)).await.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        Ok(Stream::Tls(Box::new(stream)))
+    }
+}
+
+fn versions(certificate: &Path, key: &Path) -> anyhow::Result<[Option<Version>; 2]> {
+    let version = |path: &Path| Version::of(path).with_context(|| path.display().to_string());
+    Ok([version(certificate)?, version(key)?])
+}
+
+fn read(certificate: &Path, key: &Path) -> anyhow::Result<Current> {
+    // If a file changes between the two, it is read once more than needed.
+    let versions = versions(certificate, key)?;
+    let chain = CertificateDer::pem_file_iter(certificate).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let chain = chain.map_err(|error| anyhow!("server.tls_cert, {}: {error}", certificate.display()))?;
+    anyhow::ensure!(!chain.is_empty(), "server.tls_cert, {}: the file holds no certificate in PEM", certificate.display());
+    let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| anyhow!("server.tls_key, {}: {error}", key.display()))?;
+    let builder = ServerConfig::builder_with_provider(Arc::new(ring::default_provider())).with_safe_default_protocol_versions()?;
+    let config = builder.with_no_client_auth().with_single_cert(chain, secret);
+    let mut config = config.map_err(|error| anyhow!("{} and {}: {error}", certificate.display(), key.display()))?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Current { config: Arc::new(config), versions, fault: None })
+}
+
+/// A client's connection, with or without TLS.
+pub enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Writes what fits at once, and no more.
+    pub fn write_now(&mut self, cx: &mut Context, bytes: &[u8]) {
+        // A client that takes nothing misses it.
+        match self {
+            Self::Plain(stream) => drop(stream.try_write(bytes)),
+            Self::Tls(stream) => {
+                let _ = Pin::new(&mut **stream).poll_write(cx, bytes);
+                let _ = Pin::new(&mut **stream).poll_flush(cx);
+            }
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context, buffer: &mut ReadBuf) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(&mut **stream).poll_shutdown(cx),
+        }
+    }
+}

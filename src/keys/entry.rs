@@ -1,0 +1,175 @@
+//! A key as files describe it.
+
+use std::fmt::Write as _;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error as _};
+
+use crate::digest::Digest;
+
+/// The priority of a key that states none.
+const DEFAULT_PRIORITY: u32 = 10;
+/// A key of the highest priority gets this many times as much as one of the lowest.
+const MAX_PRIORITY: u32 = 100;
+/// The largest limit.
+const MAX_LIMIT: u64 = 1_000_000_000_000;
+/// The longest name, in characters.
+const MAX_NAME: usize = 64;
+/// The longest name of a model, in bytes, and the most models of one key.
+const MAX_MODEL: usize = 500;
+const MAX_MODELS: usize = 1000;
+
+/// A table of `[[keys]]`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Names the key in lists and logs.
+    pub name: String,
+    #[serde(deserialize_with = "digest")]
+    pub sha256: Digest,
+    /// Whom the key belongs to. `None`: its name.
+    pub tenant: Option<String>,
+    /// The models that the key may use. `None`: every model.
+    pub models: Option<Vec<String>>,
+    /// 0: no limit. `None`: what the configuration says. The same holds for the other limits.
+    pub requests_per_minute: Option<u64>,
+    pub tokens_per_minute: Option<u64>,
+    pub max_concurrent: Option<u64>,
+    /// How much of an engine the key's requests get beside those of others, in proportion.
+    pub priority: Option<u32>,
+    /// Unix seconds.
+    pub created: Option<u64>,
+}
+
+fn digest<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Digest, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+impl Entry {
+    /// A key without limits of its own.
+    pub fn new(name: &str, sha256: Digest) -> Self {
+        Self {
+            name: name.to_owned(),
+            sha256,
+            tenant: None,
+            models: None,
+            requests_per_minute: None,
+            tokens_per_minute: None,
+            max_concurrent: None,
+            priority: None,
+            created: None,
+        }
+    }
+
+    /// Reads `NAME:SHA256`.
+    pub fn from_pair(text: &str) -> Result<Self, String> {
+        let (name, digest) = text.split_once(':').ok_or("a key has the form NAME:SHA256")?;
+        let entry = Self::new(name, digest.parse().map_err(|fault| format!("sha256 of `{}`: {fault}", name.escape_debug()))?);
+        entry.check()?;
+        Ok(entry)
+    }
+
+    pub fn tenant(&self) -> &str {
+        self.tenant.as_deref().unwrap_or(&self.name)
+    }
+
+    pub fn priority(&self) -> u32 {
+        self.priority.unwrap_or(DEFAULT_PRIORITY)
+    }
+
+    /// Checks the values. The error names the field.
+    pub fn check(&self) -> Result<(), String> {
+        check_name("name", &self.name)?;
+        self.tenant.iter().try_for_each(|tenant| check_name("tenant", tenant))?;
+        if let Some(models) = &self.models {
+            if models.is_empty() {
+                return Err("models is empty: leave it out to allow every model".into());
+            }
+            if models.len() > MAX_MODELS {
+                return Err(format!("models has {} entries, at most {MAX_MODELS} are allowed", models.len()));
+            }
+            if let Some(bad) = models.iter().find(|id| id.is_empty() || id.len() > MAX_MODEL || id.chars().any(char::is_control)) {
+                return Err(format!("models: {:?} is not the name of a model", bad.chars().take(MAX_NAME).collect::<String>()));
+            }
+        }
+        let limits = [
+            ("requests_per_minute", self.requests_per_minute),
+            ("tokens_per_minute", self.tokens_per_minute),
+            ("max_concurrent", self.max_concurrent),
+        ];
+        if let Some((name, limit)) = limits.into_iter().find_map(|(name, limit)| Some((name, limit.filter(|&limit| limit > MAX_LIMIT)?))) {
+            return Err(format!("{name} is {limit}, at most {MAX_LIMIT} is allowed"));
+        }
+        match self.priority {
+            Some(priority) if !(1..=MAX_PRIORITY).contains(&priority) => {
+                Err(format!("priority is {priority}, expected 1 to {MAX_PRIORITY}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The table as TOML.
+    pub fn to_toml(&self) -> String {
+        let mut text = format!("[[keys]]\nname = \"{}\"\nsha256 = \"{}\"\n", self.name, self.sha256);
+        // Names have no characters that TOML escapes, and it reads JSON's strings as its own if they hold no control characters.
+        if let Some(tenant) = &self.tenant {
+            let _ = writeln!(text, "tenant = \"{tenant}\"");
+        }
+        if let Some(models) = &self.models {
+            let _ = writeln!(text, "models = {}", serde_json::to_string(models).expect("strings are JSON"));
+        }
+        let numbers = [
+            ("requests_per_minute", self.requests_per_minute),
+            ("tokens_per_minute", self.tokens_per_minute),
+            ("max_concurrent", self.max_concurrent),
+            ("priority", self.priority.map(u64::from)),
+            ("created", self.created),
+        ];
+        for (name, number) in numbers.into_iter().filter_map(|(name, number)| Some((name, number?))) {
+            let _ = writeln!(text, "{name} = {number}");
+        }
+        text
+    }
+}
+
+fn check_name(field: &str, name: &str) -> Result<(), String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._@-".contains(c);
+    if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(is_plain) {
+        return Ok(());
+    }
+    let shown: String = name.chars().take(MAX_NAME).collect();
+    Err(format!("{field} {shown:?} must have 1 to {MAX_NAME} characters, of letters, digits and `._@-`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_values_are_named() {
+        let good = Entry::new("a.b_c@d-1", Digest::of(b"x"));
+        assert_eq!(good.check(), Ok(()));
+        let fault = |change: fn(&mut Entry)| {
+            let mut entry = good.clone();
+            change(&mut entry);
+            entry.check().unwrap_err()
+        };
+        assert!(fault(|e| e.name.clear()).starts_with("name \"\""));
+        assert!(fault(|e| e.name = "a\u{1b}b".into()).starts_with(r#"name "a\u{1b}b""#));
+        assert!(fault(|e| e.tenant = Some("x".repeat(65))).starts_with("tenant"));
+        assert!(fault(|e| e.models = Some(Vec::new())).starts_with("models is empty"));
+        assert!(fault(|e| e.models = Some(vec!["a\n".into()])).starts_with("models: \"a\\n\""));
+        assert!(fault(|e| e.tokens_per_minute = Some(u64::MAX)).starts_with("tokens_per_minute is 18446744073709551615"));
+        assert_eq!(fault(|e| e.priority = Some(0)), "priority is 0, expected 1 to 100");
+        assert_eq!(fault(|e| e.priority = Some(101)), "priority is 101, expected 1 to 100");
+    }
+
+    #[test]
+    fn a_pair_is_a_name_and_a_hash() {
+        let digest = Digest::of(b"x");
+        assert_eq!(Entry::from_pair(&format!("ci:{digest}")), Ok(Entry::new("ci", digest)));
+        for bad in ["ci", "ci:12", &format!(":{digest}"), &format!("c i:{digest}")] {
+            assert!(Entry::from_pair(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! What tells one version of a file from another.
+
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Version {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Version {
+    /// The version of the file that is there. `None`: there is none.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn of(path: &Path) -> std::io::Result<Option<Self>> {
+        match std::fs::metadata(path) {
+            Ok(data) => Ok(Some(Self { inode: data.ino(), size: data.size(), modified: (data.mtime(), data.mtime_nsec()) })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

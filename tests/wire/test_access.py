@@ -1,0 +1,220 @@
+"""Who reaches the server: pages of other origins, names of hosts, TLS."""
+
+import http.client
+import json
+import socket
+import ssl
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from harness import MODEL, Server, cli, raw, sse_events, status_of, wait_until
+
+ORIGIN, OTHER = "https://app.example.com", "https://evil.example.com"
+CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "8192"}
+
+
+@pytest.fixture(scope="module")
+def crossed(tmp_path_factory):
+    keys = {"AUTH__KEYS_FILE": str(tmp_path_factory.mktemp("keys") / "keys.toml")}
+    key = cli("keys", "add", "page", "--requests-per-minute", "1000", env=keys).stdout.strip()
+    with Server({**CONFIG, **keys, "SERVER__CORS_ORIGINS": f"{ORIGIN},http://localhost:3000"}) as server:
+        yield server, key
+
+
+def log(server) -> str:
+    return Path(server.log.name).read_text()
+
+
+def preflight(server, origin, path="/v1/chat/completions", **more):
+    headers = {"origin": origin, "access-control-request-method": "POST", **more}
+    return server.request("OPTIONS", path, headers=headers)
+
+
+def marks(reply) -> dict[str, str]:
+    return {name.lower(): value for name, value in reply.headers.items() if name.lower().startswith("access-control-")}
+
+
+def test_a_preflight_request_of_a_listed_origin_is_answered_without_a_key(crossed):
+    server, _ = crossed
+    asked = "authorization,content-type,x-stainless-lang,x-stainless-retry-count"
+    reply = preflight(server, ORIGIN, **{"access-control-request-headers": asked})
+    assert reply.status == 204 and not reply.body
+    allowed = marks(reply)
+    assert allowed["access-control-allow-origin"] == ORIGIN and allowed["access-control-allow-headers"] == asked
+    assert {"GET", "POST", "DELETE"} <= set(allowed["access-control-allow-methods"].split(", "))
+    assert "access-control-allow-credentials" not in allowed and "origin" in reply.headers["vary"]
+    odd = preflight(server, ORIGIN, **{"access-control-request-headers": "a b, <c>"})
+    assert odd.status == 204 and "access-control-allow-headers" not in marks(odd)
+
+
+def test_other_origins_get_nothing(crossed):
+    server, key = crossed
+    for origin in (OTHER, "null", ORIGIN + ".evil.com", ORIGIN + "/", "http://app.example.com", ORIGIN.upper(), "*", ""):
+        reply = preflight(server, origin)
+        assert reply.status == 401 and not marks(reply), origin
+        with_key = server.get("/v1/models", headers={"origin": origin, "x-api-key": key})
+        assert with_key.status == 200 and not marks(with_key) and "origin" in with_key.headers["vary"], origin
+    assert server.request("OPTIONS", "/v1/models", headers={"origin": ORIGIN}).status == 401, "no preflight request"
+
+
+def test_answers_streams_and_errors_are_marked_for_a_listed_origin(crossed):
+    server, key = crossed
+    headers = {"origin": ORIGIN, "authorization": f"Bearer {key}"}
+    body = {"model": MODEL, "prompt": "Hi", "max_tokens": 2}
+    replies = [
+        server.get("/v1/models", headers=headers),
+        server.post("/v1/completions", {**body, "stream": True}, headers=headers),
+        server.post("/v1/completions", {**body, "max_tokens": -1}, headers=headers),
+        server.get("/v1/models", headers={"origin": ORIGIN}),
+        server.get("/nothing", headers=headers),
+    ]
+    assert [reply.status for reply in replies] == [200, 200, 400, 401, 404]
+    for reply in replies:
+        assert reply.headers["access-control-allow-origin"] == ORIGIN
+        assert {"x-request-id", "retry-after", "x-ratelimit-remaining-requests"} <= set(
+            reply.headers["access-control-expose-headers"].split(", ")
+        )
+    assert sse_events(replies[1].body)[-1] == "[DONE]" and replies[1].headers["x-ratelimit-limit-requests"] == "1000"
+
+
+def test_without_a_list_no_origin_is_allowed_and_with_a_star_every_one(server):
+    assert preflight(server, ORIGIN).status == 405 and not marks(server.get("/v1/models", headers={"origin": ORIGIN}))
+    with Server({**CONFIG, "SERVER__CORS_ORIGINS": "*"}) as open_server:
+        assert marks(preflight(open_server, OTHER))["access-control-allow-origin"] == OTHER
+    wrong = cli("list", env={"SERVER__CORS_ORIGINS": "https://a.example/"})
+    assert wrong.returncode == 1 and "server.cors_origins" in wrong.stderr and "without a path" in wrong.stderr
+
+
+def test_the_list_of_hosts():
+    status = lambda server, host: status_of(raw(server, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\n\r\n".encode(), 5))
+    hosts = {"SERVER__ALLOWED_HOSTS": "llm.example.com,*.corp.example"}
+    with Server({**CONFIG, **hosts}) as server:
+        good = ["llm.example.com", "LLM.example.com:443", "a.corp.example", "localhost", "127.0.0.1:1"]
+        bad = ["evil.example", "corp.example", "xllm.example.com", "10.0.0.1", "llm.example.com:x", "llm.example.com@evil.example"]
+        assert [status(server, host) for host in good] == [200] * 5
+        assert [status(server, host) for host in bad] == [403] * 6
+        refused = server.get("/v1/models", headers={"host": "evil.example"})
+        assert refused.error["code"] == "host_not_allowed"
+        assert "`evil.example`" in refused.error["message"] and "server.allowed_hosts" in refused.error["message"]
+    with Server({**CONFIG, **hosts, "SERVER__HOST": "0.0.0.0"}) as server:
+        assert [status(server, host) for host in ("llm.example.com", "10.0.0.1:80", "[::1]", "evil.example")] == [200, 200, 200, 403]
+        wait_until(lambda: "answers other machines without a key: `penstock keys add NAME`" in log(server), 5, "it warns")
+        assert "under any host name" not in log(server)
+
+
+def test_a_public_address_with_keys_is_no_cause_for_a_warning(tmp_path):
+    keys = {"AUTH__KEYS_FILE": str(tmp_path / "keys.toml")}
+    cli("keys", "add", "a", env=keys)
+    with Server({**CONFIG, **keys, "SERVER__HOST": "0.0.0.0"}) as server:
+        wait_until(lambda: "$PENSTOCK_API_KEY" in log(server), 5, "the example has a place for the key")
+        assert "WARN" not in log(server)
+
+
+def certificate(folder, name: str, days: int = 2) -> None:
+    """Writes a new certificate for localhost and its key, each to its place at once."""
+    for kind in ("cert", "key"):
+        (folder / f"{kind}.new").unlink(missing_ok=True)
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", str(days)]
+    command += ["-subj", f"/CN={name}", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", folder / "key.new", "-out", folder / "cert.new"], check=True, capture_output=True)
+    (folder / "key.new").rename(folder / "key.pem")
+    (folder / "cert.new").rename(folder / "cert.pem")
+
+
+class Secure(Server):
+    """A server that speaks TLS. Its certificate is the only one that its clients trust."""
+
+    def connection(self, timeout):
+        context = ssl.create_default_context(cafile=self.config["SERVER__TLS_CERT"])
+        return http.client.HTTPSConnection("localhost", self.port, timeout=timeout, context=context)
+
+    def subject(self) -> str:
+        context = ssl.create_default_context(cafile=self.config["SERVER__TLS_CERT"])
+        with socket.create_connection(("127.0.0.1", self.port)) as plain, context.wrap_socket(plain, server_hostname="localhost") as secure:
+            return dict(pair for (pair,) in secure.getpeercert()["subject"])["commonName"]
+
+
+@pytest.fixture
+def secure(tmp_path):
+    certificate(tmp_path, "first")
+    config = {"SERVER__TLS_CERT": str(tmp_path / "cert.pem"), "SERVER__TLS_KEY": str(tmp_path / "key.pem")}
+    with Secure({**CONFIG, **config, "LIMITS__HEAD_TIMEOUT_SECONDS": "2"}) as server:
+        yield server, tmp_path
+
+
+def test_tls_serves_requests_and_streams(secure):
+    server, _ = secure
+    wait_until(lambda: f"https://127.0.0.1:{server.port}" in log(server), 5, "it prints its address")
+    assert server.text(max_tokens=2)
+    reply = server.complete(max_tokens=4, stream=True)
+    assert sse_events(reply.body)[-1] == "[DONE]"
+    with pytest.raises((ConnectionError, http.client.HTTPException)):
+        plain = http.client.HTTPConnection("127.0.0.1", server.port, timeout=5)
+        plain.request("GET", "/health")
+        plain.getresponse()
+    assert server.get("/health").status == 200
+
+
+def test_a_new_certificate_is_used_and_open_connections_go_on(secure):
+    server, folder = secure
+    kept = server.connection(30)
+    body = {"model": MODEL, "prompt": "Hi", "max_tokens": 400, "ignore_eos": True, "stream": True}
+    kept.request("POST", "/v1/completions", json.dumps(body), {"content-type": "application/json"})
+    stream = kept.getresponse()
+    begin = stream.read(100)
+    assert begin.startswith(b"data: ")
+    certificate(folder, "second")
+    wait_until(lambda: _subject(server) == "second", 5, "new connections get the new certificate")
+    assert (begin + stream.read()).endswith(b"data: [DONE]\n\n")
+    kept.request("GET", "/health")
+    assert kept.getresponse().status == 200, "the old connection still serves"
+    kept.close()
+    good = (folder / "key.pem").read_bytes()
+    (folder / "key.pem").write_bytes(b"no key")
+    wait_until(lambda: "the certificate stays as it was" in log(server), 5, "the fault is logged")
+    assert _subject(server) == "second"
+    (folder / "key.pem").write_bytes(good)
+    certificate(folder, "third")
+    wait_until(lambda: _subject(server) == "third", 5, "it goes on")
+
+
+def _subject(server) -> str:
+    try:
+        return server.subject()
+    except ssl.SSLError:  # the client trusts the new certificate already, and the server still has the old one
+        return ""
+
+
+def test_slow_clients_are_cut_with_tls_too(secure):
+    server, _ = secure
+    with socket.create_connection(("127.0.0.1", server.port), timeout=10) as silent:
+        start = time.monotonic()
+        assert silent.recv(100) == b"", "a client that does not greet is cut"
+        assert 1.5 < time.monotonic() - start < 5
+    context = ssl.create_default_context(cafile=server.config["SERVER__TLS_CERT"])
+    plain = socket.create_connection(("127.0.0.1", server.port), timeout=10)
+    with context.wrap_socket(plain, server_hostname="localhost") as slow:
+        slow.sendall(b"GET /health HTTP/1.1\r\nHost: loc")
+        assert status_of(slow.recv(1000)) == 408
+    with context.wrap_socket(socket.create_connection(("127.0.0.1", server.port), timeout=10), server_hostname="localhost") as odd:
+        odd.sendall(b"hello\r\n\r\n")
+        assert status_of(odd.recv(1000)) == 400
+
+
+def test_wrong_certificates_end_the_start(tmp_path):
+    certificate(tmp_path, "one")
+    other = tmp_path / "other"
+    other.mkdir()
+    certificate(other, "two")
+    (tmp_path / "empty.pem").write_text("nothing\n")
+    start = lambda cert, key: cli("serve", "--port", "0", env={"SERVER__TLS_CERT": str(cert), "SERVER__TLS_KEY": str(key)})
+    for cert, key, words in [
+        (tmp_path / "empty.pem", tmp_path / "key.pem", ["server.tls_cert", "empty.pem", "no certificate"]),
+        (tmp_path / "cert.pem", tmp_path / "none.pem", ["server.tls_key", "none.pem"]),
+        (tmp_path / "cert.pem", other / "key.pem", ["cert.pem", "key.pem"]),
+        (tmp_path / "cert.pem", "", ["server.tls_key", "both"]),
+    ]:
+        done = start(cert, key)
+        assert done.returncode == 1 and all(word in done.stderr for word in words), done.stderr
