@@ -8,6 +8,7 @@ use anyhow::anyhow;
 use tokio::sync::oneshot;
 
 use super::engine_args::EngineArgs;
+use super::log_args::LogArgs;
 use super::output::show;
 use crate::api;
 use crate::config::{Config, Overrides};
@@ -33,14 +34,16 @@ pub struct Args {
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
     #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
     engine: EngineArgs,
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Args { host, port, models, engine } = args;
+    let Args { host, port, models, log, engine } = args;
     let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
-    let config = Config::load(config, &overrides)?;
-    telemetry::init(&config.server.log)?;
+    let config = Config::load(config, &log.add_to(overrides))?;
+    telemetry::init(&log.of(&config))?;
     let listener = api::listen(config.server.host, config.server.port)?;
     let address = listener.local_addr()?;
     if !address.ip().is_loopback() {
@@ -48,6 +51,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     }
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };
     let registry = Registry::new(&config, &names)?;
+    let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
     let loaded = load(registry.clone(), address)?;
     let stopped = async move {
         match loaded.await {

@@ -8,6 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use super::context::Context;
 use super::entry::ModelEntry;
+use super::log::LogFormat;
+use super::traces::Traces;
 
 /// The whole configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -16,6 +18,7 @@ pub struct Config {
     pub server: Server,
     pub engine: Engine,
     pub limits: Limits,
+    pub traces: Traces,
     /// The catalogue: every model that the server knows by name.
     pub models: Vec<ModelEntry>,
 }
@@ -38,6 +41,9 @@ pub struct Server {
     pub default_models: Vec<String>,
     /// A log level, or a filter in the syntax of `tracing`.
     pub log: String,
+    pub log_format: LogFormat,
+    /// Log the body of each request, prompts and all.
+    pub log_prompts: bool,
     /// `/metrics` repeats the metrics that vLLM also has, under vLLM's names.
     pub vllm_metrics: bool,
     /// Serve a chat page at `/`.

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::entry::Source;
 use super::error::ConfigError;
+use super::log::log_filter;
 use super::settings::{Config, Engine, Limits, Server};
 use super::surroundings::Surroundings;
 
@@ -25,7 +26,7 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
         "workers" => within(server.workers, 0..=1024),
         "drain_seconds" => within(server.drain_seconds, 0..=3600),
         "keep_alive_seconds" => within(server.keep_alive_seconds, 1..=3600),
-        "log" => tracing_subscriber::EnvFilter::try_new(&server.log).map(drop).map_err(|error| format!("{:?}: {error}", server.log)),
+        "log" => log_filter(&server.log).map(drop),
         "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model name is empty".into()),
         _ => Ok(()),
     }

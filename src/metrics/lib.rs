@@ -66,6 +66,14 @@ pub fn log_lines_lost() -> &'static IntCounter {
     &LOST
 }
 
+/// Batches of spans that the collector did not take.
+pub fn trace_exports_failed() -> &'static IntCounter {
+    static FAILED: LazyLock<IntCounter> = LazyLock::new(|| {
+        registered(IntCounter::new("penstock_trace_exports_failed_total", "Batches of spans that the endpoint of traces did not take"))
+    });
+    &FAILED
+}
+
 /// The metrics of one model, labelled `model_name` in the registry of this process.
 pub struct ModelMetrics {
     pub num_requests_running: IntGauge,

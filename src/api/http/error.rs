@@ -74,6 +74,11 @@ impl Kind {
         self.row().1
     }
 
+    /// Whether the server is at fault. A server that loads a model or shuts down is not.
+    pub fn is_fault(self) -> bool {
+        self.status().is_server_error() && !matches!(self, Self::ModelLoading | Self::Draining)
+    }
+
     /// The number of seconds after which a retry may succeed.
     const fn retry_after(self) -> Option<&'static str> {
         match self {

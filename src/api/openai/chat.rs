@@ -14,6 +14,7 @@ use super::types::usage::Usage;
 use crate::http::choices::{self, Answer, Ask, FunctionCall as Call};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
@@ -36,7 +37,16 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let model = requested_model(&state, &http, &request.model).await?;
     let head = Head::new("chatcmpl", &model);
     let (prompts, num_choices, has_logprobs) = (vec![request.prompt], request.num_choices, request.options.logprobs.is_some());
-    let ask = Ask { model, prompts, options: request.options, num_choices, best_of: num_choices, names: request.names, held };
+    let ask = Ask {
+        model,
+        prompts,
+        options: request.options,
+        num_choices,
+        best_of: num_choices,
+        names: request.names,
+        held,
+        journal: Journal::of(&http),
+    };
     let choices = choices::start(state, ask).await?;
     if let Some(options) = request.stream {
         let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };

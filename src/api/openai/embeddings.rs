@@ -12,6 +12,7 @@ use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest,
 use super::types::error::ErrorBody;
 use crate::http::budget::Held;
 use crate::http::error::{ApiError, Kind};
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::{Active, AppState, off_loop};
@@ -35,9 +36,9 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
     }
-    let (encoding, id, active) = (request.encoding, model.id.clone(), Active::new(state));
+    let (encoding, id, active, journal) = (request.encoding, model.id.clone(), Active::new(state), Journal::of(&http));
     let (vectors, num_tokens) = tokio::select! {
-        result = vectors(model, request, held) => result?,
+        result = vectors(model, request, held, &journal) => result?,
         () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
     };
     let object = |(index, vector)| EmbeddingObject { object: "embedding".into(), index, embedding: encoded(vector, encoding) };
@@ -47,7 +48,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 }
 
 /// The vector of each input, and the total number of tokens.
-async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>, journal: &Journal) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
     let Embeddings { inputs, dimensions, tenant, .. } = request;
     let validate = move || {
         let _held = held;
@@ -56,7 +57,9 @@ async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>) -> Res
     let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
     let mut vectors = Vec::with_capacity(texts.len());
-    for embedding in embedding::submit(texts)? {
+    let embeddings = embedding::submit(texts)?;
+    embeddings.iter().for_each(|embedding| journal.follow(&embedding.account(), true));
+    for embedding in embeddings {
         vectors.push(embedding.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))?);
     }
     Ok((vectors, num_tokens))

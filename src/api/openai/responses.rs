@@ -13,6 +13,7 @@ use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, Re
 use crate::http::choices::{self, Ask};
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::head::Head;
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
@@ -48,7 +49,7 @@ pub async fn create(
     let prompt = Prompt::Chat(Conversation { messages: shown, ..conversation });
     let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
     let mut answer = Record { draft, messages, store, _held: held.clone() };
-    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held };
+    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held, journal: Journal::of(&http) };
     let mut choices = choices::start(state, ask).await?;
     if stream {
         return Ok(stream::stream(choices, Streamed::new(answer)));
