@@ -23,6 +23,7 @@ pub mod sse;
 pub mod state;
 pub mod stream;
 pub mod subject;
+pub mod tenant;
 
 #[cfg(test)]
 mod tests;
