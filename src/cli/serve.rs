@@ -12,6 +12,7 @@ use super::log_args::LogArgs;
 use super::output::show;
 use crate::api;
 use crate::config::{Config, Overrides};
+use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
 
@@ -50,6 +51,8 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
         tracing::warn!("{address} answers other machines, without a key and under any host name: put a proxy that checks keys before it");
     }
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };
+    let backends: Vec<&str> = BACKENDS.iter().rev().map(|backend| backend.kind.name()).collect();
+    metrics::set_build_info(env!("CARGO_PKG_VERSION"), &backends.join(","));
     let registry = Registry::new(&config, &names)?;
     let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
     let loaded = load(registry.clone(), address)?;

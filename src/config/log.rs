@@ -8,8 +8,9 @@ use tracing_subscriber::EnvFilter;
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 /// What a filter without a level of its own shows of everything that it does not name.
 const DEFAULT: &str = "info";
-/// The HTTP framework tells at `info` how it starts, which is of use to those who debug it.
-const FRAMEWORK: &str = "actix_server";
+/// What the HTTP framework says is of use to those who debug it: how it starts, at `info`, and what is wrong with a client's bytes, at
+/// `error`. Our own line of such a request says that better.
+const FRAMEWORK: [(&str, &str, &[&str]); 2] = [("actix_server", "warn", &["info"]), ("actix_http", "off", &["error", "warn", "info"])];
 
 /// How a line of the log is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +52,7 @@ pub fn log_filter(text: &str) -> Result<EnvFilter, String> {
 }
 
 fn directives(text: &str) -> Result<String, String> {
-    let mut parts = split(text);
+    let mut parts = split(text)?;
     let is_level = |part: &str| LEVELS.iter().any(|level| level.eq_ignore_ascii_case(part));
     if let Some(bad) = parts.iter().find(|part| !is_level(part) && !has_level(part, is_level)) {
         let levels = LEVELS.join(", ");
@@ -59,8 +60,9 @@ fn directives(text: &str) -> Result<String, String> {
     }
     let base = parts.iter().rev().find(|part| is_level(part)).map_or(DEFAULT, |part| *part).to_ascii_lowercase();
     parts.retain(|part| !is_level(part));
-    let quiets = base == "info" && !parts.iter().any(|part| part.starts_with(FRAMEWORK));
-    let framework = quiets.then(|| format!("{FRAMEWORK}=warn"));
+    let is_quieted = |target: &str, at: &[&str]| at.contains(&base.as_str()) && !parts.iter().any(|part| part.starts_with(target));
+    let quieted = FRAMEWORK.iter().filter(|(target, _, at)| is_quieted(target, at));
+    let framework: Vec<String> = quieted.map(|(target, level, _)| format!("{target}={level}")).collect();
     let list = std::iter::once(base).chain(framework).chain(parts.into_iter().map(str::to_owned));
     Ok(list.collect::<Vec<_>>().join(","))
 }
@@ -71,7 +73,7 @@ fn has_level(part: &str, is_level: impl Fn(&str) -> bool) -> bool {
 }
 
 /// The directives of a list. A comma within brackets or braces belongs to a directive.
-fn split(text: &str) -> Vec<&str> {
+fn split(text: &str) -> Result<Vec<&str>, String> {
     let mut depth = 0_i32;
     let parts = text.split(|symbol: char| {
         match symbol {
@@ -81,7 +83,8 @@ fn split(text: &str) -> Vec<&str> {
         }
         symbol == ',' && depth <= 0
     });
-    parts.map(str::trim).collect()
+    let parts = parts.map(str::trim).collect();
+    if depth == 0 { Ok(parts) } else { Err(format!("{text:?}: a bracket is not closed, or one too many is")) }
 }
 
 #[cfg(test)]
@@ -91,12 +94,12 @@ mod tests {
     #[test]
     fn a_filter_has_a_level_for_everything() {
         let of = |text: &str| directives(text).unwrap();
-        assert_eq!(of("info"), "info,actix_server=warn");
+        assert_eq!(of("info"), "info,actix_server=warn,actix_http=off");
         assert_eq!(of("DEBUG"), "debug", "the start of the framework is shown");
-        assert_eq!(of("penstock=debug"), "info,actix_server=warn,penstock=debug", "the rest is not muted");
-        assert_eq!(of("penstock::access=off, warn"), "warn,penstock::access=off");
-        assert_eq!(of("info,actix_server=info"), "info,actix_server=info");
-        assert_eq!(of("warn,penstock[span{a=1,b=2}]=trace"), "warn,penstock[span{a=1,b=2}]=trace");
+        assert_eq!(of("penstock=debug"), "info,actix_server=warn,actix_http=off,penstock=debug", "the rest is not muted");
+        assert_eq!(of("penstock::access=off, warn"), "warn,actix_http=off,penstock::access=off");
+        assert_eq!(of("info,actix_server=info"), "info,actix_http=off,actix_server=info");
+        assert_eq!(of("warn,penstock[span{a=1,b=2}]=trace"), "warn,actix_http=off,penstock[span{a=1,b=2}]=trace");
     }
 
     #[test]

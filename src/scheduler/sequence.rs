@@ -133,6 +133,10 @@ impl Sequence {
         self.num_pending
     }
 
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
+    }
+
     pub fn generates(&self) -> bool {
         self.max_tokens > 0
     }

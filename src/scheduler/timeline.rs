@@ -65,6 +65,12 @@ impl Timeline {
         self.progress.finish(now);
         metrics.e2e_request_latency_seconds.observe((now - self.arrived).as_secs_f64());
         let first = self.first_token.unwrap_or(now);
+        metrics.request_inference_time_seconds.observe((now - self.admitted.unwrap_or(self.arrived)).as_secs_f64());
+        let num_gaps = self.progress.generated_tokens().saturating_sub(1);
+        if let Some(last) = self.last_token.filter(|_| num_gaps > 0) {
+            let mean = last.saturating_duration_since(first).as_secs_f64() / f64::from(num_gaps);
+            metrics.request_time_per_output_token_seconds.observe(mean);
+        }
         metrics.request_decode_time_seconds.observe((now - first).as_secs_f64());
     }
 }

@@ -87,10 +87,10 @@ mod tests {
         let of = |text: &'static str, is_flag, variable: Option<&str>| {
             filter(&Log { filter: text, is_flag, format: LogFormat::Text }, variable.map(str::to_owned)).map(|filter| filter.to_string())
         };
-        assert_eq!(of("warn", false, None).unwrap(), "warn");
-        assert_eq!(of("warn", false, Some("")).unwrap(), "warn");
+        assert_eq!(of("warn", false, None).unwrap(), "actix_http=off,warn");
+        assert_eq!(of("warn", false, Some("")).unwrap(), "actix_http=off,warn");
         assert_eq!(of("warn", false, Some("debug")).unwrap(), "debug");
-        assert_eq!(of("warn", true, Some("debug")).unwrap(), "warn");
+        assert_eq!(of("warn", true, Some("debug")).unwrap(), "actix_http=off,warn");
         let error = of("warn", false, Some("bogus")).unwrap_err().to_string();
         assert!(error.contains("RUST_LOG") && error.contains("bogus"), "{error}");
     }

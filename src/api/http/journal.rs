@@ -11,7 +11,8 @@ use actix_web::{HttpMessage, HttpRequest};
 
 use super::error::{ApiError, quoted};
 use super::record::{Ending, Followed, Record, Refusal};
-use super::{access, spans};
+use super::tenant::Tenant;
+use super::{access_log, metrics, spans};
 use serving::{Account, EndReason};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -60,8 +61,10 @@ impl Journal {
         self.record.borrow().id.clone()
     }
 
-    pub fn set_model(&self, id: &str) {
-        self.record.borrow_mut().model = Some(id.to_owned());
+    /// The model exists. `route`: what asks for it.
+    pub fn set_model(&self, id: &str, route: Option<String>) {
+        let mut record = self.record.borrow_mut();
+        (record.model, record.route) = (Some(id.to_owned()), route);
     }
 
     /// The model, once it is known to exist.
@@ -69,8 +72,8 @@ impl Journal {
         self.record.borrow().model.clone()
     }
 
-    pub fn set_tenant(&self, name: &str) {
-        self.record.borrow_mut().tenant = Some(name.to_owned());
+    pub fn set_tenant(&self, tenant: &Tenant) {
+        self.record.borrow_mut().tenant = Some(tenant.name().to_owned()).filter(|name| !name.is_empty());
     }
 
     /// The head of the answer is made.
@@ -115,8 +118,11 @@ impl Drop for Journal {
     fn drop(&mut self) {
         if self.is_written {
             let (record, now) = (self.record.get_mut(), Instant::now());
+            if record.status.is_none() {
+                metrics::count(record.route.as_deref(), record.model.as_deref(), record.status());
+            }
             record.trace = spans::write(record, now);
-            access::write(record, now);
+            access_log::write(record, now);
         }
     }
 }

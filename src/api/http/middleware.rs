@@ -21,13 +21,14 @@ use super::error::{ApiError, Kind};
 use super::journal::Journal;
 use super::record::Ending;
 use super::state::AppState;
+use super::tenant::Tenant;
 use super::{host, metrics};
 use serving::Model;
 
 /// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
 pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
     let model = state.model(id).await?;
-    Journal::of(request).set_model(&model.id);
+    Journal::of(request).set_model(&model.id, request.match_pattern());
     Ok(model)
 }
 
@@ -57,10 +58,13 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     let result = match admit(&request, &state) {
         Err(error) => Ok(request.into_response(error.error_response())),
         // Without this, a panic would close the connection without an answer.
-        Ok(()) => match AssertUnwindSafe(next.call(request)).catch_unwind().await {
-            Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
-            Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
-        },
+        Ok(()) => {
+            journal.set_tenant(&Tenant::of(request.request()));
+            match AssertUnwindSafe(next.call(request)).catch_unwind().await {
+                Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
+                Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
+            }
+        }
     };
     match result {
         Ok(response) => {
@@ -129,10 +133,9 @@ impl MessageBody for Answer {
 }
 
 fn count(route: Option<&str>, journal: &Journal, status: u16, error: Option<&ApiError>) {
-    let (metrics, model) = (metrics::http(), journal.model().unwrap_or_default());
-    metrics.requests.with_label_values(&[route.unwrap_or("unmatched"), &model, &status.to_string()]).inc();
+    metrics::count(route, journal.model().as_deref(), status);
     if let Some(error) = error {
-        metrics.rejections.with_label_values(&[error.kind.code()]).inc();
+        metrics::http().rejections.with_label_values(&[error.kind.code()]).inc();
         journal.refuse(error);
     }
 }

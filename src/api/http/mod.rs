@@ -1,6 +1,6 @@
 //! What every API dialect shares: the server, the middleware, request bodies, streams and errors.
 
-pub mod access;
+pub mod access_log;
 pub mod budget;
 pub mod choices;
 pub mod connection;
