@@ -13,6 +13,7 @@ mod engine_args;
 pub mod inspect;
 pub mod keys;
 pub mod list;
+mod log_args;
 pub mod logits;
 mod output;
 pub mod pull;
@@ -86,7 +87,7 @@ pub fn main() -> ! {
         // The reader has closed the pipe: `penstock list | head -1`.
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
-            telemetry::print_line(&format!("penstock: {}", output::for_terminal(&format!("{error:#}"))));
+            telemetry::print_error(&output::for_terminal(&format!("{error:#}")));
             if error.is::<Interrupted>() { 130 } else { 1 }
         }
     };

@@ -10,7 +10,7 @@ use rustyline::error::ReadlineError;
 use super::engine_args::EngineArgs;
 use super::output::{for_terminal, show};
 use crate::chat::{Conversation, Message, Piece, Role};
-use crate::config::{Config, Overrides};
+use crate::config::{Config, LogFormat, Overrides};
 use crate::logits::{SamplingChoice, SamplingParams};
 use crate::registry::Registry;
 use crate::serving::{self, Budget, Model, Options, Output, Prompt, ValidRequest};
@@ -56,7 +56,7 @@ fn parse_temperature(text: &str) -> Result<f32, String> {
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let overrides = Overrides { models: vec![args.model.clone()], ..args.engine.overrides() };
     let config = Config::load(config, &overrides)?;
-    telemetry::init("warn")?;
+    telemetry::init(&telemetry::Log { filter: "warn", is_flag: false, format: LogFormat::Text })?;
     let registry = Registry::new(&config, std::slice::from_ref(&args.model))?;
     registry.load_eager()?;
     // A file is served under its own name, not under its path.

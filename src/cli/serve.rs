@@ -8,9 +8,11 @@ use anyhow::anyhow;
 use tokio::sync::oneshot;
 
 use super::engine_args::EngineArgs;
+use super::log_args::LogArgs;
 use super::output::show;
 use crate::api;
 use crate::config::{Config, Overrides};
+use crate::engine::BACKENDS;
 use crate::registry::Registry;
 use crate::telemetry;
 
@@ -33,20 +35,25 @@ pub struct Args {
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
     #[command(flatten)]
+    log: LogArgs,
+    #[command(flatten)]
     engine: EngineArgs,
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Args { host, port, models, engine } = args;
+    let Args { host, port, models, log, engine } = args;
     let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
-    let config = Config::load(config, &overrides)?;
-    telemetry::init(&config.server.log)?;
+    let config = Config::load(config, &log.add_to(overrides))?;
+    telemetry::init(&log.of(&config))?;
     let access = api::Access::open(&config)?;
     let listener = api::listen(config.server.host, config.server.port)?;
     let address = listener.local_addr()?;
     warn_if_open(&config, &access, address);
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };
+    let backends: Vec<&str> = BACKENDS.iter().rev().map(|backend| backend.kind.name()).collect();
+    metrics::set_build_info(env!("CARGO_PKG_VERSION"), &backends.join(","));
     let registry = Registry::new(&config, &names)?;
+    let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
     let site = Address { address, tls: access.has_tls(), keys: access.needs_keys() };
     let loaded = load(registry.clone(), site)?;
     let stopped = async move {

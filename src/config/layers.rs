@@ -12,6 +12,7 @@ use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
 use super::settings::{Config, Engine, Limits, Server};
 use super::surroundings::{PREFIX, Surroundings, env_origin};
+use super::traces::{self, Traces};
 use super::validate;
 
 const DEFAULTS: &str = include_str!("../../config/default.toml");
@@ -62,6 +63,7 @@ fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, Co
         auth: merged.section("auth").map_err(|fault| builtin_fault(&fault))?,
         engine: merged.section("engine").map_err(|fault| builtin_fault(&fault))?,
         limits: merged.section("limits").map_err(|fault| builtin_fault(&fault))?,
+        traces: merged.section("traces").map_err(|fault| builtin_fault(&fault))?,
         models: merged.models.finish()?,
     };
     validate::resolve(&mut config, surroundings)?;
@@ -150,13 +152,15 @@ impl Merged {
     }
 
     fn flags(&mut self, overrides: &Overrides) -> Result<(), ConfigError> {
-        let Overrides { host, port, models, backend, threads, device, context } = overrides;
+        let Overrides { host, port, models, log, log_format, backend, threads, device, context } = overrides;
         let mut flags = Vec::new();
         let mut flag =
             |origin, section, key, value: Option<Value>| flags.extend(value.map(|value| Setting { origin, section, key, value }));
         flag("--host", "server", "host", host.map(|host| Value::new(None, host.to_string())));
         flag("--port", "server", "port", port.map(|port| Value::new(None, u64::from(port))));
         flag("--model", "server", "default_models", (!models.is_empty()).then(|| list(models.iter().map(String::as_str))));
+        flag("--log", "server", "log", log.as_deref().map(|log| Value::new(None, log)));
+        flag("--log-format", "server", "log_format", log_format.map(|format| Value::new(None, format.name())));
         flag("--backend", "engine", "backend", backend.map(|backend| Value::new(None, backend.name())));
         flag("--threads", "engine", "threads", threads.map(|threads| Value::new(None, threads as u64)));
         flag("--device", "engine", "device", device.map(|device| Value::new(None, u64::from(device))));
@@ -188,6 +192,7 @@ impl Merged {
             "server" => self.section::<Server>(section).and_then(|server| validate::server(key, &server)),
             "auth" => self.section::<Auth>(section).and_then(|auth| auth::check(key, &auth)),
             "engine" => self.section::<Engine>(section).and_then(|engine| validate::engine(key, &engine)),
+            "traces" => self.section::<Traces>(section).and_then(|traces| traces::check(key, &traces)),
             _ => self.section::<Limits>(section).and_then(|limits| validate::limits(key, &limits)),
         };
         checked.map_err(|fault| ConfigError::BadValue { origin: origin.into(), key: path, fault })

@@ -10,6 +10,7 @@ mod context;
 mod entry;
 mod error;
 mod layers;
+mod log;
 mod models;
 mod overrides;
 mod reach;
@@ -18,6 +19,7 @@ mod settings;
 mod surroundings;
 #[cfg(test)]
 mod tests;
+mod traces;
 mod validate;
 
 pub use auth::{Auth, RequireKeys};
@@ -25,6 +27,8 @@ pub use check_entry::{check_entry, check_url};
 pub use context::Context;
 pub use entry::{ModelEntry, PypiPackage, Source, find_model, nearest_model};
 pub use error::ConfigError;
+pub use log::{LogFormat, log_filter};
 pub use overrides::Overrides;
 pub use settings::{Backend, Config, Engine, Limits, Server};
 pub use surroundings::Surroundings;
+pub use traces::Traces;

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::context::Context;
+use super::log::LogFormat;
 use super::settings::Backend;
 
 /// Settings from command-line flags. `None` and an empty list leave a setting unchanged.
@@ -14,6 +15,10 @@ pub struct Overrides {
     pub port: Option<u16>,
     /// `--model`: replaces `server.default_models` by catalogue ids, aliases or paths of GGUF files.
     pub models: Vec<String>,
+    /// `--log`, `-q` or `-v`
+    pub log: Option<String>,
+    /// `--log-format`
+    pub log_format: Option<LogFormat>,
     /// `--backend`
     pub backend: Option<Backend>,
     /// `--threads`

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 use super::auth::Auth;
 use super::context::Context;
 use super::entry::ModelEntry;
+use super::log::LogFormat;
+use super::traces::Traces;
 
 /// The whole configuration.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,6 +20,7 @@ pub struct Config {
     pub auth: Auth,
     pub engine: Engine,
     pub limits: Limits,
+    pub traces: Traces,
     /// The catalogue: every model that the server knows by name.
     pub models: Vec<ModelEntry>,
 }
@@ -47,6 +50,9 @@ pub struct Server {
     pub default_models: Vec<String>,
     /// A log level, or a filter in the syntax of `tracing`.
     pub log: String,
+    pub log_format: LogFormat,
+    /// Log the body of each request, prompts and all.
+    pub log_prompts: bool,
     /// `/metrics` repeats the metrics that vLLM also has, under vLLM's names.
     pub vllm_metrics: bool,
     /// Serve a chat page at `/`.

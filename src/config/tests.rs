@@ -102,6 +102,8 @@ fn each_layer_overrides_the_one_before() {
         host: Some("::1".parse().unwrap()),
         port: Some(5),
         models: vec!["x".into()],
+        log: Some("warn".into()),
+        log_format: None,
         backend: Some(Backend::Cpu),
         threads: Some(3),
         device: Some(2),
@@ -253,7 +255,7 @@ fn the_example_parses_and_names_every_setting_with_its_default() {
     scene.surroundings.file = Some(root.join("example.toml"));
     let example = scene.config();
     assert_eq!(example.models.len(), defaults.models.len() + 1);
-    let sections = |config: &Config| serde_json::json!([config.server, config.engine, config.limits]);
+    let sections = |config: &Config| serde_json::json!([config.server, config.engine, config.limits, config.traces]);
     assert_eq!(sections(&example), sections(&defaults));
     let text = std::fs::read_to_string(root.join("example.toml")).unwrap();
     for section in sections(&defaults).as_array().unwrap() {
@@ -395,4 +397,34 @@ fn hosts_and_origins_are_checked_and_tls_needs_both_files() {
     names(&Scene::new().env("PENSTOCK__SERVER__TLS_CERT", "c.pem").error(), &["server.tls_key", "server.tls_cert is", "both"]);
     let both = Scene::new().file("local.toml", "[server]\ntls_cert = \"~/c.pem\"\ntls_key = \"k.pem\"\n").config();
     assert_eq!((both.server.tls_cert, both.server.tls_key), ("/home/u/c.pem".into(), "k.pem".into()));
+}
+
+#[test]
+fn a_log_that_is_no_level_is_named_with_its_setting() {
+    names(&Scene::new().file("a.toml", "server.log = 'bogus'").error(), &["a.toml", "server.log", "\"bogus\"", "debug"]);
+    names(&Scene::new().env("PENSTOCK__SERVER__LOG", "loud").error(), &["PENSTOCK__SERVER__LOG", "server.log", "\"loud\""]);
+    names(&Scene::new().env("PENSTOCK__SERVER__LOG_FORMAT", "xml").error(), &["PENSTOCK__SERVER__LOG_FORMAT", "xml"]);
+    let of = |overrides| Config::load_from(&Scene::new().surroundings, &overrides);
+    let error = of(Overrides { log: Some("bogus".into()), ..Overrides::default() }).unwrap_err().to_string();
+    names(&error, &["--log", "server.log", "\"bogus\""]);
+    let config = of(Overrides { log: Some("debug".into()), log_format: Some(LogFormat::Json), ..Overrides::default() }).unwrap();
+    assert_eq!((config.server.log.as_str(), config.server.log_format), ("debug", LogFormat::Json));
+}
+
+#[test]
+fn settings_of_traces_are_checked() {
+    let traces = |line: &str| Scene::new().file("a.toml", &format!("[traces]\n{line}"));
+    let good = traces("endpoint = 'https://collector.example/v1/traces'\nheaders = ['authorization=Bearer x=y']\nsample = 0.25").config();
+    assert_eq!(good.traces.header_pairs().collect::<Vec<_>>(), [("authorization", "Bearer x=y")]);
+    for bad in ["collector:4317", "http://", "http://host", "grpc://host/x", "http://host/a b"] {
+        names(&traces(&format!("endpoint = '{bad}'")).error(), &["a.toml", "traces.endpoint", bad]);
+    }
+    names(&traces("sample = 1.5").error(), &["traces.sample", "1.5"]);
+    names(&traces("sample = nan").error(), &["traces.sample"]);
+    names(&traces("timeout_seconds = 0").error(), &["traces.timeout_seconds"]);
+    names(&traces("service = ''").error(), &["traces.service"]);
+    let error = traces("headers = ['a=b', 'secret']").error();
+    names(&error, &["traces.headers", "entry 2"]);
+    assert!(!error.contains("secret"), "{error}");
+    names(&traces("colour = 1").error(), &["traces.colour", "endpoint"]);
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::entry::Source;
 use super::error::ConfigError;
+use super::log::log_filter;
 use super::reach::{check_host, check_origin};
 use super::settings::{Config, Engine, Limits, Server};
 use super::surroundings::Surroundings;
@@ -28,7 +29,7 @@ pub(super) fn server(key: &str, server: &Server) -> Checked {
         "keep_alive_seconds" => within(server.keep_alive_seconds, 1..=3600),
         "allowed_hosts" => server.allowed_hosts.iter().try_for_each(|name| check_host(name)),
         "cors_origins" => server.cors_origins.iter().try_for_each(|origin| check_origin(origin)),
-        "log" => tracing_subscriber::EnvFilter::try_new(&server.log).map(drop).map_err(|error| format!("{:?}: {error}", server.log)),
+        "log" => log_filter(&server.log).map(drop),
         "default_models" if server.default_models.iter().any(String::is_empty) => Err("a model name is empty".into()),
         _ => Ok(()),
     }

@@ -1,35 +1,18 @@
 //! Prometheus metrics: their names, units and buckets.
 
+mod process;
+mod vllm;
+
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use process::Process;
 use prometheus::core::Collector;
 use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, Histogram, HistogramOpts, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Opts, Registry};
 
 /// The prefix of every metric's name.
 const PREFIX: &str = "penstock_";
-
-/// Metrics that vLLM also has, with the same names, types and units.
-const SHARED_WITH_VLLM: [&str; 17] = [
-    "num_requests_running",
-    "num_requests_waiting",
-    "kv_cache_usage_perc",
-    "prompt_tokens_total",
-    "generation_tokens_total",
-    "request_success_total",
-    "prefix_cache_queries_total",
-    "prefix_cache_hits_total",
-    "num_preemptions_total",
-    "time_to_first_token_seconds",
-    "inter_token_latency_seconds",
-    "e2e_request_latency_seconds",
-    "request_queue_time_seconds",
-    "request_prefill_time_seconds",
-    "request_decode_time_seconds",
-    "request_prompt_tokens",
-    "request_generation_tokens",
-];
 
 /// Buckets for waits and whole requests, in seconds.
 const WAIT_BUCKETS: &[f64] = &[0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0];
@@ -39,24 +22,42 @@ const TOKEN_BUCKETS: &[f64] = &[1.0, 4.0, 16.0, 64.0, 128.0, 256.0, 512.0, 1024.
 
 /// The registry of this process.
 pub fn registry() -> &'static Registry {
-    static REGISTRY: LazyLock<Registry> = LazyLock::new(Registry::new);
+    static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+        let registry = Registry::new();
+        registry.register(Box::new(Process::new())).expect("its metrics are registered once");
+        registry
+    });
     &REGISTRY
 }
 
 /// The samples of every metric. `vllm` repeats the metrics that vLLM also has as `vllm:…`, for dashboards and autoscalers written for vLLM.
 pub fn gather(vllm: bool) -> Vec<MetricFamily> {
+    // An alert on an increase needs a sample before the first one.
+    let _ = (log_lines_lost(), trace_exports_failed());
     let mut families = registry().gather();
     if vllm {
-        let twin = |family: &MetricFamily| {
-            let name = family.name().strip_prefix(PREFIX).filter(|name| SHARED_WITH_VLLM.contains(name))?;
-            let mut twin = family.clone();
-            twin.set_name(format!("vllm:{name}"));
-            Some(twin)
-        };
-        let twins: Vec<_> = families.iter().filter_map(twin).collect();
+        let twins = vllm::twins(&families, PREFIX);
         families.extend(twins);
     }
     families
+}
+
+/// Says what was built: the version, and the backends that are compiled in.
+pub fn set_build_info(version: &str, backends: &str) {
+    static INFO: LazyLock<IntGaugeVec> = LazyLock::new(|| {
+        let opts = Opts::new("penstock_build_info", "What was built; the value is always 1");
+        registered(IntGaugeVec::new(opts, &["version", "backends"]))
+    });
+    INFO.with_label_values(&[version, backends]).set(1);
+}
+
+/// Says which of the served models are loaded.
+pub fn set_loaded<'a>(models: impl Iterator<Item = (&'a str, bool)>) {
+    static LOADED: LazyLock<IntGaugeVec> = LazyLock::new(|| {
+        let opts = Opts::new("penstock_model_loaded", "1 if the model is loaded, 0 if its first request will load it");
+        registered(IntGaugeVec::new(opts, &["model_name"]))
+    });
+    models.for_each(|(name, loaded)| LOADED.with_label_values(&[name]).set(i64::from(loaded)));
 }
 
 /// Lines of the log that stderr did not take in time, or not at all.
@@ -66,6 +67,14 @@ pub fn log_lines_lost() -> &'static IntCounter {
     &LOST
 }
 
+/// Batches of spans that the collector did not take.
+pub fn trace_exports_failed() -> &'static IntCounter {
+    static FAILED: LazyLock<IntCounter> = LazyLock::new(|| {
+        registered(IntCounter::new("penstock_trace_exports_failed_total", "Batches of spans that the endpoint of traces did not take"))
+    });
+    &FAILED
+}
+
 /// The metrics of one model, labelled `model_name` in the registry of this process.
 pub struct ModelMetrics {
     pub num_requests_running: IntGauge,
@@ -73,6 +82,8 @@ pub struct ModelMetrics {
     pub kv_cache_usage_perc: Gauge,
     /// Labelled `kind`: free, total, or held (by the engine's own count). Empty for engines without a device.
     pub device_memory_bytes: IntGaugeVec,
+    /// Labelled `block_size`, `num_gpu_blocks` and `enable_prefix_caching`, as vLLM's.
+    pub cache_config_info: IntGaugeVec,
     pub prompt_tokens_total: IntCounter,
     pub generation_tokens_total: IntCounter,
     /// Labelled `finished_reason`: stop, length, abort or error.
@@ -82,12 +93,16 @@ pub struct ModelMetrics {
     pub num_preemptions_total: IntCounter,
     pub time_to_first_token_seconds: Histogram,
     pub inter_token_latency_seconds: Histogram,
+    pub request_time_per_output_token_seconds: Histogram,
     pub e2e_request_latency_seconds: Histogram,
     pub request_queue_time_seconds: Histogram,
+    pub request_inference_time_seconds: Histogram,
     pub request_prefill_time_seconds: Histogram,
     pub request_decode_time_seconds: Histogram,
     pub request_prompt_tokens: Histogram,
     pub request_generation_tokens: Histogram,
+    pub request_max_generation_tokens: Histogram,
+    pub step_tokens: Histogram,
     /// Its sample count is the number of loads.
     pub model_load_seconds: Histogram,
     pub model_load_failures_total: IntCounter,
@@ -109,28 +124,54 @@ impl ModelMetrics {
             |name, help, buckets: &[f64]| registered(Histogram::with_opts(HistogramOpts::from(opts(name, help)).buckets(buckets.to_vec())));
         let finished = opts("request_success_total", "Requests that ended, by reason");
         let memory = opts("device_memory_bytes", "Memory of the device that the model runs on; held: by the engine's own count");
+        let request_success_total = registered(IntCounterVec::new(finished, &["finished_reason"]));
+        // A rate needs a sample before the first count.
+        for reason in ["stop", "length", "abort", "error"] {
+            let _ = request_success_total.with_label_values(&[reason]);
+        }
+        let cache = opts("cache_config_info", "The KV cache, in blocks of tokens; the value is always 1");
         Self {
+            cache_config_info: registered(IntGaugeVec::new(cache, &["block_size", "num_gpu_blocks", "enable_prefix_caching"])),
             device_memory_bytes: registered(IntGaugeVec::new(memory, &["kind"])),
             num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),
             num_requests_waiting: gauge("num_requests_waiting", "Sequences that wait to be admitted"),
             kv_cache_usage_perc: registered(Gauge::with_opts(opts("kv_cache_usage_perc", "KV blocks in use, 1 = all"))),
             prompt_tokens_total: counter("prompt_tokens_total", "Prompt tokens processed, cached ones included"),
             generation_tokens_total: counter("generation_tokens_total", "Tokens generated"),
-            request_success_total: registered(IntCounterVec::new(finished, &["finished_reason"])),
+            request_success_total,
             prefix_cache_queries_total: counter("prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache"),
             prefix_cache_hits_total: counter("prefix_cache_hits_total", "Prompt tokens found in the prefix cache"),
             num_preemptions_total: counter("num_preemptions_total", "Sequences that gave up their KV blocks to be recomputed later"),
             time_to_first_token_seconds: histogram("time_to_first_token_seconds", "From arrival to the first token", WAIT_BUCKETS),
             inter_token_latency_seconds: histogram("inter_token_latency_seconds", "Between two tokens of a sequence", GAP_BUCKETS),
+            request_time_per_output_token_seconds: histogram(
+                "request_time_per_output_token_seconds",
+                "Between two tokens of a sequence, as the mean of each sequence",
+                GAP_BUCKETS,
+            ),
             e2e_request_latency_seconds: histogram("e2e_request_latency_seconds", "From arrival to the end", WAIT_BUCKETS),
             request_queue_time_seconds: histogram("request_queue_time_seconds", "From arrival to admission", WAIT_BUCKETS),
+            request_inference_time_seconds: histogram("request_inference_time_seconds", "From admission to the end", WAIT_BUCKETS),
             request_prefill_time_seconds: histogram("request_prefill_time_seconds", "From admission to the first token", WAIT_BUCKETS),
             request_decode_time_seconds: histogram("request_decode_time_seconds", "From the first token to the end", WAIT_BUCKETS),
             request_prompt_tokens: histogram("request_prompt_tokens", "Prompt tokens of a request", TOKEN_BUCKETS),
             request_generation_tokens: histogram("request_generation_tokens", "Generated tokens of a request", TOKEN_BUCKETS),
+            request_max_generation_tokens: histogram(
+                "request_max_generation_tokens",
+                "The most tokens that a request may generate: what it asks for, or what the context leaves",
+                TOKEN_BUCKETS,
+            ),
+            step_tokens: histogram("step_tokens", "Tokens that a step computes, of all its sequences", TOKEN_BUCKETS),
             model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
             model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
         }
+    }
+
+    /// Says how large the KV cache is, in place of what was said before.
+    pub fn describe_cache(&self, block_size: usize, num_blocks: usize, caches_prefixes: bool) {
+        self.cache_config_info.reset();
+        let prefixes = if caches_prefixes { "True" } else { "False" };
+        self.cache_config_info.with_label_values(&[&block_size.to_string(), &num_blocks.to_string(), prefixes]).set(1);
     }
 }
 
@@ -143,6 +184,7 @@ fn registered<C: Collector + Clone + 'static>(metric: prometheus::Result<C>) -> 
 
 #[cfg(test)]
 mod tests {
+    use super::vllm::TWINS;
     use super::*;
 
     #[test]
@@ -159,7 +201,7 @@ mod tests {
             metric.get_counter().get_value()
         };
         assert_eq!((value("m-one"), value("m-two")), (7.0, 1.0));
-        let of_models = |name: &str| name.strip_prefix(PREFIX).is_some_and(|name| SHARED_WITH_VLLM.contains(&name));
+        let of_models = |name: &str| name.strip_prefix(PREFIX).is_some_and(|name| TWINS.iter().any(|(own, _)| *own == name));
         for family in families.iter().filter(|family| of_models(family.name())) {
             let named = |m: &prometheus::proto::Metric| m.get_label().iter().any(|l| l.name() == "model_name");
             assert!(family.get_metric().iter().all(named), "{}", family.name());
@@ -172,13 +214,19 @@ mod tests {
         let model = ModelMetrics::for_model("m-vllm");
         model.request_success_total.with_label_values(&["stop"]).inc();
         model.request_queue_time_seconds.observe(0.5);
+        model.describe_cache(32, 100, true);
+        model.prefix_cache_queries_total.inc_by(8);
+        model.prefix_cache_hits_total.inc_by(2);
         assert!(gather(false).iter().all(|family| !family.name().starts_with("vllm:")));
         let families = gather(true);
         let find = |name: &str| families.iter().find(|family| family.name() == name);
-        for name in SHARED_WITH_VLLM {
-            let (own, twin) = (find(&format!("{PREFIX}{name}")).unwrap(), find(&format!("vllm:{name}")).unwrap());
-            assert_eq!((own.get_field_type(), own.get_metric().len()), (twin.get_field_type(), twin.get_metric().len()), "{name}");
+        for (own, theirs) in TWINS {
+            let (own, twin) = (find(&format!("{PREFIX}{own}")).unwrap(), find(&format!("vllm:{theirs}")).unwrap());
+            assert_eq!((own.get_field_type(), own.get_metric().len()), (twin.get_field_type(), twin.get_metric().len()), "{theirs}");
         }
-        assert!(find("vllm:model_load_seconds").is_none());
+        assert!(find("vllm:model_load_seconds").is_none() && find("vllm:lora_requests_info").is_some());
+        let rate = find("vllm:gpu_prefix_cache_hit_rate").unwrap().get_metric();
+        let of_model = rate.iter().find(|metric| metric.get_label().iter().any(|label| label.value() == "m-vllm")).unwrap();
+        assert_eq!(of_model.get_gauge().get_value(), 0.25);
     }
 }

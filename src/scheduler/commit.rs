@@ -84,11 +84,12 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
     if !sequence.collect(token) {
         return sequences.finish(part.id, FinishReason::Stop, now);
     }
-    sequence.send(Event::Token { id: token, logprobs: logprobs.and_then(Option::take).map(Box::new) });
     sequences.metrics.generation_tokens_total.inc();
     if !sequence.timeline.deliver(now, &sequences.metrics) {
         sequence.end_prefill(now, &sequences.metrics);
     }
+    // The client knows of a token only once it is counted.
+    sequence.send(Event::Token { id: token, logprobs: logprobs.and_then(Option::take).map(Box::new) });
     if sequence.is_exhausted(capacity) {
         return sequences.finish(part.id, FinishReason::Length, now);
     }

@@ -1,7 +1,6 @@
 //! The engine thread seen from outside: sequences go in, their events come out.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
@@ -12,6 +11,7 @@ use crate::event::Event;
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
 use crate::place::{Ticket, Tickets};
+use crate::progress::Progress;
 use crate::sequence::Sequence;
 use crate::shared::Shared;
 use crate::step::Scheduler;
@@ -89,9 +89,9 @@ impl Handle {
             self.shared.add_client(&sender);
         }
         let sequence = Box::new(Sequence::new(sequence, sender, ticket));
-        let num_cached = sequence.cached_counter();
+        let progress = sequence.timeline.progress().clone();
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
-        Ok(EventStream { receiver, num_cached, ended: false })
+        Ok(EventStream { receiver, progress, ended: false })
     }
 
     /// Whether the engine thread accepts sequences. False once it failed or stopped.
@@ -142,7 +142,7 @@ impl Request<'_> {
 /// The events of one sequence. Dropping the stream cancels the sequence at the next step.
 pub struct EventStream {
     receiver: mpsc::UnboundedReceiver<Event>,
-    num_cached: Arc<AtomicU32>,
+    progress: Arc<Progress>,
     ended: bool,
 }
 
@@ -167,7 +167,12 @@ impl EventStream {
 
     /// Prompt tokens that the prefix cache held. Known from the first event on, for callers that drop the stream before the last.
     pub fn cached_tokens(&self) -> u32 {
-        self.num_cached.load(Ordering::Acquire)
+        self.progress.cached_tokens()
+    }
+
+    /// How far the sequence has come.
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// A channel that closes without a last event means that the engine thread ended together with the sequence.

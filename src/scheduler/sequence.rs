@@ -1,7 +1,6 @@
 //! One request as the scheduler sees it: token ids, memory, progress.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use tokio::sync::mpsc::UnboundedSender;
@@ -54,17 +53,16 @@ pub struct Sequence {
     num_pending: usize,
     /// Prompt tokens whose scores the client has. Starts at 1, since the first token has no score.
     num_scored: usize,
-    /// Prompt tokens found in the prefix cache at the first admission. The client reads it too.
-    num_cached: Arc<AtomicU32>,
 }
 
 impl Sequence {
     pub fn new(new: NewSequence, events: UnboundedSender<Event>, ticket: Ticket) -> Self {
+        let num_prompt = new.prompt.len();
         Self {
             id: 0,
             tokens: Tokens::new(new.prompt),
             cache: SequenceCache::default(),
-            timeline: Timeline::new(),
+            timeline: Timeline::new(num_prompt),
             salt: new.cache_salt,
             num_logprobs: new.num_logprobs,
             family: new.family,
@@ -84,7 +82,6 @@ impl Sequence {
             num_computed: 0,
             num_pending: 0,
             num_scored: 1,
-            num_cached: Arc::default(),
         }
     }
 
@@ -140,6 +137,10 @@ impl Sequence {
     #[cfg(test)]
     pub fn num_pending(&self) -> usize {
         self.num_pending
+    }
+
+    pub fn max_tokens(&self) -> usize {
+        self.max_tokens
     }
 
     pub fn generates(&self) -> bool {
@@ -280,17 +281,13 @@ impl Sequence {
         self.num_scored += count;
     }
 
+    /// Prompt tokens found in the prefix cache at the first admission.
     pub fn num_cached(&self) -> u32 {
-        self.num_cached.load(Ordering::Relaxed)
+        self.timeline.progress().cached_tokens()
     }
 
     pub fn set_cached(&self, num_tokens: usize) {
-        self.num_cached.store(num_tokens as u32, Ordering::Release);
-    }
-
-    /// The counter behind [`num_cached`](Self::num_cached), for the client.
-    pub fn cached_counter(&self) -> Arc<AtomicU32> {
-        self.num_cached.clone()
+        self.timeline.progress().set_cached(num_tokens);
     }
 
     /// Whether the client has gone.

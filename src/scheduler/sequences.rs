@@ -105,6 +105,7 @@ impl Sequences {
         let (num_prompt, num_generated) = (sequence.tokens.prompt.len(), sequence.tokens.generated.len());
         self.metrics.request_prompt_tokens.observe(num_prompt as f64);
         self.metrics.request_generation_tokens.observe(num_generated as f64);
+        self.metrics.request_max_generation_tokens.observe(sequence.max_tokens() as f64);
         self.count_end(match reason {
             FinishReason::Stop => "stop",
             FinishReason::Length => "length",

@@ -66,6 +66,7 @@ impl Scheduler {
             max_running = max_running.min(capacity.num_state_slots);
         }
         let blocks = BlockManager::new(capacity, options.prefix_cache);
+        metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
         Self {
             sequences: Sequences::new(blocks, max_running.max(1), metrics),
             mask_threads: MaskThreads::default(),
@@ -147,6 +148,7 @@ impl Scheduler {
                 return Err(StepError::Refused(error));
             }
         };
+        self.sequences.metrics.step_tokens.observe(self.plan.batch.inputs.len() as f64);
         let next = self.spare.pop().unwrap_or_default();
         self.in_flight.push_back(InFlight { step, scheduled: std::mem::replace(&mut self.plan.scheduled, next) });
         if self.plan.batch.sample_later { Ok(self.sample()?) } else { Ok(()) }

@@ -1,11 +1,15 @@
 //! When a sequence arrived, started and got its tokens, as its model's latency metrics show it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use crate::progress::Progress;
 use metrics::ModelMetrics;
 
 #[derive(Debug)]
 pub struct Timeline {
+    /// What others see of it.
+    progress: Arc<Progress>,
     arrived: Instant,
     admitted: Option<Instant>,
     first_token: Option<Instant>,
@@ -13,8 +17,13 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    pub fn new() -> Self {
-        Self { arrived: Instant::now(), admitted: None, first_token: None, last_token: None }
+    pub fn new(num_prompt: usize) -> Self {
+        let progress = Arc::new(Progress::new(num_prompt));
+        Self { arrived: progress.arrived(), progress, admitted: None, first_token: None, last_token: None }
+    }
+
+    pub fn progress(&self) -> &Arc<Progress> {
+        &self.progress
     }
 
     /// The sequence starts to run. False if it resumes after a preemption.
@@ -22,6 +31,7 @@ impl Timeline {
         let is_first = self.admitted.is_none();
         if is_first {
             self.admitted = Some(now);
+            self.progress.admit(now);
             metrics.request_queue_time_seconds.observe((now - self.arrived).as_secs_f64());
         }
         is_first
@@ -33,6 +43,7 @@ impl Timeline {
             return false;
         }
         self.first_token = Some(now);
+        self.progress.end_prefill(now);
         metrics.time_to_first_token_seconds.observe((now - self.arrived).as_secs_f64());
         if let Some(admitted) = self.admitted {
             metrics.request_prefill_time_seconds.observe((now - admitted).as_secs_f64());
@@ -43,6 +54,7 @@ impl Timeline {
     /// A token was delivered. False for the first one, which has no gap before it.
     pub fn deliver(&mut self, now: Instant, metrics: &ModelMetrics) -> bool {
         let last = self.last_token.replace(now);
+        self.progress.deliver(now);
         if let Some(last) = last {
             metrics.inter_token_latency_seconds.observe((now - last).as_secs_f64());
         }
@@ -50,8 +62,15 @@ impl Timeline {
     }
 
     pub fn finish(&self, now: Instant, metrics: &ModelMetrics) {
+        self.progress.finish(now);
         metrics.e2e_request_latency_seconds.observe((now - self.arrived).as_secs_f64());
         let first = self.first_token.unwrap_or(now);
+        metrics.request_inference_time_seconds.observe((now - self.admitted.unwrap_or(self.arrived)).as_secs_f64());
+        let num_gaps = self.progress.generated_tokens().saturating_sub(1);
+        if let Some(last) = self.last_token.filter(|_| num_gaps > 0) {
+            let mean = last.saturating_duration_since(first).as_secs_f64() / f64::from(num_gaps);
+            metrics.request_time_per_output_token_seconds.observe(mean);
+        }
         metrics.request_decode_time_seconds.observe((now - first).as_secs_f64());
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::account::Account;
 use super::error::{Failure, RequestError, Room, SubmitError};
 use super::model::Model;
 use super::options::Budget;
@@ -50,6 +51,13 @@ pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, Subm
 }
 
 impl Pooled {
+    /// What it has cost so far.
+    pub fn account(&self) -> Account {
+        let account = Account::default();
+        account.add(self.events.progress());
+        account
+    }
+
     /// The text's pooled hidden states, scaled to length 1. With `dimensions`, only the first ones.
     pub async fn vector(self, dimensions: Option<usize>) -> Result<Vec<f32>, Failure> {
         let mut vector = self.pooled().await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 
+use super::account::Account;
 use super::again::Again;
 use super::error::{Failure, SubmitError};
 use super::model::Model;
@@ -52,7 +53,11 @@ fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation,
     let again = again.map(|again| (again, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
     let source = if has_sequence { Source::Engine(place.enqueue(sequence)?) } else { Source::Nothing };
-    Ok(Generation { model, source, scored, transcript, again, rules, ready: VecDeque::new() })
+    let account = Account::default();
+    if let Source::Engine(events) = &source {
+        account.add(events.progress());
+    }
+    Ok(Generation { model, source, scored, transcript, again, rules, account, ready: VecDeque::new() })
 }
 
 /// Where a generation's next output comes from.
@@ -76,6 +81,7 @@ pub struct Generation {
     again: Option<(Arc<Again>, u64)>,
     /// What the rules of the answer were made of.
     rules: Subject,
+    account: Account,
     ready: VecDeque<Result<Output, Failure>>,
 }
 
@@ -87,6 +93,11 @@ struct ScoredPrompt {
 }
 
 impl Generation {
+    /// What it has cost so far.
+    pub fn account(&self) -> &Account {
+        &self.account
+    }
+
     /// The next piece or the end; `None` after the end or a failure. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<Output, Failure>> {
         loop {
@@ -173,6 +184,10 @@ impl Generation {
             (Some(mut next), _) => {
                 // The client knows the first prompt, and both tries count as generated.
                 next.transcript.counts = self.transcript.counts;
+                if let Source::Engine(events) = &next.source {
+                    self.account.add(events.progress());
+                }
+                next.account = self.account.clone();
                 *self = next;
             }
             (None, Source::SecondTry(_, repeated)) => self.end_with_call(repeated),

@@ -1,5 +1,6 @@
 //! A served model: from a validated request to a stream of pieces, embeddings, scores of pairs, and texts as token ids.
 
+mod account;
 mod again;
 mod defaults;
 mod detokenizer;
@@ -18,6 +19,7 @@ mod text;
 mod tokens;
 mod transcript;
 
+pub use account::Account;
 pub use defaults::file_sampling;
 pub use error::{Failure, RequestError, Room, SubmitError};
 pub use generation::{Generation, submit, submit_all};

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import signal
 import socket
 import struct
@@ -242,6 +243,8 @@ def test_a_client_that_never_reads_is_cut_off():
             names = ("penstock_http_stalled_streams_total", "penstock_http_disconnects_total")
             wait_until(lambda: sum(server.metrics().get((name, ()), 0) for name in names) == 1, 75, "it is cut off")
             wait_until(lambda: at_rest(server), 2, "its place is free")
+            line = lambda: re.search(r"outcome=(aborted|left) status=200 .* generated_tokens=[1-9]", server.output())
+            wait_until(line, 5, "its line in the log tells what it has cost")
         assert server.complete(max_tokens=1).status == 200
 
 

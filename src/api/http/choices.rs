@@ -1,6 +1,7 @@
 //! The generations behind one response. Each is a choice, and their outputs are read as they arrive.
 
 use std::collections::VecDeque;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::web;
@@ -10,7 +11,9 @@ use futures_util::stream::FuturesUnordered;
 
 use super::budget::Held;
 use super::error::{ApiError, Kind};
+use super::journal::Journal;
 use super::metrics;
+use super::record::Ending;
 use super::state::{Active, AppState, off_loop};
 use super::subject::FieldNames;
 use super::tenant::Tenant;
@@ -39,6 +42,7 @@ pub struct Ask {
     pub held: Arc<Held>,
     /// Who asks.
     pub tenant: Tenant,
+    pub journal: Rc<Journal>,
 }
 
 /// A whole choice.
@@ -75,6 +79,7 @@ pub struct Choices {
     /// Generated tokens of each generation that were counted against the tenant's rate.
     spent: Vec<u32>,
     tenant: Tenant,
+    journal: Rc<Journal>,
     active: Active,
     complete: bool,
     /// The memory of a conversation that the generations may need again.
@@ -83,7 +88,7 @@ pub struct Choices {
 
 /// Checks every prompt, then hands all of them to the engine or none.
 pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiError> {
-    let Ask { model, prompts, mut options, num_choices, best_of, names, held, tenant } = ask;
+    let Ask { model, prompts, mut options, num_choices, best_of, names, held, tenant, journal } = ask;
     let active = Active::new(state);
     (options.cache_salt, options.client) = (tenant.salt(options.cache_salt), tenant.client());
     if best_of > num_choices {
@@ -104,6 +109,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     let generations = serving::submit_all(requests, best_of)?;
     tenant.spend(num_prompt as u64);
     let spent = vec![0; generations.len()];
+    generations.iter().enumerate().for_each(|(index, generation)| journal.follow(generation.account(), index.is_multiple_of(best_of)));
     let (first, held): (Vec<_>, Vec<_>) =
         generations.into_iter().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
     let running = first.into_iter().map(|(index, generation)| next(index, generation)).collect();
@@ -120,6 +126,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         usage,
         spent,
         tenant,
+        journal,
         active,
         complete,
         _held: Some(memory).filter(|_| has_tools),
@@ -163,7 +170,7 @@ impl Choices {
                 yielded = self.running.next() => yielded,
                 () = self.active.state().drain.when_cut() => {
                     self.complete = true;
-                    return Some(Err(ApiError::new(Kind::Draining, "the server is shutting down")));
+                    return Some(Err(self.refused(ApiError::new(Kind::Draining, "the server is shutting down"))));
                 }
             };
             let Some(Yield { index, generation, output }) = yielded else {
@@ -182,7 +189,7 @@ impl Choices {
                 }
                 Some(Err(failure)) => {
                     self.complete = true;
-                    return Some(Err(self.names.failure(&failure)));
+                    return Some(Err(self.refused(self.names.failure(&failure))));
                 }
                 None => {}
             }
@@ -209,8 +216,20 @@ impl Choices {
         }
     }
 
+    /// An error may come after the head of the answer has been sent.
+    fn refused(&self, error: ApiError) -> ApiError {
+        self.journal.refuse(&error);
+        error
+    }
+
+    /// The client does not read, so that its answer is cut.
+    pub fn stall(&self) {
+        self.journal.end(Ending::Stalled);
+    }
+
     /// A prompt counts once, however many choices it has.
-    fn count(&mut self, index: usize, End { counts, .. }: End) {
+    fn count(&mut self, index: usize, End { counts, reason }: End) {
+        self.journal.finish(reason);
         let counts = if index.is_multiple_of(self.best_of) { counts } else { Counts { prompt: 0, cached: 0, ..counts } };
         self.usage = self.usage.plus(counts);
     }

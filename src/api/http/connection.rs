@@ -15,8 +15,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::dialect::Dialects;
 use super::error::{ApiError, Kind};
-use super::metrics;
 use super::tls::Stream;
+use super::{access_log, metrics};
 
 /// What a connection is allowed to take. In time.
 #[derive(Clone, Copy, Debug)]
@@ -127,6 +127,8 @@ impl Connection {
         metrics::http().rejections.with_label_values(&[kind.code()]).inc();
         let body = self.dialects.default_dialect().error_body(&ApiError::new(kind, message));
         let (id, length) = (uuid::Uuid::new_v4().simple(), body.len());
+        let peer = self.stream.peer_addr().map(|address| address.to_string()).unwrap_or_default();
+        access_log::write_unreadable(&id.to_string(), kind, &peer);
         let head = format!("HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\nx-request-id: {id}\r\n");
         format!("{head}connection: close\r\n\r\n{body}").into_bytes()
     }

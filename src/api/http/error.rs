@@ -84,6 +84,11 @@ impl Kind {
         self.row().1
     }
 
+    /// Whether the server is at fault. A server that loads a model or shuts down is not.
+    pub fn is_fault(self) -> bool {
+        self.status().is_server_error() && !matches!(self, Self::ModelLoading | Self::Draining)
+    }
+
     /// After which time a retry may succeed.
     const fn retry_after(self) -> Option<Duration> {
         match self {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::budget::{Budget, Held};
 use super::error::{ApiError, Kind, quoted};
 use super::inflate::{Encoding, too_large};
+use super::journal::Journal;
 use super::parse::{Meter, parse};
 use super::state::{AppState, off_loop};
 
@@ -24,6 +25,8 @@ const PARSE_INLINE: usize = 64 << 10;
 const MAX_WEIGHT: usize = 8;
 /// Even a small body may have a tree of several times this size. In bytes.
 const SMALL_BODY: usize = 1 << 20;
+/// How much of a body is logged, if bodies are. In bytes.
+const MAX_LOGGED: usize = 4 << 10;
 /// How much memory the texts of a body may take at once: in its tree, in the request, in what a template is given, in the prompt.
 const COPIES: usize = 4;
 
@@ -34,6 +37,8 @@ pub struct JsonBody {
     /// The largest size after decompression. In bytes.
     limit: usize,
     held: Held,
+    /// The request's id, if its body is to be logged.
+    logged_as: Option<String>,
 }
 
 impl FromRequest for JsonBody {
@@ -49,7 +54,8 @@ impl FromRequest for JsonBody {
             let encoding = check_head(&request, limit)?;
             let body = tokio::time::timeout(Duration::from_secs(seconds), receive(payload, limit, &state.bodies)).await;
             let (bytes, held) = body.map_err(|_| ApiError::new(Kind::Timeout, format!("the body did not arrive within {seconds} s")))??;
-            Ok(Self { bytes, encoding, limit, held })
+            let logged_as = state.log_prompts.then(|| Journal::of(&request).id());
+            Ok(Self { bytes, encoding, limit, held, logged_as })
         })
     }
 }
@@ -68,11 +74,15 @@ impl JsonBody {
     }
 
     fn read_here<T>(self, read: impl FnOnce(&Value) -> Result<T, ApiError>) -> Result<(T, Arc<Held>), ApiError> {
-        let Self { bytes, encoding, limit, mut held } = self;
+        let Self { bytes, encoding, limit, mut held, logged_as } = self;
         let size = encoding.unpacked_size(&bytes, limit)?;
         let texts = bytes.len() + COPIES * size;
         held.set(texts)?;
         let bytes = encoding.unpack(bytes, size)?;
+        if let Some(id) = logged_as {
+            let body = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_LOGGED)]);
+            tracing::info!(target: "penstock::prompts", id, bytes = bytes.len(), body = &*body);
+        }
         let mut charge = |weight| held.set(texts + weight);
         let meter = Meter::new(MAX_WEIGHT * limit.max(SMALL_BODY), &mut charge);
         let value = parse(&bytes, &meter)?;

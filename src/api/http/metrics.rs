@@ -45,3 +45,8 @@ pub fn http() -> &'static HttpMetrics {
         }
     })
 }
+
+/// Counts a request whose answer begins, or whose client left before that.
+pub fn count(route: Option<&str>, model: Option<&str>, status: u16) {
+    http().requests.with_label_values(&[route.unwrap_or("unmatched"), model.unwrap_or_default(), &status.to_string()]).inc();
+}

@@ -1,17 +1,16 @@
 //! The middleware around every request: ids, the host check, keys and origins, the drain, panics, error envelopes, metrics and the
-//! access log.
+//! journal.
 
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::{ErrorInternalServerError, InternalError};
-use actix_web::http::header::{self, HeaderMap, HeaderName, HeaderValue};
+use actix_web::http::header::{self, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use bytes::Bytes;
@@ -19,75 +18,27 @@ use futures_util::FutureExt;
 
 use super::connection::{Busy, Watch};
 use super::dialect::{Dialect, Dialects};
-use super::error::{ApiError, Kind, quoted};
+use super::error::{ApiError, Kind};
+use super::journal::Journal;
+use super::record::Ending;
 use super::state::AppState;
 use super::tenant::Tenant;
 use super::{auth, host, metrics};
 use keys::InFlight;
 use serving::Model;
 
-const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
-/// The model of a request, set once the model is known to exist.
-#[derive(Clone)]
-struct ModelLabel(String);
-
 /// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
 pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
     let tenant = Tenant::of(request);
     tenant.check_model(&state.registry, id)?;
     let model = state.model(id, tenant.client()).await?;
-    request.extensions_mut().insert(ModelLabel(model.id.clone()));
+    Journal::of(request).set_model(&model.id, request.match_pattern());
     Ok(model)
 }
 
-/// The log's facts about a request, taken before the handler consumes it.
-struct Log {
-    started: Instant,
-    method: String,
-    path: String,
-    peer: String,
-    id: HeaderValue,
-    traceparent: Option<HeaderValue>,
-}
-
-impl Log {
-    fn new(request: &ServiceRequest) -> Self {
-        Self {
-            started: Instant::now(),
-            method: quoted(request.method().as_str()),
-            path: quoted(request.path()),
-            peer: request.peer_addr().map(|address| address.to_string()).unwrap_or_default(),
-            id: request_id(request.headers()),
-            traceparent: request.headers().get(TRACEPARENT).filter(|value| is_plain(value, 128)).cloned(),
-        }
-    }
-
-    fn mark(&self, headers: &mut HeaderMap) {
-        headers.insert(REQUEST_ID, self.id.clone());
-        if let Some(traceparent) = &self.traceparent {
-            headers.insert(TRACEPARENT, traceparent.clone());
-        }
-    }
-
-    /// Writes one line. Every value is escaped or comes from a closed set.
-    fn write(&self, status: u16, model: &str) {
-        let (method, path, peer, id) = (&self.method, &self.path, &self.peer, self.id.to_str().unwrap_or(""));
-        let trace = self.traceparent.as_ref().and_then(|value| value.to_str().ok()).unwrap_or("");
-        let ms = self.started.elapsed().as_secs_f64() * 1e3;
-        tracing::info!(target: "penstock::access", %method, %path, status, %peer, model, %id, trace, ms = format_args!("{ms:.1}"));
-    }
-}
-
-fn is_plain(value: &HeaderValue, max_len: usize) -> bool {
-    (1..=max_len).contains(&value.len()) && value.as_bytes().iter().all(u8::is_ascii_graphic)
-}
-
-/// The client's request id if it is a short word of plain characters, otherwise a new one.
-fn request_id(headers: &HeaderMap) -> HeaderValue {
-    let new = || HeaderValue::from_str(&uuid::Uuid::new_v4().simple().to_string()).expect("hexadecimal digits are a header value");
-    headers.get(REQUEST_ID).filter(|value| is_plain(value, 128)).cloned().unwrap_or_else(new)
+/// Whether something that calls often asks how the server is.
+fn is_probe(path: &str) -> bool {
+    matches!(path, "/health" | "/ready" | "/metrics" | "/version")
 }
 
 /// What becomes of a request that is not refused.
@@ -100,15 +51,15 @@ enum Admission {
 
 /// Refuses a request for a foreign host, one without a key where one is needed, one beyond the limits of its key, and any request but a
 /// probe's once the server drains.
-fn admit(request: &ServiceRequest, state: &AppState) -> Result<Admission, ApiError> {
+fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Result<Admission, ApiError> {
     host::check(request, &state.hosts)?;
     if let Some(response) = state.cors.preflight(request) {
         return Ok(Admission::Answer(response));
     }
     let tenant = auth::authenticate(request, &state.keys)?;
+    journal.set_tenant(&tenant);
     request.extensions_mut().insert(tenant.clone());
-    let is_probe = matches!(request.path(), "/health" | "/ready" | "/metrics" | "/version");
-    if state.drain.is_draining() && !is_probe {
+    if state.drain.is_draining() && !is_probe(request.path()) {
         return Err(ApiError::new(Kind::Draining, "the server is shutting down"));
     }
     auth::begin(&tenant).map(Admission::Serve)
@@ -121,10 +72,10 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     };
     // It ends with the last byte of the answer's body.
     let busy = request.request().conn_data::<Rc<Watch>>().map(Watch::begin);
-    let log = Log::new(&request);
+    let journal = Journal::open(&request, is_probe(request.path()));
     let dialect = dialects.of(request.path());
     let origin = state.cors.allowed(request.headers());
-    let admission = admit(&request, &state).unwrap_or_else(|error| Admission::Answer(error.error_response()));
+    let admission = admit(&request, &state, &journal).unwrap_or_else(|error| Admission::Answer(error.error_response()));
     let mut in_flight = None;
     let result = match admission {
         Admission::Answer(response) => Ok(request.into_response(response)),
@@ -140,45 +91,54 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     match result {
         Ok(response) => {
             let (request, response) = response.into_parts();
-            let (mut response, kind) = write_error(response, dialect);
-            log.mark(response.headers_mut());
+            let (mut response, error) = write_error(response, dialect);
+            journal.mark(response.headers_mut());
             auth::mark(response.headers_mut(), &Tenant::of(&request));
             state.cors.mark(response.headers_mut(), origin);
-            let route = request.match_pattern().unwrap_or_else(|| "unmatched".into());
-            let model = request.extensions().get::<ModelLabel>().map_or_else(String::new, |label| label.0.clone());
-            count(&route, &model, response.status().as_u16(), kind);
-            log.write(response.status().as_u16(), &model);
-            Ok(ServiceResponse::new(
-                request,
-                response.map_body(|_, body| BoxBody::new(Answer { body, _busy: busy, _in_flight: in_flight })),
-            ))
+            let route = request.match_pattern();
+            count(route.as_deref(), &journal, response.status().as_u16(), error.as_ref());
+            journal.answer(route, response.status().as_u16());
+            Ok(ServiceResponse::new(request, response.map_body(|_, body| BoxBody::new(Answer::new(body, journal, busy, in_flight)))))
         }
         // The panic has taken the request with it, so the response travels as an error.
         Err(error) => {
-            let (mut response, kind) = write_error(error.error_response(), dialect);
-            log.mark(response.headers_mut());
+            let (mut response, cause) = write_error(error.error_response(), dialect);
+            journal.mark(response.headers_mut());
             state.cors.mark(response.headers_mut(), origin);
             let status = response.status().as_u16();
-            count("unmatched", "", status, kind.or(Some(Kind::Internal)));
-            log.write(status, "");
+            let cause = cause.unwrap_or_else(|| ApiError::new(Kind::Internal, "an internal error occurred"));
+            count(None, &journal, status, Some(&cause));
+            journal.answer(None, status);
+            journal.end(Ending::Whole);
             Err(InternalError::from_response(error, response).into())
         }
     }
 }
 
 /// Writes the envelope of an [`ApiError`] that the response carries, in the dialect's words.
-fn write_error(mut response: HttpResponse, dialect: &dyn Dialect) -> (HttpResponse, Option<Kind>) {
+fn write_error(mut response: HttpResponse, dialect: &dyn Dialect) -> (HttpResponse, Option<ApiError>) {
     let error = response.extensions_mut().remove::<ApiError>();
     let Some(error) = error else { return (response, None) };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    (response.set_body(BoxBody::new(dialect.error_body(&error))), Some(error.kind))
+    (response.set_body(BoxBody::new(dialect.error_body(&error))), Some(error))
 }
 
-/// An answer's body. While it is sent, its connection is busy and its request counts against the limits of its key.
+/// An answer's body. While it is sent, its connection is busy, its request's journal is open, and its request counts against the limits of
+/// its key.
 struct Answer {
     body: BoxBody,
+    journal: Rc<Journal>,
     _busy: Option<Busy>,
     _in_flight: Option<InFlight>,
+}
+
+impl Answer {
+    fn new(body: BoxBody, journal: Rc<Journal>, busy: Option<Busy>, in_flight: Option<InFlight>) -> Self {
+        if body.size().is_eof() {
+            journal.end(Ending::Whole);
+        }
+        Self { body, journal, _busy: busy, _in_flight: in_flight }
+    }
 }
 
 impl MessageBody for Answer {
@@ -189,14 +149,20 @@ impl MessageBody for Answer {
     }
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context) -> Poll<Option<Result<Bytes, Self::Error>>> {
-        Pin::new(&mut self.body).poll_next(cx)
+        let polled = Pin::new(&mut self.body).poll_next(cx);
+        match &polled {
+            Poll::Ready(None) => self.journal.end(Ending::Whole),
+            Poll::Ready(Some(Err(_))) => self.journal.end(Ending::Cut),
+            _ => {}
+        }
+        polled
     }
 }
 
-fn count(route: &str, model: &str, status: u16, kind: Option<Kind>) {
-    let metrics = metrics::http();
-    metrics.requests.with_label_values(&[route, model, &status.to_string()]).inc();
-    if let Some(kind) = kind {
-        metrics.rejections.with_label_values(&[kind.code()]).inc();
+fn count(route: Option<&str>, journal: &Journal, status: u16, error: Option<&ApiError>) {
+    metrics::count(route, journal.model().as_deref(), status);
+    if let Some(error) = error {
+        metrics::http().rejections.with_label_values(&[error.kind.code()]).inc();
+        journal.refuse(error);
     }
 }

@@ -1,6 +1,7 @@
 //! What every API dialect shares: the server, the middleware, request bodies, streams and errors.
 
 pub mod access;
+pub mod access_log;
 pub mod auth;
 pub mod budget;
 pub mod choices;
@@ -12,13 +13,16 @@ pub mod fields;
 pub mod head;
 pub mod host;
 pub mod inflate;
+pub mod journal;
 pub mod json;
 pub mod keyring;
 pub mod metrics;
 pub mod middleware;
 pub mod parse;
+pub mod record;
 pub mod routes;
 pub mod server;
+pub mod spans;
 pub mod sse;
 pub mod state;
 pub mod stream;

@@ -35,6 +35,8 @@ pub struct AppState {
     pub vllm_metrics: bool,
     /// Whether `/` serves the chat page.
     pub chat_page: bool,
+    /// Whether the bodies of requests are logged.
+    pub log_prompts: bool,
     waiting_for_load: Arc<Semaphore>,
 }
 
@@ -51,6 +53,7 @@ impl AppState {
             drain: Drain::default(),
             vllm_metrics: config.server.vllm_metrics,
             chat_page: config.server.chat_page,
+            log_prompts: config.server.log_prompts,
             waiting_for_load: Arc::new(Semaphore::new(MAX_WAITING_FOR_LOAD)),
         }
     }

@@ -30,6 +30,8 @@ pub struct Framing {
 pub trait Frames: 'static {
     /// The next frame, or `None` after the last. Cancel safe: a dropped future loses no frame.
     fn next(&mut self) -> impl Future<Output = Option<Bytes>>;
+    /// The client does not read, so that the stream is cut.
+    fn stall(&self) {}
 }
 
 /// Streams `frames` to the client. After each `keep_alive` of silence, the stream sends the framing's keep-alive frame.
@@ -65,7 +67,12 @@ async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, 
             frame = next => frame,
         };
         let is_end = frame.is_none();
-        out.send(frame).await?;
+        if let Err(gone) = out.send(frame).await {
+            if gone == Gone::Stalled {
+                frames.stall();
+            }
+            return Err(gone);
+        }
         if is_end {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! TLS. The certificate is read again when its files change: new connections get the new one, and those that are open go on.
 
 use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -115,6 +116,13 @@ pub enum Stream {
 }
 
 impl Stream {
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        match self {
+            Self::Plain(stream) => stream.peer_addr(),
+            Self::Tls(stream) => stream.get_ref().0.peer_addr(),
+        }
+    }
+
     /// Writes what fits at once, and no more.
     pub fn write_now(&mut self, cx: &mut Context, bytes: &[u8]) {
         // A client that takes nothing misses it.

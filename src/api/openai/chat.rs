@@ -14,6 +14,7 @@ use super::types::usage::Usage;
 use crate::http::choices::{self, Answer, Ask, FunctionCall as Call};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
@@ -46,6 +47,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         names: request.names,
         held,
         tenant: Tenant::of(&http),
+        journal: Journal::of(&http),
     };
     let choices = choices::start(state, ask).await?;
     if let Some(options) = request.stream {

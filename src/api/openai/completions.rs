@@ -13,6 +13,7 @@ use super::types::usage::Usage;
 use crate::http::choices::{self, Answer, Ask};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
@@ -38,8 +39,8 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let head = Head::new("cmpl", &model);
     let Completions { prompts, options, names, num_choices, best_of, stream, .. } = request;
     let has_logprobs = options.logprobs.is_some();
-    let ask = Ask { model, prompts, options, num_choices, best_of, names, held, tenant: Tenant::of(&http) };
-    let choices = choices::start(state, ask).await?;
+    let (tenant, journal) = (Tenant::of(&http), Journal::of(&http));
+    let choices = choices::start(state, Ask { model, prompts, options, num_choices, best_of, names, held, tenant, journal }).await?;
     let echo = choices.echoes();
     if let Some(options) = stream {
         let chunks = Chunks { head, include_usage: options.include_usage, echo, has_logprobs };

@@ -12,6 +12,7 @@ use super::types::embeddings::{EmbeddingList, EmbeddingObject, EmbeddingRequest,
 use super::types::error::ErrorBody;
 use crate::http::budget::Held;
 use crate::http::error::{ApiError, Kind};
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::{Active, AppState, off_loop};
@@ -36,10 +37,10 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
     }
-    let (encoding, id, active) = (request.encoding, model.id.clone(), Active::new(state));
+    let (encoding, id, active, journal) = (request.encoding, model.id.clone(), Active::new(state), Journal::of(&http));
     let tenant = Tenant::of(&http);
     let (vectors, num_tokens) = tokio::select! {
-        result = vectors(model, request, held, &tenant) => result?,
+        result = vectors(model, request, held, &tenant, &journal) => result?,
         () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
     };
     let object = |(index, vector)| EmbeddingObject { object: "embedding".into(), index, embedding: encoded(vector, encoding) };
@@ -49,7 +50,13 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 }
 
 /// The vector of each input, and the total number of tokens.
-async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>, tenant: &Tenant) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+async fn vectors(
+    model: Arc<Model>,
+    request: Embeddings,
+    held: Arc<Held>,
+    tenant: &Tenant,
+    journal: &Journal,
+) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
     let Embeddings { inputs, dimensions, user, .. } = request;
     let salt = tenant.salt(user);
     let validate = move || {
@@ -61,6 +68,7 @@ async fn vectors(model: Arc<Model>, request: Embeddings, held: Arc<Held>, tenant
     let mut vectors = Vec::with_capacity(texts.len());
     let embeddings = embedding::submit(texts, tenant.client())?;
     tenant.spend(u64::from(num_tokens));
+    embeddings.iter().for_each(|embedding| journal.follow(&embedding.account(), true));
     for embedding in embeddings {
         vectors.push(embedding.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))?);
     }

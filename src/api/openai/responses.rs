@@ -13,6 +13,7 @@ use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, Re
 use crate::http::choices::{self, Ask};
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::head::Head;
+use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::AppState;
@@ -50,7 +51,8 @@ pub async fn create(
     let prompt = Prompt::Chat(Conversation { messages: shown, ..conversation });
     let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
     let mut answer = Record { draft, messages, store, tenant: tenant.clone(), _held: held.clone() };
-    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held, tenant };
+    let journal = Journal::of(&http);
+    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held, tenant, journal };
     let mut choices = choices::start(state, ask).await?;
     if stream {
         return Ok(stream::stream(choices, Streamed::new(answer)));

@@ -88,6 +88,10 @@ struct Reader<E> {
 }
 
 impl<E: Events> Frames for Reader<E> {
+    fn stall(&self) {
+        self.choices.stall();
+    }
+
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(frame) = self.ready.pop_front() {

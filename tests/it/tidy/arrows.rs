@@ -10,7 +10,7 @@ use crate::source::root;
 /// The rooms that a room of the root crate may name, and for a part of a crate the other parts that it may name. `cli` is at the top and
 /// may name all.
 const ARROWS: &[(&str, &[&str])] = &[
-    ("telemetry", &["metrics"]),
+    ("telemetry", &["config", "metrics"]),
     ("api/http", &[]),
     ("api/openai", &["api/http"]),
     ("api/ops", &["api/http"]),

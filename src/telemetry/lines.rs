@@ -1,11 +1,11 @@
-//! Logging: `tracing` to stderr. A thread of its own writes, so whoever logs neither waits for stderr nor fails with it.
+//! Lines on their way to stderr. A thread of its own writes them, so whoever logs neither waits for stderr nor fails with it.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-use tracing_subscriber::EnvFilter;
+use super::shorten::shortened;
 
 /// The largest number of lines that wait for stderr. Further ones are lost, and counted.
 const MAX_WAITING: usize = 4096;
@@ -17,30 +17,8 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The process's log, once something has used it.
 static LOG: OnceLock<Lines> = OnceLock::new();
 
-/// Starts logging. `filter` is a level or a list of directives (`info`, `warn,penstock::access=info`). `RUST_LOG` overrides it.
-/// A second call has no effect.
-pub fn init(filter: &str) -> anyhow::Result<()> {
-    let filter = match std::env::var("RUST_LOG") {
-        Ok(text) if !text.is_empty() => {
-            EnvFilter::try_new(&text).map_err(|error| anyhow::anyhow!("RUST_LOG is not a log filter: {error}"))?
-        }
-        _ => EnvFilter::try_new(filter).map_err(|error| anyhow::anyhow!("`{filter}` is not a log filter: {error}"))?,
-    };
-    let subscriber = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(line)
-        .with_ansi(std::io::stderr().is_terminal())
-        // The layer would report a failed write with `eprintln!`, which panics if stderr is what failed.
-        .log_internal_errors(false);
-    // This fails if logging has started already: in tests, or if one command runs another.
-    if subscriber.try_init().is_ok() {
-        std::panic::set_hook(Box::new(log_panic));
-    }
-    Ok(())
-}
-
 /// Writes a line to stderr, behind the lines that wait. Never blocks.
-pub fn print_line(text: &str) {
+pub fn print(text: &str) {
     log().take(format!("{text}\n").into_bytes());
 }
 
@@ -55,21 +33,6 @@ fn log() -> &'static Lines {
     LOG.get_or_init(|| Lines::to(std::io::stderr()))
 }
 
-/// The default hook writes to stderr itself, where it may wait for ever.
-fn log_panic(panic: &std::panic::PanicHookInfo) {
-    let payload = panic.payload();
-    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
-    let (text, place) = (text.unwrap_or("no text").escape_debug(), panic.location().map(ToString::to_string).unwrap_or_default());
-    let thread = std::thread::current();
-    let name = thread.name().unwrap_or("unnamed");
-    let trace = std::backtrace::Backtrace::capture();
-    if trace.status() == std::backtrace::BacktraceStatus::Captured {
-        tracing::error!("the thread `{name}` panicked at {place}: {text}\n{trace}");
-    } else {
-        tracing::error!("the thread `{name}` panicked at {place}: {text}");
-    }
-}
-
 enum Entry {
     Line(Vec<u8>),
     /// Everything before this is written once the sender is dropped.
@@ -77,7 +40,7 @@ enum Entry {
 }
 
 /// Lines on their way to a slow or broken output.
-struct Lines {
+pub struct Lines {
     queue: SyncSender<Entry>,
 }
 
@@ -125,11 +88,19 @@ fn write(entries: Receiver<Entry>, mut output: impl Write) {
 }
 
 /// One event of `tracing`, which arrives as one write.
-struct Line(&'static Lines);
+pub struct Line {
+    log: &'static Lines,
+    /// Whether the line is an object, which must stay one if it is too long.
+    is_json: bool,
+}
 
 impl Write for Line {
     fn write(&mut self, line: &[u8]) -> std::io::Result<usize> {
-        self.0.take(line[..line.len().min(MAX_LINE + 1)].to_vec());
+        let kept = match self.is_json && line.len() > MAX_LINE {
+            true => shortened(line, MAX_LINE),
+            false => line[..line.len().min(MAX_LINE + 1)].to_vec(),
+        };
+        self.log.take(kept);
         Ok(line.len())
     }
 
@@ -138,9 +109,14 @@ impl Write for Line {
     }
 }
 
-/// What `tracing` writes a line to.
-fn line() -> Line {
-    Line(log())
+/// What `tracing` writes a line of text to.
+pub fn text() -> Line {
+    Line { log: log(), is_json: false }
+}
+
+/// What `tracing` writes a line of JSON to.
+pub fn json() -> Line {
+    Line { log: log(), is_json: true }
 }
 
 #[cfg(test)]

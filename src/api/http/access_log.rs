@@ -1,0 +1,90 @@
+//! A request's line in the log, written when the request ends.
+
+use std::time::{Duration, Instant};
+
+use tracing::field::display;
+
+use super::error::Kind;
+use super::record::{Outcome, Record};
+
+/// Texts of clients are cut after as many characters.
+const MAX_TEXT: usize = 200;
+
+/// One line. The log's format escapes texts of clients, which are recorded as strings; other values come from closed sets or are plain.
+macro_rules! line {
+    ($level:expr, $line:expr) => {
+        tracing::event!(
+            target: "penstock::access",
+            $level,
+            outcome = display($line.outcome.name()),
+            status = $line.record.status(),
+            method = display(&$line.record.method),
+            path = $line.path,
+            route = $line.record.route.as_deref().map(display),
+            model = $line.record.model.as_deref().map(display),
+            tenant = $line.record.tenant.as_deref(),
+            reason = $line.record.reason().map(display),
+            field = $line.field,
+            finish = $line.record.finish().map(display),
+            prompt_tokens = $line.record.prompt_tokens(),
+            cached_tokens = $line.record.cached_tokens(),
+            generated_tokens = $line.record.generated_tokens(),
+            queue_ms = $line.record.queued($line.now).map(ms),
+            ttft_ms = $line.record.time_to_first_token().map(ms),
+            total_ms = ms($line.now.saturating_duration_since($line.record.started)),
+            id = display(&$line.record.id),
+            trace = $line.record.trace.as_deref().map(display),
+            traceparent = $line.record.traceparent.as_deref().map(display),
+            peer = display(&$line.record.peer),
+        )
+    };
+}
+
+/// What the line says and the record does not hold as it is.
+struct Line<'a> {
+    record: &'a Record,
+    outcome: Outcome,
+    path: &'a str,
+    field: Option<&'a str>,
+    now: Instant,
+}
+
+/// Writes the line: at `debug` for probes, at `warn` if the request was refused or its answer broken off, at `error` if the server was at
+/// fault, else at `info`.
+pub fn write(record: &Record, now: Instant) {
+    let field = record.refusal.as_ref().and_then(|refusal| refusal.field.as_deref()).map(cut);
+    let line = Line { record, outcome: record.outcome(), path: cut(&record.path), field, now };
+    match line.outcome {
+        _ if record.is_probe => line!(tracing::Level::DEBUG, line),
+        Outcome::Ok | Outcome::Left => line!(tracing::Level::INFO, line),
+        Outcome::Refused | Outcome::Aborted => line!(tracing::Level::WARN, line),
+        Outcome::Failed => line!(tracing::Level::ERROR, line),
+    }
+}
+
+/// Writes the line of a request whose head could not be read.
+pub fn write_unreadable(id: &str, kind: Kind, peer: &str) {
+    let (outcome, status, reason) = (display(Outcome::Refused.name()), kind.status().as_u16(), display(kind.code()));
+    tracing::warn!(target: "penstock::access", outcome, status, reason, id = display(id), peer = display(peer));
+}
+
+/// In milliseconds, with one digit behind the point.
+fn ms(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e4).round() / 10.0
+}
+
+fn cut(text: &str) -> &str {
+    text.char_indices().nth(MAX_TEXT).map_or(text, |(end, _)| &text[..end])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_one_digit_and_texts_an_end() {
+        assert_eq!(ms(Duration::from_micros(12_345)), 12.3);
+        assert_eq!(cut(&"ä".repeat(1000)).chars().count(), MAX_TEXT);
+        assert_eq!(cut("ä"), "ä");
+    }
+}

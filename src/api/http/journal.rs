@@ -1,0 +1,156 @@
+//! The journal of a request. Whoever works for the request holds it, and when the last of them lets go, its line is written to the log and
+//! its spans are sent. A stream's line therefore comes at the end of the stream, with what it has cost.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Instant, SystemTime};
+
+use actix_web::dev::ServiceRequest;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::{HttpMessage, HttpRequest};
+
+use super::error::{ApiError, quoted};
+use super::record::{Ending, Followed, Record, Refusal};
+use super::tenant::Tenant;
+use super::{access_log, metrics, spans};
+use serving::{Account, EndReason};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+/// The longest id or traceparent that is taken over. In bytes.
+const MAX_HEADER: usize = 128;
+
+pub struct Journal {
+    record: RefCell<Record>,
+    /// False for a request that did not come through the middleware, as in tests: nothing is written.
+    is_written: bool,
+}
+
+impl Journal {
+    /// Opens the journal of a request, which holds it from now on.
+    pub fn open(request: &ServiceRequest, is_probe: bool) -> Rc<Self> {
+        let mut record = empty();
+        record.method = quoted(request.method().as_str());
+        record.path = request.path().to_owned();
+        record.peer = request.peer_addr().map(|address| address.to_string()).unwrap_or_default();
+        record.id = plain(request.headers(), &REQUEST_ID).unwrap_or(record.id);
+        record.traceparent = plain(request.headers(), &TRACEPARENT);
+        record.is_probe = is_probe;
+        let journal = Rc::new(Self { record: RefCell::new(record), is_written: true });
+        request.extensions_mut().insert(journal.clone());
+        journal
+    }
+
+    /// The journal of a request.
+    pub fn of(request: &HttpRequest) -> Rc<Self> {
+        let found = request.extensions().get::<Rc<Self>>().cloned();
+        found.unwrap_or_else(|| Rc::new(Self { record: RefCell::new(empty()), is_written: false }))
+    }
+
+    /// Gives the answer the request's id, and the client's trace back.
+    pub fn mark(&self, headers: &mut HeaderMap) {
+        let record = self.record.borrow();
+        let value = |text: &str| HeaderValue::from_str(text).ok();
+        let known = [(REQUEST_ID, Some(record.id.as_str())), (TRACEPARENT, record.traceparent.as_deref())];
+        for (name, text) in known {
+            text.and_then(value).into_iter().for_each(|value| drop(headers.insert(name.clone(), value)));
+        }
+    }
+
+    pub fn id(&self) -> String {
+        self.record.borrow().id.clone()
+    }
+
+    /// The model exists. `route`: what asks for it.
+    pub fn set_model(&self, id: &str, route: Option<String>) {
+        let mut record = self.record.borrow_mut();
+        (record.model, record.route) = (Some(id.to_owned()), route);
+    }
+
+    /// The model, once it is known to exist.
+    pub fn model(&self) -> Option<String> {
+        self.record.borrow().model.clone()
+    }
+
+    pub fn set_tenant(&self, tenant: &Tenant) {
+        self.record.borrow_mut().tenant = Some(tenant.name().to_owned()).filter(|name| !name.is_empty());
+    }
+
+    /// The head of the answer is made.
+    pub fn answer(&self, route: Option<String>, status: u16) {
+        let mut record = self.record.borrow_mut();
+        (record.route, record.status) = (route, Some(status));
+    }
+
+    /// The request fails, before its answer has begun or after.
+    pub fn refuse(&self, error: &ApiError) {
+        self.record.borrow_mut().refusal = Some(Refusal::of(error));
+    }
+
+    /// Counts what a generation costs. `counts_prompt`: no other one has the same prompt.
+    pub fn follow(&self, account: &Account, counts_prompt: bool) {
+        self.record.borrow_mut().generations.push(Followed { account: account.clone(), counts_prompt });
+    }
+
+    /// A choice has ended.
+    pub fn finish(&self, reason: EndReason) {
+        let name = match reason {
+            EndReason::Stop => "stop",
+            EndReason::Length => "length",
+            EndReason::Calls => "tool_calls",
+        };
+        let mut record = self.record.borrow_mut();
+        if !record.finished.contains(&name) {
+            record.finished.push(name);
+        }
+    }
+
+    /// The body of the answer has ended. The first end counts.
+    pub fn end(&self, ending: Ending) {
+        let mut record = self.record.borrow_mut();
+        if record.ending == Ending::Left {
+            record.ending = ending;
+        }
+    }
+}
+
+impl Drop for Journal {
+    fn drop(&mut self) {
+        if self.is_written {
+            let (record, now) = (self.record.get_mut(), Instant::now());
+            if record.status.is_none() {
+                metrics::count(record.route.as_deref(), record.model.as_deref(), record.status());
+            }
+            record.trace = spans::write(record, now);
+            access_log::write(record, now);
+        }
+    }
+}
+
+fn empty() -> Record {
+    Record {
+        started: Instant::now(),
+        started_at: SystemTime::now(),
+        method: String::new(),
+        path: String::new(),
+        peer: String::new(),
+        id: uuid::Uuid::new_v4().simple().to_string(),
+        traceparent: None,
+        trace: None,
+        route: None,
+        tenant: None,
+        model: None,
+        status: None,
+        refusal: None,
+        generations: Vec::new(),
+        finished: Vec::new(),
+        ending: Ending::Left,
+        is_probe: false,
+    }
+}
+
+/// A header, if it is one short word of plain characters.
+fn plain(headers: &HeaderMap, name: &HeaderName) -> Option<String> {
+    let value = headers.get(name)?.to_str().ok()?;
+    ((1..=MAX_HEADER).contains(&value.len()) && value.bytes().all(|byte| byte.is_ascii_graphic())).then(|| value.to_owned())
+}

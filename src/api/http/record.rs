@@ -1,0 +1,211 @@
+//! What is known of a request when it ends: the facts of its line in the log and of its spans.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use super::error::{ApiError, Kind};
+use serving::Account;
+
+/// The status of a request whose client left before there was one, as proxies write it.
+const LEFT: u16 = 499;
+
+pub struct Record {
+    pub started: Instant,
+    pub started_at: SystemTime,
+    pub method: String,
+    pub path: String,
+    pub peer: String,
+    pub id: String,
+    /// The client's own header.
+    pub traceparent: Option<String>,
+    /// The id of the request's trace, if spans of it are sent.
+    pub trace: Option<String>,
+    /// The route's pattern. None: no route has the path, or the client left before the answer.
+    pub route: Option<String>,
+    pub tenant: Option<String>,
+    pub model: Option<String>,
+    /// None: there was no answer.
+    pub status: Option<u16>,
+    pub refusal: Option<Refusal>,
+    pub generations: Vec<Followed>,
+    /// How the choices ended, each way once.
+    pub finished: Vec<&'static str>,
+    pub ending: Ending,
+    /// Whether something that calls often asks how the server is.
+    pub is_probe: bool,
+}
+
+/// Why a request got no answer, or no whole one.
+pub struct Refusal {
+    pub kind: Kind,
+    /// The request's field that is at fault.
+    pub field: Option<String>,
+}
+
+/// A generation or an embedded text of a request.
+pub struct Followed {
+    pub account: Account,
+    /// Whether no other one has counted its prompt.
+    pub counts_prompt: bool,
+}
+
+/// How the answer's body ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ending {
+    /// The client was gone before the last byte, or before the first.
+    #[default]
+    Left,
+    Whole,
+    /// The server cut it.
+    Cut,
+    /// The server cut it, because the client did not read.
+    Stalled,
+}
+
+/// What became of a request, in one word of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Ok,
+    /// The client left.
+    Left,
+    /// The request was at fault, or the server has no room for it.
+    Refused,
+    /// The answer began, and something else than the client ended it.
+    Aborted,
+    /// The server was at fault.
+    Failed,
+}
+
+impl Outcome {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Left => "left",
+            Self::Refused => "refused",
+            Self::Aborted => "aborted",
+            Self::Failed => "failed",
+        }
+    }
+}
+
+impl Refusal {
+    pub fn of(error: &ApiError) -> Self {
+        Self { kind: error.kind, field: error.param.clone() }
+    }
+}
+
+impl Record {
+    pub fn status(&self) -> u16 {
+        self.status.unwrap_or(LEFT)
+    }
+
+    pub fn outcome(&self) -> Outcome {
+        let began = self.status.is_some_and(|status| status < 400);
+        match &self.refusal {
+            Some(refusal) if refusal.kind.is_fault() => Outcome::Failed,
+            Some(_) if began => Outcome::Aborted,
+            Some(_) => Outcome::Refused,
+            None => match self.ending {
+                Ending::Left => Outcome::Left,
+                Ending::Cut | Ending::Stalled => Outcome::Aborted,
+                Ending::Whole if began => Outcome::Ok,
+                Ending::Whole if self.status() >= 500 => Outcome::Failed,
+                Ending::Whole => Outcome::Refused,
+            },
+        }
+    }
+
+    /// Why the outcome is not a good one, as a word of a closed set.
+    pub fn reason(&self) -> Option<&'static str> {
+        let cut = || match self.ending {
+            Ending::Stalled => Some("client_does_not_read"),
+            Ending::Cut => Some("stream_cut"),
+            Ending::Left => Some("client_left"),
+            Ending::Whole => None,
+        };
+        self.refusal.as_ref().map(|refusal| refusal.kind.code()).or_else(cut)
+    }
+
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        self.sum(|followed| if followed.counts_prompt { followed.account.prompt_tokens() } else { 0 })
+    }
+
+    pub fn cached_tokens(&self) -> Option<u64> {
+        self.sum(|followed| if followed.counts_prompt { followed.account.cached_tokens() } else { 0 })
+    }
+
+    pub fn generated_tokens(&self) -> Option<u64> {
+        self.sum(|followed| followed.account.generated_tokens())
+    }
+
+    fn sum(&self, of: impl Fn(&Followed) -> u32) -> Option<u64> {
+        (!self.generations.is_empty()).then(|| self.generations.iter().map(|followed| u64::from(of(followed))).sum())
+    }
+
+    /// From the request's first place in an engine's queue to its first sequence that ran, or until now.
+    pub fn queued(&self, now: Instant) -> Option<Duration> {
+        let arrived = self.first(Account::arrived)?;
+        Some(self.first(Account::admitted).unwrap_or(now).saturating_duration_since(arrived))
+    }
+
+    /// From the request's arrival to its first generated token.
+    pub fn time_to_first_token(&self) -> Option<Duration> {
+        let generates = |followed: &&Followed| followed.account.generated_tokens() > 0;
+        let first = self.generations.iter().filter(generates).filter_map(|followed| followed.account.prefilled()).min()?;
+        Some(first.saturating_duration_since(self.started))
+    }
+
+    fn first(&self, moment: impl Fn(&Account) -> Option<Instant>) -> Option<Instant> {
+        self.generations.iter().filter_map(|followed| moment(&followed.account)).min()
+    }
+
+    /// How the choices ended, in one word.
+    pub fn finish(&self) -> Option<String> {
+        (!self.finished.is_empty()).then(|| self.finished.join(","))
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    pub fn record() -> Record {
+        Record {
+            started: Instant::now(),
+            started_at: SystemTime::now(),
+            method: "POST".into(),
+            path: "/v1/completions".into(),
+            peer: String::new(),
+            id: "a".into(),
+            traceparent: None,
+            trace: None,
+            route: None,
+            tenant: None,
+            model: None,
+            status: Some(200),
+            refusal: None,
+            generations: Vec::new(),
+            finished: Vec::new(),
+            ending: Ending::Whole,
+            is_probe: false,
+        }
+    }
+
+    #[test]
+    fn an_outcome_follows_from_the_error_the_end_and_the_status() {
+        let of = |status, kind: Option<Kind>, ending| {
+            let refusal = kind.map(|kind| Refusal { kind, field: None });
+            let record = Record { status, refusal, ending, ..record() };
+            (record.outcome(), record.status(), record.reason())
+        };
+        assert_eq!(of(Some(200), None, Ending::Whole), (Outcome::Ok, 200, None));
+        assert_eq!(of(Some(200), None, Ending::Left), (Outcome::Left, 200, Some("client_left")));
+        assert_eq!(of(None, None, Ending::Left), (Outcome::Left, 499, Some("client_left")));
+        assert_eq!(of(Some(200), None, Ending::Stalled), (Outcome::Aborted, 200, Some("client_does_not_read")));
+        assert_eq!(of(Some(400), Some(Kind::InvalidValue), Ending::Whole), (Outcome::Refused, 400, Some("invalid_value")));
+        assert_eq!(of(Some(503), Some(Kind::Draining), Ending::Whole), (Outcome::Refused, 503, Some("shutting_down")));
+        assert_eq!(of(Some(200), Some(Kind::Draining), Ending::Whole), (Outcome::Aborted, 200, Some("shutting_down")));
+        assert_eq!(of(Some(200), Some(Kind::GenerationFailed), Ending::Left), (Outcome::Failed, 200, Some("generation_failed")));
+        assert_eq!(of(Some(500), Some(Kind::Internal), Ending::Whole), (Outcome::Failed, 500, Some("internal_error")));
+        assert_eq!(of(Some(404), None, Ending::Whole), (Outcome::Refused, 404, None));
+    }
+}

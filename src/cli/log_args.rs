@@ -1,0 +1,34 @@
+//! Flags of what is logged.
+
+use crate::config::{Config, LogFormat, Overrides};
+use crate::telemetry::Log;
+
+#[derive(clap::Args, Debug)]
+pub struct LogArgs {
+    /// What to log: off, error, warn, info, debug or trace, or a list such as warn,penstock::access=info
+    #[arg(long, value_name = "LEVEL")]
+    log: Option<String>,
+    /// Log warnings and errors only
+    #[arg(short, long, conflicts_with_all = ["log", "verbose"])]
+    quiet: bool,
+    /// Log probes and details, too
+    #[arg(short, long, conflicts_with = "log")]
+    verbose: bool,
+    /// text, or json: an object per line
+    #[arg(long, value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+impl LogArgs {
+    /// The settings with these flags among them.
+    pub fn add_to(&self, overrides: Overrides) -> Overrides {
+        let level = if self.quiet { Some("warn") } else { self.verbose.then_some("debug") };
+        Overrides { log: self.log.clone().or(level.map(str::to_owned)), log_format: self.log_format, ..overrides }
+    }
+
+    /// What to log with a configuration that these flags are part of.
+    pub fn of<'a>(&self, config: &'a Config) -> Log<'a> {
+        let is_flag = self.log.is_some() || self.quiet || self.verbose;
+        Log { filter: &config.server.log, is_flag, format: config.server.log_format }
+    }
+}

@@ -1,0 +1,61 @@
+//! `[traces]`: where OpenTelemetry's spans of requests go.
+
+use serde::{Deserialize, Serialize};
+
+/// `[traces]`
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Traces {
+    /// The URL that takes OTLP over HTTP (`http://127.0.0.1:4318/v1/traces`). "": no spans are made.
+    pub endpoint: String,
+    /// The share of requests that have spans, unless the client's `traceparent` decides.
+    pub sample: f64,
+    /// `service.name` of the spans.
+    pub service: String,
+    /// Headers of the requests to the endpoint: `name=value`.
+    pub headers: Vec<String>,
+    /// Seconds that the endpoint may take to answer.
+    pub timeout_seconds: u64,
+}
+
+impl Traces {
+    /// The headers as pairs. Those that are none were refused when the setting was read.
+    pub fn header_pairs(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.headers.iter().filter_map(|header| pair(header))
+    }
+}
+
+fn pair(header: &str) -> Option<(&str, &str)> {
+    let (name, value) = header.split_once('=')?;
+    let (name, value) = (name.trim(), value.trim());
+    let is_name = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte));
+    let is_value = value.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ');
+    (is_name && is_value).then_some((name, value))
+}
+
+/// Checks the key that was set last.
+pub(super) fn check(key: &str, traces: &Traces) -> Result<(), String> {
+    match key {
+        "endpoint" if !traces.endpoint.is_empty() && !is_url(&traces.endpoint) => {
+            Err(format!("{:?} is not a URL such as http://127.0.0.1:4318/v1/traces", traces.endpoint))
+        }
+        "sample" if !(0.0..=1.0).contains(&traces.sample) => Err(format!("{} is not between 0 and 1", traces.sample)),
+        "service" if traces.service.is_empty() => Err("the name is empty".into()),
+        // A header may be a secret, so that the error tells its place only.
+        "headers" => match traces.headers.iter().position(|header| pair(header).is_none()) {
+            Some(index) => Err(format!("entry {} is not name=value", index + 1)),
+            None => Ok(()),
+        },
+        "timeout_seconds" if !(1..=300).contains(&traces.timeout_seconds) => {
+            Err(format!("{} is not between 1 and 300", traces.timeout_seconds))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether `text` is a URL of HTTP with a host and a path.
+fn is_url(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    let parts = rest.and_then(|rest| rest.split_once('/'));
+    parts.is_some_and(|(host, path)| !host.is_empty() && !path.is_empty()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}

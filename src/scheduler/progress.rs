@@ -1,0 +1,116 @@
+//! How far a sequence has come. The engine thread writes it, and whoever serves the client may look at any time, also after the end.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+#[derive(Debug)]
+pub struct Progress {
+    arrived: Instant,
+    prompt_tokens: u32,
+    cached_tokens: AtomicU32,
+    generated_tokens: AtomicU32,
+    admitted: Mark,
+    prefilled: Mark,
+    last: Mark,
+}
+
+impl Progress {
+    pub(crate) fn new(prompt_tokens: usize) -> Self {
+        Self {
+            arrived: Instant::now(),
+            prompt_tokens: prompt_tokens as u32,
+            cached_tokens: AtomicU32::new(0),
+            generated_tokens: AtomicU32::new(0),
+            admitted: Mark::default(),
+            prefilled: Mark::default(),
+            last: Mark::default(),
+        }
+    }
+
+    pub fn arrived(&self) -> Instant {
+        self.arrived
+    }
+
+    pub fn prompt_tokens(&self) -> u32 {
+        self.prompt_tokens
+    }
+
+    /// Prompt tokens that the prefix cache held. Known from the first event on.
+    pub fn cached_tokens(&self) -> u32 {
+        self.cached_tokens.load(Ordering::Acquire)
+    }
+
+    /// Tokens delivered so far.
+    pub fn generated_tokens(&self) -> u32 {
+        self.generated_tokens.load(Ordering::Relaxed)
+    }
+
+    /// When the sequence began to run.
+    pub fn admitted(&self) -> Option<Instant> {
+        self.admitted.get(self.arrived)
+    }
+
+    /// When the prompt was computed: at the first token, or at the end if there is none.
+    pub fn prefilled(&self) -> Option<Instant> {
+        self.prefilled.get(self.arrived)
+    }
+
+    /// When the latest token came, or the end.
+    pub fn last(&self) -> Option<Instant> {
+        self.last.get(self.arrived)
+    }
+
+    pub(crate) fn set_cached(&self, num_tokens: usize) {
+        self.cached_tokens.store(num_tokens as u32, Ordering::Release);
+    }
+
+    pub(crate) fn admit(&self, now: Instant) {
+        self.admitted.set(self.arrived, now);
+    }
+
+    pub(crate) fn end_prefill(&self, now: Instant) {
+        self.prefilled.set(self.arrived, now);
+    }
+
+    pub(crate) fn deliver(&self, now: Instant) {
+        self.generated_tokens.fetch_add(1, Ordering::Relaxed);
+        self.last.set(self.arrived, now);
+    }
+
+    pub(crate) fn finish(&self, now: Instant) {
+        self.last.set(self.arrived, now);
+    }
+}
+
+/// A moment that may not have come yet: 0, or 1 + the nanoseconds since the arrival.
+#[derive(Debug, Default)]
+struct Mark(AtomicU64);
+
+impl Mark {
+    fn set(&self, arrived: Instant, now: Instant) {
+        let since = now.saturating_duration_since(arrived).as_nanos();
+        self.0.store(u64::try_from(since).unwrap_or(u64::MAX - 1) + 1, Ordering::Relaxed);
+    }
+
+    fn get(&self, arrived: Instant) -> Option<Instant> {
+        let since = self.0.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(arrived + Duration::from_nanos(since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_unknown_until_it_comes() {
+        let progress = Progress::new(7);
+        assert_eq!((progress.prompt_tokens(), progress.admitted(), progress.prefilled(), progress.last()), (7, None, None, None));
+        progress.admit(progress.arrived());
+        let token = progress.arrived() + Duration::from_millis(3);
+        progress.end_prefill(token);
+        progress.deliver(token);
+        assert_eq!((progress.admitted(), progress.prefilled(), progress.last()), (Some(progress.arrived()), Some(token), Some(token)));
+        assert_eq!(progress.generated_tokens(), 1);
+    }
+}

@@ -1,0 +1,102 @@
+//! What the process tells of itself: the log on stderr, and OpenTelemetry's spans.
+
+mod lines;
+mod shorten;
+pub mod traces;
+
+use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tracing_subscriber::EnvFilter;
+
+pub use lines::flush;
+
+use config::{LogFormat, log_filter};
+
+/// Whether the log consists of objects.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// What to log.
+pub struct Log<'a> {
+    /// A level or a list of directives (`info`, `warn,penstock::access=info`).
+    pub filter: &'a str,
+    /// Whether the filter comes from a flag. Otherwise `RUST_LOG` overrides it.
+    pub is_flag: bool,
+    pub format: LogFormat,
+}
+
+/// Starts logging. A second call has no effect.
+pub fn init(log: &Log) -> anyhow::Result<()> {
+    let filter = filter(log, std::env::var("RUST_LOG").ok())?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal() && log.format == LogFormat::Text)
+        // The layer would report a failed write with `eprintln!`, which panics if stderr is what failed.
+        .log_internal_errors(false);
+    let started = match log.format {
+        LogFormat::Text => builder.with_writer(lines::text).try_init(),
+        LogFormat::Json => {
+            builder.json().flatten_event(true).with_current_span(false).with_span_list(false).with_writer(lines::json).try_init()
+        }
+    };
+    // This fails if logging has started already: in tests, or if one command runs another.
+    if started.is_ok() {
+        IS_JSON.store(log.format == LogFormat::Json, Ordering::Relaxed);
+        std::panic::set_hook(Box::new(log_panic));
+    }
+    Ok(())
+}
+
+fn filter(log: &Log, variable: Option<String>) -> anyhow::Result<EnvFilter> {
+    match variable.filter(|text| !text.is_empty() && !log.is_flag) {
+        Some(text) => log_filter(&text).map_err(|fault| anyhow::anyhow!("environment variable RUST_LOG: {fault}")),
+        None => log_filter(log.filter).map_err(|fault| anyhow::anyhow!(fault)),
+    }
+}
+
+/// Writes a line to stderr, behind the lines that wait. Never blocks.
+pub fn print_line(text: &str) {
+    lines::print(text);
+}
+
+/// Writes an error that ends the command. Never blocks.
+pub fn print_error(text: &str) {
+    if IS_JSON.load(Ordering::Relaxed) {
+        tracing::error!("{text}");
+    } else {
+        lines::print(&format!("penstock: {text}"));
+    }
+}
+
+/// The default hook writes to stderr itself, where it may wait for ever.
+fn log_panic(panic: &std::panic::PanicHookInfo) {
+    let payload = panic.payload();
+    let text = payload.downcast_ref::<String>().map(String::as_str).or_else(|| payload.downcast_ref::<&str>().copied());
+    let (text, place) = (text.unwrap_or("no text").escape_debug(), panic.location().map(ToString::to_string).unwrap_or_default());
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or("unnamed");
+    let trace = std::backtrace::Backtrace::capture();
+    if trace.status() == std::backtrace::BacktraceStatus::Captured {
+        tracing::error!("the thread `{name}` panicked at {place}: {text}\n{trace}");
+    } else {
+        tracing::error!("the thread `{name}` panicked at {place}: {text}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_goes_before_the_variable_and_the_variable_before_the_configuration() {
+        let of = |text: &'static str, is_flag, variable: Option<&str>| {
+            filter(&Log { filter: text, is_flag, format: LogFormat::Text }, variable.map(str::to_owned)).map(|filter| filter.to_string())
+        };
+        assert_eq!(of("warn", false, None).unwrap(), "actix_http=off,warn");
+        assert_eq!(of("warn", false, Some("")).unwrap(), "actix_http=off,warn");
+        assert_eq!(of("warn", false, Some("debug")).unwrap(), "debug");
+        assert_eq!(of("warn", true, Some("debug")).unwrap(), "actix_http=off,warn");
+        let error = of("warn", false, Some("bogus")).unwrap_err().to_string();
+        assert!(error.contains("RUST_LOG") && error.contains("bogus"), "{error}");
+    }
+}
