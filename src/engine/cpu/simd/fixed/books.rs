@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 
 use super::super::halves::{f16_at, half_of};
 use super::codes::{Codes, Scales, V};
-use super::legacy::{IQ4, look_up, nibbles};
+use super::levels::{IQ4, look_up, nibbles};
 use model::codebook;
 
 /// A book on whole cache lines.

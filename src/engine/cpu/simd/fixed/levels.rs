@@ -1,8 +1,8 @@
-//! Blocks of 32 weights, two per step, and NVFP4's of 64.
+//! Four-bit codes of levels: blocks of 32 weights, two per step, and NVFP4's of 64.
 
 use std::arch::x86_64::*;
 
-use super::codes::{Codes, Scales, V};
+use super::codes::{Codes, V};
 use model::codebook;
 
 /// The first four bytes of each of `blocks` blocks of `BYTES` bytes, then zeros.
@@ -25,12 +25,6 @@ unsafe fn floats(words: __m256i) -> V {
     _mm512_zextps256_ps512(_mm256_cvtph_ps(_mm256_cvtepi32_epi16(words)))
 }
 
-/// The float16 numbers in the upper halves of words. They are added to weights, so their signs are changed.
-#[inline(always)]
-unsafe fn minus_minima(words: __m256i) -> V {
-    floats(_mm256_xor_si256(_mm256_srli_epi32::<16>(words), _mm256_set1_epi32(0x8000)))
-}
-
 /// The halves of e8m0 scales in the lowest bytes of words.
 #[inline(always)]
 unsafe fn e8m0_halves(words: __m256i) -> V {
@@ -50,13 +44,6 @@ pub(super) unsafe fn nibbles(first: *const u8, second: *const u8) -> __m512i {
     _mm512_and_si512(shifted, _mm512_set1_epi8(15))
 }
 
-/// Nibbles with a fifth bit each.
-#[inline(always)]
-unsafe fn five_bits(nibbles: __m512i, first: *const u8, second: *const u8) -> __m512i {
-    let bits = |p: *const u8| u64::from(p.cast::<u32>().read_unaligned());
-    _mm512_mask_add_epi8(nibbles, bits(first) | bits(second) << 32, nibbles, _mm512_set1_epi8(16))
-}
-
 /// Levels from -128 on, by code, as codes with an offset of 128.
 const fn unsigned(levels: &[i8; 16]) -> [u8; 16] {
     let (mut out, mut i) = ([0; 16], 0);
@@ -73,73 +60,45 @@ pub(super) unsafe fn look_up(levels: &[u8; 16], codes: __m512i) -> __m512i {
     _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(levels.as_ptr().cast())), codes)
 }
 
-/// `|p, q|` gives the codes of the blocks at `p` and `q`, `|s|` the scales and `|m|` the minima by the first four bytes of eight blocks.
+/// `|p, q|` gives the codes of the blocks at `p` and `q`, and `|s|` the scales by the first four bytes of eight blocks.
 macro_rules! blocks_of_32 {
-    (
-        $name:ident, $bytes:literal, $offset:literal,
-        |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr $(, |$m:ident| $minima:expr)?
-    ) => {
+    ($name:ident, $bytes:literal, |$p:ident, $q:ident| $codes:expr, |$s:ident| $scales:expr) => {
         pub struct $name;
         // SAFETY: reads within the blocks' bytes; `dispatch` picks it only if the processor has the instruction set.
         unsafe impl Codes for $name {
             const BLOCK: usize = 32;
             const BYTES: usize = $bytes;
             const GROUP: usize = 32;
-            const OFFSET: i32 = $offset;
-            const MINIMA: bool = $offset == 0;
-            type State = Scales;
+            const OFFSET: i32 = 128;
+            type State = V;
             #[inline(always)]
-            unsafe fn state(p: *const u8, blocks: usize, out: *mut Scales) {
+            unsafe fn state(p: *const u8, blocks: usize, out: *mut V) {
                 let $s = heads::<$bytes>(p, blocks);
-                (*out).scales = $scales;
-                (*out).minima = _mm512_setzero_ps();
-                $(
-                    let $m = $s;
-                    (*out).minima = $minima;
-                )?
+                *out = $scales;
             }
             #[inline(always)]
-            unsafe fn codes(p: *const u8, _: &Scales, j: usize) -> __m512i {
+            unsafe fn codes(p: *const u8, _: &V, j: usize) -> __m512i {
                 let $p = p.add(2 * j * $bytes);
                 let $q = $p.add($bytes);
                 $codes
             }
             #[inline(always)]
-            unsafe fn scales(s: &Scales) -> V {
-                s.scales
+            unsafe fn scales(s: &V) -> V {
+                *s
             }
             #[inline(always)]
-            unsafe fn minima(s: &Scales) -> V {
-                s.minima
+            unsafe fn minima(_: &V) -> V {
+                _mm512_setzero_ps()
             }
         }
     };
 }
 
-blocks_of_32!(Q4_0, 18, 8, |p, q| nibbles(p.add(2), q.add(2)), |heads| floats(heads));
-blocks_of_32!(Q4_1, 20, 0, |p, q| nibbles(p.add(4), q.add(4)), |heads| floats(heads), |heads| minus_minima(heads));
-blocks_of_32!(Q5_0, 22, 16, |p, q| five_bits(nibbles(p.add(6), q.add(6)), p.add(2), q.add(2)), |heads| floats(heads));
-blocks_of_32!(Q5_1, 24, 0, |p, q| five_bits(nibbles(p.add(8), q.add(8)), p.add(4), q.add(4)), |heads| floats(heads), |heads| minus_minima(
-    heads
-));
-
-blocks_of_32!(
-    Q8_0,
-    34,
-    128,
-    |p, q| {
-        let first = _mm512_castsi256_si512(_mm256_loadu_si256(p.add(2).cast()));
-        let both = _mm512_inserti64x4::<1>(first, _mm256_loadu_si256(q.add(2).cast()));
-        _mm512_xor_si512(both, _mm512_set1_epi8(i8::MIN))
-    },
-    |heads| floats(heads)
-);
-
 pub(super) static IQ4: [u8; 16] = unsigned(&codebook::IQ4_LEVELS);
 static FP4: [u8; 16] = unsigned(&codebook::MXFP4_LEVELS);
 
-blocks_of_32!(Iq4Nl, 18, 128, |p, q| look_up(&IQ4, nibbles(p.add(2), q.add(2))), |heads| floats(heads));
-blocks_of_32!(Mxfp4, 17, 128, |p, q| look_up(&FP4, nibbles(p.add(1), q.add(1))), |heads| e8m0_halves(heads));
+blocks_of_32!(Iq4Nl, 18, |p, q| look_up(&IQ4, nibbles(p.add(2), q.add(2))), |heads| floats(heads));
+blocks_of_32!(Mxfp4, 17, |p, q| look_up(&FP4, nibbles(p.add(1), q.add(1))), |heads| e8m0_halves(heads));
 
 pub struct Nvfp4;
 
