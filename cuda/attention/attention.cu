@@ -57,8 +57,14 @@ int most_tiles(int max_context, uint32_t window) {
   return std::min(all, ceil_div(static_cast<int>(window) - 1, KEYS) + 1);
 }
 
-size_t partial_bytes(int num_seqs, int num_heads, int head_dim, int tiles) {
-  return static_cast<size_t>(num_seqs) * num_heads * tiles * (head_dim + 2) * sizeof(float);
+// The number of stretches that so many tiles touch.
+int most_stretches(int tiles, bool window) {
+  const int all = ceil_div(tiles, STRETCH_TILES);
+  return window ? std::max(all, ceil_div(tiles - 1, STRETCH_TILES) + 1) : all;
+}
+
+size_t partial_bytes(int num_seqs, int num_heads, int head_dim, int stretches) {
+  return static_cast<size_t>(num_seqs) * num_heads * stretches * (head_dim + 2) * sizeof(float);
 }
 
 // The number of blocks of a step that splits no sequence.
@@ -83,6 +89,26 @@ void check_heads(const QkvFinish& args) {
   }
 }
 
+// A long context is cut at least into pieces of this many stretches, so that a block of a sequence longer than the others of its step does
+// not run for long after all others have ended.
+constexpr int MOST_SHARED = 8;
+
+// How many stretches a block should take if `blocks` would take one sequence each.
+int best_share(const Device& device, int blocks, int stretches, int head_dim) {
+  // In microseconds: what a multiprocessor reads in its share of the bandwidth, how long a block takes to begin, and a merging kernel.
+  const double stretch_us = 4.0 * STRETCH * head_dim / 32e3, begin_us = 1.5, merge_us = 3.0;
+  int best = stretches;
+  double best_us = 0.0;
+  for (int splits = 1; splits <= stretches; ++splits) {
+    const int share = ceil_div(stretches, splits);
+    if (ceil_div(stretches, share) != splits) continue;
+    const long long waves = (static_cast<long long>(blocks) * splits + device.multiprocessors - 1) / device.multiprocessors;
+    const double us = waves * (share * stretch_us + begin_us) + (splits > 1 ? merge_us : 0.0);
+    if (splits == 1 || us < best_us || best > MOST_SHARED) best = share, best_us = us;
+  }
+  return best;
+}
+
 template <int D, int TEAM, bool EXTRAS>
 void decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = DecodeShared<D>;
@@ -93,34 +119,28 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   // Heads of 256 in 64 KB of shared memory: fewer rows per block.
   if (Shared::fixed(plan.rows) + Shared::per_team(1, plan.rows) > static_cast<size_t>(device.shared_block)) plan.rows = ROWS / 2;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
-  plan.max_tiles = most_tiles(step.max_context, args.window);
+  const int tiles = most_tiles(step.max_context, args.window);
   const size_t fixed = Shared::fixed(plan.rows), limit = device.shared_block, exchange = TEAM > 1 ? Shared::exchange : 0;
-  plan.buffers = fixed + Shared::per_team(2, plan.rows) + exchange <= limit ? 2 : 1;
-  const size_t each = Shared::per_team(plan.buffers, plan.rows) + exchange;
-  int teams = std::min<int>({TEAM == 1 ? DECODE_WARPS : DECODE_TEAMS, static_cast<int>((limit - fixed) / each), plan.max_tiles});
+  const auto each = [&](int buffers) { return Shared::per_team(buffers, plan.rows) + exchange; };
+  const auto fitting = [&](size_t shared, int buffers) { return shared < fixed ? 0 : static_cast<int>((shared - fixed) / each(buffers)); };
+  plan.buffers = TEAM > 1 && fitting(limit, 4) >= 3 ? 4 : fitting(limit, 2) >= 1 ? 2 : 1;
+  int teams = std::min({DECODE_TEAMS<D, TEAM>, fitting(limit, plan.buffers), tiles});
   // With many blocks, two on a multiprocessor hide each other's ends.
   const size_t half = device.shared_multiprocessor / 2 - device.shared_reserved;
-  if (blocks >= 2 * device.multiprocessors && half >= fixed + 2 * each) {
-    teams = std::min<int>(teams, static_cast<int>((half - fixed) / each));
+  if (TEAM == 1 && blocks >= 2 * device.multiprocessors && fitting(half, plan.buffers) >= 2) {
+    teams = std::min(teams, fitting(half, plan.buffers));
   }
 
-  plan.direct_tiles = plan.split_tiles = plan.max_tiles;
-  int splits = 1;
-  if (blocks < device.multiprocessors && plan.max_tiles > 2 * teams &&
-      partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_tiles) <= args.workspace_bytes) {
-    const int wanted = ceil_div(device.multiprocessors, blocks);
-    plan.split_tiles = ceil_div(ceil_div(plan.max_tiles, wanted), teams) * teams;
-    plan.direct_tiles = std::max(2 * teams, plan.split_tiles);
-    splits = ceil_div(plan.max_tiles, plan.split_tiles);
+  plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
+  if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
+    plan.share = best_share(device, blocks, plan.max_stretches, args.kv.head_dim);
   }
+  const int splits = ceil_div(plan.max_stretches, plan.share);
   const auto kernel = attention_decode_kernel<D, TEAM, EXTRAS>;
   set_up(device, kernel);
-  launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * TEAM * teams, fixed + teams * each,
+  launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * TEAM * teams, fixed + teams * each(plan.buffers),
          args, step, plan, fresh ? *fresh : QkvFinish{});
-  if (plan.max_tiles > plan.direct_tiles) {
-    const dim3 threads(static_cast<unsigned>(round_up(args.kv.head_dim / 2, WARP)));
-    launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), threads, 0, args, step, plan);
-  }
+  if (splits > 1) launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), MERGE_THREADS, 0, args, step, plan);
 }
 
 // Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
@@ -128,11 +148,10 @@ template <int D, bool EXTRAS>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = launch.device;
   DecodePlan plan{};
-  plan.max_tiles = most_tiles(step.max_context, args.window);
   const int group = args.num_heads / args.kv.num_kv_heads;
   plan.rows = std::min(group, ROWS);
   // Two at least: a single block is not a cluster, and could not reach its own shared memory as blocks of a cluster do.
-  const int blocks = std::max(plan.max_tiles, 2);
+  const int blocks = std::max(most_tiles(step.max_context, args.window), 2);
   const size_t bytes = ClusterShared<D>::bytes(plan.rows, blocks);
   if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) > device.multiprocessors) return false;
   if (!has_clusters(device) || blocks > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
@@ -179,13 +198,8 @@ bool attention_extras(int head_dim) {
 }
 
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context) {
-  // No less than fewer sequences need, since only steps with few blocks split their sequences.
-  const int num_sms = device.multiprocessors;
-  int seqs = num_seqs;
-  while (seqs > 1 && unsplit_blocks(seqs, num_heads, num_kv_heads) >= num_sms) --seqs;
-  if (unsplit_blocks(seqs, num_heads, num_kv_heads) >= num_sms) return 0;
-  const int tiles = most_tiles(max_context, 0);
-  return tiles <= 2 ? 0 : std::min(partial_bytes(seqs, num_heads, head_dim, tiles), MAX_WORKSPACE);
+  const int stretches = most_stretches(most_tiles(max_context, 0), true);
+  return stretches <= 2 ? 0 : std::min(partial_bytes(num_seqs, num_heads, head_dim, stretches), MAX_WORKSPACE);
 }
 
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
@@ -197,8 +211,9 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
     constexpr bool EXTRAS = decltype(extras)::value;
     if constexpr (D % 64 == 0) {
       if (decode_cluster<D, EXTRAS>(launch, args, step, fresh)) return;
-      // With few blocks, four warps per tile shorten its time; with many, a single warp per tile waits for no other.
-      if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors) {
+      // With few blocks, or in long contexts, four warps per tile shorten its time; else a single warp per tile waits for no other.
+      if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors ||
+          most_tiles(step.max_context, args.window) > STRETCH_TILES) {
         return decode<D, 4, EXTRAS>(launch, args, step, fresh);
       }
     }

@@ -73,16 +73,17 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
   const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = blockIdx.x;
   const DecodeRange<EXTRAS> range(step, seq, p);
-  const bool mine = rank < range.count;
+  const int num_tiles = range.end - range.begin;
+  const bool mine = rank < num_tiles;
   uint64_t* const barrier = reinterpret_cast<uint64_t*>(shared + Shared::tiles);
   if (rank == 0 && threadIdx.x == 0) {
     barrier_init(barrier, 1);
-    expect_bytes(barrier, range.count * rows * static_cast<int>(sizeof(float2) + sizeof(float) * p.kv.head_dim));
+    expect_bytes(barrier, num_tiles * rows * static_cast<int>(sizeof(float2) + sizeof(float) * p.kv.head_dim));
   }
   cluster_arrive();
 
-  const int tile = range.first + rank;
-  const bool sees = rank == range.count - 1;  // the fresh row lies in its tile
+  const int tile = range.begin + rank;
+  const bool sees = rank == num_tiles - 1;  // the fresh row lies in its tile
   const uint32_t keys = shared_of(shared), values = keys + Tile<D>::BYTES;
   const auto fetch = [&] {
     if (mine) {
@@ -147,8 +148,8 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   barrier_wait(barrier, 0);
   const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr,
                          nullptr};
-  merge_round<D, EXTRAS>(p, space, plan.rows, range.count, rows, 0, true, head,
-                 p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
+  const MergeTarget target{true, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
+  merge_round<D, EXTRAS>(p, space, target, plan.rows, MergeRound{range.begin, num_tiles, 0, true});
 }
 
 }  // namespace pen

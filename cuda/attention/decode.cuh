@@ -9,12 +9,9 @@
 
 namespace pen {
 
-constexpr int DECODE_WARPS = 8;   // teams of one, at most
-constexpr int DECODE_TEAMS = 4;   // teams of four, at most
-template <int TEAM>
-constexpr int decode_threads() {
-  return WARP * (TEAM == 1 ? DECODE_WARPS : TEAM * DECODE_TEAMS);
-}
+// Teams of one, or of four, at most.
+template <int D, int TEAM>
+constexpr int DECODE_TEAMS = TEAM == 1 ? 8 : D > 128 ? 3 : 4;
 
 // The query fragments of `rows` rows, from shared memory (whole rows of D) or from p.q. Absent rows become zeros or another row.
 template <int D>
@@ -103,12 +100,13 @@ __device__ __forceinline__ void put_rows(float2* out, int step, const float (&ma
 
 // Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: TEAM warps per team. Shared memory: DecodeShared<D>.
 //
-// The host copied the step's metadata, and earlier steps filled the pages before this step began. So a team fetches its first tile before
-// the wait. If the fresh row lies in that tile, the row is written over it afterwards, or, if qkv_finish runs as a kernel, the tile waits.
+// The host copied the step's metadata, and earlier steps filled the pages before this step began. So a team fetches its first tiles before
+// the wait. If the fresh row lies in one of them, the row is written over it afterwards, or, if qkv_finish runs as a kernel, that tile waits.
 template <int D, int TEAM, bool EXTRAS>
-__global__ void __launch_bounds__(decode_threads<TEAM>())
+__global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
     attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                             const __grid_constant__ DecodePlan plan, const __grid_constant__ QkvFinish fresh) {
+  using Shared = DecodeShared<D>;
   extern __shared__ __align__(128) char shared[];
   let_next_start();
   const BlockHeads heads(p, plan);
@@ -119,52 +117,46 @@ __global__ void __launch_bounds__(decode_threads<TEAM>())
 
   const DecodeRange<EXTRAS> range(step, seq, p);
   const BlockTiles tiles(range, plan);
-  const int num_tiles = max(tiles.end - tiles.begin, 0);
+  const int num_tiles = tiles.count();
   const int mine = team < num_tiles ? ceil_div(num_tiles - team, teams) : 0;
-  const int my_first = range.first + tiles.begin + team;
-  const bool early = fresh.qkv != nullptr || (my_first + 1) * KEYS < range.context;
-
+  const int my_first = tiles.begin + team;
   const uint32_t ring = shared_of(shared) + team * plan.buffers * Tile<D>::BYTES;
   const Pages pages(p.kv, step, seq, range.context, kv_head);
-  TilePlace place;
-  // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that counting groups counts items.
+  TilePlace place, next;
+  if (mine > 0) next.find(pages, my_first);
+  // Item 2 t is K of this team's tile t, item 2 t + 1 its V. Every call commits a group, so that counting groups counts items. A tile's
+  // place is looked up one item before it is needed.
   auto fetch = [&](int item, int skip = -1) {
     if (item < 2 * mine) {
       int thread = member * WARP + lane;
       if constexpr (TEAM > 1) thread = held(thread);  // else what follows from it is computed even if no tile is left
-      if (item % 2 == 0) place.find(pages, my_first + item / 2 * teams);
+      if (item % 2 == 0) place = next;
       copy_tile<D>(ring + (item & (plan.buffers - 1)) * Tile<D>::BYTES, item % 2 == 0 ? p.kv.k : p.kv.v, place, p.kv.head_dim, thread,
                    TEAM * WARP, skip);
+      if (item % 2 == 1 && item + 1 < 2 * mine) next.find(pages, my_first + (item + 1) / 2 * teams);
     }
     copy_commit();
   };
-  const bool sees = tiles.end == range.count;  // the fresh row lies in the block's tiles
-  const bool sees_first = sees && num_tiles <= teams;  // in the first tile of its team
-  if (early) {
-    const int skip = fresh.qkv != nullptr && sees_first && team == num_tiles - 1 ? (range.context - 1) % KEYS : -1;
-    for (int i = 0; i < plan.buffers; ++i) fetch(i, skip);
+  const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row lies in the block's tiles
+  const int last_item = sees && team == (num_tiles - 1) % teams ? 2 * (mine - 1) : 2 * mine;  // K of the fresh row's tile, if it is mine
+  int fetched = 0;
+  for (; fetched < plan.buffers && (fresh.qkv != nullptr || fetched < last_item); ++fetched) {
+    fetch(fetched, fetched >= last_item ? (range.context - 1) % KEYS : -1);
   }
   const Span seen = visible<EXTRAS>(range.context - 1, p);
   // Absent rows get the row's span, too: their queries do no harm, and their results are not stored.
   const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
   const ScoreScale scale(p);
   const int row0 = lane / 4, row1 = row0 + 8, rounds = held(ceil_div(num_tiles, teams));
-  float* const partial = held(reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES));
-  float2* const partial_rows = held(reinterpret_cast<float2*>(partial + (teams + 1) * plan.rows * DecodeShared<D>::ROW));
-  const MergeSpace space{partial, partial_rows, partial + teams * plan.rows * DecodeShared<D>::ROW, partial_rows + teams * ROWS};
-  char* const exchange = held(shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
-                              DecodeShared<D>::fixed(plan.rows) + team * DecodeShared<D>::exchange);
-  // Where a tile's results go: those of row0, and the distances to row1 and to the next tile.
-  float* tile_o = partial + (team * plan.rows + row0) * DecodeShared<D>::ROW;
-  float2* tile_row = partial_rows + team * ROWS + row0;
-  int row_step = 8, tile_step = 0, o_row_step = 8 * DecodeShared<D>::ROW;
-  if (!tiles.direct) {
-    const Partials partials(p, gridDim.z, plan.max_tiles);
-    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head + row0) * plan.max_tiles - range.first;
-    tile_o = partials.o + at * p.kv.head_dim, tile_row = partials.row + at;
-    row_step = 8 * plan.max_tiles, tile_step = 1, o_row_step = row_step * p.kv.head_dim;
-  }
-  tile_o = held(tile_o), tile_row = held(tile_row), row_step = held(row_step), o_row_step = held(o_row_step);
+  char* const behind = shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES;
+  float* const partial = held(reinterpret_cast<float*>(behind));
+  float* const state = partial + teams * plan.rows * Shared::ROW;
+  float2* const partial_rows = held(reinterpret_cast<float2*>(state + 2 * plan.rows * Shared::ROW));
+  const MergeSpace space{partial, partial_rows, state, partial_rows + teams * ROWS};
+  char* const exchange = held(shared + static_cast<size_t>(teams) * Shared::per_team(plan.buffers, plan.rows) + Shared::fixed(plan.rows) +
+                              team * Shared::exchange);
+  float* const tile_o = held(partial + (team * plan.rows + row0) * Shared::ROW);
+  float2* const tile_row = held(partial_rows + team * ROWS + row0);
   const int token = num_tiles == 0 ? 0 : step.cu_seqlens_q[seq];
   const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
   int query_stride = p.kv.head_dim;
@@ -172,31 +164,40 @@ __global__ void __launch_bounds__(decode_threads<TEAM>())
     wait_for_previous();
     if (num_tiles == 0) return;
   } else {
-    __half* queries = reinterpret_cast<__half*>(shared + static_cast<size_t>(teams) * DecodeShared<D>::per_team(plan.buffers, plan.rows) +
-                                                DecodeShared<D>::partial(plan.rows) + 2 * sizeof(float2) * ROWS);
-    query_rows = queries, query_stride = DecodeShared<D>::ROW;
-    const uint32_t last_tile = shared_of(shared) + (num_tiles - 1) * plan.buffers * Tile<D>::BYTES;
-    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1, token, sees, num_tiles > 0, shared_of(queries), query_stride,
-                               sees_first ? last_tile : NOWHERE, sees_first && plan.buffers == 2 ? last_tile + Tile<D>::BYTES : NOWHERE};
+    __half* queries =
+        reinterpret_cast<__half*>(shared + static_cast<size_t>(teams) * Shared::per_team(plan.buffers, plan.rows) + Shared::state(plan.rows));
+    query_rows = queries, query_stride = Shared::ROW;
+    // Where the fresh row's tile is, if it has been fetched: in the ring of its team.
+    const int last_team = (num_tiles - 1) % teams, last_key = (num_tiles - 1) / teams * 2;
+    const uint32_t last_ring = shared_of(shared) + last_team * plan.buffers * Tile<D>::BYTES;
+    const auto place_of = [&](int item) { return sees && item < plan.buffers ? last_ring + item * Tile<D>::BYTES : NOWHERE; };
+    const FreshRows fresh_rows{head,          rows,         kv_head,           range.context - 1,      token, sees, num_tiles > 0,
+                               shared_of(queries), query_stride, place_of(last_key), place_of(last_key + 1)};
     fresh_rows.finish<D>(fresh, step);
     if (num_tiles == 0) return;
     __syncthreads();
   }
-  if (!early) {
-    for (int i = 0; i < plan.buffers; ++i) fetch(i);
-  }
+  for (; fetched < plan.buffers; ++fetched) fetch(fetched);
 
+  MergeTarget target{tiles.direct, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
+  if (!tiles.direct) {
+    const Partials partials(p, gridDim.z, plan.max_stretches);
+    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches - range.first_stretch();
+    target.o = partials.o + at * p.kv.head_dim, target.row = partials.row + at, target.row_step = plan.max_stretches;
+  }
   uint32_t q[D / 16][4];
   if (mine > 0) load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
   for (int round = 0; round < rounds; ++round) {
     if (round < mine) {
       const int tile = my_first + round * teams;
+      const uint32_t keys = ring + (2 * round & (plan.buffers - 1)) * Tile<D>::BYTES;
+      const uint32_t values = ring + ((2 * round + 1) & (plan.buffers - 1)) * Tile<D>::BYTES;
       copies_wait(plan.buffers - 1);
       team_sync();
       float maximum[2], sum[2];
-      const TeamPlace place{member, lane, exchange};
+      const TeamPlace at{member, lane, exchange};
       uint32_t probabilities[KEYS / 16][4];
-      attend_keys<D, TEAM>(probabilities, maximum, q, ring, span, tile, scale, place, team_sync, [&] {
+      attend_keys<D, TEAM>(probabilities, maximum, q, keys, span, tile, scale, at, team_sync, [&] {
         team_sync();
         // With one buffer this is V of the same tile.
         fetch(2 * round + plan.buffers);
@@ -205,25 +206,21 @@ __global__ void __launch_bounds__(decode_threads<TEAM>())
       copies_wait(plan.buffers - 1);
       team_sync();
 
-      float* const o = tile_o + static_cast<size_t>(tile * tile_step) * p.kv.head_dim;
-      if (lane % 4 == 0 && member == 0) put_rows(tile_row + tile * tile_step, row_step, maximum, sum, row0, rows);
+      if (lane % 4 == 0 && member == 0) put_rows(tile_row, 8, maximum, sum, row0, rows);
       constexpr int ELEMENTS = D / 8 / TEAM;
-      tile_values<D, ELEMENTS>(probabilities, ring + (plan.buffers - 1) * Tile<D>::BYTES, lane, [&](int n, const float(&acc)[4]) {
+      tile_values<D, ELEMENTS>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
         const int dim = n * 8 + lane % 4 * 2;
         if (dim >= p.kv.head_dim) return;
-        if (row0 < rows) *reinterpret_cast<float2*>(o + dim) = make_float2(acc[0], acc[1]);
-        if (row1 < rows) *reinterpret_cast<float2*>(o + o_row_step + dim) = make_float2(acc[2], acc[3]);
+        if (row0 < rows) *reinterpret_cast<float2*>(tile_o + dim) = make_float2(acc[0], acc[1]);
+        if (row1 < rows) *reinterpret_cast<float2*>(tile_o + 8 * Shared::ROW + dim) = make_float2(acc[2], acc[3]);
       }, member * ELEMENTS);
       team_sync();
       fetch(2 * round + 1 + plan.buffers);
     }
-    if (tiles.direct) {
-      __syncthreads();
-      const bool last = round + 1 == rounds;
-      merge_round<D, EXTRAS>(p, space, plan.rows, min(teams, num_tiles - round * teams), rows, round, last, head,
-                     p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim);
-      if (!last) __syncthreads();
-    }
+    __syncthreads();
+    const MergeRound merging{tiles.begin + round * teams, min(teams, num_tiles - round * teams), round, round + 1 == rounds};
+    merge_round<D, EXTRAS>(p, space, target, plan.rows, merging);
+    if (!merging.last) __syncthreads();
   }
   copies_wait(0);
 }

@@ -7,7 +7,6 @@
 namespace pen {
 
 constexpr int PIECE = 64;                         // elements: tiles are fetched and multiplied in pieces of [KEYS, PIECE]
-constexpr int STRETCH = 8 * KEYS;                 // keys whose tiles are merged among themselves first
 constexpr int GENERAL_TEAM = 4;                   // warps that share sixteen rows
 constexpr int GENERAL_BUFFERS = 4;                // at most
 constexpr int GENERAL_VALUES = 512;               // elements of the values that a block computes, at most

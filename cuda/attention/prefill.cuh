@@ -58,6 +58,57 @@ struct PrefillQuery {
   }
 };
 
+// What a lane's two rows have found: of the present stretch in registers, and of those before it in memory of the thread's own, which is
+// touched once per stretch.
+template <int D>
+struct StretchState {
+  Running running[2];
+  float o[D / 8][4];
+  // Before the present stretch: [D / 8] of O, then maxima and sums. The compiler must not see that it is an array of the thread, or it puts
+  // it into registers.
+  float4* before;
+
+  __device__ __forceinline__ void clear() {
+    running[0] = running[1] = Running{};
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) o[n][i] = 0.0f;
+    }
+  }
+  __device__ __forceinline__ void end_stretch() {
+    finish();
+    before[D / 8] = make_float4(running[0].maximum, running[0].sum, running[1].maximum, running[1].sum);
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) before[n] = make_float4(o[n][0], o[n][1], o[n][2], o[n][3]);
+    some_ = true;
+    clear();
+  }
+  // Afterwards the state is that of all stretches.
+  __device__ __forceinline__ void finish() {
+    Running all[2];
+    if (some_) {
+      const float4 rows = before[D / 8];
+      all[0].maximum = rows.x, all[0].sum = rows.y, all[1].maximum = rows.z, all[1].sum = rows.w;
+    }
+    float keep[2], add[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      merge(all[h], running[h].maximum, running[h].sum, keep[h], add[h]);
+      running[h] = all[h];
+    }
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      const float4 x = some_ ? before[n] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      o[n][0] = merged(x.x, o[n][0], keep[0], add[0]), o[n][1] = merged(x.y, o[n][1], keep[0], add[0]);
+      o[n][2] = merged(x.z, o[n][2], keep[1], add[1]), o[n][3] = merged(x.w, o[n][3], keep[1], add[1]);
+    }
+  }
+
+ private:
+  bool some_ = false;  // there are stretches before
+};
+
 // Grid: (row tiles of the longest sequence, num_kv_heads, num_seqs). Block: up to PREFILL_WARPS warps. Shared memory: PrefillShared<D>.
 // The rows with the longest contexts come first, since they take the most time.
 template <int D, bool EXTRAS>
@@ -123,13 +174,10 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   const Span span[2] = {span_of(warp_row + lane / 4), span_of(warp_row + lane / 4 + 8)};
   const ScoreScale scale(p);
 
-  Running running[2];
-  float o[D / 8][4];
-#pragma unroll
-  for (int n = 0; n < D / 8; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) o[n][i] = 0.0f;
-  }
+  float4 before[D / 8 + 1];
+  StretchState<D> state;
+  state.before = held(static_cast<float4*>(before));
+  state.clear();
   for (int tile = first_tile; tile < end_tile; ++tile) {
     const bool seen = tile * KEYS < warp_span.end && (tile + 1) * KEYS > warp_span.begin;
     const int item = 2 * (tile - first_tile);
@@ -143,16 +191,18 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
       tile_softmax(probabilities, maximum, s, span, tile, scale.c, lane);
       tile_sums(sum, probabilities);
 #pragma unroll
-      for (int h = 0; h < 2; ++h) merge(running[h], maximum[h], sum[h], keep[h], add[h]);
+      for (int h = 0; h < 2; ++h) merge(state.running[h], maximum[h], sum[h], keep[h], add[h]);
     }
     const uint32_t values = arrive(item + 1);
     if (seen) {
       tile_values<D>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) o[n][i] = merged(o[n][i], acc[i], keep[i / 2], add[i / 2]);
+        for (int i = 0; i < 4; ++i) state.o[n][i] = merged(state.o[n][i], acc[i], keep[i / 2], add[i / 2]);
       });
     }
+    if ((tile + 1) % STRETCH_TILES == 0 && tile + 1 != end_tile) state.end_stretch();
   }
+  state.finish();
   copies_wait(0);
 
 #pragma unroll
@@ -162,19 +212,20 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
     if constexpr (EXTRAS) {
       if (p.sinks != nullptr) {
         float keep, add;
-        merge_sink(running[h], p.sinks[kv_head * group + row % group], keep, add);
+        merge_sink(state.running[h], p.sinks[kv_head * group + row % group], keep, add);
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) {
-          o[n][2 * h] = merged(o[n][2 * h], 0.0f, keep, add), o[n][2 * h + 1] = merged(o[n][2 * h + 1], 0.0f, keep, add);
+          state.o[n][2 * h] = merged(state.o[n][2 * h], 0.0f, keep, add);
+          state.o[n][2 * h + 1] = merged(state.o[n][2 * h + 1], 0.0f, keep, add);
         }
       }
     }
-    const float inverse = inverse_sum(running[h].sum);
+    const float inverse = inverse_sum(state.running[h].sum);
     __half* out = p.out + static_cast<size_t>(token0 + row / group) * p.out_stride + (kv_head * group + row % group) * head_dim;
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
       const int dim = n * 8 + lane % 4 * 2;
-      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(o[n][2 * h], o[n][2 * h + 1], inverse);
+      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(state.o[n][2 * h], state.o[n][2 * h + 1], inverse);
     }
   }
 }

@@ -7,14 +7,14 @@ namespace pen {
 
 // How the host spreads a step over blocks. No bit depends on it.
 struct DecodePlan {
-  int buffers;       // tiles of K or V that a team holds: 1 or 2
-  int direct_tiles;  // up to this many, one block takes all of a sequence and writes the output
-  int split_tiles;   // beyond, each block takes this many and leaves partial results in the workspace
-  int max_tiles;     // of a sequence
-  int rows;          // of a block: heads of the group, at most ROWS; larger groups take several blocks
+  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4
+  int share;            // stretches that one block takes; a sequence with no more is one block's, which writes the output
+  int max_stretches;    // of a sequence; beyond `share`, blocks leave the results of their stretches in the workspace
+  int rows;             // of a block: heads of the group, at most ROWS; larger groups take several blocks
 };
 
-// Shared memory of a block: rings; each team's partial O; the merged O; maxima and sums of the teams' rows and of the merged rows; fresh Q.
+// Shared memory of a block: rings; each team's partial O; O of the present stretch and of all stretches; maxima and sums of the same rows;
+// fresh Q.
 template <int D>
 struct DecodeShared {
   static constexpr int ROW = D + 8;  // floats: eight rows fall into different banks
@@ -25,7 +25,8 @@ struct DecodeShared {
   // What the warps of a team of four exchange: fragments of P, and the rows' largest scores.
   static constexpr size_t exchange = KEYS / 16 * WARP * 16 + KEYS / 16 * ROWS * 4;
   __host__ __device__ static constexpr size_t queries(int rows) { return sizeof(__half) * static_cast<size_t>(rows + 2) * ROW; }
-  __host__ __device__ static constexpr size_t fixed(int rows) { return partial(rows) + 2 * sizeof(float2) * ROWS + queries(rows); }
+  __host__ __device__ static constexpr size_t state(int rows) { return 2 * partial(rows) + 4 * sizeof(float2) * ROWS; }
+  __host__ __device__ static constexpr size_t fixed(int rows) { return state(rows) + queries(rows); }
 };
 
 // The heads of a block: [head, head + rows) of one sequence, which share a K/V head.
@@ -37,35 +38,38 @@ struct BlockHeads {
   }
 };
 
-// Partial results in the workspace, tiles counted from the first that a sequence's row sees.
+// Partial results in the workspace: of each stretch, counted from the first that a sequence's row sees.
 struct Partials {
-  float* o;     // [num_seqs, num_heads, max_tiles, head_dim]
-  float2* row;  // [num_seqs, num_heads, max_tiles] maximum and sum
-  __device__ Partials(const Attention& p, int num_seqs, int max_tiles)
+  float* o;     // [num_seqs, num_heads, max_stretches, head_dim]
+  float2* row;  // [num_seqs, num_heads, max_stretches] maximum and sum
+  __device__ Partials(const Attention& p, int num_seqs, int max_stretches)
       : o(p.workspace),
-        row(reinterpret_cast<float2*>(p.workspace + static_cast<size_t>(num_seqs) * p.num_heads * max_tiles * p.kv.head_dim)) {}
+        row(reinterpret_cast<float2*>(p.workspace + static_cast<size_t>(num_seqs) * p.num_heads * max_stretches * p.kv.head_dim)) {}
 };
 
-// The tiles that the one row of a sequence sees: [first, first + count), none for padding and for sequences with more rows.
+// The tiles that the one row of a sequence sees: [begin, end), none for padding and for sequences with more rows.
 template <bool EXTRAS>
 struct DecodeRange {
-  int context, first, count;
-  __device__ DecodeRange(const StepView& step, int seq, const Attention& p) : context(step.context_lens[seq]), first(0), count(0) {
+  int context, begin, end;
+  __device__ DecodeRange(const StepView& step, int seq, const Attention& p) : context(step.context_lens[seq]), begin(0), end(0) {
     if (context == 0 || step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq] != 1) return;
-    first = visible<EXTRAS>(context - 1, p).begin / KEYS;
-    count = ceil_div(context, KEYS) - first;
+    begin = visible<EXTRAS>(context - 1, p).begin / KEYS;
+    end = ceil_div(context, KEYS);
   }
+  __device__ __forceinline__ int first_stretch() const { return begin / STRETCH_TILES; }
+  __device__ __forceinline__ int num_stretches() const { return ceil_div(end, STRETCH_TILES) - first_stretch(); }
 };
 
-// The tiles that one block takes: [begin, end), counted from the first that the row sees. `direct`: the first block takes all of them.
+// The tiles that one block takes: [begin, end). `direct`: the first block takes all of them.
 struct BlockTiles {
   bool direct;
   int begin, end;
   template <class Range>
-  __device__ __forceinline__ BlockTiles(const Range& range, const DecodePlan& plan) : direct(range.count <= plan.direct_tiles) {
-    begin = direct ? 0 : min(static_cast<int>(blockIdx.x) * plan.split_tiles, range.count);
-    end = direct ? (blockIdx.x == 0 ? range.count : 0) : min(begin + plan.split_tiles, range.count);
+  __device__ __forceinline__ BlockTiles(const Range& range, const DecodePlan& plan) : direct(range.num_stretches() <= plan.share) {
+    const int stretch = range.first_stretch() + static_cast<int>(blockIdx.x) * plan.share;
+    begin = max(range.begin, stretch * STRETCH_TILES), end = min(range.end, (stretch + plan.share) * STRETCH_TILES);
   }
+  __device__ __forceinline__ int count() const { return max(end - begin, 0); }
 };
 
 }  // namespace pen

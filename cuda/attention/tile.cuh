@@ -7,6 +7,8 @@
 namespace pen {
 
 constexpr int KEYS = 64;         // of a tile
+constexpr int STRETCH = 8 * KEYS;  // keys whose tiles are merged among themselves first
+constexpr int STRETCH_TILES = STRETCH / KEYS;
 constexpr int PAGE_UNIT = 32;    // a page holds a multiple of this many keys, so that half a tile lies in one page
 constexpr int ROWS = 16;         // query rows of a tensor-core product
 constexpr float MASKED = -__builtin_huge_valf();
@@ -26,10 +28,12 @@ struct Tile {
   }
 };
 
-// Waits until all but the newest `pending` groups of this thread's copies have arrived; more than 2 count as 2.
+// Waits until all but the newest `pending` groups of this thread's copies have arrived; more than 3 count as 3.
 __device__ __forceinline__ void copies_wait(int pending) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  if (pending >= 2) {
+  if (pending >= 3) {
+    asm volatile("cp.async.wait_group 3;" ::: "memory");
+  } else if (pending == 2) {
     asm volatile("cp.async.wait_group 2;" ::: "memory");
   } else if (pending == 1) {
     asm volatile("cp.async.wait_group 1;" ::: "memory");

@@ -326,8 +326,8 @@ int main(int argc, char** argv) {
     timing |= strcmp(argv[i], "--time") == 0;
   }
   try {
-    std::vector<int> some{1, 2, 31, 33, 63, 64, 65, 127, 129, 257, 513, 600}, many{5, 64, 512, 640, 1025, 1500};
-    if (quick) some = {1, 63, 65, 130}, many = {64, 200};
+    std::vector<int> some{1, 2, 31, 33, 63, 64, 65, 127, 129, 257, 513, 600}, many{5, 64, 512, 640, 1025, 1500}, longest{511, 9000};
+    if (quick) some = {1, 63, 65, 130}, many = {64, 200}, longest = {600};
     const Shape shapes[] = {
         {"SmolLM2-135M", 9, 3, 64, 32, 0},      {"Qwen2.5-0.5B", 14, 2, 64, 64, 0},     {"Gemma-3-270m local", 4, 1, 256, 32, 512},
         {"Gemma-3-270m global", 4, 1, 256, 64, 0}, {"Llama-3.1-8B", 32, 8, 128, 32, 0}, {"Llama-3.2-1B", 32, 8, 64, 64, 0},
@@ -345,6 +345,7 @@ int main(int argc, char** argv) {
     for (const Shape& shape : shapes) {
       check_attention(shape, some, seed++);
       if (shape.head_dim * shape.num_heads <= 4096) check_attention(shape, many, seed++);
+      if (shape.head_dim * shape.num_heads <= 512) check_attention(shape, longest, seed++);
     }
     check_qkv_all(quick);
     printf("%d checks, %d failures; worst error: attention %.3g, qkv %.3g\n", checks, failures, worst_attention, worst_qkv);
