@@ -1,8 +1,10 @@
 // Attention and what precedes it: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
 #include <algorithm>
+#include <climits>
 #include <type_traits>
 
 #include "cluster.cuh"
+#include "long.cuh"
 #include "prefill.cuh"
 #include "qkv.cuh"
 
@@ -165,6 +167,52 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   return true;
 }
 
+// The pages of K or of V as rows of head_dim elements, for copies of boxes. False: they are too many.
+bool map_boxes(CUtensorMap& map, const __half* pages, const KvView& kv) {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function) : nullptr;
+  }();
+  // One block more than the pool has holds what padding writes.
+  const cuuint64_t rows = (static_cast<cuuint64_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size;
+  if (encode == nullptr || rows > INT_MAX) return false;
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim), rows}, strides[1] = {sizes[0] * sizeof(__half)};
+  const cuuint32_t box[2] = {BOX_DIM, PAGE_UNIT}, steps[2] = {1, 1};
+  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<__half*>(pages), sizes, strides, box, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+// Long contexts on sm_90. Returns false if the step is no such case.
+template <int D, bool EXTRAS>
+bool decode_long(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
+  using Shared = LongShared<D>;
+  const Device& device = launch.device;
+  const int tiles = most_tiles(step.max_context, args.window), group = args.num_heads / args.kv.num_kv_heads;
+  if (tiles <= STRETCH_TILES || !has_clusters(device)) return false;
+  DecodePlan plan{};
+  plan.rows = std::min(group, ROWS);
+  const size_t limit = device.shared_block;
+  const int readers =
+      std::min({LONG_READERS<D>, tiles, static_cast<int>((limit - Shared::fixed(plan.rows)) / Shared::per_reader(plan.rows))});
+  CUtensorMap keys, values;
+  if (readers < 1 || !map_boxes(keys, args.kv.k, args.kv) || !map_boxes(values, args.kv.v, args.kv)) return false;
+  const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
+  plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
+  if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
+    plan.share = best_share(device, blocks, plan.max_stretches, args.kv.head_dim);
+  }
+  const int splits = ceil_div(plan.max_stretches, plan.share);
+  const auto kernel = attention_long_kernel<D, EXTRAS>;
+  set_up(device, kernel);
+  launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * (readers + LONG_MERGERS),
+         Shared::fixed(plan.rows) + readers * Shared::per_reader(plan.rows), args, step, plan, fresh ? *fresh : QkvFinish{}, keys, values);
+  if (splits > 1) launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), MERGE_THREADS, 0, args, step, plan);
+  return true;
+}
+
 template <int D, bool EXTRAS>
 void prefill(const Launch& launch, const Attention& args, const StepView& step) {
   using Shared = PrefillShared<D>;
@@ -210,7 +258,7 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
     constexpr int D = decltype(d)::value;
     constexpr bool EXTRAS = decltype(extras)::value;
     if constexpr (D % 64 == 0) {
-      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh)) return;
+      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
       // With few blocks, or in long contexts, four warps per tile shorten its time; else a single warp per tile waits for no other.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors ||
           most_tiles(step.max_context, args.window) > STRETCH_TILES) {

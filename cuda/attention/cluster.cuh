@@ -40,12 +40,6 @@ __device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uin
                : "memory");
 #endif
 }
-// The barrier's phase ends when this many bytes have come.
-__device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_of(barrier)), "r"(bytes) : "memory");
-#endif
-}
 // cluster_wait() returns when every block of the cluster has arrived and its barriers are initialised.
 __device__ __forceinline__ void cluster_arrive() {
   __syncwarp();

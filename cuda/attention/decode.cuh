@@ -47,14 +47,14 @@ struct TeamPlace {
 };
 
 // The probabilities of a tile's keys, on every warp of the team. `scored` is called when the keys are no longer needed.
-template <int D, int TEAM, class Sync, class Scored>
+template <int D, int TEAM, class T = Tile<D>, class Sync, class Scored>
 __device__ __forceinline__ void attend_keys(uint32_t (&probabilities)[KEYS / 16][4], float (&maximum)[2], const uint32_t (&q)[D / 16][4],
                                             uint32_t keys, const Span (&span)[2], int tile, const ScoreScale& scale, const TeamPlace& at,
                                             Sync team_sync, Scored scored) {
   constexpr int N = KEYS / 8 / TEAM;
   const int row0 = at.lane / 4, row1 = row0 + 8;
   float s[N][4];
-  tile_scores<D>(
+  tile_scores<D, T>(
       s,
       [&](int k, uint32_t(&a)[4]) {
 #pragma unroll

@@ -21,7 +21,7 @@ struct FreshRows {
   int stride;
   uint32_t key_tile, value_tile;  // shared, or NOWHERE
   // Waits on its way for the step's products. The block sees the results after a __syncthreads().
-  template <int D>
+  template <int D, class T = Tile<D>>
   __device__ __forceinline__ void finish(const QkvFinish& fresh, const StepView& step) const {
     constexpr int PAIRS = (D + 63) / 64;
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
@@ -31,7 +31,7 @@ struct FreshRows {
     const int padded = sees && key_tile != NOWHERE ? rows + 1 : rows;
     for (int i = threadIdx.x; i < padded * padding; i += blockDim.x) {
       const int row = i / padding, dim = fresh.kv.head_dim + i % padding;
-      const uint32_t in_tile = key_tile + Tile<D>::at(position % KEYS, dim / 8) + dim % 8 * 2;
+      const uint32_t in_tile = key_tile + T::at(position % KEYS, dim / 8) + dim % 8 * 2;
       store_half(row < rows ? queries + (row * stride + dim) * 2 : in_tile, __ushort_as_half(0));
     }
     bool waited = false;
@@ -52,7 +52,7 @@ struct FreshRows {
 #pragma unroll
         for (int which = 0; which < 2; ++which) {
           const int dim = which == 0 ? fresh_head.first[j] : fresh_head.second[j];
-          to[j][which] = held(tile + (kind == Head::Q ? dim * 2 : Tile<D>::at(position % KEYS, dim / 8) + dim % 8 * 2));
+          to[j][which] = held(tile + (kind == Head::Q ? dim * 2 : T::at(position % KEYS, dim / 8) + dim % 8 * 2));
         }
       }
       if (!waited) wait_for_previous();

@@ -28,6 +28,18 @@ struct Tile {
   }
 };
 
+// A tile of K or V as the tensor memory accelerator lays it out (sm_90): columns of 64 elements, [D / 64, KEYS, 64], of which each row of
+// 128 bytes has its chunks permuted by exclusive or. It begins at a multiple of 1024 bytes.
+template <int D>
+struct BoxTile {
+  static_assert(D % 64 == 0, "columns of 64 elements");
+  static constexpr int CHUNKS = D / 8;
+  static constexpr int BYTES = KEYS * D * 2;
+  __device__ static __forceinline__ uint32_t at(int row, int chunk) {
+    return static_cast<uint32_t>(chunk / 8 * KEYS * 8 + row * 8 + (chunk % 8 ^ (row & 7))) * 16;
+  }
+};
+
 // Waits until all but the newest `pending` groups of this thread's copies have arrived; more than 3 count as 3.
 __device__ __forceinline__ void copies_wait(int pending) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -126,7 +138,7 @@ __device__ __forceinline__ void load_query(uint32_t (&q)[D / 16][4], const __hal
 }
 
 // s = q Kᵀ for 8 N keys of a tile, from key 8 `first` on. `query(k, a)` gives the fragment of elements [16 k, 16 k + 16).
-template <int D, int N, class Query>
+template <int D, class T = Tile<D>, int N, class Query>
 __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint32_t keys, int lane, int first = 0) {
 #pragma unroll
   for (int n = 0; n < N; ++n) {
@@ -141,7 +153,7 @@ __device__ __forceinline__ void tile_scores(float (&s)[N][4], Query query, uint3
 #pragma unroll
     for (int n = 0; n < N; n += 2) {
       uint32_t r[4];
-      load_matrices(r, keys + Tile<D>::at((first + n) * 8 + row, 2 * k + chunk));
+      load_matrices(r, keys + T::at((first + n) * 8 + row, 2 * k + chunk));
       const uint32_t low[2] = {r[0], r[1]}, high[2] = {r[2], r[3]};
       mma(s[n], a, low);
       mma(s[n + 1], a, high);
@@ -254,7 +266,7 @@ __device__ __forceinline__ void tile_sums(float (&sum)[2], const uint32_t (&p)[K
 }
 
 // O_i = P V for 8 N elements of the head from 8 `first` on, eight at a time: `take(n, acc)` gets those of [8 n, 8 n + 8).
-template <int D, int N = D / 8, class Take>
+template <int D, int N = D / 8, class T = Tile<D>, class Take>
 __device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], uint32_t values, int lane, Take take, int first = 0) {
   const int row = lane % 16, chunk = lane / 16;
 #pragma unroll
@@ -264,7 +276,7 @@ __device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], u
 #pragma unroll
     for (int k = 0; k < KEYS / 16; ++k) {
       uint32_t r[4];
-      load_matrices_transposed(r, values + Tile<D>::at(k * 16 + row, n + chunk));
+      load_matrices_transposed(r, values + T::at(k * 16 + row, n + chunk));
       const uint32_t b_low[2] = {r[0], r[1]}, b_high[2] = {r[2], r[3]};
       mma(low, p[k], b_low);
       mma(high, p[k], b_high);

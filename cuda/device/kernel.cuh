@@ -108,6 +108,12 @@ __device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
   asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_of(barrier)) : "memory");
 #endif
 }
+// The barrier's phase ends when this many bytes have come, too.
+__device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(shared_of(barrier)), "r"(bytes) : "memory");
+#endif
+}
 // Waits for the end of the barrier's phase of this parity.
 __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -1,0 +1,237 @@
+// Decode attention over long contexts on sm_90. A block has one sequence and K/V head and some stretches of its context. Each reading warp
+// takes tiles of its own, through a ring of its own that the tensor memory accelerator fills, and leaves a tile's result in one of two
+// slots. The merging warps take the results in order. No warp waits for the whole block. The numbers are those of decode.cuh, from the same
+// functions.
+#pragma once
+
+#include "boxes.cuh"
+#include "decode.cuh"
+
+namespace pen {
+
+constexpr int LONG_MERGERS = 4;  // warps that merge
+constexpr int LONG_BUFFERS = 2;  // of a ring: K of a tile, and its V
+constexpr int LONG_SLOTS = 2;    // results of a warp that wait to be merged
+
+// Reading warps of a block, at most: as many as shared memory holds.
+template <int D>
+constexpr int LONG_READERS = D == 64 ? 10 : D == 128 ? 6 : 3;
+
+// Shared memory: rings; results in slots; barriers; fresh Q.
+template <int D>
+struct LongShared {
+  static constexpr int ROW = DecodeShared<D>::ROW;
+  static constexpr size_t ring = static_cast<size_t>(LONG_BUFFERS) * BoxTile<D>::BYTES;
+  static constexpr size_t barriers = sizeof(uint64_t) * (LONG_BUFFERS + 2 * LONG_SLOTS);
+  __host__ __device__ static constexpr size_t slot(int rows) { return sizeof(float) * rows * ROW + sizeof(float2) * ROWS; }
+  __host__ __device__ static constexpr size_t per_reader(int rows) { return ring + LONG_SLOTS * slot(rows) + barriers; }
+  __host__ __device__ static constexpr size_t fixed(int rows) { return DecodeShared<D>::queries(rows) + 1024; }  // to align the rings
+};
+
+// Merges the results of a block's tiles in order, by all threads of the merging warps: a thread has the same elements of every tile.
+template <int D, bool EXTRAS>
+struct LongMerger {
+  static constexpr int ITEMS = ROWS * (D / 4) / (LONG_MERGERS * WARP);
+  Running running[ITEMS], all_running[ITEMS];
+  float4 o[ITEMS], all[ITEMS];
+
+  // `take(i)` waits for tile begin + i and gives its slot; `leave(i)` says that it has been read.
+  template <class Take, class Leave>
+  __device__ __forceinline__ void run(const Attention& p, const MergeTarget& to, const BlockTiles& tiles, int plan_rows, int thread,
+                                      Take take, Leave leave) {
+    constexpr int ROW = LongShared<D>::ROW, QUADS = D / 4;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const int head_dim = p.kv.head_dim;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) o[k] = all[k] = zero;
+    for (int tile = tiles.begin; tile < tiles.end; ++tile) {
+      const float* const partial = take(tile - tiles.begin);
+      const float2* const rows = reinterpret_cast<const float2*>(partial + plan_rows * ROW);
+      const bool ends = (tile + 1) % STRETCH_TILES == 0 || tile + 1 == tiles.end;
+#pragma unroll
+      for (int k = 0; k < ITEMS; ++k) {
+        const int item = thread + k * LONG_MERGERS * WARP, row = item / QUADS, dim = item % QUADS * 4;
+        if (row >= to.rows || dim >= head_dim) continue;
+        float keep, add;
+        merge(running[k], rows[row].x, rows[row].y, keep, add);
+        o[k] = merged(o[k], *reinterpret_cast<const float4*>(partial + row * ROW + dim), keep, add);
+        if (!ends) continue;
+        if (to.direct) {
+          merge(all_running[k], running[k].maximum, running[k].sum, keep, add);
+          all[k] = merged(all[k], o[k], keep, add);
+        } else {
+          const int stretch = row * to.row_step + tile / STRETCH_TILES;
+          *reinterpret_cast<float4*>(to.o + static_cast<size_t>(stretch) * head_dim + dim) = o[k];
+          if (dim == 0) to.row[stretch] = make_float2(running[k].maximum, running[k].sum);
+        }
+        running[k] = Running{}, o[k] = zero;
+      }
+      leave(tile - tiles.begin);
+    }
+    if (!to.direct) return;
+#pragma unroll
+    for (int k = 0; k < ITEMS; ++k) {
+      const int item = thread + k * LONG_MERGERS * WARP, row = item / QUADS, dim = item % QUADS * 4;
+      if (row >= to.rows || dim >= head_dim) continue;
+      if constexpr (EXTRAS) {
+        if (p.sinks != nullptr) {
+          float keep, add;
+          merge_sink(all_running[k], p.sinks[to.head + row], keep, add);
+          all[k] = merged(all[k], zero, keep, add);
+        }
+      }
+      const float inverse = inverse_sum(all_running[k].sum);
+      __half2* const out = reinterpret_cast<__half2*>(to.out + row * head_dim + dim);
+      out[0] = finished(all[k].x, all[k].y, inverse);
+      out[1] = finished(all[k].z, all[k].w, inverse);
+    }
+  }
+};
+
+// Makes the rows of keys past the context zero: a page may hold anything there, and a NaN times a probability of 0 is a NaN.
+template <int D>
+__device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int lane) {
+  for (int i = lane; i < (KEYS - num_keys) * (D / 8); i += WARP) {
+    const uint32_t at = values + BoxTile<D>::at(num_keys + i / (D / 8), i % (D / 8));
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+  }
+  __syncwarp();
+}
+
+// Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: plan.buffers reading warps (see the host), then LONG_MERGERS.
+template <int D, bool EXTRAS>
+__global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
+    attention_long_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
+                          const __grid_constant__ DecodePlan plan, const __grid_constant__ QkvFinish fresh,
+                          const __grid_constant__ CUtensorMap keys_map, const __grid_constant__ CUtensorMap values_map) {
+  using Shared = LongShared<D>;
+  using T = BoxTile<D>;
+  extern __shared__ __align__(1024) char shared[];
+  let_next_start();
+  const BlockHeads heads(p, plan);
+  const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, readers = static_cast<int>(blockDim.x) / WARP - LONG_MERGERS;
+  const DecodeRange<EXTRAS> range(step, seq, p);
+  const BlockTiles tiles(range, plan);
+  const int num_tiles = tiles.count();
+
+  const uint32_t base = shared_of(shared), rings = (base + 1023) / 1024 * 1024;
+  char* const behind = shared + (rings - base) + readers * Shared::ring;
+  const auto slot_of = [&](int reader, int slot) {
+    return reinterpret_cast<float*>(behind + static_cast<size_t>(reader * LONG_SLOTS + slot) * Shared::slot(plan.rows));
+  };
+  uint64_t* const barriers = reinterpret_cast<uint64_t*>(behind + static_cast<size_t>(readers) * LONG_SLOTS * Shared::slot(plan.rows));
+  uint64_t *const full = barriers, *const ready = full + readers * LONG_BUFFERS, *const empty = ready + readers * LONG_SLOTS;
+  __half* const queries = reinterpret_cast<__half*>(empty + readers * LONG_SLOTS);
+
+  const bool reads = warp < readers;
+  const int mine = reads && warp < num_tiles ? ceil_div(num_tiles - warp, readers) : 0;
+  const uint32_t ring = rings + warp * static_cast<uint32_t>(Shared::ring);
+  const Pages pages(p.kv, step, seq, range.context, kv_head);
+  // Item 2 t is K of this warp's tile t, item 2 t + 1 its V. One lane calls.
+  const auto fetch = [&](int item) {
+    if (item >= 2 * mine) return;
+    const int buffer = item % LONG_BUFFERS;
+    copy_boxes<D>(ring + buffer * T::BYTES, item % 2 == 0 ? keys_map : values_map, pages, tiles.begin + warp + item / 2 * readers,
+                  full + warp * LONG_BUFFERS + buffer);
+  };
+  const bool sees = num_tiles > 0 && tiles.end == range.end;  // the fresh row lies in the block's tiles
+  const int last_reader = sees ? (num_tiles - 1) % readers : -1, last_tile = (num_tiles - 1) / readers;  // whose it is
+  // As in attention_decode_kernel: before the wait, unless another kernel writes the fresh row.
+  const bool early = fresh.qkv != nullptr || warp != last_reader || last_tile > 0;
+  if (reads && lane == 0) {
+    for (int i = 0; i < LONG_BUFFERS; ++i) barrier_init(full + warp * LONG_BUFFERS + i, 1);
+    for (int i = 0; i < LONG_SLOTS; ++i) {
+      barrier_init(ready + warp * LONG_SLOTS + i, 1);
+      barrier_init(empty + warp * LONG_SLOTS + i, LONG_MERGERS);
+    }
+    fence_barriers();
+    for (int i = 0; i < LONG_BUFFERS && early; ++i) fetch(i);
+  }
+  __syncthreads();  // the barriers are there
+
+  const int token = num_tiles == 0 ? 0 : step.cu_seqlens_q[seq];
+  const __half* query_rows = p.q + (static_cast<size_t>(token) * p.num_heads + head) * p.kv.head_dim;
+  int query_stride = p.kv.head_dim;
+  if (fresh.qkv == nullptr) {
+    wait_for_previous();
+  } else {
+    query_rows = queries, query_stride = Shared::ROW;
+    uint32_t key_tile = NOWHERE, value_tile = NOWHERE;
+    if (sees && last_tile == 0) {
+      // The tile has been requested, and the fresh row must come after it.
+      key_tile = rings + last_reader * static_cast<uint32_t>(Shared::ring), value_tile = key_tile + T::BYTES;
+      for (int i = 0; i < LONG_BUFFERS; ++i) barrier_wait(full + last_reader * LONG_BUFFERS + i, 0);
+    }
+    const FreshRows fresh_rows{head, rows, kv_head, range.context - 1,  token,        sees,    num_tiles > 0,
+                               shared_of(queries), query_stride, key_tile, value_tile};
+    fresh_rows.finish<D, T>(fresh, step);
+    fence_all_proxies();
+    __syncthreads();
+  }
+  if (num_tiles == 0) return;
+
+  if (!reads) {
+    MergeTarget target{tiles.direct, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
+    if (!tiles.direct) {
+      const Partials partials(p, gridDim.z, plan.max_stretches);
+      const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches - range.first_stretch();
+      target.o = partials.o + at * p.kv.head_dim, target.row = partials.row + at, target.row_step = plan.max_stretches;
+    }
+    const auto of = [&](int tile) { return tile % readers * LONG_SLOTS + tile / readers % LONG_SLOTS; };
+    LongMerger<D, EXTRAS> merger;
+    merger.run(
+        p, target, tiles, plan.rows, static_cast<int>(threadIdx.x) - readers * WARP,
+        [&](int tile) {
+          barrier_wait(ready + of(tile), tile / readers / LONG_SLOTS % 2);
+          return slot_of(tile % readers, tile / readers % LONG_SLOTS);
+        },
+        [&](int tile) {
+          __syncwarp();
+          if (lane == 0) barrier_arrive(empty + of(tile));
+        });
+    return;
+  }
+  if (mine == 0) return;
+  if (lane == 0 && !early) {
+    for (int i = 0; i < LONG_BUFFERS; ++i) fetch(i);
+  }
+  const Span seen = visible<EXTRAS>(range.context - 1, p);
+  // Absent rows get the row's span, too: their queries do no harm, and their results are not stored.
+  const Span span[2] = {seen, seen};
+  const ScoreScale scale(p);
+  const int row0 = lane / 4, row1 = row0 + 8;
+  uint32_t q[D / 16][4];
+  load_rows<D>(q, p, fresh.qkv != nullptr, query_rows, query_stride, rows, lane);
+  for (int i = 0; i < mine; ++i) {
+    const int tile = tiles.begin + warp + i * readers, item = 2 * i;
+    const uint32_t keys = ring + item % LONG_BUFFERS * T::BYTES, values = ring + (item + 1) % LONG_BUFFERS * T::BYTES;
+    barrier_wait(full + warp * LONG_BUFFERS + item % LONG_BUFFERS, item / LONG_BUFFERS % 2);
+    float maximum[2], sum[2];
+    uint32_t probabilities[KEYS / 16][4];
+    attend_keys<D, 1, T>(probabilities, maximum, q, keys, span, tile, scale, TeamPlace{0, lane, nullptr}, [] {}, [&] {
+      __syncwarp();
+      if (lane == 0) fetch(item + LONG_BUFFERS);
+    });
+    tile_sums(sum, probabilities);
+    const int slot = i % LONG_SLOTS, use = i / LONG_SLOTS;
+    if (use > 0) barrier_wait(empty + warp * LONG_SLOTS + slot, (use - 1) % 2);
+    float* const tile_o = slot_of(warp, slot) + row0 * Shared::ROW;
+    float2* const tile_row = reinterpret_cast<float2*>(slot_of(warp, slot) + plan.rows * Shared::ROW) + row0;
+    if (lane % 4 == 0) put_rows(tile_row, 8, maximum, sum, row0, rows);
+    barrier_wait(full + warp * LONG_BUFFERS + (item + 1) % LONG_BUFFERS, (item + 1) / LONG_BUFFERS % 2);
+    if (range.context - tile * KEYS < KEYS) clear_keys<D>(values, range.context - tile * KEYS, lane);
+    tile_values<D, D / 8, T>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
+      const int dim = n * 8 + lane % 4 * 2;
+      if (row0 < rows) *reinterpret_cast<float2*>(tile_o + dim) = make_float2(acc[0], acc[1]);
+      if (row1 < rows) *reinterpret_cast<float2*>(tile_o + 8 * Shared::ROW + dim) = make_float2(acc[2], acc[3]);
+    });
+    __syncwarp();
+    if (lane == 0) {
+      barrier_arrive(ready + warp * LONG_SLOTS + slot);
+      fetch(item + 1 + LONG_BUFFERS);
+    }
+  }
+}
+
+}  // namespace pen
