@@ -111,6 +111,12 @@ int best_share(const Device& device, int blocks, int stretches, int head_dim) {
   return best;
 }
 
+template <bool EXTRAS>
+void merge_stretches(const Launch& launch, const Attention& args, const StepView& step, const DecodePlan& plan) {
+  const int pairs = static_cast<int>(round_up(args.kv.head_dim / 2, WARP));
+  launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), MERGE_GROUPS * pairs, 0, args, step, plan);
+}
+
 template <int D, int TEAM, bool EXTRAS>
 void decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   using Shared = DecodeShared<D>;
@@ -142,7 +148,7 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   set_up(device, kernel);
   launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * TEAM * teams, fixed + teams * each(plan.buffers),
          args, step, plan, fresh ? *fresh : QkvFinish{});
-  if (splits > 1) launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), MERGE_THREADS, 0, args, step, plan);
+  if (splits > 1) merge_stretches<EXTRAS>(launch, args, step, plan);
 }
 
 // Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
@@ -209,7 +215,7 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   set_up(device, kernel);
   launch(kernel, dim3(splits, args.kv.num_kv_heads * row_blocks, step.num_seqs), WARP * (readers + LONG_MERGERS),
          Shared::fixed(plan.rows) + readers * Shared::per_reader(plan.rows), args, step, plan, fresh ? *fresh : QkvFinish{}, keys, values);
-  if (splits > 1) launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), MERGE_THREADS, 0, args, step, plan);
+  if (splits > 1) merge_stretches<EXTRAS>(launch, args, step, plan);
   return true;
 }
 

@@ -105,83 +105,105 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   }
 }
 
-constexpr int MERGE_THREADS = 128;
-constexpr int MERGE_BATCH = 16;  // stretches whose partial results are requested together
+constexpr int MERGE_GROUPS = 8;  // of threads; a group requests the results of as many stretches at once
+constexpr int MERGE_EACH = 8;
+constexpr int MERGE_ROUND = MERGE_GROUPS * MERGE_EACH;
+constexpr int MERGE_PAIRS = 128;  // threads of a group, at most
 
-// The largest of x on this thread and those before it in the block, by way of MERGE_THREADS / WARP floats in shared memory.
-__device__ __forceinline__ float prefix_maximum(float x, float* shared) {
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+// The largest of x on this lane and those before it.
+__device__ __forceinline__ float prefix_maximum(float x, int lane) {
 #pragma unroll
   for (int offset = 1; offset < WARP; offset *= 2) {
     const float other = __shfl_up_sync(0xffffffffu, x, offset);
     if (lane >= offset) x = fmaxf(x, other);
   }
-  if (lane == WARP - 1) shared[warp] = x;
-  __syncthreads();
-  for (int w = 0; w < warp; ++w) x = fmaxf(x, shared[w]);
   return x;
 }
 
-// The outputs of sequences that were split: merges their stretches in order. Grid: (num_seqs, num_heads). The factors of MERGE_THREADS
-// stretches are computed side by side, since they depend on the maxima alone. Then each thread merges two elements.
+// The outputs of sequences that were split: merges their stretches in order. Grid: (num_seqs, num_heads). Block: MERGE_GROUPS groups of
+// whole warps, in which a thread has two elements. The groups read MERGE_ROUND stretches at once and merge them one group after the other.
+// The first warp computes the stretches' factors, since they depend on the maxima alone.
 template <bool EXTRAS>
-__global__ void __launch_bounds__(MERGE_THREADS)
+__global__ void __launch_bounds__(MERGE_GROUPS* MERGE_PAIRS)
     attention_merge_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                            const __grid_constant__ DecodePlan plan) {
+  __shared__ float keeps[MERGE_ROUND], adds[MERGE_ROUND];
+  __shared__ float2 outs[MERGE_PAIRS];
+  __shared__ Running running;
   let_next_start();
-  __shared__ float keeps[MERGE_THREADS], adds[MERGE_THREADS], sums[MERGE_THREADS], maxima[MERGE_THREADS], warps[MERGE_THREADS / WARP];
-  const int seq = blockIdx.x, head = blockIdx.y, dim = threadIdx.x * 2;
+  const int pairs = static_cast<int>(blockDim.x) / MERGE_GROUPS, group = static_cast<int>(threadIdx.x) / pairs;
+  const int seq = blockIdx.x, head = blockIdx.y, pair = static_cast<int>(threadIdx.x) % pairs, dim = pair * 2, lane = threadIdx.x % WARP;
   const DecodeRange<EXTRAS> range(step, seq, p);
   const int count = range.num_stretches();
+  if (threadIdx.x == 0) running = Running{};
   wait_for_previous();
   if (count <= plan.share) return;
   const Partials partials(p, gridDim.x, plan.max_stretches);
   const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches;
   const bool mine = dim < p.kv.head_dim;
   const float* o = partials.o + at * p.kv.head_dim + (mine ? dim : 0);
-  const float2* rows = partials.row + at;
-  Running running;
   float2 out = make_float2(0.0f, 0.0f);
-  for (int first = 0; first < count; first += MERGE_THREADS) {
-    const int here = min(count - first, MERGE_THREADS), i = threadIdx.x;
-    const float2 part = i < here ? __ldcg(rows + first + i) : make_float2(MASKED, 0.0f);
-    const float top = fmaxf(running.maximum, prefix_maximum(part.x, warps));
-    maxima[i] = top;
-    __syncthreads();
-    Running before;
-    before.maximum = i == 0 ? running.maximum : maxima[i - 1];
-    merge(before, part.x, part.y, keeps[i], adds[i]);
-    sums[i] = part.y;
-    __syncthreads();
-    for (int begin = 0; begin < here; begin += MERGE_BATCH) {
-      float2 stretch_o[MERGE_BATCH];
+  for (int first = 0; first < count; first += MERGE_ROUND) {
+    const int here = min(count - first, MERGE_ROUND), begin = group * MERGE_EACH;
+    float2 stretch_o[MERGE_EACH];
 #pragma unroll
-      for (int k = 0; k < MERGE_BATCH; ++k) {
-        const int stretch = first + min(begin + k, here - 1);
-        stretch_o[k] = __ldcg(reinterpret_cast<const float2*>(o + static_cast<size_t>(stretch) * p.kv.head_dim));
+    for (int k = 0; k < MERGE_EACH; ++k) {
+      const int stretch = first + min(begin + k, here - 1);
+      stretch_o[k] = __ldcg(reinterpret_cast<const float2*>(o + static_cast<size_t>(stretch) * p.kv.head_dim));
+    }
+    if (threadIdx.x < WARP) {
+      float2 row[MERGE_ROUND / WARP];
+#pragma unroll
+      for (int k = 0; k < MERGE_ROUND / WARP; ++k) {
+        const int i = k * WARP + lane;
+        row[k] = i < here ? __ldcg(partials.row + at + first + i) : make_float2(MASKED, 0.0f);
       }
+      __syncwarp();
+      Running all = running;
 #pragma unroll
-      for (int k = 0; k < MERGE_BATCH; ++k) {
+      for (int k = 0; k < MERGE_ROUND / WARP; ++k) {
+        const float top = fmaxf(all.maximum, prefix_maximum(row[k].x, lane)), before = __shfl_up_sync(0xffffffffu, top, 1);
+        Running r;
+        r.maximum = lane == 0 ? all.maximum : before;
+        float keep, add;
+        merge(r, row[k].x, row[k].y, keep, add);
+        keeps[k * WARP + lane] = keep, adds[k * WARP + lane] = add;
+        for (int i = 0; i < WARP; ++i) {
+          const float keep_i = __shfl_sync(0xffffffffu, keep, i), add_i = __shfl_sync(0xffffffffu, add, i);
+          const float sum_i = __shfl_sync(0xffffffffu, row[k].y, i);
+          if (k * WARP + i < here) all.sum = __fmaf_rn(sum_i, add_i, __fmul_rn(all.sum, keep_i));
+        }
+        all.maximum = __shfl_sync(0xffffffffu, top, WARP - 1);
+      }
+      if (lane == 0) running = all;
+    }
+    for (int turn = 0; turn < ceil_div(here, MERGE_EACH); ++turn) {
+      __syncthreads();
+      if (group != turn) continue;
+      if (first + turn > 0) out = outs[pair];
+#pragma unroll
+      for (int k = 0; k < MERGE_EACH; ++k) {
         if (begin + k >= here) break;
         const float keep = keeps[begin + k], add = adds[begin + k];
-        running.sum = __fmaf_rn(sums[begin + k], add, __fmul_rn(running.sum, keep));
         out.x = merged(out.x, stretch_o[k].x, keep, add);
         out.y = merged(out.y, stretch_o[k].y, keep, add);
       }
+      outs[pair] = out;
     }
-    running.maximum = maxima[here - 1];
     __syncthreads();
   }
+  if (group != 0 || !mine) return;
+  out = outs[pair];
+  Running all = running;
   if constexpr (EXTRAS) {
     if (p.sinks != nullptr) {
       float keep, add;
-      merge_sink(running, p.sinks[head], keep, add);
+      merge_sink(all, p.sinks[head], keep, add);
       out = make_float2(merged(out.x, 0.0f, keep, add), merged(out.y, 0.0f, keep, add));
     }
   }
-  if (!mine) return;
   __half* dst = p.out + static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * p.kv.head_dim + dim;
-  *reinterpret_cast<__half2*>(dst) = finished(out.x, out.y, inverse_sum(running.sum));
+  *reinterpret_cast<__half2*>(dst) = finished(out.x, out.y, inverse_sum(all.sum));
 }
 
 }  // namespace pen
