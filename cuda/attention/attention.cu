@@ -93,7 +93,7 @@ void check_heads(const QkvFinish& args) {
 
 // A long context is cut at least into pieces of this many stretches, so that a block of a sequence longer than the others of its step does
 // not run for long after all others have ended.
-constexpr int MOST_SHARED = 8;
+constexpr int MOST_SHARED = 16;
 
 // How many stretches a block should take if `blocks` would take one sequence each.
 int best_share(const Device& device, int blocks, int stretches, int head_dim) {
@@ -151,6 +151,24 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
   if (splits > 1) merge_stretches<EXTRAS>(launch, args, step, plan);
 }
 
+// The most blocks of a cluster, if it is more than every device allows: 0 or CLUSTER_TILES.
+template <int D, class Kernel>
+int largest_cluster(const Device& device, Kernel kernel) {
+  if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) return cudaGetLastError(), 0;
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {CLUSTER_TILES, 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = CLUSTER_TILES;
+  config.blockDim = WARP * CLUSTER_WARPS;
+  config.dynamicSmemBytes = std::min<size_t>(ClusterShared<D>::bytes(ROWS, CLUSTER_TILES), device.shared_block);
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) return cudaGetLastError(), 0;
+  return clusters > 0 ? CLUSTER_TILES : 0;
+}
+
 // Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
 template <int D, bool EXTRAS>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
@@ -161,10 +179,12 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   // Two at least: a single block is not a cluster, and could not reach its own shared memory as blocks of a cluster do.
   const int blocks = std::max(most_tiles(step.max_context, args.window), 2);
   const size_t bytes = ClusterShared<D>::bytes(plan.rows, blocks);
-  if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) > device.multiprocessors) return false;
+  const int clusters = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads);
+  if (clusters > device.multiprocessors || (blocks > PORTABLE_TILES && clusters * blocks > 2 * device.multiprocessors)) return false;
   if (!has_clusters(device) || blocks > CLUSTER_TILES || bytes > static_cast<size_t>(device.shared_block)) return false;
   const auto kernel = attention_cluster_kernel<D, EXTRAS>;
   set_up(device, kernel);
+  if (blocks > PORTABLE_TILES && blocks > device.known(kernel, [&] { return largest_cluster<D>(device, kernel); })) return false;
   Launch clustered = launch;
   clustered.cluster = blocks;
   const dim3 grid(blocks, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
@@ -201,11 +221,14 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   DecodePlan plan{};
   plan.rows = std::min(group, ROWS);
   const size_t limit = device.shared_block;
-  const int readers =
-      std::min({LONG_READERS<D>, tiles, static_cast<int>((limit - Shared::fixed(plan.rows)) / Shared::per_reader(plan.rows))});
+  const auto fitting = [&](size_t shared) { return static_cast<int>((shared - Shared::fixed(plan.rows)) / Shared::per_reader(plan.rows)); };
+  int readers = std::min({LONG_READERS<D>, tiles, fitting(limit)});
   CUtensorMap keys, values;
   if (readers < 1 || !map_boxes(keys, args.kv.k, args.kv) || !map_boxes(values, args.kv.v, args.kv)) return false;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
+  // With many blocks, two on a multiprocessor hide each other's ends.
+  const size_t half = device.shared_multiprocessor / 2 - device.shared_reserved;
+  if (blocks >= 2 * device.multiprocessors && fitting(half) >= LONG_PAIRED) readers = std::min(readers, LONG_PAIRED);
   plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
   if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
     plan.share = best_share(device, blocks, plan.max_stretches, args.kv.head_dim);

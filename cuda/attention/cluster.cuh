@@ -7,7 +7,8 @@
 
 namespace pen {
 
-constexpr int CLUSTER_TILES = 8;   // blocks of a cluster: every device allows as many
+constexpr int PORTABLE_TILES = 8;  // blocks of a cluster that every device allows
+constexpr int CLUSTER_TILES = 16;  // and at most
 constexpr int CLUSTER_TEAM = 4;    // warps that share the tile
 constexpr int CLUSTER_WARPS = 16;  // of a block, at most: all of them finish fresh rows and merge
 

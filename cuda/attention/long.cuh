@@ -12,6 +12,7 @@ namespace pen {
 constexpr int LONG_MERGERS = 4;  // warps that merge
 constexpr int LONG_BUFFERS = 2;  // of a ring: K of a tile, and its V
 constexpr int LONG_SLOTS = 2;    // results of a warp that wait to be merged
+constexpr int LONG_PAIRED = 4;   // reading warps of a block if two blocks share a multiprocessor: so many that registers suffice
 
 // Reading warps of a block, at most: as many as shared memory holds.
 template <int D>
@@ -98,7 +99,8 @@ __device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int la
   __syncwarp();
 }
 
-// Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: plan.buffers reading warps (see the host), then LONG_MERGERS.
+// Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: up to LONG_READERS reading warps, then
+// LONG_MERGERS.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     attention_long_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
