@@ -3,6 +3,7 @@
 #include <climits>
 #include <type_traits>
 
+#include "../device/driver.h"
 #include "cluster.cuh"
 #include "long.cuh"
 #include "prefill.cuh"
@@ -195,12 +196,7 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
 
 // The pages of K or of V as rows of head_dim elements, for copies of boxes. False: they are too many.
 bool map_boxes(CUtensorMap& map, const __half* pages, const KvView& kv) {
-  static const auto encode = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &function, cudaEnableDefault, &found);
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function) : nullptr;
-  }();
+  static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   // One block more than the pool has holds what padding writes.
   const cuuint64_t rows = (static_cast<cuuint64_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size;
   if (encode == nullptr || rows > INT_MAX) return false;

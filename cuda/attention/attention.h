@@ -2,16 +2,17 @@
 //
 // Attention is softmax(scale · q Kᵀ) V over the keys that a row sees, for any number of rows per sequence.
 //
-// The numeric definition, which all kernels keep (decode.cuh and cluster.cuh for one row, prefill.cuh for many). Keys are cut into tiles of
-// 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
+// The numeric definition, which all kernels keep (cluster.cuh, decode.cuh and long.cuh for one row, prefill.cuh for many). Keys are cut
+// into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
 //   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; -inf for keys that the row may not see
 //   m_i = max(s) · c with c = scale · log2(e);  p = exp2(s · c - m_i) rounded to float16
 //         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
 //   l_i = sum of p, O_i = p · V, by tensor-core products over the keys in steps of 16, ascending, from zero
-// and the tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as
-// attention: Dao 2023). A head's sink is merged last, as a tile of m_i = sink · log2(e), l_i = 1 and O_i = 0. Nothing else enters.
-// So a row's bits depend neither on the batch nor on the kernel, and how tiles are spread over warps and blocks is free to follow the batch
-// and the device.
+// The tiles that hold a key the row sees are merged in ascending order (the online softmax: Milakov and Gimelshein 2018; as attention: Dao
+// 2023) within stretches of 512 keys at absolute positions [512 i, 512 i + 512), and the stretches are merged in ascending order, from an
+// empty state. A head's sink is merged last, as a tile of m_i = sink · log2(e), l_i = 1 and O_i = 0. Nothing else enters.
+// So a row's bits depend neither on the batch nor on the kernel. How tiles are spread over warps, and stretches over blocks, is free to
+// follow the batch and the device. Stretches are there for the blocks: a block leaves one partial result for eight tiles.
 //
 // Fresh Q, K and V get, in this order: bias, RMS norm of each head of Q and K (Qwen3, Gemma 3), rotation of Q and K (RoFormer, Su et al.
 // 2021), rounding to float16. All of it is float32, each operation rounded; a head's bits depend on that head alone.

@@ -3,11 +3,7 @@
 //
 // The numeric definition is that of attention.h, with these additions.
 //   ALiBi   s becomes s · scale - slope · |position - key| (under a soft cap: tanh(s · scale / cap) · cap - …), and c is log2(e)
-//   merging Tiles are merged in ascending order within stretches of 512 keys at absolute positions [512 i, 512 i + 512), and the
-//           stretches that hold a key the row sees are merged in ascending order. So a context can be split between stretches, and the
-//           partial results are few. No bit depends on how it is split.
-//   sinks   The sink of the row's head is merged last, as a tile of maximum sink · log2(e), sum 1 and values 0.
-// Rows that see no more than one stretch have the bits of attention.h's kernels.
+// Where both can compute a row, its bits are those of attention.h's kernels.
 #pragma once
 
 #include <cuda_fp16.h>
