@@ -144,8 +144,8 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
   if (reads && lane == 0) {
     for (int i = 0; i < LONG_BUFFERS; ++i) barrier_init(full + warp * LONG_BUFFERS + i, 1);
     for (int i = 0; i < LONG_SLOTS; ++i) {
-      barrier_init(ready + warp * LONG_SLOTS + i, 1);
-      barrier_init(empty + warp * LONG_SLOTS + i, LONG_MERGERS);
+      barrier_init(ready + warp * LONG_SLOTS + i, WARP);
+      barrier_init(empty + warp * LONG_SLOTS + i, LONG_MERGERS * WARP);
     }
     fence_barriers();
     for (int i = 0; i < LONG_BUFFERS && early; ++i) fetch(i);
@@ -188,10 +188,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
           barrier_wait(ready + of(tile), tile / readers / LONG_SLOTS % 2);
           return slot_of(tile % readers, tile / readers % LONG_SLOTS);
         },
-        [&](int tile) {
-          __syncwarp();
-          if (lane == 0) barrier_arrive(empty + of(tile));
-        });
+        [&](int tile) { barrier_arrive(empty + of(tile)); });
     return;
   }
   if (mine == 0) return;
@@ -228,11 +225,9 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
       if (row0 < rows) *reinterpret_cast<float2*>(tile_o + dim) = make_float2(acc[0], acc[1]);
       if (row1 < rows) *reinterpret_cast<float2*>(tile_o + 8 * Shared::ROW + dim) = make_float2(acc[2], acc[3]);
     });
+    barrier_arrive(ready + warp * LONG_SLOTS + slot);
     __syncwarp();
-    if (lane == 0) {
-      barrier_arrive(ready + warp * LONG_SLOTS + slot);
-      fetch(item + 1 + LONG_BUFFERS);
-    }
+    if (lane == 0) fetch(item + 1 + LONG_BUFFERS);
   }
 }
 
