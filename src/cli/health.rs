@@ -31,7 +31,8 @@ pub struct Args {
 pub fn run(args: &Args, config: Option<&Path>) -> anyhow::Result<()> {
     let Config { server, .. } = Config::load(config, &Overrides { port: args.port, ..Overrides::default() })?;
     let address = reachable(SocketAddr::new(server.host, server.port));
-    let (scheme, path) = (if server.tls_cert.is_empty() { "http" } else { "https" }, if args.live { "health" } else { "ready" });
+    let (scheme, path) =
+        (if server.tls_cert.as_os_str().is_empty() { "http" } else { "https" }, if args.live { "health" } else { "ready" });
     // The certificate is for the site's name, and what is asked is this machine.
     let tls = TlsConfig::builder().disable_verification(true).build();
     let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).tls_config(tls).proxy(None);

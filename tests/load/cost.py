@@ -1,0 +1,114 @@
+"""What the gateway itself costs: processor time per request and per streamed token, with an engine that answers at once, beside a server
+of actix-web alone. Times are user and system time of the server's process, so that a busy machine and a slow client change little.
+
+    cargo build --release --features test-engine && cp target/release/penstock target/release/penstock-paced && cargo build --release
+    cargo build --release --manifest-path tests/load/bare/Cargo.toml --target-dir target/bare
+    PENSTOCK_BINARY=target/release/penstock-paced .venv/bin/python tests/load/cost.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from harness import MODEL, ROOT, Server, free_port, wait_until  # noqa: E402
+
+TICKS = os.sysconf("SC_CLK_TCK")
+MAX_REQUEST, MAX_TOKEN = 100e-6, 5e-6  # seconds of one core
+
+
+def cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+async def client(port: int, body: bytes, num_requests: int) -> None:
+    """Sends requests one after the other on one connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
+    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    for _ in range(num_requests):
+        writer.write(request)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200"), answer
+        head_lines = answer.lower().split(b"\r\n")
+        length = next((int(line.split(b":")[1]) for line in head_lines if line.startswith(b"content-length:")), None)
+        if length is None:
+            # Chunks are not parsed: the last one is the only text of this kind in a stream.
+            await reader.readuntil(b"\r\n0\r\n\r\n")
+        else:
+            await reader.readexactly(length)
+    writer.close()
+
+
+def measure(port: int, pid: int, num_clients: int, num_requests: int, num_tokens: int, stream: bool) -> float:
+    """Processor time per request [s]."""
+    body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": num_tokens, "temperature": 0, "stream": stream}
+    body = json.dumps(body).encode()
+
+    async def crowd(each: int) -> None:
+        await asyncio.gather(*(client(port, body, each) for _ in range(num_clients)))
+
+    asyncio.run(crowd(max(1, num_requests // num_clients // 10)))  # warm-up
+    each = num_requests // num_clients
+    before = cpu_seconds(pid)
+    asyncio.run(crowd(each))
+    return (cpu_seconds(pid) - before) / (each * num_clients)
+
+
+def figures(port: int, pid: int, args: argparse.Namespace) -> dict:
+    found = {"clients": {}}
+    for num_clients in args.clients:
+        request = measure(port, pid, num_clients, args.requests, 1, False)
+        short = measure(port, pid, num_clients, max(num_clients, args.requests // 10), 1, True)
+        long = measure(port, pid, num_clients, max(num_clients, args.requests // 40), args.tokens, True)
+        token = (long - short) / (args.tokens - 1)
+        found["clients"][num_clients] = {"us_per_request": round(request * 1e6, 1), "us_per_token": round(token * 1e6, 2)}
+        print(num_clients, found["clients"][num_clients], flush=True)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--requests", type=int, default=8000)
+    parser.add_argument("--tokens", type=int, default=500)
+    parser.add_argument("--clients", type=int, nargs="+", default=[1, 16, 64])
+    parser.add_argument("--bare", default=str(ROOT / "target" / "bare" / "release" / "bare"))
+    parser.add_argument("--out", default="cost.json")
+    args = parser.parse_args()
+    os.sched_setaffinity(0, {1})
+    report = {}
+    config = {"SERVER__DEFAULT_MODELS": MODEL, "SERVER__WORKERS": "1", "LOG": "off", "ENGINE__CONTEXT": "4096", "ENGINE__KV_TOKENS": "262144"}
+    config["SERVER__LOG"] = config.pop("LOG")
+    with Server(config) as server:
+        subprocess.run(["taskset", "-a", "-p", "-c", "0", str(server.process.pid)], check=True, stdout=subprocess.DEVNULL)
+        print("penstock")
+        report["penstock"] = figures(server.port, server.process.pid, args)
+    if Path(args.bare).exists():
+        port = free_port()
+        bare = subprocess.Popen(["taskset", "-c", "0", args.bare, str(port)])
+        time.sleep(0.5)
+        try:
+            print("actix-web alone")
+            report["bare"] = figures(port, bare.pid, args)
+        finally:
+            bare.kill()
+    best = report["penstock"]["clients"].values()
+    report["checks"] = {
+        "per request": min(found["us_per_request"] for found in best) <= MAX_REQUEST * 1e6,
+        "per token": min(found["us_per_token"] for found in best) <= MAX_TOKEN * 1e6,
+    }
+    Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report["checks"]))
+    return 0 if all(report["checks"].values()) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
