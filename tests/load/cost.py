@@ -84,7 +84,13 @@ def main() -> int:
     args = parser.parse_args()
     os.sched_setaffinity(0, {1})
     report = {}
-    config = {"SERVER__DEFAULT_MODELS": MODEL, "SERVER__WORKERS": "1", "LOG": "off", "ENGINE__CONTEXT": "4096", "ENGINE__KV_TOKENS": "262144"}
+    config = {
+        "SERVER__DEFAULT_MODELS": MODEL,
+        "SERVER__WORKERS": "1",
+        "LOG": "off",
+        "ENGINE__CONTEXT": "4096",
+        "ENGINE__KV_TOKENS": "262144",
+    }
     config["SERVER__LOG"] = config.pop("LOG")
     with Server(config) as server:
         subprocess.run(["taskset", "-a", "-p", "-c", "0", str(server.process.pid)], check=True, stdout=subprocess.DEVNULL)

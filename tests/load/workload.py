@@ -71,7 +71,9 @@ class Answer:
         return [texts[index] for index in sorted(texts)]
 
 
-async def ask(port: int, job: Job, stream: bool = False, leave_after: float | None = None, rng: random.Random | None = None) -> Answer | None:
+async def ask(
+    port: int, job: Job, stream: bool = False, leave_after: float | None = None, rng: random.Random | None = None
+) -> Answer | None:
     """Sends a request on a connection of its own. With `leave_after`, the client goes after as many seconds; then there is no answer."""
     payload = json.dumps(job.body | ({"stream": True} if stream else {})).encode()
     head = f"POST {job.path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n"

@@ -80,7 +80,10 @@ EXTENSIONS = {
             replicas=COUNT,
             behavior={"enum": ["static", "currentReplicas", "currentReplicasIfHigher", "currentReplicasIfLower"]},
         ),
-        triggers={"type": "array", "items": closed(type={"const": "prometheus"}, metadata=closed(serverAddress=TEXT, query=TEXT, threshold=TEXT))},
+        triggers={
+            "type": "array",
+            "items": closed(type={"const": "prometheus"}, metadata=closed(serverAddress=TEXT, query=TEXT, threshold=TEXT)),
+        },
     ),
     "monitoring.coreos.com/v1 PodMonitor": closed(
         jobLabel=TEXT,

@@ -59,7 +59,9 @@ class Proxy:
             text = replaced(text, f"/etc/ssl/{SITE}.key", str(key))
             user = "user root;" if os.geteuid() == 0 else ""
             temporary = "".join(f"{kind}_temp_path {folder}/{kind};" for kind in ("client_body", "proxy", "fastcgi", "uwsgi", "scgi"))
-            config.write_text(f"{user} daemon off; pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off; {temporary}\n{text}}}")
+            config.write_text(
+                f"{user} daemon off; pid {folder}/pid; error_log stderr; events {{}} http {{ access_log off; {temporary}\n{text}}}"
+            )
             command = [program, "-p", str(folder), "-e", "stderr", "-c", str(config)]
         else:
             options = "{\n    admin off\n    auto_https off\n}\n"
@@ -124,7 +126,15 @@ class Stream:
 
 
 def story(**fields) -> dict:
-    return {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 2000, "temperature": 0, "stream": True, "ignore_eos": True, **fields}
+    return {
+        "model": MODEL,
+        "prompt": "Once upon a time",
+        "max_tokens": 2000,
+        "temperature": 0,
+        "stream": True,
+        "ignore_eos": True,
+        **fields,
+    }
 
 
 @pytest.fixture(scope="module", params=["nginx", "caddy"])
