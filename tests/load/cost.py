@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from harness import MODEL, ROOT, Server, free_port, wait_until  # noqa: E402
+from harness import MODEL, ROOT, Server, free_port  # noqa: E402
 
 MAX_REQUEST, MAX_TOKEN = 100e-6, 5e-6  # seconds of one core
 
@@ -28,10 +28,10 @@ def cpu_seconds(pid: int) -> float:
     return sum(int(Path(task, "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
 
 
-async def client(port: int, body: bytes, num_requests: int) -> None:
+async def client(port: int, path: str, body: bytes, num_requests: int) -> None:
     """Sends requests one after the other on one connection."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
-    head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
     for _ in range(num_requests):
         writer.write(request)
@@ -47,30 +47,34 @@ async def client(port: int, body: bytes, num_requests: int) -> None:
     writer.close()
 
 
-def measure(port: int, pid: int, num_clients: int, num_requests: int, num_tokens: int, stream: bool) -> float:
-    """Processor time per request [s]."""
-    body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": num_tokens, "temperature": 0, "stream": stream}
+def measure(target: tuple[int, int], num_clients: int, num_requests: int, **fields) -> float:
+    """Processor time per request [s] of the server with this port and process."""
+    port, pid = target
+    body = {"model": MODEL, "max_tokens": 1, "temperature": 0, **fields}
+    path = "/v1/chat/completions" if "messages" in fields else "/v1/completions"
     body = json.dumps(body).encode()
 
     async def crowd(each: int) -> None:
-        await asyncio.gather(*(client(port, body, each) for _ in range(num_clients)))
+        await asyncio.gather(*(client(port, path, body, each) for _ in range(num_clients)))
 
     asyncio.run(crowd(max(1, num_requests // num_clients // 10)))  # warm-up
-    each = num_requests // num_clients
+    each = max(1, num_requests // num_clients)
     before = cpu_seconds(pid)
     asyncio.run(crowd(each))
     return (cpu_seconds(pid) - before) / (each * num_clients)
 
 
-def figures(port: int, pid: int, args: argparse.Namespace) -> dict:
-    found = {"clients": {}}
+def figures(target: tuple[int, int], args: argparse.Namespace, chat: bool) -> dict:
+    found, prompt = {"clients": {}}, "Once upon a time"
     for num_clients in args.clients:
-        request = measure(port, pid, num_clients, args.requests, 1, False)
-        short = measure(port, pid, num_clients, max(num_clients, args.requests // 10), 1, True)
-        long = measure(port, pid, num_clients, max(num_clients, args.requests // 40), args.tokens, True)
-        token = (long - short) / (args.tokens - 1)
-        found["clients"][num_clients] = {"us_per_request": round(request * 1e6, 1), "us_per_token": round(token * 1e6, 2)}
-        print(num_clients, found["clients"][num_clients], flush=True)
+        request = measure(target, num_clients, args.requests, prompt=prompt)
+        short = measure(target, num_clients, args.requests // 4, prompt=prompt, stream=True)
+        long = measure(target, num_clients, args.requests // 40, prompt=prompt, stream=True, max_tokens=args.tokens)
+        row = {"us_per_request": round(request * 1e6, 1), "us_per_token": round((long - short) / (args.tokens - 1) * 1e6, 2)}
+        if chat:
+            row["us_per_chat"] = round(measure(target, num_clients, args.requests, messages=[{"role": "user", "content": prompt}]) * 1e6, 1)
+        found["clients"][num_clients] = row
+        print(num_clients, row, flush=True)
     return found
 
 
@@ -95,14 +99,14 @@ def main() -> int:
     with Server(config) as server:
         subprocess.run(["taskset", "-a", "-p", "-c", "0", str(server.process.pid)], check=True, stdout=subprocess.DEVNULL)
         print("penstock")
-        report["penstock"] = figures(server.port, server.process.pid, args)
+        report["penstock"] = figures((server.port, server.process.pid), args, True)
     if Path(args.bare).exists():
         port = free_port()
         bare = subprocess.Popen(["taskset", "-c", "0", args.bare, str(port)])
         time.sleep(0.5)
         try:
             print("actix-web alone")
-            report["bare"] = figures(port, bare.pid, args)
+            report["bare"] = figures((port, bare.pid), args, False)
         finally:
             bare.kill()
     best = report["penstock"]["clients"].values()
