@@ -10,6 +10,7 @@ use grammar::enable_trials;
 
 pub mod bench;
 mod engine_args;
+pub mod health;
 pub mod inspect;
 pub mod keys;
 pub mod list;
@@ -41,6 +42,8 @@ pub enum Command {
     Serve(serve::Args),
     /// Chat with a model, or answer one prompt
     Run(run::Args),
+    /// Ask a running server how it is
+    Health(health::Args),
     /// Fetch a model
     Pull(pull::Args),
     /// List the models on disk and in the catalogue
@@ -71,6 +74,7 @@ pub fn main() -> ! {
     let result = match cli.command {
         Command::Serve(args) => serve::run(args, config),
         Command::Run(args) => run::run(args, config),
+        Command::Health(args) => health::run(&args, config),
         Command::Pull(args) => pull::run(args, config),
         Command::List(args) => list::run(args, config),
         Command::Keys(args) => keys::run(args, config),

@@ -97,7 +97,7 @@ fn load(registry: Arc<Registry>, site: Address) -> anyhow::Result<oneshot::Recei
 }
 
 /// An address that a client on this machine can use.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub(super) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
         IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),

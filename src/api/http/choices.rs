@@ -20,6 +20,10 @@ use super::tenant::Tenant;
 use chat::{Piece, Text, TokenLogprob};
 use serving::{self, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, ValidRequest};
 
+/// Texts up to this length are checked where they are: a text that is tokenized by another thread costs two switches of threads, which
+/// take longer. In bytes.
+const CHECK_INLINE: usize = 512;
+
 /// A generation that has yielded an output.
 struct Yield {
     index: usize,
@@ -97,12 +101,14 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     }
     let (scores_prompts, echo) = (options.echo && options.logprobs.is_some(), options.echo);
     let has_tools = prompts.iter().any(|prompt| matches!(prompt, Prompt::Chat(chat) if chat.tools.is_some()));
+    let is_quick = options.format.is_none() && matches!(&prompts[..], [Prompt::Text(text)] if text.len() <= CHECK_INLINE);
     let valid = move || {
         let valid = prompts.into_iter().map(|prompt| ValidRequest::new(model.clone(), prompt, &options)).collect::<Result<Vec<_>, _>>();
         // This thread holds the memory until here, even if the client has gone.
         valid.map(|valid| (valid, held))
     };
-    let (requests, memory) = off_loop(valid).await?.map_err(|error| names.request_error(&error))?;
+    let valid = if is_quick { valid() } else { off_loop(valid).await? };
+    let (requests, memory) = valid.map_err(|error| names.request_error(&error))?;
     let num_prompts = requests.len();
     let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
     let num_prompt: usize = requests.iter().map(ValidRequest::num_prompt_tokens).sum();
