@@ -91,6 +91,8 @@ class Server:
     binary: Path = BINARY
     # Where stderr goes: a file or a descriptor. None: into the log, with stdout.
     stderr: object = None
+    # Further variables of the environment.
+    env: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> "Server":
         self.port = free_port()
@@ -99,7 +101,7 @@ class Server:
         command = [str(self.binary), "serve", "--port", str(self.port), *self.args]
         stderr = self.log if self.stderr is None else self.stderr
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=stderr, env=environment(self.config), cwd=ROOT
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=stderr, env=environment(self.config) | self.env, cwd=ROOT
         )
         try:
             self.wait_ready()

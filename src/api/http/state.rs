@@ -68,8 +68,8 @@ impl AppState {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
         // Encoding a prompt costs time, so a full queue refuses requests before that.
-        if model.base.handle.is_full(client) {
-            return Err(serving::SubmitError::QueueFull.into());
+        if let Some(full) = model.base.handle.full(client) {
+            return Err(serving::SubmitError::from(full).into());
         }
         Ok(model)
     }
