@@ -240,12 +240,11 @@ def chunks_of(reply: Reply) -> list[dict]:
     return [json.loads(event) for event in events[:-1]]
 
 
-def open_stream(server: Server, path: str, body: dict) -> socket.socket:
+def open_stream(server: Server, path: str, body: dict, headers: dict[str, str] | None = None) -> socket.socket:
     """Sends a request on a raw socket, which the caller reads and closes."""
     payload = json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
-    )
+    fields = {"Host": f"127.0.0.1:{server.port}", "Content-Type": "application/json", "Content-Length": len(payload), **(headers or {})}
+    head = f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields.items()) + "\r\n"
     stream = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     stream.sendall(head.encode() + payload)
     return stream

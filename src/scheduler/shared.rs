@@ -20,11 +20,11 @@ pub struct Size {
 }
 
 impl Size {
-    fn plus(self, other: Self) -> Self {
+    pub fn plus(self, other: Self) -> Self {
         Self { places: self.places + other.places, tokens: self.tokens + other.tokens }
     }
 
-    fn minus(self, other: Self) -> Self {
+    pub fn minus(self, other: Self) -> Self {
         Self { places: self.places - other.places, tokens: self.tokens - other.tokens }
     }
 }

@@ -2,14 +2,14 @@
 
 use std::time::{Duration, Instant};
 
-use actix_web::http::header::{HeaderMap, HeaderName};
+use actix_web::http::header::HeaderMap;
 
 use super::error::{ApiError, Kind, quoted};
 use super::record::Turn;
 use config::Limits;
 
 /// The seconds that a request may take.
-const HEADER: HeaderName = HeaderName::from_static("x-request-timeout");
+const HEADER: &str = "x-request-timeout";
 /// A day. In seconds.
 const MOST: f64 = 86400.0;
 
@@ -39,7 +39,7 @@ impl Deadline {
     /// What limits a request that arrived at `started`: when, and with which error it ends then. `None`: it is to be looked at again.
     pub fn next(&self, started: Instant, turn: Turn) -> Option<(Instant, Option<ApiError>)> {
         let whole = self.whole.map(|(time, is_asked)| {
-            let of = if is_asked { HEADER.as_str() } else { "limits.request_timeout_seconds" };
+            let of = if is_asked { HEADER } else { "limits.request_timeout_seconds" };
             let message = format!("the request took longer than {} s, which {of} allows", time.as_secs_f64());
             (started + time, Some(ApiError::new(Kind::Deadline, message)))
         });
@@ -56,7 +56,7 @@ impl Deadline {
 }
 
 fn asked(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
-    let mut values = headers.get_all(&HEADER);
+    let mut values = headers.get_all(HEADER);
     let Some(value) = values.next() else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok()).filter(|seconds| *seconds > 0.0 && *seconds <= MOST);
     match seconds.filter(|_| values.next().is_none()) {
@@ -64,14 +64,14 @@ fn asked(headers: &HeaderMap) -> Result<Option<Duration>, ApiError> {
         None => {
             let got = quoted(&String::from_utf8_lossy(value.as_bytes()));
             let message = format!("the header {HEADER} must be one number of seconds, more than 0 and at most {MOST}, not {got}");
-            Err(ApiError::field(HEADER.as_str(), message))
+            Err(ApiError::field(HEADER, message))
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use actix_web::http::header::HeaderValue;
+    use actix_web::http::header::{HeaderName, HeaderValue};
 
     use super::*;
     use config::{Config, Overrides, Surroundings};
@@ -83,7 +83,7 @@ mod tests {
 
     fn headers(values: &[&'static str]) -> HeaderMap {
         let mut headers = HeaderMap::new();
-        values.iter().for_each(|value| headers.append(HEADER, HeaderValue::from_static(value)));
+        values.iter().for_each(|value| headers.append(HeaderName::from_static(HEADER), HeaderValue::from_static(value)));
         headers
     }
 

@@ -104,7 +104,7 @@ impl Kind {
 
     /// Whether the rest of the request may still be arriving. In that case the connection cannot be reused.
     const fn closes_connection(self) -> bool {
-        matches!(self, Self::Timeout | Self::TooLarge | Self::Overloaded)
+        matches!(self, Self::Timeout | Self::TooLarge | Self::Overloaded | Self::Deadline)
     }
 }
 
