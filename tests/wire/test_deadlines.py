@@ -10,7 +10,6 @@ CONFIG = {
     "SERVER__DEFAULT_MODELS": MODEL,
     "ENGINE__MAX_RUNNING": "1",
     "LIMITS__MAX_QUEUE_SECONDS": "2",
-    "LIMITS__MAX_QUEUE_TOKENS": "1000",
     "LIMITS__REQUEST_TIMEOUT_SECONDS": "8",
 }
 ENDLESS = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 7000, "temperature": 0, "ignore_eos": True}
@@ -116,20 +115,22 @@ def test_a_request_that_runs_does_not_wait(strict):
     assert 3 <= took < 3.5 and json.loads(sse_events(stream.body)[-1])["error"]["code"] == "deadline_exceeded", "not queue_timeout"
 
 
-def test_tokens_that_wait_are_bounded(strict):
-    waits = lambda number: wait_until(lambda: strict.gauge("num_requests_waiting") == number, 2, f"{number} wait")
+def test_tokens_that_wait_are_bounded():
+    config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "LIMITS__MAX_QUEUE_TOKENS": "300"}
     short = ENDLESS | {"max_tokens": 1}
-    stream = occupied(strict)
-    first = open_stream(strict, "/v1/completions", short | {"prompt": [5] * 900})
-    waits(1)
-    reply, took = timed(strict, "/v1/completions", short | {"prompt": [5] * 101})
-    assert reply.status == 429 and reply.error["code"] == "rate_limit_exceeded" and took < 1
-    assert "limits.max_queue_tokens" in reply.error["message"] and reply.headers["retry-after"] == "1"
-    second = open_stream(strict, "/v1/completions", short | {"prompt": [5] * 100})
-    waits(2)
-    assert timed(strict, "/v1/completions", short)[0].status == 429, "not a single token"
-    for gone in (stream, first, second):
-        gone.close()
-    rest(strict, 5)
-    # Nothing waits, so a prompt may be longer than the bound.
-    assert strict.post("/v1/completions", short | {"prompt": [5] * 1500}).status == 200
+    with Server(config) as server:
+        waits = lambda number: wait_until(lambda: server.gauge("num_requests_waiting") == number, 5, f"{number} wait")
+        stream = occupied(server)
+        first = open_stream(server, "/v1/completions", short | {"prompt": [5] * 270})
+        waits(1)
+        reply, took = timed(server, "/v1/completions", short | {"prompt": [5] * 31})
+        assert reply.status == 429 and reply.error["code"] == "rate_limit_exceeded" and took < 1
+        assert "limits.max_queue_tokens" in reply.error["message"] and reply.headers["retry-after"] == "1"
+        second = open_stream(server, "/v1/completions", short | {"prompt": [5] * 30})
+        waits(2)
+        assert timed(server, "/v1/completions", short)[0].status == 429, "not a single token"
+        for gone in (stream, first, second):
+            gone.close()
+        rest(server, 5)
+        # Nothing waits, so a prompt may be longer than the bound.
+        assert server.post("/v1/completions", short | {"prompt": [5] * 400}).status == 200
