@@ -25,8 +25,8 @@ pub struct Watchdog {
     pub on_fault: fn(Fault),
 }
 
-/// What the engine thread does, as the watchdog sees it. A thread that has work and neither submits nor collects anything is as stuck as one
-/// that waits for its device.
+/// What the engine thread does, as the watchdog sees it. A thread that has work and neither submits nor collects anything is as stuck as
+/// one that waits for its device.
 pub struct Pulse {
     /// Steps that were submitted or collected. [`IDLE`] while there is no work.
     num_turns: AtomicU64,

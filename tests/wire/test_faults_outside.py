@@ -107,7 +107,8 @@ def test_row_83_a_disk_that_is_full_during_a_pull(scene, body):
     code, said = pull(args, env)
     assert code == 0, said
     assert is_listed(args, env) and any(path.read_bytes() == body for path in stored(env))
-    print(f"\n| full disk during a pull | exit 1, one line | pull again: {time.monotonic() - start:.2f} s, {origin.sent - before} of {len(body)} bytes |")
+    took, fetched = time.monotonic() - start, origin.sent - before
+    print(f"\n| full disk during a pull | exit 1, one line | pull again: {took:.2f} s, {fetched} of {len(body)} bytes |")
 
 
 def test_row_83_a_download_that_is_cut(scene, body):
