@@ -91,6 +91,8 @@ class Server:
     binary: Path = BINARY
     # Where stderr goes: a file or a descriptor. None: into the log, with stdout.
     stderr: object = None
+    # Further variables of the environment.
+    env: dict[str, str] = field(default_factory=dict)
 
     def __enter__(self) -> "Server":
         self.port = free_port()
@@ -99,7 +101,7 @@ class Server:
         command = [str(self.binary), "serve", "--port", str(self.port), *self.args]
         stderr = self.log if self.stderr is None else self.stderr
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=stderr, env=environment(self.config), cwd=ROOT
+            command, stdin=subprocess.DEVNULL, stdout=self.log, stderr=stderr, env=environment(self.config) | self.env, cwd=ROOT
         )
         try:
             self.wait_ready()
@@ -238,12 +240,11 @@ def chunks_of(reply: Reply) -> list[dict]:
     return [json.loads(event) for event in events[:-1]]
 
 
-def open_stream(server: Server, path: str, body: dict) -> socket.socket:
+def open_stream(server: Server, path: str, body: dict, headers: dict[str, str] | None = None) -> socket.socket:
     """Sends a request on a raw socket, which the caller reads and closes."""
     payload = json.dumps(body).encode()
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
-    )
+    fields = {"Host": f"127.0.0.1:{server.port}", "Content-Type": "application/json", "Content-Length": len(payload), **(headers or {})}
+    head = f"POST {path} HTTP/1.1\r\n" + "".join(f"{name}: {value}\r\n" for name, value in fields.items()) + "\r\n"
     stream = socket.create_connection(("127.0.0.1", server.port), timeout=60)
     stream.sendall(head.encode() + payload)
     return stream

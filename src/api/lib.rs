@@ -16,7 +16,7 @@ use http::state::AppState;
 use registry::Registry;
 
 pub use http::access::Access;
-pub use http::server::{Interrupted, listen};
+pub use http::server::{Interrupted, ignores_hangup, listen};
 pub use http::spans::switch_on as trace_requests;
 
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.

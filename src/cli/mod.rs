@@ -23,6 +23,7 @@ pub mod rm;
 pub mod run;
 pub mod serve;
 pub mod show;
+mod supervise;
 pub mod tokenize;
 
 /// An OpenAI-compatible API gateway over an engine of its own for quantised GGUF models.
@@ -92,7 +93,11 @@ pub fn main() -> ! {
         Err(error) if error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == ErrorKind::BrokenPipe) => 1,
         Err(error) => {
             telemetry::print_error(&output::for_terminal(&format!("{error:#}")));
-            if error.is::<Interrupted>() { 130 } else { 1 }
+            match error.downcast_ref::<supervise::Ended>() {
+                Some(ended) => ended.code(),
+                None if error.is::<Interrupted>() => 130,
+                None => 1,
+            }
         }
     };
     telemetry::flush();

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::engine_args::EngineArgs;
 use super::log_args::LogArgs;
 use super::output::show;
+use super::supervise;
 use crate::api;
 use crate::config::{Config, Overrides};
 use crate::engine::BACKENDS;
@@ -34,6 +35,12 @@ pub struct Args {
     /// A model to serve: an id of the catalogue or the path of a GGUF file; can be given several times
     #[arg(long = "model", value_name = "MODEL")]
     models: Vec<String>,
+    /// Start the server again if it crashes, hangs or loses its GPU; the port stays open
+    #[arg(long)]
+    supervise: bool,
+    /// The process that supervises this one and gave it the listening socket as stdin
+    #[arg(long, hide = true, value_name = "PID", conflicts_with = "supervise")]
+    supervised: Option<u32>,
     #[command(flatten)]
     log: LogArgs,
     #[command(flatten)]
@@ -41,12 +48,18 @@ pub struct Args {
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Args { host, port, models, log, engine } = args;
+    let Args { host, port, models, supervise, supervised, log, engine } = args;
     let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
     let config = Config::load(config, &log.add_to(overrides))?;
     telemetry::init(&log.of(&config))?;
+    if supervise {
+        return supervise::run(&config);
+    }
     let access = api::Access::open(&config)?;
-    let listener = api::listen(config.server.host, config.server.port)?;
+    let listener = match supervised {
+        Some(parent) => supervise::inherited(parent)?,
+        None => api::listen(config.server.host, config.server.port)?,
+    };
     let address = listener.local_addr()?;
     warn_if_open(&config, &access, address);
     let names = if models.is_empty() { config.server.default_models.clone() } else { models };

@@ -124,6 +124,13 @@ pub struct Engine {
 pub struct Limits {
     /// Requests that may wait for each model. Further ones get 429.
     pub max_queue: usize,
+    /// Tokens of the prompts that may wait for each model. Further requests get 429. 0: 16 times the model's KV cache, and at least 64 for
+    /// each of the `max_queue`.
+    pub max_queue_tokens: usize,
+    /// Seconds that a request may wait for its turn. 0: no limit.
+    pub max_queue_seconds: u64,
+    /// Seconds that a request may take. 0: no limit. A client may ask for less.
+    pub request_timeout_seconds: u64,
     /// Bytes of a request body after decompression.
     pub max_body_bytes: usize,
     /// Bytes of memory for all request bodies at once, as received and as parsed. A request that does not fit gets 429. 0 in a file means

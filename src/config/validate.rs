@@ -68,6 +68,9 @@ fn least_for_bodies(limits: &Limits) -> usize {
 pub(super) fn limits(key: &str, limits: &Limits) -> Checked {
     match key {
         "max_queue" => within(limits.max_queue, 1..=1 << 20),
+        "max_queue_tokens" => within(limits.max_queue_tokens, 0..=1 << 40),
+        "max_queue_seconds" => within(limits.max_queue_seconds, 0..=86400),
+        "request_timeout_seconds" => within(limits.request_timeout_seconds, 0..=86400),
         "max_body_bytes" => within(limits.max_body_bytes, 1024..=1 << 30).and_then(|()| bodies(limits)),
         "max_bodies_bytes" => bodies(limits),
         "max_stop_sequences" => within(limits.max_stop_sequences, 0..=64),

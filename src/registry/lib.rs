@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 
+pub use fault::{EXIT_DEVICE_LOST, EXIT_STUCK};
 pub use options::{backend, default_sampling, engine_options};
 
 use base::{Base, Loaded, Variant, modified, unix_seconds};

@@ -24,6 +24,7 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
             max_batch_tokens: engine.max_batch_tokens,
             max_running: engine.max_running,
             max_waiting: config.limits.max_queue,
+            max_waiting_tokens: config.limits.max_queue_tokens,
             prefix_cache: engine.prefix_cache,
         },
         watchdog: Watchdog { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: fault::end_process },

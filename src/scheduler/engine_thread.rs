@@ -66,11 +66,13 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse)
     let mut measured = Instant::now();
     loop {
         if !scheduler.has_work() {
+            pulse.rest();
             match commands.recv() {
                 Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
                 Ok(Command::Stop) | Err(_) => return Ok(()),
             }
         }
+        pulse.work(scheduler.num_turns());
         loop {
             match commands.try_recv() {
                 Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
@@ -79,10 +81,7 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse)
             }
         }
         scheduler.reap_cancelled();
-        pulse.begin_step();
-        let outcome = scheduler.step();
-        pulse.end_step();
-        match outcome {
+        match scheduler.step() {
             Err(error) if error.is_final() => return Err(error),
             Err(error) => tracing::error!("a step failed: {error}"),
             Ok(()) => {}

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
-    VectorRequest,
+    Batch, CacheGroup, DeviceMemory, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId,
+    StepOutput, VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
@@ -36,6 +36,8 @@ pub struct Control {
     pub max_seqs: usize,
     /// Time that a step takes.
     pub step_time: std::time::Duration,
+    /// Time that a look at the device's memory takes.
+    pub memory_time: std::time::Duration,
     /// Parts of `step_time` after each of which the engine shows progress; 0: it shows none.
     pub num_pieces: u32,
     pub num_steps: u64,
@@ -408,6 +410,12 @@ impl Engine for FakeEngine {
 
     fn max_in_flight(&self) -> usize {
         self.max_in_flight
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        let time = self.control.lock().unwrap().memory_time;
+        std::thread::sleep(time);
+        None
     }
 
     fn progress(&self) -> Option<Progress> {

@@ -13,7 +13,7 @@ use crate::options::SchedulerOptions;
 use crate::place::{Ticket, Tickets};
 use crate::progress::Progress;
 use crate::sequence::Sequence;
-use crate::shared::Shared;
+use crate::shared::{Full, Shared, Size};
 use crate::step::Scheduler;
 use crate::watchdog::Watchdog;
 use engine::Engine;
@@ -21,10 +21,21 @@ use metrics::ModelMetrics;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
-    #[error("the queue is full")]
+    #[error("the queue has no place")]
     QueueFull,
+    #[error("the queue has no room for the tokens")]
+    TokensFull,
     #[error("the engine has stopped")]
     Stopped,
+}
+
+impl From<Full> for EnqueueError {
+    fn from(full: Full) -> Self {
+        match full {
+            Full::Places => Self::QueueFull,
+            Full::Tokens => Self::TokensFull,
+        }
+    }
 }
 
 /// A running engine thread; clones share it. The thread ends when `stop` is called or every handle is dropped. Before it ends, it tells
@@ -52,7 +63,11 @@ impl Handle {
     ) -> Self {
         // Unbounded, since tickets bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
-        let shared = Arc::new(Shared::new(options.max_waiting));
+        let tokens = match options.max_waiting_tokens {
+            0 => engine.kv_capacity().max_tokens().saturating_mul(16).max(options.max_waiting.saturating_mul(64)),
+            tokens => tokens,
+        };
+        let shared = Arc::new(Shared::new(Size { places: options.max_waiting, tokens }));
         let handle = Self { shared: shared.clone(), commands, watched: watchdog.is_some() };
         let run = move || engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog);
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
@@ -64,20 +79,20 @@ impl Handle {
 
     /// Hands in a request of one sequence: see [`Handle::request`].
     pub fn enqueue(&self, sequence: NewSequence) -> Result<EventStream, EnqueueError> {
-        self.request(Client::default(), 1)?.enqueue(sequence)
+        self.request(Client::default(), [sequence.prompt.len()])?.enqueue(sequence)
     }
 
-    /// Takes a place in the queue for a request of `count` sequences, which share the engine as one: what one of them computes counts
-    /// against all of them.
+    /// Takes a place in the queue for a request of sequences whose prompts have as many tokens. They share the engine as one: what one of
+    /// them computes counts against all of them.
     ///
     /// # Errors
-    /// [`EnqueueError::QueueFull`] if the queue has no place for the request or its client's part of it has none,
-    /// [`EnqueueError::Stopped`] if the engine thread has ended.
-    pub fn request(&self, client: Client, count: usize) -> Result<Request<'_>, EnqueueError> {
+    /// [`EnqueueError::QueueFull`] or [`EnqueueError::TokensFull`] if the queue has no room for the request or its client's part of it has
+    /// none, [`EnqueueError::Stopped`] if the engine thread has ended.
+    pub fn request(&self, client: Client, prompts: impl IntoIterator<Item = usize>) -> Result<Request<'_>, EnqueueError> {
         if !self.is_alive() {
             return Err(EnqueueError::Stopped);
         }
-        let tickets = Tickets::take(&self.shared, client, count).ok_or(EnqueueError::QueueFull)?;
+        let tickets = Tickets::take(&self.shared, client, prompts)?;
         Ok(Request { handle: self, tickets })
     }
 
@@ -104,9 +119,9 @@ impl Handle {
         self.shared.is_lost()
     }
 
-    /// Whether the queue has no place for another request of a client.
-    pub fn is_full(&self, client: Client) -> bool {
-        self.shared.is_full(client.tenant)
+    /// Why the queue has no room for another request of a client, however small.
+    pub fn full(&self, client: Client) -> Option<EnqueueError> {
+        self.shared.full(client.tenant).map(EnqueueError::from)
     }
 
     /// Number of sequences that wait or run, for eviction and drains.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::fake::{FakeEngine, solo_run};
-use crate::testing::{params, sequence};
+use crate::testing::{params, sequence, shared};
 use crate::watchdog::Fault;
 use engine::{Batch, EngineError, KvCapacity, Masks, Sampled, StepId, StepOutput};
 use model::ModelSpec;
@@ -14,7 +14,7 @@ fn capacity() -> KvCapacity {
 }
 
 fn options(max_running: usize, max_waiting: usize) -> SchedulerOptions {
-    SchedulerOptions { max_batch_tokens: 32, max_running, max_waiting, prefix_cache: true }
+    SchedulerOptions { max_batch_tokens: 32, max_running, max_waiting, max_waiting_tokens: 0, prefix_cache: true }
 }
 
 fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
@@ -189,9 +189,7 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
     assert!(matches!(read_all(&mut slow.enqueue(sequence(vec![1; 4], 2)).unwrap()).1, Event::Finished { .. }));
     assert!(slow.is_alive() && FAULTS.lock().unwrap().is_empty());
     let faults = [(Duration::from_secs(4), None), (Duration::from_millis(1), Some(EngineError::Device("bus".into())))];
-    for ((step_time, error), (word, fault)) in
-        faults.into_iter().zip([("a step made no progress", Fault::Stuck), ("bus", Fault::DeviceLost)])
-    {
+    for ((step_time, error), (word, fault)) in faults.into_iter().zip([("it made no progress", Fault::Stuck), ("bus", Fault::DeviceLost)]) {
         let handle = spawn(step_time, error);
         let mut streams: Vec<_> = (0..5).map(|_| handle.enqueue(sequence(vec![1; 4], 200)).unwrap()).collect();
         let start = Instant::now();
@@ -208,8 +206,23 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
 }
 
 #[test]
+fn the_watchdog_reports_a_thread_that_hangs_outside_of_steps() {
+    static HUNG: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
+    let on_fault = |_| drop(HUNG.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let (engine, control) = FakeEngine::new(capacity(), 2, 2);
+    control.lock().unwrap().memory_time = Duration::from_secs(4);
+    let watchdog = Some(Watchdog { step_timeout: Duration::from_millis(300), on_fault });
+    let handle = Handle::spawn_watched(Box::new(engine), options(2, 10), ModelMetrics::for_model("hangs"), watchdog);
+    let start = Instant::now();
+    let Event::Failed(message) = read_all(&mut handle.enqueue(sequence(vec![1; 4], 5)).unwrap()).1 else { panic!("it finished") };
+    assert!(message.contains("it made no progress within 0.3 s"), "{message}");
+    assert!(start.elapsed() < Duration::from_millis(1300) && handle.is_lost());
+    until("the watchdog's report", || HUNG.load(std::sync::atomic::Ordering::Relaxed) == 1);
+}
+
+#[test]
 fn the_list_of_clients_does_not_grow_without_bound() {
-    let shared = Arc::new(Shared::new(10));
+    let shared = shared(10);
     let mut alive = Vec::new();
     for i in 0..1000 {
         let (sender, receiver) = mpsc::unbounded_channel();
@@ -278,9 +291,10 @@ fn step_overhead() {
                 num_sampled: [0; 2],
                 step: 0,
             };
-            let options = SchedulerOptions { max_batch_tokens: 512, max_running: 32, max_waiting: 64, prefix_cache: true };
+            let options =
+                SchedulerOptions { max_batch_tokens: 512, max_running: 32, max_waiting: 64, max_waiting_tokens: 0, prefix_cache: true };
             let mut scheduler = Scheduler::new(Box::new(engine), options, ModelMetrics::for_model("overhead"));
-            let shared = Arc::new(Shared::new(64));
+            let shared = shared(64);
             let streams: Vec<_> = (0..32)
                 .map(|i| {
                     let (sender, receiver) = mpsc::unbounded_channel();
@@ -288,7 +302,7 @@ fn step_overhead() {
                     scheduler.push(Sequence::new(
                         new,
                         sender,
-                        Tickets::take(&shared, crate::Client::default(), 1).unwrap().next().unwrap(),
+                        Tickets::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap(),
                     ));
                     receiver
                 })

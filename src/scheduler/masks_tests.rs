@@ -88,7 +88,7 @@ fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
 
 fn spawn(capacity: KvCapacity, max_in_flight: usize) -> Handle {
     let (engine, _) = FakeEngine::new(capacity, 4, max_in_flight);
-    let options = SchedulerOptions { max_batch_tokens: 8, max_running: 4, max_waiting: 100, prefix_cache: true };
+    let options = SchedulerOptions { max_batch_tokens: 8, max_running: 4, max_waiting: 100, max_waiting_tokens: 0, prefix_cache: true };
     Handle::spawn(Box::new(engine), options, ModelMetrics::for_model("masks"))
 }
 

@@ -8,6 +8,9 @@ pub struct SchedulerOptions {
     pub max_running: usize,
     /// Sequences that may wait. One more is refused with [`EnqueueError::QueueFull`](crate::EnqueueError::QueueFull).
     pub max_waiting: usize,
+    /// Tokens of the prompts that may wait, with further ones refused as [`EnqueueError::TokensFull`](crate::EnqueueError::TokensFull). 0:
+    /// 16 times the KV cache, and at least 64 for each of the `max_waiting`.
+    pub max_waiting_tokens: usize,
     /// Whether blocks are shared between sequences with the same prefix. A model with recurrent state also needs state
     /// slots beyond those of the sequences that run.
     pub prefix_cache: bool,

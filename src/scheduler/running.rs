@@ -105,20 +105,17 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::place::Tickets;
-    use crate::shared::Shared;
-    use crate::testing::sequence;
+    use crate::testing::{sequence, shared};
 
     #[test]
     fn a_sequence_is_found_by_its_id_until_it_is_removed_and_the_order_stays() {
-        let (mut running, shared) = (Running::new(3), Arc::new(Shared::new(3)));
+        let (mut running, shared) = (Running::new(3), shared(3));
         for id in [2, 5, 9] {
             let (events, _) = tokio::sync::mpsc::unbounded_channel();
             let mut sequence =
-                Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, crate::Client::default(), 1).unwrap().next().unwrap());
+                Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap());
             sequence.id = id;
             running.push(sequence);
         }

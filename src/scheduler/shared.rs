@@ -8,16 +8,40 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
 
 use crate::event::Event;
 
-/// How many times the free places of the queue a tenant may hold. However many requests one has, others find a place: n tenants leave one
+/// How many times the free room of the queue a tenant may hold. However many requests one has, others find a place: n tenants leave one
 /// of 8 n + 1 free.
 const TIMES_FREE: usize = 8;
 
-/// Places of the queue that are taken.
+/// What the queue has room for, and what requests take of it: sequences, and tokens of their prompts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Size {
+    pub places: usize,
+    pub tokens: usize,
+}
+
+impl Size {
+    pub fn plus(self, other: Self) -> Self {
+        Self { places: self.places + other.places, tokens: self.tokens + other.tokens }
+    }
+
+    pub fn minus(self, other: Self) -> Self {
+        Self { places: self.places - other.places, tokens: self.tokens - other.tokens }
+    }
+}
+
+/// Which bound of the queue refuses a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Full {
+    Places,
+    Tokens,
+}
+
+/// The room that is taken.
 #[derive(Debug, Default)]
-struct Places {
-    num_taken: usize,
-    /// Those of each tenant.
-    by_tenant: HashMap<u64, usize>,
+struct Taken {
+    all: Size,
+    /// By each tenant.
+    by_tenant: HashMap<u64, Size>,
 }
 
 #[derive(Debug)]
@@ -27,22 +51,21 @@ pub struct Shared {
     lost: AtomicBool,
     /// Clients to tell when the engine thread cannot. Kept only if a watchdog runs.
     clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
-    places: Mutex<Places>,
+    taken: Mutex<Taken>,
     num_active: AtomicUsize,
-    max_waiting: usize,
+    most: Size,
 }
 
 impl Shared {
-    pub fn new(max_waiting: usize) -> Self {
-        // Every sequence passes through the queue, so a bound of 0 would refuse them all.
-        let max_waiting = max_waiting.max(1);
+    pub fn new(most: Size) -> Self {
         Self {
             alive: AtomicBool::new(true),
             lost: AtomicBool::new(false),
             clients: Mutex::default(),
-            places: Mutex::default(),
+            taken: Mutex::default(),
             num_active: AtomicUsize::new(0),
-            max_waiting,
+            // Every sequence passes through the queue, so a bound of 0 would refuse them all.
+            most: Size { places: most.places.max(1), tokens: most.tokens.max(1) },
         }
     }
 
@@ -59,48 +82,59 @@ impl Shared {
         self.num_active.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The most places that one request takes: an eighth of the queue.
-    pub fn max_places(&self) -> usize {
-        (self.max_waiting / 8).max(1)
+    /// What a request takes whose waiting sequences need `room`: at most an eighth of the queue, but of its tokens as many as its longest
+    /// prompt has. What is beyond waits in the request's own place.
+    pub fn share(&self, room: Size, longest: usize) -> Size {
+        Size { places: room.places.min((self.most.places / 8).max(1)), tokens: room.tokens.min((self.most.tokens / 8).max(longest)) }
     }
 
-    fn places(&self) -> MutexGuard<'_, Places> {
-        self.places.lock().unwrap_or_else(PoisonError::into_inner)
+    fn taken(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes places in the queue. False if there are not as many for this tenant.
-    pub fn take_places(&self, tenant: Option<u64>, count: usize) -> bool {
-        let mut places = self.places();
-        if !self.has_room(&places, tenant, count) {
-            return false;
+    /// Takes room in the queue.
+    ///
+    /// # Errors
+    /// There is not as much for this tenant.
+    pub fn take(&self, tenant: Option<u64>, room: Size) -> Result<(), Full> {
+        let mut taken = self.taken();
+        self.check(&taken, tenant, room)?;
+        taken.all = taken.all.plus(room);
+        if let Some(tenant) = tenant.filter(|_| room != Size::default()) {
+            let held = taken.by_tenant.entry(tenant).or_default();
+            *held = held.plus(room);
         }
-        places.num_taken += count;
-        if let Some(tenant) = tenant.filter(|_| count > 0) {
-            *places.by_tenant.entry(tenant).or_default() += count;
+        Ok(())
+    }
+
+    fn check(&self, taken: &Taken, tenant: Option<u64>, room: Size) -> Result<(), Full> {
+        let held = tenant.map(|tenant| taken.by_tenant.get(&tenant).copied().unwrap_or_default());
+        let fits = |room: usize, taken: usize, held: Option<usize>, most: usize| {
+            let free = most.saturating_sub(taken);
+            room <= free && held.is_none_or(|held| held + room <= TIMES_FREE.saturating_mul(free))
+        };
+        if !fits(room.places, taken.all.places, held.map(|held| held.places), self.most.places) {
+            return Err(Full::Places);
         }
-        true
+        // While no prompt waits, every request is taken: whatever fits an idle server is served.
+        let fits_tokens = taken.all.tokens == 0 || fits(room.tokens, taken.all.tokens, held.map(|held| held.tokens), self.most.tokens);
+        if fits_tokens { Ok(()) } else { Err(Full::Tokens) }
     }
 
-    fn has_room(&self, places: &Places, tenant: Option<u64>, count: usize) -> bool {
-        let num_free = self.max_waiting - places.num_taken;
-        let num_held = |tenant| places.by_tenant.get(&tenant).copied().unwrap_or(0);
-        count <= num_free && tenant.is_none_or(|tenant| num_held(tenant) + count <= TIMES_FREE.saturating_mul(num_free))
+    /// Why there is no room for another request of this tenant, however small.
+    pub fn full(&self, tenant: Option<u64>) -> Option<Full> {
+        self.check(&self.taken(), tenant, Size { places: 1, tokens: 1 }).err()
     }
 
-    /// Whether there is no place for another request of this tenant.
-    pub fn is_full(&self, tenant: Option<u64>) -> bool {
-        !self.has_room(&self.places(), tenant, 1)
-    }
-
-    pub fn give_places_back(&self, tenant: Option<u64>, count: usize) {
-        let mut places = self.places();
-        places.num_taken -= count;
+    pub fn give_back(&self, tenant: Option<u64>, room: Size) {
+        let mut taken = self.taken();
+        taken.all = taken.all.minus(room);
         if let Some(tenant) = tenant
-            && let Some(num_held) = places.by_tenant.get_mut(&tenant)
+            && let Some(held) = taken.by_tenant.get_mut(&tenant)
         {
-            *num_held -= count;
-            if *num_held == 0 {
-                places.by_tenant.remove(&tenant);
+            *held = held.minus(room);
+            if *held == Size::default() {
+                taken.by_tenant.remove(&tenant);
             }
         }
     }

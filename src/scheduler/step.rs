@@ -29,6 +29,8 @@ pub struct Scheduler {
     max_rows: usize,
     in_flight: VecDeque<InFlight>,
     max_in_flight: usize,
+    /// Steps that were submitted, refused or collected so far.
+    num_turns: u64,
     // Buffers, kept from step to step.
     plan: Plan,
     masks: StepMasks,
@@ -73,6 +75,7 @@ impl Scheduler {
             max_rows,
             in_flight: VecDeque::new(),
             max_in_flight: engine.max_in_flight().clamp(1, 2),
+            num_turns: 0,
             plan: Plan::default(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
@@ -140,7 +143,9 @@ impl Scheduler {
     }
 
     fn submit(&mut self) -> Result<(), StepError> {
-        let step = match self.engine.submit(&self.plan.batch) {
+        let submitted = self.engine.submit(&self.plan.batch);
+        self.num_turns += 1;
+        let step = match submitted {
             Ok(step) => step,
             Err(error) if error.is_final() => return Err(StepError::Failed(error)),
             Err(error) => {
@@ -170,6 +175,7 @@ impl Scheduler {
         while self.in_flight.len() > num_left {
             let Some(InFlight { step, scheduled }) = self.in_flight.pop_front() else { break };
             self.engine.collect(step, &mut self.output)?;
+            self.num_turns += 1;
             commit::check(&scheduled, &self.output)?;
             commit::commit(&mut self.sequences, &mut self.mask_threads, &scheduled, &mut self.output);
             self.spare.push(scheduled);
@@ -185,6 +191,8 @@ impl Scheduler {
             self.sequences.running.iter_mut().find_map(|sequence| sequence.awaits_mask(now, has_state).then_some(sequence))
             && let Some(grammar) = sequence.grammar.as_mut().filter(|_| self.in_flight.is_empty())
         {
+            // A grammar has a budget of time of its own: whoever waits for it is not stuck.
+            self.num_turns += 1;
             grammar.is_ready_by(now + PATIENCE / 4);
         }
     }
@@ -220,6 +228,11 @@ impl Scheduler {
     pub fn fail_all(&mut self, message: &str) {
         self.sequences.fail_all(message);
         self.in_flight.clear();
+    }
+
+    /// Grows with every step that is submitted, refused or collected.
+    pub fn num_turns(&self) -> u64 {
+        self.num_turns
     }
 
     /// What grows while a step computes, if the engine can tell.

@@ -1,13 +1,11 @@
 //! What tenants get of an engine and of its queue, whatever the number of their requests.
 
-use std::sync::Arc;
-
 use proptest::prelude::*;
 
 use crate::fake::VOCAB;
 use crate::place::{Ticket, Tickets};
-use crate::shared::Shared;
-use crate::testing::{Rig, options, params, sequence};
+use crate::shared::Size;
+use crate::testing::{Rig, options, params, sequence, shared};
 use crate::{Client, NewSequence, SchedulerOptions};
 use logits::rng::philox4x32;
 
@@ -237,26 +235,25 @@ proptest! {
         max in 1usize..80,
         moves in prop::collection::vec((0u64..5, 1usize..20, any::<bool>()), 1..300),
     ) {
-        let shared = Arc::new(Shared::new(max));
+        let shared = shared(max);
         let mut held: Vec<(u64, Ticket)> = Vec::new();
         for (who, count, takes) in moves {
             if takes {
-                if let Some(mut tickets) = Tickets::take(&shared, tenant(who, 10), count) {
+                if let Ok(mut tickets) = Tickets::take(&shared, tenant(who, 10), vec![1; count]) {
                     held.extend(std::iter::from_fn(|| tickets.next()).map(|ticket| (who, ticket)));
                 }
             } else if let Some(at) = held.iter().position(|(other, _)| *other == who) {
                 held.swap_remove(at);
             }
-            let is_free = shared.take_places(None, 1);
-            if is_free {
-                shared.give_places_back(None, 1);
-                prop_assert!(!shared.is_full(Some(99)), "a newcomer finds the free place");
+            if shared.full(None).is_none() {
+                prop_assert_eq!(shared.full(Some(99)), None, "a newcomer finds the free place");
             }
         }
         held.clear();
-        prop_assert!(shared.take_places(None, max), "all places are free again");
-        shared.give_places_back(None, max);
-        while let Some(mut tickets) = Tickets::take(&shared, tenant(1, 10), 1) {
+        let all = Size { places: max, tokens: 0 };
+        prop_assert_eq!(shared.take(None, all), Ok(()), "all places are free again");
+        shared.give_back(None, all);
+        while let Ok(mut tickets) = Tickets::take(&shared, tenant(1, 10), [1]) {
             held.push((1, tickets.next().unwrap()));
         }
         prop_assert!(held.len() <= max * 8 / 9 + 1 && held.len() >= max * 8 / 9, "one tenant got {} of {max}", held.len());

@@ -11,7 +11,7 @@ use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
 use crate::place::{Ticket, Tickets};
 use crate::sequence::Sequence;
-use crate::shared::Shared;
+use crate::shared::{Shared, Size};
 use crate::step::Scheduler;
 use engine::{EngineError, KvCapacity};
 use logits::{Logprobs, SamplingParams};
@@ -26,7 +26,12 @@ pub fn sequence(prompt: Vec<u32>, max_tokens: u32) -> NewSequence {
 }
 
 pub fn options(max_batch_tokens: usize, max_running: usize) -> SchedulerOptions {
-    SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, prefix_cache: true }
+    SchedulerOptions { max_batch_tokens, max_running, max_waiting: 1000, max_waiting_tokens: 0, prefix_cache: true }
+}
+
+/// A queue with so many places, and room for any number of tokens.
+pub fn shared(places: usize) -> Arc<Shared> {
+    Arc::new(Shared::new(Size { places, tokens: usize::MAX }))
 }
 
 #[derive(Default, Debug)]
@@ -93,7 +98,7 @@ impl Rig {
     pub fn with_capacity(capacity: KvCapacity, max_in_flight: usize, options: SchedulerOptions) -> Self {
         let (engine, control) = FakeEngine::new(capacity.clone(), options.max_running, max_in_flight);
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", std::thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
-        let shared = Arc::new(Shared::new(options.max_waiting));
+        let shared = shared(options.max_waiting);
         Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }
     }
 
@@ -108,7 +113,7 @@ impl Rig {
 
     /// As [`Rig::enqueue_request`], for a client.
     pub fn enqueue_of(&mut self, client: crate::Client, new: Vec<NewSequence>) -> Vec<usize> {
-        let mut tickets = Tickets::take(&self.shared, client, new.len()).unwrap();
+        let mut tickets = Tickets::take(&self.shared, client, new.iter().map(|new| new.prompt.len())).unwrap();
         new.into_iter().map(|new| self.push(new, tickets.next().unwrap())).collect()
     }
 

@@ -82,6 +82,7 @@ fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
         max_batch_tokens: max_running + random.below(24) as usize,
         max_running,
         max_waiting: 1000,
+        max_waiting_tokens: 0,
         prefix_cache: random.below(4) > 0,
     };
     let max_batch_tokens = options.max_batch_tokens;

@@ -10,7 +10,7 @@ use engine::Progress;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A step made no progress within its time limit.
+    /// Work waited, and the engine thread made no progress with it for too long.
     Stuck,
     DeviceLost,
 }
@@ -18,41 +18,46 @@ pub enum Fault {
 /// How to watch an engine whose faults only a new process cures.
 #[derive(Clone, Copy, Debug)]
 pub struct Watchdog {
-    /// The longest time without progress while a step runs. Progress is the end of a step, and for an engine that can tell, the end of a
-    /// piece of one: a step of many tokens may take minutes on a slow processor, a piece of it takes milliseconds.
+    /// The longest time without progress while there is work. Progress is a step that was submitted or collected, and for an engine that
+    /// can tell, the end of a piece of one: a step of many tokens may take minutes on a slow processor, a piece of it takes milliseconds.
     pub step_timeout: Duration,
     /// Called once, after every client was told. It must not block.
     pub on_fault: fn(Fault),
 }
 
-/// What the engine thread does, as the watchdog sees it.
+/// What the engine thread does, as the watchdog sees it. A thread that has work and neither submits nor collects anything is as stuck as
+/// one that waits for its device.
 pub struct Pulse {
-    /// Steps that began or ended: odd while one runs.
+    /// Steps that were submitted or collected. [`IDLE`] while there is no work.
     num_turns: AtomicU64,
     progress: Option<Progress>,
 }
+
+const IDLE: u64 = u64::MAX;
 
 impl Pulse {
     pub fn new(progress: Option<Progress>) -> Self {
         Self { num_turns: AtomicU64::new(0), progress }
     }
 
-    pub fn begin_step(&self) {
-        self.num_turns.fetch_add(1, Ordering::Release);
+    /// There is work, and this many steps were submitted or collected so far.
+    pub fn work(&self, num_turns: u64) {
+        self.num_turns.store(num_turns, Ordering::Release);
     }
 
-    pub fn end_step(&self) {
-        self.num_turns.fetch_add(1, Ordering::Release);
+    /// There is nothing to do.
+    pub fn rest(&self) {
+        self.num_turns.store(IDLE, Ordering::Release);
     }
 
-    /// Changes with every turn and with all progress. None if no step runs.
+    /// Changes with all progress. None if there is no work.
     fn beat(&self) -> Option<(u64, u64)> {
         let num_turns = self.num_turns.load(Ordering::Acquire);
-        (num_turns % 2 == 1).then(|| (num_turns, self.progress.as_ref().map_or(0, Progress::count)))
+        (num_turns != IDLE).then(|| (num_turns, self.progress.as_ref().map_or(0, Progress::count)))
     }
 }
 
-/// How long a pulse has not changed while a step ran, seen from outside.
+/// How long a pulse has not changed while there was work, seen from outside.
 struct Silence {
     beat: Option<(u64, u64)>,
     looked: Instant,
@@ -79,7 +84,7 @@ pub fn watch(watchdog: Watchdog, pulse: &Arc<Pulse>, shared: Arc<Shared>) -> std
         let mut silence = Silence { beat: None, looked: Instant::now(), silent: Duration::ZERO };
         while let Some(pulse) = pulse.upgrade() {
             if silence.look(pulse.beat(), Instant::now(), 2 * period) > watchdog.step_timeout {
-                let reason = format!("the engine failed: a step made no progress within {:.1} s", watchdog.step_timeout.as_secs_f64());
+                let reason = format!("the engine failed: it made no progress within {:.1} s", watchdog.step_timeout.as_secs_f64());
                 tracing::error!("{reason}");
                 shared.lose();
                 shared.tell_all(&Event::Failed(reason));
@@ -98,11 +103,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_step_without_progress_is_silent_and_a_stopped_process_is_not() {
+    fn only_work_without_progress_is_silent_and_a_stopped_process_is_not() {
         let start = Instant::now();
         let mut silence = Silence { beat: None, looked: start, silent: Duration::ZERO };
         let mut look = |beat, at: u64| silence.look(beat, start + Duration::from_secs(at), Duration::from_secs(2)).as_secs();
-        assert_eq!([look(None, 1), look(None, 2)], [0, 0], "no step runs");
+        assert_eq!([look(None, 1), look(None, 2)], [0, 0], "nothing to do");
         assert_eq!([look(Some((1, 0)), 3), look(Some((1, 0)), 4), look(Some((1, 0)), 5)], [0, 1, 2]);
         assert_eq!([look(Some((1, 1)), 6), look(Some((1, 1)), 7)], [0, 1], "a piece of the step has ended");
         assert_eq!([look(Some((3, 1)), 8), look(Some((3, 1)), 9)], [0, 1], "another step");

@@ -46,7 +46,7 @@ impl ValidText {
 /// Hands the texts of one client's request to their model's engine thread, all or none. They share the engine with other requests as one.
 pub fn submit(texts: Vec<ValidText>, client: Client) -> Result<Vec<Pooled>, SubmitError> {
     let Some(model) = texts.first().map(|text| text.model.clone()) else { return Ok(Vec::new()) };
-    let mut place = model.base.handle.request(client, texts.len())?;
+    let mut place = model.base.handle.request(client, texts.iter().map(|text| text.sequence.prompt.len()))?;
     texts.into_iter().map(|text| Ok(Pooled { events: place.enqueue(text.sequence)?, model: text.model })).collect()
 }
 

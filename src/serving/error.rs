@@ -92,8 +92,10 @@ impl RequestError {
 /// Why a model's engine does not take a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    #[error("the queue is full: try again later")]
+    #[error("the queue is full, as many requests wait as may (limits.max_queue): try again later")]
     QueueFull,
+    #[error("the queue is full, prompts of as many tokens wait as may (limits.max_queue_tokens): try again later")]
+    TokensFull,
     #[error("the engine has stopped")]
     Stopped,
 }
@@ -102,6 +104,7 @@ impl From<EnqueueError> for SubmitError {
     fn from(error: EnqueueError) -> Self {
         match error {
             EnqueueError::QueueFull => Self::QueueFull,
+            EnqueueError::TokensFull => Self::TokensFull,
             EnqueueError::Stopped => Self::Stopped,
         }
     }

@@ -20,7 +20,7 @@ use scheduler::{Event, EventStream, Family, FinishReason, Request as Place};
 /// Hands a request to its model's engine thread.
 pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
     let model = request.model.clone();
-    let mut place = model.base.handle.request(request.client, request.num_sequences())?;
+    let mut place = model.base.handle.request(request.client, request.prompts(1))?;
     submit_to(&mut place, request)
 }
 
@@ -29,8 +29,7 @@ pub fn submit(request: ValidRequest) -> Result<Generation, SubmitError> {
 /// and only the first returns the prompt.
 pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Generation>, SubmitError> {
     let Some((model, client)) = requests.first().map(|request| (request.model.clone(), request.client)) else { return Ok(Vec::new()) };
-    let num_sequences = requests.iter().map(|request| request.num_sequences() * count).sum();
-    let mut place = model.base.handle.request(client, num_sequences)?;
+    let mut place = model.base.handle.request(client, requests.iter().flat_map(|request| request.prompts(count)))?;
     let mut generations = Vec::with_capacity(requests.len() * count);
     for request in requests {
         let family = (count > 1).then(Family::unique);
@@ -47,7 +46,7 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
 }
 
 fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
-    let has_sequence = request.num_sequences() > 0;
+    let has_sequence = request.has_sequence();
     let ValidRequest { model, sequence, stop, echo, parser, again, rules, .. } = request;
     let transcript = Transcript::new(&sequence, &stop, parser);
     let again = again.map(|again| (again, sequence.params.seed));

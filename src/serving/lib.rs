@@ -6,6 +6,8 @@ mod defaults;
 mod detokenizer;
 pub mod embedding;
 mod error;
+#[cfg(feature = "faults")]
+mod faults;
 mod generation;
 mod load;
 mod model;

@@ -83,6 +83,8 @@ impl ModelFile {
         let digest = self.file.digest();
         let spec = self.weights.spec.clone();
         let engine = engine::open_on(device, self.weights, &options.engine)?;
+        #[cfg(feature = "faults")]
+        let engine = super::faults::plan(engine);
         let (info, max_running) = (engine.info(), engine.max_slots());
         let scheduler = SchedulerOptions { max_batch_tokens: info.max_batch_tokens, max_running, ..options.scheduler };
         Ok(BaseModel {
@@ -126,7 +128,7 @@ mod tests {
         RunOptions {
             name: "tiny".into(),
             engine: EngineOptions { threads: 1, context: 100, ..EngineOptions::default() },
-            scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, prefix_cache: true },
+            scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, max_waiting_tokens: 0, prefix_cache: true },
             watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
         }
     }

@@ -84,9 +84,14 @@ impl ValidRequest {
         Self::new(model, Prompt::Chat(again.conversation.clone()), &again.options(spent, seed)?).ok()
     }
 
-    /// 1, or 0 if there is nothing to generate and nothing to score (an echo), so that the engine has nothing to do.
-    pub(super) fn num_sequences(&self) -> usize {
-        usize::from(self.sequence.max_tokens > 0 || self.sequence.score_prompt.is_some())
+    /// False if there is nothing to generate and nothing to score (an echo), so that the engine has nothing to do.
+    pub(super) fn has_sequence(&self) -> bool {
+        self.sequence.max_tokens > 0 || self.sequence.score_prompt.is_some()
+    }
+
+    /// The tokens of the prompt, once for each of `count` sequences.
+    pub(super) fn prompts(&self, count: usize) -> impl Iterator<Item = usize> {
+        std::iter::repeat_n(self.num_prompt_tokens(), if self.has_sequence() { count } else { 0 })
     }
 
     pub fn num_prompt_tokens(&self) -> usize {

@@ -83,6 +83,7 @@ fn run(
         max_batch_tokens: load.max_batch_tokens,
         max_running: load.max_running,
         max_waiting: 512,
+        max_waiting_tokens: 0,
         prefix_cache: load.prefix_cache,
     };
     let metrics = ModelMetrics::for_model(name);

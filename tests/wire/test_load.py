@@ -162,19 +162,18 @@ def test_a_burst_beyond_the_queue_gets_whole_answers_or_429(server):
     wait_until(lambda: at_rest(server), 5, "all blocks are free")
 
 
-def test_sigterm_lets_running_requests_finish():
+def test_row_82_sigterm_lets_running_requests_finish():
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
+        messages = [{"role": "user", "content": "Count to ten."}]
         stream = open_stream(
-            server, CHAT, {"model": MODEL, "messages": [{"role": "user", "content": "Count to ten."}], "max_tokens": 60, "stream": True}
+            server, CHAT, {"model": MODEL, "messages": messages, "max_tokens": 300, "stream": True, "ignore_eos": True}
         )
         got = stream.recv(1)
         server.process.send_signal(signal.SIGTERM)
-        time.sleep(0.2)
-        if server.process.poll() is None:
-            try:
-                assert server.get("/ready", timeout=5).status == 503
-            except OSError:
-                pass  # the server may refuse new connections while it drains
+        wait_until(lambda: server.get("/ready", timeout=5).status == 503, 2, "it drains, and says so")
+        assert server.get("/health", timeout=5).status == 200, "it is not broken"
+        refused = server.complete("Hi")
+        assert refused.status == 503 and refused.error["code"] == "shutting_down" and refused.headers["retry-after"] == "1"
         while piece := stream.recv(65536):
             got += piece
         stream.close()
@@ -185,7 +184,7 @@ def test_sigterm_lets_running_requests_finish():
         assert time.monotonic() - start < 5
 
 
-def test_a_second_sigterm_ends_the_process_at_once():
+def test_row_82_a_second_sigterm_ends_the_process_at_once():
     with Server({"SERVER__DEFAULT_MODELS": MODEL}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         stream.recv(1024)
@@ -202,7 +201,7 @@ def test_a_second_sigterm_ends_the_process_at_once():
 
 
 @pytest.mark.parametrize("delay", [0.01, 0.03, 0.06, 0.1, 0.2])
-def test_sigterm_ends_a_server_that_is_still_starting(delay):
+def test_row_82_sigterm_ends_a_server_that_is_still_starting(delay):
     server = Server({"SERVER__DEFAULT_MODELS": MODEL})
     server.wait_ready = lambda: time.sleep(delay)
     server.__enter__()
@@ -213,7 +212,7 @@ def test_sigterm_ends_a_server_that_is_still_starting(delay):
     assert time.monotonic() - start < 3 and "panicked" not in server.output()
 
 
-def test_the_drain_has_a_deadline():
+def test_row_82_the_drain_has_a_deadline():
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__DRAIN_SECONDS": "1"}) as server:
         stream = open_stream(server, "/v1/completions", long_stream(max_tokens=4000))
         got = stream.recv(1024)

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use actix_web::web;
-use futures_util::StreamExt;
-use futures_util::future::LocalBoxFuture;
+use futures_util::future::{Fuse, LocalBoxFuture};
 use futures_util::stream::FuturesUnordered;
+use futures_util::{FutureExt, StreamExt};
 
 use super::budget::Held;
 use super::error::{ApiError, Kind};
@@ -84,6 +84,8 @@ pub struct Choices {
     spent: Vec<u32>,
     tenant: Tenant,
     journal: Rc<Journal>,
+    /// Completes when the request has taken too long.
+    overdue: Fuse<LocalBoxFuture<'static, ApiError>>,
     active: Active,
     complete: bool,
     /// The memory of a conversation that the generations may need again.
@@ -132,6 +134,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         usage,
         spent,
         tenant,
+        overdue: journal.clone().overdue().boxed_local().fuse(),
         journal,
         active,
         complete,
@@ -177,6 +180,10 @@ impl Choices {
                 () = self.active.state().drain.when_cut() => {
                     self.complete = true;
                     return Some(Err(self.refused(ApiError::new(Kind::Draining, "the server is shutting down"))));
+                }
+                error = &mut self.overdue => {
+                    self.complete = true;
+                    return Some(Err(self.refused(error)));
                 }
             };
             let Some(Yield { index, generation, output }) = yielded else {
@@ -288,7 +295,7 @@ fn best(candidates: &[Answer], count: usize) -> Vec<Answer> {
 
 impl Drop for Choices {
     fn drop(&mut self) {
-        if !self.complete {
+        if !self.complete && !self.journal.is_overdue() {
             metrics::http().disconnects.inc();
         }
     }

@@ -34,6 +34,7 @@ pub enum Kind {
     MediaType,
     RateLimit,
     QueueFull,
+    QueueTimeout,
     Overloaded,
     Internal,
     GenerationFailed,
@@ -41,6 +42,7 @@ pub enum Kind {
     ModelFailed,
     Draining,
     EngineStopped,
+    Deadline,
 }
 
 impl Kind {
@@ -65,6 +67,7 @@ impl Kind {
             Self::TooLarge => (StatusCode::PAYLOAD_TOO_LARGE, "request_too_large"),
             Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::RateLimit | Self::QueueFull => (StatusCode::TOO_MANY_REQUESTS, "rate_limit_exceeded"),
+            Self::QueueTimeout => (StatusCode::TOO_MANY_REQUESTS, "queue_timeout"),
             Self::Overloaded => (StatusCode::TOO_MANY_REQUESTS, "server_overloaded"),
             Self::Internal => (StatusCode::INTERNAL_SERVER_ERROR, "internal_error"),
             Self::GenerationFailed => (StatusCode::INTERNAL_SERVER_ERROR, "generation_failed"),
@@ -72,6 +75,7 @@ impl Kind {
             Self::ModelFailed => (StatusCode::SERVICE_UNAVAILABLE, "model_load_failed"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
+            Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
         }
     }
 
@@ -84,15 +88,15 @@ impl Kind {
         self.row().1
     }
 
-    /// Whether the server is at fault. A server that loads a model or shuts down is not.
+    /// Whether the server is at fault. A server that loads a model, shuts down or keeps to a deadline is not.
     pub fn is_fault(self) -> bool {
-        self.status().is_server_error() && !matches!(self, Self::ModelLoading | Self::Draining)
+        self.status().is_server_error() && !matches!(self, Self::ModelLoading | Self::Draining | Self::Deadline)
     }
 
     /// After which time a retry may succeed.
     const fn retry_after(self) -> Option<Duration> {
         match self {
-            Self::RateLimit | Self::QueueFull | Self::Overloaded | Self::Draining => Some(Duration::from_secs(1)),
+            Self::RateLimit | Self::QueueFull | Self::QueueTimeout | Self::Overloaded | Self::Draining => Some(Duration::from_secs(1)),
             Self::ModelLoading => Some(Duration::from_secs(2)),
             _ => None,
         }
@@ -100,7 +104,7 @@ impl Kind {
 
     /// Whether the rest of the request may still be arriving. In that case the connection cannot be reused.
     const fn closes_connection(self) -> bool {
-        matches!(self, Self::Timeout | Self::TooLarge | Self::Overloaded)
+        matches!(self, Self::Timeout | Self::TooLarge | Self::Overloaded | Self::Deadline)
     }
 }
 
@@ -145,7 +149,7 @@ impl ApiError {
 impl From<SubmitError> for ApiError {
     fn from(error: SubmitError) -> Self {
         let kind = match error {
-            SubmitError::QueueFull => Kind::QueueFull,
+            SubmitError::QueueFull | SubmitError::TokensFull => Kind::QueueFull,
             SubmitError::Stopped => Kind::EngineStopped,
         };
         Self::new(kind, error.to_string())

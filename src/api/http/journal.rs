@@ -1,14 +1,16 @@
 //! The journal of a request. Whoever works for the request holds it, and when the last of them lets go, its line is written to the log and
 //! its spans are sent. A stream's line therefore comes at the end of the stream, with what it has cost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Instant, SystemTime};
 
 use actix_web::dev::ServiceRequest;
 use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
 use actix_web::{HttpMessage, HttpRequest};
+use tokio::time::sleep_until;
 
+use super::deadline::Deadline;
 use super::error::{ApiError, quoted};
 use super::record::{Ending, Followed, Record, Refusal};
 use super::tenant::Tenant;
@@ -22,6 +24,8 @@ const MAX_HEADER: usize = 128;
 
 pub struct Journal {
     record: RefCell<Record>,
+    deadline: Cell<Deadline>,
+    is_overdue: Cell<bool>,
     /// False for a request that did not come through the middleware, as in tests: nothing is written.
     is_written: bool,
 }
@@ -36,7 +40,7 @@ impl Journal {
         record.id = plain(request.headers(), &REQUEST_ID).unwrap_or(record.id);
         record.traceparent = plain(request.headers(), &TRACEPARENT);
         record.is_probe = is_probe;
-        let journal = Rc::new(Self { record: RefCell::new(record), is_written: true });
+        let journal = Rc::new(Self::new(record, true));
         request.extensions_mut().insert(journal.clone());
         journal
     }
@@ -44,7 +48,39 @@ impl Journal {
     /// The journal of a request.
     pub fn of(request: &HttpRequest) -> Rc<Self> {
         let found = request.extensions().get::<Rc<Self>>().cloned();
-        found.unwrap_or_else(|| Rc::new(Self { record: RefCell::new(empty()), is_written: false }))
+        found.unwrap_or_else(|| Rc::new(Self::new(empty(), false)))
+    }
+
+    fn new(record: Record, is_written: bool) -> Self {
+        Self { record: RefCell::new(record), deadline: Cell::default(), is_overdue: Cell::new(false), is_written }
+    }
+
+    pub fn set_deadline(&self, deadline: Deadline) {
+        self.deadline.set(deadline);
+    }
+
+    /// Completes when the request has taken too long, with the error that it ends with.
+    pub async fn overdue(self: Rc<Self>) -> ApiError {
+        let next = || {
+            let record = self.record.borrow();
+            self.deadline.get().next(record.started, record.turn())
+        };
+        while let Some((at, error)) = next() {
+            sleep_until(at.into()).await;
+            // Its turn may have come in the meantime.
+            let is_due = next().is_some_and(|(at, _)| at <= Instant::now());
+            if let Some(error) = error.filter(|_| is_due) {
+                self.is_overdue.set(true);
+                return error;
+            }
+        }
+        // Nothing limits it any more: it does not wait for a turn twice.
+        std::future::pending().await
+    }
+
+    /// Whether the request was ended because it took too long.
+    pub fn is_overdue(&self) -> bool {
+        self.is_overdue.get()
     }
 
     /// Gives the answer the request's id, and the client's trace back.

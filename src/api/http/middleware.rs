@@ -17,6 +17,7 @@ use bytes::Bytes;
 use futures_util::FutureExt;
 
 use super::connection::{Busy, Watch};
+use super::deadline::Deadline;
 use super::dialect::{Dialect, Dialects};
 use super::error::{ApiError, Kind};
 use super::journal::Journal;
@@ -35,6 +36,9 @@ pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) 
     Journal::of(request).set_model(&model.id, request.match_pattern());
     Ok(model)
 }
+
+/// What operators ask for, such as a model to be loaded, takes as long as it takes.
+const ADMIN: &str = "/admin/";
 
 /// Whether something that calls often asks how the server is.
 fn is_probe(path: &str) -> bool {
@@ -55,6 +59,9 @@ fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Resul
     host::check(request, &state.hosts)?;
     if let Some(response) = state.cors.preflight(request) {
         return Ok(Admission::Answer(response));
+    }
+    if !is_probe(request.path()) && !request.path().starts_with(ADMIN) {
+        journal.set_deadline(Deadline::of(request.headers(), &state.limits)?);
     }
     let tenant = auth::authenticate(request, &state.keys)?;
     journal.set_tenant(&tenant);
@@ -79,13 +86,16 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     let mut in_flight = None;
     let result = match admission {
         Admission::Answer(response) => Ok(request.into_response(response)),
-        // Without this, a panic would close the connection without an answer.
-        Admission::Serve(counted) => match AssertUnwindSafe(next.call(request)).catch_unwind().await {
-            Ok(result) => {
-                in_flight = counted;
-                result.map(ServiceResponse::map_into_boxed_body)
-            }
-            Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
+        Admission::Serve(counted) => tokio::select! {
+            // Without this, a panic would close the connection without an answer.
+            served = AssertUnwindSafe(next.call(request)).catch_unwind() => match served {
+                Ok(result) => {
+                    in_flight = counted;
+                    result.map(ServiceResponse::map_into_boxed_body)
+                }
+                Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
+            },
+            error = journal.clone().overdue() => Err(error.into()),
         },
     };
     match result {
@@ -100,7 +110,7 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
             journal.answer(route, response.status().as_u16());
             Ok(ServiceResponse::new(request, response.map_body(|_, body| BoxBody::new(Answer::new(body, journal, busy, in_flight)))))
         }
-        // The panic has taken the request with it, so the response travels as an error.
+        // A panic or a deadline has taken the request with it, so the response travels as an error.
         Err(error) => {
             let (mut response, cause) = write_error(error.error_response(), dialect);
             journal.mark(response.headers_mut());

@@ -7,6 +7,7 @@ pub mod budget;
 pub mod choices;
 pub mod connection;
 pub mod cors;
+pub mod deadline;
 pub mod dialect;
 pub mod error;
 pub mod fields;

@@ -48,6 +48,16 @@ pub struct Followed {
     pub counts_prompt: bool,
 }
 
+/// Whether a request waits for an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// No engine knows of it.
+    NotYet,
+    WaitsSince(Instant),
+    /// A sequence of it runs or has run.
+    Came,
+}
+
 /// How the answer's body ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ending {
@@ -145,6 +155,14 @@ impl Record {
     pub fn queued(&self, now: Instant) -> Option<Duration> {
         let arrived = self.first(Account::arrived)?;
         Some(self.first(Account::admitted).unwrap_or(now).saturating_duration_since(arrived))
+    }
+
+    pub fn turn(&self) -> Turn {
+        match (self.first(Account::admitted), self.first(Account::arrived)) {
+            (Some(_), _) => Turn::Came,
+            (None, Some(since)) => Turn::WaitsSince(since),
+            (None, None) => Turn::NotYet,
+        }
     }
 
     /// From the request's arrival to its first generated token.

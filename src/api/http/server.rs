@@ -160,7 +160,7 @@ impl Signals {
 }
 
 /// Whether the process ignored SIGHUP when it was started.
-fn ignores_hangup() -> bool {
+pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     ignored.is_some_and(|mask| mask & 1 != 0)

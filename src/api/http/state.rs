@@ -1,7 +1,7 @@
 //! State that all HTTP workers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use actix_web::web;
@@ -68,8 +68,8 @@ impl AppState {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
         }
         // Encoding a prompt costs time, so a full queue refuses requests before that.
-        if model.base.handle.is_full(client) {
-            return Err(serving::SubmitError::QueueFull.into());
+        if let Some(full) = model.base.handle.full(client) {
+            return Err(serving::SubmitError::from(full).into());
         }
         Ok(model)
     }
@@ -85,7 +85,11 @@ impl AppState {
             let _permit = permit;
             registry.get(&id)
         });
-        Ok(loaded.await??)
+        tokio::select! {
+            loaded = loaded => Ok(loaded??),
+            // The load may take longer than the process has left. The client can ask another one.
+            () = self.drain.when_started() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+        }
     }
 }
 
@@ -96,24 +100,29 @@ pub async fn off_loop<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 
 /// Shutdown in two phases: the server first refuses new requests, then cuts the running ones.
 pub struct Drain {
-    draining: AtomicBool,
+    draining: watch::Sender<bool>,
     active: AtomicUsize,
     cut: watch::Sender<bool>,
 }
 
 impl Default for Drain {
     fn default() -> Self {
-        Self { draining: AtomicBool::new(false), active: AtomicUsize::new(0), cut: watch::Sender::new(false) }
+        Self { draining: watch::Sender::new(false), active: AtomicUsize::new(0), cut: watch::Sender::new(false) }
     }
 }
 
 impl Drain {
     pub fn start(&self) {
-        self.draining.store(true, Ordering::SeqCst);
+        self.draining.send_replace(true);
     }
 
     pub fn is_draining(&self) -> bool {
-        self.draining.load(Ordering::SeqCst)
+        *self.draining.borrow()
+    }
+
+    /// Completes when [`Drain::start`] is called, or at once if it already was.
+    pub async fn when_started(&self) {
+        is_set(&self.draining).await;
     }
 
     /// The number of generations that run for a client.
@@ -128,9 +137,13 @@ impl Drain {
 
     /// Completes when [`Drain::cut`] is called, or at once if it already was.
     pub async fn when_cut(&self) {
-        // The wait fails only if the sender is dropped, and `self` owns the sender.
-        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
+        is_set(&self.cut).await;
     }
+}
+
+async fn is_set(flag: &watch::Sender<bool>) {
+    // The wait fails only if the sender is dropped, and whoever calls this holds it.
+    let _ = flag.subscribe().wait_for(|is_set| *is_set).await;
 }
 
 /// Counts a generation as active until dropped.

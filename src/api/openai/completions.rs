@@ -31,7 +31,8 @@ use serving::EndReason;
     (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 429, description = "the queue is full", body = ErrorBody),
-    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
+    (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits.clone();
     let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;

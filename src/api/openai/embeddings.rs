@@ -29,7 +29,8 @@ use serving::embedding::{self, ValidText};
     (status = 400, description = "a field is wrong, or an input is longer than the context", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 429, description = "the queue is full", body = ErrorBody),
-    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
+    (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (request, held) = body.read(convert::embeddings::parse).await?;
     let model = requested_model(&state, &http, &request.model).await?;

@@ -32,7 +32,8 @@ const PREFIX: &str = "/v1/responses/";
     (status = 400, description = "a field is wrong, the context is too short, or the previous response is not there", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody),
     (status = 429, description = "the queue is full", body = ErrorBody),
-    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody)))]
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
+    (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(
     state: web::Data<AppState>,
     store: web::Data<ResponseStore>,

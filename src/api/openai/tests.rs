@@ -12,6 +12,9 @@ use serving::{Budget, Prompt};
 fn limits() -> Limits {
     Limits {
         max_queue: 512,
+        max_queue_tokens: 0,
+        max_queue_seconds: 0,
+        request_timeout_seconds: 0,
         max_body_bytes: 1 << 20,
         max_bodies_bytes: 16 << 20,
         max_stop_sequences: 4,

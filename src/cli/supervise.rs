@@ -1,0 +1,242 @@
+//! `penstock serve --supervise`: a process that opens the port, and a child that serves. The child is started again after a fault, while
+//! clients wait at the port.
+//!
+//! The child inherits the listening socket as its stdin, which needs no unsafe code. The parent accepts no connections.
+
+use std::fmt;
+use std::fs::File;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt, parent_id};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, dup2_stdin};
+use tokio::signal::unix::{self, SignalKind};
+
+use crate::api;
+use crate::config::Config;
+use crate::registry::{EXIT_DEVICE_LOST, EXIT_STUCK};
+
+/// The exit code of a process whose main thread panicked.
+const EXIT_PANICKED: i32 = 101;
+/// A child that ends sooner has failed quickly.
+const QUICK: Duration = Duration::from_secs(30);
+/// The waits before the next child, by the quick failures in a row before. One failure more ends the supervision.
+const WAITS: [Duration; 5] =
+    [Duration::ZERO, Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
+
+/// Opens the port, and serves on it through a child until the child ends by itself or a signal ends both. Blocks. The child gets this
+/// process's arguments.
+pub fn run(config: &Config) -> anyhow::Result<()> {
+    let listener = api::listen(config.server.host, config.server.port)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // On this thread: the death of the thread that started a child counts to the child as that of its parent.
+    runtime.block_on(supervise(&listener))
+}
+
+/// The listening socket, for a child. The child ends if its parent does.
+pub fn inherited(parent: u32) -> anyhow::Result<TcpListener> {
+    set_pdeathsig(Signal::SIGTERM).context("the parent's end cannot be watched")?;
+    ensure!(parent_id() == parent, "the process {parent}, which supervises this one, has ended");
+    let listener = TcpListener::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    listener.local_addr().context("stdin is no listening socket: --supervised is for `penstock serve --supervise` alone")?;
+    // Whatever this process starts must not keep the port open.
+    dup2_stdin(File::open("/dev/null")?)?;
+    Ok(listener)
+}
+
+/// How the child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended(ExitStatus);
+
+impl std::error::Error for Ended {}
+
+impl Ended {
+    /// The exit code, or for a signal what a shell would say.
+    pub fn code(&self) -> i32 {
+        self.0.code().or_else(|| self.0.signal().map(|signal| 128 + signal)).unwrap_or(1)
+    }
+
+    /// Whether a new process may serve where this one cannot.
+    fn is_crash(&self) -> bool {
+        self.0.signal().is_some() || matches!(self.0.code(), Some(EXIT_STUCK | EXIT_DEVICE_LOST | EXIT_PANICKED))
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = |signal: i32| Signal::try_from(signal).map_or_else(|_| format!("signal {signal}"), |signal| signal.to_string());
+        match (self.0.code(), self.0.signal()) {
+            (Some(EXIT_STUCK), _) => write!(f, "the server ended with code {EXIT_STUCK}: an engine hung"),
+            (Some(EXIT_DEVICE_LOST), _) => write!(f, "the server ended with code {EXIT_DEVICE_LOST}: its GPU was lost"),
+            (Some(code), _) => write!(f, "the server ended with code {code}"),
+            (None, Some(signal)) => write!(f, "the server was ended by {}", named(signal)),
+            (None, None) => write!(f, "the server ended"),
+        }
+    }
+}
+
+/// What to do after a child has ended.
+#[derive(Debug, PartialEq, Eq)]
+enum Next {
+    Start(Duration),
+    End,
+    GiveUp(usize),
+}
+
+/// The failures so far.
+#[derive(Debug, Default)]
+struct Failures {
+    num_quick: usize,
+}
+
+impl Failures {
+    /// `lived`: how long the child ran. A child that cannot start is started again only after a crash: the fault may pass, as that of a
+    /// device that recovers.
+    fn after(&mut self, ended: Ended, lived: Duration) -> Next {
+        if ended.0.success() || !(ended.is_crash() || self.num_quick > 0) {
+            return Next::End;
+        }
+        if lived >= QUICK {
+            self.num_quick = 0;
+        }
+        let wait = WAITS.get(self.num_quick).copied();
+        self.num_quick += 1;
+        wait.map_or(Next::GiveUp(self.num_quick), Next::Start)
+    }
+}
+
+async fn supervise(listener: &TcpListener) -> anyhow::Result<()> {
+    let (mut signals, mut failures) = (Signals::new().context("the signals cannot be handled")?, Failures::default());
+    loop {
+        let (mut child, started) = (start(listener)?, Instant::now());
+        tracing::info!(pid = child.id(), "the server was started under supervision");
+        let ended = Ended(signals.pass_on_until_end(&mut child).await?);
+        match failures.after(ended, started.elapsed()) {
+            Next::End if ended.0.success() => return Ok(()),
+            Next::End => return Err(ended.into()),
+            _ if signals.is_over => return Err(ended.into()),
+            Next::GiveUp(count) => {
+                let given_up = format!("the server failed {count} times in a row and is not started again");
+                return Err(anyhow::Error::new(ended).context(given_up));
+            }
+            Next::Start(wait) => {
+                tracing::error!("{ended}: it is started again in {:.1} s", wait.as_secs_f64());
+                if signals.is_over_within(wait).await {
+                    return Ok(());
+                }
+            }
+        }
+    }
+}
+
+fn start(listener: &TcpListener) -> anyhow::Result<Child> {
+    let parent = std::process::id();
+    let args = std::env::args_os().skip(1);
+    let args = args.map(|arg| if arg == "--supervise" { format!("--supervised={parent}").into() } else { arg });
+    let socket = OwnedFd::from(listener.try_clone()?);
+    // In a process group of its own, the child gets a terminal's Ctrl-C once, from here.
+    let child = Command::new(program()).args(args).stdin(Stdio::from(socket)).process_group(0).spawn();
+    child.context("the server's process did not start")
+}
+
+/// This program, also if its file was replaced.
+fn program() -> PathBuf {
+    std::env::current_exe().ok().filter(|path| path.is_file()).unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+struct Signals {
+    child: unix::Signal,
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    /// None if whoever started the process wants hangups ignored, as `nohup` does.
+    hangup: Option<unix::Signal>,
+    /// Whether a signal has asked for the end.
+    is_over: bool,
+}
+
+impl Signals {
+    fn new() -> std::io::Result<Self> {
+        let hangup = if api::ignores_hangup() { None } else { Some(unix::signal(SignalKind::hangup())?) };
+        let (child, interrupt) = (unix::signal(SignalKind::child())?, unix::signal(SignalKind::interrupt())?);
+        Ok(Self { child, terminate: unix::signal(SignalKind::terminate())?, interrupt, hangup, is_over: false })
+    }
+
+    /// The next signal for the server. None: a child has ended. Cancel safe.
+    async fn next(&mut self) -> Option<Signal> {
+        let Self { child, terminate, interrupt, hangup, .. } = self;
+        let hangup = async {
+            match hangup {
+                Some(signal) => drop(signal.recv().await),
+                None => std::future::pending().await,
+            }
+        };
+        let signal = tokio::select! {
+            _ = child.recv() => return None,
+            _ = terminate.recv() => Signal::SIGTERM,
+            _ = interrupt.recv() => Signal::SIGINT,
+            () = hangup => Signal::SIGHUP,
+        };
+        self.is_over |= signal != Signal::SIGHUP;
+        Some(signal)
+    }
+
+    /// Passes every signal on to the child until it ends.
+    async fn pass_on_until_end(&mut self, child: &mut Child) -> anyhow::Result<ExitStatus> {
+        let pid = Pid::from_raw(i32::try_from(child.id()).context("the child's id")?);
+        loop {
+            if let Some(status) = child.try_wait()? {
+                return Ok(status);
+            }
+            if let Some(signal) = self.next().await {
+                tracing::info!("{signal} is passed on to the server");
+                // It fails only if the child has just ended.
+                let _ = kill(pid, signal);
+            }
+        }
+    }
+
+    /// Whether a signal asks for the end within `wait`.
+    async fn is_over_within(&mut self, wait: Duration) -> bool {
+        let over = async {
+            while !self.is_over {
+                self.next().await;
+            }
+        };
+        tokio::time::timeout(wait, over).await.is_ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(code: i32) -> Ended {
+        Ended(ExitStatus::from_raw(code << 8))
+    }
+
+    #[test]
+    fn a_crash_is_told_from_an_end() {
+        let killed = Ended(ExitStatus::from_raw(9));
+        assert_eq!((killed.code(), killed.to_string().as_str()), (137, "the server was ended by SIGKILL"));
+        assert_eq!(ended(71).to_string(), "the server ended with code 71: its GPU was lost");
+        assert!(killed.is_crash() && [70, 71, 101].map(ended).iter().all(Ended::is_crash));
+        assert!(![0, 1, 2, 130].map(ended).iter().any(Ended::is_crash));
+    }
+
+    #[test]
+    fn quick_failures_wait_longer_and_end_the_supervision() {
+        let (quick, long) = (Duration::from_secs(1), QUICK);
+        let mut failures = Failures::default();
+        assert_eq!([failures.after(ended(0), long), failures.after(ended(1), quick)], [Next::End, Next::End]);
+        let waits: Vec<Next> = (0..WAITS.len()).map(|_| failures.after(ended(70), quick)).collect();
+        assert_eq!(waits, WAITS.map(Next::Start));
+        assert_eq!(failures.after(ended(1), quick), Next::GiveUp(6), "it crashed before");
+        assert_eq!(failures.after(ended(70), long), Next::Start(Duration::ZERO), "it has served for a while");
+    }
+}

@@ -1,0 +1,144 @@
+//! Faults on demand, for the tests of what clients see then (`tests/wire/test_faults.py`). No build has this without the feature `faults`.
+//!
+//! The variable `PENSTOCK_FAULTS` names a file that a test writes. Whoever can do what its one line says removes it and does it once.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use engine::{Batch, DeviceMemory, Engine, EngineError, EngineInfo, KvCapacity, Masks, Progress, Sampled, StepId, StepOutput};
+use model::ModelSpec;
+
+const VARIABLE: &str = "PENSTOCK_FAULTS";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    Panic,
+    /// The step never ends.
+    Hang,
+    /// Nothing can be computed on the device any more.
+    Lost,
+    /// The first sampled row of the step has no finite logits.
+    NotFinite,
+    /// The engine has no memory for the step.
+    NoMemory,
+    /// The process ends at once, as after a fault of memory.
+    Abort,
+    /// The step takes as long.
+    Slow(Duration),
+    /// The load takes as long.
+    SlowLoad(Duration),
+}
+
+impl Fault {
+    fn of(line: &str) -> Option<Self> {
+        let (name, millis) = line.trim().split_once(' ').unwrap_or((line.trim(), "0"));
+        let time = Duration::from_millis(millis.parse().ok()?);
+        Some(match name {
+            "panic" => Self::Panic,
+            "hang" => Self::Hang,
+            "lost" => Self::Lost,
+            "not_finite" => Self::NotFinite,
+            "no_memory" => Self::NoMemory,
+            "abort" => Self::Abort,
+            "slow" => Self::Slow(time),
+            "slow_load" => Self::SlowLoad(time),
+            _ => return None,
+        })
+    }
+}
+
+struct Plan(PathBuf);
+
+impl Plan {
+    fn new() -> Option<Self> {
+        std::env::var_os(VARIABLE).map(|path| Self(path.into()))
+    }
+
+    /// The planned fault if it is one of `mine`. It happens once, also if the process starts again.
+    fn take(&self, mine: impl Fn(Fault) -> bool) -> Option<Fault> {
+        let fault = Fault::of(&std::fs::read_to_string(&self.0).ok()?).filter(|fault| mine(*fault))?;
+        std::fs::remove_file(&self.0).ok()?;
+        Some(fault)
+    }
+}
+
+/// An engine with the faults that a test plans.
+struct Faulty {
+    inner: Box<dyn Engine>,
+    plan: Plan,
+    /// Whether the next sampled row loses its token.
+    spoils: bool,
+}
+
+/// Puts an engine under the plan, if there is one. A load may take longer here.
+pub fn plan(engine: Box<dyn Engine>) -> Box<dyn Engine> {
+    let Some(plan) = Plan::new() else { return engine };
+    if let Some(Fault::SlowLoad(time)) = plan.take(|fault| matches!(fault, Fault::SlowLoad(_))) {
+        std::thread::sleep(time);
+    }
+    Box::new(Faulty { inner: engine, plan, spoils: false })
+}
+
+impl Engine for Faulty {
+    fn spec(&self) -> &ModelSpec {
+        self.inner.spec()
+    }
+
+    fn kv_capacity(&self) -> KvCapacity {
+        self.inner.kv_capacity()
+    }
+
+    fn max_slots(&self) -> usize {
+        self.inner.max_slots()
+    }
+
+    fn max_in_flight(&self) -> usize {
+        self.inner.max_in_flight()
+    }
+
+    fn info(&self) -> EngineInfo {
+        self.inner.info()
+    }
+
+    fn memory(&self) -> Option<DeviceMemory> {
+        self.inner.memory()
+    }
+
+    fn progress(&self) -> Option<Progress> {
+        self.inner.progress()
+    }
+
+    fn copy_bandwidth(&mut self) -> Option<f64> {
+        self.inner.copy_bandwidth()
+    }
+
+    fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {
+        match self.plan.take(|fault| !matches!(fault, Fault::SlowLoad(_))) {
+            Some(Fault::Panic) => panic!("a test asked for it"),
+            Some(Fault::Hang) => loop {
+                std::thread::sleep(Duration::from_secs(1));
+            },
+            Some(Fault::Lost) => return Err(EngineError::Device("a test took the device away".into())),
+            Some(Fault::NoMemory) => return Err(EngineError::OutOfMemory("a test took the memory away".into())),
+            Some(Fault::Abort) => std::process::abort(),
+            Some(Fault::Slow(time)) => std::thread::sleep(time),
+            Some(Fault::NotFinite) => self.spoils = true,
+            Some(Fault::SlowLoad(_)) | None => {}
+        }
+        self.inner.submit(batch)
+    }
+
+    fn sample(&mut self, step: StepId, masks: &Masks) -> Result<(), EngineError> {
+        self.inner.sample(step, masks)
+    }
+
+    fn collect(&mut self, step: StepId, out: &mut StepOutput) -> Result<(), EngineError> {
+        self.inner.collect(step, out)?;
+        if let Some(first) = out.sampled.first_mut()
+            && std::mem::take(&mut self.spoils)
+        {
+            *first = Sampled::NotFinite;
+        }
+        Ok(())
+    }
+}
