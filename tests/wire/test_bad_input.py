@@ -153,24 +153,6 @@ def test_no_tools_count_as_absent(server):
     assert server.chat(tools=[]).json()["choices"] == server.chat(tool_choice="none").json()["choices"] == plain
 
 
-def test_a_request_cannot_bring_a_template(server):
-    refused(server, CHAT, {"chat_template": "{{ messages }}"}, "chat_template")
-    for name in [
-        "messages",
-        "tools",
-        "add_generation_prompt",
-        "bos_token",
-        "eos_token",
-        "raise_exception",
-        "strftime_now",
-        "namespace",
-        "range",
-        "pen__add",
-    ]:
-        refused(server, CHAT, {"chat_template_kwargs": {"a": 1, name: []}}, f"chat_template_kwargs.{name}")
-    refused(server, CHAT, {"chat_template_kwargs": 5}, "chat_template_kwargs")
-
-
 BODIES = {
     "empty": b"",
     "not JSON": b"hello",
