@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, ClassVar
@@ -226,6 +227,13 @@ def resident(server: Server, kind: str = "RssAnon") -> int:
     """The memory of the server's process in bytes: `RssAnon` (no part of a file), `VmRSS` (all) or `VmHWM` (the most so far)."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(re.search(rf"^{kind}:\s+(\d+) kB", status, re.M)[1]) << 10
+
+
+def gzip_bomb(mebibytes: int) -> bytes:
+    """About a thousandth as many bytes of gzip. Its check sum is wrong, which shows only to who reads it to its end."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(b" " * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return b"\x1f\x8b\x08" + bytes(6) + b"\xff" + block * mebibytes + b"\x03\x00" + bytes(8)
 
 
 CANARY = "Once upon a time"

@@ -1,7 +1,5 @@
 """Rows 53 to 66 and 71: HTTP itself, hosts, origins and keys."""
 
-import gzip
-import io
 import json
 import resource
 import socket
@@ -10,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from harness import MODEL, ROOT, Server, raw, resident, status_of, wait_until
+from harness import MODEL, ROOT, Server, gzip_bomb, raw, resident, status_of, wait_until
 from test_http import PAYLOAD, error_of, json_post, post, refused
 from test_keys import bearer, key, keys, served  # noqa: F401
 from test_metrics import families
@@ -110,18 +108,8 @@ def test_row_56_a_declared_length_that_is_too_long(server):
     assert time.monotonic() - start < 4, "at once, though the rest of the body never comes"
 
 
-@pytest.fixture(scope="module")
-def bomb() -> bytes:
-    """A mebibyte that becomes a gibibyte."""
-    out = io.BytesIO()
-    with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=9) as packer:
-        block = b" " * (1 << 20)
-        for _ in range(1024):
-            packer.write(block)
-    return out.getvalue()
-
-
-def test_row_57_a_compressed_bomb(server, bomb):
+def test_row_57_a_mebibyte_that_becomes_a_gibibyte(server):
+    bomb = gzip_bomb(1024)
     refused(json_post(server, "Content-Encoding: gzip\r\n", bomb, seconds=30), 413)
     before = resident(server)
     for _ in range(3):
