@@ -11,8 +11,10 @@ import socket
 import subprocess
 import tempfile
 import time
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Callable, ClassVar
 
 ROOT = Path(__file__).resolve().parent.parent
 BINARY = Path(os.environ.get("PENSTOCK_BINARY", ROOT / "target" / "release" / "penstock"))
@@ -93,6 +95,8 @@ class Server:
     stderr: object = None
     # Further variables of the environment.
     env: dict[str, str] = field(default_factory=dict)
+    # Called with each server before it is stopped, unless its test has failed or the process has ended.
+    before_stop: ClassVar[Callable[[Server], None] | None] = None
 
     def __enter__(self) -> "Server":
         self.port = free_port()
@@ -111,7 +115,11 @@ class Server:
         return self
 
     def __exit__(self, kind, value, trace) -> None:
-        code = self.stop()
+        try:
+            if kind is None and Server.before_stop is not None and self.process.poll() is None:
+                Server.before_stop(self)
+        finally:
+            code = self.stop()
         if kind is None:
             assert code == 0, f"serve ended with {code} on SIGTERM:\n{self.output()}"
 
@@ -215,6 +223,42 @@ def wait_until(condition, seconds: float, what: str) -> float:
             return time.monotonic() - start
         assert time.monotonic() - start < seconds, f"not within {seconds} s: {what}"
         time.sleep(0.01)
+
+
+def resident(server: Server, kind: str = "RssAnon") -> int:
+    """The memory of the server's process in bytes: `RssAnon` (no part of a file), `VmRSS` (all) or `VmHWM` (the most so far)."""
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(re.search(rf"^{kind}:\s+(\d+) kB", status, re.M)[1]) << 10
+
+
+def gzip_bomb(mebibytes: int) -> bytes:
+    """About a thousandth as many bytes of gzip. Its check sum is wrong, which shows only to who reads it to its end."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, -15)
+    block = packer.compress(b" " * (1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return b"\x1f\x8b\x08" + bytes(6) + b"\xff" + block * mebibytes + b"\x03\x00" + bytes(8)
+
+
+CANARY = "Once upon a time"
+
+
+def at_rest(server: Server, **request) -> bool:
+    """Whether no sequence runs or waits, no block of any model's cache is in use, and no body is held."""
+    text = server.get("/metrics", **request).body.decode()
+    names = "num_requests_running|num_requests_waiting|kv_cache_usage_perc|http_body_bytes"
+    values = re.findall(rf"^penstock_(?:{names})(?:{{[^}}]*}})? (\S+)$", text, re.M)
+    return len(values) >= 4 and all(float(value) == 0 for value in values)
+
+
+def serves_as_before(server: Server, canary: str) -> None:
+    """What holds after every row of the table of faults: the process lives, it is healthy, a greedy request gets the same text, and
+    nothing is left of what was running. `headers_of_checks` of a server are sent along (a key)."""
+    request = {"headers": getattr(server, "headers_of_checks", None)}
+    assert server.process.poll() is None, server.output()
+    assert server.get("/health", **request).status == 200
+    body = {"model": MODEL, "prompt": CANARY, "max_tokens": 8, "temperature": 0}
+    reply = server.post("/v1/completions", body, **request)
+    assert reply.status == 200 and reply.json()["choices"][0]["text"] == canary, reply.body
+    wait_until(lambda: at_rest(server, **request), 10, "gauges are back at rest")
 
 
 def sse_events(body: bytes) -> list[str]:

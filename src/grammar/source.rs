@@ -53,6 +53,10 @@ impl Source {
 
     /// Adds a named regular expression. `\d` matches the digits 0 to 9 only.
     pub fn with_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
+        // Such a backslash would escape the slash that ends the pattern below.
+        if (regex.len() - regex.trim_end_matches('\\').len()) % 2 == 1 {
+            return Err(GrammarError::Invalid("the regex ends with a lone backslash".into()));
+        }
         self.with_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
     }
 

@@ -85,7 +85,10 @@ fn unsupported_and_oversized_grammars_are_refused_with_the_place_in_the_schema()
     refused(json!({"type": "integer", "minimum": 3, "maximum": 1}), "#");
     refused(json!({"type": "object", "properties": {"a": {"type": "strin"}}}), "#/properties/a");
     refused(json!({"pattern": format!("{}{}", "(".repeat(5000), ")".repeat(5000))}), "#");
-    for regex in ["[", "(?<=x)*", "(?=a)b"] {
+    for regex in ["\\", "a\\", "a\\\\\\"] {
+        assert!(Source::new("start: @answer").with_regex("answer", regex).is_err(), "{regex}: its last backslash escapes nothing");
+    }
+    for regex in ["[", "(?<=x)*", "(?=a)b", "a\\\\["] {
         let source = Source::new("start: @answer").with_regex("answer", regex).unwrap();
         println!("{}", compiler.compile(&source).expect_err(regex));
     }

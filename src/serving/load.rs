@@ -51,10 +51,14 @@ impl ModelFile {
         let file = Arc::new(GgufFile::open_with(path, backing)?);
         // The weights come first: for a file that holds no model, a missing vocabulary is not the error to report.
         let weights = Weights::load(file.clone())?;
-        let tokenizer = Arc::new(Tokenizer::open(&file)?);
-        let (tokens, rows) = (tokenizer.vocab_size(), weights.spec.vocab_size);
-        ensure!(tokens <= rows, "the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?");
-        let ranking = (weights.spec.pooling == Pooling::Rank).then(|| PairTemplate::of(&file)).transpose()?;
+        let named = || path.display().to_string();
+        let tokenizer = Arc::new(Tokenizer::open(&file).with_context(named)?);
+        let (tokens, rows, path) = (tokenizer.vocab_size(), weights.spec.vocab_size, named());
+        ensure!(
+            tokens <= rows,
+            "{path}: the tokenizer has {tokens} tokens, but the model's embedding has {rows} rows: is it another model's?"
+        );
+        let ranking = (weights.spec.pooling == Pooling::Rank).then(|| PairTemplate::of(&file)).transpose().with_context(named)?;
         Ok(Self { file, weights, tokenizer, ranking })
     }
 

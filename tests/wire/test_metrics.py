@@ -123,20 +123,3 @@ def test_a_request_is_counted_and_timed(server):
     wait_until(
         lambda: [after - was for after, was in zip(read(), before)] == expected, 3, f"counts grow by {expected}: {before} -> {read()}"
     )
-
-
-def test_unknown_names_add_no_series(server):
-    def series() -> int:
-        return sum(len(family.samples) for family in families(server).values())
-
-    server.complete(model="nope-0")
-    server.get("/v1/models/nope-0")
-    server.get("/nope-0")
-    series()  # the scrape adds a series itself
-    before = series()
-    for number in range(1, 200):
-        server.complete(model=f"nope-{number}")
-        server.get(f"/v1/models/nope-{number}")
-        server.get(f"/nope-{number}")
-    assert series() == before
-    assert "nope-" not in server.get("/metrics").body.decode()

@@ -2,13 +2,11 @@
 
 import json
 import re
-import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import jsonschema
 import pytest
-from harness import MODEL, chunks_of, open_stream
+from harness import chunks_of
 
 PERSON = {
     "type": "object",
@@ -49,11 +47,6 @@ def test_json_object_gives_an_object(server):
     assert text.startswith("{")
 
 
-def test_max_tokens_cuts_an_answer(server):
-    text, reason = content(server.chat("Describe Anna.", response_format=named(PERSON), max_tokens=5))
-    assert reason == "length" and text.startswith("{")
-
-
 def test_a_stream_has_the_same_text(server):
     fields = dict(response_format=named(PERSON), max_tokens=200)
     whole, _ = content(server.chat("Describe Anna.", **fields))
@@ -87,21 +80,6 @@ def test_each_choice_of_a_request_follows_the_schema(server):
             "response_format",
             "#/properties/a/items/not",
         ),
-        ({"response_format": named({"$ref": "http://169.254.169.254/x"})}, "response_format", "#"),
-        ({"response_format": named(False)}, "response_format", "false"),
-        ({"response_format": named({"type": "integer", "minimum": 3, "maximum": 1})}, "response_format", "minimum"),
-        ({"response_format": named({"pattern": "["})}, "response_format", "#"),
-        ({"response_format": named({"$ref": "#"})}, "response_format", "nothing satisfies"),
-        (
-            {"response_format": named({"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}})},
-            "response_format",
-            "nothing satisfies",
-        ),
-        ({"response_format": named({"type": "string", "pattern": "(" * 5000 + ")" * 5000})}, "response_format", "#"),
-        ({"response_format": named({"properties": {f"p{i}": {} for i in range(10_000)}})}, "response_format", "members"),
-        ({"regex": "["}, "regex", "regex"),
-        ({"regex": "(?<=x)*"}, "regex", ""),
-        ({"regex": "(" * 5000 + ")" * 5000}, "regex", ""),
         ({"grammar": "start: nothing_here"}, "grammar", "nothing_here"),
         ({"grammar": 'begin: "a"'}, "grammar", "start"),
         ({"choice": []}, "choice", ""),
@@ -115,60 +93,6 @@ def test_what_cannot_be_honoured_is_refused(server, fields, param, words):
     reply = server.chat("x", **fields)
     assert reply.status == 400, reply.body
     assert reply.error["param"] == param and words in reply.error["message"], reply.error
-
-
-@pytest.mark.usefixtures("survives")
-@pytest.mark.parametrize("length", [250, 1000, 60_000])
-def test_chains_of_references_are_followed_or_refused(server, length):
-    defs = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(length)} | {f"d{length}": {"enum": ["x"]}}
-    reply = server.chat("x", response_format=named({"$ref": "#/$defs/d0", "$defs": defs}))
-    assert reply.status == 200 and json.loads(content(reply)[0]) == "x" or reply.error["param"] == "response_format", reply.body
-
-
-def test_nothing_is_fetched(server):
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        listener.settimeout(0.5)
-        reply = server.chat("x", response_format=named({"$ref": f"http://127.0.0.1:{listener.getsockname()[1]}/schema"}))
-        assert reply.status == 400 and reply.error["param"] == "response_format", reply.body
-        with pytest.raises(TimeoutError):
-            listener.accept()
-
-
-@pytest.mark.usefixtures("survives")
-def test_a_million_repetitions_are_followed_or_refused(server):
-    reply = server.chat("x", regex="(x{1,1000}){1,1000}", max_tokens=20, temperature=1)
-    assert reply.status == 400 and reply.error["param"] == "regex" or set(content(reply)[0]) == {"x"}, reply.body
-
-
-def gaps(server, num_tokens: int) -> list[float]:
-    """The seconds between the tokens of a stream, sorted."""
-    body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": num_tokens, "temperature": 0, "stream": True, "ignore_eos": True}
-    with open_stream(server, "/v1/completions", body) as stream, stream.makefile("rb") as lines:
-        times = [time.monotonic() for line in iter(lines.readline, b"data: [DONE]\n") if line.startswith(b"data: {")]
-    return sorted(later - earlier for earlier, later in zip(times, times[1:]))
-
-
-@pytest.mark.usefixtures("survives")
-def test_expensive_schemas_do_not_hold_up_others(server):
-    """While they compile, a stream goes on, its tokens at most twice as far apart. Whatever else runs on the machine can only make that
-    worse: the best of some tries counts."""
-    ratios = []
-    for i in range(5):
-        product = {"allOf": [{"anyOf": [{"properties": {f"p{j}": {"const": k + i}}} for k in range(5)]} for j in range(8)]}
-        wide = {"type": "object", "properties": {f"p{j}": {"type": "string", "maxLength": 100 + i} for j in range(500)}}
-        alone = gaps(server, 48)
-        with ThreadPoolExecutor(4) as pool:
-            results = [pool.submit(server.chat, "x", response_format=named(schema)) for schema in (product, wide)]
-            beside = gaps(server, 48)
-            assert all(result.result().status in (200, 400) for result in results)
-        ratios.append(beside[24] / alone[24])
-        print(
-            f"median gap {alone[24] * 1000:.1f} ms alone, {beside[24] * 1000:.1f} beside; "
-            f"longest {alone[-1] * 1000:.0f} and {beside[-1] * 1000:.0f}"
-        )
-        if ratios[-1] <= 2:
-            break
-    assert min(ratios) <= 2, ratios
 
 
 def test_many_schemas_at_once_are_followed(server):

@@ -40,14 +40,6 @@ def templates():
 SYSTEM = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
 
 
-def test_an_exception_of_a_template_is_in_the_error(templates):
-    reply = templates.chat(model="strict", messages=SYSTEM)
-    assert reply.status == 400, reply.body
-    assert reply.error["param"] == "messages" and "a system message is not supported" in reply.error["message"]
-    assert templates.chat(model="strict").status == 200
-    assert templates.chat(model=MODEL, messages=SYSTEM).status == 200
-
-
 @pytest.mark.parametrize("model", ["endless", "wrong", "silent"])
 def test_a_template_that_fails_is_an_error_of_the_request(templates, model):
     reply = templates.chat(model=model)
@@ -83,15 +75,3 @@ def render(folder: str, template: str) -> tuple[int, str, int]:
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
     return child.returncode, text, usage.ru_maxrss * 1024
-
-
-def test_a_hostile_template_ends_in_bounded_memory():
-    with tempfile.TemporaryDirectory() as folder:
-        code, text, plain = render(folder, "{{ messages[0].content }}")
-        assert code == 0, text
-        for name, template in HOSTILE.items():
-            start = time.monotonic()
-            code, text, memory = render(folder, template)
-            assert code == 1 and "chat template: " in text and "panicked" not in text, (name, code, text)
-            assert memory - plain <= 64 << 20, (name, (memory - plain) >> 20, text)
-            assert time.monotonic() - start < 20, name

@@ -54,17 +54,26 @@ pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<List
         let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
         let entries: Vec<Entry> = serde_json::from_str(&page.text)
             .map_err(|error| PullError::Refused(format!("hf {repo}: the hub's listing is malformed: {error}")))?;
-        let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
-        listed.extend(files.map(|entry| match entry.lfs {
-            Some(lfs) => Listed { path: entry.path, size: lfs.size, sha256: Some(lfs.oid).filter(|oid| oid.len() == 64) },
-            None => Listed { path: entry.path, size: entry.size, sha256: None },
-        }));
+        for entry in entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path)) {
+            listed.push(match entry.lfs {
+                Some(lfs) => Listed { size: lfs.size, sha256: Some(digest(repo, &entry.path, lfs.oid)?), path: entry.path },
+                None => Listed { path: entry.path, size: entry.size, sha256: None },
+            });
+        }
         match page.next {
             Some(next) if next.starts_with(&format!("{hub}/")) => url = next,
             _ => break,
         }
     }
     Ok(listed)
+}
+
+/// The digest of a large file, in lower-case hex. Without one, a download could not be checked.
+fn digest(repo: &str, path: &str, oid: String) -> Result<String, PullError> {
+    if oid.len() == 64 && oid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(oid.to_ascii_lowercase());
+    }
+    Err(PullError::Refused(format!("hf {repo}: the hub gives {path} the digest {oid:.80?}, expected 64 hex digits")))
 }
 
 /// Whether a path is safe in a URL. Other paths are ignored, since the hub could have been tampered with.
@@ -139,11 +148,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_type_is_matched_as_a_whole_word() {
+    fn types_are_whole_words_and_digests_are_hex() {
         for path in ["m-Q4_K_M.gguf", "m.q4_k_m.gguf", "Q4_K_M/m-00001-of-00002.gguf", "m-Q4_K_M-00001-of-00002.gguf"] {
             assert!(names(path, "Q4_K_M") && !names(path, "Q4_K") && !names(path, "K_M"), "{path}");
         }
         assert!(names("gpt-oss-MXFP4.gguf", "mxfp4") && !names("m-IQ4_XS.gguf", "Q4_XS"));
+        assert!(digest("o/r", "m", "AB".repeat(32)).is_ok_and(|digest| digest == "ab".repeat(32)));
+        for oid in ["../../x", "", &"f".repeat(63), &"g".repeat(64)] {
+            assert!(digest("o/r", "m", oid.to_owned()).is_err(), "{oid}");
+        }
         assert!(is_accessory("mmproj-model-f16.gguf") && is_accessory("x/my_lora.gguf") && !is_accessory("Flora-7B-Q8_0.gguf"));
     }
 }

@@ -1,0 +1,297 @@
+"""What has happened to servers of this kind, each as the class that it was one case of. The classes that races and faults make up are in
+`test_rows_complete.py`'s list of tests elsewhere, and crafted files of state are in docs/hardening.md: Penstock reads none."""
+
+import json
+import random
+import socket
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from gguf_bytes import Tensor, array, integer, small
+from harness import MODEL, ROOT, Server, cli, gzip_bomb, raw, resident, status_of, wait_until
+from test_bad_input import CHAT, COMPLETIONS, body_of
+from test_rows_pull import ELSEWHERE, FILE, TREE, MODEL_FILE, Hub, listed, listing, redirect, scene  # noqa: F401
+from test_structured import named
+
+u32, u64 = (lambda n: integer(4, "<I", n)), (lambda n: integer(10, "<Q", n))
+
+
+def refuses(tmp_path, content: bytes, *args: str) -> str:
+    """The model of these bytes is refused with an error, by a process that ends of itself."""
+    path = tmp_path / "crafted.gguf"
+    path.write_bytes(content)
+    done = cli("run", path, "ab", "--max-tokens", "1", timeout=30)
+    assert done.returncode == 1 and "panicked" not in done.stderr and "crafted" in done.stderr, (done.returncode, done.stderr)
+    return done.stderr
+
+
+def test_incident_sums_and_products_of_sizes_that_wrap(tmp_path):
+    """Heap overflow through a GGUF file whose sizes, summed or multiplied in 64 bits, come to little."""
+    random_ = random.Random(5)
+    for _ in range(40):
+        file = small()
+        for one in random_.sample(file.tensors, 3):
+            one.dims = tuple(1 << random_.choice([16, 31, 32, 33, 48, 62, 63]) for _ in range(random_.randint(1, 4)))
+        refuses(tmp_path, file.build())
+    for offset in (2**64 - 32, 2**64 - 256, 2**63, 2**63 - 32):
+        refuses(tmp_path, small().tensor("blk.0.ffn_up.weight", offset=offset).build())
+    refuses(tmp_path, small().add("general.alignment", u32(1 << 31)).build())
+
+
+def test_incident_a_vocabulary_that_overflows(tmp_path):
+    """A buffer overflow in the tokenizer: counts and lengths of the vocabulary that do not hold."""
+    tokens, scores, types = "tokenizer.ggml.tokens", "tokenizer.ggml.scores", "tokenizer.ggml.token_type"
+    for file in (
+        small().set(tokens, array(8, 1 << 31)),
+        small().set(tokens, array(8, 4, struct.pack("<Q", 2**31 - 1) * 4)),
+        small().set(tokens, ["a"] * 5).set(scores, [0.0] * 5).set(types, [1] * 5),
+        small().set(tokens, []) if False else small().without(tokens),
+        small().set(scores, [0.0] * 3),
+        small().set("tokenizer.ggml.unknown_token_id", u32(2**31)),
+        small().set("tokenizer.ggml.bos_token_id", u64(2**63)),
+    ):
+        refuses(tmp_path, file.build())
+    long = small().set(tokens, ["<s>", "a" * 2_000_000, "b", "ab"]).build()
+    (tmp_path / "long.gguf").write_bytes(long)
+    assert cli("run", tmp_path / "long.gguf", "ab", "--max-tokens", "1").returncode == 0, "a long token is none of these"
+
+
+def test_incident_divisions_by_zero(tmp_path):
+    """A crash on a model whose numbers divide: heads, groups, blocks, ropes, experts."""
+    keys = ("attention.head_count", "embedding_length", "block_count", "feed_forward_length", "context_length", "attention.key_length")
+    for key in (*keys, "attention.value_length"):
+        refuses(tmp_path, small().set(f"llama.{key}", u32(0)).build())
+    for pairs in (
+        {"expert_count": u32(1), "expert_used_count": u32(0)},
+        {"rope.freq_base": 0.0},
+        {"rope.scaling.type": "linear", "rope.scaling.factor": 0.0},
+    ):
+        file = small()
+        for key, value in pairs.items():
+            file.add(f"llama.{key}", value)
+        path = tmp_path / "crafted.gguf"
+        path.write_bytes(file.build())
+        done = cli("run", path, "ab", "--max-tokens", "1", timeout=30)
+        assert done.returncode in (0, 1) and "panicked" not in done.stderr, (pairs, done.returncode, done.stderr)
+
+
+EXTREMES = [0, -1, 1, -(2**31), 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 1e308, -1e308, 5e-324]
+NUMBERS = "n best_of max_tokens max_completion_tokens top_k top_p min_p temperature seed logprobs top_logprobs min_tokens".split()
+NUMBERS += "presence_penalty frequency_penalty repetition_penalty stop stop_token_ids logit_bias prompt".split()
+
+
+def test_incident_numbers_at_their_extremes(server):
+    """A crash or an allocation by a negative count, the least integer, or a huge `n`: every numeric field with every extreme."""
+    before = resident(server)
+    connection = server.connection(60)
+    for path in (CHAT, COMPLETIONS):
+        for name in NUMBERS:
+            for number in EXTREMES:
+                for value in (number, [number], {"5": number}, {str(number): 1}):
+                    body = json.dumps(body_of(path, **{"max_tokens": 1, name: value}))
+                    connection.request("POST", path, body, {"content-type": "application/json"})
+                    reply = connection.getresponse()
+                    answer = reply.read()
+                    assert reply.status in (200, 400), (name, value, reply.status, answer[:200])
+    assert resident(server) - before < 64 << 20
+
+
+def test_incident_bad_requests_leave_no_memory_behind(server):
+    """A leak per refused request: at most 1 MiB for a hundred of them."""
+    bodies = [json.dumps(body_of(CHAT, **fields)).encode() for fields in (
+        {"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]},
+        {"response_format": named({"pattern": "["})}, {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}]},
+        {"model": "none"}, {"logit_bias": {str(i): 1 for i in range(5000)}},
+    )] + [b"{", b"[" * 5000, b"\xff", b'{"a":1,"a":2}']  # fmt: skip
+
+    def ask(count: int) -> None:
+        connection = server.connection(60)
+        for index in range(count):
+            connection.request("POST", CHAT, bodies[index % len(bodies)], {"content-type": "application/json"})
+            reply = connection.getresponse()
+            assert reply.status in (400, 404) and reply.read()
+        connection.close()
+
+    ask(600)
+    before = resident(server)
+    ask(1200)
+    wait_until(lambda: resident(server) - before <= 12 << 20, 15, "at most 1 MiB for a hundred of them")
+    print(f"1,200 bad requests: {(resident(server) - before) >> 10} KiB")
+
+
+def test_incident_grammars_that_overflow_the_stack(server):
+    """A crash by nesting: in schemas, patterns, grammars, JSON and templates, or by a reference to nothing."""
+    deep = {"type": "string"}
+    for _ in range(60):
+        deep = {"type": "array", "items": deep}
+    branches = {"type": "string"}
+    for _ in range(40):
+        branches = {"anyOf": [branches, {"allOf": [branches]}]} if len(json.dumps(branches)) < 20_000 else {"not": branches}
+    defs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{(i + 1) % 900}"}, {"$ref": f"#/$defs/d{(i + 7) % 900}"}]} for i in range(900)}
+    for fields in (
+        *({"response_format": named(schema)} for schema in (deep, branches, {"$ref": "#/$defs/d0", "$defs": defs}, {"$ref": "#/nowhere"}, {"$ref": "#/$defs/~2"})),
+        *({"regex": pattern} for pattern in ("(" * 900 + "a" + ")" * 900, "(a|" * 900 + "b" + ")" * 900, "(?:a*)*" * 500, "[" * 2000)),
+        {"grammar": "start: " + "(" * 2000 + '"a"' + ")" * 2000},
+        {"grammar": "start: a0\n" + "\n".join(f"a{i}: a{i + 1} | a{i + 2}" for i in range(3000)) + '\na3000: "x"\na3001: "y"'},
+        {"grammar": "start: start start start\n"},
+        {"grammar": ""},
+        {"grammar": "\x00"},
+        {"grammar": "start: @missing"},
+    ):
+        reply = server.chat("x", max_tokens=2, **fields)
+        assert reply.status in (200, 400), (str(fields)[:80], reply.status, reply.body[:200])
+
+
+def test_incident_template_parameters_that_block_the_server(server):
+    """A request whose template arguments name another template, or make the render endless."""
+    before = server.text("Once upon a time")
+    for kwargs in ({"chat_template": "{{ 1 }}"}, {"range": 10**9}, {"x": "a" * 1_000_000}, {"tokenize": False}, {"a": [[]] * 1000}, {"__class__": 1}):
+        reply = server.chat("Hi", max_tokens=1, chat_template_kwargs=kwargs)
+        assert reply.status in (200, 400), (str(kwargs)[:50], reply.body[:200])
+        assert server.get("/health", timeout=2).status == 200
+    assert server.text("Once upon a time") == before
+
+
+EVIL = "{{ messages[0].content.__class__.__mro__ }}{% for x in range(9**9) %}{% endfor %}{{ raise_exception('owned') }}"
+
+
+def test_incident_text_is_never_a_template(server):
+    """Template injection: what a user, a tool or a name says is data."""
+    plain = server.post("/apply-template", {"model": MODEL, "messages": [{"role": "user", "content": "MARK"}]}).json()["prompt"]
+    reply = server.post("/apply-template", {"model": MODEL, "messages": [{"role": "user", "content": EVIL}]})
+    assert reply.status == 200 and reply.json()["prompt"] == plain.replace("MARK", EVIL), reply.body
+    for fields in ({"user": EVIL}, {"stop": [EVIL]}, {"metadata": {"a": EVIL}}, {"chat_template_kwargs": {"note": EVIL}}):
+        assert server.chat("Hi", max_tokens=1, **fields).status == 200, fields
+
+
+@pytest.mark.parametrize("source", ["{{ ''.__class__ }}", "{{ cycler.__init__.__globals__ }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}{{ os }}"])
+def test_incident_a_template_reaches_nothing(tmp_path, source):
+    """Template injection by a model's file: a template has no way to files, modules or the program."""
+    (tmp_path / "t.jinja").write_text(source)
+    (tmp_path / "i.json").write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
+    done = cli("render", tmp_path / "t.jinja", "--input", tmp_path / "i.json")
+    assert "root:" not in done.stdout and "class" not in done.stdout and "panicked" not in done.stderr, (done.stdout, done.stderr)
+    assert done.returncode == 1 or not done.stdout.strip(), (done.returncode, done.stdout)
+
+
+def test_incident_requests_of_the_server_to_where_a_client_says(server):
+    """SSRF by a request: addresses in schemas, pictures, tools and models are never fetched."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.3)
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
+        parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "input_file", "file_url": url}, {"type": "file", "file": {"file_data": url}}]
+        for part in parts:
+            assert server.chat(messages=[{"role": "user", "content": [part]}]).status == 400
+        for fields in ({"model": url}, {"response_format": named({"$ref": url})}, {"tools": [{"type": "mcp", "server_url": url}]}):
+            assert server.chat("Hi", max_tokens=1, **fields).status in (400, 404), fields
+        body = {"model": MODEL, "input": "Hi", "tools": [{"type": "mcp", "server_label": "x", "server_url": url}]}
+        assert server.post("/v1/responses", body).status == 400
+        with pytest.raises(TimeoutError):
+            listener.accept()
+
+
+def test_incident_a_download_reaches_no_private_address(scene):  # noqa: F811
+    """SSRF by a download: the hub redirects to this machine, to its neighbours or to the file system."""
+    for target in list(ELSEWHERE)[:4]:
+        scene.hub.answers = {TREE: redirect(target)}
+        scene.fails("")
+
+
+def test_incident_the_token_is_sent_to_no_other_domain(scene):  # noqa: F811
+    """A listing whose next page, or whose file, lies on another host."""
+    other = Hub({TREE: listing(listed()), "/m": MODEL_FILE})
+
+    def next_page(request) -> None:
+        body = listing(listed("other.txt"))
+        request.send_response(200)
+        request.send_header("link", f'<{other.url}{TREE}>; rel="next"')
+        request.send_header("content-length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    try:
+        for answers in ({TREE: next_page}, {TREE: listing(listed()), FILE: redirect(f"{other.url}/m")}):
+            scene.hub.answers = answers
+            scene.fails("")
+        assert not other.seen
+    finally:
+        other.shutdown()
+        other.server_close()
+
+
+def test_incident_nothing_outside_of_the_store_is_written_or_deleted(scene):  # noqa: F811
+    """Path traversal by names of models, files and repositories."""
+    outside = scene.folder / "around" / "keep.gguf"
+    outside.write_bytes(b"mine")
+    for name in ("../keep", "..", ".", "/", str(outside), "hf:../..", "hf:o/../../keep.gguf", "hf:o/r@../../x", "hf:o/r:../x", "\u202e", ".locks"):
+        for command in ("rm", "pull"):
+            process = scene.command(command, name)
+            out, err = process.communicate(timeout=60)
+            taken = command == "pull" and name == str(outside) and process.returncode == 0  # a file of one's own is used in place
+            assert taken or process.returncode == 1 and "panicked" not in err, (command, name, err)
+    assert outside.read_bytes() == b"mine" and {path.name for path in (scene.folder / "around").iterdir()} == {"store", "keep.gguf"}
+
+
+def test_incident_compressed_bombs(server):
+    """A small compressed body that becomes a huge one, on every endpoint that reads bodies."""
+    before = resident(server)
+    paths = [path for path, methods in json.loads((ROOT / "openapi" / "openapi.json").read_text())["paths"].items() if "post" in methods]
+    bomb = gzip_bomb(256)
+    for path in paths:
+        if "{" not in path and not path.startswith("/admin"):
+            reply = server.post(path, bomb, headers={"content-encoding": "gzip"})
+            assert reply.status == 413, (path, reply.status, reply.body[:200])
+    assert len(paths) > 5
+    wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory is flat")
+
+
+def test_incident_errors_tell_nothing_of_the_inside(server):
+    """Errors that leak addresses or paths: no answer to a client holds one."""
+    answers = []
+    for path in (CHAT, COMPLETIONS, "/v1/embeddings", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"):
+        for body in (b"{", b"[]", b'{"model": 5}', b'{"model": "../../etc/passwd"}', b'{"model": "' + MODEL.encode() + b'", "prompt": -1, "input": -1, "messages": -1}'):
+            answers.append(server.post(path, body).body)
+    for fields in ({"regex": "["}, {"grammar": "start: x"}, {"response_format": named({"$ref": "#/x"})}, {"tools": [{}]}, {"chat_template": "x"}):
+        answers.append(server.chat("x", **fields).body)
+    for sent in (b"\x00\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/9\r\n\r\n"):
+        answers.append(raw(server, sent, 3))
+    answers += [server.get(path).body for path in ("/%00", "/../etc/passwd", "/v1/models/x", "/docs/../../x", "/metrics/x")]
+    for answer in answers:
+        for secret in (b"0x7f", b"0x55", b"src/", b".rs:", b"/root", b"/work", b"/home", b"/tmp", b"thread '", b"panicked", b"backtrace", b".cargo"):
+            assert secret not in answer.lower(), (secret, answer[:400])
+
+
+def test_incident_no_origin_is_reflected_with_credentials(server):
+    """A page of any site that uses the server as its reader: an origin comes back only if it is listed, and credentials never."""
+    for origin in ("https://evil.example", "null", f"http://127.0.0.1:{server.port}.evil.example", "http://localhost.evil.example", "*"):
+        for method, path in (("GET", "/v1/models"), ("OPTIONS", CHAT), ("POST", COMPLETIONS)):
+            body = {"model": MODEL, "prompt": "Hi", "max_tokens": 1} if method == "POST" else None
+            headers = {"origin": origin, "access-control-request-method": "POST"}
+            reply = server.request(method, path, body, headers=headers)
+            assert not [name for name in reply.headers if name.lower().startswith("access-control-")], (origin, method, reply.headers.items())
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "2048", "SERVER__CORS_ORIGINS": "*"}) as open_server:
+        reply = open_server.get("/v1/models", headers={"origin": "https://evil.example"})
+        assert "access-control-allow-credentials" not in reply.headers and reply.status == 200
+
+
+def test_incident_embeddings_and_ids_beyond_the_vocabulary(server):
+    """An id at or past the size of the vocabulary, wherever a request may name one."""
+    for number in (49_152, 49_153, 2**31 - 1, 2**32 - 1, -1):
+        cases = [("/v1/completions", {"prompt": [number]}), ("/v1/embeddings", {"input": [number]}), ("/detokenize", {"tokens": [number]})]
+        cases += [(COMPLETIONS, {"prompt": "x", name: value}) for name, value in (("logit_bias", {str(number): 1}), ("stop_token_ids", [number]))]
+        for path, fields in cases:
+            reply = server.post(path, {"model": MODEL, **fields})
+            assert reply.status == 400, (path, fields, reply.status, reply.body[:200])
+
+
+def test_incident_many_clients_that_lie_at_once(server):
+    """All of this beside each other: what a bad request leaves behind would show in the next one."""
+    jobs = [lambda: server.chat("x", regex="["), lambda: server.post(CHAT, b"{"), lambda: server.complete([-1]), lambda: server.complete("Hi", n=10**9)]
+    jobs += [lambda: server.post(COMPLETIONS, gzip_bomb(64), headers={"content-encoding": "gzip"}), lambda: server.complete(model="x" * 5000)]
+    with ThreadPoolExecutor(8) as pool:
+        statuses = [reply.status for reply in pool.map(lambda index: jobs[index % len(jobs)](), range(120))]
+    assert set(statuses) <= {400, 404, 413, 429}, set(statuses)
+    assert "panicked" not in Path(server.log.name).read_text()
+    assert status_of(raw(server, b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")) == 200

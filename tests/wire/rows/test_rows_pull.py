@@ -1,0 +1,281 @@
+"""Rows 83 and 85 to 87: downloads that are cut, damaged, redirected, endless or named to escape. A small hub of our own serves them."""
+
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+from gguf_bytes import small
+from harness import BINARY, cli, environment, gzip_bomb, wait_until
+
+MODEL_FILE = small().build() + bytes(300_000)
+DIGEST = hashlib.sha256(MODEL_FILE).hexdigest()
+
+
+class Hub(ThreadingHTTPServer):
+    """Answers of the model hub by path: bytes, or a function that writes the answer itself."""
+
+    daemon_threads = True
+
+    def __init__(self, answers: dict):
+        outer, self.answers, self.seen = self, answers, []
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                outer.seen.append((self.path, dict(self.headers)))
+                answer = outer.answers.get(self.path.split("?")[0], 404)
+                with contextlib.suppress(OSError):
+                    if callable(answer):
+                        return answer(self)
+                    self.send_response(200 if isinstance(answer, bytes) else answer)
+                    body = answer if isinstance(answer, bytes) else b""
+                    self.send_header("content-length", str(len(body)))
+                    self.end_headers()
+                    self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    def handle_error(self, *_):
+        pass
+
+
+def listing(*files: dict) -> bytes:
+    return json.dumps([{"type": "file", **file} for file in files]).encode()
+
+
+def listed(path: str = "m.gguf", digest: str = DIGEST, size: int = len(MODEL_FILE)) -> dict:
+    return {"path": path, "size": size, "lfs": {"oid": digest, "size": size}}
+
+
+TREE, FILE = "/api/models/o/r/tree/main", "/o/r/resolve/main/m.gguf"
+
+
+class Scene:
+    """A hub, a store of its own, and a folder around it that must stay as it is."""
+
+    def __init__(self, folder):
+        self.folder, self.store = folder, folder / "around" / "store"
+        self.store.mkdir(parents=True)
+        self.hub = Hub({TREE: listing(listed()), FILE: MODEL_FILE})
+        self.env = {"SERVER__MODELS_DIR": str(self.store)}
+
+    def command(self, *args):
+        env = environment(self.env) | {"HF_ENDPOINT": self.hub.url, "HF_TOKEN": "secret-token", "HOME": str(self.folder)}
+        return subprocess.Popen([str(BINARY), *args], env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder)
+
+    def pull(self, name: str = "hf:o/r") -> tuple[int, str]:
+        process = self.command("pull", name)
+        out, err = process.communicate(timeout=60)
+        assert "panicked" not in err and "secret-token" not in err, err
+        return process.returncode, err
+
+    def fails(self, words: str, name: str = "hf:o/r") -> None:
+        code, said = self.pull(name)
+        assert code == 1 and words in said, (code, words, said)
+        self.has_nothing()
+
+    def has_nothing(self) -> None:
+        """No model counts as stored, and nothing was written outside of the store."""
+        listed = subprocess.run([str(BINARY), "list"], env=environment(self.env), capture_output=True, text=True, cwd=self.folder)
+        assert "hf:o/r" not in listed.stdout, listed.stdout
+        assert [path.name for path in (self.folder / "around").iterdir()] == ["store"]
+
+    def file(self, name: str = "model.gguf"):
+        return self.store / "hf+o=r" / name
+
+
+@pytest.fixture
+def scene(tmp_path):
+    scene = Scene(tmp_path)
+    yield scene
+    scene.hub.shutdown()
+    scene.hub.server_close()
+
+
+def slowly(seconds_per_piece: float):
+    """The file in pieces, with a strong ETag, from wherever the client wants to continue."""
+
+    def answer(request) -> None:
+        start = int(request.headers.get("range", "bytes=0-").removeprefix("bytes=").removesuffix("-"))
+        request.send_response(206 if start else 200)
+        if start:
+            request.send_header("content-range", f"bytes {start}-{len(MODEL_FILE) - 1}/{len(MODEL_FILE)}")
+        request.send_header("content-length", str(len(MODEL_FILE) - start))
+        request.send_header("etag", '"v1"')
+        request.end_headers()
+        for at in range(start, len(MODEL_FILE), 20_000):
+            request.wfile.write(MODEL_FILE[at : at + 20_000])
+            time.sleep(seconds_per_piece)
+
+    return answer
+
+
+def test_row_83_a_killed_pull_continues(scene):
+    scene.hub.answers[FILE] = slowly(0.3)
+    process = scene.command("pull", "hf:o/r")
+    partial = scene.file("model.gguf.partial")
+    wait_until(lambda: partial.exists() and partial.stat().st_size > 40_000, 20, "some of it is there")
+    process.kill()
+    process.communicate()
+    kept = partial.stat().st_size
+    assert 0 < kept < len(MODEL_FILE)
+    scene.has_nothing()
+    scene.hub.answers[FILE] = slowly(0)
+    code, said = scene.pull()
+    assert code == 0 and scene.file().read_bytes() == MODEL_FILE, said
+    ranges = [headers.get("range") for path, headers in scene.hub.seen if path == FILE]
+    assert ranges == [None, f"bytes={kept}-"]
+
+
+def test_row_83_a_full_disk(scene):
+    """A limit on the size of files stands in for the disk: a write fails in mid-file, with an error of the system."""
+    env = environment(scene.env) | {"HF_ENDPOINT": scene.hub.url}
+    limit = lambda: (signal.signal(signal.SIGXFSZ, signal.SIG_IGN), resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)))
+    options = dict(env=env, capture_output=True, text=True, preexec_fn=limit, restore_signals=False, timeout=60)
+    done = subprocess.run([str(BINARY), "pull", "hf:o/r"], **options)
+    assert done.returncode == 1 and "panicked" not in done.stderr and "model.gguf" in done.stderr, done.stderr
+    scene.has_nothing()
+    assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE, "with room, the next pull ends it"
+
+
+def test_row_83_a_flipped_bit(scene):
+    flipped = bytearray(MODEL_FILE)
+    flipped[150_000] ^= 4
+    scene.hub.answers[FILE] = bytes(flipped)
+    scene.fails("sha256")
+    assert not scene.file("model.gguf.partial").exists()
+    scene.hub.answers[FILE] = MODEL_FILE
+    assert scene.pull()[0] == 0
+    scene.file().write_bytes(bytes(flipped))
+    asked = len(scene.hub.seen)
+    assert scene.pull()[0] == 0 and scene.file().read_bytes() == MODEL_FILE and len(scene.hub.seen) > asked, "damage is repaired"
+    scene.file().write_bytes(MODEL_FILE[:-1])
+    scene.has_nothing()
+
+
+@pytest.mark.parametrize("digest", ["../../x", "/etc/passwd", "f" * 63, "g" * 64, "", "f" * 65, f"sha256:{DIGEST}"])
+def test_row_85_digests_that_are_none(scene, digest):
+    scene.hub.answers[TREE] = listing(listed(digest=digest))
+    scene.fails("digest")
+    config = scene.folder / "c.toml"
+    config.write_text(f'[[models]]\nid = "m"\nsha256 = "{digest}"\nsource = {{ type = "https", url = "{scene.hub.url}/m.gguf" }}\n')
+    done = cli("--config", config, "pull", "m", env=scene.env)
+    assert done.returncode == 1 and "64 hex" in done.stderr, done.stderr
+    assert not any(path == "/m.gguf" for path, _ in scene.hub.seen), "refused before anything is asked"
+
+
+def redirect(to: str):
+    def answer(request) -> None:
+        request.send_response(302)
+        request.send_header("location", to)
+        request.send_header("content-length", "0")
+        request.end_headers()
+
+    return answer
+
+
+ELSEWHERE = {
+    "file:///etc/passwd": "not https",
+    "http://169.254.169.254/latest/meta-data": "not https",
+    "https://169.254.169.254/latest/meta-data": "not a public address",
+    "https://[fe80::1]/x": "not a public address",
+    "https://[::ffff:169.254.169.254]/x": "not a public address",
+    "https://10.0.0.1/x": "not a public address",
+    "https://127.0.0.1/x": "not a public address",
+    "https://2130706433/x": "",
+    "https://0x7f.1/x": "",
+    "https://localhost/x": "not a public address",
+    "https://localhost./x": "",
+    "gopher://example.com/x": "not https",
+    "//192.168.0.1/x": "not https",
+    "data:text/plain,x": "not https",
+}
+
+
+def test_row_86_redirects_to_where_no_download_is(scene):
+    for target, words in ELSEWHERE.items():
+        for path in (TREE, FILE):
+            scene.hub.answers = {TREE: listing(listed()), FILE: MODEL_FILE, path: redirect(target)}
+            scene.fails(words)
+
+
+def test_row_86_the_token_goes_to_the_hub_alone(scene):
+    other = Hub({"/m": MODEL_FILE})
+    try:
+        for target in (f"{other.url}/m", f"http://localhost:{other.server_port}/m", f"http://127.0.0.1:{scene.hub.server_port}@{other.url[7:]}/m"):
+            scene.hub.answers[FILE] = redirect(target)
+            scene.fails("")
+        assert not other.seen, "neither the request nor the token left"
+        assert all(headers.get("authorization") == "Bearer secret-token" for _, headers in scene.hub.seen)
+    finally:
+        other.shutdown()
+        other.server_close()
+
+
+def endless(request) -> None:
+    request.send_response(200)
+    request.end_headers()
+    while True:
+        request.wfile.write(b"[" * 65536)
+
+
+def packed(body: bytes):
+    def answer(request) -> None:
+        request.send_response(200)
+        request.send_header("content-encoding", "gzip")
+        request.send_header("content-length", str(len(body)))
+        request.end_headers()
+        request.wfile.write(body)
+
+    return answer
+
+
+def test_row_87_bodies_without_an_end(scene):
+    scene.hub.answers[FILE] = endless
+    scene.fails("more than")
+    assert not scene.file("model.gguf.partial").exists()
+    scene.hub.answers = {TREE: endless, FILE: MODEL_FILE}
+    scene.fails("at most")
+
+
+def test_row_87_a_listing_that_is_a_bomb(scene):
+    process_limit = 512 << 20
+    scene.hub.answers[TREE] = packed(gzip_bomb(1024))
+    env = environment(scene.env) | {"HF_ENDPOINT": scene.hub.url}
+    limit = lambda: resource.setrlimit(resource.RLIMIT_DATA, (process_limit, process_limit))
+    done = subprocess.run([str(BINARY), "pull", "hf:o/r"], env=env, capture_output=True, text=True, preexec_fn=limit, timeout=60)
+    assert done.returncode == 1 and "panicked" not in done.stderr and "text of at most" in done.stderr, done.stderr
+    scene.hub.answers = {TREE: listing(listed()), FILE: packed(gzip.compress(MODEL_FILE))}
+    scene.fails("encoded body")
+
+
+@pytest.mark.parametrize("path", ["../m.gguf", "a/../../m.gguf", "/etc/m.gguf", "a\\..\\m.gguf", "m.gguf\u0000", "a//m.gguf", "%2e%2e/m.gguf"])
+def test_row_87_names_that_lead_elsewhere(scene, path):
+    scene.hub.answers[TREE] = listing(listed(path))
+    scene.fails("")
+    assert [seen for seen, _ in scene.hub.seen if not seen.startswith(TREE)] == [], "the file is not even asked for"
+
+
+def test_row_87_links_in_the_store(scene):
+    precious = scene.folder / "precious"
+    precious.write_text("mine")
+    scene.file().parent.mkdir()
+    scene.file("model.gguf.partial").symlink_to(precious)
+    scene.fails("is a link")
+    assert precious.read_text() == "mine"
+    removed = scene.command("rm", "../around")
+    removed.communicate()
+    assert removed.returncode == 1 and os.path.isdir(scene.store)
