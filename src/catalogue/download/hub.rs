@@ -21,8 +21,8 @@ const DEFAULT_QUANT: &str = "Q4_K_M";
 
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Listed {
-    pub(super) path: String,
+pub struct Listed {
+    pub path: String,
     pub(super) size: u64,
     /// Known only for large files, which the hub stores outside of the repository.
     pub(super) sha256: Option<String>,
@@ -52,13 +52,7 @@ pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<List
     for _ in 0..MAX_PAGES {
         let remote = http::Remote { url: url.clone(), token: tools.hf_token.clone(), backoff: tools.backoff };
         let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
-        let entries: Vec<Entry> = serde_json::from_str(&page.text)
-            .map_err(|error| PullError::Refused(format!("hf {repo}: the hub's listing is malformed: {error}")))?;
-        let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
-        listed.extend(files.map(|entry| match entry.lfs {
-            Some(lfs) => Listed { path: entry.path, size: lfs.size, sha256: Some(lfs.oid).filter(|oid| oid.len() == 64) },
-            None => Listed { path: entry.path, size: entry.size, sha256: None },
-        }));
+        listed.extend(files_of(&page.text).map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?);
         match page.next {
             Some(next) if next.starts_with(&format!("{hub}/")) => url = next,
             _ => break,
@@ -67,19 +61,38 @@ pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<List
     Ok(listed)
 }
 
+/// The files on one page of a listing.
+pub fn files_of(page: &str) -> Result<Vec<Listed>, String> {
+    let entries: Vec<Entry> = serde_json::from_str(page).map_err(|error| format!("the hub's listing is malformed: {error}"))?;
+    let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
+    let listed = files.map(|entry| match entry.lfs {
+        Some(lfs) => Listed { path: entry.path, size: lfs.size, sha256: Some(lfs.oid).filter(|oid| oid.len() == 64) },
+        None => Listed { path: entry.path, size: entry.size, sha256: None },
+    });
+    Ok(listed.collect())
+}
+
+/// The files of a model: those of the split model that `file` belongs to, or else those of the model of type `quant`.
+pub fn pick<'a>(listed: &'a [Listed], file: Option<&str>, quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+    match file {
+        Some(file) => siblings(listed, file),
+        None => choose(listed, quant),
+    }
+}
+
 /// Whether a path is safe in a URL. Other paths are ignored, since the hub could have been tampered with.
 fn plain(path: &str) -> bool {
     path.chars().all(|c| c.is_ascii_alphanumeric() || "._-+/@".contains(c)) && path.split('/').all(|part| !part.is_empty() && part != "..")
 }
 
 /// All files of the split model that `file` belongs to.
-pub(super) fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
+fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
     let find = |path: &String| listed.iter().find(|one| one.path == *path).ok_or_else(|| format!("{path} is not in the repository"));
     parts_of(file).unwrap_or_else(|| vec![file.to_owned()]).iter().map(find).collect()
 }
 
 /// The files of the model of type `quant`.
-pub(super) fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
     // keyed by the first file's path, so that a split model counts once
     let mut models: BTreeMap<String, &Listed> = BTreeMap::new();
     for one in listed.iter().filter(|one| one.path.to_ascii_lowercase().ends_with(".gguf") && !is_accessory(&one.path)) {
