@@ -4,6 +4,8 @@
 mod http;
 mod openai;
 mod ops;
+#[doc(hidden)]
+pub mod untrusted;
 
 use std::net::TcpListener;
 use std::sync::Arc;

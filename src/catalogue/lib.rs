@@ -8,6 +8,8 @@ mod store;
 mod test_server;
 #[cfg(test)]
 mod tests;
+#[doc(hidden)]
+pub mod untrusted;
 
 pub use download::{Progress, PullError, Tools};
 pub use names::{describe, resolve};

@@ -116,9 +116,7 @@ impl<'a> Client<'a> {
 
     fn page(&self, cap: usize) -> Result<Page, PullError> {
         let response = self.open(None)?;
-        let links = text(response.headers(), header::LINK).unwrap_or_default();
-        let next = links.split(',').find(|link| link.contains("rel=\"next\""));
-        let next = next.and_then(|link| Some(link.split_once('<')?.1.split_once('>')?.0.to_owned()));
+        let next = text(response.headers(), header::LINK).and_then(next_of).map(str::to_owned);
         let mut bytes = Vec::new();
         let read = response.into_body().into_reader().take(cap as u64 + 1).read_to_end(&mut bytes);
         read.map_err(|error| PullError::Network(format!("{}: {error}", host(&self.start))))?;
@@ -212,6 +210,12 @@ fn copy(url: &str, response: Response<Body>, partial: &mut Partial, progress: &P
         }
         progress.set(partial.bytes());
     }
+}
+
+/// The URL of the next page in a `Link` header.
+pub fn next_of(links: &str) -> Option<&str> {
+    let next = links.split(',').find(|link| link.contains("rel=\"next\""))?;
+    Some(next.split_once('<')?.1.split_once('>')?.0)
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> Option<&str> {

@@ -21,8 +21,8 @@ const DEFAULT_QUANT: &str = "Q4_K_M";
 
 /// A file of a repository.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Listed {
-    pub(super) path: String,
+pub struct Listed {
+    pub path: String,
     pub(super) size: u64,
     /// Known only for large files, which the hub stores outside of the repository.
     pub(super) sha256: Option<String>,
@@ -52,14 +52,7 @@ pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<List
     for _ in 0..MAX_PAGES {
         let remote = http::Remote { url: url.clone(), token: tools.hf_token.clone(), backoff: tools.backoff };
         let page = http::fetch_text(&remote, MAX_PAGE_BYTES)?;
-        let entries: Vec<Entry> = serde_json::from_str(&page.text)
-            .map_err(|error| PullError::Refused(format!("hf {repo}: the hub's listing is malformed: {error}")))?;
-        for entry in entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path)) {
-            listed.push(match entry.lfs {
-                Some(lfs) => Listed { size: lfs.size, sha256: Some(digest(repo, &entry.path, lfs.oid)?), path: entry.path },
-                None => Listed { path: entry.path, size: entry.size, sha256: None },
-            });
-        }
+        listed.extend(files_of(&page.text).map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?);
         match page.next {
             Some(next) if next.starts_with(&format!("{hub}/")) => url = next,
             _ => break,
@@ -69,11 +62,30 @@ pub(super) fn list(repo: &str, revision: &str, tools: &Tools) -> Result<Vec<List
 }
 
 /// The digest of a large file, in lower-case hex. Without one, a download could not be checked.
-fn digest(repo: &str, path: &str, oid: String) -> Result<String, PullError> {
+fn digest(path: &str, oid: &str) -> Result<String, String> {
     if oid.len() == 64 && oid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(oid.to_ascii_lowercase());
     }
-    Err(PullError::Refused(format!("hf {repo}: the hub gives {path} the digest {oid:.80?}, expected 64 hex digits")))
+    Err(format!("the hub gives {path} the digest {oid:.80?}, expected 64 hex digits"))
+}
+
+/// The files on one page of a listing.
+pub fn files_of(page: &str) -> Result<Vec<Listed>, String> {
+    let entries: Vec<Entry> = serde_json::from_str(page).map_err(|error| format!("the hub's listing is malformed: {error}"))?;
+    let files = entries.into_iter().filter(|entry| entry.kind == "file" && plain(&entry.path));
+    let listed = files.map(|entry| match entry.lfs {
+        Some(lfs) => Ok(Listed { size: lfs.size, sha256: Some(digest(&entry.path, &lfs.oid)?), path: entry.path }),
+        None => Ok(Listed { path: entry.path, size: entry.size, sha256: None }),
+    });
+    listed.collect()
+}
+
+/// The files of a model: those of the split model that `file` belongs to, or else those of the model of type `quant`.
+pub fn pick<'a>(listed: &'a [Listed], file: Option<&str>, quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+    match file {
+        Some(file) => siblings(listed, file),
+        None => choose(listed, quant),
+    }
 }
 
 /// Whether a path is safe in a URL. Other paths are ignored, since the hub could have been tampered with.
@@ -82,13 +94,13 @@ fn plain(path: &str) -> bool {
 }
 
 /// All files of the split model that `file` belongs to.
-pub(super) fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
+fn siblings<'a>(listed: &'a [Listed], file: &str) -> Result<Vec<&'a Listed>, String> {
     let find = |path: &String| listed.iter().find(|one| one.path == *path).ok_or_else(|| format!("{path} is not in the repository"));
     parts_of(file).unwrap_or_else(|| vec![file.to_owned()]).iter().map(find).collect()
 }
 
 /// The files of the model of type `quant`.
-pub(super) fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
+fn choose<'a>(listed: &'a [Listed], quant: Option<&str>) -> Result<Vec<&'a Listed>, String> {
     // keyed by the first file's path, so that a split model counts once
     let mut models: BTreeMap<String, &Listed> = BTreeMap::new();
     for one in listed.iter().filter(|one| one.path.to_ascii_lowercase().ends_with(".gguf") && !is_accessory(&one.path)) {

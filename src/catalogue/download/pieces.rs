@@ -17,10 +17,7 @@ pub fn pieces(entry: &ModelEntry, tools: &Tools) -> Result<Vec<Piece>, PullError
                 return Ok(vec![single(at_hub(repo, file, revision))]);
             }
             let listed = hub::list(repo, revision, tools)?;
-            let files = match file {
-                Some(file) => hub::siblings(&listed, file),
-                None => hub::choose(&listed, quant.as_deref()),
-            };
+            let files = hub::pick(&listed, file.as_deref(), quant.as_deref());
             let files = files.map_err(|fault| PullError::Refused(format!("hf {repo}: {fault}")))?;
             if let [one] = files[..] {
                 let piece = single(at_hub(repo, &one.path, revision));

@@ -1,0 +1,67 @@
+//! Answers of models, taken apart while they are written.
+
+use std::sync::LazyLock;
+
+use chat::{Dialect, Parser, Piece, Text};
+use template::ChatTemplate;
+
+use crate::sections::{sections, text};
+use crate::vocabulary::TOKENIZER;
+
+static DIALECTS: LazyLock<Vec<Dialect>> = LazyLock::new(|| {
+    let sources = [
+        include_str!("../../tests/golden/templates/Qwen-Qwen3-0.6B.jinja"),
+        include_str!("../../tests/golden/templates/mistralai-Mistral-Nemo-Instruct-2407.jinja"),
+        include_str!("../../tests/golden/templates/meta-llama-Llama-3.1-8B-Instruct.jinja"),
+        include_str!("../../tests/golden/templates/deepseek-ai-DeepSeek-V3.2.jinja"),
+        include_str!("../../tests/golden/templates/GLM-4.7-Flash.jinja"),
+        include_str!("../../tests/golden/templates/LFM2.5-8B-A1B.jinja"),
+        include_str!("../../tests/golden/templates/MiniMax-M3.jinja"),
+        include_str!("../../tests/golden/templates/google-gemma-4-31B-it-interleaved.jinja"),
+        include_str!("../../tests/golden/templates/openai-gpt-oss-120b.jinja"),
+        include_str!("../../tests/golden/templates/smollm2.jinja"),
+    ];
+    let template = |source: &&str| ChatTemplate::new(source, "<s>", "</s>").expect("a template");
+    sources.iter().map(|source| Dialect::of(&template(source), &TOKENIZER)).collect()
+});
+
+/// Parts: the dialect, whether the answer begins inside reasoning, and the lengths into which it is cut; the answer.
+pub fn body(input: &[u8]) {
+    let [head, answer] = sections(input);
+    let [kind, lengths @ ..] = head else { return };
+    let (dialect, opened) = (&DIALECTS[usize::from(*kind) % DIALECTS.len()], *kind >= 128);
+    let parser = Parser::new(Some(dialect.syntax), dialect.thinking, opened).with_bare_calls(vec!["f".into(), "get_weather".into()], vec![]);
+    let answer = text(answer);
+    let whole = joined(&parser, [answer.as_str()].into_iter());
+    let cut = joined(&parser, parts(&answer, lengths).into_iter());
+    assert_eq!(whole, cut, "an answer's pieces do not depend on how it is cut");
+}
+
+/// The text in parts of these numbers of bytes, in turn, each up to the next border between characters.
+fn parts<'a>(mut text: &'a str, lengths: &[u8]) -> Vec<&'a str> {
+    let mut parts = Vec::new();
+    for length in lengths {
+        let (part, rest) = text.split_at(text.ceil_char_boundary(usize::from(*length).min(text.len())));
+        parts.push(part);
+        text = rest;
+    }
+    parts.push(text);
+    parts
+}
+
+/// The pieces of an answer, with neighbours of the same kind joined.
+fn joined<'a>(parser: &Parser, parts: impl Iterator<Item = &'a str>) -> Vec<Piece> {
+    let mut parser = parser.clone();
+    let mut pieces: Vec<Piece> = parts.flat_map(|part| parser.push(Text::from(part.to_owned()))).collect();
+    pieces.extend(parser.finish(false));
+    let mut joined: Vec<Piece> = Vec::new();
+    for piece in pieces {
+        match (joined.last_mut(), &piece) {
+            (Some(Piece::Text(before)), Piece::Text(more)) => before.text += &more.text,
+            (Some(Piece::Reasoning(before)), Piece::Reasoning(more)) => *before += more,
+            (Some(Piece::Arguments { text: before, call: a }), Piece::Arguments { text: more, call: b }) if a == b => *before += more,
+            _ => joined.push(piece),
+        }
+    }
+    joined
+}

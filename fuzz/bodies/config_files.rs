@@ -1,0 +1,46 @@
+//! Configuration from files and the environment.
+
+use std::hint::black_box;
+use std::sync::LazyLock;
+
+use config::{Config, Overrides, Surroundings, log_filter};
+use keys::KeyFile;
+
+use crate::memory_file::MemoryFile;
+use crate::sections::text;
+
+static DEFAULTS: LazyLock<Config> = LazyLock::new(|| Config::load_from(&Surroundings::default(), &Overrides::default()).expect("defaults"));
+
+/// The kind; a file of settings, settings of the environment, a file of keys, a filter of the log, or a model's name.
+pub fn body(input: &[u8]) {
+    let Some((kind, rest)) = input.split_first() else { return };
+    match kind % 5 {
+        0 => {
+            let file = MemoryFile::new(rest);
+            let surroundings = Surroundings { file: Some(file.path().to_owned()), ..Surroundings::default() };
+            let _ = black_box(Config::load_from(&surroundings, &Overrides::default()));
+        }
+        1 => {
+            let text = text(rest);
+            let pairs = text.lines().filter_map(|line| line.split_once('='));
+            let env = pairs.map(|(name, value)| (format!("PENSTOCK__{name}"), value.to_owned())).collect();
+            let _ = black_box(Config::load_from(&Surroundings { env, ..Surroundings::default() }, &Overrides::default()));
+        }
+        2 => {
+            let file = MemoryFile::new(rest);
+            if let Ok(Some(entries)) = KeyFile::new(file.path()).read() {
+                let written: String = entries.iter().map(keys::Entry::to_toml).collect();
+                let again = KeyFile::new(MemoryFile::new(written.as_bytes()).path()).read();
+                assert_eq!(again.ok().flatten(), Some(entries), "what was written is read back");
+            }
+        }
+        3 => drop(black_box(log_filter(&text(rest)))),
+        _ => {
+            // A name that may be a path of this machine says nothing about the reading of names.
+            let name = text(rest);
+            if name.starts_with("hf:") || !name.contains(['/', '.']) {
+                let _ = black_box(catalogue::resolve(&DEFAULTS, &name));
+            }
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A GGUF file, read as `serve` reads it before an engine starts.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use engine::{BackendKind, EngineOptions};
+use gguf::{Backing, GgufFile};
+use model::Weights;
+use serving::ModelFile;
+
+use crate::memory_file::MemoryFile;
+
+/// The largest tensor that is dequantised, in weights.
+const MAX_WEIGHTS: usize = 1 << 16;
+/// The most tensors that are dequantised.
+const MAX_TENSORS: usize = 32;
+
+/// Bytes that follow an input, so that inputs can be files without their tensors' data.
+const DATA: usize = 1 << 21;
+/// What these bytes are as float32: 0, 0.05 and -0.05.
+const PATTERNS: [[u8; 4]; 3] = [[0; 4], [0xcd, 0xcc, 0x4c, 0x3d], [0xcd, 0xcc, 0x4c, 0xbd]];
+
+/// An input as a file: with data behind it, or as it stands.
+pub fn file(input: &[u8]) -> MemoryFile {
+    match PATTERNS.get(input.len() % (PATTERNS.len() + 1)) {
+        Some(pattern) => MemoryFile::padded(input, *pattern, DATA),
+        None => MemoryFile::new(input),
+    }
+}
+
+pub fn body(input: &[u8]) {
+    let memory = file(input);
+    let backing = if input.len() % 2 == 0 { Backing::Mapped } else { Backing::Private };
+    let Ok(file) = GgufFile::open_with(memory.path(), backing) else { return };
+    read(&file);
+    weights(Arc::new(file));
+    if let Ok(model) = ModelFile::open(memory.path(), backing) {
+        serve(&model);
+    }
+}
+
+fn read(file: &GgufFile) {
+    for tensor in file.tensors() {
+        assert_eq!(file.data(tensor).len() as u64, tensor.nbytes, "{} lies in the file", tensor.name);
+        black_box(tensor.type_name());
+    }
+    for (key, value) in file.metadata() {
+        assert!(file.get(key).is_some());
+        black_box((value.type_name(), value.as_array().map(|array| (array.len(), array.first(3), array.ints()))));
+    }
+    black_box((file.vocab_size(), file.num_layers(), file.num_kv_heads(), file.head_dim(), file.context_length()));
+    let _ = black_box((file.digest(), model::vocab_check::check_file(file)));
+}
+
+fn weights(file: Arc<GgufFile>) {
+    let Ok(weights) = Weights::load(file) else { return };
+    let small = weights.by_slot.iter().filter(|(_, weight)| weight.rows.saturating_mul(weight.cols) <= MAX_WEIGHTS);
+    for ((slot, layer), weight) in small.take(MAX_TENSORS) {
+        let values = weights.vector(*slot, *layer).expect("the slot is filled");
+        assert_eq!(values.len(), weight.rows * weight.cols);
+        black_box(weights.scales(weight));
+    }
+}
+
+fn serve(model: &ModelFile) {
+    let options = EngineOptions { threads: 1, ..EngineOptions::default() };
+    black_box((model.sampling(), model.context_length()));
+    let device = engine::device(BackendKind::Cpu, 0).expect("a processor");
+    let _ = black_box(model.auto_context(&*device, &options));
+    let _ = black_box(model.chat_template(None));
+}

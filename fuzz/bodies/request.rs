@@ -1,0 +1,38 @@
+//! The bodies of requests, and the prompts of conversations.
+
+use std::sync::LazyLock;
+
+use api::untrusted::{self, ENDPOINTS};
+use chat::{Dialect, render};
+use config::{Config, Limits, Overrides, Surroundings};
+use template::ChatTemplate;
+
+use crate::vocabulary::TOKENIZER;
+
+/// The most tokens of a prompt.
+const CONTEXT: usize = 4096;
+
+pub static LIMITS: LazyLock<Limits> =
+    LazyLock::new(|| Config::load_from(&Surroundings::default(), &Overrides::default()).expect("the defaults").limits);
+
+/// Templates whose families take tools and calls in different ways.
+static TEMPLATES: LazyLock<Vec<(ChatTemplate, Dialect)>> = LazyLock::new(|| {
+    let sources = [
+        include_str!("../../tests/golden/templates/smollm2.jinja"),
+        include_str!("../../tests/golden/templates/Qwen-Qwen3-0.6B.jinja"),
+        include_str!("../../tests/golden/templates/mistralai-Mistral-Nemo-Instruct-2407.jinja"),
+    ];
+    let compiled = sources.iter().map(|source| ChatTemplate::new(source, "<s>", "</s>").expect("a template"));
+    compiled.map(|template| (Dialect::of(&template, &TOKENIZER), template)).map(|(dialect, template)| (template, dialect)).collect()
+});
+
+/// The endpoint and the template; the body.
+pub fn body(input: &[u8]) {
+    let Some((kind, body)) = input.split_first() else { return };
+    let kind = usize::from(*kind);
+    let Ok(Some(conversation)) = untrusted::request(ENDPOINTS[kind % ENDPOINTS.len()], body, &LIMITS) else { return };
+    let (template, dialect) = &TEMPLATES[kind / ENDPOINTS.len() % TEMPLATES.len()];
+    if let Ok(prompt) = render(template, dialect, &TOKENIZER, &conversation) {
+        std::hint::black_box(TOKENIZER.encode_rendered(&prompt, CONTEXT));
+    }
+}

@@ -1,0 +1,60 @@
+//! What a client sends, read as the handlers read it, without a server around it. The fuzz targets call this.
+
+use bytes::Bytes;
+use ::chat::Conversation;
+use config::Limits;
+use serving::Prompt;
+
+use super::http::error::ApiError;
+use super::http::inflate::Encoding;
+use super::http::parse::{Meter, parse};
+use super::openai::convert::{chat, completions, embeddings, responses, tokens};
+
+/// The endpoints whose requests have a body.
+pub const ENDPOINTS: [&str; 7] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+];
+
+/// The largest tree of a body, in bytes of memory.
+const MAX_WEIGHT: usize = 8 << 20;
+
+/// Reads a request to one of [`ENDPOINTS`]. Returns its conversation, if it has one.
+///
+/// # Errors
+/// The message that the client gets.
+pub fn request(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversation>, String> {
+    read(endpoint, body, limits).map_err(|error| error.message)
+}
+
+fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversation>, ApiError> {
+    let value = parse(body, &Meter::new(MAX_WEIGHT, &mut |_| Ok(())))?;
+    let of_prompt = |prompt| if let Prompt::Chat(conversation) = prompt { Some(conversation) } else { None };
+    Ok(match endpoint {
+        "/v1/chat/completions" => of_prompt(chat::parse(&value, limits)?.prompt),
+        "/v1/completions" => completions::parse(&value, limits)?.prompts.into_iter().find_map(of_prompt),
+        "/v1/embeddings" => embeddings::parse(&value).map(|_| None)?,
+        "/v1/responses" => Some(responses::parse(&value, limits, &|_| None)?.conversation),
+        "/tokenize" => match tokens::tokenize(&value)?.of {
+            tokens::Text::Chat(conversation) => Some(*conversation),
+            tokens::Text::Plain { .. } => None,
+        },
+        "/detokenize" => tokens::detokenize(&value).map(|_| None)?,
+        _ => Some(tokens::apply_template(&value)?.1),
+    })
+}
+
+/// Unpacks a body with a `content-encoding`, to at most `limit` bytes.
+///
+/// # Errors
+/// The message that the client gets.
+pub fn unpacked(packed: &[u8], is_gzip: bool, limit: usize) -> Result<Bytes, String> {
+    let encoding = if is_gzip { Encoding::Gzip } else { Encoding::Deflate };
+    let size = encoding.unpacked_size(packed, limit).map_err(|error| error.message)?;
+    encoding.unpack(Bytes::copy_from_slice(packed), size).map_err(|error| error.message)
+}
