@@ -9,6 +9,6 @@ mod test_server;
 #[cfg(test)]
 mod tests;
 
-pub use download::{Progress, PullError, Tools};
+pub use download::{Meter, Progress, PullError, Tools};
 pub use names::{describe, resolve};
 pub use store::{Presence, Store};

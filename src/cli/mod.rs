@@ -16,12 +16,16 @@ pub mod list;
 mod log_args;
 pub mod logits;
 mod output;
+pub mod ps;
 pub mod pull;
+mod reload;
+mod remote;
 pub mod render;
 pub mod rm;
 pub mod run;
 pub mod serve;
 pub mod show;
+pub mod stop;
 pub mod tokenize;
 
 /// An OpenAI-compatible API gateway over an engine of its own for quantised GGUF models.
@@ -45,6 +49,10 @@ pub enum Command {
     Pull(pull::Args),
     /// List the models on disk and in the catalogue
     List(list::Args),
+    /// List the models that a running server has loaded
+    Ps(ps::Args),
+    /// Unload models of a running server
+    Stop(stop::Args),
     /// Add, list and revoke API keys
     Keys(keys::Args),
     /// Remove a model from disk
@@ -73,6 +81,8 @@ pub fn main() -> ! {
         Command::Run(args) => run::run(args, config),
         Command::Pull(args) => pull::run(args, config),
         Command::List(args) => list::run(args, config),
+        Command::Ps(args) => ps::run(args, config),
+        Command::Stop(args) => stop::run(args, config),
         Command::Keys(args) => keys::run(args, config),
         Command::Rm(args) => rm::run(args, config),
         Command::Show(args) => show::run(args, config),
