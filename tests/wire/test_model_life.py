@@ -6,9 +6,10 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
-from harness import Server, cli, open_stream, raw, sse_events, wait_until
+from harness import MODEL, Server, cli, open_stream, sse_events, wait_until
 from test_keys import Keys, bearer
 from tiny import VOCAB, Tiny
 
@@ -195,7 +196,12 @@ def test_operators_load_and_unload_and_busy_models_need_force(files, tmp_path):
         assert reply.status == 409 and reply.error["code"] == "model_in_use" and "force" in reply.error["message"]
         assert server.post("/models/unload", {"model": "one"}).status == 409
         assert server.post("/admin/models/unload", {"model": "one", "force": True}).json()["state"] == "unloaded"
-        assert b"engine has stopped" in b"".join(iter(lambda: busy.recv(65536), b""))
+        got = b""
+        while b"engine has stopped" not in got:
+            piece = busy.recv(65536)
+            assert piece, f"the stream says why it ends: {got[-300:]}"
+            got += piece
+        busy.close()
         for path in ("load", "unload", "pull"):
             reply = server.post(f"/admin/models/{path}", {"model": "nope"})
             assert reply.status in (400, 404) and reply.error["param"] == "model", reply.body
@@ -329,7 +335,7 @@ def test_requests_of_every_endpoint_race_loads_and_unloads(files, tmp_path):
                 seen[key] = seen.get(key, 0) + 1
                 assert reply.status in (200, 429, 503), (path, reply.status, reply.body)
                 if reply.status == 200 and body and body.get("stream"):
-                    sse_events(reply.body)
+                    assert reply.body.endswith(b"\n\n"), "a stream that an unload ends is whole, with an error as its last event"
                 elif reply.status != 200:
                     assert reply.error["code"] in ("model_no_room", "model_loading", "engine_stopped", "rate_limit_exceeded"), reply.body
 
@@ -390,3 +396,24 @@ def test_a_server_that_shuts_down_does_not_wait_for_a_load_for_ever(files, tmp_p
         assert reply.status == 503 and reply.error["code"] == "shutting_down", reply.body
         assert server.process.wait(20) == 0 and time.monotonic() - start < 10
         busy.close()
+
+
+def resident(server) -> int:
+    """Resident memory in bytes, with mapped files."""
+    lines = Path(f"/proc/{server.process.pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:")) * 1024
+
+
+def test_unloading_gives_memory_back(files, tmp_path):
+    """A model of 98 MB: its file is not mapped any more, and its cache is gone."""
+    path = tmp_path / "models.toml"
+    path.write_text(entry(files, "one"))
+    with Server({"SERVER__DEFAULT_MODELS": "one", "ENGINE__KV_TOKENS": "8192"}, ("--config", str(path))) as server:
+        complete(server)
+        before = resident(server)
+        for _ in range(3):
+            assert server.complete("The history of the city of Paris. " * 100, max_tokens=2).status == 200
+            taken = resident(server) - before
+            assert taken > 90e6, "the weights are resident"
+            assert cli("stop", MODEL, "--url", server.url).returncode == 0
+            wait_until(lambda: resident(server) - before < 0.3 * taken, 10, f"{resident(server) - before} of {taken} bytes are still there")
