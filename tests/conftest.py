@@ -18,5 +18,5 @@ def pytest_sessionstart(session):
 @pytest.fixture(scope="session")
 def server():
     """A server of the default model, shared by every test that changes nothing for others."""
-    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "8192"}) as running:
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__ON_DEMAND": "false", "ENGINE__KV_TOKENS": "8192"}) as running:
         yield running

@@ -18,7 +18,7 @@ use http::state::AppState;
 use registry::Registry;
 
 pub use http::access::Access;
-pub use http::server::{Interrupted, ignores_hangup, listen};
+pub use http::server::{Interrupted, Reload, ignores_hangup, listen};
 pub use http::spans::switch_on as trace_requests;
 
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
@@ -26,16 +26,17 @@ fn dialects(config: &Config) -> Dialects {
     Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![])
 }
 
-/// Serves until a signal ends the process, or `stopped` reports that loading failed. Blocks.
+/// Serves until a signal ends the process, or `stopped` reports that loading failed. `reload` is called at each SIGHUP. Blocks.
 pub fn serve(
     config: &Config,
     listener: TcpListener,
     registry: Arc<Registry>,
     access: &Access,
+    reload: Reload,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
     let (state, dialects) = (Data::new(AppState::new(config, registry, access.keys.clone())), Data::new(dialects(config)));
-    http::server::serve(config, listener, access, Site { state, dialects, shared_routes: ops::routes }, stopped)
+    http::server::serve(config, listener, access, Site { state, dialects, shared_routes: ops::routes }, reload, stopped)
 }
 
 #[cfg(test)]

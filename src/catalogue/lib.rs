@@ -11,6 +11,6 @@ mod tests;
 #[doc(hidden)]
 pub mod untrusted;
 
-pub use download::{Progress, PullError, Tools};
+pub use download::{Meter, Progress, PullError, Tools};
 pub use names::{describe, resolve};
 pub use store::{Presence, Store};

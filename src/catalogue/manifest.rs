@@ -38,7 +38,7 @@ impl Manifest {
     /// The manifest of a model that was fetched just now.
     pub fn new(entry: &ModelEntry, parts: Vec<Part>) -> Self {
         let date = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let (id, source) = (entry.id.clone(), entry.source.clone());
+        let (id, source) = (entry.stored_as().to_owned(), entry.source.clone());
         if let [one] = &parts[..] {
             return Self { id, source, sha256: one.sha256.clone(), size: one.size, parts: Vec::new(), date };
         }

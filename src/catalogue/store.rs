@@ -67,7 +67,7 @@ impl Store {
 
     /// The manifest of an entry's model, if the model is complete on disk and is the one that the entry describes.
     pub fn find(&self, entry: &ModelEntry) -> Option<Manifest> {
-        self.manifest(&self.dir(&entry.id)).filter(|manifest| match &entry.sha256 {
+        self.manifest(&self.dir(entry.stored_as())).filter(|manifest| match &entry.sha256 {
             Some(digest) => *digest == manifest.sha256,
             None => manifest.source == entry.source,
         })
@@ -86,7 +86,7 @@ impl Store {
             return Presence::Yes;
         }
         // complete files of a split model count as well
-        match self.bytes_of(&entry.id, |name| name.ends_with(PARTIAL) || name != MODEL && name.ends_with(".gguf")) {
+        match self.bytes_of(entry.stored_as(), |name| name.ends_with(PARTIAL) || name != MODEL && name.ends_with(".gguf")) {
             0 => Presence::No,
             bytes => Presence::Partial(bytes),
         }
@@ -136,9 +136,9 @@ impl Store {
             let size = std::fs::metadata(path).map_err(fault)?.len();
             return Ok(Pulled { path: path.clone(), sha256: sha256_of(path).map_err(fault)?, size, fetched: false });
         }
-        let dir = self.dir(&entry.id);
+        let dir = self.dir(entry.stored_as());
         let fault = |error| PullError::disk(&dir, error);
-        let _lock = self.lock(&entry.id, Some(progress))?;
+        let _lock = self.lock(entry.stored_as(), Some(progress))?;
         refuse_link(&dir).and_then(|()| std::fs::create_dir_all(&dir)).map_err(fault)?;
         if let Some(manifest) = self.find(entry) {
             progress.stage(&format!("verifying {}", entry.id));

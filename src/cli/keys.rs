@@ -13,6 +13,7 @@ use crate::keys::{Digest, Entry, KeyFile, new_secret};
 const EXAMPLES: &str = "Examples:
   penstock keys add alice                                     a key without limits
   penstock keys add ci --tenant research --model smollm2:135m --requests-per-minute 60 --tokens-per-minute 20000
+  penstock keys add ops --admin                               one that may also manage the models of a running server
   penstock keys list
   penstock keys revoke ci";
 
@@ -58,6 +59,9 @@ struct Add {
     /// The share of an engine beside other tenants, 1 to 100: 20 gets twice as much as 10 [default: 10]
     #[arg(long, value_name = "N")]
     priority: Option<u32>,
+    /// The key may load, unload and fetch models of a running server
+    #[arg(long)]
+    admin: bool,
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
@@ -76,13 +80,13 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
 }
 
 fn add(file: &KeyFile, path: &Path, add: Add) -> anyhow::Result<()> {
-    let Add { name, tenant, models, requests_per_minute, tokens_per_minute, max_concurrent, priority } = add;
+    let Add { name, tenant, models, requests_per_minute, tokens_per_minute, max_concurrent, priority, admin } = add;
     let secret = new_secret()?;
     let models = Some(models).filter(|models| !models.is_empty());
     let created = SystemTime::now().duration_since(UNIX_EPOCH).ok().map(|now| now.as_secs());
     let digest = Digest::of(secret.as_bytes());
     let limits = Entry { requests_per_minute, tokens_per_minute, max_concurrent, ..Entry::new(&name, digest) };
-    let entry = Entry { tenant, models, priority, created, ..limits };
+    let entry = Entry { tenant, models, priority, admin, created, ..limits };
     entry.check().map_err(anyhow::Error::msg)?;
     file.add(entry)?;
     // Only the key goes to stdout, so that `KEY=$(penstock keys add NAME)` works.
@@ -96,7 +100,7 @@ fn list(file: &KeyFile, config: &Config) -> anyhow::Result<()> {
     if fixed.is_empty() && listed.is_empty() {
         return print("no keys: `penstock keys add NAME` makes one\n");
     }
-    let head = ["NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "PRIORITY", "CREATED"].map(str::to_owned);
+    let head = ["NAME", "TENANT", "MODELS", "REQUESTS/MIN", "TOKENS/MIN", "AT ONCE", "PRIORITY", "ADMIN", "CREATED"].map(str::to_owned);
     let auth = &config.auth;
     let row = |key: &Entry, created: String| {
         let limit = |own: Option<u64>, default: u64| match own.unwrap_or(default) {
@@ -111,6 +115,7 @@ fn list(file: &KeyFile, config: &Config) -> anyhow::Result<()> {
             limit(key.tokens_per_minute, auth.tokens_per_minute),
             limit(key.max_concurrent, auth.max_concurrent),
             key.priority().to_string(),
+            if key.admin { "yes" } else { "-" }.to_owned(),
             created,
         ]
     };

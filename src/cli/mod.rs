@@ -17,12 +17,16 @@ pub mod list;
 mod log_args;
 pub mod logits;
 mod output;
+pub mod ps;
 pub mod pull;
+mod reload;
+mod remote;
 pub mod render;
 pub mod rm;
 pub mod run;
 pub mod serve;
 pub mod show;
+pub mod stop;
 mod supervise;
 pub mod tokenize;
 
@@ -49,6 +53,10 @@ pub enum Command {
     Pull(pull::Args),
     /// List the models on disk and in the catalogue
     List(list::Args),
+    /// List the models that a running server has loaded
+    Ps(ps::Args),
+    /// Unload models of a running server
+    Stop(stop::Args),
     /// Add, list and revoke API keys
     Keys(keys::Args),
     /// Remove a model from disk
@@ -78,6 +86,8 @@ pub fn main() -> ! {
         Command::Health(args) => health::run(&args, config),
         Command::Pull(args) => pull::run(args, config),
         Command::List(args) => list::run(args, config),
+        Command::Ps(args) => ps::run(args, config),
+        Command::Stop(args) => stop::run(args, config),
         Command::Keys(args) => keys::run(args, config),
         Command::Rm(args) => rm::run(args, config),
         Command::Show(args) => show::run(args, config),

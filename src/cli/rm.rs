@@ -36,6 +36,7 @@ fn stored_id(store: &Store, models: &[ModelEntry], name: &str) -> anyhow::Result
         Some(ModelEntry { source: Source::File { path }, .. }) => {
             anyhow::bail!("`{name}` is a file of your own, not Penstock's to delete: {}", path.display())
         }
+        Some(ModelEntry { of: Some(base), .. }) => anyhow::bail!("`{name}` is a variant, whose files are those of `{base}`: remove that"),
         Some(entry) => Ok(entry.id.clone()),
         None => match store.list().into_iter().find(|manifest| manifest.id == name) {
             Some(manifest) => Ok(manifest.id),

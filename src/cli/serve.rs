@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 use super::engine_args::EngineArgs;
 use super::log_args::LogArgs;
 use super::output::show;
+use super::reload::Reloader;
 use super::supervise;
 use crate::api;
 use crate::config::{Config, Overrides};
@@ -49,8 +50,9 @@ pub struct Args {
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let Args { host, port, models, supervise, supervised, log, engine } = args;
-    let overrides = Overrides { host, port, models: models.clone(), ..engine.overrides() };
-    let config = Config::load(config, &log.add_to(overrides))?;
+    let overrides = log.add_to(Overrides { host, port, models, ..engine.overrides() });
+    let file = config.map(Path::to_owned);
+    let config = Config::load(file.as_deref(), &overrides)?;
     telemetry::init(&log.of(&config))?;
     if supervise {
         return supervise::run(&config);
@@ -62,10 +64,10 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     };
     let address = listener.local_addr()?;
     warn_if_open(&config, &access, address);
-    let names = if models.is_empty() { config.server.default_models.clone() } else { models };
     let backends: Vec<&str> = BACKENDS.iter().rev().map(|backend| backend.kind.name()).collect();
     metrics::set_build_info(env!("CARGO_PKG_VERSION"), &backends.join(","));
-    let registry = Registry::new(&config, &names)?;
+    let registry = Registry::new(&config, &config.server.default_models)?;
+    registry.keep_house()?;
     let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
     let site = Address { address, tls: access.has_tls(), keys: access.needs_keys() };
     let loaded = load(registry.clone(), site)?;
@@ -76,7 +78,9 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
             Err(_) => anyhow!("the thread that loads models ended unexpectedly"),
         }
     };
-    let result = api::serve(&config, listener, registry.clone(), &access, stopped);
+    let reload = Reloader { file, overrides, log, registry: registry.clone(), first: config.clone() };
+    let reload = Arc::new(move || reload.reload());
+    let result = api::serve(&config, listener, registry.clone(), &access, reload, stopped);
     registry.stop();
     result
 }
@@ -131,7 +135,7 @@ struct Address {
 fn banner(registry: &Registry, site: Address) -> String {
     let url = format!("{}://{}", if site.tls { "https" } else { "http" }, reachable(site.address));
     let mut text = format!("Penstock {} is ready on {url} (docs: {url}/docs)\n", env!("CARGO_PKG_VERSION"));
-    let mut example = None;
+    let (mut example, mut later) = (None, Vec::new());
     for info in registry.list() {
         match registry.get_loaded(&info.id) {
             Some(model) => {
@@ -140,8 +144,11 @@ fn banner(registry: &Registry, site: Address) -> String {
                 text += &format!("  {}  {} backend, context of {context} tokens{of}\n", info.id, model.base.backend);
                 example.get_or_insert((info.id, model.template.is_some()));
             }
-            None => text += &format!("  {}  will be loaded at its first request\n", info.id),
+            None => later.push(info.id),
         }
+    }
+    if !later.is_empty() {
+        text += &format!("Loaded at the first request: {}\n", later.join(", "));
     }
     if let Some((id, has_template)) = example {
         text += &format!("Try it:\n  {}\n", curl(&url, &id, has_template, site.keys));

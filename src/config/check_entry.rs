@@ -18,6 +18,7 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
         return Err("max_context and gigabytes must be greater than 0".into());
     }
     check_sampling(&entry.sampling)?;
+    check_variant(entry)?;
     match &entry.source {
         Source::Pypi { packages } if packages.is_empty() => Err("packages is empty".into()),
         Source::Pypi { packages } => packages.iter().try_for_each(check_package),
@@ -37,9 +38,51 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
             check_path("revision", revision)
         }
         Source::Https { url } => check_url(url),
-        Source::File { path } if path.as_os_str().is_empty() => Err("path is empty".into()),
+        Source::File { path } if path.as_os_str().is_empty() && entry.of.is_none() => {
+            Err("the entry needs a source with a path, or the name of another model in `of`".into())
+        }
         Source::File { .. } => Ok(()),
     }
+}
+
+/// Checks that an entry as it was written describes its own weights or names another model's, not both.
+pub(super) fn check_weights(entry: &ModelEntry) -> Result<(), String> {
+    let weights = [
+        ("source", entry.has_source()),
+        ("sha256", entry.sha256.is_some()),
+        ("size", entry.size.is_some()),
+        ("gigabytes", entry.gigabytes.is_some()),
+        ("max_context", entry.max_context.is_some()),
+    ];
+    match weights.into_iter().find(|(_, is_set)| *is_set) {
+        Some((key, _)) if entry.of.is_some() => {
+            Err(format!("`{key}` describes the weights, which are those of the model in `of`: remove one of the two"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The longest system message and the most variables of a template.
+const MAX_SYSTEM: usize = 1 << 20;
+const MAX_VARIABLES: usize = 100;
+const MAX_IDLE_MINUTES: u64 = 525_600;
+
+/// Checks what a name may set for its requests.
+fn check_variant(entry: &ModelEntry) -> Result<(), String> {
+    entry.of.iter().try_for_each(|of| check_name(of).map_err(|fault| format!("of: {fault}")))?;
+    if entry.max_tokens == Some(0) {
+        return Err("max_tokens must be at least 1".into());
+    }
+    if let Some(minutes) = entry.idle_unload_minutes.filter(|minutes| *minutes > MAX_IDLE_MINUTES) {
+        return Err(format!("idle_unload_minutes is {minutes}, at most {MAX_IDLE_MINUTES} are allowed"));
+    }
+    if entry.system.as_ref().is_some_and(|text| text.len() > MAX_SYSTEM) {
+        return Err(format!("system has more than {MAX_SYSTEM} bytes"));
+    }
+    if entry.chat_template_kwargs.len() > MAX_VARIABLES {
+        return Err(format!("chat_template_kwargs has {} entries, at most {MAX_VARIABLES} are allowed", entry.chat_template_kwargs.len()));
+    }
+    Ok(())
 }
 
 /// Allows `https` to any host and plain `http` to this machine. Refuses user names and passwords, which would end up in logs.

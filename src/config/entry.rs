@@ -1,19 +1,27 @@
 //! Catalogue entries.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::context::Context;
 use logits::SamplingChoice;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 /// A catalogue entry.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelEntry {
     pub id: String,
     #[serde(default)]
     pub aliases: Vec<String>,
+    /// Required unless `of` is set.
+    #[serde(default = "no_source")]
     pub source: Source,
+    /// The entry is a variant: another name, with parameters of its own, for the weights of the model with this id or alias. Once the
+    /// configuration is loaded, it is an id, and what describes the weights is copied from that model's entry.
+    #[serde(default)]
+    pub of: Option<String>,
     /// The digest of the whole GGUF file, in lower-case hex.
     #[serde(default)]
     pub sha256: Option<String>,
@@ -47,9 +55,32 @@ pub struct ModelEntry {
     /// Load at start rather than at the first request.
     #[serde(default)]
     pub eager: bool,
+    /// Once loaded, the model is never unloaded to make room or because it is idle.
+    #[serde(default)]
+    pub pinned: bool,
+    /// Minutes without a request after which the model is unloaded, in place of `server.idle_unload_minutes`. 0: never.
+    #[serde(default)]
+    pub idle_unload_minutes: Option<u64>,
     /// A Jinja chat template in place of the file's own.
     #[serde(default)]
     pub chat_template: Option<PathBuf>,
+    /// The tokens that an answer may have if the request does not say.
+    #[serde(default)]
+    pub max_tokens: Option<u32>,
+    /// The system message of conversations that begin without one.
+    #[serde(default)]
+    pub system: Option<String>,
+    /// The level of reasoning if the request does not say.
+    #[serde(default)]
+    pub reasoning_effort: Option<String>,
+    /// Variables of the chat template that requests do not set themselves.
+    #[serde(default)]
+    pub chat_template_kwargs: BTreeMap<String, Value>,
+}
+
+/// The place of a source that is not given.
+fn no_source() -> Source {
+    Source::File { path: PathBuf::new() }
 }
 
 impl ModelEntry {
@@ -59,6 +90,7 @@ impl ModelEntry {
             id: id.to_owned(),
             aliases: Vec::new(),
             source,
+            of: None,
             sha256: None,
             size: None,
             family: None,
@@ -70,7 +102,13 @@ impl ModelEntry {
             built_in: false,
             context: None,
             eager: false,
+            pinned: false,
+            idle_unload_minutes: None,
             chat_template: None,
+            max_tokens: None,
+            system: None,
+            reasoning_effort: None,
+            chat_template_kwargs: BTreeMap::new(),
         }
     }
 }
@@ -145,6 +183,31 @@ impl ModelEntry {
             Context::Auto => None,
             Context::Tokens(tokens) => Some(tokens),
         }
+    }
+
+    /// The id under which the model's files are stored: a variant has none of its own.
+    pub fn stored_as(&self) -> &str {
+        self.of.as_deref().unwrap_or(&self.id)
+    }
+
+    /// Whether a source is given.
+    pub(super) fn has_source(&self) -> bool {
+        !matches!(&self.source, Source::File { path } if path.as_os_str().is_empty())
+    }
+
+    /// Takes over what describes the weights from the entry that the variant stands on.
+    pub(super) fn stand_on(&mut self, base: &Self) {
+        self.of = Some(base.id.clone());
+        self.source = base.source.clone();
+        self.sha256.clone_from(&base.sha256);
+        self.size = base.size;
+        self.family = self.family.take().or_else(|| base.family.clone());
+        self.licence.clone_from(&base.licence);
+        self.gigabytes = base.gigabytes;
+        self.max_context = base.max_context;
+        self.base |= base.base;
+        self.context = self.context.or(base.context);
+        self.chat_template = self.chat_template.take().or_else(|| base.chat_template.clone());
     }
 
     /// The id, once for itself and once for each alias.

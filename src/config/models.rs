@@ -2,8 +2,8 @@
 
 use config_rs::Value;
 
-use super::check_entry::check_entry;
-use super::entry::ModelEntry;
+use super::check_entry::{check_entry, check_weights};
+use super::entry::{ModelEntry, find_model};
 use super::error::ConfigError;
 use super::validate::plain;
 
@@ -26,7 +26,11 @@ impl Models {
             let mut entry: ModelEntry = value.try_deserialize().map_err(|error| bad(name, plain(error)))?;
             entry.built_in = origin == BUILT_IN;
             entry.sha256 = entry.sha256.map(|digest| digest.to_ascii_lowercase());
-            check_entry(&entry).map_err(|fault| ConfigError::Model { origin: origin.into(), id: entry.id.clone(), fault })?;
+            check_weights(&entry).and_then(|()| check_entry(&entry)).map_err(|fault| ConfigError::Model {
+                origin: origin.into(),
+                id: entry.id.clone(),
+                fault,
+            })?;
             if of_this_layer.contains(&entry.id) {
                 return Err(ConfigError::Model {
                     origin: origin.into(),
@@ -46,8 +50,14 @@ impl Models {
     /// The catalogue.
     ///
     /// # Errors
-    /// Two models have the same id or alias.
-    pub(super) fn finish(self) -> Result<Vec<ModelEntry>, ConfigError> {
+    /// Two models have the same id or alias, or a variant stands on no model.
+    pub(super) fn finish(mut self) -> Result<Vec<ModelEntry>, ConfigError> {
+        self.check_names()?;
+        self.place_variants()?;
+        Ok(self.0.into_iter().map(|(_, entry)| entry).collect())
+    }
+
+    fn check_names(&self) -> Result<(), ConfigError> {
         let mut names: std::collections::HashMap<&str, (&str, &str)> = Default::default();
         for (origin, entry) in &self.0 {
             for name in std::iter::once(&entry.id).chain(&entry.aliases) {
@@ -57,6 +67,21 @@ impl Models {
                 }
             }
         }
-        Ok(self.0.into_iter().map(|(_, entry)| entry).collect())
+        Ok(())
+    }
+
+    /// Gives each variant what describes its weights.
+    fn place_variants(&mut self) -> Result<(), ConfigError> {
+        let bases: Vec<ModelEntry> = self.0.iter().map(|(_, entry)| entry.clone()).collect();
+        for (origin, entry) in &mut self.0 {
+            let Some(name) = entry.of.clone() else { continue };
+            let fault = |fault: String| ConfigError::Model { origin: origin.clone(), id: entry.id.clone(), fault };
+            let base = find_model(&bases, &name).ok_or_else(|| fault(format!("`of`: there is no model `{name}`")))?;
+            if base.of.is_some() {
+                return Err(fault(format!("`of`: `{name}` is a variant itself: name the model that it stands on")));
+            }
+            entry.stand_on(base);
+        }
+        Ok(())
     }
 }

@@ -48,6 +48,16 @@ pub struct Server {
     pub keep_alive_seconds: u64,
     /// The models to serve without `--model`: catalogue ids.
     pub default_models: Vec<String>,
+    /// Also serve the models of the configuration and those on disk, each loaded at its first request.
+    pub on_demand: bool,
+    /// Minutes without a request after which a model is unloaded. 0: never.
+    pub idle_unload_minutes: u64,
+    /// Models that are loaded at once. 0: as many as memory holds.
+    pub max_loaded_models: usize,
+    /// Bytes that loaded models may take together. 0: what the device has free.
+    pub model_memory_bytes: u64,
+    /// Seconds that a request waits for its model: for room, and for the load.
+    pub model_wait_seconds: u64,
     /// A log level, or a filter in the syntax of `tracing`.
     pub log: String,
     pub log_format: LogFormat,

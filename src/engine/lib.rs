@@ -15,6 +15,7 @@ mod error;
 mod footprint;
 mod info;
 mod latent;
+mod need;
 mod options;
 #[cfg(feature = "test-engine")]
 mod paced;
@@ -32,6 +33,7 @@ pub use error::EngineError;
 pub use footprint::{Footprint, footprints, longest_context};
 pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
 use model::{Source, Weights};
+pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions};
 pub use progress::Progress;
 pub use tables::Tables;

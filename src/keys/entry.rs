@@ -37,6 +37,9 @@ pub struct Entry {
     pub max_concurrent: Option<u64>,
     /// How much of an engine the key's requests get beside those of others, in proportion.
     pub priority: Option<u32>,
+    /// Whether the key may manage the server's models.
+    #[serde(default)]
+    pub admin: bool,
     /// Unix seconds.
     pub created: Option<u64>,
 }
@@ -57,6 +60,7 @@ impl Entry {
             tokens_per_minute: None,
             max_concurrent: None,
             priority: None,
+            admin: false,
             created: None,
         }
     }
@@ -117,6 +121,9 @@ impl Entry {
         }
         if let Some(models) = &self.models {
             let _ = writeln!(text, "models = {}", serde_json::to_string(models).expect("strings are JSON"));
+        }
+        if self.admin {
+            text.push_str("admin = true\n");
         }
         let numbers = [
             ("requests_per_minute", self.requests_per_minute),

@@ -257,13 +257,14 @@ mod tests {
             models in prop::option::of(prop::collection::vec("[^\\p{Cc}]{1,20}", 1..4)),
             limits in prop::array::uniform4(prop::option::of(0u64..1_000_000_000)),
             priority in prop::option::of(1u32..=100),
+            admin in any::<bool>(),
         ) {
             let folder = tempfile::tempdir().unwrap();
             let file = KeyFile::new(&folder.path().join("keys.toml"));
             let [requests_per_minute, tokens_per_minute, max_concurrent, created] = limits;
             let keys: Vec<Entry> = names.iter().map(|name| Entry {
                 tenant: Some(name.chars().rev().collect()), models: models.clone(), requests_per_minute, tokens_per_minute,
-                max_concurrent, priority, created, ..entry(name)
+                max_concurrent, priority, admin, created, ..entry(name)
             }).collect();
             for key in &keys {
                 file.add(key.clone()).unwrap();

@@ -56,6 +56,8 @@ pub struct Key {
     pub tenant: Arc<str>,
     /// How much of an engine its requests get beside those of others, in proportion.
     pub priority: u32,
+    /// Whether it may manage the server's models.
+    pub admin: bool,
     /// `None`: every model.
     models: Option<Vec<String>>,
     limits: Limits,
@@ -72,8 +74,8 @@ impl Key {
             max_concurrent: entry.max_concurrent.unwrap_or(defaults.max_concurrent),
         };
         let usage = Usage { requests: Bucket::new(), tokens: Bucket::new(), num_in_flight: 0 };
-        let (tenant, priority, digest) = (entry.tenant().into(), entry.priority(), entry.sha256);
-        Self { name: entry.name, tenant, priority, models: entry.models, limits, digest, usage: Arc::new(Mutex::new(usage)) }
+        let (tenant, priority, digest, admin) = (entry.tenant().into(), entry.priority(), entry.sha256, entry.admin);
+        Self { name: entry.name, tenant, priority, admin, models: entry.models, limits, digest, usage: Arc::new(Mutex::new(usage)) }
     }
 
     /// Goes on from what the same key has used before its entry was read again.

@@ -33,7 +33,7 @@ pub fn registry() -> &'static Registry {
 /// The samples of every metric. `vllm` repeats the metrics that vLLM also has as `vllm:…`, for dashboards and autoscalers written for vLLM.
 pub fn gather(vllm: bool) -> Vec<MetricFamily> {
     // An alert on an increase needs a sample before the first one.
-    let _ = (log_lines_lost(), trace_exports_failed());
+    let _ = (log_lines_lost(), trace_exports_failed(), unloads());
     let mut families = registry().gather();
     if vllm {
         let twins = vllm::twins(&families, PREFIX);
@@ -58,6 +58,31 @@ pub fn set_loaded<'a>(models: impl Iterator<Item = (&'a str, bool)>) {
         registered(IntGaugeVec::new(opts, &["model_name"]))
     });
     models.for_each(|(name, loaded)| LOADED.with_label_values(&[name]).set(i64::from(loaded)));
+}
+
+/// Counts a model that was unloaded. `reason`: one of a few words.
+pub fn count_unload(reason: &str) {
+    unloads().with_label_values(&[reason]).inc();
+}
+
+fn unloads() -> &'static IntCounterVec {
+    static UNLOADS: LazyLock<IntCounterVec> = LazyLock::new(|| {
+        let opts = Opts::new("penstock_model_unloads_total", "Models that were unloaded, by reason");
+        let unloads = registered(IntCounterVec::new(opts, &["reason"]));
+        // A rate needs a sample before the first count.
+        for reason in ["idle", "memory", "request", "removed"] {
+            let _ = unloads.with_label_values(&[reason]);
+        }
+        unloads
+    });
+    &UNLOADS
+}
+
+/// Says how many models are loaded. Names that stand on the same load count once.
+pub fn set_num_loaded(count: usize) {
+    static COUNT: LazyLock<IntGauge> =
+        LazyLock::new(|| registered(IntGauge::new("penstock_models_loaded", "Models that are loaded, each load counted once")));
+    COUNT.set(i64::try_from(count).unwrap_or(i64::MAX));
 }
 
 /// Lines of the log that stderr did not take in time, or not at all.
@@ -165,6 +190,15 @@ impl ModelMetrics {
             model_load_seconds: histogram("model_load_seconds", "From opening the file to a running engine", WAIT_BUCKETS),
             model_load_failures_total: counter("model_load_failures_total", "Loads that failed"),
         }
+    }
+
+    /// The model was unloaded: it has no cache and takes no memory.
+    pub fn rest(&self) {
+        self.num_requests_running.set(0);
+        self.num_requests_waiting.set(0);
+        self.kv_cache_usage_perc.set(0.0);
+        self.cache_config_info.reset();
+        self.device_memory_bytes.reset();
     }
 
     /// Says how large the KV cache is, in place of what was said before.

@@ -1,7 +1,13 @@
-//! The names that a registry serves, and the errors for other names.
+//! The names that a registry serves, the errors for other names, and models that come and go.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
-use config::{Overrides, Surroundings};
+use config::{Config, Overrides, Surroundings};
+use model::ARCHS;
+use model::testing::TinyModel;
 
 fn config(dir: &Path) -> Config {
     let env = vec![("PENSTOCK__SERVER__MODELS_DIR".into(), dir.join("store").display().to_string())];
@@ -11,7 +17,7 @@ fn config(dir: &Path) -> Config {
 /// A registry whose loads all fail with an error that contains the path.
 fn registry(dir: &Path, serve: &[&str]) -> anyhow::Result<Arc<Registry>> {
     let serve: Vec<String> = serve.iter().map(|name| name.to_string()).collect();
-    Registry::with_loader(&config(dir), &serve, Box::new(|_, _, path| anyhow::bail!("no engine for {}", path.display())))
+    Registry::with_loader(&config(dir), &serve, Box::new(|_, _, path, _| anyhow::bail!("no engine for {}", path.display())))
 }
 
 fn error(dir: &Path, serve: &[&str]) -> String {
@@ -81,4 +87,131 @@ fn a_served_model_with_a_like_name_is_offered() {
     };
     assert_eq!(near("smollm2:135").as_deref(), Some("smollm2:135m"));
     assert_eq!(near("qwen3:8"), None, "a model of the catalogue that is not served");
+}
+
+/// A registry of tiny models that really run. `settings`: lines of `[server]`.
+fn running(dir: &Path, names: &[&str], entries: &str, settings: &str) -> Arc<Registry> {
+    let models: String = names.iter().map(|name| entry(dir, name)).collect();
+    Registry::new(&configured(dir, &format!("{models}{entries}\n[server]\n{settings}")), &[names[0].to_owned()]).unwrap()
+}
+
+fn entry(dir: &Path, name: &str) -> String {
+    let path = dir.join(format!("{name}.gguf"));
+    TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+    format!("[[models]]\nid = \"{name}\"\nsource = {{ type = \"file\", path = \"{}\" }}\n", path.display())
+}
+
+fn configured(dir: &Path, text: &str) -> Config {
+    let file = dir.join("config.toml");
+    std::fs::write(&file, text).unwrap();
+    let env = vec![
+        ("PENSTOCK__SERVER__MODELS_DIR".into(), dir.join("store").display().to_string()),
+        ("PENSTOCK__ENGINE__THREADS".into(), "1".into()),
+        ("PENSTOCK__ENGINE__BACKEND".into(), "cpu".into()),
+    ];
+    Config::load_from(&Surroundings { file: Some(file), env, ..Default::default() }, &Overrides::default()).unwrap()
+}
+
+fn loaded(registry: &Registry) -> Vec<String> {
+    registry.list().into_iter().filter(|info| info.loaded).map(|info| info.id).collect()
+}
+
+#[test]
+fn the_least_recently_used_model_makes_room_and_one_in_use_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = running(dir.path(), &["a", "b", "c"], "", "max_loaded_models = 2\nmodel_wait_seconds = 1");
+    let a = registry.get("a").unwrap();
+    drop(registry.get("b").unwrap());
+    drop(registry.get("c").unwrap());
+    assert_eq!(loaded(&registry), ["a", "c"], "a was used before b, but it is in use");
+    let c = registry.get("c").unwrap();
+    assert!(matches!(registry.get("b"), Err(RegistryError::NoRoom(_))), "both are in use");
+    assert!(a.base.handle.is_alive() && c.base.handle.is_alive());
+    drop(a);
+    std::thread::sleep(Duration::from_millis(600));
+    assert!(registry.get("b").is_ok());
+    assert_eq!(loaded(&registry), ["b", "c"]);
+    assert!(!c.base.handle.is_lost() && c.base.handle.is_alive());
+    registry.stop();
+}
+
+#[test]
+fn a_request_waits_for_room_until_another_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = running(dir.path(), &["a", "b"], "", "max_loaded_models = 1\nmodel_wait_seconds = 30");
+    let a = registry.get("a").unwrap();
+    let waiting = {
+        let registry = registry.clone();
+        std::thread::spawn(move || registry.get("b").is_ok())
+    };
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(!waiting.is_finished() && loaded(&registry) == ["a"]);
+    drop(a);
+    assert!(waiting.join().unwrap());
+    assert_eq!(loaded(&registry), ["b"]);
+    registry.stop();
+}
+
+#[test]
+fn variants_stand_on_one_load_and_bring_their_own_parameters() {
+    let dir = tempfile::tempdir().unwrap();
+    let variants = "[[models]]\nid = \"a:cold\"\nof = \"a\"\nmax_tokens = 5\nsampling = { temperature = 0.0 }\n\
+                    [[models]]\nid = \"a:short\"\nof = \"a\"\ncontext = 16\n";
+    let registry = running(dir.path(), &["a"], variants, "");
+    let (plain, cold) = (registry.get("a").unwrap(), registry.get("a:cold").unwrap());
+    assert!(Arc::ptr_eq(&plain.base, &cold.base) && loaded(&registry) == ["a", "a:cold"]);
+    assert_eq!((cold.defaults.max_tokens, cold.sampling.temperature, plain.sampling.temperature), (Some(5), Some(0.0), None));
+    let short = registry.get("a:short").unwrap();
+    assert!(!Arc::ptr_eq(&plain.base, &short.base) && short.base.context == 16);
+    let info = registry.info("a:cold").unwrap();
+    assert_eq!((info.root.as_str(), info.parent.as_deref()), ("a", Some("a")));
+    assert_eq!(registry.num_loaded(), 2);
+    registry.stop();
+}
+
+#[test]
+fn a_new_configuration_takes_over_what_is_the_same_and_drops_the_rest_once_idle() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = running(dir.path(), &["a", "b"], "", "");
+    let (a, b) = (registry.get("a").unwrap(), registry.get("b").unwrap());
+    let next = configured(dir.path(), &(entry(dir.path(), "a") + &entry(dir.path(), "c")));
+    registry.reload(&next, &["a".to_owned()]).unwrap();
+    assert!(matches!(registry.get("b"), Err(RegistryError::NotFound { .. })));
+    assert!(Arc::ptr_eq(&registry.get("a").unwrap().base, &a.base), "it is not loaded again");
+    registry.unload_idle();
+    assert!(registry.num_loaded() == 2 && b.base.handle.is_alive(), "its request goes on");
+    drop(b);
+    registry.unload_idle();
+    assert_eq!(registry.num_loaded(), 1);
+    assert!(registry.get("c").is_ok());
+    let error = registry.reload(&next, &["nonsense".to_owned()]).unwrap_err();
+    assert!(error.to_string().contains("nonsense") && registry.get("c").is_ok(), "a wrong name changes nothing");
+    registry.stop();
+}
+
+#[test]
+fn operators_unload_and_see_who_uses_a_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = running(dir.path(), &["a"], "", "");
+    let state = || registry.statuses()[0].state;
+    assert_eq!(state(), State::Unloaded);
+    assert!(matches!(registry.unload("a", false), Err(RegistryError::NotLoaded(_))));
+    let a = registry.get("a").unwrap();
+    let status = &registry.statuses()[0];
+    assert_eq!((status.state, status.num_requests, status.backend), (State::Loaded, 1, Some("cpu")));
+    assert!(status.bytes.is_some_and(|bytes| bytes.weights > 0 && bytes.cache > 0));
+    assert!(matches!(registry.unload("a", false), Err(RegistryError::InUse { num_requests: 1, .. })));
+    registry.unload("a", true).unwrap();
+    assert!(!a.base.handle.is_alive() && state() == State::Unloaded);
+    assert!(registry.get("a").is_ok(), "the next request loads it again");
+    registry.stop();
+}
+
+#[test]
+fn paths_cannot_be_pulled() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = running(dir.path(), &["a"], "", "");
+    for name in ["/etc/passwd", "./x.gguf", "../x", "~/x", "a", "nonsense"] {
+        assert!(matches!(registry.pull(name), Err(RegistryError::PullFailed { .. })), "{name}");
+    }
 }

@@ -1,8 +1,9 @@
 //! The engine thread seen from outside: sequences go in, their events come out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use crossbeam_channel::Sender;
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use tokio::sync::mpsc;
 
 use crate::client::Client;
@@ -44,6 +45,8 @@ impl From<Full> for EnqueueError {
 pub struct Handle {
     shared: Arc<Shared>,
     commands: Sender<Command>,
+    /// Disconnected once the engine thread has ended and its engine is gone.
+    ended: Receiver<()>,
     /// Whether a watchdog runs, which needs the list of clients.
     watched: bool,
 }
@@ -68,8 +71,12 @@ impl Handle {
             tokens => tokens,
         };
         let shared = Arc::new(Shared::new(Size { places: options.max_waiting, tokens }));
-        let handle = Self { shared: shared.clone(), commands, watched: watchdog.is_some() };
-        let run = move || engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog);
+        let (running, ended) = crossbeam_channel::bounded(0);
+        let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some() };
+        let run = move || {
+            engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog);
+            drop(running);
+        };
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
             tracing::error!("the engine thread did not start: {error}");
             handle.shared.close();
@@ -127,6 +134,11 @@ impl Handle {
     /// Number of sequences that wait or run, for eviction and drains.
     pub fn num_active(&self) -> usize {
         self.shared.num_active()
+    }
+
+    /// Waits until the engine thread has ended and its engine has given back its memory. False: it has not within `patience`.
+    pub fn wait_ended(&self, patience: Duration) -> bool {
+        self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
     }
 
     /// Ends the engine thread after its current step, without waiting for it. Every waiting or running sequence gets [`Event::Failed`].

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use super::defaults::file_sampling;
 use super::model::BaseModel;
 use super::pair_template::PairTemplate;
-use engine::{self, Device, EngineError, EngineOptions};
+use engine::{self, Device, EngineError, EngineOptions, Need};
 use gguf::{Backing, GgufFile};
 use grammar::Compiler;
 use logits::SamplingChoice;
@@ -75,6 +75,11 @@ impl ModelFile {
     /// The context to serve if nobody says how long it is to be. See [`engine::longest_context`].
     pub fn auto_context(&self, device: &dyn Device, options: &EngineOptions) -> Result<usize, EngineError> {
         engine::longest_context(device, &self.weights, options)
+    }
+
+    /// What the model would take of a device.
+    pub fn need(&self, device: &dyn Device, options: &EngineOptions) -> Result<Need, EngineError> {
+        engine::need(device, &self.weights, options)
     }
 
     /// Compiles the chat template in the file `other`, or else the model file's own. None: there is neither.

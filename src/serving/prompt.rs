@@ -77,7 +77,7 @@ pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<Str
     let (Some(template), Some(dialect)) = (&model.template, &model.dialect) else {
         return Err(RequestError::NoTemplate(model.id.clone()));
     };
-    Ok(render(template, dialect, &model.base.tokenizer, conversation)?)
+    Ok(render(template, dialect, &model.base.tokenizer, &model.defaults.fill(conversation))?)
 }
 
 #[cfg(test)]

@@ -47,7 +47,7 @@ impl ValidRequest {
         };
         let stop_ids = stop_ids(&model, &prompt, options);
         let echo = if options.echo { prompt.echo(&model.base.tokenizer, &ids) } else { String::new() };
-        let max_tokens = budget(ids.len(), Room::of(&model), options.budget)?;
+        let max_tokens = budget(ids.len(), Room::of(&model), model.defaults.budget(options.budget))?;
         let chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, opened, options }),
             _ => None,

@@ -5,9 +5,10 @@ mod shorten;
 pub mod traces;
 
 use std::io::IsTerminal;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{EnvFilter, reload};
 
 pub use lines::flush;
 
@@ -34,9 +35,16 @@ pub fn init(log: &Log) -> anyhow::Result<()> {
         // The layer would report a failed write with `eprintln!`, which panics if stderr is what failed.
         .log_internal_errors(false);
     let started = match log.format {
-        LogFormat::Text => builder.with_writer(lines::text).try_init(),
+        LogFormat::Text => {
+            let builder = builder.with_writer(lines::text).with_filter_reloading();
+            keep(builder.reload_handle());
+            builder.try_init()
+        }
         LogFormat::Json => {
-            builder.json().flatten_event(true).with_current_span(false).with_span_list(false).with_writer(lines::json).try_init()
+            let builder = builder.json().flatten_event(true).with_current_span(false).with_span_list(false);
+            let builder = builder.with_writer(lines::json).with_filter_reloading();
+            keep(builder.reload_handle());
+            builder.try_init()
         }
     };
     // This fails if logging has started already: in tests, or if one command runs another.
@@ -45,6 +53,26 @@ pub fn init(log: &Log) -> anyhow::Result<()> {
         std::panic::set_hook(Box::new(log_panic));
     }
     Ok(())
+}
+
+/// Replaces the filter of the log.
+static REPLACE: OnceLock<Box<dyn Fn(EnvFilter) -> bool + Send + Sync>> = OnceLock::new();
+
+fn keep<S: 'static>(handle: reload::Handle<EnvFilter, S>) {
+    // The first log stays, and so does its handle.
+    let _ = REPLACE.set(Box::new(move |filter| handle.reload(filter).is_ok()));
+}
+
+/// Checks what to log from now on, and returns what applies it.
+///
+/// # Errors
+/// The filter is wrong.
+pub fn change(log: &Log) -> anyhow::Result<impl FnOnce() + use<>> {
+    let filter = filter(log, std::env::var("RUST_LOG").ok())?;
+    Ok(move || {
+        // It fails if the process has no log.
+        let _ = REPLACE.get().map(|replace| replace(filter));
+    })
 }
 
 fn filter(log: &Log, variable: Option<String>) -> anyhow::Result<EnvFilter> {

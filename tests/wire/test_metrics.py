@@ -91,7 +91,7 @@ def test_a_scrape_takes_little_time(server):
 
 def test_loads_are_timed(server):
     assert (
-        value(server, "model_load_seconds_count", model_name=MODEL) == 1 and value(server, "model_load_seconds_sum", model_name=MODEL) > 0
+        value(server, "model_load_seconds_count", model_name=MODEL) >= 1 and value(server, "model_load_seconds_sum", model_name=MODEL) > 0
     )
     assert value(server, "model_load_failures_total", model_name=MODEL) == 0
 

@@ -20,6 +20,8 @@ def map_body(context, body):
 """
 # Checks that cannot hold: data that fits the schema may still be longer than the context or name a model that does not exist.
 EXCLUDED = "positive_data_acceptance"
+# Streams without an end.
+ENDLESS = ("/admin/models/events", "/models/sse")
 SEED, EXAMPLES = "20261121", "25"
 
 
@@ -103,6 +105,7 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
             "all",
         ]
         command += ["--exclude-checks", EXCLUDED, "--seed", SEED, "--max-examples", EXAMPLES, "--generation-allow-x00", "true"]
+        command += [part for path in ENDLESS for part in ("--exclude-path", path)]
         command += [
             "--generation-database",
             "none",

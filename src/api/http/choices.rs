@@ -165,10 +165,6 @@ impl Choices {
         self.usage
     }
 
-    pub fn state(&self) -> &AppState {
-        self.active.state()
-    }
-
     /// What a choice yields next, with the choice's index. `None` once every choice has ended. Cancel safe.
     pub async fn next(&mut self) -> Option<Result<(usize, Output), ApiError>> {
         loop {

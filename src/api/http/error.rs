@@ -24,6 +24,7 @@ pub enum Kind {
     Unauthorized,
     ForbiddenHost,
     ModelForbidden,
+    AdminRequired,
     ModelNotFound,
     RouteNotFound,
     ResponseNotFound,
@@ -40,6 +41,9 @@ pub enum Kind {
     GenerationFailed,
     ModelLoading,
     ModelFailed,
+    ModelNoRoom,
+    ModelInUse,
+    PullFailed,
     Draining,
     EngineStopped,
     Deadline,
@@ -58,6 +62,7 @@ impl Kind {
             Self::Unauthorized => (StatusCode::UNAUTHORIZED, "invalid_api_key"),
             Self::ForbiddenHost => (StatusCode::FORBIDDEN, "host_not_allowed"),
             Self::ModelForbidden => (StatusCode::FORBIDDEN, "model_not_allowed"),
+            Self::AdminRequired => (StatusCode::FORBIDDEN, "admin_required"),
             Self::ModelNotFound => (StatusCode::NOT_FOUND, "model_not_found"),
             Self::RouteNotFound => (StatusCode::NOT_FOUND, "unknown_url"),
             Self::ResponseNotFound => (StatusCode::NOT_FOUND, "response_not_found"),
@@ -73,6 +78,9 @@ impl Kind {
             Self::GenerationFailed => (StatusCode::INTERNAL_SERVER_ERROR, "generation_failed"),
             Self::ModelLoading => (StatusCode::SERVICE_UNAVAILABLE, "model_loading"),
             Self::ModelFailed => (StatusCode::SERVICE_UNAVAILABLE, "model_load_failed"),
+            Self::ModelNoRoom => (StatusCode::SERVICE_UNAVAILABLE, "model_no_room"),
+            Self::ModelInUse => (StatusCode::CONFLICT, "model_in_use"),
+            Self::PullFailed => (StatusCode::BAD_REQUEST, "pull_failed"),
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
@@ -90,14 +98,15 @@ impl Kind {
 
     /// Whether the server is at fault. A server that loads a model, shuts down or keeps to a deadline is not.
     pub fn is_fault(self) -> bool {
-        self.status().is_server_error() && !matches!(self, Self::ModelLoading | Self::Draining | Self::Deadline)
+        let waits = matches!(self, Self::ModelLoading | Self::ModelNoRoom | Self::Draining | Self::Deadline);
+        self.status().is_server_error() && !waits
     }
 
     /// After which time a retry may succeed.
     const fn retry_after(self) -> Option<Duration> {
         match self {
             Self::RateLimit | Self::QueueFull | Self::QueueTimeout | Self::Overloaded | Self::Draining => Some(Duration::from_secs(1)),
-            Self::ModelLoading => Some(Duration::from_secs(2)),
+            Self::ModelLoading | Self::ModelNoRoom => Some(Duration::from_secs(2)),
             _ => None,
         }
     }
@@ -161,6 +170,13 @@ impl From<RegistryError> for ApiError {
         match &error {
             RegistryError::NotFound { id, near } => Self::model_not_found(id, near.as_deref()),
             RegistryError::Loading(_) => Self::new(Kind::ModelLoading, error.to_string()),
+            RegistryError::NoRoom(_) => Self::new(Kind::ModelNoRoom, error.to_string()),
+            RegistryError::NotLoaded(_) => Self::new(Kind::ModelInUse, error.to_string()).with_param("model"),
+            RegistryError::QueueFull(_) => Self::new(Kind::QueueFull, error.to_string()),
+            RegistryError::InUse { .. } => {
+                Self::new(Kind::ModelInUse, format!("{error}: wait for them, or send `\"force\": true` to end them")).with_param("model")
+            }
+            RegistryError::PullFailed { .. } => Self::new(Kind::PullFailed, error.to_string()).with_param("model"),
             // The cause may name files of the server. It is in the log.
             RegistryError::LoadFailed { id, .. } => {
                 Self::new(Kind::ModelFailed, format!("the model `{}` could not be loaded: the server's log has the cause", quoted(id)))

@@ -72,6 +72,11 @@ fn address(name: &str) -> Option<IpAddr> {
     name.strip_prefix('[').map_or(name, |rest| rest.trim_end_matches(']')).parse().ok()
 }
 
+/// Whether a `Host` header names this machine.
+pub fn is_local_host(value: &str) -> bool {
+    name_of(value).is_some_and(is_local)
+}
+
 /// Whether a host is `localhost` or a loopback address.
 fn is_local(name: &str) -> bool {
     name.eq_ignore_ascii_case("localhost") || address(name).is_some_and(|address| address.is_loopback())

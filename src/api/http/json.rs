@@ -50,7 +50,8 @@ impl FromRequest for JsonBody {
         Box::pin(async move {
             let state = request.app_data::<web::Data<AppState>>().cloned();
             let state = state.ok_or_else(|| ApiError::new(Kind::Internal, "the server has no state"))?;
-            let (limit, seconds) = (state.limits.max_body_bytes, state.limits.body_timeout_seconds);
+            let limits = state.limits();
+            let (limit, seconds) = (limits.max_body_bytes, limits.body_timeout_seconds);
             let encoding = check_head(&request, limit)?;
             let body = tokio::time::timeout(Duration::from_secs(seconds), receive(payload, limit, &state.bodies)).await;
             let (bytes, held) = body.map_err(|_| ApiError::new(Kind::Timeout, format!("the body did not arrive within {seconds} s")))??;

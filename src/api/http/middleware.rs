@@ -16,6 +16,7 @@ use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError, we
 use bytes::Bytes;
 use futures_util::FutureExt;
 
+use super::caller::Caller;
 use super::connection::{Busy, Watch};
 use super::deadline::Deadline;
 use super::dialect::{Dialect, Dialects};
@@ -29,12 +30,8 @@ use keys::InFlight;
 use serving::Model;
 
 /// The model that a request asks for. From then on, the request's line in the log and its metrics name the model.
-pub async fn requested_model(state: &AppState, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
-    let tenant = Tenant::of(request);
-    tenant.check_model(&state.registry, id)?;
-    let model = state.model(id, tenant.client()).await?;
-    Journal::of(request).set_model(&model.id, request.match_pattern());
-    Ok(model)
+pub async fn requested_model(state: &web::Data<AppState>, request: &HttpRequest, id: &str) -> Result<Arc<Model>, ApiError> {
+    Caller::of(request).model(state, id).await
 }
 
 /// What operators ask for, such as a model to be loaded, takes as long as it takes.

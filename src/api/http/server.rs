@@ -2,6 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix_http::error::DispatchError;
@@ -60,6 +61,7 @@ pub fn serve(
     listener: TcpListener,
     access: &Access,
     site: Site,
+    reload: Reload,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
     let (state, access, tls) = (site.state.clone(), access.clone(), access.tls.clone());
@@ -100,6 +102,9 @@ pub fn serve(
     };
     rt::System::new().block_on(async move {
         let signals = Signals::new().context("the signals cannot be handled")?;
+        if !ignores_hangup() {
+            rt::spawn(reload_at_hangup(signal(SignalKind::hangup())?, state.clone(), reload));
+        }
         let server = server.listen("penstock", listener, http).context("the socket cannot be listened on")?.run();
         let bodies = state.bodies.clone();
         rt::spawn(async move { bodies.give_back().await });
@@ -125,33 +130,28 @@ fn bound_socket(stream: &TcpStream) {
 struct Signals {
     terminate: Signal,
     interrupt: Signal,
-    /// The terminal has gone. `None` if whoever started the process wants that ignored, as `nohup` does.
-    hangup: Option<Signal>,
+}
+
+/// Reads the configuration again and applies what can change while the server runs. `None`: it is wrong, which was logged.
+pub type Reload = Arc<dyn Fn() -> Option<Config> + Send + Sync>;
+
+/// Reads the configuration again at each SIGHUP. No request notices.
+async fn reload_at_hangup(mut hangup: Signal, state: web::Data<AppState>, reload: Reload) {
+    while hangup.recv().await.is_some() {
+        let reload = reload.clone();
+        if let Ok(Some(config)) = web::block(move || reload()).await {
+            state.set_limits(&config.limits);
+            state.keys.refresh();
+        }
+    }
 }
 
 impl Signals {
     fn new() -> std::io::Result<Self> {
-        let hangup = if ignores_hangup() { None } else { Some(signal(SignalKind::hangup())?) };
-        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())?, hangup })
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
     }
 
-    async fn first(&mut self) {
-        let Self { terminate, interrupt, hangup } = self;
-        let hangup = async {
-            match hangup {
-                Some(signal) => drop(signal.recv().await),
-                None => std::future::pending().await,
-            }
-        };
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-            () = hangup => {}
-        }
-    }
-
-    /// The next one that somebody sent on purpose: a terminal that goes may send several hangups.
-    async fn second(&mut self) {
+    async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
@@ -159,7 +159,7 @@ impl Signals {
     }
 }
 
-/// Whether the process ignored SIGHUP when it was started.
+/// Whether the process ignored SIGHUP when it was started, as `nohup` does. Then it still does.
 pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
@@ -168,7 +168,7 @@ pub fn ignores_hangup() -> bool {
 
 /// On the first signal, refuses new requests and lets the running ones end within `deadline`. On the second signal, returns an error.
 async fn shutdown(mut signals: Signals, state: web::Data<AppState>, server: ServerHandle, deadline: Duration) -> Result<(), Interrupted> {
-    signals.first().await;
+    signals.next().await;
     state.drain.start();
     tracing::info!(active = state.drain.num_active(), seconds = deadline.as_secs(), "shutting down: waiting for running requests");
     let end = Instant::now() + deadline;
@@ -187,6 +187,6 @@ async fn shutdown(mut signals: Signals, state: web::Data<AppState>, server: Serv
     };
     tokio::select! {
         () = drained => Ok(()),
-        () = signals.second() => Err(Interrupted),
+        () = signals.next() => Err(Interrupted),
     }
 }

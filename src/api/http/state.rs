@@ -1,11 +1,11 @@
 //! State that all HTTP workers share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
 use actix_web::web;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::budget::Budget;
 use super::cors::Cors;
@@ -13,16 +13,12 @@ use super::error::{ApiError, Kind};
 use super::host::Hosts;
 use super::keyring::Keyring;
 use config::{Config, Limits};
-use registry::{Registry, RegistryError};
+use registry::Registry;
 use serving::{Client, Model};
-
-/// The largest number of requests that wait for a load. Each takes a thread; further requests get an error that asks for a retry, so that
-/// threads remain for loaded models and for `/metrics`.
-const MAX_WAITING_FOR_LOAD: usize = 64;
 
 pub struct AppState {
     pub registry: Arc<Registry>,
-    pub limits: Limits,
+    limits: RwLock<Arc<Limits>>,
     /// The memory for the bodies of all requests.
     pub bodies: Arc<Budget>,
     /// The silence after which a stream gets a keep-alive frame.
@@ -37,14 +33,13 @@ pub struct AppState {
     pub chat_page: bool,
     /// Whether the bodies of requests are logged.
     pub log_prompts: bool,
-    waiting_for_load: Arc<Semaphore>,
 }
 
 impl AppState {
     pub fn new(config: &Config, registry: Arc<Registry>, keys: Arc<Keyring>) -> Self {
         Self {
             registry,
-            limits: config.limits.clone(),
+            limits: RwLock::new(Arc::new(config.limits.clone())),
             bodies: Budget::new(config.limits.max_bodies_bytes),
             keep_alive: Duration::from_secs(config.server.keep_alive_seconds.max(1)),
             hosts: Hosts::new(config.server.host, &config.server.allowed_hosts),
@@ -54,15 +49,26 @@ impl AppState {
             vllm_metrics: config.server.vllm_metrics,
             chat_page: config.server.chat_page,
             log_prompts: config.server.log_prompts,
-            waiting_for_load: Arc::new(Semaphore::new(MAX_WAITING_FOR_LOAD)),
         }
     }
 
-    /// The model of a client's request. Loads it first if necessary.
-    pub async fn model(&self, id: &str, client: Client) -> Result<Arc<Model>, ApiError> {
-        let model = match self.registry.get_loaded(id) {
+    /// The limits of requests, which can change while the server runs.
+    pub fn limits(&self) -> Arc<Limits> {
+        self.limits.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Takes over the limits of a configuration that was read again. Those that something was made of at start stay.
+    pub fn set_limits(&self, limits: &Limits) {
+        let Limits { max_queue, max_bodies_bytes, max_stored_responses, head_timeout_seconds, .. } = *self.limits();
+        let limits = Limits { max_queue, max_bodies_bytes, max_stored_responses, head_timeout_seconds, ..limits.clone() };
+        *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
+    }
+
+    /// The model of a client's request, which waits for it if it is not loaded.
+    pub async fn model(state: &web::Data<Self>, id: &str, client: Client) -> Result<Arc<Model>, ApiError> {
+        let model = match state.registry.get_loaded(id) {
             Some(model) => model,
-            None => self.load(id).await?,
+            None => Self::wait_for(state, id).await?,
         };
         if !model.base.handle.is_alive() {
             return Err(ApiError::new(Kind::EngineStopped, format!("the engine of `{}` has stopped", model.id)));
@@ -74,21 +80,13 @@ impl AppState {
         Ok(model)
     }
 
-    async fn load(&self, id: &str) -> Result<Arc<Model>, ApiError> {
-        if self.registry.info(id).is_none() {
-            return Err(self.registry.not_found(id).into());
-        }
-        let permit = self.waiting_for_load.clone().try_acquire_owned().map_err(|_| RegistryError::Loading(id.into()))?;
-        let (registry, id) = (self.registry.clone(), id.to_owned());
-        let loaded = off_loop(move || {
-            // The thread holds the permit until the load ends, even if the client has gone.
-            let _permit = permit;
-            registry.get(&id)
-        });
+    /// Waits for a load, while the server waits for the request if it drains.
+    async fn wait_for(state: &web::Data<Self>, id: &str) -> Result<Arc<Model>, ApiError> {
+        let _active = Active::new(state.clone());
         tokio::select! {
-            loaded = loaded => Ok(loaded??),
+            model = state.registry.acquire(id) => Ok(model?),
             // The load may take longer than the process has left. The client can ask another one.
-            () = self.drain.when_started() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+            () = state.drain.when_draining() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
         }
     }
 }
@@ -120,8 +118,8 @@ impl Drain {
         *self.draining.borrow()
     }
 
-    /// Completes when [`Drain::start`] is called, or at once if it already was.
-    pub async fn when_started(&self) {
+    /// Completes when the server begins to drain, or at once if it already did.
+    pub async fn when_draining(&self) {
         is_set(&self.draining).await;
     }
 
@@ -177,34 +175,36 @@ mod tests {
 
     #[actix_web::test]
     async fn a_bounded_number_of_requests_wait_for_a_load_and_the_rest_are_refused() {
+        const MOST: usize = 64;
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("slow.gguf");
         std::fs::write(&path, b"GGUF").unwrap();
-        let env = vec![("HOME".to_owned(), "/home/u".to_owned())];
-        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let env = vec![("HOME".to_owned(), dir.path().display().to_string())];
+        let mut config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        config.limits.max_queue = MOST;
         let (go, wait) = mpsc::channel::<()>();
         let wait = Mutex::new(wait);
-        let load = Box::new(move |_: &Config, _: &_, _: &_| {
+        let load = Box::new(move |_: &Config, _: &_, _: &_, _: &_| {
             let _ = wait.lock().unwrap().recv();
             anyhow::bail!("a broken file")
         });
         let registry = Registry::with_loader(&config, &[path.display().to_string()], load).unwrap();
-        let state = AppState::new(&config, registry, Arc::new(Keyring::open(&config).unwrap()));
-        let waiting = join_all((0..MAX_WAITING_FOR_LOAD).map(|_| state.load("slow")));
+        let state = web::Data::new(AppState::new(&config, registry, Arc::new(Keyring::open(&config).unwrap())));
+        let kind = |result: Result<Arc<Model>, ApiError>| result.err().unwrap().kind;
+        let waiting = join_all((0..MOST).map(|_| AppState::wait_for(&state, "slow")));
         let late = async {
-            while state.waiting_for_load.available_permits() > 0 {
+            while state.drain.num_active() < MOST {
                 tokio::task::yield_now().await;
             }
-            let kinds = ["slow", "nope"].map(|id| state.load(id));
-            let kinds: Vec<_> = join_all(kinds).await.into_iter().map(|result| result.err().unwrap().kind).collect();
+            let late = join_all(["slow", "nope"].map(|id| AppState::wait_for(&state, id))).await;
             drop(go);
-            kinds
+            late
         };
         let both = tokio::time::timeout(Duration::from_secs(60), join(waiting, late)).await;
         let (waited, late) = both.expect("the late requests are refused while the others wait");
-        assert_eq!(late, [Kind::ModelLoading, Kind::ModelNotFound]);
-        assert!(waited.into_iter().all(|result| result.err().unwrap().kind == Kind::ModelFailed));
-        assert_eq!(state.waiting_for_load.available_permits(), MAX_WAITING_FOR_LOAD);
+        assert_eq!(late.into_iter().map(kind).collect::<Vec<_>>(), [Kind::QueueFull, Kind::ModelNotFound]);
+        assert!(waited.into_iter().all(|result| kind(result) == Kind::ModelFailed));
+        assert_eq!(state.drain.num_active(), 0);
     }
 
     #[actix_web::test]

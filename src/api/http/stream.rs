@@ -32,6 +32,10 @@ pub trait Frames: 'static {
     fn next(&mut self) -> impl Future<Output = Option<Bytes>>;
     /// The client does not read, so that the stream is cut.
     fn stall(&self) {}
+    /// What to send after a silence, in place of the framing's keep-alive frame.
+    fn beat(&self) -> Option<Bytes> {
+        None
+    }
 }
 
 /// Streams `frames` to the client. After each `keep_alive` of silence, the stream sends the framing's keep-alive frame.
@@ -56,10 +60,9 @@ pub fn respond(framing: Framing, frames: impl Frames, keep_alive: Duration) -> H
 async fn pump(mut frames: impl Frames, beat: Option<(Duration, &'static [u8])>, out: &Out) -> Result<(), Gone> {
     loop {
         let next = async {
-            match beat {
-                Some((silence, frame)) => timeout(silence, frames.next()).await.unwrap_or(Some(Bytes::from_static(frame))),
-                None => frames.next().await,
-            }
+            let Some((silence, frame)) = beat else { return frames.next().await };
+            let next = timeout(silence, frames.next()).await;
+            next.unwrap_or_else(|_| Some(frames.beat().unwrap_or(Bytes::from_static(frame))))
         };
         let frame = tokio::select! {
             // This branch also notices a client that leaves while its request is still queued or in prefill.

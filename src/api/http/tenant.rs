@@ -6,6 +6,7 @@ use std::time::Instant;
 use actix_web::{HttpMessage, HttpRequest};
 
 use super::error::{ApiError, Kind, quoted};
+use super::host::is_local_host;
 use super::keyring::mark;
 use keys::{InFlight, Key, Rate, Refusal};
 use registry::{Registry, RegistryError};
@@ -62,6 +63,19 @@ impl Tenant {
         }
     }
 
+    /// Checks that a request may manage models. With keys, its key must allow that. Without keys, it must come from this machine, and not
+    /// through a proxy.
+    pub fn check_admin(&self, request: &HttpRequest, needs_keys: bool) -> Result<(), ApiError> {
+        let refuse = |message: &str| Err(ApiError::new(Kind::AdminRequired, message));
+        match &self.key {
+            Some(key) if key.admin => Ok(()),
+            Some(_) => refuse("this API key may not manage models: `penstock keys add NAME --admin` makes one that may"),
+            None if needs_keys => refuse("managing models needs an API key"),
+            None if is_from_here(request) => Ok(()),
+            None => refuse("without keys, models are managed from the server's own machine: `penstock keys add NAME --admin` makes a key"),
+        }
+    }
+
     /// What is left of the key's rates of requests and of tokens.
     pub fn rates(&self) -> (Option<Rate>, Option<Rate>) {
         self.key.as_ref().map_or((None, None), |key| key.rates(Instant::now()))
@@ -93,4 +107,12 @@ impl Tenant {
         }
         Ok(())
     }
+}
+
+/// Whether a request comes from this machine and was sent to it by a local name.
+fn is_from_here(request: &HttpRequest) -> bool {
+    const OF_PROXIES: [&str; 4] = ["forwarded", "x-forwarded-for", "x-real-ip", "via"];
+    let is_local = request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback());
+    let host = request.headers().get("host").and_then(|host| host.to_str().ok()).unwrap_or_default();
+    is_local && is_local_host(host) && OF_PROXIES.iter().all(|name| !request.headers().contains_key(*name))
 }

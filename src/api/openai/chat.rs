@@ -1,8 +1,10 @@
 //! `POST /v1/chat/completions`
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert;
+use super::convert::{self, chat::Chat};
 use super::stream::{self, ChunkFormat};
 use super::types::chat::{
     AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta, FunctionCall, FunctionDelta, ToolCall,
@@ -11,14 +13,14 @@ use super::types::chat::{
 use super::types::error::ErrorBody;
 use super::types::logprobs::ChatLogprobs;
 use super::types::usage::Usage;
-use crate::http::choices::{self, Answer, Ask, FunctionCall as Call};
+use crate::http::budget::Held;
+use crate::http::caller::Caller;
+use crate::http::choices::{self, Answer, Ask, Choices, FunctionCall as Call};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
-use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
+use crate::http::later;
 use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
 use chat::Piece;
 use serving::EndReason;
 
@@ -34,27 +36,19 @@ use serving::EndReason;
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let limits = state.limits.clone();
+    let limits = state.limits();
     let (request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
-    let model = requested_model(&state, &http, &request.model).await?;
-    let head = Head::new("chatcmpl", &model);
-    let (prompts, num_choices, has_logprobs) = (vec![request.prompt], request.num_choices, request.options.logprobs.is_some());
-    let ask = Ask {
-        model,
-        prompts,
-        options: request.options,
-        num_choices,
-        best_of: num_choices,
-        names: request.names,
-        held,
-        tenant: Tenant::of(&http),
-        journal: Journal::of(&http),
-    };
-    let choices = choices::start(state, ask).await?;
+    let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
     if let Some(options) = request.stream {
-        let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };
-        return Ok(stream::respond(choices, chunks, options.include_usage));
+        let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let begin = async move {
+            let (choices, head) = start(of_stream, &caller, request, held).await?;
+            let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };
+            Ok(stream::chunks(choices, chunks, options.include_usage))
+        };
+        return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }
+    let (choices, head) = start(state, &caller, request, held).await?;
     let (answers, usage) = choices.collect().await?;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
@@ -74,6 +68,24 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         system_fingerprint: fingerprint,
         usage: usage.into(),
     }))
+}
+
+/// Starts the choices of a request once its model is there.
+async fn start(state: web::Data<AppState>, caller: &Caller, request: Chat, held: Arc<Held>) -> Result<(Choices, Head), ApiError> {
+    let model = caller.model(&state, &request.model).await?;
+    let head = Head::new("chatcmpl", &model);
+    let ask = Ask {
+        model,
+        prompts: vec![request.prompt],
+        options: request.options,
+        num_choices: request.num_choices,
+        best_of: request.num_choices,
+        names: request.names,
+        held,
+        tenant: caller.tenant.clone(),
+        journal: caller.journal.clone(),
+    };
+    Ok((choices::start(state, ask).await?, head))
 }
 
 /// How a choice ended, as chat and text completions word it.

@@ -1,5 +1,7 @@
 //! `POST /v1/completions`
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::chat::finish_reason;
@@ -10,14 +12,14 @@ use super::types::completions::{Completion, CompletionChoice, CompletionRequest}
 use super::types::error::ErrorBody;
 use super::types::logprobs::CompletionLogprobs;
 use super::types::usage::Usage;
-use crate::http::choices::{self, Answer, Ask};
+use crate::http::budget::Held;
+use crate::http::caller::Caller;
+use crate::http::choices::{self, Answer, Ask, Choices};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
-use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
+use crate::http::later;
 use crate::http::state::AppState;
-use crate::http::tenant::Tenant;
 use chat::{Piece, TokenLogprob};
 use serving::EndReason;
 
@@ -34,19 +36,20 @@ use serving::EndReason;
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let limits = state.limits.clone();
+    let limits = state.limits();
     let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;
-    let model = requested_model(&state, &http, &request.model).await?;
-    let head = Head::new("cmpl", &model);
-    let Completions { prompts, options, names, num_choices, best_of, stream, .. } = request;
-    let has_logprobs = options.logprobs.is_some();
-    let (tenant, journal) = (Tenant::of(&http), Journal::of(&http));
-    let choices = choices::start(state, Ask { model, prompts, options, num_choices, best_of, names, held, tenant, journal }).await?;
-    let echo = choices.echoes();
-    if let Some(options) = stream {
-        let chunks = Chunks { head, include_usage: options.include_usage, echo, has_logprobs };
-        return Ok(stream::respond(choices, chunks, options.include_usage));
+    let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
+    if let Some(options) = request.stream {
+        let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let begin = async move {
+            let (choices, head) = start(of_stream, &caller, request, held).await?;
+            let chunks = Chunks { head, include_usage: options.include_usage, echo: choices.echoes(), has_logprobs };
+            Ok(stream::chunks(choices, chunks, options.include_usage))
+        };
+        return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }
+    let (choices, head) = start(state, &caller, request, held).await?;
+    let echo = choices.echoes();
     let (answers, usage) = choices.collect().await?;
     let choice = |(index, answer): (usize, Answer)| {
         let echo = echo.get(index).map_or("", String::as_str);
@@ -67,6 +70,16 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let Head { id, created, model, fingerprint } = head;
     let (object, usage) = ("text_completion".into(), Some(Some(usage.into())));
     Ok(HttpResponse::Ok().json(Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }))
+}
+
+/// Starts the choices of a request once its model is there.
+async fn start(state: web::Data<AppState>, caller: &Caller, request: Completions, held: Arc<Held>) -> Result<(Choices, Head), ApiError> {
+    let model = caller.model(&state, &request.model).await?;
+    let head = Head::new("cmpl", &model);
+    let Completions { prompts, options, names, num_choices, best_of, .. } = request;
+    let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
+    let ask = Ask { model, prompts, options, num_choices, best_of, names, held, tenant, journal };
+    Ok((choices::start(state, ask).await?, head))
 }
 
 struct Chunks {

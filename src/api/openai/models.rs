@@ -15,7 +15,8 @@ pub const PREFIX: &str = "/v1/models/";
 impl From<ModelInfo> for Model {
     fn from(info: ModelInfo) -> Self {
         let owned_by = "penstock".into();
-        Self { id: info.id, object: "model".into(), created: info.created, owned_by, max_model_len: info.context, loaded: info.loaded }
+        let ModelInfo { id, created, context, loaded, root, parent } = info;
+        Self { id, object: "model".into(), created, owned_by, root, parent, max_model_len: context, loaded }
     }
 }
 

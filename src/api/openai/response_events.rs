@@ -37,6 +37,12 @@ impl Streamed {
     }
 }
 
+/// The only event of a stream that fails before its response has begun.
+pub fn error_event(error: &ApiError) -> Bytes {
+    let (code, message) = (response_code(error.kind), &error.message);
+    sse::named("error", &json!({"type": "error", "code": code, "message": message, "param": error.param, "sequence_number": 0}))
+}
+
 impl Events for Streamed {
     fn begin(&mut self, _num_choices: usize) -> Vec<Bytes> {
         vec![self.whole("response.created"), self.whole("response.in_progress")]

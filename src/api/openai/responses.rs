@@ -1,21 +1,24 @@
 //! `/v1/responses`: one answer to a conversation, which the server may keep for the next turn.
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::{self, responses::Responses};
 use super::response_draft::Draft;
-use super::response_events::Streamed;
+use super::response_events::{Streamed, error_event};
 use super::response_record::Record;
 use super::store::ResponseStore;
 use super::stream;
 use super::types::error::ErrorBody;
 use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, ResponseRequest};
-use crate::http::choices::{self, Ask};
+use crate::http::budget::Held;
+use crate::http::caller::Caller;
+use crate::http::choices::{self, Ask, Choices};
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::head::Head;
-use crate::http::journal::Journal;
 use crate::http::json::JsonBody;
-use crate::http::middleware::requested_model;
+use crate::http::later;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
 use chat::{Conversation, Message, Role};
@@ -40,28 +43,44 @@ pub async fn create(
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
-    let tenant = Tenant::of(&http);
-    let (limits, items, owner) = (state.limits.clone(), store.clone(), tenant.clone());
+    let (limits, items, owner) = (state.limits(), store.clone(), Tenant::of(&http));
     let (request, held) = body.read(move |value| convert::responses::parse(value, &limits, &|id| items.item(owner.name(), id))).await?;
-    let model = requested_model(&state, &http, &request.model).await?;
-    let Responses { conversation, options, names, settings, stream, .. } = request;
+    let caller = Caller::of(&http);
+    if request.stream {
+        let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let begin = async move {
+            let (choices, answer) = start(of_stream, store, &caller, request, held).await?;
+            Ok(stream::frames(choices, Streamed::new(answer)))
+        };
+        return later::stream(&state, &model, journal, error_event, begin).await;
+    }
+    let (mut choices, mut answer) = start(state, store, &caller, request, held).await?;
+    while let Some(next) = choices.next().await {
+        answer.draft.take(next?.1);
+    }
+    Ok(json(answer.end(choices.usage().into())))
+}
+
+/// Starts the answer of a request once its model is there.
+async fn start(
+    state: web::Data<AppState>,
+    store: web::Data<ResponseStore>,
+    caller: &Caller,
+    request: Responses,
+    held: Arc<Held>,
+) -> Result<(Choices, Record), ApiError> {
+    let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
+    let model = caller.model(&state, &request.model).await?;
+    let Responses { conversation, options, names, settings, .. } = request;
     let settings = settings.sampled_with(&model.sampling_of(&options));
     let messages = with_earlier(&store, tenant.name(), conversation.messages, settings.previous_response_id.as_deref())?;
     let instructions = settings.instructions.iter().map(|text| Message::of_text(Role::System, text));
     let shown = instructions.chain(messages.iter().cloned()).collect();
     let prompt = Prompt::Chat(Conversation { messages: shown, ..conversation });
     let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
-    let mut answer = Record { draft, messages, store, tenant: tenant.clone(), _held: held.clone() };
-    let journal = Journal::of(&http);
+    let answer = Record { draft, messages, store, tenant: tenant.clone(), _held: held.clone() };
     let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held, tenant, journal };
-    let mut choices = choices::start(state, ask).await?;
-    if stream {
-        return Ok(stream::stream(choices, Streamed::new(answer)));
-    }
-    while let Some(next) = choices.next().await {
-        answer.draft.take(next?.1);
-    }
-    Ok(json(answer.end(choices.usage().into())))
+    Ok((choices::start(state, ask).await?, answer))
 }
 
 /// The messages so far: those of the previous response, and the new ones.

@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 
-use actix_web::HttpResponse;
 use bytes::Bytes;
 use serde::Serialize;
 
@@ -10,8 +9,8 @@ use super::error;
 use super::types::usage::Usage;
 use crate::http::choices::Choices;
 use crate::http::error::ApiError;
-use crate::http::sse::{self, data};
-use crate::http::stream::{self, Frames};
+use crate::http::sse::data;
+use crate::http::stream::Frames;
 use chat::Piece;
 use serving::{EndReason, Output};
 
@@ -62,20 +61,24 @@ impl<F: ChunkFormat> Events for Chunks<F> {
     }
 
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
-        vec![data(&error::body(error))]
+        vec![error_event(error)]
     }
 }
 
-/// Streams the choices as chunks.
-pub fn respond(choices: Choices, format: impl ChunkFormat, include_usage: bool) -> HttpResponse {
-    stream(choices, Chunks { format, include_usage })
+/// The choices as chunks.
+pub fn chunks(choices: Choices, format: impl ChunkFormat, include_usage: bool) -> impl Frames {
+    frames(choices, Chunks { format, include_usage })
 }
 
-/// Streams the choices as `events`.
-pub fn stream(choices: Choices, mut events: impl Events) -> HttpResponse {
-    let keep_alive = choices.state().keep_alive;
+/// The choices as `events`.
+pub fn frames(choices: Choices, mut events: impl Events) -> impl Frames {
     let ready = events.begin(choices.len()).into();
-    stream::respond(sse::FRAMING, Reader { choices, events, ready, has_ended: false }, keep_alive)
+    Reader { choices, events, ready, has_ended: false }
+}
+
+/// The last frame of a stream of chunks that fails.
+pub fn error_event(error: &ApiError) -> Bytes {
+    data(&error::body(error))
 }
 
 /// Reads the choices and words what they yield. The choices live as long as the reader, so a draining server waits for the last frame.

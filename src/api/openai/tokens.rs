@@ -45,7 +45,7 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
 }
 
 /// The named model, or the first that the key may use: tools that ask for tokens often expect one model per server and name none.
-async fn named_or_first(state: &AppState, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
+async fn named_or_first(state: &web::Data<AppState>, http: &HttpRequest, name: Option<&str>) -> Result<Arc<Model>, ApiError> {
     let tenant = Tenant::of(http);
     let first = || state.registry.list().into_iter().find(|info| tenant.may_use(&state.registry, &info.id));
     match (name, name.is_none().then(first).flatten()) {

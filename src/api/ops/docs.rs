@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::OpenApi;
 use utoipa_swagger_ui::Config;
 
-use super::{health, metrics};
+use super::{admin, admin_types, health, metrics, router};
 use crate::http::dialect::Dialects;
 use crate::http::error::{ApiError, Kind};
 use crate::http::routes::not_found;
@@ -16,9 +16,40 @@ use crate::http::routes::not_found;
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Penstock", description = "An OpenAI-compatible API over its own engine for quantised GGUF models."),
-    paths(health::health, health::ready, health::version, metrics::exposition),
-    components(schemas(health::Status, health::Version)),
-    tags((name = "operations", description = "For probes, dashboards and autoscalers"))
+    paths(
+        health::health,
+        health::ready,
+        health::version,
+        metrics::exposition,
+        admin::list,
+        admin::load,
+        admin::unload,
+        admin::pull,
+        admin::events,
+        router::list,
+        router::load,
+        router::unload,
+        router::pull,
+        router::events
+    ),
+    components(schemas(
+        health::Status,
+        health::Version,
+        admin_types::AdminModel,
+        admin_types::AdminModelList,
+        admin_types::AdminEvent,
+        admin_types::LoadRequest,
+        admin_types::UnloadRequest,
+        admin_types::PullRequest,
+        admin_types::PullProgress,
+        router::RouterModel,
+        router::RouterModelList,
+        router::Success
+    )),
+    tags(
+        (name = "administration", description = "Models that come and go. With keys, these need one that `penstock keys add --admin` made"),
+        (name = "operations", description = "For probes, dashboards and autoscalers")
+    )
 )]
 struct Document;
 

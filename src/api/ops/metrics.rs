@@ -12,6 +12,7 @@ use crate::http::state::AppState;
 pub async fn exposition(state: web::Data<AppState>) -> Result<HttpResponse, ApiError> {
     let text = web::block(move || {
         let models = state.registry.list();
+        metrics::set_num_loaded(state.registry.num_loaded());
         metrics::set_loaded(models.iter().map(|info| (info.id.as_str(), info.loaded)));
         let mut text = Vec::new();
         TextEncoder::new().encode(&metrics::gather(state.vllm_metrics), &mut text).map(|()| text)

@@ -1,9 +1,13 @@
 //! What operators use: health, version, metrics, the OpenAPI document and the chat page.
 
+mod admin;
+mod admin_types;
 mod docs;
 mod health;
 mod metrics;
+mod model_events;
 mod page;
+mod router;
 mod routes;
 
 #[cfg(test)]

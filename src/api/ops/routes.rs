@@ -1,8 +1,8 @@
 //! The routes of this folder.
 
-use actix_web::web::ServiceConfig;
+use actix_web::web::{self, ServiceConfig};
 
-use super::{docs, health, metrics, page};
+use super::{admin, docs, health, metrics, page, router};
 use crate::http::routes::{get, resource};
 
 pub fn routes(config: &mut ServiceConfig) {
@@ -12,6 +12,15 @@ pub fn routes(config: &mut ServiceConfig) {
         .service(resource("/ready", "GET, HEAD", get().to(health::ready)))
         .service(resource("/version", "GET, HEAD", get().to(health::version)))
         .service(resource("/metrics", "GET, HEAD", get().to(metrics::exposition)))
+        .service(resource("/admin/models", "GET, HEAD", get().to(admin::list)))
+        .service(resource("/admin/models/load", "POST", web::post().to(admin::load)))
+        .service(resource("/admin/models/unload", "POST", web::post().to(admin::unload)))
+        .service(resource("/admin/models/pull", "POST", web::post().to(admin::pull)))
+        .service(resource("/admin/models/events", "GET", web::get().to(admin::events)))
+        .service(resource("/models", "GET, HEAD, POST", get().to(router::list)).route(web::post().to(router::pull)))
+        .service(resource("/models/load", "POST", web::post().to(router::load)))
+        .service(resource("/models/unload", "POST", web::post().to(router::unload)))
+        .service(resource("/models/sse", "GET", web::get().to(router::events)))
         .service(resource("/openapi.json", "GET, HEAD", get().to(docs::openapi)))
         .service(resource("/docs", "GET, HEAD", get().to(docs::redirect)))
         .service(resource("/docs/{file:.*}", "GET, HEAD", get().to(docs::page)));

@@ -26,6 +26,6 @@ pub use own_file::{open_own, refuse_link, write_own};
 pub use partial::{PARTIAL, Partial};
 pub use piece::Piece;
 pub use pieces::pieces;
-pub use progress::Progress;
+pub use progress::{Meter, Progress};
 pub use redirect::redirect;
 pub use tools::Tools;

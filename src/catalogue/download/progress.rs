@@ -1,6 +1,8 @@
 //! Progress on stderr: a bar on a terminal, otherwise one line per stage.
 
 use std::io::{IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -11,21 +13,47 @@ const NO_TOTAL: &str = "{prefix} {spinner} {bytes} {bytes_per_sec} {msg}";
 pub struct Progress {
     bar: Option<ProgressBar>,
     lines: bool,
+    meter: Option<Arc<Meter>>,
+}
+
+/// The progress of a download in numbers, for another thread.
+#[derive(Debug, Default)]
+pub struct Meter {
+    done: AtomicU64,
+    /// 0: not known.
+    total: AtomicU64,
+}
+
+impl Meter {
+    /// The bytes received.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::Relaxed)
+    }
+
+    /// All bytes, if their number is known.
+    pub fn total(&self) -> Option<u64> {
+        Some(self.total.load(Ordering::Relaxed)).filter(|total| *total > 0)
+    }
 }
 
 impl Progress {
     /// `total`: the size in bytes, if it is known.
     pub fn new(name: &str, total: Option<u64>) -> Self {
         if !std::io::stderr().is_terminal() {
-            return Self { bar: None, lines: true };
+            return Self { bar: None, lines: true, meter: None };
         }
         let bar = ProgressBar::new(total.unwrap_or(0)).with_prefix(name.to_owned());
         set_style(&bar, if total.is_some() { BAR } else { NO_TOTAL });
-        Self { bar: Some(bar), lines: false }
+        Self { bar: Some(bar), lines: false, meter: None }
     }
 
     pub fn silent() -> Self {
-        Self { bar: None, lines: false }
+        Self { bar: None, lines: false, meter: None }
+    }
+
+    /// Shows nothing and tells `meter`.
+    pub fn metered(meter: Arc<Meter>) -> Self {
+        Self { bar: None, lines: false, meter: Some(meter) }
     }
 
     /// Shows what is being done now.
@@ -47,6 +75,7 @@ impl Progress {
     }
 
     pub fn set_total(&self, bytes: u64) {
+        self.meter.iter().for_each(|meter| meter.total.store(bytes, Ordering::Relaxed));
         if let Some(bar) = &self.bar {
             set_style(bar, BAR);
             bar.set_length(bytes);
@@ -55,6 +84,7 @@ impl Progress {
 
     /// Sets the number of bytes received.
     pub fn set(&self, bytes: u64) {
+        self.meter.iter().for_each(|meter| meter.done.store(bytes, Ordering::Relaxed));
         if let Some(bar) = &self.bar {
             bar.set_position(bytes);
         }

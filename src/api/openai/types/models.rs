@@ -13,6 +13,12 @@ pub struct Model {
     pub created: u64,
     #[schema(example = "penstock")]
     pub owned_by: String,
+    /// The model whose weights it has: itself, or the one that it is a variant of.
+    #[schema(example = "smollm2:135m")]
+    pub root: String,
+    /// The model that it is a variant of.
+    #[schema(required = true)]
+    pub parent: Option<String>,
     /// The context length in tokens. Null until the model is loaded.
     #[schema(required = true)]
     pub max_model_len: Option<usize>,

@@ -1,0 +1,95 @@
+//! Streams whose model is still to be loaded. If that takes long, the head of the answer is sent, and comments show the client that the
+//! server is there. An error then comes in the stream.
+
+use std::pin::Pin;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use actix_web::HttpResponse;
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::error::ApiError;
+use super::journal::Journal;
+use super::sse::FRAMING;
+use super::state::AppState;
+use super::stream::{Frames, respond};
+
+/// How long a request waits for its model before its answer begins without it.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+type Begin<F> = Pin<Box<dyn Future<Output = Result<F, ApiError>>>>;
+
+/// Streams what `begin` makes once the model is there. `fail`: the last frame of a stream that fails before its first piece.
+pub async fn stream<F: Frames>(
+    state: &AppState,
+    model: &str,
+    journal: Rc<Journal>,
+    fail: fn(&ApiError) -> Bytes,
+    begin: impl Future<Output = Result<F, ApiError>> + 'static,
+) -> Result<HttpResponse, ApiError> {
+    let (since, keep_alive) = (Instant::now(), state.keep_alive);
+    // What is refused gets a status of its own, unless the wait has sent another one.
+    if state.registry.is_loaded(model) {
+        return Ok(respond(FRAMING, begin.await?, keep_alive));
+    }
+    let mut begin: Begin<F> = Box::pin(begin);
+    match timeout(PATIENCE, &mut begin).await {
+        Ok(frames) => Ok(respond(FRAMING, frames?, keep_alive)),
+        Err(_) => {
+            let later = Later { stage: Stage::Waiting(begin), since, journal, fail, has_begun: false };
+            Ok(respond(FRAMING, later, keep_alive))
+        }
+    }
+}
+
+enum Stage<F> {
+    Waiting(Begin<F>),
+    Running(F),
+    Ended,
+}
+
+struct Later<F> {
+    stage: Stage<F>,
+    since: Instant,
+    journal: Rc<Journal>,
+    fail: fn(&ApiError) -> Bytes,
+    /// Whether the first comment was sent, with which the head goes out.
+    has_begun: bool,
+}
+
+impl<F: Frames> Frames for Later<F> {
+    async fn next(&mut self) -> Option<Bytes> {
+        if !self.has_begun {
+            self.has_begun = true;
+            return self.beat();
+        }
+        if let Stage::Waiting(begin) = &mut self.stage {
+            match begin.await {
+                Ok(frames) => self.stage = Stage::Running(frames),
+                Err(error) => {
+                    self.journal.refuse(&error);
+                    self.stage = Stage::Ended;
+                    return Some((self.fail)(&error));
+                }
+            }
+        }
+        match &mut self.stage {
+            Stage::Running(frames) => frames.next().await,
+            _ => None,
+        }
+    }
+
+    fn stall(&self) {
+        if let Stage::Running(frames) = &self.stage {
+            frames.stall();
+        }
+    }
+
+    fn beat(&self) -> Option<Bytes> {
+        match &self.stage {
+            Stage::Running(frames) => frames.beat(),
+            _ => Some(format!(": loading the model, {} s\n\n", self.since.elapsed().as_secs()).into()),
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! `/admin/models`: what operators see of models, and do with them.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::admin_types::{AdminEvent, AdminModel, AdminModelList, LoadRequest, PullProgress, PullRequest, UnloadRequest, named};
+use super::model_events::{Followed, pull_frames};
+use crate::http::error::{ApiError, Kind};
+use crate::http::json::JsonBody;
+use crate::http::sse::{self, data};
+use crate::http::state::{Active, AppState, off_loop};
+use crate::http::stream::respond;
+use crate::http::tenant::Tenant;
+use registry::{ModelEvent, PullState, RegistryError, What};
+
+/// Refuses whoever may not manage models.
+pub fn check(state: &AppState, request: &HttpRequest) -> Result<(), ApiError> {
+    Tenant::of(request).check_admin(request, state.keys.is_required())
+}
+
+/// A model as it is now.
+fn model(state: &AppState, name: &str) -> Result<AdminModel, ApiError> {
+    let is_it = |id: &str, aliases: &[String]| id == name || aliases.iter().any(|alias| alias == name);
+    let found = state.registry.statuses().into_iter().find(|status| is_it(&status.id, &status.aliases));
+    found.map(AdminModel::from).ok_or_else(|| state.registry.not_found(name).into())
+}
+
+/// List the models with their state
+#[utoipa::path(get, path = "/admin/models", operation_id = "adminListModels", tag = "administration", responses(
+    (status = 200, description = "every model, with what it takes and who uses it", body = AdminModelList),
+    (status = 403, description = "the request may not manage models")))]
+pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    check(&state, &request)?;
+    let data = state.registry.statuses().into_iter().map(AdminModel::from).collect();
+    Ok(HttpResponse::Ok().json(AdminModelList { object: "list".into(), data }))
+}
+
+/// Load a model
+///
+/// The answer comes once the model is loaded. Others may be unloaded for it.
+#[utoipa::path(post, path = "/admin/models/load", operation_id = "adminLoadModel", tag = "administration", request_body = LoadRequest,
+    responses(
+    (status = 200, description = "it is loaded", body = AdminModel),
+    (status = 403, description = "the request may not manage models"),
+    (status = 404, description = "the model is unknown"),
+    (status = 503, description = "it cannot be loaded, or there is no room for it")))]
+pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    check(&state, &http)?;
+    let (request, _held) = body.read(|value| named(value, None)).await?;
+    let _active = Active::new(state.clone());
+    tokio::select! {
+        loaded = state.registry.acquire(&request.model) => drop(loaded?),
+        () = state.drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+    }
+    Ok(HttpResponse::Ok().json(model(&state, &request.model)?))
+}
+
+/// Unload a model
+///
+/// Every name that stands on the same load goes with it. A model that is not loaded stays so.
+#[utoipa::path(post, path = "/admin/models/unload", operation_id = "adminUnloadModel", tag = "administration",
+    request_body = UnloadRequest, responses(
+    (status = 200, description = "it is not loaded, and its memory is free", body = AdminModel),
+    (status = 403, description = "the request may not manage models"),
+    (status = 404, description = "the model is unknown"),
+    (status = 409, description = "requests use it, and `force` is not set")))]
+pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    check(&state, &http)?;
+    let (request, _held) = body.read(|value| named(value, Some("force"))).await?;
+    unload_now(&state, &request.model, request.switch).await?;
+    Ok(HttpResponse::Ok().json(model(&state, &request.model)?))
+}
+
+/// Unloads a model unless it is not loaded.
+pub async fn unload_now(state: &web::Data<AppState>, name: &str, force: bool) -> Result<(), ApiError> {
+    let (registry, name) = (state.registry.clone(), name.to_owned());
+    match off_loop(move || registry.unload(&name, force)).await? {
+        Ok(()) | Err(RegistryError::NotLoaded(_)) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Fetch a model
+///
+/// The download goes on if the client leaves. With `stream`, the answer is a stream of `PullProgress` events.
+#[utoipa::path(post, path = "/admin/models/pull", operation_id = "adminPullModel", tag = "administration", request_body = PullRequest,
+    responses(
+    (status = 200, description = "it is on disk", content((PullProgress = "application/json"), (PullProgress = "text/event-stream"))),
+    (status = 400, description = "it cannot be fetched"),
+    (status = 403, description = "the request may not manage models"),
+    (status = 429, description = "too many downloads run")))]
+pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    check(&state, &http)?;
+    let (request, _held) = body.read(|value| named(value, Some("stream"))).await?;
+    let registry = state.registry.clone();
+    // Looking a name up may read the disk.
+    let pull = off_loop(move || registry.pull(&request.model)).await??;
+    if request.switch {
+        return Ok(respond(sse::FRAMING, pull_frames(state.clone(), pull), state.keep_alive));
+    }
+    tokio::select! {
+        () = pull.ended() => {}
+        () = state.drain.when_draining() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+    }
+    match pull.state() {
+        PullState::Done => {
+            Ok(HttpResponse::Ok().json(PullProgress { model: pull.id.clone(), status: "success".into(), completed: None, total: None }))
+        }
+        _ => Err(ApiError::new(Kind::PullFailed, "the model could not be fetched: the server's log has the cause").with_param("model")),
+    }
+}
+
+/// Follow what happens to models
+///
+/// A stream of `AdminEvent` events, which ends when the server does.
+#[utoipa::path(get, path = "/admin/models/events", operation_id = "adminModelEvents", tag = "administration", responses(
+    (status = 200, description = "what happens from now on", content((AdminEvent = "text/event-stream"))),
+    (status = 403, description = "the request may not manage models")))]
+pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    check(&state, &request)?;
+    let word = |event: &ModelEvent| data(&worded(event));
+    Ok(respond(sse::FRAMING, Followed::new(state.clone(), word), state.keep_alive))
+}
+
+fn worded(event: &ModelEvent) -> AdminEvent {
+    let model = Some(event.model.clone()).filter(|model| !model.is_empty());
+    let plain = |name: &str| AdminEvent { model: model.clone(), event: name.into(), state: None, completed: None, total: None };
+    match event.what {
+        What::State(state) => AdminEvent { state: Some(state.name().into()), ..plain("state") },
+        What::Progress { done, total } => AdminEvent { completed: Some(done), total, ..plain("progress") },
+        What::Listed => plain("list"),
+    }
+}

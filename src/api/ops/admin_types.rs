@@ -1,0 +1,179 @@
+//! What operators send and receive about models.
+
+use serde::Serialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::http::error::ApiError;
+use crate::http::fields::Fields;
+use registry::{Bytes, ModelStatus, State};
+
+/// A model as operators see it.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AdminModel {
+    #[schema(example = "smollm2:135m")]
+    pub id: String,
+    pub aliases: Vec<String>,
+    /// The model whose weights it has. Names with the same weights and options share one load.
+    pub root: String,
+    #[schema(required = true)]
+    pub parent: Option<String>,
+    /// `unloaded`, `loading`, `loaded`, `downloading` or `failed`
+    #[schema(example = "loaded")]
+    pub state: String,
+    #[schema(required = true)]
+    pub bytes: Option<AdminBytes>,
+    #[schema(required = true)]
+    pub download: Option<AdminDownload>,
+    /// The context length in tokens. Null until the model is loaded, unless its entry sets one.
+    #[schema(required = true)]
+    pub context: Option<usize>,
+    /// `cpu` or `cuda`
+    #[schema(required = true)]
+    pub backend: Option<String>,
+    /// Requests that use the load.
+    pub requests_running: usize,
+    /// Requests that wait for the load.
+    pub requests_waiting: usize,
+    /// Seconds since the load began.
+    #[schema(required = true)]
+    pub loading_seconds: Option<u64>,
+    /// When a request used it last: Unix seconds.
+    #[schema(required = true)]
+    pub last_use: Option<u64>,
+    pub pinned: bool,
+}
+
+/// What a load takes of its device, in bytes.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AdminBytes {
+    pub weights: u64,
+    /// The KV cache and recurrent states.
+    pub cache: u64,
+    pub scratch: u64,
+    pub total: u64,
+}
+
+/// How far a download is, in bytes.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AdminDownload {
+    pub completed: u64,
+    /// Null until it is known.
+    #[schema(required = true)]
+    pub total: Option<u64>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AdminModelList {
+    #[schema(example = "list")]
+    pub object: String,
+    pub data: Vec<AdminModel>,
+}
+
+/// The model that is meant.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m"}))]
+pub struct LoadRequest {
+    /// An id or an alias
+    pub model: String,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "force": false}))]
+pub struct UnloadRequest {
+    /// An id or an alias
+    pub model: String,
+    /// Unload it even if requests use it: they end with an error
+    pub force: Option<bool>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m"}))]
+pub struct PullRequest {
+    /// A name of the catalogue, or `hf:owner/repo/file.gguf`, or `hf:owner/repo:TYPE`
+    pub model: String,
+    /// Answer with a stream of `PullProgress` events
+    pub stream: Option<bool>,
+}
+
+/// How far a download is.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "status": "success", "completed": null, "total": null}))]
+pub struct PullProgress {
+    pub model: String,
+    /// `downloading` or `success`
+    pub status: String,
+    #[schema(required = true)]
+    pub completed: Option<u64>,
+    #[schema(required = true)]
+    pub total: Option<u64>,
+}
+
+/// Something happened to a model.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AdminEvent {
+    /// Null if the list of models has changed.
+    #[schema(required = true)]
+    pub model: Option<String>,
+    /// `state`, `progress` or `list`
+    pub event: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+}
+
+/// What a request names, and its switch if it has one.
+pub struct Named {
+    pub model: String,
+    pub switch: bool,
+}
+
+/// Reads a body with a model and a switch of the name `switch`. Other fields are refused.
+pub fn named(body: &Value, switch: Option<&str>) -> Result<Named, ApiError> {
+    let fields = Fields::root(body)?;
+    let model = fields.required("model", fields.string("model")?)?.to_owned();
+    let known = |name: &str| name == "model" || Some(name) == switch;
+    if let Some(other) = body.as_object().into_iter().flatten().map(|(name, _)| name).find(|name| !known(name)) {
+        return Err(fields.invalid(&other.chars().take(100).collect::<String>(), "is not a field of this request"));
+    }
+    let switch = switch.map(|name| fields.bool(name)).transpose()?.flatten().unwrap_or(false);
+    Ok(Named { model, switch })
+}
+
+impl From<ModelStatus> for AdminModel {
+    fn from(status: ModelStatus) -> Self {
+        Self {
+            id: status.id,
+            aliases: status.aliases,
+            root: status.root,
+            parent: status.parent,
+            state: status.state.name().into(),
+            bytes: status.bytes.map(AdminBytes::from),
+            download: status.download.map(|(completed, total)| AdminDownload { completed, total }),
+            context: status.context,
+            backend: status.backend.map(str::to_owned),
+            requests_running: status.num_requests,
+            requests_waiting: status.num_waiting,
+            loading_seconds: status.loading_seconds,
+            last_use: status.last_use,
+            pinned: status.pinned,
+        }
+    }
+}
+
+impl From<Bytes> for AdminBytes {
+    fn from(bytes: Bytes) -> Self {
+        Self { weights: bytes.weights, cache: bytes.cache, scratch: bytes.scratch, total: bytes.total() }
+    }
+}
+
+/// The state in the words of llama.cpp's router, and whether the last load failed.
+pub fn router_state(state: State) -> (&'static str, bool) {
+    match state {
+        State::Failed => ("unloaded", true),
+        other => (other.name(), false),
+    }
+}

@@ -1,0 +1,146 @@
+//! `/models`: models in the words of llama.cpp's router, for tools that load and unload models there.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde::Serialize;
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use super::admin::{check, unload_now};
+use super::admin_types::{LoadRequest, named, router_state};
+use super::model_events::Followed;
+use crate::http::error::ApiError;
+use crate::http::json::JsonBody;
+use crate::http::sse::{self, data};
+use crate::http::state::{AppState, off_loop};
+use crate::http::stream::respond;
+use crate::http::tenant::Tenant;
+use registry::{ModelEvent, ModelStatus, What};
+
+/// A model with its status.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RouterModel {
+    #[schema(example = "smollm2:135m")]
+    pub id: String,
+    #[schema(example = "model")]
+    pub object: String,
+    #[schema(example = "penstock")]
+    pub owned_by: String,
+    pub aliases: Vec<String>,
+    pub status: RouterStatus,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RouterStatus {
+    /// `unloaded`, `loading`, `loaded` or `downloading`
+    #[schema(example = "loaded")]
+    pub value: String,
+    /// Whether the last load failed
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failed: Option<bool>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RouterModelList {
+    #[schema(example = "list")]
+    pub object: String,
+    pub data: Vec<RouterModel>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(example = json!({"success": true}))]
+pub struct Success {
+    pub success: bool,
+}
+
+fn success() -> HttpResponse {
+    HttpResponse::Ok().json(Success { success: true })
+}
+
+/// List the models with their status, as llama.cpp's router does
+#[utoipa::path(get, path = "/models", operation_id = "routerListModels", tag = "administration", responses(
+    (status = 200, description = "every model that the key may use", body = RouterModelList)))]
+pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> HttpResponse {
+    let (tenant, registry) = (Tenant::of(&request), &state.registry);
+    let worded = |status: ModelStatus| {
+        let (value, failed) = router_state(status.state);
+        let ModelStatus { id, aliases, .. } = status;
+        let status = RouterStatus { value: value.into(), failed: failed.then_some(true) };
+        RouterModel { id, object: "model".into(), owned_by: "penstock".into(), aliases, status }
+    };
+    let data = registry.statuses().into_iter().filter(|status| tenant.may_use(registry, &status.id)).map(worded).collect();
+    HttpResponse::Ok().json(RouterModelList { object: "list".into(), data })
+}
+
+/// Begin to load a model, as llama.cpp's router does
+///
+/// The answer does not wait for the load.
+#[utoipa::path(post, path = "/models/load", operation_id = "routerLoadModel", tag = "administration", request_body = LoadRequest, responses(
+    (status = 200, description = "it is loaded or loading", body = Success),
+    (status = 403, description = "the request may not manage models"),
+    (status = 404, description = "the model is unknown")))]
+pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    check(&state, &http)?;
+    let (request, _held) = body.read(|value| named(value, None)).await?;
+    if state.registry.id(&request.model).is_none() {
+        return Err(state.registry.not_found(&request.model).into());
+    }
+    let registry = state.registry.clone();
+    // Whether it succeeds, the status and the events tell.
+    actix_web::rt::spawn(async move { drop(registry.acquire(&request.model).await) });
+    Ok(success())
+}
+
+/// Unload a model, as llama.cpp's router does
+///
+/// A model that requests use stays loaded, and the answer has status 409.
+#[utoipa::path(post, path = "/models/unload", operation_id = "routerUnloadModel", tag = "administration", request_body = LoadRequest,
+    responses(
+    (status = 200, description = "it is not loaded", body = Success),
+    (status = 403, description = "the request may not manage models"),
+    (status = 404, description = "the model is unknown"),
+    (status = 409, description = "requests use it")))]
+pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    check(&state, &http)?;
+    let (request, _held) = body.read(|value| named(value, None)).await?;
+    unload_now(&state, &request.model, false).await?;
+    Ok(success())
+}
+
+/// Begin to fetch a model, as llama.cpp's router does
+#[utoipa::path(post, path = "/models", operation_id = "routerPullModel", tag = "administration", request_body = LoadRequest, responses(
+    (status = 200, description = "the download runs", body = Success),
+    (status = 400, description = "it cannot be fetched"),
+    (status = 403, description = "the request may not manage models")))]
+pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    check(&state, &http)?;
+    let (request, _held) = body.read(|value| named(value, None)).await?;
+    let registry = state.registry.clone();
+    off_loop(move || registry.pull(&request.model).map(drop)).await??;
+    Ok(success())
+}
+
+/// Follow what happens to models, as llama.cpp's router tells it
+#[utoipa::path(get, path = "/models/sse", operation_id = "routerModelEvents", tag = "administration", responses(
+    (status = 200, description = "what happens from now on", content((String = "text/event-stream"))),
+    (status = 403, description = "the request may not manage models")))]
+pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    check(&state, &request)?;
+    Ok(respond(sse::FRAMING, Followed::new(state.clone(), |event: &ModelEvent| data(&worded(event))), state.keep_alive))
+}
+
+fn worded(event: &ModelEvent) -> Value {
+    match event.what {
+        What::State(state) => {
+            let (status, failed) = router_state(state);
+            let mut data = json!({"status": status});
+            if failed {
+                data["failed"] = true.into();
+            }
+            json!({"model": event.model, "event": "model_status", "data": data})
+        }
+        What::Progress { done, total } => {
+            json!({"model": event.model, "event": "download_progress", "data": {event.model.as_str(): {"done": done, "total": total}}})
+        }
+        What::Listed => json!({"model": "*", "event": "models_reload"}),
+    }
+}

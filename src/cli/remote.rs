@@ -1,0 +1,102 @@
+//! A running server, for commands that speak to it.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use serde_json::Value;
+
+use crate::config::{Config, Overrides};
+
+/// How long the server may take. Unloading waits for the engine's last step.
+const PATIENCE: Duration = Duration::from_secs(120);
+const MAX_ANSWER: u64 = 64 << 20;
+
+#[derive(clap::Args, Debug)]
+pub struct RemoteArgs {
+    /// The server's address, such as http://127.0.0.1:8080 [default: $PENSTOCK_HOST, or the configured address]. An API key is taken from
+    /// $PENSTOCK_API_KEY
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+pub struct Remote {
+    url: String,
+    key: Option<String>,
+    agent: ureq::Agent,
+}
+
+impl Remote {
+    pub fn new(args: &RemoteArgs, config: Option<&Path>) -> anyhow::Result<Self> {
+        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
+        let url = match args.url.clone().or_else(|| variable("PENSTOCK_HOST")) {
+            Some(url) => with_scheme(&url),
+            None => configured(&Config::load(config, &Overrides::default())?),
+        };
+        let settings = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).max_redirects(0);
+        Ok(Self { url, key: variable("PENSTOCK_API_KEY"), agent: settings.build().into() })
+    }
+
+    pub fn get(&self, path: &str) -> anyhow::Result<Value> {
+        let mut request = self.agent.get(format!("{}{path}", self.url));
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        self.answer(request.call())
+    }
+
+    pub fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        let mut request = self.agent.post(format!("{}{path}", self.url)).header("content-type", "application/json");
+        if let Some(key) = &self.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        self.answer(request.send(body.to_string()))
+    }
+
+    fn answer(&self, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> anyhow::Result<Value> {
+        let hint = || format!("{}: no server answers: start one with `penstock serve`, or name another address with --url", self.url);
+        let mut answer = answer.with_context(hint)?;
+        let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().with_context(hint)?;
+        let value: Value = serde_json::from_str(&text).unwrap_or_default();
+        if answer.status().is_success() {
+            return Ok(value);
+        }
+        match value["error"]["message"].as_str() {
+            Some(message) => bail!("{message}"),
+            None => bail!("{}: the server answers with status {}", self.url, answer.status().as_u16()),
+        }
+    }
+}
+
+fn with_scheme(url: &str) -> String {
+    let url = url.trim_end_matches('/');
+    if url.contains("://") { url.to_owned() } else { format!("http://{url}") }
+}
+
+/// The address that the configuration makes a server listen on, as a client on this machine uses it.
+fn configured(config: &Config) -> String {
+    let host = match config.server.host {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    let scheme = if config.server.tls_cert.as_os_str().is_empty() { "http" } else { "https" };
+    format!("{scheme}://{}", std::net::SocketAddr::new(host, config.server.port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Surroundings;
+
+    #[test]
+    fn an_address_is_given_or_configured() {
+        assert_eq!(with_scheme("localhost:80/"), "http://localhost:80");
+        assert_eq!(with_scheme("https://a.example"), "https://a.example");
+        let env = [("HOME", "/home/u"), ("PENSTOCK__SERVER__HOST", "0.0.0.0"), ("PENSTOCK__SERVER__PORT", "81")];
+        let env = env.map(|(key, value)| (key.to_owned(), value.to_owned())).to_vec();
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        assert_eq!(configured(&config), "http://127.0.0.1:81");
+    }
+}

@@ -1,0 +1,101 @@
+//! What is done from time to time: idle models are unloaded, and the list follows the store and the configuration.
+
+use std::sync::{Arc, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use super::base::Base;
+use super::events::What;
+use super::registry::{Registry, lock};
+use super::room::Reason;
+use super::served::Served;
+use config::Config;
+
+/// How often idle models are looked for.
+const PERIOD: Duration = Duration::from_secs(1);
+/// How often the store is looked at, in periods.
+const STORE_PERIODS: u64 = 5;
+
+impl Registry {
+    /// Keeps house in a thread of its own, for as long as the registry is there.
+    pub fn keep_house(self: &Arc<Self>) -> std::io::Result<()> {
+        let registry = Arc::downgrade(self);
+        std::thread::Builder::new().name("models".into()).spawn(move || run(&registry)).map(drop)
+    }
+
+    /// Unloads models that nobody has used for their idle time, and those that are not served any more.
+    pub fn unload_idle(&self) {
+        let default = self.settings().server.idle_unload_minutes;
+        for base in &self.served().bases {
+            let Some(time) = base.idle_time(default) else { continue };
+            let is_idle = |base: &Base| {
+                let usage = base.slot.loaded().map(|(_, usage)| usage);
+                usage.is_some_and(|usage| usage.num_leases() == 0 && usage.last().instant.elapsed() >= time)
+            };
+            if is_idle(base) {
+                // A request that came just now keeps it.
+                let _ = self.unload_base(base, false, Reason::Idle);
+            }
+        }
+        // Those that are loading are looked at again later.
+        let retired: Vec<Arc<Base>> = lock(&self.retired).clone();
+        for base in retired {
+            use super::slot::Kept;
+            if matches!(self.unload_base(&base, false, Reason::Removed), Ok(()) | Err(Kept::NotLoaded)) {
+                lock(&self.retired).retain(|other| !Arc::ptr_eq(other, &base));
+            }
+        }
+    }
+
+    /// Offers what is on disk now.
+    pub fn follow_store(&self) {
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Err(error) = self.serve_anew(&self.settings(), &named) {
+            tracing::warn!("the list of models stays as it was: {}", format!("{error:#}").escape_debug());
+        }
+    }
+
+    /// Takes over the models of a configuration that was read again, and the settings of how they are loaded. Models that it does not have
+    /// any more go once nobody uses them. What else it says about engines needs a restart.
+    ///
+    /// # Errors
+    /// A name is unknown. Then nothing changes.
+    pub fn reload(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
+        let before = self.settings();
+        let mut merged = config.clone();
+        merged.engine = before.engine.clone();
+        merged.server.models_dir.clone_from(&before.server.models_dir);
+        merged.limits.max_queue = before.limits.max_queue;
+        self.serve_anew(&merged, named)?;
+        *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
+        *self.named.write().unwrap_or_else(PoisonError::into_inner) = named.to_vec();
+        Ok(())
+    }
+
+    fn serve_anew(&self, config: &Config, named: &[String]) -> anyhow::Result<()> {
+        let mut next = Served::new(config, &self.store, named, self.started, &self.bell)?;
+        let mut served = self.served.write().unwrap_or_else(PoisonError::into_inner);
+        let gone = next.keep(&served);
+        if next.is_like(&served) {
+            return Ok(());
+        }
+        *served = Arc::new(next);
+        // While the list is locked, so that whoever looks finds each model in one of the two.
+        lock(&self.retired).extend(gone);
+        drop(served);
+        self.events.send("", What::Listed);
+        Ok(())
+    }
+}
+
+fn run(registry: &Weak<Registry>) {
+    let mut next = Instant::now();
+    for period in 1.. {
+        next += PERIOD;
+        std::thread::sleep(next.saturating_duration_since(Instant::now()));
+        let Some(registry) = registry.upgrade() else { return };
+        registry.unload_idle();
+        if period % STORE_PERIODS == 0 {
+            registry.follow_store();
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! What operators see and do: the state of each model, loads and unloads.
+
+use super::base::Base;
+use super::bytes::Bytes;
+use super::error::RegistryError;
+use super::events::{Follower, State};
+use super::pull::PullState;
+use super::registry::{Registry, lock};
+use super::room::Reason;
+use super::slot::{Kept, Phase};
+use config::ModelEntry;
+
+/// A model as operators see it.
+#[derive(Clone, Debug)]
+pub struct ModelStatus {
+    pub id: String,
+    pub aliases: Vec<String>,
+    /// The id of the model whose weights it has.
+    pub root: String,
+    pub parent: Option<String>,
+    pub state: State,
+    /// Seconds since its load began, if it is loading.
+    pub loading_seconds: Option<u64>,
+    /// The bytes of a download in progress: those that are there, and all of them.
+    pub download: Option<(u64, Option<u64>)>,
+    /// What it takes of its device. Names on the same load share it.
+    pub bytes: Option<Bytes>,
+    pub context: Option<usize>,
+    pub backend: Option<&'static str>,
+    /// Requests that use the load, and those that wait for it. Names on the same load share both.
+    pub num_requests: usize,
+    pub num_waiting: usize,
+    /// Unix seconds of its last use since it was loaded.
+    pub last_use: Option<u64>,
+    pub pinned: bool,
+}
+
+impl Registry {
+    /// Every model that is served or fetched, in the order of the list.
+    pub fn statuses(&self) -> Vec<ModelStatus> {
+        let served = self.served();
+        let mut all: Vec<_> = served.bases.iter().flat_map(|base| base.variants.iter().map(|variant| status(base, variant))).collect();
+        for pull in self.pulls.list() {
+            let PullState::Running { done, total } = pull.state() else { continue };
+            let download = Some((done, total));
+            match all.iter_mut().find(|status| status.root == pull.id) {
+                // A loaded model is fetched again only to be checked.
+                Some(status) if status.state == State::Loaded => {}
+                Some(status) => (status.state, status.download) = (State::Downloading, download),
+                None => all.push(ModelStatus { download, ..ModelStatus::fetched(&pull.id) }),
+            }
+        }
+        all
+    }
+
+    /// Unloads a model by id or alias, with every name that stands on the same load. `force`: its requests end with an error.
+    ///
+    /// # Errors
+    /// It is unknown, not loaded, loading, or in use without `force`.
+    pub fn unload(&self, name: &str, force: bool) -> Result<(), RegistryError> {
+        let (base, index) = self.find(name)?;
+        let id = base.variants[index].id.clone();
+        self.unload_base(&base, force, Reason::Request).map_err(|kept| match kept {
+            Kept::NotLoaded => RegistryError::NotLoaded(id),
+            Kept::Loading => RegistryError::Loading(id),
+            Kept::InUse(num_requests) => RegistryError::InUse { id, num_requests },
+        })
+    }
+
+    /// Follows what happens to models from now on.
+    pub fn follow(&self) -> Follower {
+        self.events.follow()
+    }
+
+    /// The number of models that are loaded, counting each load once.
+    pub fn num_loaded(&self) -> usize {
+        let retired = lock(&self.retired).iter().filter(|base| base.slot.peek().is_some()).count();
+        retired + self.served().bases.iter().filter(|base| base.slot.peek().is_some()).count()
+    }
+}
+
+impl ModelStatus {
+    /// A model that is not served yet, because it is being fetched.
+    fn fetched(id: &str) -> Self {
+        Self {
+            id: id.to_owned(),
+            aliases: Vec::new(),
+            root: id.to_owned(),
+            parent: None,
+            state: State::Downloading,
+            loading_seconds: None,
+            download: None,
+            bytes: None,
+            context: None,
+            backend: None,
+            num_requests: 0,
+            num_waiting: 0,
+            last_use: None,
+            pinned: false,
+        }
+    }
+}
+
+fn status(base: &Base, variant: &ModelEntry) -> ModelStatus {
+    let (phase, loaded) = (base.slot.phase(), base.slot.loaded());
+    let is_alive = loaded.as_ref().is_some_and(|(loaded, _)| loaded.is_alive());
+    let state = match &phase {
+        Phase::Empty => State::Unloaded,
+        Phase::Loading(_) => State::Loading,
+        Phase::Ready if is_alive => State::Loaded,
+        Phase::Ready | Phase::Failed => State::Failed,
+    };
+    let of_load = loaded.as_ref();
+    ModelStatus {
+        aliases: variant.aliases.clone(),
+        root: variant.stored_as().to_owned(),
+        parent: variant.of.clone(),
+        state,
+        loading_seconds: if let Phase::Loading(since) = phase { Some(since.as_secs()) } else { None },
+        bytes: of_load.map(|(loaded, _)| loaded.bytes),
+        context: of_load.map(|(loaded, _)| loaded.context).or_else(|| variant.served_context()),
+        backend: of_load.and_then(|(loaded, _)| Some(loaded.models.first()?.base.backend.name())),
+        num_requests: of_load.map_or(0, |(_, usage)| usage.num_leases()),
+        num_waiting: base.slot.num_waiting(),
+        last_use: of_load.map(|(_, usage)| super::base::unix_seconds(usage.last().time)),
+        pinned: base.is_pinned(),
+        ..ModelStatus::fetched(&variant.id)
+    }
+}

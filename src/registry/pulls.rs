@@ -1,0 +1,75 @@
+//! Downloads that a running server was asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::error::RegistryError;
+use super::events::{State, What};
+use super::pull::{Pull, PullState};
+use super::registry::{Registry, lock};
+use catalogue::{self, Progress, Tools};
+use config::{ModelEntry, Source};
+
+/// How often followers are told of a download's progress.
+const PERIOD: Duration = Duration::from_millis(500);
+/// The most downloads at once.
+const MOST: usize = 4;
+
+impl Registry {
+    /// Fetches a model of the catalogue or of a hub in the background. A second call follows the first one's download.
+    ///
+    /// # Errors
+    /// The name is not one of a model that can be fetched, or too many downloads run.
+    pub fn pull(self: &Arc<Self>, name: &str) -> Result<Arc<Pull>, RegistryError> {
+        let failed = |cause: String| RegistryError::PullFailed { id: name.into(), cause };
+        // Clients do not learn which files this machine has.
+        if name.starts_with(['.', '/', '~']) || name.contains("..") {
+            return Err(failed("the name of a model is needed, not a path".into()));
+        }
+        let entry = catalogue::resolve(&self.settings(), name).map_err(|error| match std::path::Path::new(name).exists() {
+            true => failed("the name of a model is needed, not a path".into()),
+            false => failed(error.to_string()),
+        })?;
+        if matches!(entry.source, Source::File { .. }) {
+            return Err(failed("it is a file, which nobody fetches".into()));
+        }
+        let id = entry.stored_as().to_owned();
+        let mut pulls = lock(&self.pulls.0);
+        if let Some(pull) = pulls.get(&id) {
+            return Ok(pull.clone());
+        }
+        if pulls.len() >= MOST {
+            return Err(RegistryError::QueueFull(id));
+        }
+        let pull = Arc::new(Pull::new(&id));
+        let (registry, of_thread) = (self.clone(), pull.clone());
+        let fetch = move || registry.fetch(&entry, &of_thread);
+        std::thread::Builder::new().name("pull".into()).spawn(fetch).map_err(|error| failed(error.to_string()))?;
+        pulls.insert(id, pull.clone());
+        Ok(pull)
+    }
+
+    /// Fetches a model and offers it. Blocks.
+    fn fetch(self: &Arc<Self>, entry: &ModelEntry, pull: &Arc<Pull>) {
+        self.events.send(&pull.id, What::State(State::Downloading));
+        let (registry, told) = (self.clone(), pull.clone());
+        let tell = move || {
+            while let PullState::Running { done, total } = told.state() {
+                registry.events.send(&told.id, What::Progress { done, total });
+                std::thread::sleep(PERIOD);
+            }
+        };
+        // Without it, followers hear of the beginning and the end alone.
+        let _ = std::thread::Builder::new().name("progress".into()).spawn(tell);
+        let pulled = self.store.pull(entry, &Tools::from_env(), &Progress::metered(pull.meter.clone()));
+        if let Err(error) = &pulled {
+            tracing::error!("the model `{}` could not be fetched: {}", pull.id, error.to_string().escape_debug());
+        } else {
+            self.follow_store();
+        }
+        lock(&self.pulls.0).remove(&pull.id);
+        pull.end(pulled.is_ok());
+        let state = if pulled.is_ok() { State::Unloaded } else { State::Failed };
+        self.events.send(&pull.id, What::State(state));
+    }
+}

@@ -1,0 +1,338 @@
+//! The models of this process: found by name, loaded on demand, leased to requests.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::Context;
+
+use super::base::{Base, Loaded, unix_seconds};
+use super::bell::Bell;
+use super::error::{Patience, RegistryError};
+use super::events::{Events, State, What};
+use super::load;
+use super::pull::Pulls;
+use super::room::{Baselines, Reason, Room, Turn, fault};
+use super::served::Served;
+use super::slot::{Begin, Fault};
+use catalogue::{Progress, Store, Tools};
+use config::{Config, ModelEntry};
+use metrics::ModelMetrics;
+use serving::Model;
+
+/// What `/v1/models` lists.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    pub id: String,
+    pub created: u64,
+    pub context: Option<usize>,
+    pub loaded: bool,
+    /// The id of the model whose weights it has: its own, or that of the model that it is a variant of.
+    pub root: String,
+    /// The model that it is a variant of.
+    pub parent: Option<String>,
+}
+
+/// The models that this process serves; shared by every HTTP worker.
+pub struct Registry {
+    pub(crate) settings: RwLock<Arc<Config>>,
+    pub(crate) named: RwLock<Vec<String>>,
+    pub(crate) store: Store,
+    pub(crate) served: RwLock<Arc<Served>>,
+    /// Models that are not served any more and still in use.
+    pub(crate) retired: Mutex<Vec<Arc<Base>>>,
+    /// Unix seconds: `created` of models that are not on disk yet.
+    pub(crate) started: u64,
+    pub(crate) bell: Arc<Bell>,
+    pub(crate) events: Events,
+    pub(crate) pulls: Pulls,
+    baselines: Baselines,
+    /// Held while a model is loaded: two loads at once would both see the same memory free.
+    turn: Mutex<()>,
+    /// Whether the eager models were loaded once.
+    was_ready: Mutex<bool>,
+    load: Loader,
+}
+
+/// Loads a base model from a file; tests use another one.
+pub type Loader = Box<dyn Fn(&Config, &Base, &Path, &Room<'_>) -> anyhow::Result<Loaded> + Send + Sync>;
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Registry {
+    /// A registry of the models that `serve` names (catalogue ids or aliases, or paths of GGUF files), and of those that are loaded on
+    /// demand. Loads nothing yet.
+    ///
+    /// The first model is always eager, so that a server that is ready can serve at least one model.
+    pub fn new(config: &Config, serve: &[String]) -> anyhow::Result<Arc<Self>> {
+        Self::with_loader(config, serve, Box::new(load::load))
+    }
+
+    /// Like [`Registry::new`], but `load` loads the base models. For tests.
+    #[doc(hidden)]
+    pub fn with_loader(config: &Config, serve: &[String], load: Loader) -> anyhow::Result<Arc<Self>> {
+        anyhow::ensure!(!serve.is_empty(), "no model is named: use --model or set server.default_models");
+        let (store, started, bell) = (Store::new(&config.server.models_dir), unix_seconds(SystemTime::now()), Arc::default());
+        let served = Served::new(config, &store, serve, started, &bell)?;
+        Ok(Arc::new(Self {
+            settings: RwLock::new(Arc::new(config.clone())),
+            named: RwLock::new(serve.to_vec()),
+            store,
+            served: RwLock::new(Arc::new(served)),
+            retired: Mutex::default(),
+            started,
+            bell,
+            events: Events::default(),
+            pulls: Pulls::default(),
+            baselines: Baselines::default(),
+            turn: Mutex::default(),
+            was_ready: Mutex::default(),
+            load,
+        }))
+    }
+
+    pub(crate) fn settings(&self) -> Arc<Config> {
+        self.settings.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn served(&self) -> Arc<Served> {
+        self.served.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Every base model that may be loaded, also those that are not served any more.
+    pub(crate) fn all(&self) -> Vec<Arc<Base>> {
+        let retired = lock(&self.retired);
+        self.served().bases.iter().chain(&*retired).cloned().collect()
+    }
+
+    /// Fetches what is missing (progress on stderr) and loads the eager models; blocking.
+    pub fn load_eager(self: &Arc<Self>) -> anyhow::Result<()> {
+        let (served, named) = (self.served(), self.named.read().unwrap_or_else(PoisonError::into_inner).clone());
+        let is_named = |base: &Base| base.eager || named.iter().any(|name| base.variant(name).is_some());
+        for base in served.bases.iter().filter(|base| is_named(base)) {
+            let entry = &base.entry;
+            if self.store.path(entry).is_none() {
+                let progress = Progress::new(&entry.id, entry.size);
+                self.store.pull(entry, &Tools::from_env(), &progress).with_context(|| format!("model `{}`", entry.id))?;
+            }
+        }
+        for base in served.bases.iter().filter(|base| base.eager) {
+            self.get(&base.variants[0].id)?;
+        }
+        *lock(&self.was_ready) = true;
+        Ok(())
+    }
+
+    pub fn list(&self) -> Vec<ModelInfo> {
+        self.served().bases.iter().flat_map(|base| base.variants.iter().map(|variant| info_of(base, variant))).collect()
+    }
+
+    /// A served model by id or alias, loaded or not.
+    pub fn info(&self, name: &str) -> Option<ModelInfo> {
+        self.served().find(name).map(|(base, index)| info_of(base, &base.variants[index]))
+    }
+
+    /// The id of a served model, by its id or an alias.
+    pub fn id(&self, name: &str) -> Option<String> {
+        self.served().find(name).map(|(base, index)| base.variants[index].id.clone())
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Result<(Arc<Base>, usize), RegistryError> {
+        let served = self.served();
+        let found = served.find(name).map(|(base, index)| (base.clone(), index));
+        found.ok_or_else(|| self.not_found(name))
+    }
+
+    /// The error for a name that no served model has.
+    pub fn not_found(&self, name: &str) -> RegistryError {
+        let served = self.served();
+        let names = served.bases.iter().flat_map(|base| &base.variants).flat_map(ModelEntry::names);
+        RegistryError::NotFound { id: name.into(), near: config::nearest_model(names, name).map(str::to_owned) }
+    }
+
+    /// A model that is loaded already. This is the fast path on the event loop.
+    pub fn get_loaded(&self, name: &str) -> Option<Arc<Model>> {
+        let served = self.served();
+        let (base, index) = served.find(name)?;
+        let (loaded, lease) = base.slot.lease()?;
+        Some(leased(&loaded, index, Box::new(lease)))
+    }
+
+    /// Whether a model is loaded now.
+    pub fn is_loaded(&self, name: &str) -> bool {
+        self.served().find(name).is_some_and(|(base, _)| base.slot.peek().is_some())
+    }
+
+    /// A model by id or alias. If it is not loaded, this call loads it (it blocks: call it off the event loop). A model whose engine has
+    /// died is loaded again.
+    pub fn get(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
+        let (base, index) = self.find(name)?;
+        let deadline = self.deadline();
+        loop {
+            match self.begin(&base)? {
+                Begin::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
+                Begin::Load(dead) => self.load(&base, dead, deadline, false),
+                _ => base.slot.wait(deadline.saturating_duration_since(Instant::now())),
+            }
+            if Instant::now() >= deadline {
+                return Err(RegistryError::Loading(name.into()));
+            }
+        }
+    }
+
+    /// A model for a request, which waits for it in a bounded line: for room, and for the load.
+    pub async fn acquire(self: &Arc<Self>, name: &str) -> Result<Arc<Model>, RegistryError> {
+        let (base, index) = self.find(name)?;
+        let Patience { wait, most } = self.patience();
+        let deadline = Instant::now() + wait;
+        let mut changes = base.slot.changes();
+        let mut place = None;
+        loop {
+            changes.borrow_and_update();
+            match self.begin(&base)? {
+                Begin::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
+                Begin::Load(dead) => {
+                    let (registry, base) = (self.clone(), base.clone());
+                    // The load goes on if the client leaves: others may wait for it.
+                    let load = move || registry.load(&base, dead, deadline, true);
+                    if std::thread::Builder::new().name("load".into()).spawn(load).is_err() {
+                        return Err(RegistryError::LoadFailed { id: name.into(), cause: "no thread can be started".into() });
+                    }
+                }
+                _ => {}
+            }
+            if place.is_none() {
+                place = Some(base.slot.wait_in_line(most).ok_or_else(|| RegistryError::QueueFull(name.into()))?);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || tokio::time::timeout(left, changes.changed()).await.is_err() {
+                return Err(RegistryError::Loading(name.into()));
+            }
+        }
+    }
+
+    fn patience(&self) -> Patience {
+        let config = self.settings();
+        Patience { wait: Duration::from_secs(config.server.model_wait_seconds), most: config.limits.max_queue }
+    }
+
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.patience().wait
+    }
+
+    /// Begins a request for a base model.
+    ///
+    /// # Errors
+    /// It cannot be had, and waiting does not help.
+    fn begin(&self, base: &Base) -> Result<Begin<Loaded>, RegistryError> {
+        let id = || base.id().to_owned();
+        if base.slot.died().is_some_and(|loaded| loaded.is_lost()) {
+            return Err(RegistryError::LoadFailed { id: id(), cause: "its device is lost: restart the process".into() });
+        }
+        match base.slot.begin() {
+            Begin::Failed(Fault::NoRoom(_)) => Err(RegistryError::NoRoom(id())),
+            Begin::Failed(Fault::Failed(cause)) => Err(RegistryError::LoadFailed { id: id(), cause }),
+            Begin::Stopped => Err(RegistryError::LoadFailed { id: id(), cause: "the server is shutting down".into() }),
+            begin => Ok(begin),
+        }
+    }
+
+    /// Loads a base model whose slot waits for the outcome. Blocks. `logs`: a failure is logged, because nobody else reports its cause.
+    fn load(&self, base: &Arc<Base>, dead: Option<Arc<Loaded>>, deadline: Instant, logs: bool) {
+        self.events.send(base.id(), What::State(State::Loading));
+        if let Some(dead) = dead {
+            // Its memory is for the new one.
+            dead.end();
+        }
+        let outcome = self.load_in_turn(base, deadline);
+        match &outcome {
+            Err(Fault::NoRoom(cause)) if logs => tracing::warn!("the model `{}` could not be loaded: {cause}", base.id()),
+            Err(Fault::Failed(cause)) if logs => tracing::error!("the model `{}` could not be loaded: {}", base.id(), cause.escape_debug()),
+            _ => {}
+        }
+        let state = if outcome.is_ok() { State::Loaded } else { State::Failed };
+        if let Some(loaded) = base.slot.settle(outcome) {
+            loaded.stop();
+        }
+        self.events.send(base.id(), What::State(state));
+    }
+
+    fn load_in_turn(&self, base: &Base, deadline: Instant) -> Result<Loaded, Fault> {
+        let (config, entry) = (self.settings(), &base.entry);
+        let missing = || Fault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
+        let path = self.store.path(entry).ok_or_else(missing)?;
+        let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
+        let room = Room {
+            turn: Turn::take(&self.turn),
+            server: &config.server,
+            base,
+            all: &|| self.all(),
+            unload: &|base, reason| self.unload_base(base, false, reason).is_ok(),
+            baselines: &self.baselines,
+            bell: &self.bell,
+            deadline,
+        };
+        let load = || (self.load)(&config, base, &path, &room);
+        let loaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
+        let loaded = loaded.unwrap_or_else(|panic| Err(anyhow::anyhow!(panic_text(&*panic)))).map_err(|error| fault(&error));
+        match &loaded {
+            Ok(_) => metrics.model_load_seconds.observe(start.elapsed().as_secs_f64()),
+            Err(Fault::Failed(_)) => metrics.model_load_failures_total.inc(),
+            Err(Fault::NoRoom(_)) => {}
+        }
+        loaded
+    }
+
+    /// Unloads a base model and waits until its memory is free.
+    pub(crate) fn unload_base(&self, base: &Base, force: bool, reason: Reason) -> Result<(), super::slot::Kept> {
+        let loaded = base.slot.unload(force)?;
+        loaded.end();
+        drop(loaded);
+        ModelMetrics::for_model(base.id()).rest();
+        metrics::count_unload(reason.name());
+        tracing::info!("{}: unloaded ({})", base.id(), reason.name());
+        self.events.send(base.id(), What::State(State::Unloaded));
+        self.bell.ring();
+        Ok(())
+    }
+
+    /// Whether every eager model was loaded, and none of them has died.
+    pub fn is_ready(&self) -> bool {
+        *lock(&self.was_ready) || self.served().bases.iter().filter(|base| base.eager).all(|base| base.slot.peek().is_some())
+    }
+
+    /// Whether an engine has stopped by itself and no request has loaded its model again.
+    pub fn has_dead_engine(&self) -> bool {
+        self.served().bases.iter().any(|base| base.slot.died().is_some())
+    }
+
+    /// Stops every engine thread.
+    pub fn stop(&self) {
+        let stopped = self.all().into_iter().filter_map(|base| base.slot.stop());
+        stopped.for_each(|loaded| loaded.stop());
+    }
+}
+
+fn leased(loaded: &Loaded, index: usize, lease: serving::Lease) -> Arc<Model> {
+    Arc::new(loaded.models[index].leased(lease))
+}
+
+fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
+    let loaded = base.slot.peek();
+    let context = loaded.as_ref().map(|loaded| loaded.context);
+    ModelInfo {
+        id: variant.id.clone(),
+        created: base.created,
+        context: context.or_else(|| variant.served_context()),
+        loaded: loaded.is_some(),
+        root: variant.stored_as().to_owned(),
+        parent: variant.of.clone(),
+    }
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
+    format!("internal error: {}", text.unwrap_or("a panic while loading"))
+}

@@ -1,0 +1,176 @@
+//! Memory for models: whether another one fits, and which one goes if it does not.
+//!
+//! What a model takes is estimated before it is loaded. A device whose memory is taken at once (a GPU) is measured after the load. Elsewhere
+//! the estimate stands: the system makes pages resident as they are touched, so that free memory says little about what is promised.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use super::base::Base;
+use super::bell::Bell;
+use super::bytes::Bytes;
+use super::slot::Fault;
+use config::Server;
+use engine::Need;
+
+/// Why a model is unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Nobody has used it for a while.
+    Idle,
+    /// Another model needs its memory.
+    Memory,
+    /// An operator asked for it.
+    Request,
+    /// The configuration does not have it any more.
+    Removed,
+}
+
+impl Reason {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Memory => "memory",
+            Self::Request => "request",
+            Self::Removed => "removed",
+        }
+    }
+}
+
+/// What a device had free before any model was loaded there, in bytes.
+#[derive(Default)]
+pub struct Baselines(Mutex<HashMap<String, u64>>);
+
+/// The right to load, which one thread has at a time: two loads at once would both see the same memory free.
+pub struct Turn<'a> {
+    mutex: &'a Mutex<()>,
+    guard: RefCell<Option<MutexGuard<'a, ()>>>,
+}
+
+impl<'a> Turn<'a> {
+    pub fn take(mutex: &'a Mutex<()>) -> Self {
+        let guard = mutex.lock().unwrap_or_else(PoisonError::into_inner);
+        Self { mutex, guard: RefCell::new(Some(guard)) }
+    }
+
+    /// Lets other loads go first while `wait` runs.
+    fn pause(&self, wait: impl FnOnce()) {
+        self.guard.take();
+        wait();
+        self.guard.replace(Some(self.mutex.lock().unwrap_or_else(PoisonError::into_inner)));
+    }
+}
+
+/// The room that one load has, and how it gets more.
+pub struct Room<'a> {
+    pub turn: Turn<'a>,
+    pub server: &'a Server,
+    /// The model that is to be loaded.
+    pub base: &'a Base,
+    /// Every model that may be loaded.
+    pub all: &'a dyn Fn() -> Vec<Arc<Base>>,
+    /// Unloads a model that nobody uses. False: somebody does now.
+    pub unload: &'a dyn Fn(&Base, Reason) -> bool,
+    pub baselines: &'a Baselines,
+    pub bell: &'a Bell,
+    /// When the requests that wait give up.
+    pub deadline: Instant,
+}
+
+/// A model that takes memory now.
+struct Held {
+    base: Arc<Base>,
+    bytes: Bytes,
+    last: Instant,
+    /// Whether it may go.
+    is_free: bool,
+}
+
+impl Room<'_> {
+    /// Waits until a model that needs `need` fits, and unloads others if they are in its way. If no other model is loaded, it fits as far as
+    /// this room can tell: the engine itself refuses what it cannot hold.
+    ///
+    /// # Errors
+    /// A limit excludes the model, or the models in use leave no room until the deadline.
+    pub fn make(&self, need: &Need) -> anyhow::Result<()> {
+        let limit = self.server.model_memory_bytes;
+        if limit > 0 && need.total() > limit {
+            anyhow::bail!("it needs {} bytes, and server.model_memory_bytes is {limit}", need.total());
+        }
+        loop {
+            let seen = self.bell.count();
+            let held = self.held();
+            self.baselines.note(need, held.is_empty());
+            let Some(shortage) = self.shortage(need, &held) else { return Ok(()) };
+            // The scheduler's caches will be asked for pages here, before a model goes.
+            let victim = held.iter().filter(|held| held.is_free).min_by_key(|held| held.last);
+            if let Some(victim) = victim {
+                (self.unload)(&victim.base, Reason::Memory);
+                continue;
+            }
+            if held.iter().all(|held| held.base.is_pinned()) {
+                return Err(NoRoom(format!("{shortage}, and the loaded models are pinned")).into());
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(NoRoom(format!("{shortage}, and the loaded models are in use")).into());
+            }
+            self.turn.pause(|| self.bell.wait(seen, left));
+        }
+    }
+
+    /// The other models that take memory.
+    fn held(&self) -> Vec<Held> {
+        let of = |base: Arc<Base>| {
+            let (loaded, usage) = base.slot.loaded()?;
+            let is_free = usage.num_leases() == 0 && base.slot.num_waiting() == 0 && !base.is_pinned();
+            Some(Held { bytes: loaded.bytes, last: usage.last().instant, is_free, base })
+        };
+        (self.all)().into_iter().filter(|other| !std::ptr::eq(&**other, self.base)).filter_map(of).collect()
+    }
+
+    /// Why the model does not fit beside the others. None: it does.
+    fn shortage(&self, need: &Need, held: &[Held]) -> Option<String> {
+        let (most, limit) = (self.server.max_loaded_models, self.server.model_memory_bytes);
+        if most > 0 && held.len() >= most {
+            return Some(format!("server.max_loaded_models is {most}"));
+        }
+        let taken = held.iter().map(|held| held.bytes.total()).fold(need.total(), u64::saturating_add);
+        if limit > 0 && taken > limit {
+            return Some(format!("with it, models take {taken} bytes, and server.model_memory_bytes is {limit}"));
+        }
+        if held.is_empty() || limit > 0 {
+            return None;
+        }
+        let memory = need.memory?;
+        let free = memory.free.min(self.baselines.of(&need.device)?.saturating_sub(taken - need.total()));
+        (need.total() > free).then(|| format!("it needs {} bytes, and {} has {free} left", need.total(), need.device))
+    }
+}
+
+impl Baselines {
+    /// Remembers what the device has free while no model is loaded.
+    fn note(&self, need: &Need, is_empty: bool) {
+        let Some(memory) = need.memory.filter(|_| is_empty) else { return };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(need.device.clone(), memory.free);
+    }
+
+    fn of(&self, device: &str) -> Option<u64> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(device).copied()
+    }
+}
+
+/// The models in use leave no room for another one.
+#[derive(Debug, thiserror::Error)]
+#[error("there is no room for it: {0}")]
+pub struct NoRoom(String);
+
+/// The fault that ended a load.
+pub fn fault(error: &anyhow::Error) -> Fault {
+    match error.downcast_ref::<NoRoom>() {
+        Some(no_room) => Fault::NoRoom(no_room.to_string()),
+        None => Fault::Failed(format!("{error:#}")),
+    }
+}

@@ -1,0 +1,123 @@
+//! The list of what is served: the models that are named, those of the configuration, and those on disk.
+
+use std::sync::Arc;
+
+use super::base::{Base, answers_to, modified};
+use super::bell::Bell;
+use catalogue::{self, Store};
+use config::{Config, ModelEntry, find_model};
+
+/// What is served. It changes as a whole.
+pub struct Served {
+    pub bases: Vec<Arc<Base>>,
+}
+
+/// A model that is offered to clients.
+struct Offer {
+    entry: ModelEntry,
+    eager: bool,
+}
+
+impl Served {
+    /// `named`: what the command line or `server.default_models` names, of which the first is loaded at start. `started`: when the server
+    /// was started, in Unix seconds.
+    ///
+    /// # Errors
+    /// A name is unknown, or two of them stand for different models under the same id.
+    pub fn new(config: &Config, store: &Store, named: &[String], started: u64, bell: &Arc<Bell>) -> anyhow::Result<Self> {
+        let mut offers = named_offers(config, named)?;
+        if config.server.on_demand {
+            add_others(config, store, &mut offers);
+        }
+        let mut groups: Vec<(ModelEntry, Vec<ModelEntry>, bool)> = Vec::new();
+        for Offer { entry, eager } in offers {
+            let weights = weights_of(config, &entry);
+            match groups.iter_mut().find(|(other, ..)| shares_load(other, &weights)) {
+                Some((_, variants, is_eager)) => {
+                    variants.push(entry);
+                    *is_eager |= eager;
+                }
+                None => groups.push((weights, vec![entry], eager)),
+            }
+        }
+        let base = |(weights, variants, eager)| {
+            let created = store.path(&weights).and_then(|path| modified(&path)).unwrap_or(started);
+            Arc::new(Base::new(weights, variants, eager, created, bell.clone()))
+        };
+        Ok(Self { bases: groups.into_iter().map(base).collect() })
+    }
+
+    /// Takes over the bases of `before` that are the same, with what they have loaded. Returns those that are not offered any more.
+    pub fn keep(&mut self, before: &Self) -> Vec<Arc<Base>> {
+        for base in &mut self.bases {
+            if let Some(old) = before.bases.iter().find(|old| old.is_like(base)) {
+                *base = old.clone();
+            }
+        }
+        before.bases.iter().filter(|old| !self.bases.iter().any(|base| Arc::ptr_eq(base, old))).cloned().collect()
+    }
+
+    /// Whether both lists have the same bases in the same order.
+    pub fn is_like(&self, other: &Self) -> bool {
+        self.bases.len() == other.bases.len() && self.bases.iter().zip(&other.bases).all(|(one, two)| Arc::ptr_eq(one, two))
+    }
+
+    /// A base model and the index of its variant that answers to `name`.
+    pub fn find(&self, name: &str) -> Option<(&Arc<Base>, usize)> {
+        self.bases.iter().find_map(|base| Some((base, base.variant(name)?)))
+    }
+}
+
+/// The entry that describes the weights of a name, as they are loaded for it.
+fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {
+    let base = entry.of.as_ref().and_then(|of| find_model(&config.models, of));
+    // Other names must not make another load of it.
+    let plain = |weights: &ModelEntry| ModelEntry {
+        aliases: Vec::new(),
+        eager: false,
+        pinned: false,
+        idle_unload_minutes: None,
+        chat_template: None,
+        ..weights.clone()
+    };
+    ModelEntry { context: entry.context, ..plain(base.unwrap_or(entry)) }
+}
+
+/// Whether two names can stand on one load: the same file with the same options.
+fn shares_load(one: &ModelEntry, two: &ModelEntry) -> bool {
+    one.source == two.source && one.sha256 == two.sha256 && one.context == two.context && one.base == two.base
+}
+
+fn named_offers(config: &Config, named: &[String]) -> anyhow::Result<Vec<Offer>> {
+    let mut offers: Vec<Offer> = Vec::new();
+    for name in named {
+        let entry = catalogue::resolve(config, name)?;
+        let namesake = offers.iter().find(|other| share_a_name(&other.entry, &entry));
+        if let Some(Offer { entry: other, .. }) = namesake {
+            let source = &other.source;
+            anyhow::ensure!(*source == entry.source, "`{name}` and `{}` have the same name", catalogue::describe(source));
+            continue;
+        }
+        let eager = entry.eager || offers.is_empty();
+        offers.push(Offer { entry, eager });
+    }
+    Ok(offers)
+}
+
+/// Adds the models of the configuration whose files are there, and those of the store.
+fn add_others(config: &Config, store: &Store, offers: &mut Vec<Offer>) {
+    let stored = store.list().into_iter().map(|manifest| {
+        let sha256 = Some(manifest.sha256);
+        ModelEntry { sha256, size: Some(manifest.size), ..ModelEntry::new(&manifest.id, manifest.source) }
+    });
+    let configured = config.models.iter().filter(|entry| store.path(entry).is_some()).cloned();
+    for entry in configured.chain(stored) {
+        if !offers.iter().any(|other| share_a_name(&other.entry, &entry)) {
+            offers.push(Offer { eager: entry.eager, entry });
+        }
+    }
+}
+
+fn share_a_name(one: &ModelEntry, other: &ModelEntry) -> bool {
+    std::iter::once(&one.id).chain(&one.aliases).any(|name| answers_to(other, name))
+}

@@ -1,0 +1,232 @@
+//! The place of a value that is loaded on demand, used under leases and unloaded again. No lock is held while loading.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+
+use super::bell::Bell;
+use super::usage::{Lease, Usage};
+
+/// Why a load gave no value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The models in use leave no room now.
+    NoRoom(String),
+    Failed(String),
+}
+
+impl Fault {
+    /// How long it is remembered before a load is tried again. Without it, requests would queue up behind loads that cannot succeed.
+    fn memory(&self) -> Duration {
+        match self {
+            Self::NoRoom(_) => Duration::from_millis(500),
+            Self::Failed(_) => Duration::from_secs(10),
+        }
+    }
+}
+
+enum State<T> {
+    Empty,
+    /// Since when.
+    Loading(Instant),
+    Ready(Arc<T>, Arc<Usage>),
+    Failed(Fault, Instant),
+    Stopped,
+}
+
+/// What a slot holds, for lists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Phase {
+    Empty,
+    /// For how long.
+    Loading(Duration),
+    Ready,
+    Failed,
+}
+
+/// What to do for a value.
+pub enum Begin<T> {
+    Ready(Arc<T>, Lease),
+    /// The caller loads it and calls [`Slot::settle`]. It is given the value that has died, if there is one.
+    Load(Option<Arc<T>>),
+    /// Somebody else loads it: wait for a change.
+    Wait,
+    Failed(Fault),
+    Stopped,
+}
+
+/// Why a value is not unloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// There is none.
+    NotLoaded,
+    Loading,
+    /// Requests use it.
+    InUse(usize),
+}
+
+pub struct Slot<T> {
+    state: Mutex<State<T>>,
+    /// For threads that wait for a load, and for tasks.
+    changed: Condvar,
+    changes: watch::Sender<()>,
+    num_waiting: AtomicUsize,
+    /// Whether a value can still be used. A dead one is replaced at the next request.
+    alive: fn(&T) -> bool,
+    bell: Arc<Bell>,
+}
+
+impl<T> Slot<T> {
+    pub fn new(alive: fn(&T) -> bool, bell: Arc<Bell>) -> Self {
+        let (changes, _) = watch::channel(());
+        Self { state: Mutex::new(State::Empty), changed: Condvar::new(), changes, num_waiting: AtomicUsize::new(0), alive, bell }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<T>> {
+        // Nothing that can panic runs under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sets the state, wakes everybody who waits, and returns the state before.
+    fn set(&self, mut state: MutexGuard<'_, State<T>>, next: State<T>) -> State<T> {
+        let before = std::mem::replace(&mut *state, next);
+        drop(state);
+        self.changed.notify_all();
+        self.changes.send_replace(());
+        self.bell.ring();
+        before
+    }
+
+    /// The value, if it is loaded and alive. It may be unloaded at any time, so this is for looking only.
+    pub fn peek(&self) -> Option<Arc<T>> {
+        match &*self.lock() {
+            State::Ready(value, _) if (self.alive)(value) => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    /// Like [`Slot::peek`], with who uses it. Also a value that has died.
+    pub fn loaded(&self) -> Option<(Arc<T>, Arc<Usage>)> {
+        match &*self.lock() {
+            State::Ready(value, usage) => Some((value.clone(), usage.clone())),
+            _ => None,
+        }
+    }
+
+    /// The value for a request, if it is loaded and alive. Never waits.
+    pub fn lease(&self) -> Option<(Arc<T>, Lease)> {
+        match &*self.lock() {
+            State::Ready(value, usage) if (self.alive)(value) => Some((value.clone(), usage.lease())),
+            _ => None,
+        }
+    }
+
+    /// The value, if it has died and was not replaced yet.
+    pub fn died(&self) -> Option<Arc<T>> {
+        match &*self.lock() {
+            State::Ready(value, _) if !(self.alive)(value) => Some(value.clone()),
+            _ => None,
+        }
+    }
+
+    pub fn phase(&self) -> Phase {
+        match &*self.lock() {
+            State::Empty | State::Stopped => Phase::Empty,
+            State::Loading(since) => Phase::Loading(since.elapsed()),
+            State::Ready(..) => Phase::Ready,
+            State::Failed(Fault::NoRoom(_), _) => Phase::Empty,
+            State::Failed(Fault::Failed(_), _) => Phase::Failed,
+        }
+    }
+
+    /// Begins a request for the value.
+    pub fn begin(&self) -> Begin<T> {
+        let state = self.lock();
+        match &*state {
+            State::Ready(value, usage) if (self.alive)(value) => return Begin::Ready(value.clone(), usage.lease()),
+            State::Failed(fault, at) if at.elapsed() < fault.memory() => return Begin::Failed(fault.clone()),
+            State::Loading(_) => return Begin::Wait,
+            State::Stopped => return Begin::Stopped,
+            State::Ready(..) | State::Empty | State::Failed(..) => {}
+        }
+        match self.set(state, State::Loading(Instant::now())) {
+            State::Ready(dead, _) => Begin::Load(Some(dead)),
+            _ => Begin::Load(None),
+        }
+    }
+
+    /// Stores the outcome of a load. Gives a value back if the slot was stopped in the meantime.
+    pub fn settle(&self, outcome: Result<T, Fault>) -> Option<T> {
+        let state = self.lock();
+        if matches!(&*state, State::Stopped) {
+            return outcome.ok();
+        }
+        let next = match outcome {
+            Ok(value) => State::Ready(Arc::new(value), Usage::new(self.bell.clone())),
+            Err(fault) => State::Failed(fault, Instant::now()),
+        };
+        self.set(state, next);
+        None
+    }
+
+    /// A receiver that is told of every later change.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
+    }
+
+    /// Blocks until a load has ended, at most for `patience`.
+    pub fn wait(&self, patience: Duration) {
+        let state = self.lock();
+        drop(self.changed.wait_timeout_while(state, patience, |state| matches!(state, State::Loading(_))));
+    }
+
+    /// Takes a place among the requests that wait. None: `most` wait already.
+    pub fn wait_in_line(&self, most: usize) -> Option<Place<'_, T>> {
+        let take = |waiting: usize| (waiting < most).then_some(waiting + 1);
+        self.num_waiting.fetch_update(Ordering::AcqRel, Ordering::Acquire, take).ok()?;
+        Some(Place(self))
+    }
+
+    /// The number of requests that wait for a load.
+    pub fn num_waiting(&self) -> usize {
+        self.num_waiting.load(Ordering::Acquire)
+    }
+
+    /// Takes the value out. `force`: even if requests use it.
+    pub fn unload(&self, force: bool) -> Result<Arc<T>, Kept> {
+        let state = self.lock();
+        match &*state {
+            State::Ready(_, usage) if usage.num_leases() > 0 && !force => return Err(Kept::InUse(usage.num_leases())),
+            State::Ready(..) => {}
+            State::Loading(_) => return Err(Kept::Loading),
+            State::Empty | State::Failed(..) | State::Stopped => return Err(Kept::NotLoaded),
+        }
+        match self.set(state, State::Empty) {
+            State::Ready(value, _) => Ok(value),
+            _ => Err(Kept::NotLoaded),
+        }
+    }
+
+    /// Refuses later loads, and gives the value back. [`Slot::settle`] gives back that of a load in progress.
+    pub fn stop(&self) -> Option<Arc<T>> {
+        match self.set(self.lock(), State::Stopped) {
+            State::Ready(value, _) => Some(value),
+            _ => None,
+        }
+    }
+}
+
+/// A request that waits for a load.
+pub struct Place<'a, T>(&'a Slot<T>);
+
+impl<T> Drop for Place<'_, T> {
+    fn drop(&mut self) {
+        self.0.num_waiting.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

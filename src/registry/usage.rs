@@ -1,0 +1,67 @@
+//! Who uses a loaded model, and when it was used last.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use super::bell::Bell;
+
+/// The requests that use one load of a model.
+pub struct Usage {
+    num_leases: AtomicUsize,
+    last: Mutex<Moment>,
+    bell: Arc<Bell>,
+}
+
+/// A point in time, for comparison and for people.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    pub instant: Instant,
+    pub time: SystemTime,
+}
+
+impl Moment {
+    fn now() -> Self {
+        Self { instant: Instant::now(), time: SystemTime::now() }
+    }
+}
+
+impl Usage {
+    pub fn new(bell: Arc<Bell>) -> Arc<Self> {
+        Arc::new(Self { num_leases: AtomicUsize::new(0), last: Mutex::new(Moment::now()), bell })
+    }
+
+    /// A request that begins. Called under the lock of the slot, so that no model is unloaded in between.
+    pub fn lease(self: &Arc<Self>) -> Lease {
+        self.num_leases.fetch_add(1, Ordering::AcqRel);
+        self.touch();
+        Lease(self.clone())
+    }
+
+    /// The number of requests.
+    pub fn num_leases(&self) -> usize {
+        self.num_leases.load(Ordering::Acquire)
+    }
+
+    /// When a request began or ended last, or else when the model was loaded.
+    pub fn last(&self) -> Moment {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn touch(&self) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Moment::now();
+    }
+}
+
+/// A request's hold on a loaded model.
+pub struct Lease(Arc<Usage>);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.0.touch();
+        // The last request makes room for others.
+        if self.0.num_leases.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.0.bell.ring();
+        }
+    }
+}
