@@ -34,6 +34,8 @@ const LIVE: &[&str] = &[
     "limits.max_prompts",
     "limits.strict_max_tokens",
     "limits.body_timeout_seconds",
+    "limits.max_queue_seconds",
+    "limits.request_timeout_seconds",
 ];
 
 impl Reloader {

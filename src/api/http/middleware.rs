@@ -58,7 +58,7 @@ fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Resul
         return Ok(Admission::Answer(response));
     }
     if !is_probe(request.path()) && !request.path().starts_with(ADMIN) {
-        journal.set_deadline(Deadline::of(request.headers(), &state.limits)?);
+        journal.set_deadline(Deadline::of(request.headers(), &state.limits())?);
     }
     let tenant = auth::authenticate(request, &state.keys)?;
     journal.set_tenant(&tenant);
