@@ -13,10 +13,10 @@ trap 'rm -rf "$folder"' EXIT
 mkdir -p "$folder"/fuzz/{bin,lib,seeds}
 cp -r dictionaries run_all.sh "$folder/fuzz/"
 ./seeds.sh "$folder/fuzz/seeds"
+strip -o "$folder/fuzz/bin/all" target/x86_64-unknown-linux-gnu/release/all
 for source in targets/*.rs; do
-    target=$(basename "$source" .rs)
-    strip -o "$folder/fuzz/bin/$target" "target/x86_64-unknown-linux-gnu/release/$target"
+    ln -s all "$folder/fuzz/bin/$(basename "$source" .rs)"
 done
-ldd "$folder"/fuzz/bin/gguf | awk '/libstdc|libgcc/ { print $3 }' | xargs -r cp -Lt "$folder/fuzz/lib"
+ldd "$folder"/fuzz/bin/all | awk '/libstdc|libgcc/ { print $3 }' | xargs -r cp -Lt "$folder/fuzz/lib"
 tar -C "$folder" -czf "$archive" fuzz
 ls -l "$archive"

@@ -11,11 +11,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 seconds=${1:?seconds} out=${2:?folder}
 shift 2
 targets=("$@")
-((${#targets[@]})) || targets=($(ls "$here/bin"))
+((${#targets[@]})) || targets=($(ls "$here/seeds"))
 cores=${FUZZ_JOBS:-$(nproc)}
 # libstdc++ and libgcc are packed, for machines without them
 export LD_LIBRARY_PATH="$here/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:handle_segv=1:abort_on_error=0} RUST_BACKTRACE=1
+export ASAN_OPTIONS=${ASAN_OPTIONS:-detect_leaks=0:malloc_context_size=1:quarantine_size_mb=32} RUST_BACKTRACE=1
 mkdir -p "$out/found" "$out/logs"
 out=$(cd "$out" && pwd)
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Writes the seeds of every target, and what fuzzing found before, to FOLDER/TARGET/.
+# Writes the seeds of every target, and what fuzzing found before, to FOLDER/TARGET/. `fuzz/build.sh` comes first.
 #
 #   fuzz/seeds.sh FOLDER
 set -euo pipefail
 folder=$(realpath -m "${1:?folder}")
-cd "$(dirname "${BASH_SOURCE[0]}")/.."
-cargo run --release --quiet -p penstock-fuzz-bodies --bin write_seeds "$folder"
-for found in fuzz/found/*/; do
+cd "$(dirname "${BASH_SOURCE[0]}")"
+target/x86_64-unknown-linux-gnu/release/write_seeds "$folder"
+for found in found/*/; do
     [[ -d $found ]] && cp "$found"* "$folder/$(basename "$found")/"
 done
 true

@@ -30,7 +30,8 @@ pub fn body(input: &[u8]) {
     let [head, answer] = sections(input);
     let [kind, lengths @ ..] = head else { return };
     let (dialect, opened) = (&DIALECTS[usize::from(*kind) % DIALECTS.len()], *kind >= 128);
-    let parser = Parser::new(Some(dialect.syntax), dialect.thinking, opened).with_bare_calls(vec!["f".into(), "get_weather".into()], vec![]);
+    let parser =
+        Parser::new(Some(dialect.syntax), dialect.thinking, opened).with_bare_calls(vec!["f".into(), "get_weather".into()], vec![]);
     let answer = text(answer);
     let whole = joined(&parser, [answer.as_str()].into_iter());
     let cut = joined(&parser, parts(&answer, lengths).into_iter());

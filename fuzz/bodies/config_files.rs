@@ -9,7 +9,14 @@ use keys::KeyFile;
 use crate::memory_file::MemoryFile;
 use crate::sections::text;
 
-static DEFAULTS: LazyLock<Config> = LazyLock::new(|| Config::load_from(&Surroundings::default(), &Overrides::default()).expect("defaults"));
+pub static DEFAULTS: LazyLock<Config> =
+    LazyLock::new(|| Config::load_from(&surroundings(Vec::new()), &Overrides::default()).expect("the defaults"));
+
+/// Where nothing but these variables sets anything.
+fn surroundings(mut env: Vec<(String, String)>) -> Surroundings {
+    env.push(("HOME".to_owned(), "/nowhere".to_owned()));
+    Surroundings { env, ..Surroundings::default() }
+}
 
 /// The kind; a file of settings, settings of the environment, a file of keys, a filter of the log, or a model's name.
 pub fn body(input: &[u8]) {
@@ -17,14 +24,14 @@ pub fn body(input: &[u8]) {
     match kind % 5 {
         0 => {
             let file = MemoryFile::new(rest);
-            let surroundings = Surroundings { file: Some(file.path().to_owned()), ..Surroundings::default() };
-            let _ = black_box(Config::load_from(&surroundings, &Overrides::default()));
+            let with_file = Surroundings { file: Some(file.path().to_owned()), ..surroundings(Vec::new()) };
+            let _ = black_box(Config::load_from(&with_file, &Overrides::default()));
         }
         1 => {
             let text = text(rest);
             let pairs = text.lines().filter_map(|line| line.split_once('='));
             let env = pairs.map(|(name, value)| (format!("PENSTOCK__{name}"), value.to_owned())).collect();
-            let _ = black_box(Config::load_from(&Surroundings { env, ..Surroundings::default() }, &Overrides::default()));
+            let _ = black_box(Config::load_from(&surroundings(env), &Overrides::default()));
         }
         2 => {
             let file = MemoryFile::new(rest);

@@ -4,16 +4,16 @@ use std::sync::LazyLock;
 
 use api::untrusted::{self, ENDPOINTS};
 use chat::{Dialect, render};
-use config::{Config, Limits, Overrides, Surroundings};
+use config::Limits;
 use template::ChatTemplate;
 
+use crate::config_files::DEFAULTS;
 use crate::vocabulary::TOKENIZER;
 
 /// The most tokens of a prompt.
 const CONTEXT: usize = 4096;
 
-pub static LIMITS: LazyLock<Limits> =
-    LazyLock::new(|| Config::load_from(&Surroundings::default(), &Overrides::default()).expect("the defaults").limits);
+pub static LIMITS: LazyLock<Limits> = LazyLock::new(|| DEFAULTS.limits.clone());
 
 /// Templates whose families take tools and calls in different ways.
 static TEMPLATES: LazyLock<Vec<(ChatTemplate, Dialect)>> = LazyLock::new(|| {

@@ -1,6 +1,9 @@
 //! Inputs that show each target's format to a fuzzer, made of the tests' fixtures. `write_seeds` writes them to a folder.
 
-use fixtures::architectures::{architectures, embedders};
+use std::io::Write;
+use std::sync::LazyLock;
+
+use fixtures::architectures::{Architecture, architectures, embedders};
 use fixtures::{golden, golden_text};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
@@ -8,7 +11,6 @@ use gguf::{Array, GgufBuilder};
 use model::QUANTS;
 use model::testing::TinyModel;
 use serde_json::{Value as Json, json};
-use std::io::Write;
 
 use crate::sections::joined;
 
@@ -23,6 +25,9 @@ fn header(file: &GgufBuilder) -> Vec<u8> {
     bytes.truncate(bytes.len() - data as usize);
     bytes
 }
+
+/// Tiny models of all architectures. Their weights take long to make.
+static ARCHITECTURES: LazyLock<Vec<GgufBuilder>> = LazyLock::new(|| architectures().1.iter().map(Architecture::build).collect());
 
 fn tiny_models() -> Vec<GgufBuilder> {
     let tiny = |tiny: TinyModel| TinyModel { vocab_size: 8, num_layers: 1, ..tiny }.build();
@@ -50,7 +55,8 @@ pub fn gguf() -> Vec<Vec<u8>> {
         .kv("split.count", 1u16)
         .tensor_f32("t", &[3], &[1.0, 2.0, 3.0]);
     let vocabulary = crate::vocabulary::metadata().kv("tokenizer.chat_template", "{{ messages[0].content }}");
-    let models = architectures().1.into_iter().chain(embedders()).map(|model| model.build());
+    let embedders = embedders();
+    let models = ARCHITECTURES.iter().cloned().chain(embedders.iter().map(Architecture::build));
     let files = [values, vocabulary].into_iter().chain(tiny_models()).chain(models);
     files.map(|file| header(&file)).filter(|file| file.len() <= MOST).collect()
 }
@@ -64,14 +70,17 @@ pub fn engine() -> Vec<Vec<u8>> {
         file.set("tokenizer.ggml.scores", vec![0f32; rows as usize]);
         file
     };
-    let models = tiny_models().into_iter().chain(architectures().1.into_iter().map(|model| model.build()));
+    let models = tiny_models().into_iter().chain(ARCHITECTURES.iter().cloned());
     let files = models.map(|file| header(&served(file))).filter(|file| file.len() <= MOST);
     files.flat_map(with_lengths).collect()
 }
 
 pub fn tokenizer() -> Vec<Vec<u8>> {
     let list = |items: &[&str]| items.iter().map(|item| item.as_bytes()).collect::<Vec<_>>().join(&0xfe);
-    let tokens = ["<unk>", "<s>", "</s>", "<0x0A>", "▁", "a", "b", "ab", "▁a", "Ġ", "Ġa", "##b", "[UNK]", "[CLS]", "[SEP]", "é", "天", "'s", "1", "12"];
+    let tokens = [
+        "<unk>", "<s>", "</s>", "<0x0A>", "▁", "a", "b", "ab", "▁a", "Ġ", "Ġa", "##b", "[UNK]", "[CLS]", "[SEP]", "é", "天", "'s", "1",
+        "12",
+    ];
     let types = [2u8, 3, 3, 6, 1, 1, 1, 1, 1, 1, 1, 1, 3, 3, 3, 1, 1, 1, 4, 5];
     let per_token: Vec<u8> = types.iter().zip(0u8..).flat_map(|(kind, score)| [*kind, score]).collect();
     let words = "a ab  abé 天's 12\n\t<s>ab</s> [UNK] A\u{301}\u{fdd0}";
@@ -189,7 +198,8 @@ pub fn request() -> Vec<Vec<u8>> {
     let Json::Object(fields) = fields else { unreachable!("an object") };
     chat.extend(fields.clone());
     let schema = json!({"type": "json_schema", "json_schema": {"name": "s", "strict": true, "schema": {"type": "object"}}});
-    let parts = json!([{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": "b", "prefix": true}]);
+    let parts =
+        json!([{"role": "user", "content": [{"type": "text", "text": "a"}]}, {"role": "assistant", "content": "b", "prefix": true}]);
     let input = json!([{"role": "user", "content": [{"type": "input_text", "text": "a"}]}, {"type": "reasoning", "id": "r", "summary": []},
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"}, {"type": "item_reference", "id": "i"}]);
@@ -198,7 +208,10 @@ pub fn request() -> Vec<Vec<u8>> {
         "include": ["message.output_text.logprobs"], "store": false, "truncation": "disabled", "previous_response_id": "p"});
     let bodies = [
         (0, Json::Object(chat.clone())),
-        (0, json!({"model": "m", "messages": parts, "response_format": schema, "max_tokens": 9, "stop_token_ids": [1], "ignore_eos": false})),
+        (
+            0,
+            json!({"model": "m", "messages": parts, "response_format": schema, "max_tokens": 9, "stop_token_ids": [1], "ignore_eos": false}),
+        ),
         (0, json!({"model": "m", "messages": parts, "guided_regex": "a+", "structured_outputs": {"choice": ["a"]}})),
         (1, json!({"model": "m", "prompt": ["a", "b"], "suffix": "s", "echo": false, "logprobs": 3, "best_of": 3, "n": 2})),
         (1, json!({"model": "m", "prompt": [[1, 2], [3]], "max_tokens": 0, "echo": true, "grammar": "start: \"a\""})),
@@ -210,7 +223,9 @@ pub fn request() -> Vec<Vec<u8>> {
         (5, json!({"tokens": [1, 2.0, 3]})),
         (6, json!({"model": "m", "messages": chat["messages"], "tools": chat["tools"], "add_generation_prompt": true})),
     ];
-    let one = |(endpoint, body): &(u8, Json)| (0..3).map(|template| [&[endpoint + 7 * template], body.to_string().as_bytes()].concat()).collect::<Vec<_>>();
+    let one = |(endpoint, body): &(u8, Json)| {
+        (0..3).map(|template| [&[endpoint + 7 * template], body.to_string().as_bytes()].concat()).collect::<Vec<_>>()
+    };
     bodies.iter().flat_map(one).collect()
 }
 
@@ -261,7 +276,8 @@ pub fn config() -> Vec<Vec<u8>> {
     let of = |kind: u8, text: &str| [&[kind], text.as_bytes()].concat();
     let models = "[[models]]\nid = \"a:b\"\naliases = [\"c\"]\nsource = { type = \"hf\", repo = \"a/b\", quant = \"Q4_K_M\" }\ncontext = \"auto\"\n\
         sampling = { temperature = 0.5 }\n";
-    let key = format!("[[keys]]\nname = \"ci\"\nsha256 = \"{}\"\ntenant = \"t\"\nmodels = [\"m\"]\nrequests_per_minute = 9\n", "0".repeat(64));
+    let key =
+        format!("[[keys]]\nname = \"ci\"\nsha256 = \"{}\"\ntenant = \"t\"\nmodels = [\"m\"]\nrequests_per_minute = 9\n", "0".repeat(64));
     vec![
         of(0, include_str!("../../config/default.toml")),
         of(0, include_str!("../../config/example.toml")),
@@ -289,7 +305,8 @@ pub fn answer() -> Vec<Vec<u8>> {
         "<function=f><parameter=a>\nx\n</parameter></function>",
         "<|python_tag|>f.call(query=\"x\")",
     ];
-    let one = |answer: &&str| (0u8..10).flat_map(|kind| [kind, kind + 130]).map(|kind| joined(&[&[kind, 1, 3, 2, 9, 1], answer.as_bytes()])).collect::<Vec<_>>();
+    let one = |answer: &&str| {
+        (0u8..10).flat_map(|kind| [kind, kind + 130]).map(|kind| joined(&[&[kind, 1, 3, 2, 9, 1], answer.as_bytes()])).collect::<Vec<_>>()
+    };
     answers.iter().flat_map(one).collect()
 }
-

@@ -68,6 +68,8 @@ fn unsupported_and_malformed_parts_are_refused_by_name() {
         ("/pre_tokenizer", serde_json::json!({"type": "BertPreTokenizer"}), "pre_tokenizer: `BertPreTokenizer`"),
         ("/pre_tokenizer/pretokenizers/0/pattern", serde_json::json!({"Regex": "(?<=x)y"}), "the pattern `(?<=x)y`"),
         ("/pre_tokenizer/pretokenizers/0/pattern", serde_json::json!({"Regex": "(a+)+b"}), "the pattern `(a+)+b`"),
+        ("/pre_tokenizer/pretokenizers/0/pattern", serde_json::json!({"Regex": r"(\p{N"}), r"the pattern `(\p{N` ends too soon"),
+        ("/pre_tokenizer/pretokenizers/0/pattern", serde_json::json!({"Regex": "(a{2"}), "the pattern `(a{2` ends too soon"),
         ("/pre_tokenizer/pretokenizers/0/behavior", serde_json::json!("Removed"), "Removed"),
         ("/post_processor", serde_json::json!({"type": "BertProcessing"}), "post_processor: `BertProcessing`"),
         ("/model/type", serde_json::json!("WordPiece"), "model.type: `WordPiece`"),

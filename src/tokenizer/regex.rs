@@ -70,6 +70,14 @@ impl Parser<'_> {
         found
     }
 
+    /// The text before the next `end`, which is taken, too.
+    fn up_to(&mut self, end: char) -> Result<String, String> {
+        let length = self.chars[self.at..].iter().position(|c| *c == end).ok_or("ends too soon")?;
+        let text = self.chars[self.at..][..length].iter().collect();
+        self.at += length + 1;
+        Ok(text)
+    }
+
     fn alternatives(&mut self) -> Result<Vec<Vec<Node>>, String> {
         let mut all = vec![Vec::new()];
         while let Some(c) = self.peek().filter(|c| *c != ')') {
@@ -149,8 +157,8 @@ impl Parser<'_> {
     }
 
     fn counts(&mut self) -> Result<(u32, u32, bool), String> {
-        let rest: String = self.chars[self.at + 1..].iter().take_while(|c| **c != '}').collect();
-        self.at += rest.chars().count() + 2;
+        self.at += 1;
+        let rest = self.up_to('}')?;
         let (min, max) = rest.split_once(',').unwrap_or((&rest, &rest));
         let min = min.parse().map_err(|_| format!("`{{{rest}}}` is not supported"))?;
         let max = if max.is_empty() { u32::MAX } else { max.parse().map_err(|_| format!("`{{{rest}}}` is not supported"))? };
@@ -225,10 +233,9 @@ impl Parser<'_> {
             }
             kind @ ('p' | 'P') => {
                 let name: String = match self.next()? {
-                    '{' => self.chars[self.at..].iter().take_while(|c| **c != '}').collect(),
+                    '{' => self.up_to('}')?,
                     c => return Err(format!("`\\{kind}{c}` is not supported")),
                 };
-                self.at += name.chars().count() + 1;
                 return if set.add_category(&name, kind == 'P') { Ok(None) } else { Err(format!("`\\{kind}{{{name}}}` is not supported")) };
             }
             'n' => '\n',
