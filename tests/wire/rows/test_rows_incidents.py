@@ -47,7 +47,7 @@ def test_incident_a_vocabulary_that_overflows(tmp_path):
         small().set(tokens, array(8, 1 << 31)),
         small().set(tokens, array(8, 4, struct.pack("<Q", 2**31 - 1) * 4)),
         small().set(tokens, ["a"] * 5).set(scores, [0.0] * 5).set(types, [1] * 5),
-        small().set(tokens, []) if False else small().without(tokens),
+        small().without(tokens),
         small().set(scores, [0.0] * 3),
         small().set("tokenizer.ggml.unknown_token_id", u32(2**31)),
         small().set("tokenizer.ggml.bos_token_id", u64(2**63)),
@@ -89,8 +89,9 @@ def test_incident_numbers_at_their_extremes(server):
     for path in (CHAT, COMPLETIONS):
         for name in NUMBERS:
             for number in EXTREMES:
-                for value in (number, [number], {"5": number}, {str(number): 1}):
-                    body = json.dumps(body_of(path, **{"max_tokens": 1, name: value}))
+                for value in (number, {str(number): number} if name == "logit_bias" else [number]):
+                    # An answer of one word, so that a number of tokens which is only large ends soon.
+                    body = json.dumps(body_of(path, **{"max_tokens": 1, "choice": ["a"], name: value}))
                     connection.request("POST", path, body, {"content-type": "application/json"})
                     reply = connection.getresponse()
                     answer = reply.read()
@@ -114,11 +115,11 @@ def test_incident_bad_requests_leave_no_memory_behind(server):
             assert reply.status in (400, 404) and reply.read()
         connection.close()
 
-    ask(600)
+    ask(300)
     before = resident(server)
-    ask(1200)
-    wait_until(lambda: resident(server) - before <= 12 << 20, 15, "at most 1 MiB for a hundred of them")
-    print(f"1,200 bad requests: {(resident(server) - before) >> 10} KiB")
+    ask(600)
+    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "at most 1 MiB for a hundred of them")
+    print(f"600 bad requests: {(resident(server) - before) >> 10} KiB")
 
 
 def test_incident_grammars_that_overflow_the_stack(server):
