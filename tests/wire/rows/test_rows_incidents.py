@@ -119,11 +119,11 @@ def test_incident_numbers_at_their_extremes(server):
 
 def test_incident_bad_requests_leave_no_memory_behind(server):
     """A leak per refused request: at most 1 MiB for a hundred of them."""
-    bodies = [json.dumps(body_of(CHAT, **fields)).encode() for fields in (
-        {"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]},
-        {"response_format": named({"pattern": "["})}, {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}]},
-        {"model": "none"}, {"logit_bias": {str(i): 1 for i in range(5000)}},
-    )] + [b"{", b"[" * 5000, b"\xff", b'{"a":1,"a":2}']  # fmt: skip
+    function = {"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}
+    fields = [{"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]}]
+    fields += [{"response_format": named({"pattern": "["})}, {"tools": [function]}, {"model": "none"}]
+    fields += [{"logit_bias": {str(i): 1 for i in range(5000)}}]
+    bodies = [json.dumps(body_of(CHAT, **one)).encode() for one in fields] + [b"{", b"[" * 5000, b"\xff", b'{"a":1,"a":2}']
 
     def ask(count: int) -> None:
         connection = server.connection(60)
