@@ -15,11 +15,11 @@ def original() -> Path:
     return Path(json.loads(cli("show", MODEL, "--json").stdout)["path"])
 
 
-def serve(folder: Path, names: list[str]) -> Server:
-    """A server of the files `folder/NAME.gguf`. The first one is loaded at start."""
+def serve(folder: Path, names: list[str], *others: str) -> Server:
+    """A server of the files `folder/NAME.gguf`, and of other models by their names. The first one is loaded at start."""
     entries = [f'[[models]]\nid = "{name}"\nsource = {{ type = "file", path = "{folder / name}.gguf" }}\n' for name in names]
     config = folder / "config.toml"
-    config.write_text(f"[server]\ndefault_models = {json.dumps(names)}\n" + "\n".join(entries))
+    config.write_text(f"[server]\ndefault_models = {json.dumps([*names, *others])}\n" + "\n".join(entries))
     return Server({"ENGINE__BACKEND": "cpu"}, ("--config", str(config)))
 
 
@@ -37,29 +37,6 @@ def test_weights_that_are_not_finite_are_an_error_and_no_text(tmp_path, original
             assert b"not finite" in reply.body, reply.body
             assert stream or reply.status == 500 and reply.error["type"] == "server_error"
         assert server.get("/health").status == 200
-
-
-def test_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original):
-    for name in ("cut", "whole"):
-        shutil.copy(original, tmp_path / f"{name}.gguf")
-    with serve(tmp_path, ["cut", "whole"]) as server:
-        ask = lambda name, **fields: server.complete(TEXT, model=name, max_tokens=8, temperature=0, **fields)
-        before = ask("cut").json()["choices"][0]["text"]
-        assert ask("whole").json()["choices"][0]["text"] == before
-        with open(tmp_path / "cut.gguf", "r+b") as file:
-            file.truncate(1_000_000)
-        for number in range(3):
-            reply = ask("cut")
-            # The first request meets the engine, the next ones a file that does not load.
-            assert reply.status >= 500, (number, reply.body)
-            assert number > 0 or "could not be read" in reply.error["message"] and str(tmp_path) not in reply.error["message"]
-            assert ask("whole").json()["choices"][0]["text"] == before
-        assert server.process.poll() is None
-        # The file is replaced by renaming, and the model is loaded again.
-        shutil.copy(original, tmp_path / "new.gguf")
-        (tmp_path / "new.gguf").rename(tmp_path / "cut.gguf")
-        served_again = lambda: (reply := ask("cut")).status == 200 and reply.json()["choices"][0]["text"] == before
-        wait_until(served_again, 60, "the model is served again")
 
 
 def anonymous_mib(server) -> float:

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import socket
 import time
 import zlib
 from pathlib import Path

@@ -1,9 +1,7 @@
 """Rows 1 to 16: files that are no models. Each fails its own load with an error that says what is wrong, and costs nothing else."""
 
 import json
-import os
 import re
-import resource
 import shutil
 import struct
 import time
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from gguf_bytes import File, array, integer, small, text
-from harness import MODEL, Server, cli, resident, wait_until
+from harness import MODEL, Server, cli, wait_until
 from test_broken_models import TEXT, original, serve  # noqa: F401
 
 HUGE = 1 << 63
@@ -261,6 +259,29 @@ def test_row_11_offsets(zoo):
 
 def test_row_12_data_one_byte_short(zoo):
     fails(zoo, 12)
+
+
+def test_row_13_a_file_that_is_cut_in_place_fails_its_model_alone(tmp_path, original):  # noqa: F811
+    for name in ("cut", "whole"):
+        shutil.copy(original, tmp_path / f"{name}.gguf")
+    with serve(tmp_path, ["cut", "whole"], MODEL) as server:
+        ask = lambda name, **fields: server.complete(TEXT, model=name, max_tokens=8, temperature=0, **fields)
+        before = ask("cut").json()["choices"][0]["text"]
+        assert ask("whole").json()["choices"][0]["text"] == before
+        with open(tmp_path / "cut.gguf", "r+b") as file:
+            file.truncate(1_000_000)
+        for number in range(3):
+            reply = ask("cut")
+            # The first request meets the engine, the next ones a file that does not load.
+            assert reply.status >= 500, (number, reply.body)
+            assert number > 0 or "could not be read" in reply.error["message"] and str(tmp_path) not in reply.error["message"]
+            assert ask("whole").json()["choices"][0]["text"] == before
+        assert server.process.poll() is None
+        # The file is replaced by renaming, and the model is loaded again.
+        shutil.copy(original, tmp_path / "new.gguf")
+        (tmp_path / "new.gguf").rename(tmp_path / "cut.gguf")
+        served_again = lambda: (reply := ask("cut")).status == 200 and reply.json()["choices"][0]["text"] == before
+        wait_until(served_again, 60, "the model is served again")
 
 
 def test_row_14_numbers_of_the_architecture(zoo):

@@ -5,7 +5,6 @@ import resource
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import pytest
 from harness import MODEL, ROOT, Server, gzip_bomb, raw, resident, status_of, wait_until
@@ -152,8 +151,18 @@ def test_row_59_no_host(server):
 
 def test_row_60_a_host_that_holds_a_path(served):  # noqa: F811
     for host in ("localhost/v1/models?", "localhost#", "localhost/health", "localhost\\@evil.example", "localhost/../health"):
-        assert status_of(raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode(), 5)) in (400, 401, 403), host
-    for target in ("http://localhost/health/../v1/models", "//health/v1/models", "/health/..%2fv1/models", "/v1/models?/health", "/health;/v1/models"):
+        assert status_of(raw(served, f"GET /v1/models HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n".encode(), 5)) in (
+            400,
+            401,
+            403,
+        ), host
+    for target in (
+        "http://localhost/health/../v1/models",
+        "//health/v1/models",
+        "/health/..%2fv1/models",
+        "/v1/models?/health",
+        "/health;/v1/models",
+    ):
         answer = raw(served, f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode(), 5)
         assert status_of(answer) in (400, 401, 403), (target, answer[:200])
     assert status_of(raw(served, b"GET /v1/models HTTP/1.1\r\nHost: localhost/v1/models?\r\n\r\n", 5)) != 200
@@ -192,7 +201,15 @@ def test_row_62_bodies_that_are_not_declared_as_json(server, kind):
 
 def test_row_63_no_wrong_huge_and_double_keys(served, key):  # noqa: F811
     """Keys are compared by their hashes, in constant time (`keys/` has the test of that)."""
-    wrong = [{}, bearer("wrong"), {"x-api-key": key[:-1]}, {"x-api-key": key + "x"}, bearer(key.upper()), bearer(f"{key} {key}"), bearer("")]
+    wrong = [
+        {},
+        bearer("wrong"),
+        {"x-api-key": key[:-1]},
+        {"x-api-key": key + "x"},
+        bearer(key.upper()),
+        bearer(f"{key} {key}"),
+        bearer(""),
+    ]
     for headers in (*wrong, {"authorization": "Basic " + key}, {**bearer(key), "x-api-key": "other"}):
         reply = served.get("/v1/models", headers=headers)
         assert reply.status == 401 and reply.error["code"] == "invalid_api_key", headers

@@ -9,10 +9,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from gguf_bytes import Tensor, array, integer, small
+from gguf_bytes import array, integer, small
 from harness import MODEL, ROOT, Server, cli, gzip_bomb, raw, resident, status_of, wait_until
 from test_bad_input import CHAT, COMPLETIONS, body_of
-from test_rows_pull import ELSEWHERE, FILE, TREE, MODEL_FILE, Hub, listed, listing, redirect, scene  # noqa: F401
+from test_rows_pull import ELSEWHERE, FILE, MODEL_FILE, TREE, Hub, listed, listing, redirect, scene  # noqa: F401
 from test_structured import named
 
 u32, u64 = (lambda n: integer(4, "<I", n)), (lambda n: integer(10, "<Q", n))
@@ -47,7 +47,7 @@ def test_incident_a_vocabulary_that_overflows(tmp_path):
         small().set(tokens, array(8, 1 << 31)),
         small().set(tokens, array(8, 4, struct.pack("<Q", 2**31 - 1) * 4)),
         small().set(tokens, ["a"] * 5).set(scores, [0.0] * 5).set(types, [1] * 5),
-        small().set(tokens, []) if False else small().without(tokens),
+        small().without(tokens),
         small().set(scores, [0.0] * 3),
         small().set("tokenizer.ggml.unknown_token_id", u32(2**31)),
         small().set("tokenizer.ggml.bos_token_id", u64(2**63)),
@@ -77,7 +77,25 @@ def test_incident_divisions_by_zero(tmp_path):
         assert done.returncode in (0, 1) and "panicked" not in done.stderr, (pairs, done.returncode, done.stderr)
 
 
-EXTREMES = [0, -1, 1, -(2**31), 2**31 - 1, 2**31, 2**32 - 1, 2**32, 2**63 - 1, 2**63, 2**64 - 1, 2**64, -(2**63), -(2**63) - 1, 1e308, -1e308, 5e-324]
+EXTREMES = [
+    0,
+    -1,
+    1,
+    -(2**31),
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**32,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+    2**64,
+    -(2**63),
+    -(2**63) - 1,
+    1e308,
+    -1e308,
+    5e-324,
+]
 NUMBERS = "n best_of max_tokens max_completion_tokens top_k top_p min_p temperature seed logprobs top_logprobs min_tokens".split()
 NUMBERS += "presence_penalty frequency_penalty repetition_penalty stop stop_token_ids logit_bias prompt".split()
 
@@ -89,8 +107,9 @@ def test_incident_numbers_at_their_extremes(server):
     for path in (CHAT, COMPLETIONS):
         for name in NUMBERS:
             for number in EXTREMES:
-                for value in (number, [number], {"5": number}, {str(number): 1}):
-                    body = json.dumps(body_of(path, **{"max_tokens": 1, name: value}))
+                for value in (number, {str(number): number} if name == "logit_bias" else [number]):
+                    # An answer of one word, so that a number of tokens which is only large ends soon.
+                    body = json.dumps(body_of(path, **{"max_tokens": 1, "choice": ["a"], name: value}))
                     connection.request("POST", path, body, {"content-type": "application/json"})
                     reply = connection.getresponse()
                     answer = reply.read()
@@ -100,11 +119,11 @@ def test_incident_numbers_at_their_extremes(server):
 
 def test_incident_bad_requests_leave_no_memory_behind(server):
     """A leak per refused request: at most 1 MiB for a hundred of them."""
-    bodies = [json.dumps(body_of(CHAT, **fields)).encode() for fields in (
-        {"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]},
-        {"response_format": named({"pattern": "["})}, {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}]},
-        {"model": "none"}, {"logit_bias": {str(i): 1 for i in range(5000)}},
-    )] + [b"{", b"[" * 5000, b"\xff", b'{"a":1,"a":2}']  # fmt: skip
+    function = {"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}
+    fields = [{"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]}]
+    fields += [{"response_format": named({"pattern": "["})}, {"tools": [function]}, {"model": "none"}]
+    fields += [{"logit_bias": {str(i): 1 for i in range(5000)}}]
+    bodies = [json.dumps(body_of(CHAT, **one)).encode() for one in fields] + [b"{", b"[" * 5000, b"\xff", b'{"a":1,"a":2}']
 
     def ask(count: int) -> None:
         connection = server.connection(60)
@@ -114,11 +133,11 @@ def test_incident_bad_requests_leave_no_memory_behind(server):
             assert reply.status in (400, 404) and reply.read()
         connection.close()
 
-    ask(600)
+    ask(300)
     before = resident(server)
-    ask(1200)
-    wait_until(lambda: resident(server) - before <= 12 << 20, 15, "at most 1 MiB for a hundred of them")
-    print(f"1,200 bad requests: {(resident(server) - before) >> 10} KiB")
+    ask(600)
+    wait_until(lambda: resident(server) - before <= 6 << 20, 15, "at most 1 MiB for a hundred of them")
+    print(f"600 bad requests: {(resident(server) - before) >> 10} KiB")
 
 
 def test_incident_grammars_that_overflow_the_stack(server):
@@ -131,7 +150,10 @@ def test_incident_grammars_that_overflow_the_stack(server):
         branches = {"anyOf": [branches, {"allOf": [branches]}]} if len(json.dumps(branches)) < 20_000 else {"not": branches}
     defs = {f"d{i}": {"anyOf": [{"$ref": f"#/$defs/d{(i + 1) % 900}"}, {"$ref": f"#/$defs/d{(i + 7) % 900}"}]} for i in range(900)}
     for fields in (
-        *({"response_format": named(schema)} for schema in (deep, branches, {"$ref": "#/$defs/d0", "$defs": defs}, {"$ref": "#/nowhere"}, {"$ref": "#/$defs/~2"})),
+        *(
+            {"response_format": named(schema)}
+            for schema in (deep, branches, {"$ref": "#/$defs/d0", "$defs": defs}, {"$ref": "#/nowhere"}, {"$ref": "#/$defs/~2"})
+        ),
         *({"regex": pattern} for pattern in ("(" * 900 + "a" + ")" * 900, "(a|" * 900 + "b" + ")" * 900, "(?:a*)*" * 500, "[" * 2000)),
         {"grammar": "start: " + "(" * 2000 + '"a"' + ")" * 2000},
         {"grammar": "start: a0\n" + "\n".join(f"a{i}: a{i + 1} | a{i + 2}" for i in range(3000)) + '\na3000: "x"\na3001: "y"'},
@@ -147,7 +169,14 @@ def test_incident_grammars_that_overflow_the_stack(server):
 def test_incident_template_parameters_that_block_the_server(server):
     """A request whose template arguments name another template, or make the render endless."""
     before = server.text("Once upon a time")
-    for kwargs in ({"chat_template": "{{ 1 }}"}, {"range": 10**9}, {"x": "a" * 1_000_000}, {"tokenize": False}, {"a": [[]] * 1000}, {"__class__": 1}):
+    for kwargs in (
+        {"chat_template": "{{ 1 }}"},
+        {"range": 10**9},
+        {"x": "a" * 1_000_000},
+        {"tokenize": False},
+        {"a": [[]] * 1000},
+        {"__class__": 1},
+    ):
         reply = server.chat("Hi", max_tokens=1, chat_template_kwargs=kwargs)
         assert reply.status in (200, 400), (str(kwargs)[:50], reply.body[:200])
         assert server.get("/health", timeout=2).status == 200
@@ -166,7 +195,9 @@ def test_incident_text_is_never_a_template(server):
         assert server.chat("Hi", max_tokens=1, **fields).status == 200, fields
 
 
-@pytest.mark.parametrize("source", ["{{ ''.__class__ }}", "{{ cycler.__init__.__globals__ }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}{{ os }}"])
+@pytest.mark.parametrize(
+    "source", ["{{ ''.__class__ }}", "{{ cycler.__init__.__globals__ }}", "{% include '/etc/passwd' %}", "{% import 'os' as os %}{{ os }}"]
+)
 def test_incident_a_template_reaches_nothing(tmp_path, source):
     """Template injection by a model's file: a template has no way to files, modules or the program."""
     (tmp_path / "t.jinja").write_text(source)
@@ -181,7 +212,11 @@ def test_incident_requests_of_the_server_to_where_a_client_says(server):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.settimeout(0.3)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/x"
-        parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "input_file", "file_url": url}, {"type": "file", "file": {"file_data": url}}]
+        parts = [
+            {"type": "image_url", "image_url": {"url": url}},
+            {"type": "input_file", "file_url": url},
+            {"type": "file", "file": {"file_data": url}},
+        ]
         for part in parts:
             assert server.chat(messages=[{"role": "user", "content": [part]}]).status == 400
         for fields in ({"model": url}, {"response_format": named({"$ref": url})}, {"tools": [{"type": "mcp", "server_url": url}]}):
@@ -225,7 +260,19 @@ def test_incident_nothing_outside_of_the_store_is_written_or_deleted(scene):  # 
     """Path traversal by names of models, files and repositories."""
     outside = scene.folder / "around" / "keep.gguf"
     outside.write_bytes(b"mine")
-    for name in ("../keep", "..", ".", "/", str(outside), "hf:../..", "hf:o/../../keep.gguf", "hf:o/r@../../x", "hf:o/r:../x", "\u202e", ".locks"):
+    for name in (
+        "../keep",
+        "..",
+        ".",
+        "/",
+        str(outside),
+        "hf:../..",
+        "hf:o/../../keep.gguf",
+        "hf:o/r@../../x",
+        "hf:o/r:../x",
+        "\u202e",
+        ".locks",
+    ):
         for command in ("rm", "pull"):
             process = scene.command(command, name)
             out, err = process.communicate(timeout=60)
@@ -251,15 +298,40 @@ def test_incident_errors_tell_nothing_of_the_inside(server):
     """Errors that leak addresses or paths: no answer to a client holds one."""
     answers = []
     for path in (CHAT, COMPLETIONS, "/v1/embeddings", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"):
-        for body in (b"{", b"[]", b'{"model": 5}', b'{"model": "../../etc/passwd"}', b'{"model": "' + MODEL.encode() + b'", "prompt": -1, "input": -1, "messages": -1}'):
+        for body in (
+            b"{",
+            b"[]",
+            b'{"model": 5}',
+            b'{"model": "../../etc/passwd"}',
+            b'{"model": "' + MODEL.encode() + b'", "prompt": -1, "input": -1, "messages": -1}',
+        ):
             answers.append(server.post(path, body).body)
-    for fields in ({"regex": "["}, {"grammar": "start: x"}, {"response_format": named({"$ref": "#/x"})}, {"tools": [{}]}, {"chat_template": "x"}):
+    for fields in (
+        {"regex": "["},
+        {"grammar": "start: x"},
+        {"response_format": named({"$ref": "#/x"})},
+        {"tools": [{}]},
+        {"chat_template": "x"},
+    ):
         answers.append(server.chat("x", **fields).body)
     for sent in (b"\x00\r\n\r\n", b"GET /\xff HTTP/1.1\r\nHost: a\r\n\r\n", b"GET / HTTP/9\r\n\r\n"):
         answers.append(raw(server, sent, 3))
     answers += [server.get(path).body for path in ("/%00", "/../etc/passwd", "/v1/models/x", "/docs/../../x", "/metrics/x")]
     for answer in answers:
-        for secret in (b"0x7f", b"0x55", b"src/", b".rs:", b"/root", b"/work", b"/home", b"/tmp", b"thread '", b"panicked", b"backtrace", b".cargo"):
+        for secret in (
+            b"0x7f",
+            b"0x55",
+            b"src/",
+            b".rs:",
+            b"/root",
+            b"/work",
+            b"/home",
+            b"/tmp",
+            b"thread '",
+            b"panicked",
+            b"backtrace",
+            b".cargo",
+        ):
             assert secret not in answer.lower(), (secret, answer[:400])
 
 
@@ -270,17 +342,23 @@ def test_incident_no_origin_is_reflected_with_credentials(server):
             body = {"model": MODEL, "prompt": "Hi", "max_tokens": 1} if method == "POST" else None
             headers = {"origin": origin, "access-control-request-method": "POST"}
             reply = server.request(method, path, body, headers=headers)
-            assert not [name for name in reply.headers if name.lower().startswith("access-control-")], (origin, method, reply.headers.items())
+            assert not [name for name in reply.headers if name.lower().startswith("access-control-")], (
+                origin,
+                method,
+                reply.headers.items(),
+            )
     with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "2048", "SERVER__CORS_ORIGINS": "*"}) as open_server:
         reply = open_server.get("/v1/models", headers={"origin": "https://evil.example"})
         assert "access-control-allow-credentials" not in reply.headers and reply.status == 200
 
 
-def test_incident_embeddings_and_ids_beyond_the_vocabulary(server):
+def test_incident_ids_beyond_the_vocabulary(server):
     """An id at or past the size of the vocabulary, wherever a request may name one."""
     for number in (49_152, 49_153, 2**31 - 1, 2**32 - 1, -1):
         cases = [("/v1/completions", {"prompt": [number]}), ("/v1/embeddings", {"input": [number]}), ("/detokenize", {"tokens": [number]})]
-        cases += [(COMPLETIONS, {"prompt": "x", name: value}) for name, value in (("logit_bias", {str(number): 1}), ("stop_token_ids", [number]))]
+        cases += [
+            (COMPLETIONS, {"prompt": "x", name: value}) for name, value in (("logit_bias", {str(number): 1}), ("stop_token_ids", [number]))
+        ]
         for path, fields in cases:
             reply = server.post(path, {"model": MODEL, **fields})
             assert reply.status == 400, (path, fields, reply.status, reply.body[:200])
@@ -288,8 +366,16 @@ def test_incident_embeddings_and_ids_beyond_the_vocabulary(server):
 
 def test_incident_many_clients_that_lie_at_once(server):
     """All of this beside each other: what a bad request leaves behind would show in the next one."""
-    jobs = [lambda: server.chat("x", regex="["), lambda: server.post(CHAT, b"{"), lambda: server.complete([-1]), lambda: server.complete("Hi", n=10**9)]
-    jobs += [lambda: server.post(COMPLETIONS, gzip_bomb(64), headers={"content-encoding": "gzip"}), lambda: server.complete(model="x" * 5000)]
+    jobs = [
+        lambda: server.chat("x", regex="["),
+        lambda: server.post(CHAT, b"{"),
+        lambda: server.complete([-1]),
+        lambda: server.complete("Hi", n=10**9),
+    ]
+    jobs += [
+        lambda: server.post(COMPLETIONS, gzip_bomb(64), headers={"content-encoding": "gzip"}),
+        lambda: server.complete(model="x" * 5000),
+    ]
     with ThreadPoolExecutor(8) as pool:
         statuses = [reply.status for reply in pool.map(lambda index: jobs[index % len(jobs)](), range(120))]
     assert set(statuses) <= {400, 404, 413, 429}, set(statuses)

@@ -44,7 +44,9 @@ def test_row_69_a_client_that_never_reads_is_cut(server):
         stream.connect(("127.0.0.1", server.port))
         # Log-probabilities make it a kilobyte per token.
         payload = json.dumps(long_stream(max_tokens=2500, logprobs=5)).encode()
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+        head = (
+            f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(payload)}\r\n\r\n"
+        )
         start = time.monotonic()
         stream.sendall(head.encode() + payload)
         wait_until(lambda: not at_rest(server), 5, "it runs")

@@ -83,7 +83,10 @@ def test_row_45_ids_to_stop_at(server):
 def test_row_46_lengths(server):
     each(server, "max_tokens", [0, -1, "5", 1.5, 2**63, *[size for size in SIZES if size > 2**32 or size < 0]])
     refused(server, CHAT, {"max_completion_tokens": 0}, "max_completion_tokens")
-    for path, fields in ((CHAT, {"messages": [{"role": "user", "content": "word " * 20_000}]}), (COMPLETIONS, {"prompt": "word " * 20_000})):
+    for path, fields in (
+        (CHAT, {"messages": [{"role": "user", "content": "word " * 20_000}]}),
+        (COMPLETIONS, {"prompt": "word " * 20_000}),
+    ):
         reply = server.post(path, body_of(path, **fields))
         assert reply.status == 400 and reply.error["code"] == "context_length_exceeded", reply.body
         assert reply.error["param"] == ("messages" if path == CHAT else "prompt")

@@ -215,7 +215,11 @@ def test_row_86_redirects_to_where_no_download_is(scene):
 def test_row_86_the_token_goes_to_the_hub_alone(scene):
     other = Hub({"/m": MODEL_FILE})
     try:
-        for target in (f"{other.url}/m", f"http://localhost:{other.server_port}/m", f"http://127.0.0.1:{scene.hub.server_port}@{other.url[7:]}/m"):
+        for target in (
+            f"{other.url}/m",
+            f"http://localhost:{other.server_port}/m",
+            f"http://127.0.0.1:{scene.hub.server_port}@{other.url[7:]}/m",
+        ):
             scene.hub.answers[FILE] = redirect(target)
             scene.fails("")
         assert not other.seen, "neither the request nor the token left"
@@ -262,7 +266,9 @@ def test_row_87_a_listing_that_is_a_bomb(scene):
     scene.fails("encoded body")
 
 
-@pytest.mark.parametrize("path", ["../m.gguf", "a/../../m.gguf", "/etc/m.gguf", "a\\..\\m.gguf", "m.gguf\u0000", "a//m.gguf", "%2e%2e/m.gguf"])
+@pytest.mark.parametrize(
+    "path", ["../m.gguf", "a/../../m.gguf", "/etc/m.gguf", "a\\..\\m.gguf", "m.gguf\u0000", "a//m.gguf", "%2e%2e/m.gguf"]
+)
 def test_row_87_names_that_lead_elsewhere(scene, path):
     scene.hub.answers[TREE] = listing(listed(path))
     scene.fails("")

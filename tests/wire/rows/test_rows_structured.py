@@ -65,7 +65,12 @@ def test_row_28_ten_thousand_properties(server):
 
 def test_row_29_references_to_themselves(server):
     mutual = {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
-    for schema in ({"$ref": "#"}, mutual, {"allOf": [{"$ref": "#"}]}, {"type": "array", "items": {"$ref": "#"}, "minItems": 1, "maxItems": 0}):
+    for schema in (
+        {"$ref": "#"},
+        mutual,
+        {"allOf": [{"$ref": "#"}]},
+        {"type": "array", "items": {"$ref": "#"}, "minItems": 1, "maxItems": 0},
+    ):
         refused(server, {SCHEMA: named(schema)}, SCHEMA)
     tree = {"type": "object", "properties": {"next": {"anyOf": [{"$ref": "#"}, {"type": "null"}]}}, "required": ["next"]}
     text, reason = content(server.chat("x", response_format=named(tree), max_tokens=30))
