@@ -13,6 +13,7 @@ use crate::clock::Clock;
 use crate::error::TemplateError;
 use crate::input::{RenderInput, is_reserved};
 use crate::instrument::instrument;
+use crate::large_stack::on_large_stack;
 use crate::{budget, builtins, json, python, source};
 
 /// Instructions that one render may execute: `BASE_FUEL`, and `MESSAGE_FUEL` per message up to `MAX_FUEL`. A real template takes a few
@@ -20,8 +21,6 @@ use crate::{budget, builtins, json, python, source};
 const BASE_FUEL: u64 = 500_000;
 const MESSAGE_FUEL: u64 = 20_000;
 const MAX_FUEL: u64 = 20_000_000;
-/// Stack of the rendering thread, in bytes of address space. Only the pages that a render touches take memory.
-const STACK: usize = 256 << 20;
 
 /// A compiled template. Rendering does not change it, so many threads may share one.
 pub struct ChatTemplate {
@@ -62,7 +61,7 @@ impl ChatTemplate {
         let messages = input.messages.as_array().map_or(0, Vec::len) as u64;
         let mut env = Environment::clone(&self.env);
         env.set_fuel(Some(BASE_FUEL.saturating_add(messages.saturating_mul(MESSAGE_FUEL)).min(MAX_FUEL)));
-        on_large_stack(|| budget::with_budget(bytes, || render(&env, context)))?
+        on_large_stack(move || budget::with_budget(bytes, || render(&env, context)))?
     }
 
     fn context(&self, input: &RenderInput) -> minijinja::Value {
@@ -101,16 +100,6 @@ fn render(env: &Environment<'static>, context: minijinja::Value) -> Result<Strin
     let template = env.get_template("chat_template").map_err(|e| invalid(&e))?;
     template.render_captured_to(context, &mut output).map_err(|e| invalid(&e))?;
     String::from_utf8(output.0).map_err(|_| TemplateError::Invalid("the output is not UTF-8".into()))
-}
-
-/// Runs `f` on a new thread with a large stack. On a server thread, whose stack has 2 MiB, a deep syntax tree or a deeply nested value
-/// could overflow the stack and abort the process.
-fn on_large_stack<T: Send>(f: impl FnOnce() -> T + Send) -> Result<T, TemplateError> {
-    std::thread::scope(|scope| {
-        let thread = std::thread::Builder::new().name("chat-template".into()).stack_size(STACK).spawn_scoped(scope, f);
-        let thread = thread.map_err(|e| TemplateError::Invalid(format!("the rendering thread did not start: {e}")))?;
-        thread.join().map_err(|_| TemplateError::Invalid("the renderer panicked".into()))
-    })
 }
 
 /// The text of a call of `raise_exception`, as the source of minijinja's error.

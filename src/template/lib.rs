@@ -13,7 +13,7 @@
 //! # Invariants
 //! A template comes with a model file and is not trusted:
 //! - Its source is limited in length, and in the length of a tag (`source.rs`).
-//! - It is compiled and rendered on a thread of its own with a large stack, because minijinja recurses over the syntax tree.
+//! - It is compiled and rendered on a thread with a large stack, because minijinja recurses over the syntax tree (`large_stack.rs`).
 //! - A render is limited in instructions, in time, in the bytes of the values that it makes, and in the length of its output (`budget.rs`).
 //!   minijinja counts instructions only. So each operation that makes or walks large values is replaced by one that draws on the budget:
 //!   operators and calls by rewriting the source (`instrument.rs`), filters and tests by wrapping them (`builtins.rs`).
@@ -29,6 +29,7 @@ mod features;
 mod input;
 mod instrument;
 mod json;
+mod large_stack;
 mod python;
 mod source;
 #[cfg(test)]
