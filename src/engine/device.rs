@@ -38,6 +38,9 @@ pub trait Device {
     /// the context is to be.
     fn cache_share(&self, options: &EngineOptions) -> f64;
 
+    /// Bytes of its memory that KV caches of this process hold, and give back if somebody else needs them.
+    fn cache_bytes(&self) -> u64;
+
     /// What a model would take of the device's memory. `options` are filled.
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError>;
 

@@ -73,7 +73,9 @@ pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineO
     let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
     let budget = device.budget(weights, &options)?;
     let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
-    let free = memory.free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
+    // Whatever caches hold now: how long the context is does not depend on when the model is loaded.
+    let most_free = memory.free.saturating_add(device.cache_bytes());
+    let free = most_free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
     Ok(context_within((free as f64 * device.cache_share(&options)) as u64, &budget, &options))
 }
 

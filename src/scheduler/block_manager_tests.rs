@@ -3,11 +3,11 @@
 use super::*;
 
 fn manager(num_blocks: usize) -> BlockManager {
-    BlockManager::new(KvCapacity::blocks(num_blocks, 2), true)
+    BlockManager::new(KvCapacity::blocks(num_blocks, 2), usize::MAX, true)
 }
 
 fn recurrent(num_state_slots: usize) -> BlockManager {
-    BlockManager::new(KvCapacity { num_state_slots, ..KvCapacity::blocks(4, 2) }, true)
+    BlockManager::new(KvCapacity { num_state_slots, ..KvCapacity::blocks(4, 2) }, usize::MAX, true)
 }
 
 impl BlockManager {
@@ -73,7 +73,7 @@ fn equal_content_is_cached_once() {
 #[test]
 fn a_content_has_a_block_per_group_until_each_is_evicted() {
     let capacity = KvCapacity { groups: vec![CacheGroup::default(); 2], ..KvCapacity::blocks(3, 2) };
-    let mut blocks = BlockManager::new(capacity, true);
+    let mut blocks = BlockManager::new(capacity, usize::MAX, true);
     let [a, b, c] = [0; 3].map(|_| blocks.allocate().unwrap());
     let content = blocks.register(0, ROOT, &[1, 2], [None, Some(b)].into_iter());
     assert_eq!(blocks.find(0, ROOT, &[1, 2]), Some(content));

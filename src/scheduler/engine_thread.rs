@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
 
 use crate::event::Event;
 use crate::sequence::Sequence;
@@ -21,6 +21,11 @@ const MEMORY_PERIOD: Duration = Duration::from_secs(5);
 
 pub enum Command {
     Enqueue(Box<Sequence>),
+    /// Gives back so many bytes of the KV cache, if they are idle, and says how many it were.
+    GiveBack {
+        bytes: u64,
+        reply: Sender<u64>,
+    },
     Stop,
 }
 
@@ -30,7 +35,7 @@ pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Sh
     if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &pulse, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse, &shared)));
     // Stops the watchdog thread.
     drop(pulse);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
@@ -60,23 +65,20 @@ pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Sh
     }
 }
 
+/// What the engine thread does next.
+enum Next {
+    Step,
+    Stop,
+}
+
 /// The loop of the engine thread. The error is one after which the engine cannot go on.
-fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse) -> Result<(), EngineError> {
+fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse, shared: &Shared) -> Result<(), EngineError> {
     scheduler.measure_memory();
     let mut measured = Instant::now();
     loop {
-        if !scheduler.has_work() {
-            match commands.recv() {
-                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
-                Ok(Command::Stop) | Err(_) => return Ok(()),
-            }
-        }
-        loop {
-            match commands.try_recv() {
-                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
-                Err(TryRecvError::Empty) => break,
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
-            }
+        shared.set_cache_bytes(scheduler.cache_bytes());
+        if let Next::Stop = take_commands(scheduler, commands, shared)? {
+            return Ok(());
         }
         scheduler.reap_cancelled();
         pulse.begin_step();
@@ -91,6 +93,68 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse)
             scheduler.measure_memory();
             measured = Instant::now();
         }
+    }
+}
+
+/// Carries out the commands that have come. Waits for them while there is nothing to do.
+fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared: &Shared) -> Result<Next, EngineError> {
+    let mut idle = Idle::default();
+    loop {
+        let command = if scheduler.has_work() {
+            commands.try_recv()
+        } else {
+            match commands.recv_timeout(idle.left()) {
+                Err(RecvTimeoutError::Timeout) => {
+                    let given = scheduler.give_back(u64::MAX, idle.is_long());
+                    shared.set_cache_bytes(scheduler.cache_bytes());
+                    idle.go_on();
+                    given?;
+                    continue;
+                }
+                received => received.map_err(|_| TryRecvError::Disconnected),
+            }
+        };
+        match command {
+            Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
+            Ok(Command::GiveBack { bytes, reply }) => {
+                let given = scheduler.give_back(bytes, true)?;
+                shared.set_cache_bytes(scheduler.cache_bytes());
+                scheduler.measure_memory();
+                // The caller may have given up.
+                let _ = reply.try_send(given);
+            }
+            Err(TryRecvError::Empty) => return Ok(Next::Step),
+            Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(Next::Stop),
+        }
+    }
+}
+
+/// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of cached
+/// prompts.
+#[derive(Debug, Default)]
+struct Idle {
+    num_rests: u32,
+}
+
+impl Idle {
+    const SHORT: Duration = Duration::from_secs(5);
+    const LONG: Duration = Duration::from_secs(300);
+
+    /// Time until the next rest.
+    fn left(&self) -> Duration {
+        match self.num_rests {
+            0 => Self::SHORT,
+            1 => Self::LONG,
+            _ => Duration::MAX,
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.num_rests > 0
+    }
+
+    fn go_on(&mut self) {
+        self.num_rests += 1;
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId, StepOutput,
-    VectorRequest,
+    Batch, CacheGroup, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId,
+    StepOutput, VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;
@@ -21,6 +21,10 @@ pub const HIDDEN: usize = 2;
 /// Cache entries from here on come from embeddings; ids are below.
 const EMBEDDED: u32 = 1 << 30;
 const EMPTY: u32 = u32::MAX;
+/// What a block takes of the memory.
+pub const BLOCK_BYTES: u64 = 100;
+/// Blocks that get memory at once.
+const PAGE_BLOCKS: usize = 2;
 
 /// A sequence whose seed has this bit gets logits that are not finite for its third token.
 pub const NAN_SEED: u64 = 1 << 40;
@@ -36,6 +40,8 @@ pub struct Control {
     pub max_seqs: usize,
     /// Time that a step takes.
     pub step_time: std::time::Duration,
+    /// The most blocks that there is memory for. None: all.
+    pub memory: Option<usize>,
     /// Parts of `step_time` after each of which the engine shows progress; 0: it shows none.
     pub num_pieces: u32,
     pub num_steps: u64,
@@ -93,6 +99,8 @@ pub struct FakeEngine {
     done: VecDeque<(StepId, StepOutput)>,
     unsampled: Option<Unsampled>,
     progress: Progress,
+    /// Leading blocks with memory.
+    num_backed: usize,
     control: Arc<Mutex<Control>>,
 }
 
@@ -206,9 +214,15 @@ impl FakeEngine {
             done: VecDeque::new(),
             unsampled: None,
             progress: Progress::default(),
+            num_backed: capacity.num_blocks,
             control: control.clone(),
         };
         (engine, control)
+    }
+
+    /// As [`FakeEngine::new`], with memory for the first `num_backed` blocks only.
+    pub fn backed(self, num_backed: usize) -> Self {
+        Self { num_backed, ..self }
     }
 
     /// A block that this step writes to is in one sequence's table only: shared blocks are never written.
@@ -227,7 +241,7 @@ impl FakeEngine {
                 for block in table[first..used].iter().filter(|block| written.contains(block)) {
                     assert!(seen.insert(*block), "block {block} is written and shared");
                 }
-                assert!(table.iter().all(|&block| (block as usize) < self.capacity.num_blocks));
+                assert!(table.iter().all(|&block| (block as usize) < self.num_backed), "a block without memory");
             }
         }
         assert_eq!(batch.engine_slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "an engine slot twice in a batch");
@@ -408,6 +422,23 @@ impl Engine for FakeEngine {
 
     fn max_in_flight(&self) -> usize {
         self.max_in_flight
+    }
+
+    fn info(&self) -> EngineInfo {
+        EngineInfo { kv_block_bytes: BLOCK_BYTES, ..EngineInfo::default() }
+    }
+
+    fn num_backed_blocks(&self) -> usize {
+        self.num_backed
+    }
+
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        assert!(num_blocks >= self.num_backed || self.done.is_empty(), "a step in flight may use them");
+        let most = self.control.lock().unwrap().memory.unwrap_or(usize::MAX).max(self.num_backed);
+        self.num_backed = num_blocks.next_multiple_of(PAGE_BLOCKS).min(self.capacity.num_blocks).min(most);
+        let size = self.capacity.block_size;
+        self.kv[self.num_backed * size..].fill(Kept { token: EMPTY, group: usize::MAX, position: 0 });
+        Ok(self.num_backed)
     }
 
     fn progress(&self) -> Option<Progress> {

@@ -1,6 +1,7 @@
 //! The engine thread seen from outside: sequences go in, their events come out.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Sender;
 use tokio::sync::mpsc;
@@ -25,6 +26,17 @@ pub enum EnqueueError {
     QueueFull,
     #[error("the engine has stopped")]
     Stopped,
+}
+
+/// The bytes of a model's KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheBytes {
+    /// Held by running sequences.
+    pub used: u64,
+    /// With memory behind them.
+    pub backed: u64,
+    /// What it may grow to.
+    pub most: u64,
 }
 
 /// A running engine thread; clones share it. The thread ends when `stop` is called or every handle is dropped. Before it ends, it tells
@@ -112,6 +124,22 @@ impl Handle {
     /// Number of sequences that wait or run, for eviction and drains.
     pub fn num_active(&self) -> usize {
         self.shared.num_active()
+    }
+
+    /// What the KV cache holds.
+    pub fn cache(&self) -> CacheBytes {
+        let [used, backed, most] = self.shared.cache_bytes();
+        CacheBytes { used, backed, most }
+    }
+
+    /// Asks the engine thread to give back memory of its KV cache: what no running sequence needs, until `bytes` bytes are given. Cached
+    /// contents of prompts go, too. Waits for its current step, but not longer than `patience`. Returns the bytes that were given.
+    pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
+        let (reply, given) = crossbeam_channel::bounded(1);
+        if !self.is_alive() || self.commands.send(Command::GiveBack { bytes, reply }).is_err() {
+            return 0;
+        }
+        given.recv_timeout(patience).unwrap_or(0)
     }
 
     /// Ends the engine thread after its current step, without waiting for it. Every waiting or running sequence gets [`Event::Failed`].

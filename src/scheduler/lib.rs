@@ -7,6 +7,7 @@
 mod accounts;
 mod batch;
 mod block_manager;
+mod cache_size;
 mod checkpoints;
 mod client;
 mod commit;
@@ -48,7 +49,7 @@ mod watchdog;
 pub use client::{Client, DEFAULT_PRIORITY};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
-pub use handle::{EnqueueError, EventStream, Handle, Request};
+pub use handle::{CacheBytes, EnqueueError, EventStream, Handle, Request};
 pub use new_sequence::{Family, NewSequence};
 pub use options::SchedulerOptions;
 pub use progress::Progress;

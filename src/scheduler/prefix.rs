@@ -133,6 +133,11 @@ impl PrefixCache {
     /// Takes the least recently used unreferenced block, and the checkpoint of its content, which is of no use without it.
     pub fn evict(&mut self) -> Option<(u32, Option<u32>)> {
         let block = self.unreferenced.pop()?;
+        Some((block, self.forget_block(block)))
+    }
+
+    /// A cached block loses its content. Returns the content's checkpoint, which is of no use without it.
+    pub fn forget_block(&mut self, block: u32) -> Option<u32> {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
         let start = node as usize * self.num_groups;
         self.blocks[start..start + self.num_groups].iter_mut().filter(|known| **known == block).for_each(|known| *known = NONE);
@@ -142,7 +147,7 @@ impl PrefixCache {
         if is_empty {
             self.forget(node);
         }
-        Some((block, checkpoint))
+        checkpoint
     }
 
     /// The state slot that holds the state behind a content.

@@ -107,7 +107,7 @@ impl SequenceCache {
         let wanted: Vec<usize> =
             groups.map(|(group, table)| all.min(table.num_left + group.num_blocks(tokens.len(), block_size))).collect();
         let needed: usize = wanted.iter().map(|wanted| wanted - hit.num_blocks).sum();
-        let state_copy = if needed + headroom > blocks.num_available() { None } else { self.take_state(blocks) };
+        let state_copy = if blocks.claim(needed + headroom) { self.take_state(blocks) } else { None };
         let Some(state_copy) = state_copy else {
             self.release(blocks, 0);
             return None;
@@ -186,7 +186,7 @@ impl SequenceCache {
     pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
         debug_assert!(self.is_empty());
         let (block_size, num_groups) = (blocks.block_size(), blocks.groups().len());
-        if num_groups + headroom > blocks.num_available() {
+        if !blocks.claim(num_groups + headroom) {
             return None;
         }
         if blocks.has_state() {
@@ -223,7 +223,7 @@ impl SequenceCache {
         for index in start / block_size..end.div_ceil(block_size) {
             let needed = self.num_missing(index * block_size, block_size);
             let kept = if index == start / block_size { 0 } else { headroom };
-            if needed > 0 && needed + kept > blocks.num_available() {
+            if needed > 0 && !blocks.has(needed + kept) {
                 return start.max(index * block_size);
             }
             for table in self.tables.iter_mut().filter(|table| table.blocks.len() == index) {

@@ -1,7 +1,7 @@
 //! What the handles and the engine thread share besides the command channel.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
@@ -29,6 +29,8 @@ pub struct Shared {
     clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
     places: Mutex<Places>,
     num_active: AtomicUsize,
+    /// Bytes of the KV cache: in use, with memory, and at most.
+    cache_bytes: [AtomicU64; 3],
     max_waiting: usize,
 }
 
@@ -42,12 +44,21 @@ impl Shared {
             clients: Mutex::default(),
             places: Mutex::default(),
             num_active: AtomicUsize::new(0),
+            cache_bytes: Default::default(),
             max_waiting,
         }
     }
 
     pub fn num_active(&self) -> usize {
         self.num_active.load(Ordering::Acquire)
+    }
+
+    pub fn set_cache_bytes(&self, bytes: [u64; 3]) {
+        self.cache_bytes.iter().zip(bytes).for_each(|(shown, bytes)| shown.store(bytes, Ordering::Relaxed));
+    }
+
+    pub fn cache_bytes(&self) -> [u64; 3] {
+        [0, 1, 2].map(|i| self.cache_bytes[i].load(Ordering::Relaxed))
     }
 
     /// Counts sequences that have come or gone.

@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::block_manager::BlockManager;
+use crate::cache_size::CacheSize;
 use crate::commit;
 use crate::event::Event;
 use crate::mask_threads::MaskThreads;
@@ -24,6 +25,7 @@ use metrics::ModelMetrics;
 pub struct Scheduler {
     engine: Box<dyn Engine>,
     sequences: Sequences,
+    cache_size: CacheSize,
     mask_threads: MaskThreads,
     /// Rows per step.
     max_rows: usize,
@@ -65,13 +67,15 @@ impl Scheduler {
         if capacity.has_state() {
             max_running = max_running.min(capacity.num_state_slots);
         }
-        let blocks = BlockManager::new(capacity, options.prefix_cache);
+        let cache_size = CacheSize::new(&*engine);
+        let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
         metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
         Self {
             sequences: Sequences::new(blocks, max_running.max(1), metrics),
             mask_threads: MaskThreads::default(),
             max_rows,
             in_flight: VecDeque::new(),
+            cache_size,
             max_in_flight: engine.max_in_flight().clamp(1, 2),
             plan: Plan::default(),
             masks: StepMasks::default(),
@@ -119,6 +123,7 @@ impl Scheduler {
         self.schedule()?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
+            self.wait_for_memory();
             return Ok(self.collect_until(self.in_flight.len().saturating_sub(1))?);
         }
         self.submit()?;
@@ -128,7 +133,16 @@ impl Scheduler {
     /// Makes room for the decode rows, then decides what the step computes.
     fn schedule(&mut self) -> Result<(), EngineError> {
         let now = Instant::now();
-        while self.sequences.is_short_of_blocks() {
+        self.cache_size.begin_step(&mut self.sequences.blocks, now);
+        loop {
+            let needed = self.sequences.num_missing_blocks();
+            // Rows of prompts take blocks, too, and cached contents should not make room for them while there is memory.
+            let groups = self.sequences.blocks.groups().len();
+            let spare = groups * (self.max_rows.div_ceil(self.sequences.blocks.block_size()) + self.sequences.running.len());
+            self.grow(needed + spare)?;
+            if needed <= self.sequences.blocks.num_available() {
+                break;
+            }
             // A sequence with a token in flight cannot be preempted, since that token is not known yet.
             match self.in_flight.len() {
                 0 => self.sequences.preempt_youngest(),
@@ -136,7 +150,35 @@ impl Scheduler {
             }
         }
         self.plan.fill(&mut self.sequences, self.max_rows, now);
+        let wanted = self.sequences.blocks.take_wanted();
+        if wanted > 0 && self.grow(wanted)? && self.plan.scheduled.is_empty() {
+            self.plan.fill(&mut self.sequences, self.max_rows, now);
+        }
         Ok(())
+    }
+
+    /// Grows the cache until `count` blocks are free, if it can. Returns whether it has grown.
+    fn grow(&mut self, count: usize) -> Result<bool, EngineError> {
+        let Sequences { blocks, metrics, .. } = &mut self.sequences;
+        self.cache_size.make_free(&mut *self.engine, blocks, metrics, count)
+    }
+
+    /// Gives memory of the cache back until `bytes` bytes are given or the rest is in use. `evicts`: cached contents go, too. Returns the
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn give_back(&mut self, bytes: u64, evicts: bool) -> Result<u64, EngineError> {
+        self.collect_until(0)?;
+        let Sequences { blocks, metrics, .. } = &mut self.sequences;
+        let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, bytes, evicts);
+        self.sequences.show_load();
+        given
+    }
+
+    /// Bytes of the cache: in use, with memory, and at most. Updates their gauges.
+    pub fn cache_bytes(&self) -> [u64; 3] {
+        self.cache_size.show(&self.sequences.blocks, &self.sequences.metrics)
     }
 
     fn submit(&mut self) -> Result<(), StepError> {
@@ -186,6 +228,14 @@ impl Scheduler {
             && let Some(grammar) = sequence.grammar.as_mut().filter(|_| self.in_flight.is_empty())
         {
             grammar.is_ready_by(now + PATIENCE / 4);
+        }
+    }
+
+    /// Nothing can run. If that is because other models hold the memory that a sequence needs, waits a moment: it may come back.
+    fn wait_for_memory(&self) {
+        let is_short = self.sequences.running.is_empty() && self.sequences.blocks.num_backed() < self.sequences.blocks.num_blocks();
+        if is_short && self.in_flight.is_empty() && !self.sequences.waiting.is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 

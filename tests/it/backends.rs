@@ -21,7 +21,16 @@ fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> C
 }
 
 fn options(num_blocks: usize) -> CpuOptions {
-    CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512, state_slots: 4 }
+    CpuOptions {
+        threads: 2,
+        context: 512,
+        num_blocks,
+        least_blocks: 3,
+        block_size: 32,
+        max_slots: 32,
+        max_batch_tokens: 512,
+        state_slots: 4,
+    }
 }
 
 /// Opens an engine with the given number of KV blocks.
