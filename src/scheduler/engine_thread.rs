@@ -5,12 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TryRecvError};
+use crossbeam_channel::{Receiver, select_biased};
 
+use crate::cache_size::Cost;
 use crate::event::Event;
 use crate::sequence::Sequence;
 use crate::shared::Shared;
+use crate::shared_device::{Ask, Neighbour};
 use crate::step::Scheduler;
+use crate::turns::Player;
 use crate::watchdog::{self, Fault, Pulse, Watchdog};
 use engine::EngineError;
 
@@ -21,17 +24,22 @@ const MEMORY_PERIOD: Duration = Duration::from_secs(5);
 
 pub enum Command {
     Enqueue(Box<Sequence>),
-    /// Gives back so many bytes of the KV cache, if they are idle, and says how many it were.
-    GiveBack {
-        bytes: u64,
-        reply: Sender<u64>,
-    },
+    GiveBack(Ask),
     Stop,
 }
 
 /// Runs until a stop command, the last handle's drop, an engine that cannot go on or a panic of the engine. Then it tells every client.
-pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Shared>, watchdog: Option<Watchdog>) {
+pub fn run(
+    mut scheduler: Scheduler,
+    commands: Receiver<Command>,
+    shared: Arc<Shared>,
+    watchdog: Option<Watchdog>,
+    place: Option<(Player, Neighbour)>,
+) {
     let pulse = Arc::new(Pulse::new(scheduler.progress()));
+    if let Some(place) = place {
+        scheduler.join(place, pulse.clone());
+    }
     if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &pulse, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
@@ -96,37 +104,46 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse,
     }
 }
 
-/// Carries out the commands that have come. Waits for them while there is nothing to do.
+/// Carries out the commands that have come, and what other models ask. Waits while there is nothing to do.
 fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared: &Shared) -> Result<Next, EngineError> {
+    let asks = scheduler.asks();
     let mut idle = Idle::default();
     loop {
-        let command = if scheduler.has_work() {
-            commands.try_recv()
-        } else {
-            match commands.recv_timeout(idle.left()) {
-                Err(RecvTimeoutError::Timeout) => {
-                    let given = scheduler.give_back(u64::MAX, idle.is_long());
-                    shared.set_cache_bytes(scheduler.cache_bytes());
-                    idle.go_on();
-                    given?;
-                    continue;
-                }
-                received => received.map_err(|_| TryRecvError::Disconnected),
-            }
+        scheduler.show_work();
+        let has_work = scheduler.has_work();
+        let command = select_biased! {
+            recv(commands) -> command => command.map_err(|_| Wake::Ended),
+            recv(asks) -> ask => ask.map(Command::GiveBack).map_err(|_| Wake::Ended),
+            default(if has_work { Duration::ZERO } else { idle.left() }) => Err(Wake::Timeout),
         };
         match command {
             Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
-            Ok(Command::GiveBack { bytes, reply }) => {
-                let given = scheduler.give_back(bytes, true)?;
+            Ok(Command::GiveBack(Ask { bytes, preempts, reply })) => {
+                let given = scheduler.give_back(bytes, if preempts { Cost::Sequences } else { Cost::Contents })?;
+                scheduler.hold_back();
                 shared.set_cache_bytes(scheduler.cache_bytes());
                 scheduler.measure_memory();
                 // The caller may have given up.
-                let _ = reply.try_send(given);
+                let _ = reply.map(|reply| reply.try_send(given));
             }
-            Err(TryRecvError::Empty) => return Ok(Next::Step),
-            Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(Next::Stop),
+            Ok(Command::Stop) | Err(Wake::Ended) => return Ok(Next::Stop),
+            Err(Wake::Timeout) if has_work => return Ok(Next::Step),
+            Err(Wake::Timeout) => {
+                let cost = if idle.is_long() { Cost::Contents } else { Cost::Nothing };
+                idle.go_on();
+                scheduler.give_back(u64::MAX, cost)?;
+                shared.set_cache_bytes(scheduler.cache_bytes());
+                scheduler.measure_memory();
+            }
         }
     }
+}
+
+/// Why no command has come.
+enum Wake {
+    Timeout,
+    /// Every handle was dropped.
+    Ended,
 }
 
 /// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of cached
@@ -139,13 +156,14 @@ struct Idle {
 impl Idle {
     const SHORT: Duration = Duration::from_secs(5);
     const LONG: Duration = Duration::from_secs(300);
+    const FOREVER: Duration = Duration::from_secs(1 << 30);
 
     /// Time until the next rest.
     fn left(&self) -> Duration {
         match self.num_rests {
             0 => Self::SHORT,
             1 => Self::LONG,
-            _ => Duration::MAX,
+            _ => Self::FOREVER,
         }
     }
 

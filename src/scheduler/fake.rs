@@ -203,7 +203,7 @@ impl EngineSlot {
 
 impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
-        let control = Arc::new(Mutex::new(Control::default()));
+        let (control, num_backed) = (Arc::new(Mutex::new(Control::default())), capacity.num_blocks);
         let engine = Self {
             kv: vec![Kept { token: EMPTY, group: usize::MAX, position: 0 }; capacity.num_blocks * capacity.block_size],
             states: vec![State::default(); capacity.num_state_slots],
@@ -214,7 +214,7 @@ impl FakeEngine {
             done: VecDeque::new(),
             unsampled: None,
             progress: Progress::default(),
-            num_backed: capacity.num_blocks,
+            num_backed,
             control: control.clone(),
         };
         (engine, control)

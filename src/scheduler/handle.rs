@@ -15,6 +15,7 @@ use crate::place::{Ticket, Tickets};
 use crate::progress::Progress;
 use crate::sequence::Sequence;
 use crate::shared::Shared;
+use crate::shared_device::{Ask, SharedDevice};
 use crate::step::Scheduler;
 use crate::watchdog::Watchdog;
 use engine::Engine;
@@ -52,7 +53,7 @@ pub struct Handle {
 impl Handle {
     /// Starts the engine thread. If the system cannot start a thread, the handle is dead from the start.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
-        Self::spawn_watched(engine, options, metrics, None)
+        Self::spawn_on(engine, options, metrics, None, None)
     }
 
     /// As [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
@@ -62,11 +63,24 @@ impl Handle {
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
     ) -> Self {
+        Self::spawn_on(engine, options, metrics, watchdog, None)
+    }
+
+    /// As [`Handle::spawn_watched`], on a device that other models may share. The number is the model's share of its time and memory beside
+    /// others, in proportion.
+    pub fn spawn_on(
+        engine: Box<dyn Engine>,
+        options: SchedulerOptions,
+        metrics: Arc<ModelMetrics>,
+        watchdog: Option<Watchdog>,
+        place: Option<(Arc<SharedDevice>, f64)>,
+    ) -> Self {
         // Unbounded, since tickets bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared::new(options.max_waiting));
         let handle = Self { shared: shared.clone(), commands, watched: watchdog.is_some() };
-        let run = move || engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog);
+        let place = place.map(|(device, share)| device.join(share));
+        let run = move || engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog, place);
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
             tracing::error!("the engine thread did not start: {error}");
             handle.shared.close();
@@ -136,7 +150,7 @@ impl Handle {
     /// contents of prompts go, too. Waits for its current step, but not longer than `patience`. Returns the bytes that were given.
     pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
         let (reply, given) = crossbeam_channel::bounded(1);
-        if !self.is_alive() || self.commands.send(Command::GiveBack { bytes, reply }).is_err() {
+        if !self.is_alive() || self.commands.send(Command::GiveBack(Ask { bytes, preempts: false, reply: Some(reply) })).is_err() {
             return 0;
         }
         given.recv_timeout(patience).unwrap_or(0)

@@ -7,8 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::Receiver;
+
 use crate::block_manager::BlockManager;
-use crate::cache_size::CacheSize;
+use crate::cache_size::{CacheSize, Cost};
 use crate::commit;
 use crate::event::Event;
 use crate::mask_threads::MaskThreads;
@@ -17,7 +19,10 @@ use crate::options::SchedulerOptions;
 use crate::plan::{Plan, Scheduled};
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
+use crate::shared_device::{Ask, Neighbour};
 use crate::step_masks::StepMasks;
+use crate::turns::{Player, ShortSteps, Turn};
+use crate::watchdog::Pulse;
 use engine::{Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
@@ -31,6 +36,15 @@ pub struct Scheduler {
     max_rows: usize,
     in_flight: VecDeque<InFlight>,
     max_in_flight: usize,
+    /// None: no other model is on the device.
+    player: Option<(Player, Arc<Pulse>)>,
+    /// While this model has the device for a step.
+    turn: Option<Turn>,
+    short_steps: ShortSteps,
+    /// How long the latest turn was.
+    step_took: Duration,
+    /// A sequence has come whose prompt must run in one step.
+    has_whole_prompts: bool,
     // Buffers, kept from step to step.
     plan: Plan,
     masks: StepMasks,
@@ -77,6 +91,11 @@ impl Scheduler {
             in_flight: VecDeque::new(),
             cache_size,
             max_in_flight: engine.max_in_flight().clamp(1, 2),
+            player: None,
+            turn: None,
+            short_steps: ShortSteps::default(),
+            step_took: Duration::ZERO,
+            has_whole_prompts: false,
             plan: Plan::default(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
@@ -87,6 +106,7 @@ impl Scheduler {
 
     /// Lets a sequence wait. A sequence that could never run fails at once.
     pub fn push(&mut self, sequence: Sequence) {
+        self.has_whole_prompts |= sequence.whole_prompt;
         self.sequences.push(sequence, &mut self.mask_threads);
     }
 
@@ -115,12 +135,17 @@ impl Scheduler {
                 error
             }
         });
+        self.turn = None;
         self.sequences.show_load();
         result
     }
 
     fn run_step(&mut self) -> Result<(), StepError> {
-        self.schedule()?;
+        let is_contended = self.player.as_ref().is_some_and(|(player, _)| player.is_contended());
+        if is_contended {
+            return self.run_in_turn();
+        }
+        self.schedule(self.max_rows)?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
             self.wait_for_memory();
@@ -130,15 +155,37 @@ impl Scheduler {
         Ok(self.collect_until(self.max_in_flight - 1)?)
     }
 
-    /// Makes room for the decode rows, then decides what the step computes.
-    fn schedule(&mut self) -> Result<(), EngineError> {
+    /// Runs a step while other models wait for the device: a short one, which is collected before the turn ends.
+    fn run_in_turn(&mut self) -> Result<(), StepError> {
+        self.collect_until(0)?;
+        let num_decoding = self.sequences.running.len();
+        let max_rows = if self.has_whole_prompts { self.max_rows } else { self.short_steps.max_rows(num_decoding).min(self.max_rows) };
+        self.schedule(max_rows)?;
+        if self.plan.scheduled.is_empty() {
+            self.wait_for_mask();
+            self.wait_for_memory();
+            return Ok(());
+        }
+        if let Some((player, pulse)) = &self.player {
+            // Whoever waits does not hang; the model that has the device has a watchdog of its own.
+            self.turn = player.wait(|| pulse.tick());
+        }
+        let num_rows = self.plan.batch.num_tokens();
+        self.submit()?;
+        self.collect_until(0)?;
+        self.short_steps.learn(num_rows, num_decoding, std::mem::take(&mut self.step_took));
+        Ok(())
+    }
+
+    /// Makes room for the decode rows, then decides what the step computes: at most `max_rows` rows.
+    fn schedule(&mut self, max_rows: usize) -> Result<(), EngineError> {
         let now = Instant::now();
         self.cache_size.begin_step(&mut self.sequences.blocks, now);
         loop {
             let needed = self.sequences.num_missing_blocks();
             // Rows of prompts take blocks, too, and cached contents should not make room for them while there is memory.
             let groups = self.sequences.blocks.groups().len();
-            let spare = groups * (self.max_rows.div_ceil(self.sequences.blocks.block_size()) + self.sequences.running.len());
+            let spare = groups * (max_rows.div_ceil(self.sequences.blocks.block_size()) + self.sequences.running.len());
             self.grow(needed + spare)?;
             if needed <= self.sequences.blocks.num_available() {
                 break;
@@ -149,10 +196,10 @@ impl Scheduler {
                 in_flight => self.collect_until(in_flight - 1)?,
             }
         }
-        self.plan.fill(&mut self.sequences, self.max_rows, now);
+        self.plan.fill(&mut self.sequences, max_rows, now);
         let wanted = self.sequences.blocks.take_wanted();
         if wanted > 0 && self.grow(wanted)? && self.plan.scheduled.is_empty() {
-            self.plan.fill(&mut self.sequences, self.max_rows, now);
+            self.plan.fill(&mut self.sequences, max_rows, now);
         }
         Ok(())
     }
@@ -163,22 +210,51 @@ impl Scheduler {
         self.cache_size.make_free(&mut *self.engine, blocks, metrics, count)
     }
 
-    /// Gives memory of the cache back until `bytes` bytes are given or the rest is in use. `evicts`: cached contents go, too. Returns the
-    /// bytes.
+    /// Gives memory of the cache back until `bytes` bytes are given or the rest is in use. Returns the bytes.
     ///
     /// # Errors
     /// As [`step`](Self::step).
-    pub fn give_back(&mut self, bytes: u64, evicts: bool) -> Result<u64, EngineError> {
+    pub fn give_back(&mut self, bytes: u64, cost: Cost) -> Result<u64, EngineError> {
         self.collect_until(0)?;
+        if cost == Cost::Sequences {
+            let kept = self.cache_size.kept_blocks(&self.sequences.blocks, bytes);
+            while self.sequences.blocks.num_pinned(true) > kept && !self.sequences.running.is_empty() {
+                self.sequences.preempt_youngest();
+            }
+        }
         let Sequences { blocks, metrics, .. } = &mut self.sequences;
-        let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, bytes, evicts);
+        let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, (bytes, cost > Cost::Nothing));
         self.sequences.show_load();
         given
     }
 
+    /// Another model needs memory: the cache does not grow for a while.
+    pub fn hold_back(&mut self) {
+        self.cache_size.hold_back();
+    }
+
+    /// The model shares its device with others.
+    pub fn join(&mut self, (player, neighbour): (Player, Neighbour), pulse: Arc<Pulse>) {
+        self.cache_size.join(neighbour);
+        self.player = Some((player, pulse));
+    }
+
+    /// What other models ask of this one's cache.
+    pub fn asks(&self) -> Receiver<Ask> {
+        self.cache_size.asks()
+    }
+
+    /// Tells the other models on the device whether this one has work.
+    pub fn show_work(&mut self) {
+        let has_work = self.has_work();
+        if let Some((player, _)) = &mut self.player {
+            player.set_busy(has_work);
+        }
+    }
+
     /// Bytes of the cache: in use, with memory, and at most. Updates their gauges.
     pub fn cache_bytes(&self) -> [u64; 3] {
-        self.cache_size.show(&self.sequences.blocks, &self.sequences.metrics)
+        self.cache_size.show(&self.sequences.blocks, &self.sequences.metrics, self.has_work())
     }
 
     fn submit(&mut self) -> Result<(), StepError> {
@@ -212,6 +288,10 @@ impl Scheduler {
         while self.in_flight.len() > num_left {
             let Some(InFlight { step, scheduled }) = self.in_flight.pop_front() else { break };
             self.engine.collect(step, &mut self.output)?;
+            // Others compute while this step's tokens are handed out.
+            if let Some(turn) = self.turn.take_if(|_| self.in_flight.is_empty()) {
+                self.step_took = turn.elapsed();
+            }
             commit::check(&scheduled, &self.output)?;
             commit::commit(&mut self.sequences, &mut self.mask_threads, &scheduled, &mut self.output);
             self.spare.push(scheduled);
@@ -268,6 +348,7 @@ impl Scheduler {
 
     /// Fails every sequence without releasing memory: after a panic the books may not balance.
     pub fn fail_all(&mut self, message: &str) {
+        self.turn = None;
         self.sequences.fail_all(message);
         self.in_flight.clear();
     }

@@ -45,6 +45,11 @@ impl Pulse {
         self.num_turns.fetch_add(1, Ordering::Release);
     }
 
+    /// The step waits for something that is not its engine.
+    pub fn tick(&self) {
+        self.num_turns.fetch_add(2, Ordering::Release);
+    }
+
     /// Changes with every turn and with all progress. None if no step runs.
     fn beat(&self) -> Option<(u64, u64)> {
         let num_turns = self.num_turns.load(Ordering::Acquire);
