@@ -50,6 +50,9 @@ pub struct ModelEntry {
     /// A Jinja chat template in place of the file's own.
     #[serde(default)]
     pub chat_template: Option<PathBuf>,
+    /// How much of its device's time and memory the model gets beside other models, in proportion. None: 1.
+    #[serde(default)]
+    pub share: Option<f64>,
 }
 
 impl ModelEntry {
@@ -71,6 +74,7 @@ impl ModelEntry {
             context: None,
             eager: false,
             chat_template: None,
+            share: None,
         }
     }
 }

@@ -29,6 +29,9 @@ pub trait Device {
         std::process::exit(code)
     }
 
+    /// The backend, and the device's index among those of the backend.
+    fn place(&self) -> (BackendKind, u32);
+
     fn describe(&self) -> Result<DeviceInfo, EngineError>;
 
     /// The defaults for options that leave the size of a batch open.

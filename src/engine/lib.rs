@@ -28,7 +28,7 @@ pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutp
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use footprint::{Footprint, footprints, longest_context};
+pub use footprint::{Footprint, footprints, least_bytes, longest_context};
 pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
 pub use ledger::cache_bytes;
 use model::{Source, Weights};

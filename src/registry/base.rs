@@ -11,7 +11,7 @@ use super::options::{backend, default_sampling, engine_options, run_options};
 use config::{Config, ModelEntry};
 use engine::Device;
 use gguf::Backing;
-use serving::{Model, ModelFile};
+use serving::{Model, ModelFile, RunOptions};
 
 /// A name that clients use, and what it changes about its base model.
 pub struct Variant {
@@ -92,7 +92,7 @@ pub fn load(config: &Config, base: &Base, path: &Path) -> anyhow::Result<Loaded>
     let on_backend = || format!("engine.backend (--backend) is {}", config.engine.backend.name());
     let device = engine::find_device(backend(config.engine.backend), config.engine.device).with_context(on_backend)?;
     let context = context(config, &base.entry, &file, &*device)?;
-    let options = run_options(config, &base.entry.id, context)?;
+    let options = RunOptions { share: base.entry.share.unwrap_or(1.0), ..run_options(config, &base.entry.id, context)? };
     let sampling = default_sampling(&base.entry, file.sampling());
     let model = file.start(device, options).with_context(on_backend)?;
     let model = Arc::new(model);

@@ -34,16 +34,17 @@ pub fn run(
     commands: Receiver<Command>,
     shared: Arc<Shared>,
     watchdog: Option<Watchdog>,
-    place: Option<(Player, Neighbour)>,
+    place: Option<((Player, Neighbour), Duration)>,
 ) {
     let pulse = Arc::new(Pulse::new(scheduler.progress()));
-    if let Some(place) = place {
+    let cache_idle = place.as_ref().map_or(Idle::LONG, |(_, cache_idle)| *cache_idle);
+    if let Some((place, _)) = place {
         scheduler.join(place, pulse.clone());
     }
     if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &pulse, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse, &shared)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse, &shared, cache_idle)));
     // Stops the watchdog thread.
     drop(pulse);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
@@ -80,12 +81,18 @@ enum Next {
 }
 
 /// The loop of the engine thread. The error is one after which the engine cannot go on.
-fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse, shared: &Shared) -> Result<(), EngineError> {
+fn serve(
+    scheduler: &mut Scheduler,
+    commands: &Receiver<Command>,
+    pulse: &Pulse,
+    shared: &Shared,
+    cache_idle: Duration,
+) -> Result<(), EngineError> {
     scheduler.measure_memory();
     let mut measured = Instant::now();
     loop {
         shared.set_cache_bytes(scheduler.cache_bytes());
-        if let Next::Stop = take_commands(scheduler, commands, shared)? {
+        if let Next::Stop = take_commands(scheduler, commands, shared, Idle::new(cache_idle))? {
             return Ok(());
         }
         scheduler.reap_cancelled();
@@ -105,9 +112,8 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse,
 }
 
 /// Carries out the commands that have come, and what other models ask. Waits while there is nothing to do.
-fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared: &Shared) -> Result<Next, EngineError> {
+fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared: &Shared, mut idle: Idle) -> Result<Next, EngineError> {
     let asks = scheduler.asks();
-    let mut idle = Idle::default();
     loop {
         scheduler.show_work();
         let has_work = scheduler.has_work();
@@ -148,8 +154,9 @@ enum Wake {
 
 /// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of cached
 /// prompts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Idle {
+    long: Duration,
     num_rests: u32,
 }
 
@@ -158,11 +165,16 @@ impl Idle {
     const LONG: Duration = Duration::from_secs(300);
     const FOREVER: Duration = Duration::from_secs(1 << 30);
 
+    fn new(long: Duration) -> Self {
+        Self { long: long.max(Duration::from_secs(1)), num_rests: 0 }
+    }
+
     /// Time until the next rest.
     fn left(&self) -> Duration {
+        let short = Self::SHORT.min(self.long);
         match self.num_rests {
-            0 => Self::SHORT,
-            1 => Self::LONG,
+            0 => short,
+            1 => self.long.saturating_sub(short),
             _ => Self::FOREVER,
         }
     }

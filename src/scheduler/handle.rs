@@ -40,6 +40,15 @@ pub struct CacheBytes {
     pub most: u64,
 }
 
+/// Where a model runs.
+pub struct Place {
+    pub device: Arc<SharedDevice>,
+    /// How much of the device's time and memory the model gets beside others, in proportion.
+    pub share: f64,
+    /// How long the model is without requests before it gives back the memory of cached prompts.
+    pub cache_idle: Duration,
+}
+
 /// A running engine thread; clones share it. The thread ends when `stop` is called or every handle is dropped. Before it ends, it tells
 /// its running sequences.
 #[derive(Clone)]
@@ -66,20 +75,19 @@ impl Handle {
         Self::spawn_on(engine, options, metrics, watchdog, None)
     }
 
-    /// As [`Handle::spawn_watched`], on a device that other models may share. The number is the model's share of its time and memory beside
-    /// others, in proportion.
+    /// As [`Handle::spawn_watched`], on a device that other models may share.
     pub fn spawn_on(
         engine: Box<dyn Engine>,
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
-        place: Option<(Arc<SharedDevice>, f64)>,
+        place: Option<Place>,
     ) -> Self {
         // Unbounded, since tickets bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
         let shared = Arc::new(Shared::new(options.max_waiting));
         let handle = Self { shared: shared.clone(), commands, watched: watchdog.is_some() };
-        let place = place.map(|(device, share)| device.join(share));
+        let place = place.map(|place| (place.device.join(place.share), place.cache_idle));
         let run = move || engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog, place);
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
             tracing::error!("the engine thread did not start: {error}");

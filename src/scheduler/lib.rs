@@ -51,7 +51,7 @@ mod watchdog;
 pub use client::{Client, DEFAULT_PRIORITY};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
-pub use handle::{CacheBytes, EnqueueError, EventStream, Handle, Request};
+pub use handle::{CacheBytes, EnqueueError, EventStream, Handle, Place, Request};
 pub use new_sequence::{Family, NewSequence};
 pub use options::SchedulerOptions;
 pub use progress::Progress;

@@ -94,7 +94,9 @@ impl SharedDevice {
                 .collect();
             let deadline = Instant::now() + PATIENCE;
             // A model that does not answer gives nothing.
-            replies.iter().for_each(|given| drop(given.recv_deadline(deadline)));
+            replies.iter().for_each(|given| {
+                let _ = given.recv_deadline(deadline);
+            });
         }
         room
     }

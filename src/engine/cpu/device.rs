@@ -23,6 +23,10 @@ impl Device for Cpu {
         Ok(Self)
     }
 
+    fn place(&self) -> (BackendKind, u32) {
+        (BackendKind::Cpu, 0)
+    }
+
     fn describe(&self) -> Result<DeviceInfo, EngineError> {
         Ok(DeviceInfo { name: "CPU".into(), memory: host_memory(Path::new("/")) })
     }

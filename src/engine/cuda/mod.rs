@@ -66,6 +66,10 @@ impl Device for Gpu {
         unsafe { libc::_exit(code) }
     }
 
+    fn place(&self) -> (BackendKind, u32) {
+        (BackendKind::Cuda, self.index)
+    }
+
     fn describe(&self) -> Result<DeviceInfo, EngineError> {
         let (memory, name) = self.context.memory()?;
         Ok(DeviceInfo { name: format!("GPU {} ({name})", self.index), memory: Some(memory) })
