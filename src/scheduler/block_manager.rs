@@ -10,6 +10,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
+use crate::lru::Owner;
 use crate::prefix::{ContentId, PrefixCache, ROOT};
 use crate::state_slots::StateSlots;
 use engine::{CacheGroup, KvCapacity};
@@ -214,7 +215,7 @@ impl BlockManager {
         self.num_releases += 1;
         if *count == 0 {
             match &mut self.prefix {
-                Some(prefix) if prefix.is_cached(block) => prefix.unreferenced.push(block),
+                Some(prefix) if prefix.is_cached(block) => prefix.release(block),
                 _ => self.free.push(Reverse(block)),
             }
         }
@@ -241,8 +242,14 @@ impl BlockManager {
     }
 
     /// Adds held blocks to the prefix cache: one per group, or None where it is not held any more. They must hold the K and V of `tokens`.
-    /// Returns the content's id.
-    pub fn register(&mut self, salt: u64, parent: ContentId, tokens: &[u32], blocks: impl Iterator<Item = Option<u32>>) -> ContentId {
+    /// `salt`: with the tenant whose sequence holds them. Returns the content's id.
+    pub fn register(
+        &mut self,
+        salt: (u64, Owner),
+        parent: ContentId,
+        tokens: &[u32],
+        blocks: impl Iterator<Item = Option<u32>>,
+    ) -> ContentId {
         self.prefix.as_mut().map_or(ROOT, |prefix| prefix.insert(salt, parent, tokens, blocks))
     }
 
@@ -282,8 +289,10 @@ impl BlockManager {
     /// A held state slot becomes the checkpoint of a content. It becomes free if the content is not known any more or has one.
     pub fn keep_state(&mut self, slot: u32, content: ContentId) {
         self.num_releases += 1;
-        if self.prefix.as_mut().is_some_and(|prefix| prefix.set_checkpoint(content, slot)) {
-            self.states.keep(slot, content);
+        if let Some(prefix) = self.prefix.as_mut()
+            && prefix.set_checkpoint(content, slot)
+        {
+            self.states.keep(slot, content, prefix.owner(content));
         } else {
             self.states.release(slot);
         }

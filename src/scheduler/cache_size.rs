@@ -13,7 +13,7 @@ use engine::{Engine, EngineError};
 use metrics::ModelMetrics;
 
 /// How long a cache that could not grow does not try again.
-const RETRY: Duration = Duration::from_millis(50);
+const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
 /// How long a cache that was asked for memory does not grow.
 const RESTRAINT: Duration = Duration::from_secs(2);
 

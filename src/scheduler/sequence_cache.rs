@@ -8,6 +8,7 @@
 
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
+use crate::lru::Owner;
 use crate::prefix::{ContentId, ROOT};
 use crate::tokens::Tokens;
 
@@ -235,7 +236,7 @@ impl SequenceCache {
 
     /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed. Gives back those that no
     /// later row sees.
-    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: u64, blocks: &mut BlockManager) {
+    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: (u64, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         while blocks.caches_prefixes() && self.contents.len() < num_tokens / block_size {
             let index = self.contents.len();
