@@ -42,6 +42,9 @@ pub struct Control {
     pub step_time: std::time::Duration,
     /// The most blocks that there is memory for. None: all.
     pub memory: Option<usize>,
+    /// Time that a row takes beside that, on a device that does one thing at a time.
+    pub row_time: std::time::Duration,
+    pub device: Arc<Mutex<()>>,
     /// Parts of `step_time` after each of which the engine shows progress; 0: it shows none.
     pub num_pieces: u32,
     pub num_steps: u64,
@@ -395,6 +398,14 @@ impl FakeEngine {
         control.num_rows += batch.num_tokens();
         control.max_rows = control.max_rows.max(batch.num_tokens());
         control.last_rows = batch.cu_seqlens_q.windows(2).map(|w| w[1] - w[0]).collect();
+        let row_time = control.row_time * batch.num_tokens() as u32;
+        if !row_time.is_zero() {
+            let (device, step_time) = (control.device.clone(), control.step_time);
+            drop(control);
+            let _busy = device.lock().unwrap();
+            std::thread::sleep(step_time + row_time);
+            return Ok(self.control.lock().unwrap().num_steps);
+        }
         let num_pieces = control.num_pieces;
         for _ in 0..num_pieces.max(1) {
             std::thread::sleep(control.step_time / num_pieces.max(1));

@@ -33,6 +33,8 @@ mod sequence_cache;
 mod sequences;
 mod shared;
 mod shared_device;
+#[cfg(test)]
+mod shared_device_tests;
 mod state_slots;
 mod step;
 mod step_masks;

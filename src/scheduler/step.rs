@@ -173,7 +173,7 @@ impl Scheduler {
         let num_rows = self.plan.batch.num_tokens();
         self.submit()?;
         self.collect_until(0)?;
-        self.short_steps.learn(num_rows, num_decoding, std::mem::take(&mut self.step_took));
+        self.short_steps.learn((num_rows, max_rows), num_decoding, std::mem::take(&mut self.step_took));
         Ok(())
     }
 

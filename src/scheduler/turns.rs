@@ -212,14 +212,15 @@ impl ShortSteps {
         num_decoding + self.rows
     }
 
-    /// A step took so long. Only those that the bound has cut say whether it is right.
-    pub fn learn(&mut self, num_rows: usize, num_decoding: usize, took: Duration) {
-        if num_rows < self.max_rows(num_decoding) {
+    /// A step took so long, with `num_decoding` rows beside those of prompts. Its bound was `max_rows`: only a step that the bound has cut says
+    /// whether it is right.
+    pub fn learn(&mut self, (num_rows, max_rows): (usize, usize), num_decoding: usize, took: Duration) {
+        if num_rows < max_rows {
             return;
         }
         let ratio = Self::TARGET.as_secs_f64() / took.as_secs_f64().max(1e-6);
-        let rows = self.rows as f64 * ratio.clamp(0.5, 1.5);
-        self.rows = (rows as usize).clamp(Self::LEAST, 1 << 20);
+        let rows = max_rows.saturating_sub(num_decoding) as f64 * ratio.clamp(0.5, 1.5);
+        self.rows = (rows as usize).max(Self::LEAST);
     }
 }
 

@@ -130,12 +130,12 @@ fn steps_become_as_long_as_they_should_be() {
     for (micros_per_row, rows) in [(30, 666), (1000, 32), (100, 200)] {
         for _ in 0..50 {
             let max = steps.max_rows(8);
-            steps.learn(max, 8, Duration::from_micros(micros_per_row * (max as u64 - 8)));
+            steps.learn((max, max), 8, Duration::from_micros(micros_per_row * (max as u64 - 8)));
         }
         let got = steps.max_rows(0);
         assert!((rows * 9 / 10..=rows * 11 / 10 + 1).contains(&got), "{got} rows of {micros_per_row} µs");
     }
     let before = steps.max_rows(0);
-    steps.learn(10, 8, Duration::from_secs(1));
+    steps.learn((10, before + 8), 8, Duration::from_secs(1));
     assert_eq!(steps.max_rows(0), before, "a step that the bound has not cut");
 }

@@ -52,7 +52,7 @@ impl Runner {
             threads: 2,
             context: 512,
             num_blocks,
-            least_blocks: 3,
+            least_blocks: num_blocks,
             block_size: 32,
             max_slots: 8,
             max_batch_tokens: 256,
