@@ -119,7 +119,7 @@ impl Lru {
     /// List by list, from first to last.
     #[cfg(test)]
     pub fn iter(&self) -> impl Iterator<Item = u32> {
-        (self.bound..self.links.len() as u32).flat_map(|head| {
+        (self.bound..self.links.len() as u32).flat_map(move |head| {
             let next = move |&number: &u32| Some(self.links[number as usize].1);
             std::iter::successors(next(&head), next).take_while(move |&number| number != head)
         })
