@@ -92,7 +92,7 @@ fn serve(
     let mut measured = Instant::now();
     loop {
         shared.set_cache_bytes(scheduler.cache_bytes());
-        if let Next::Stop = take_commands(scheduler, commands, shared, Idle::new(cache_idle))? {
+        if let Next::Stop = take_commands(scheduler, commands, (shared, pulse), Idle::new(cache_idle))? {
             return Ok(());
         }
         scheduler.reap_cancelled();
@@ -112,7 +112,12 @@ fn serve(
 }
 
 /// Carries out the commands that have come, and what other models ask. Waits while there is nothing to do.
-fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared: &Shared, mut idle: Idle) -> Result<Next, EngineError> {
+fn take_commands(
+    scheduler: &mut Scheduler,
+    commands: &Receiver<Command>,
+    (shared, pulse): (&Shared, &Pulse),
+    mut idle: Idle,
+) -> Result<Next, EngineError> {
     let asks = scheduler.asks();
     loop {
         scheduler.show_work();
@@ -125,10 +130,8 @@ fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared
         match command {
             Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
             Ok(Command::GiveBack(Ask { bytes, preempts, reply })) => {
-                let given = scheduler.give_back(bytes, if preempts { Cost::Sequences } else { Cost::Contents })?;
+                let given = give_back(scheduler, bytes, if preempts { Cost::Sequences } else { Cost::Contents }, (shared, pulse))?;
                 scheduler.hold_back();
-                shared.set_cache_bytes(scheduler.cache_bytes());
-                scheduler.measure_memory();
                 // The caller may have given up.
                 let _ = reply.map(|reply| reply.try_send(given));
             }
@@ -137,11 +140,25 @@ fn take_commands(scheduler: &mut Scheduler, commands: &Receiver<Command>, shared
             Err(Wake::Timeout) => {
                 let cost = if idle.is_long() { Cost::Contents } else { Cost::Nothing };
                 idle.go_on();
-                scheduler.give_back(u64::MAX, cost)?;
-                shared.set_cache_bytes(scheduler.cache_bytes());
-                scheduler.measure_memory();
+                give_back(scheduler, u64::MAX, cost, (shared, pulse))?;
             }
         }
+    }
+}
+
+/// Gives memory of the cache back, watched like a step: it waits for the steps in flight.
+fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, pulse): (&Shared, &Pulse)) -> Result<u64, EngineError> {
+    pulse.begin_step();
+    let given = scheduler.give_back(bytes, cost);
+    pulse.end_step();
+    shared.set_cache_bytes(scheduler.cache_bytes());
+    scheduler.measure_memory();
+    match given {
+        Err(error) if !error.is_final() => {
+            tracing::error!("a step failed: {error}");
+            Ok(0)
+        }
+        given => given,
     }
 }
 

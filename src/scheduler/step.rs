@@ -127,13 +127,7 @@ impl Scheduler {
     pub fn step(&mut self) -> Result<(), EngineError> {
         let result = self.run_step().map_err(|error| match error {
             StepError::Refused(error) => error,
-            StepError::Failed(error) => {
-                self.abandon_in_flight();
-                if !error.is_final() {
-                    self.sequences.fail_running(&format!("the engine failed: {error}"));
-                }
-                error
-            }
+            StepError::Failed(error) => self.lose_steps(error),
         });
         self.turn = None;
         self.sequences.show_load();
@@ -153,6 +147,15 @@ impl Scheduler {
         }
         self.submit()?;
         Ok(self.collect_until(self.max_in_flight - 1)?)
+    }
+
+    /// The results of the steps in flight are lost. Their sequences fail, unless the error is final.
+    fn lose_steps(&mut self, error: EngineError) -> EngineError {
+        self.abandon_in_flight();
+        if !error.is_final() {
+            self.sequences.fail_running(&format!("the engine failed: {error}"));
+        }
+        error
     }
 
     /// Runs a step while other models wait for the device: a short one, which is collected before the turn ends.
@@ -215,7 +218,7 @@ impl Scheduler {
     /// # Errors
     /// As [`step`](Self::step).
     pub fn give_back(&mut self, bytes: u64, cost: Cost) -> Result<u64, EngineError> {
-        self.collect_until(0)?;
+        self.collect_until(0).map_err(|error| self.lose_steps(error))?;
         if cost == Cost::Sequences {
             let kept = self.cache_size.kept_blocks(&self.sequences.blocks, bytes);
             while self.sequences.blocks.num_pinned(true) > kept && !self.sequences.running.is_empty() {
