@@ -198,7 +198,7 @@ void pen_model_destroy(pen_model* model) {
   });
 }
 
-pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out) {
+pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out) {
   return status_of(context(model), [&] {
     const std::lock_guard alone(device_wide());
     require(model && out);
@@ -207,9 +207,21 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_s
       throw StatusError(PEN_INVALID_ARG, "KV blocks of " + std::to_string(block_size) + " tokens: expected a multiple of 32");
     }
     auto kv = std::make_unique<pen_kv>(*model, num_blocks, block_size);
+    kv->resize(std::max(backed, 1u));
     check(cudaDeviceSynchronize(), "preparing the KV cache");
     warm_up(*model, *kv);
     *out = kv.release();
+  });
+}
+
+pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed) {
+  return status_of(kv ? &kv->model->ctx : nullptr, [&] {
+    const std::lock_guard alone(device_wide());
+    require(kv && backed);
+    use(kv->model->ctx);
+    // Block 0 stands in tables for whatever is not read.
+    if (num_blocks != uint32_t(kv->backed)) kv->resize(std::max(num_blocks, 1u));
+    *backed = uint32_t(kv->backed);
   });
 }
 

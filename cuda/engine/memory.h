@@ -19,6 +19,8 @@ constexpr size_t PAGE = size_t(2) << 20;
 class Memory {
  public:
   uint64_t held_bytes() const { return held_bytes_; }
+  // Adds what was taken from the driver elsewhere, or given back.
+  void count(int64_t bytes) { held_bytes_ += uint64_t(bytes); }
   // What the driver takes for a piece of this size.
   static size_t taken(size_t size) { return is_small(rounded(size)) ? rounded(size) : round_up(size, PAGE); }
   static size_t rounded(size_t size) { return round_up(size > 0 ? size : 1, 256); }

@@ -122,15 +122,68 @@ pen_model::pen_model(pen_ctx& context, const pen_model_desc& d, Allocator alloca
 
 pen_model::~pen_model() = default;
 
-pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size)
-    : model(&m), places(places_of(m.caches.data(), m.caches.size())), num_blocks(int(blocks)), block_size(int(size)) {
-  // Zeroed: kernels may read what no row has written yet, and it must not be a NaN. The last block stays zero.
+namespace {
+
+size_t block_bytes(const pen_cache& cache, uint32_t dim, int block_size) {
+  return sizeof(__half) * size_t(cache.heads) * dim * size_t(block_size);
+}
+
+// The block of zeros: no page holds a part of it and of a block that is written, in any of the arrays.
+uint32_t zero_block_of(const std::vector<pen_cache>& places, const Driver* driver, int num_blocks, int block_size) {
+  size_t gap = 0;
   for (const pen_cache& cache : places) {
-    const size_t token = sizeof(__half) * size_t(cache.heads), tokens = size_t(blocks + 1) * size;
-    keys.emplace_back(m.ctx.memory, tokens * token * cache.key_dim, true);
-    values.emplace_back();
-    if (cache.value_dim > 0) values.back() = Buffer(m.ctx.memory, tokens * token * cache.value_dim, true);
+    for (const uint32_t dim : {cache.key_dim, cache.value_dim}) {
+      if (driver && dim > 0) gap = std::max(gap, round_up(PAGE, block_bytes(cache, dim, block_size)) / block_bytes(cache, dim, block_size));
+    }
   }
+  return uint32_t(size_t(num_blocks) + gap);
+}
+
+}  // namespace
+
+pen_kv::pen_kv(pen_model& m, uint32_t blocks, uint32_t size)
+    : model(&m),
+      places(places_of(m.caches.data(), m.caches.size())),
+      driver(Driver::of(m.ctx.device.id)),
+      zeros(m.ctx, driver),
+      num_blocks(int(blocks)),
+      block_size(int(size)),
+      zero_block(zero_block_of(places, driver, num_blocks, block_size)) {
+  const auto array = [&](const pen_cache& cache, uint32_t dim) {
+    const size_t block = block_bytes(cache, dim, block_size);
+    return Growing(m.ctx, driver, zeros, block * num_blocks, block * zero_block, block);
+  };
+  for (const pen_cache& cache : places) {
+    keys.push_back(array(cache, cache.key_dim));
+    values.push_back(cache.value_dim > 0 ? array(cache, cache.value_dim) : Growing());
+  }
+  if (!driver || places.empty()) backed = num_blocks;
+}
+
+void pen_kv::resize(uint32_t blocks) {
+  if (!driver || places.empty()) return;
+  // Zeroed as they come: kernels may read what no row has written yet, and it must not be a NaN.
+  const auto each = [&](auto&& apply) {
+    for (size_t i = 0; i < places.size(); i++) {
+      apply(keys[i], block_bytes(places[i], places[i].key_dim, block_size));
+      if (places[i].value_dim > 0) apply(values[i], block_bytes(places[i], places[i].value_dim, block_size));
+    }
+  };
+  const uint32_t before = uint32_t(backed), wanted = std::min(blocks, uint32_t(num_blocks));
+  const auto shrink = [&](uint32_t to) { each([&](Growing& array, size_t block) { array.shrink(block * to); }); };
+  try {
+    if (wanted > before) each([&](Growing& array, size_t block) { array.grow(block * wanted, model->stream.handle); });
+  } catch (const StatusError&) {
+    check(cudaStreamSynchronize(model->stream.handle), "zeroing the cache");
+    shrink(before);
+    throw;
+  }
+  if (wanted < before) {
+    check(cudaStreamSynchronize(model->stream.handle), "giving back a part of the cache");
+    shrink(wanted);
+  }
+  backed = num_blocks;
+  each([&](Growing& array, size_t block) { backed = std::min(backed, int(array.backed() / block)); });
 }
 
 KvView pen_kv::layer(uint32_t cache) const {
@@ -139,4 +192,4 @@ KvView pen_kv::layer(uint32_t cache) const {
   return {k, c.value_dim > 0 ? values[c.place].as<__half>() : k, num_blocks, block_size, int(c.heads), int(c.key_dim)};
 }
 
-CacheShape pen_kv::shape() const { return {model->groups, block_size, uint32_t(num_blocks)}; }
+CacheShape pen_kv::shape() const { return {model->groups, block_size, zero_block}; }

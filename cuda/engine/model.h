@@ -9,6 +9,7 @@
 
 #include "../attention/attention.h"
 #include "context.h"
+#include "growing.h"
 #include "metadata.h"
 #include "scratch.h"
 #include "tensors.h"
@@ -59,14 +60,20 @@ struct Graph {
 
 }  // namespace pen
 
-// The pages of K and V, place by place: [num_blocks, heads, block_size, dim] each.
+// The pages of K and V, place by place: [num_blocks, heads, block_size, dim] each. The first `backed` blocks have memory behind them.
 struct pen_kv {
   pen_model* model;
   std::vector<pen_cache> places;
-  std::vector<pen::Buffer> keys, values;  // values: empty where they are the first elements of the keys
-  int num_blocks, block_size;
+  const pen::Driver* driver;  // null: all blocks have memory
+  pen::ZeroPage zeros;
+  std::vector<pen::Growing> keys, values;  // values: empty where they are the first elements of the keys
+  int num_blocks, block_size, backed = 0;
+  uint32_t zero_block;  // never written
 
   pen_kv(pen_model& model, uint32_t num_blocks, uint32_t block_size);
+  // Puts memory behind at least the first `blocks` blocks, or takes it from behind later ones, and sets `backed`. Throws
+  // PEN_OUT_OF_MEMORY if there is too little; then nothing has changed.
+  void resize(uint32_t blocks);
   pen::KvView layer(uint32_t cache) const;
   pen::CacheShape shape() const;
 };

@@ -37,7 +37,7 @@ void check_prompts(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   fits = fits && b.num_state_copies <= 2 * m.desc.max_slots && (b.num_state_copies == 0 || b.state_copies);
   for (uint32_t i = 0; fits && i < 2 * b.num_state_copies; i++) fits = b.state_copies[i] < m.desc.state_slots;
   fits = fits && (b.num_scored == 0 || (b.scored_rows && b.scored_ids && b.scored_logprobs));
-  for (uint32_t i = 0; fits && i < 2 * b.num_copies; i++) fits = b.copies[i] < uint32_t(kv.num_blocks);
+  for (uint32_t i = 0; fits && i < 2 * b.num_copies; i++) fits = b.copies[i] < uint32_t(kv.backed);
   for (uint32_t i = 0; fits && i < b.num_scored; i++) {
     fits = b.scored_rows[i] < b.num_tokens && b.scored_ids[i] < m.desc.vocab_size && b.scored_logprobs[i] <= uint32_t(MAX_LOGPROBS);
   }

@@ -43,7 +43,7 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
     const bool input = b.inputs[i] >= 0 ? uint32_t(b.inputs[i]) < d.vocab_size : uint32_t(-1 - b.inputs[i]) < d.max_slots;
     bool places = true;
     for (size_t group = 0; group < m.groups.size(); group++) {
-      places = places && b.slot_mapping[group * b.num_tokens + i] < uint32_t(kv.num_blocks) * kv.block_size;
+      places = places && b.slot_mapping[group * b.num_tokens + i] < uint32_t(kv.backed) * kv.block_size;
     }
     if (!input || !places || b.positions[i] >= d.max_positions) {
       throw StatusError(PEN_INVALID_ARG, "row " + std::to_string(i) + " of the batch is out of bounds");

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 5u
+#define PEN_ABI_VERSION 6u
 
 typedef enum {
   PEN_OK = 0,
@@ -375,8 +375,12 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
 pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have come
 void pen_model_destroy(pen_model* model);
-// Allocates the model's cache, and captures the graphs of decode steps.
-pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t block_size, pen_kv** out);
+// Makes the model's cache, and captures the graphs of decode steps. Addresses are reserved for all `num_blocks` blocks; the first `backed`
+// have memory behind them, or all on a device that cannot map memory.
+pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out);
+// Puts memory behind the first `num_blocks` blocks, or takes it from behind later ones, which no step in flight may use. Memory comes in
+// pages, and so `backed`, the number of blocks that have memory now, may be larger. PEN_OUT_OF_MEMORY: nothing has changed.
+pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed);
 void pen_kv_destroy(pen_kv* kv);
 pen_status pen_submit(pen_model* model, pen_kv* kv, const pen_batch* batch, uint64_t* step);
 // The rest of a step whose batch said sample_later. It must be the last one submitted, and no other may be submitted before this call.

@@ -17,6 +17,9 @@ pub fn check_entry(entry: &ModelEntry) -> Result<(), String> {
     if entry.max_context == Some(0) || entry.gigabytes.is_some_and(|size| size <= 0.0) {
         return Err("max_context and gigabytes must be greater than 0".into());
     }
+    if entry.share.is_some_and(|share| !(0.01..=100.0).contains(&share)) {
+        return Err("share must be from 0.01 to 100".into());
+    }
     check_sampling(&entry.sampling)?;
     check_variant(entry)?;
     match &entry.source {

@@ -76,6 +76,9 @@ pub struct ModelEntry {
     /// Variables of the chat template that requests do not set themselves.
     #[serde(default)]
     pub chat_template_kwargs: BTreeMap<String, Value>,
+    /// How much of its device's time and memory the model gets beside other models, in proportion. None: 1.
+    #[serde(default)]
+    pub share: Option<f64>,
 }
 
 /// The place of a source that is not given.
@@ -109,6 +112,7 @@ impl ModelEntry {
             system: None,
             reasoning_effort: None,
             chat_template_kwargs: BTreeMap::new(),
+            share: None,
         }
     }
 }

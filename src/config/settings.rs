@@ -117,6 +117,8 @@ pub struct Engine {
     pub context: Context,
     /// Tokens in the KV cache. 0: one context on the CPU, as many as fit within `gpu_memory_fraction` on a GPU.
     pub kv_tokens: usize,
+    /// Seconds after which a model without requests gives back the memory of cached prompts.
+    pub cache_idle_seconds: u64,
     /// Tokens per KV block: a power of two from 32 to 256, which every backend takes.
     pub block_size: usize,
     /// Rows per step. 0: 512 on the CPU, 2048 on a GPU.

@@ -46,6 +46,7 @@ pub(super) fn engine(key: &str, engine: &Engine) -> Checked {
         "gpu_memory_fraction" => within(engine.gpu_memory_fraction, 0.05..=1.0),
         "step_timeout_seconds" => within(engine.step_timeout_seconds, 1..=3600),
         "kv_tokens" => within(engine.kv_tokens, 0..=1 << 30),
+        "cache_idle_seconds" => within(engine.cache_idle_seconds, 1..=1 << 20),
         "block_size" if !engine.block_size.is_power_of_two() => Err(format!("{} is not a power of two", engine.block_size)),
         "block_size" => within(engine.block_size, 32..=256),
         "max_batch_tokens" => within(engine.max_batch_tokens, 0..=1 << 16),

@@ -20,6 +20,8 @@ pub struct Features {
 #[derive(Clone, Debug)]
 pub struct Limits {
     pub kv: KvCapacity,
+    /// Leading KV blocks with memory behind them.
+    pub num_backed: usize,
     pub vocab_size: usize,
     pub hidden_dim: usize,
     /// Rows of the table of token types. 0: the model has none.
@@ -59,16 +61,16 @@ impl Limits {
         if !batch.init.iter().all(|init| self.is_slot(&init.slot)) {
             return fault("it initialises an engine slot that does not exist");
         }
-        let num_places = self.kv.num_blocks * self.kv.block_size;
+        let num_places = self.num_backed * self.kv.block_size;
         let mut written = HashSet::with_capacity(tokens);
         if !batch.slot_mapping.iter().all(|&place| (place as usize) < num_places && written.insert(place)) {
             return fault("its slot mapping names a place twice or outside of the cache");
         }
-        if !batch.block_tables.iter().all(|&block| (block as usize) < self.kv.num_blocks) {
+        if !batch.block_tables.iter().all(|&block| (block as usize) < self.num_backed) {
             return fault("a block table names a block outside of the cache");
         }
         self.check_sequences(batch)?;
-        check_copies(&batch.copies, self.kv.num_blocks, "block")?;
+        check_copies(&batch.copies, self.num_backed, "block")?;
         self.check_state(batch)?;
         self.check_sampled(batch)?;
         self.check_prompts(batch)?;

@@ -7,7 +7,8 @@ const ALL: Features = Features { any_sampled_row: true, embeddings: true, state:
 
 fn limits() -> Limits {
     Limits {
-        kv: KvCapacity { num_state_slots: 4, ..KvCapacity::blocks(3, 4) },
+        kv: KvCapacity { num_state_slots: 4, ..KvCapacity::blocks(4, 4) },
+        num_backed: 3,
         vocab_size: 10,
         hidden_dim: 2,
         num_token_types: 2,

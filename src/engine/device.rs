@@ -29,6 +29,9 @@ pub trait Device {
         std::process::exit(code)
     }
 
+    /// The backend, and the device's index among those of the backend.
+    fn place(&self) -> (BackendKind, u32);
+
     fn describe(&self) -> Result<DeviceInfo, EngineError>;
 
     /// The defaults for options that leave the size of a batch open.
@@ -37,6 +40,9 @@ pub trait Device {
     /// The share of the memory that weights and scratch leave free, which the KV cache of one context may take if nobody says how long
     /// the context is to be.
     fn cache_share(&self, options: &EngineOptions) -> f64;
+
+    /// Bytes of its memory that KV caches of this process hold, and give back if somebody else needs them.
+    fn cache_bytes(&self) -> u64;
 
     /// What a model would take of the device's memory. `options` are filled.
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError>;

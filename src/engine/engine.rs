@@ -15,6 +15,20 @@ pub trait Engine: Send {
     fn info(&self) -> EngineInfo {
         EngineInfo::default()
     }
+    /// Leading KV blocks with memory behind them. Batches name no others.
+    fn num_backed_blocks(&self) -> usize {
+        self.kv_capacity().num_blocks
+    }
+    /// Puts memory behind at least the first `num_blocks` KV blocks, or takes it from behind later ones. Memory comes in large pages, so
+    /// that more blocks may have memory afterwards than were asked for. Returns how many have it; if memory is short, no more than before.
+    /// What the other blocks hold stays as it is. To take memory away, no step may be in flight.
+    ///
+    /// # Errors
+    /// The device is lost. Too little memory is no error.
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        let _ = num_blocks;
+        Ok(self.num_backed_blocks())
+    }
     /// The device's memory now. None: the engine has no memory of its own.
     fn memory(&self) -> Option<DeviceMemory> {
         None

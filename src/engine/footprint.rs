@@ -1,7 +1,7 @@
 //! What a model takes of a device's memory, computed before it is loaded.
 
 use super::device::{Budget, Device, DeviceInfo};
-use super::pool_blocks::pool_blocks;
+use super::pool_blocks::{least_blocks, pool_blocks};
 use super::{BACKENDS, BackendKind, DeviceMemory, EngineError, EngineOptions};
 use model::{LayerSpec, RopeScaling, Weights};
 
@@ -52,6 +52,17 @@ pub fn footprints(weights: &Weights, options: &EngineOptions) -> Result<Vec<Foot
     Ok(all)
 }
 
+/// Bytes that must be free on a device for a model to be opened there: its weights, scratch memory, states, and the least cache.
+///
+/// # Errors
+/// The device does not tell what the model would take of it.
+pub fn least_bytes(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> Result<u64, EngineError> {
+    let options = options.filled_for(&weights.spec, device.default_load(), device.describe()?.memory);
+    let Budget { weights, kv_block, groups, state, scratch } = device.budget(weights, &options)?;
+    let blocks = least_blocks(&groups, pool_blocks(&groups, &options), &options) as u64;
+    Ok([scratch, state, kv_block.saturating_mul(blocks)].into_iter().fold(weights, u64::saturating_add))
+}
+
 /// A context that every model gets if it was made for so much, whatever the memory. In tokens.
 const LEAST_CONTEXT: usize = 4096;
 /// Contexts that the memory bounds are multiples of this, which people can read. In tokens.
@@ -73,7 +84,9 @@ pub fn longest_context(device: &dyn Device, weights: &Weights, options: &EngineO
     let options = EngineOptions { context: most, ..options.clone() }.filled_for(&weights.spec, device.default_load(), memory);
     let budget = device.budget(weights, &options)?;
     let Some(memory) = memory else { return Ok(most.min(LEAST_CONTEXT)) };
-    let free = memory.free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
+    // Whatever caches hold now: how long the context is does not depend on when the model is loaded.
+    let most_free = memory.free.saturating_add(device.cache_bytes());
+    let free = most_free.saturating_sub(budget.weights.saturating_add(budget.scratch).saturating_add(budget.state));
     Ok(context_within((free as f64 * device.cache_share(&options)) as u64, &budget, &options))
 }
 

@@ -64,7 +64,8 @@ impl CacheGroup {
 /// What an engine can hold between steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KvCapacity {
-    /// KV blocks in the pool, which all groups share.
+    /// The most KV blocks in the pool, which all groups share. [`Engine::num_backed_blocks`](crate::Engine::num_backed_blocks) says how
+    /// many of them have memory.
     pub num_blocks: usize,
     /// Tokens per block.
     pub block_size: usize,
@@ -115,6 +116,10 @@ impl KvCapacity {
 pub struct EngineInfo {
     pub backend: BackendKind,
     pub device: String,
+    /// Which of the backend's devices.
+    pub index: u32,
+    /// Bytes of a KV block in all layers.
+    pub kv_block_bytes: u64,
     /// Bytes of all weights in the memory that they are computed from.
     pub weight_bytes: u64,
     /// The part of `weight_bytes` that a decode step reads.

@@ -15,6 +15,7 @@ mod error;
 mod footprint;
 mod info;
 mod latent;
+mod ledger;
 mod need;
 mod options;
 #[cfg(feature = "test-engine")]
@@ -30,8 +31,9 @@ pub use batch::{Batch, Input, Masks, Sampled, Scored, SlotInit, StepId, StepOutp
 pub use device::{Backend, Budget, Device, DeviceInfo};
 pub use engine::Engine;
 pub use error::EngineError;
-pub use footprint::{Footprint, footprints, longest_context};
+pub use footprint::{Footprint, footprints, least_bytes, longest_context};
 pub use info::{BackendKind, CacheGroup, DeviceMemory, EngineInfo, KvCapacity};
+pub use ledger::cache_bytes;
 use model::{Source, Weights};
 pub use need::{Need, need};
 pub use options::{DefaultLoad, EngineOptions};
@@ -59,16 +61,24 @@ pub fn device(kind: BackendKind, index: u32) -> Result<Box<dyn Device>, EngineEr
     }
 }
 
-/// Opens an engine over a model's mapped weights, on a device of `kind`. None: on the first backend that has a device.
+/// Opens an engine over a model's mapped weights, on a device of `kind`. None: on the first backend that has a device. The cache that the
+/// options ask for has memory at once, for callers that do not let it grow.
 ///
 /// # Errors
 /// As [`device`]. A model that does not fit on the device is an error even if another backend could hold it. [`EngineError::Weights`] if
 /// the weights' file has changed since it was opened.
 pub fn open(weights: Weights, options: &EngineOptions, kind: Option<BackendKind>) -> Result<Box<dyn Engine>, EngineError> {
-    open_on(find_device(kind, options.device)?, weights, options)
+    let mut engine = open_on(find_device(kind, options.device)?, weights, options)?;
+    let num_blocks = engine.kv_capacity().num_blocks;
+    match engine.resize_cache(num_blocks)? {
+        backed if backed < num_blocks => {
+            Err(EngineError::OutOfMemory(format!("there is memory for {backed} of {num_blocks} blocks of KV cache")))
+        }
+        _ => Ok(engine),
+    }
 }
 
-/// As [`open`], on a device that was found before.
+/// As [`open`], on a device that was found before. The cache has its least size.
 ///
 /// # Errors
 /// As [`open`].

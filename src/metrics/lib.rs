@@ -107,6 +107,10 @@ pub struct ModelMetrics {
     pub kv_cache_usage_perc: Gauge,
     /// Labelled `kind`: free, total, or held (by the engine's own count). Empty for engines without a device.
     pub device_memory_bytes: IntGaugeVec,
+    /// Labelled `kind`: used (by sequences that run), backed (by memory), or most (that it may grow to).
+    pub kv_cache_bytes: IntGaugeVec,
+    pub cache_growths_total: IntCounter,
+    pub cache_give_backs_total: IntCounter,
     /// Labelled `block_size`, `num_gpu_blocks` and `enable_prefix_caching`, as vLLM's.
     pub cache_config_info: IntGaugeVec,
     pub prompt_tokens_total: IntCounter,
@@ -154,8 +158,12 @@ impl ModelMetrics {
         for reason in ["stop", "length", "abort", "error"] {
             let _ = request_success_total.with_label_values(&[reason]);
         }
-        let cache = opts("cache_config_info", "The KV cache, in blocks of tokens; the value is always 1");
+        let cache = opts("cache_config_info", "The largest KV cache, in blocks of tokens; the value is always 1");
+        let bytes = opts("kv_cache_bytes", "The KV cache; used: by running sequences, backed: what it holds, most: what it may grow to");
         Self {
+            kv_cache_bytes: registered(IntGaugeVec::new(bytes, &["kind"])),
+            cache_growths_total: counter("cache_growths_total", "How often the KV cache has taken more memory"),
+            cache_give_backs_total: counter("cache_give_backs_total", "How often the KV cache has given memory back"),
             cache_config_info: registered(IntGaugeVec::new(cache, &["block_size", "num_gpu_blocks", "enable_prefix_caching"])),
             device_memory_bytes: registered(IntGaugeVec::new(memory, &["kind"])),
             num_requests_running: gauge("num_requests_running", "Sequences in the running batch"),

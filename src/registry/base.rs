@@ -82,6 +82,14 @@ impl Loaded {
         self.models.iter().any(|model| model.base.handle.is_lost())
     }
 
+    /// What the KV cache could give back at once, in bytes.
+    pub fn idle_cache(&self) -> u64 {
+        self.models.first().map_or(0, |model| {
+            let cache = model.base.handle.cache();
+            cache.backed.saturating_sub(cache.used)
+        })
+    }
+
     pub fn stop(&self) {
         self.models.iter().for_each(|model| model.base.handle.stop());
     }

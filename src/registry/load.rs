@@ -12,7 +12,7 @@ use super::room::Room;
 use config::{Config, ModelEntry};
 use engine::{BackendKind, Device, DeviceMemory, EngineOptions};
 use gguf::Backing;
-use serving::{Model, ModelFile, NameDefaults};
+use serving::{Model, ModelFile, NameDefaults, RunOptions};
 
 /// Loads a base model from its file and puts its variants on it.
 pub fn load(config: &Config, base: &Base, path: &Path, room: &Room) -> anyhow::Result<Loaded> {
@@ -32,11 +32,12 @@ pub fn load(config: &Config, base: &Base, path: &Path, room: &Room) -> anyhow::R
         file.need(&*device, &options).with_context(on_backend)
     };
     // How long a context may be depends on the memory that is left, so room for a short one comes first.
-    room.make(&needs(least_context(config, entry, &file))?)?;
+    let free = || Some(device.describe().ok()?.memory?.free);
+    room.make(&needs(least_context(config, entry, &file))?, &free)?;
     let context = context(config, entry, &file, &*device)?;
     let need = needs(context)?;
-    room.make(&need)?;
-    let options = run_options(config, &entry.id, context)?;
+    room.make(&need, &free)?;
+    let options = RunOptions { share: entry.share.unwrap_or(1.0), ..run_options(config, &entry.id, context)? };
     let of_file = file.sampling();
     let model = Arc::new(file.start(device, options).with_context(on_backend)?);
     let bytes = match model.backend {

@@ -27,6 +27,8 @@ pub fn run_options(config: &Config, name: &str, context: usize) -> anyhow::Resul
             max_waiting_tokens: config.limits.max_queue_tokens,
             prefix_cache: engine.prefix_cache,
         },
+        share: 1.0,
+        cache_idle: Duration::from_secs(engine.cache_idle_seconds),
         watchdog: Watchdog { step_timeout: Duration::from_secs(engine.step_timeout_seconds), on_fault: fault::end_process },
     })
 }

@@ -83,6 +83,8 @@ pub struct Room<'a> {
 struct Held {
     base: Arc<Base>,
     bytes: Bytes,
+    /// What its KV cache can give back at once, in bytes.
+    idle_cache: u64,
     last: Instant,
     /// Whether it may go.
     is_free: bool,
@@ -90,11 +92,11 @@ struct Held {
 
 impl Room<'_> {
     /// Waits until a model that needs `need` fits, and unloads others if they are in its way. If no other model is loaded, it fits as far as
-    /// this room can tell: the engine itself refuses what it cannot hold.
+    /// this room can tell: the engine itself refuses what it cannot hold. `free` tells the device's free memory now, in bytes.
     ///
     /// # Errors
     /// A limit excludes the model, or the models in use leave no room until the deadline.
-    pub fn make(&self, need: &Need) -> anyhow::Result<()> {
+    pub fn make(&self, need: &Need, free: &dyn Fn() -> Option<u64>) -> anyhow::Result<()> {
         let limit = self.server.model_memory_bytes;
         if limit > 0 && need.total() > limit {
             anyhow::bail!("it needs {} bytes, and server.model_memory_bytes is {limit}", need.total());
@@ -103,8 +105,7 @@ impl Room<'_> {
             let seen = self.bell.count();
             let held = self.held();
             self.baselines.note(need, held.is_empty());
-            let Some(shortage) = self.shortage(need, &held) else { return Ok(()) };
-            // The scheduler's caches will be asked for pages here, before a model goes.
+            let Some(shortage) = self.shortage(need, free(), &held) else { return Ok(()) };
             let victim = held.iter().filter(|held| held.is_free).min_by_key(|held| held.last);
             if let Some(victim) = victim {
                 (self.unload)(&victim.base, Reason::Memory);
@@ -126,13 +127,13 @@ impl Room<'_> {
         let of = |base: Arc<Base>| {
             let (loaded, usage) = base.slot.loaded()?;
             let is_free = usage.num_leases() == 0 && base.slot.num_waiting() == 0 && !base.is_pinned();
-            Some(Held { bytes: loaded.bytes, last: usage.last().instant, is_free, base })
+            Some(Held { bytes: loaded.bytes, idle_cache: loaded.idle_cache(), last: usage.last().instant, is_free, base })
         };
         (self.all)().into_iter().filter(|other| !std::ptr::eq(&**other, self.base)).filter_map(of).collect()
     }
 
     /// Why the model does not fit beside the others. None: it does.
-    fn shortage(&self, need: &Need, held: &[Held]) -> Option<String> {
+    fn shortage(&self, need: &Need, free: Option<u64>, held: &[Held]) -> Option<String> {
         let (most, limit) = (self.server.max_loaded_models, self.server.model_memory_bytes);
         if most > 0 && held.len() >= most {
             return Some(format!("server.max_loaded_models is {most}"));
@@ -144,8 +145,9 @@ impl Room<'_> {
         if held.is_empty() || limit > 0 {
             return None;
         }
-        let memory = need.memory?;
-        let free = memory.free.min(self.baselines.of(&need.device)?.saturating_sub(taken - need.total()));
+        // The engine asks for the memory of caches that nobody uses, before it opens.
+        let idle = held.iter().map(|held| held.idle_cache).fold(0, u64::saturating_add);
+        let free = free?.saturating_add(idle).min(self.baselines.of(&need.device)?.saturating_sub(taken - need.total()));
         (need.total() > free).then(|| format!("it needs {} bytes, and {} has {free} left", need.total(), need.device))
     }
 }

@@ -1,9 +1,16 @@
 //! The books of the engine's memory: which KV blocks and state slots are held, and which are available.
 //!
-//! Invariant: a block is either held (references > 0), or free (no references, no content), or cached and unreferenced (in the prefix
+//! Only the first blocks have memory behind them (`cache_size.rs`); the others are not there yet. Blocks with low ids are taken first, so
+//! that the end of the cache can lose its memory.
+//!
+//! Invariant: a block with memory is either held (references > 0), or free (no references, no content), or cached and unreferenced (in the prefix
 //! cache's list). A state slot is held by one sequence, free, or a checkpoint. Blocks and state slots may be released while a step that
 //! reads or writes them is in flight: the engine runs its steps in order, so their next holder writes to them in a later step.
 
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use crate::lru::Owner;
 use crate::prefix::{ContentId, PrefixCache, ROOT};
 use crate::state_slots::StateSlots;
 use engine::{CacheGroup, KvCapacity};
@@ -13,19 +20,30 @@ pub struct BlockManager {
     capacity: KvCapacity,
     max_tokens: usize,
     references: Vec<u32>, // [num_blocks]
-    free: Vec<u32>,
+    free: BinaryHeap<Reverse<u32>>,
+    /// Leading blocks with memory behind them.
+    num_backed: usize,
+    /// Whether more blocks could have memory, as far as is known.
+    can_grow: bool,
+    /// The most blocks that somebody wanted at once and that were not free.
+    wanted: usize,
     states: StateSlots,
     prefix: Option<PrefixCache>,
     num_releases: u64,
 }
 
 impl BlockManager {
-    pub fn new(capacity: KvCapacity, prefix_cache: bool) -> Self {
+    /// `num_backed`: leading blocks with memory behind them.
+    pub fn new(capacity: KvCapacity, num_backed: usize, prefix_cache: bool) -> Self {
         let KvCapacity { num_blocks, block_size, num_state_slots, .. } = capacity;
+        let num_backed = num_backed.min(num_blocks);
         Self {
             max_tokens: capacity.max_tokens(),
             references: vec![0; num_blocks],
-            free: (0..num_blocks as u32).rev().collect(),
+            free: (0..num_backed as u32).map(Reverse).collect(),
+            num_backed,
+            can_grow: false,
+            wanted: 0,
             states: StateSlots::new(num_state_slots),
             prefix: prefix_cache.then(|| PrefixCache::new(num_blocks, capacity.groups.len(), block_size)),
             num_releases: 0,
@@ -39,6 +57,97 @@ impl BlockManager {
 
     pub fn num_blocks(&self) -> usize {
         self.capacity.num_blocks
+    }
+
+    /// Leading blocks with memory behind them.
+    pub fn num_backed(&self) -> usize {
+        self.num_backed
+    }
+
+    /// Blocks that there are, or that there could be as far as is known.
+    pub fn num_reachable(&self) -> usize {
+        if self.can_grow { self.capacity.num_blocks } else { self.num_backed }
+    }
+
+    /// Blocks with memory that hold nothing.
+    pub fn num_free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Blocks that somebody holds.
+    pub fn num_held(&self) -> usize {
+        self.num_backed - self.num_available()
+    }
+
+    /// Says whether more blocks could have memory. If so, they are preferred to those that hold cached contents.
+    pub fn set_can_grow(&mut self, can_grow: bool) {
+        self.can_grow = can_grow && self.num_backed < self.capacity.num_blocks;
+    }
+
+    pub fn can_grow(&self) -> bool {
+        self.can_grow
+    }
+
+    /// Whether so many blocks can be allocated. If not, or if they would cost cached contents although the cache could grow, the number is
+    /// remembered.
+    pub fn claim(&mut self, count: usize) -> bool {
+        let is_there = count <= if self.can_grow { self.free.len() } else { self.num_available() };
+        if !is_there {
+            self.wanted = self.wanted.max(count);
+        }
+        is_there
+    }
+
+    /// Whether so many blocks can be allocated, if need be in place of cached contents. If not, the number is remembered.
+    pub fn has(&mut self, count: usize) -> bool {
+        let is_there = count <= self.num_available();
+        if !is_there {
+            self.wanted = self.wanted.max(count);
+        }
+        is_there
+    }
+
+    /// The most blocks that somebody claimed in vain since the last call. 0: nobody did.
+    pub fn take_wanted(&mut self) -> usize {
+        std::mem::take(&mut self.wanted)
+    }
+
+    /// Further blocks have memory now.
+    pub fn add_backed(&mut self, num_backed: usize) {
+        let num_backed = num_backed.min(self.capacity.num_blocks);
+        if num_backed > self.num_backed {
+            self.free.extend((self.num_backed as u32..num_backed as u32).map(Reverse));
+            self.num_backed = num_backed;
+            self.num_releases += 1;
+        }
+        self.can_grow &= self.num_backed < self.capacity.num_blocks;
+    }
+
+    /// The end of the blocks that cannot lose their memory: behind the last one that is held or, unless `evicts`, holds a cached content.
+    pub fn num_pinned(&self, evicts: bool) -> usize {
+        let is_pinned = |block: usize| {
+            self.references[block] > 0 || !evicts && self.prefix.as_ref().is_some_and(|prefix| prefix.is_cached(block as u32))
+        };
+        (0..self.num_backed).rev().find(|&block| is_pinned(block)).map_or(0, |last| last + 1)
+    }
+
+    /// Blocks from `num_backed` on lose their memory, and their cached contents are forgotten. Nobody may hold them.
+    pub fn remove_backed(&mut self, num_backed: usize) {
+        for block in num_backed..self.num_backed {
+            debug_assert_eq!(self.references[block], 0, "block {block} is held");
+            self.forget(block as u32);
+        }
+        self.free.retain(|Reverse(block)| (*block as usize) < num_backed);
+        self.num_backed = self.num_backed.min(num_backed);
+    }
+
+    /// Forgets the content of a block that nobody holds. The block is in no list afterwards.
+    fn forget(&mut self, block: u32) {
+        let Some(prefix) = self.prefix.as_mut().filter(|prefix| prefix.is_cached(block)) else { return };
+        prefix.unreferenced.take(block);
+        if let Some(slot) = prefix.forget_block(block) {
+            self.states.forget(slot);
+        }
     }
 
     /// The cache groups. A sequence has a block table for each.
@@ -56,12 +165,9 @@ impl BlockManager {
         self.free.len() + self.prefix.as_ref().map_or(0, |prefix| prefix.unreferenced.len())
     }
 
-    /// Share of the blocks that are held, in 0..=1.
+    /// Share of the blocks that are held, in 0..=1: of all, or if the cache cannot grow, of those with memory.
     pub fn usage(&self) -> f64 {
-        match self.capacity.num_blocks {
-            0 => 0.0,
-            total => 1.0 - self.num_available() as f64 / total as f64,
-        }
+        self.num_held() as f64 / self.num_reachable().max(1) as f64
     }
 
     /// Grows with every release. A failed admission is worth another try once it has grown.
@@ -81,7 +187,7 @@ impl BlockManager {
 
     /// Allocates a block for one sequence. If none is free, evicts the least recently used cached block.
     pub fn allocate(&mut self) -> Option<u32> {
-        let block = self.free.pop().or_else(|| self.evict())?;
+        let block = self.free.pop().map(|Reverse(block)| block).or_else(|| self.evict())?;
         debug_assert_eq!(self.references[block as usize], 0);
         self.references[block as usize] = 1;
         Some(block)
@@ -109,8 +215,8 @@ impl BlockManager {
         self.num_releases += 1;
         if *count == 0 {
             match &mut self.prefix {
-                Some(prefix) if prefix.is_cached(block) => prefix.unreferenced.push(block),
-                _ => self.free.push(block),
+                Some(prefix) if prefix.is_cached(block) => prefix.release(block),
+                _ => self.free.push(Reverse(block)),
             }
         }
     }
@@ -136,8 +242,14 @@ impl BlockManager {
     }
 
     /// Adds held blocks to the prefix cache: one per group, or None where it is not held any more. They must hold the K and V of `tokens`.
-    /// Returns the content's id.
-    pub fn register(&mut self, salt: u64, parent: ContentId, tokens: &[u32], blocks: impl Iterator<Item = Option<u32>>) -> ContentId {
+    /// `salt`: with the tenant whose sequence holds them. Returns the content's id.
+    pub fn register(
+        &mut self,
+        salt: (u64, Owner),
+        parent: ContentId,
+        tokens: &[u32],
+        blocks: impl Iterator<Item = Option<u32>>,
+    ) -> ContentId {
         self.prefix.as_mut().map_or(ROOT, |prefix| prefix.insert(salt, parent, tokens, blocks))
     }
 
@@ -177,8 +289,10 @@ impl BlockManager {
     /// A held state slot becomes the checkpoint of a content. It becomes free if the content is not known any more or has one.
     pub fn keep_state(&mut self, slot: u32, content: ContentId) {
         self.num_releases += 1;
-        if self.prefix.as_mut().is_some_and(|prefix| prefix.set_checkpoint(content, slot)) {
-            self.states.keep(slot, content);
+        if let Some(prefix) = self.prefix.as_mut()
+            && prefix.set_checkpoint(content, slot)
+        {
+            self.states.keep(slot, content, prefix.owner(content));
         } else {
             self.states.release(slot);
         }
@@ -225,17 +339,20 @@ impl BlockManager {
         tables.flatten().for_each(|&block| held[block as usize] += 1);
         assert_eq!(held, self.references, "references");
         let mut places: Vec<u32> = held.iter().map(|&n| u32::from(n > 0)).collect();
-        self.free.iter().for_each(|&block| places[block as usize] += 1);
+        self.free.iter().for_each(|&Reverse(block)| places[block as usize] += 1);
         let unreferenced: Vec<u32> = self.prefix.iter().flat_map(|prefix| prefix.unreferenced.iter()).collect();
         assert_eq!(unreferenced.len(), self.num_available() - self.free.len());
         for &block in &unreferenced {
             places[block as usize] += 1;
             assert!(self.prefix.as_ref().is_some_and(|p| p.is_cached(block)));
         }
-        for &block in &self.free {
+        for &Reverse(block) in &self.free {
             assert!(!self.prefix.as_ref().is_some_and(|p| p.is_cached(block)), "free block {block} is cached");
         }
-        assert!(places.iter().all(|&n| n == 1), "each block is held, free or cached: {places:?}");
+        let (backed, beyond) = places.split_at(self.num_backed);
+        assert!(backed.iter().all(|&n| n == 1), "each block is held, free or cached: {backed:?}");
+        assert!(beyond.iter().all(|&n| n == 0), "a block without memory is none of these: {beyond:?}");
+        assert!((self.num_backed..places.len()).all(|block| !self.prefix.as_ref().is_some_and(|p| p.is_cached(block as u32))));
     }
 }
 

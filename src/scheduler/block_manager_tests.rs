@@ -3,17 +3,17 @@
 use super::*;
 
 fn manager(num_blocks: usize) -> BlockManager {
-    BlockManager::new(KvCapacity::blocks(num_blocks, 2), true)
+    BlockManager::new(KvCapacity::blocks(num_blocks, 2), usize::MAX, true)
 }
 
 fn recurrent(num_state_slots: usize) -> BlockManager {
-    BlockManager::new(KvCapacity { num_state_slots, ..KvCapacity::blocks(4, 2) }, true)
+    BlockManager::new(KvCapacity { num_state_slots, ..KvCapacity::blocks(4, 2) }, usize::MAX, true)
 }
 
 impl BlockManager {
     /// Registers a block of the only group.
     fn add(&mut self, block: u32, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
-        self.register(salt, parent, tokens, std::iter::once(Some(block)))
+        self.register((salt, None), parent, tokens, std::iter::once(Some(block)))
     }
 
     /// Finds and acquires a block of the only group.
@@ -73,19 +73,19 @@ fn equal_content_is_cached_once() {
 #[test]
 fn a_content_has_a_block_per_group_until_each_is_evicted() {
     let capacity = KvCapacity { groups: vec![CacheGroup::default(); 2], ..KvCapacity::blocks(3, 2) };
-    let mut blocks = BlockManager::new(capacity, true);
+    let mut blocks = BlockManager::new(capacity, usize::MAX, true);
     let [a, b, c] = [0; 3].map(|_| blocks.allocate().unwrap());
-    let content = blocks.register(0, ROOT, &[1, 2], [None, Some(b)].into_iter());
+    let content = blocks.register((0, None), ROOT, &[1, 2], [None, Some(b)].into_iter());
     assert_eq!(blocks.find(0, ROOT, &[1, 2]), Some(content));
     assert_eq!((blocks.cached_block(content, 0), blocks.cached_block(content, 1)), (None, Some(b)));
-    assert_eq!(blocks.register(0, ROOT, &[1, 2], [Some(a), Some(c)].into_iter()), content, "what is missing is added");
+    assert_eq!(blocks.register((0, None), ROOT, &[1, 2], [Some(a), Some(c)].into_iter()), content, "what is missing is added");
     assert_eq!((blocks.cached_block(content, 0), blocks.cached_block(content, 1)), (Some(a), Some(b)));
     [c, b, a].into_iter().for_each(|block| blocks.release(block));
     assert_eq!([blocks.allocate(), blocks.allocate()], [Some(c), Some(b)]);
     assert_eq!((blocks.cached_block(content, 0), blocks.cached_block(content, 1)), (Some(a), None));
     assert_eq!(blocks.allocate(), Some(a));
     assert_eq!((blocks.find(0, ROOT, &[1, 2]), blocks.cached_block(content, 0)), (None, None));
-    let none = blocks.register(0, ROOT, &[3, 4], [None, None].into_iter());
+    let none = blocks.register((0, None), ROOT, &[3, 4], [None, None].into_iter());
     assert_eq!(blocks.find(0, ROOT, &[3, 4]), None, "a content without blocks is not known: {none:?}");
 }
 
@@ -151,4 +151,42 @@ fn only_a_checkpoint_that_nobody_used_is_dropped() {
     [first, second].into_iter().for_each(|content| blocks.drop_unused_checkpoint(content));
     assert_eq!((blocks.checkpoint(first), blocks.checkpoint(second)), (Some(a), None));
     blocks.check_state_slots([own].into_iter());
+}
+
+#[test]
+fn a_tenant_that_floods_the_cache_evicts_its_own_contents() {
+    let mut blocks = manager(8);
+    let add = |blocks: &mut BlockManager, tenant: u64, token: u32| {
+        let block = blocks.allocate().unwrap();
+        blocks.register((tenant, Some(tenant)), ROOT, &[token, token], std::iter::once(Some(block)));
+        blocks.release(block);
+    };
+    (0..3).for_each(|token| add(&mut blocks, 1, token));
+    (0..100).for_each(|token| add(&mut blocks, 2, token));
+    let known = |blocks: &BlockManager, tenant, token| blocks.find(tenant, ROOT, &[token, token]).is_some();
+    assert!((0..3).all(|token| known(&blocks, 1, token)), "older than all of the other's");
+    assert!((95..100).all(|token| known(&blocks, 2, token)) && !known(&blocks, 2, 94));
+    (3..50).for_each(|token| add(&mut blocks, 1, token));
+    assert!((97..100).all(|token| known(&blocks, 2, token)), "each keeps half, but for one block");
+}
+
+#[test]
+fn blocks_without_memory_are_not_there() {
+    let mut blocks = BlockManager::new(KvCapacity::blocks(8, 2), 2, true);
+    let held = [0; 2].map(|_| blocks.allocate().unwrap());
+    assert_eq!((held, blocks.allocate(), blocks.num_reachable()), ([0, 1], None, 2));
+    blocks.set_can_grow(true);
+    assert!(!blocks.claim(3) && blocks.num_reachable() == 8);
+    assert_eq!((blocks.take_wanted(), blocks.take_wanted()), (3, 0));
+    let releases = blocks.num_releases();
+    blocks.add_backed(6);
+    assert!(blocks.num_releases() > releases && blocks.claim(4), "a waiting sequence tries again");
+    let more = [0; 4].map(|_| blocks.allocate().unwrap());
+    blocks.add(5, 0, ROOT, &[1, 2]);
+    [5, 3, 4, 2].into_iter().for_each(|block| blocks.release(block));
+    assert_eq!((more, blocks.num_pinned(false), blocks.num_pinned(true)), ([2, 3, 4, 5], 6, 2));
+    blocks.remove_backed(3);
+    assert_eq!((blocks.num_backed(), blocks.num_free(), blocks.find(0, ROOT, &[1, 2])), (3, 1, None));
+    blocks.check_blocks([&held[..]].into_iter());
+    assert_eq!((blocks.allocate(), blocks.allocate()), (Some(2), None), "low ones first");
 }

@@ -73,7 +73,8 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
         return fail(sequences, part, NOT_FINITE);
     }
     let num_final = part.end - usize::from(part.withheld);
-    sequence.cache.commit(num_final, &sequence.tokens, sequence.salt, &mut sequences.blocks);
+    let salt = (sequence.salt, sequence.client().tenant);
+    sequence.cache.commit(num_final, &sequence.tokens, salt, &mut sequences.blocks);
     if !part.sampled || part.withheld {
         if !sequence.generates() && part.end == sequence.tokens.prompt.len() {
             sequences.finish(part.id, FinishReason::Length, now);

@@ -5,12 +5,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, TryRecvError};
+use crossbeam_channel::{Receiver, select_biased};
 
+use crate::cache_size::Cost;
 use crate::event::Event;
 use crate::sequence::Sequence;
 use crate::shared::Shared;
+use crate::shared_device::{Ask, Neighbour};
 use crate::step::Scheduler;
+use crate::turns::Player;
 use crate::watchdog::{self, Fault, Pulse, Watchdog};
 use engine::EngineError;
 
@@ -21,16 +24,27 @@ const MEMORY_PERIOD: Duration = Duration::from_secs(5);
 
 pub enum Command {
     Enqueue(Box<Sequence>),
+    GiveBack(Ask),
     Stop,
 }
 
 /// Runs until a stop command, the last handle's drop, an engine that cannot go on or a panic of the engine. Then it tells every client.
-pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Shared>, watchdog: Option<Watchdog>) {
+pub fn run(
+    mut scheduler: Scheduler,
+    commands: Receiver<Command>,
+    shared: Arc<Shared>,
+    watchdog: Option<Watchdog>,
+    place: Option<((Player, Neighbour), Duration)>,
+) {
     let pulse = Arc::new(Pulse::new(scheduler.progress()));
+    let cache_idle = place.as_ref().map_or(Idle::LONG, |(_, cache_idle)| *cache_idle);
+    if let Some((place, _)) = place {
+        scheduler.join(place, pulse.clone());
+    }
     if let Some(Err(error)) = watchdog.map(|watchdog| watchdog::watch(watchdog, &pulse, shared.clone())) {
         tracing::error!("the watchdog thread did not start: {error}");
     }
-    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse)));
+    let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse, &shared, cache_idle)));
     // Stops the watchdog thread.
     drop(pulse);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
@@ -60,25 +74,26 @@ pub fn run(mut scheduler: Scheduler, commands: Receiver<Command>, shared: Arc<Sh
     }
 }
 
+/// What the engine thread does next.
+enum Next {
+    Step,
+    Stop,
+}
+
 /// The loop of the engine thread. The error is one after which the engine cannot go on.
-fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse) -> Result<(), EngineError> {
+fn serve(
+    scheduler: &mut Scheduler,
+    commands: &Receiver<Command>,
+    pulse: &Pulse,
+    shared: &Shared,
+    cache_idle: Duration,
+) -> Result<(), EngineError> {
     scheduler.measure_memory();
     let mut measured = Instant::now();
     loop {
-        if !scheduler.has_work() {
-            pulse.rest();
-            match commands.recv() {
-                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
-                Ok(Command::Stop) | Err(_) => return Ok(()),
-            }
-        }
-        pulse.work(scheduler.num_turns());
-        loop {
-            match commands.try_recv() {
-                Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
-                Err(TryRecvError::Empty) => break,
-                Ok(Command::Stop) | Err(TryRecvError::Disconnected) => return Ok(()),
-            }
+        shared.set_cache_bytes(scheduler.cache_bytes());
+        if let Next::Stop = take_commands(scheduler, commands, (shared, pulse), Idle::new(cache_idle))? {
+            return Ok(());
         }
         scheduler.reap_cancelled();
         match scheduler.step() {
@@ -90,6 +105,104 @@ fn serve(scheduler: &mut Scheduler, commands: &Receiver<Command>, pulse: &Pulse)
             scheduler.measure_memory();
             measured = Instant::now();
         }
+    }
+}
+
+/// Carries out the commands that have come, and what other models ask. Waits while there is nothing to do.
+fn take_commands(
+    scheduler: &mut Scheduler,
+    commands: &Receiver<Command>,
+    (shared, pulse): (&Shared, &Pulse),
+    mut idle: Idle,
+) -> Result<Next, EngineError> {
+    let asks = scheduler.asks();
+    loop {
+        scheduler.show_work();
+        let has_work = scheduler.has_work();
+        if has_work {
+            pulse.work(scheduler.num_turns());
+        } else {
+            pulse.rest();
+        }
+        let command = select_biased! {
+            recv(commands) -> command => command.map_err(|_| Wake::Ended),
+            recv(asks) -> ask => ask.map(Command::GiveBack).map_err(|_| Wake::Ended),
+            default(if has_work { Duration::ZERO } else { idle.left() }) => Err(Wake::Timeout),
+        };
+        match command {
+            Ok(Command::Enqueue(sequence)) => scheduler.push(*sequence),
+            Ok(Command::GiveBack(Ask { bytes, preempts, reply })) => {
+                let given = give_back(scheduler, bytes, if preempts { Cost::Sequences } else { Cost::Contents }, (shared, pulse))?;
+                scheduler.hold_back();
+                // The caller may have given up.
+                let _ = reply.map(|reply| reply.try_send(given));
+            }
+            Ok(Command::Stop) | Err(Wake::Ended) => return Ok(Next::Stop),
+            Err(Wake::Timeout) if has_work => return Ok(Next::Step),
+            Err(Wake::Timeout) => {
+                let cost = if idle.is_long() { Cost::Contents } else { Cost::Nothing };
+                idle.go_on();
+                give_back(scheduler, u64::MAX, cost, (shared, pulse))?;
+            }
+        }
+    }
+}
+
+/// Gives memory of the cache back, watched like a step: it waits for the steps in flight.
+fn give_back(scheduler: &mut Scheduler, bytes: u64, cost: Cost, (shared, pulse): (&Shared, &Pulse)) -> Result<u64, EngineError> {
+    pulse.work(scheduler.num_turns());
+    let given = scheduler.give_back(bytes, cost);
+    shared.set_cache_bytes(scheduler.cache_bytes());
+    scheduler.measure_memory();
+    match given {
+        Err(error) if !error.is_final() => {
+            tracing::error!("a step failed: {error}");
+            Ok(0)
+        }
+        given => given,
+    }
+}
+
+/// Why no command has come.
+enum Wake {
+    Timeout,
+    /// Every handle was dropped.
+    Ended,
+}
+
+/// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of cached
+/// prompts.
+#[derive(Debug)]
+struct Idle {
+    long: Duration,
+    num_rests: u32,
+}
+
+impl Idle {
+    const SHORT: Duration = Duration::from_secs(5);
+    const LONG: Duration = Duration::from_secs(300);
+    const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+    fn new(long: Duration) -> Self {
+        Self { long: long.max(Duration::from_secs(1)), num_rests: 0 }
+    }
+
+    /// Time until the next rest.
+    fn left(&self) -> Duration {
+        let short = Self::SHORT.min(self.long);
+        match self.num_rests {
+            0 => short,
+            1 => self.long.saturating_sub(short),
+            _ => Self::FOREVER,
+        }
+    }
+
+    fn is_long(&self) -> bool {
+        self.num_rests > 0
+    }
+
+    fn go_on(&mut self) {
+        self.num_rests += 1;
     }
 }
 

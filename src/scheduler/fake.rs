@@ -7,7 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, DeviceMemory, Engine, EngineError, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit, StepId,
+    Batch, CacheGroup, DeviceMemory, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit,
+    StepId,
     StepOutput, VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
@@ -21,6 +22,10 @@ pub const HIDDEN: usize = 2;
 /// Cache entries from here on come from embeddings; ids are below.
 const EMBEDDED: u32 = 1 << 30;
 const EMPTY: u32 = u32::MAX;
+/// What a block takes of the memory.
+pub const BLOCK_BYTES: u64 = 100;
+/// Blocks that get memory at once.
+const PAGE_BLOCKS: usize = 2;
 
 /// A sequence whose seed has this bit gets logits that are not finite for its third token.
 pub const NAN_SEED: u64 = 1 << 40;
@@ -38,6 +43,11 @@ pub struct Control {
     pub step_time: std::time::Duration,
     /// Time that a look at the device's memory takes.
     pub memory_time: std::time::Duration,
+    /// The most blocks that there is memory for. None: all.
+    pub memory: Option<usize>,
+    /// Time that a row takes beside that, on a device that does one thing at a time.
+    pub row_time: std::time::Duration,
+    pub device: Arc<Mutex<()>>,
     /// Parts of `step_time` after each of which the engine shows progress; 0: it shows none.
     pub num_pieces: u32,
     pub num_steps: u64,
@@ -95,6 +105,8 @@ pub struct FakeEngine {
     done: VecDeque<(StepId, StepOutput)>,
     unsampled: Option<Unsampled>,
     progress: Progress,
+    /// Leading blocks with memory.
+    num_backed: usize,
     control: Arc<Mutex<Control>>,
 }
 
@@ -197,7 +209,7 @@ impl EngineSlot {
 
 impl FakeEngine {
     pub fn new(capacity: KvCapacity, max_slots: usize, max_in_flight: usize) -> (Self, Arc<Mutex<Control>>) {
-        let control = Arc::new(Mutex::new(Control::default()));
+        let (control, num_backed) = (Arc::new(Mutex::new(Control::default())), capacity.num_blocks);
         let engine = Self {
             kv: vec![Kept { token: EMPTY, group: usize::MAX, position: 0 }; capacity.num_blocks * capacity.block_size],
             states: vec![State::default(); capacity.num_state_slots],
@@ -208,9 +220,15 @@ impl FakeEngine {
             done: VecDeque::new(),
             unsampled: None,
             progress: Progress::default(),
+            num_backed,
             control: control.clone(),
         };
         (engine, control)
+    }
+
+    /// As [`FakeEngine::new`], with memory for the first `num_backed` blocks only.
+    pub fn backed(self, num_backed: usize) -> Self {
+        Self { num_backed, ..self }
     }
 
     /// A block that this step writes to is in one sequence's table only: shared blocks are never written.
@@ -229,7 +247,7 @@ impl FakeEngine {
                 for block in table[first..used].iter().filter(|block| written.contains(block)) {
                     assert!(seen.insert(*block), "block {block} is written and shared");
                 }
-                assert!(table.iter().all(|&block| (block as usize) < self.capacity.num_blocks));
+                assert!(table.iter().all(|&block| (block as usize) < self.num_backed), "a block without memory");
             }
         }
         assert_eq!(batch.engine_slots.iter().collect::<HashSet<_>>().len(), batch.num_seqs(), "an engine slot twice in a batch");
@@ -383,6 +401,14 @@ impl FakeEngine {
         control.num_rows += batch.num_tokens();
         control.max_rows = control.max_rows.max(batch.num_tokens());
         control.last_rows = batch.cu_seqlens_q.windows(2).map(|w| w[1] - w[0]).collect();
+        let row_time = control.row_time * batch.num_tokens() as u32;
+        if !row_time.is_zero() {
+            let (device, step_time) = (control.device.clone(), control.step_time);
+            drop(control);
+            let _busy = device.lock().unwrap();
+            std::thread::sleep(step_time + row_time);
+            return Ok(self.control.lock().unwrap().num_steps);
+        }
         let num_pieces = control.num_pieces;
         for _ in 0..num_pieces.max(1) {
             std::thread::sleep(control.step_time / num_pieces.max(1));
@@ -416,6 +442,23 @@ impl Engine for FakeEngine {
         let time = self.control.lock().unwrap().memory_time;
         std::thread::sleep(time);
         None
+    }
+
+    fn info(&self) -> EngineInfo {
+        EngineInfo { kv_block_bytes: BLOCK_BYTES, ..EngineInfo::default() }
+    }
+
+    fn num_backed_blocks(&self) -> usize {
+        self.num_backed
+    }
+
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        assert!(num_blocks >= self.num_backed || self.done.is_empty(), "a step in flight may use them");
+        let most = self.control.lock().unwrap().memory.unwrap_or(usize::MAX).max(self.num_backed);
+        self.num_backed = num_blocks.next_multiple_of(PAGE_BLOCKS).min(self.capacity.num_blocks).min(most);
+        let size = self.capacity.block_size;
+        self.kv[self.num_backed * size..].fill(Kept { token: EMPTY, group: usize::MAX, position: 0 });
+        Ok(self.num_backed)
     }
 
     fn progress(&self) -> Option<Progress> {

@@ -15,6 +15,7 @@ use crate::place::{Ticket, Tickets};
 use crate::progress::Progress;
 use crate::sequence::Sequence;
 use crate::shared::{Full, Shared, Size};
+use crate::shared_device::{Ask, SharedDevice};
 use crate::step::Scheduler;
 use crate::watchdog::Watchdog;
 use engine::Engine;
@@ -39,6 +40,26 @@ impl From<Full> for EnqueueError {
     }
 }
 
+/// The bytes of a model's KV cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CacheBytes {
+    /// Held by running sequences.
+    pub used: u64,
+    /// With memory behind them.
+    pub backed: u64,
+    /// What it may grow to.
+    pub most: u64,
+}
+
+/// Where a model runs.
+pub struct Place {
+    pub device: Arc<SharedDevice>,
+    /// How much of the device's time and memory the model gets beside others, in proportion.
+    pub share: f64,
+    /// How long the model is without requests before it gives back the memory of cached prompts.
+    pub cache_idle: Duration,
+}
+
 /// A running engine thread; clones share it. The thread ends when `stop` is called or every handle is dropped. Before it ends, it tells
 /// its running sequences.
 #[derive(Clone)]
@@ -54,7 +75,7 @@ pub struct Handle {
 impl Handle {
     /// Starts the engine thread. If the system cannot start a thread, the handle is dead from the start.
     pub fn spawn(engine: Box<dyn Engine>, options: SchedulerOptions, metrics: Arc<ModelMetrics>) -> Self {
-        Self::spawn_watched(engine, options, metrics, None)
+        Self::spawn_on(engine, options, metrics, None, None)
     }
 
     /// As [`Handle::spawn`], with a watchdog for an engine that may get stuck or lose its device.
@@ -63,6 +84,17 @@ impl Handle {
         options: SchedulerOptions,
         metrics: Arc<ModelMetrics>,
         watchdog: Option<Watchdog>,
+    ) -> Self {
+        Self::spawn_on(engine, options, metrics, watchdog, None)
+    }
+
+    /// As [`Handle::spawn_watched`], on a device that other models may share.
+    pub fn spawn_on(
+        engine: Box<dyn Engine>,
+        options: SchedulerOptions,
+        metrics: Arc<ModelMetrics>,
+        watchdog: Option<Watchdog>,
+        place: Option<Place>,
     ) -> Self {
         // Unbounded, since tickets bound what it can hold.
         let (commands, receiver) = crossbeam_channel::unbounded();
@@ -73,8 +105,9 @@ impl Handle {
         let shared = Arc::new(Shared::new(Size { places: options.max_waiting, tokens }));
         let (running, ended) = crossbeam_channel::bounded(0);
         let handle = Self { shared: shared.clone(), commands, ended, watched: watchdog.is_some() };
+        let place = place.map(|place| (place.device.join(place.share), place.cache_idle));
         let run = move || {
-            engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog);
+            engine_thread::run(Scheduler::new(engine, options, metrics), receiver, shared, watchdog, place);
             drop(running);
         };
         if let Err(error) = std::thread::Builder::new().name("engine".into()).spawn(run) {
@@ -139,6 +172,22 @@ impl Handle {
     /// Waits until the engine thread has ended and its engine has given back its memory. False: it has not within `patience`.
     pub fn wait_ended(&self, patience: Duration) -> bool {
         self.ended.recv_timeout(patience) == Err(RecvTimeoutError::Disconnected)
+    }
+
+    /// What the KV cache holds.
+    pub fn cache(&self) -> CacheBytes {
+        let [used, backed, most] = self.shared.cache_bytes();
+        CacheBytes { used, backed, most }
+    }
+
+    /// Asks the engine thread to give back memory of its KV cache: what no running sequence needs, until `bytes` bytes are given. Cached
+    /// contents of prompts go, too. Waits for its current step, but not longer than `patience`. Returns the bytes that were given.
+    pub fn give_back(&self, bytes: u64, patience: Duration) -> u64 {
+        let (reply, given) = crossbeam_channel::bounded(1);
+        if !self.is_alive() || self.commands.send(Command::GiveBack(Ask { bytes, preempts: false, reply: Some(reply) })).is_err() {
+            return 0;
+        }
+        given.recv_timeout(patience).unwrap_or(0)
     }
 
     /// Ends the engine thread after its current step, without waiting for it. Every waiting or running sequence gets [`Event::Failed`].

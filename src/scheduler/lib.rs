@@ -7,6 +7,7 @@
 mod accounts;
 mod batch;
 mod block_manager;
+mod cache_size;
 mod checkpoints;
 mod client;
 mod commit;
@@ -31,6 +32,9 @@ mod sequence;
 mod sequence_cache;
 mod sequences;
 mod shared;
+mod shared_device;
+#[cfg(test)]
+mod shared_device_tests;
 mod state_slots;
 mod step;
 mod step_masks;
@@ -42,14 +46,16 @@ mod testing;
 mod tests;
 mod timeline;
 mod tokens;
+mod turns;
 mod waiting;
 mod watchdog;
 
 pub use client::{Client, DEFAULT_PRIORITY};
 pub use engine::Pooling;
 pub use event::{Event, FinishReason};
-pub use handle::{EnqueueError, EventStream, Handle, Request};
+pub use handle::{CacheBytes, EnqueueError, EventStream, Handle, Place, Request};
 pub use new_sequence::{Family, NewSequence};
 pub use options::SchedulerOptions;
 pub use progress::Progress;
+pub use shared_device::{Room, SharedDevice};
 pub use watchdog::{Fault, Watchdog};

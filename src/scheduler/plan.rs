@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available: see [`Sequences::is_short_of_blocks`].
+    /// Schedules up to `max_rows` rows. Blocks for the decode rows must be available: see [`Sequences::num_missing_blocks`].
     pub fn fill(&mut self, sequences: &mut Sequences, max_rows: usize, now: Instant) {
         batch::clear(&mut self.batch);
         self.scheduled.clear();

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, RandomState};
 
-use crate::lru::Lru;
+use crate::lru::{Lru, Owner};
 
 /// Identifies the content of a cached block. [`ROOT`] precedes a sequence's first block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,8 @@ struct Node {
     hash: u64,
     num_blocks: usize,
     checkpoint: Option<u32>,
+    /// Whose sequence computed it.
+    owner: Owner,
 }
 
 /// Known contents, and the blocks of theirs that nobody references.
@@ -91,8 +93,14 @@ impl PrefixCache {
 
     /// Records that blocks hold `tokens` after `parent`: one per group, or None where it is not held any more. Returns the content's id. If
     /// the content is known already, it keeps the blocks that it has.
-    pub fn insert(&mut self, salt: u64, parent: ContentId, tokens: &[u32], blocks: impl Iterator<Item = Option<u32>>) -> ContentId {
-        let content = self.find(salt, parent, tokens).unwrap_or_else(|| self.add(salt, parent, tokens));
+    pub fn insert(
+        &mut self,
+        (salt, owner): (u64, Owner),
+        parent: ContentId,
+        tokens: &[u32],
+        blocks: impl Iterator<Item = Option<u32>>,
+    ) -> ContentId {
+        let content = self.find(salt, parent, tokens).unwrap_or_else(|| self.add((salt, owner), parent, tokens));
         if content.node == NONE {
             return content;
         }
@@ -101,7 +109,9 @@ impl PrefixCache {
             let Some(block) = block.filter(|&block| *known == NONE && self.node_of[block as usize] == NONE) else { continue };
             *known = block;
             self.node_of[block as usize] = content.node;
-            self.nodes[content.node as usize].num_blocks += 1;
+            let node = &mut self.nodes[content.node as usize];
+            node.num_blocks += 1;
+            self.unreferenced.add_owned(node.owner);
         }
         if self.nodes[content.node as usize].num_blocks == 0 {
             self.forget(content.node);
@@ -111,14 +121,14 @@ impl PrefixCache {
     }
 
     /// A content without blocks. If another one has its hash, that one stays and this one is never found.
-    fn add(&mut self, salt: u64, parent: ContentId, tokens: &[u32]) -> ContentId {
+    fn add(&mut self, (salt, owner): (u64, Owner), parent: ContentId, tokens: &[u32]) -> ContentId {
         let (id, hash) = (self.next_id, self.hash(salt, parent, tokens));
         self.next_id += 1;
         let Entry::Vacant(vacant) = self.index.entry(hash) else { return ContentId { node: NONE, id } };
         // There are as many nodes as blocks, and none without a block.
         let Some(node) = self.free_nodes.pop() else { return ContentId { node: NONE, id } };
         vacant.insert(node);
-        self.nodes[node as usize] = Node { id, parent: parent.id, salt, hash, num_blocks: 0, checkpoint: None };
+        self.nodes[node as usize] = Node { id, parent: parent.id, salt, hash, num_blocks: 0, checkpoint: None, owner };
         let start = node as usize * self.block_size;
         self.tokens[start..start + self.block_size].copy_from_slice(tokens);
         ContentId { node, id }
@@ -133,16 +143,33 @@ impl PrefixCache {
     /// Takes the least recently used unreferenced block, and the checkpoint of its content, which is of no use without it.
     pub fn evict(&mut self) -> Option<(u32, Option<u32>)> {
         let block = self.unreferenced.pop()?;
+        Some((block, self.forget_block(block)))
+    }
+
+    /// A cached block loses its content. Returns the content's checkpoint, which is of no use without it.
+    pub fn forget_block(&mut self, block: u32) -> Option<u32> {
         let node = std::mem::replace(&mut self.node_of[block as usize], NONE);
         let start = node as usize * self.num_groups;
         self.blocks[start..start + self.num_groups].iter_mut().filter(|known| **known == block).for_each(|known| *known = NONE);
-        let Node { num_blocks, checkpoint, .. } = &mut self.nodes[node as usize];
+        let Node { num_blocks, checkpoint, owner, .. } = &mut self.nodes[node as usize];
         *num_blocks -= 1;
+        self.unreferenced.remove_owned(*owner);
         let (is_empty, checkpoint) = (*num_blocks == 0, checkpoint.take());
         if is_empty {
             self.forget(node);
         }
-        Some((block, checkpoint))
+        checkpoint
+    }
+
+    /// A cached block is not referenced any more.
+    pub fn release(&mut self, block: u32) {
+        let owner = self.nodes[self.node_of[block as usize] as usize].owner;
+        self.unreferenced.push(block, owner);
+    }
+
+    /// Whose sequence computed a content.
+    pub fn owner(&self, content: ContentId) -> Owner {
+        self.node(content)?.owner
     }
 
     /// The state slot that holds the state behind a content.

@@ -8,6 +8,7 @@
 
 use crate::block_manager::BlockManager;
 use crate::checkpoints::Checkpoints;
+use crate::lru::Owner;
 use crate::prefix::{ContentId, ROOT};
 use crate::tokens::Tokens;
 
@@ -107,7 +108,7 @@ impl SequenceCache {
         let wanted: Vec<usize> =
             groups.map(|(group, table)| all.min(table.num_left + group.num_blocks(tokens.len(), block_size))).collect();
         let needed: usize = wanted.iter().map(|wanted| wanted - hit.num_blocks).sum();
-        let state_copy = if needed + headroom > blocks.num_available() { None } else { self.take_state(blocks) };
+        let state_copy = if blocks.claim(needed + headroom) { self.take_state(blocks) } else { None };
         let Some(state_copy) = state_copy else {
             self.release(blocks, 0);
             return None;
@@ -186,7 +187,7 @@ impl SequenceCache {
     pub fn fork(&mut self, relative: &Self, num_tokens: usize, blocks: &mut BlockManager, headroom: usize) -> Option<ForkCopies> {
         debug_assert!(self.is_empty());
         let (block_size, num_groups) = (blocks.block_size(), blocks.groups().len());
-        if num_groups + headroom > blocks.num_available() {
+        if !blocks.claim(num_groups + headroom) {
             return None;
         }
         if blocks.has_state() {
@@ -223,7 +224,7 @@ impl SequenceCache {
         for index in start / block_size..end.div_ceil(block_size) {
             let needed = self.num_missing(index * block_size, block_size);
             let kept = if index == start / block_size { 0 } else { headroom };
-            if needed > 0 && needed + kept > blocks.num_available() {
+            if needed > 0 && !blocks.has(needed + kept) {
                 return start.max(index * block_size);
             }
             for table in self.tables.iter_mut().filter(|table| table.blocks.len() == index) {
@@ -235,7 +236,7 @@ impl SequenceCache {
 
     /// Makes the blocks that are full of the first `num_tokens` tokens reusable, since their K and V are computed. Gives back those that no
     /// later row sees.
-    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: u64, blocks: &mut BlockManager) {
+    pub fn commit(&mut self, num_tokens: usize, tokens: &Tokens, salt: (u64, Owner), blocks: &mut BlockManager) {
         let block_size = blocks.block_size();
         while blocks.caches_prefixes() && self.contents.len() < num_tokens / block_size {
             let index = self.contents.len();

@@ -51,11 +51,10 @@ impl Sequences {
         (0..self.waiting.reap_cancelled()).for_each(|_| self.count_end("abort"));
     }
 
-    /// Whether the next rows need more blocks than are available. Prompts got their blocks on admission, except those of windows.
-    pub fn is_short_of_blocks(&self) -> bool {
+    /// Blocks that the next rows need and that are not there. Prompts got theirs on admission, except those of windows.
+    pub fn num_missing_blocks(&self) -> usize {
         let (capacity, block_size) = (self.blocks.max_tokens(), self.blocks.block_size());
-        let needed: usize = self.running.iter().map(|sequence| sequence.num_missing_blocks(capacity, block_size)).sum();
-        needed > self.blocks.num_available()
+        self.running.iter().map(|sequence| sequence.num_missing_blocks(capacity, block_size)).sum()
     }
 
     /// Takes the memory of the running sequence that was admitted last. It is computed again later. No token of it may be in flight.
@@ -77,7 +76,7 @@ impl Sequences {
     /// its request or its tenant runs something, those reserved for others.
     pub fn headroom(&self, sequence: &Sequence) -> usize {
         let is_further = sequence.id == 0 && self.waiting.has_started(sequence);
-        self.running.len() * self.blocks.groups().len() + if is_further { self.blocks.num_blocks() / 8 } else { 0 }
+        self.running.len() * self.blocks.groups().len() + if is_further { self.blocks.num_reachable() / 8 } else { 0 }
     }
 
     /// Admits a sequence that has its memory.

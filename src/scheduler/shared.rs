@@ -1,7 +1,7 @@
 //! What the handles and the engine thread share besides the command channel.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
@@ -53,6 +53,8 @@ pub struct Shared {
     clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
     taken: Mutex<Taken>,
     num_active: AtomicUsize,
+    /// Bytes of the KV cache: in use, with memory, and at most.
+    cache_bytes: [AtomicU64; 3],
     most: Size,
 }
 
@@ -64,6 +66,7 @@ impl Shared {
             clients: Mutex::default(),
             taken: Mutex::default(),
             num_active: AtomicUsize::new(0),
+            cache_bytes: Default::default(),
             // Every sequence passes through the queue, so a bound of 0 would refuse them all.
             most: Size { places: most.places.max(1), tokens: most.tokens.max(1) },
         }
@@ -71,6 +74,14 @@ impl Shared {
 
     pub fn num_active(&self) -> usize {
         self.num_active.load(Ordering::Acquire)
+    }
+
+    pub fn set_cache_bytes(&self, bytes: [u64; 3]) {
+        self.cache_bytes.iter().zip(bytes).for_each(|(shown, bytes)| shown.store(bytes, Ordering::Relaxed));
+    }
+
+    pub fn cache_bytes(&self) -> [u64; 3] {
+        [0, 1, 2].map(|i| self.cache_bytes[i].load(Ordering::Relaxed))
     }
 
     /// Counts sequences that have come or gone.

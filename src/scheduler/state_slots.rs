@@ -6,7 +6,7 @@
 //! The copies of a step run side by side, so nothing may be copied over a slot that another copy of the step reads. A checkpoint that a
 //! step reads is therefore kept until the next step is planned.
 
-use crate::lru::Lru;
+use crate::lru::{Lru, Owner};
 use crate::prefix::{ContentId, ROOT};
 
 #[derive(Debug)]
@@ -17,6 +17,7 @@ pub struct StateSlots {
     /// Those that it reads.
     read: Vec<u32>,
     content: Vec<ContentId>, // [num_slots] of each checkpoint, else ROOT
+    owner: Vec<Owner>,       // [num_slots] of each checkpoint: whose sequence computed it
     reused: Vec<bool>,       // [num_slots] whether a sequence went on from the checkpoint
 }
 
@@ -27,6 +28,7 @@ impl StateSlots {
             kept: Lru::new(num_slots),
             read: Vec::new(),
             content: vec![ROOT; num_slots],
+            owner: vec![None; num_slots],
             reused: vec![false; num_slots],
         }
     }
@@ -37,7 +39,7 @@ impl StateSlots {
             if self.content[slot as usize] == ROOT {
                 self.free.push(slot);
             } else {
-                self.kept.push(slot);
+                self.kept.push(slot, self.owner[slot as usize]);
             }
         }
     }
@@ -57,9 +59,10 @@ impl StateSlots {
     }
 
     /// A slot becomes the checkpoint of a content.
-    pub fn keep(&mut self, slot: u32, content: ContentId) {
+    pub fn keep(&mut self, slot: u32, content: ContentId, owner: Owner) {
         (self.content[slot as usize], self.reused[slot as usize]) = (content, false);
-        self.kept.push(slot);
+        self.owner[slot as usize] = owner;
+        self.kept.push(slot, owner);
     }
 
     /// The step being planned copies a checkpoint.

@@ -5,9 +5,12 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
 
 use crate::block_manager::BlockManager;
+use crate::cache_size::{CacheSize, Cost};
 use crate::commit;
 use crate::event::Event;
 use crate::mask_threads::MaskThreads;
@@ -16,7 +19,10 @@ use crate::options::SchedulerOptions;
 use crate::plan::{Plan, Scheduled};
 use crate::sequence::Sequence;
 use crate::sequences::Sequences;
+use crate::shared_device::{Ask, Neighbour};
 use crate::step_masks::StepMasks;
+use crate::turns::{Player, ShortSteps, Turn};
+use crate::watchdog::Pulse;
 use engine::{Engine, EngineError, Progress, StepId, StepOutput};
 use metrics::ModelMetrics;
 
@@ -24,6 +30,7 @@ use metrics::ModelMetrics;
 pub struct Scheduler {
     engine: Box<dyn Engine>,
     sequences: Sequences,
+    cache_size: CacheSize,
     mask_threads: MaskThreads,
     /// Rows per step.
     max_rows: usize,
@@ -31,6 +38,15 @@ pub struct Scheduler {
     max_in_flight: usize,
     /// Steps that were submitted, refused or collected so far.
     num_turns: u64,
+    /// None: no other model is on the device.
+    player: Option<(Player, Arc<Pulse>)>,
+    /// While this model has the device for a step.
+    turn: Option<Turn>,
+    short_steps: ShortSteps,
+    /// How long the latest turn was.
+    step_took: Duration,
+    /// A sequence has come whose prompt must run in one step.
+    has_whole_prompts: bool,
     // Buffers, kept from step to step.
     plan: Plan,
     masks: StepMasks,
@@ -67,15 +83,22 @@ impl Scheduler {
         if capacity.has_state() {
             max_running = max_running.min(capacity.num_state_slots);
         }
-        let blocks = BlockManager::new(capacity, options.prefix_cache);
+        let cache_size = CacheSize::new(&*engine);
+        let blocks = BlockManager::new(capacity, engine.num_backed_blocks(), options.prefix_cache);
         metrics.describe_cache(blocks.block_size(), blocks.max_tokens() / blocks.block_size(), blocks.caches_prefixes());
         Self {
             sequences: Sequences::new(blocks, max_running.max(1), metrics),
             mask_threads: MaskThreads::default(),
             max_rows,
             in_flight: VecDeque::new(),
+            cache_size,
             max_in_flight: engine.max_in_flight().clamp(1, 2),
             num_turns: 0,
+            player: None,
+            turn: None,
+            short_steps: ShortSteps::default(),
+            step_took: Duration::ZERO,
+            has_whole_prompts: false,
             plan: Plan::default(),
             masks: StepMasks::default(),
             output: StepOutput::default(),
@@ -86,6 +109,7 @@ impl Scheduler {
 
     /// Lets a sequence wait. A sequence that could never run fails at once.
     pub fn push(&mut self, sequence: Sequence) {
+        self.has_whole_prompts |= sequence.whole_prompt;
         self.sequences.push(sequence, &mut self.mask_threads);
     }
 
@@ -106,40 +130,137 @@ impl Scheduler {
     pub fn step(&mut self) -> Result<(), EngineError> {
         let result = self.run_step().map_err(|error| match error {
             StepError::Refused(error) => error,
-            StepError::Failed(error) => {
-                self.abandon_in_flight();
-                if !error.is_final() {
-                    self.sequences.fail_running(&format!("the engine failed: {error}"));
-                }
-                error
-            }
+            StepError::Failed(error) => self.lose_steps(error),
         });
+        self.turn = None;
         self.sequences.show_load();
         result
     }
 
     fn run_step(&mut self) -> Result<(), StepError> {
-        self.schedule()?;
+        let is_contended = self.player.as_ref().is_some_and(|(player, _)| player.is_contended());
+        if is_contended {
+            return self.run_in_turn();
+        }
+        self.schedule(self.max_rows)?;
         if self.plan.scheduled.is_empty() {
             self.wait_for_mask();
+            self.wait_for_memory();
             return Ok(self.collect_until(self.in_flight.len().saturating_sub(1))?);
         }
         self.submit()?;
         Ok(self.collect_until(self.max_in_flight - 1)?)
     }
 
-    /// Makes room for the decode rows, then decides what the step computes.
-    fn schedule(&mut self) -> Result<(), EngineError> {
+    /// The results of the steps in flight are lost. Their sequences fail, unless the error is final.
+    fn lose_steps(&mut self, error: EngineError) -> EngineError {
+        self.abandon_in_flight();
+        if !error.is_final() {
+            self.sequences.fail_running(&format!("the engine failed: {error}"));
+        }
+        error
+    }
+
+    /// Runs a step while other models wait for the device: a short one, which is collected before the turn ends.
+    fn run_in_turn(&mut self) -> Result<(), StepError> {
+        self.collect_until(0)?;
+        let num_decoding = self.sequences.running.len();
+        let max_rows = if self.has_whole_prompts { self.max_rows } else { self.short_steps.max_rows(num_decoding).min(self.max_rows) };
+        self.schedule(max_rows)?;
+        if self.plan.scheduled.is_empty() {
+            self.wait_for_mask();
+            self.wait_for_memory();
+            return Ok(());
+        }
+        if let Some((player, pulse)) = &self.player {
+            // Whoever waits does not hang; the model that has the device has a watchdog of its own.
+            self.turn = player.wait(|| pulse.tick());
+        }
+        let num_rows = self.plan.batch.num_tokens();
+        self.submit()?;
+        self.collect_until(0)?;
+        self.short_steps.learn((num_rows, max_rows), num_decoding, std::mem::take(&mut self.step_took));
+        Ok(())
+    }
+
+    /// Makes room for the decode rows, then decides what the step computes: at most `max_rows` rows.
+    fn schedule(&mut self, max_rows: usize) -> Result<(), EngineError> {
         let now = Instant::now();
-        while self.sequences.is_short_of_blocks() {
+        self.cache_size.begin_step(&mut self.sequences.blocks, now);
+        loop {
+            let needed = self.sequences.num_missing_blocks();
+            // Rows of prompts take blocks, too, and cached contents should not make room for them while there is memory.
+            let groups = self.sequences.blocks.groups().len();
+            let spare = groups * (max_rows.div_ceil(self.sequences.blocks.block_size()) + self.sequences.running.len());
+            self.grow(needed + spare)?;
+            if needed <= self.sequences.blocks.num_available() {
+                break;
+            }
             // A sequence with a token in flight cannot be preempted, since that token is not known yet.
             match self.in_flight.len() {
                 0 => self.sequences.preempt_youngest(),
                 in_flight => self.collect_until(in_flight - 1)?,
             }
         }
-        self.plan.fill(&mut self.sequences, self.max_rows, now);
+        self.plan.fill(&mut self.sequences, max_rows, now);
+        let wanted = self.sequences.blocks.take_wanted();
+        if wanted > 0 && self.grow(wanted)? && self.plan.scheduled.is_empty() {
+            self.plan.fill(&mut self.sequences, max_rows, now);
+        }
         Ok(())
+    }
+
+    /// Grows the cache until `count` blocks are free, if it can. Returns whether it has grown.
+    fn grow(&mut self, count: usize) -> Result<bool, EngineError> {
+        let Sequences { blocks, metrics, .. } = &mut self.sequences;
+        self.cache_size.make_free(&mut *self.engine, blocks, metrics, count)
+    }
+
+    /// Gives memory of the cache back until `bytes` bytes are given or the rest is in use. Returns the bytes.
+    ///
+    /// # Errors
+    /// As [`step`](Self::step).
+    pub fn give_back(&mut self, bytes: u64, cost: Cost) -> Result<u64, EngineError> {
+        self.collect_until(0).map_err(|error| self.lose_steps(error))?;
+        if cost == Cost::Sequences {
+            let kept = self.cache_size.kept_blocks(&self.sequences.blocks, bytes);
+            while self.sequences.blocks.num_pinned(true) > kept && !self.sequences.running.is_empty() {
+                self.sequences.preempt_youngest();
+            }
+        }
+        let Sequences { blocks, metrics, .. } = &mut self.sequences;
+        let given = self.cache_size.give_back(&mut *self.engine, blocks, metrics, (bytes, cost > Cost::Nothing));
+        self.sequences.show_load();
+        given
+    }
+
+    /// Another model needs memory: the cache does not grow for a while.
+    pub fn hold_back(&mut self) {
+        self.cache_size.hold_back();
+    }
+
+    /// The model shares its device with others.
+    pub fn join(&mut self, (player, neighbour): (Player, Neighbour), pulse: Arc<Pulse>) {
+        self.cache_size.join(neighbour);
+        self.player = Some((player, pulse));
+    }
+
+    /// What other models ask of this one's cache.
+    pub fn asks(&self) -> Receiver<Ask> {
+        self.cache_size.asks()
+    }
+
+    /// Tells the other models on the device whether this one has work.
+    pub fn show_work(&mut self) {
+        let has_work = self.has_work();
+        if let Some((player, _)) = &mut self.player {
+            player.set_busy(has_work);
+        }
+    }
+
+    /// Bytes of the cache: in use, with memory, and at most. Updates their gauges.
+    pub fn cache_bytes(&self) -> [u64; 3] {
+        self.cache_size.show(&self.sequences.blocks, &self.sequences.metrics, self.has_work())
     }
 
     fn submit(&mut self) -> Result<(), StepError> {
@@ -176,6 +297,10 @@ impl Scheduler {
             let Some(InFlight { step, scheduled }) = self.in_flight.pop_front() else { break };
             self.engine.collect(step, &mut self.output)?;
             self.num_turns += 1;
+            // Others compute while this step's tokens are handed out.
+            if let Some(turn) = self.turn.take_if(|_| self.in_flight.is_empty()) {
+                self.step_took = turn.elapsed();
+            }
             commit::check(&scheduled, &self.output)?;
             commit::commit(&mut self.sequences, &mut self.mask_threads, &scheduled, &mut self.output);
             self.spare.push(scheduled);
@@ -194,6 +319,14 @@ impl Scheduler {
             // A grammar has a budget of time of its own: whoever waits for it is not stuck.
             self.num_turns += 1;
             grammar.is_ready_by(now + PATIENCE / 4);
+        }
+    }
+
+    /// Nothing can run. If that is because other models hold the memory that a sequence needs, waits a moment: it may come back.
+    fn wait_for_memory(&self) {
+        let is_short = self.sequences.running.is_empty() && self.sequences.blocks.num_backed() < self.sequences.blocks.num_blocks();
+        if is_short && self.in_flight.is_empty() && !self.sequences.waiting.is_empty() {
+            std::thread::sleep(Duration::from_millis(2));
         }
     }
 
@@ -226,6 +359,7 @@ impl Scheduler {
 
     /// Fails every sequence without releasing memory: after a panic the books may not balance.
     pub fn fail_all(&mut self, message: &str) {
+        self.turn = None;
         self.sequences.fail_all(message);
         self.in_flight.clear();
     }

@@ -96,7 +96,14 @@ impl Rig {
     }
 
     pub fn with_capacity(capacity: KvCapacity, max_in_flight: usize, options: SchedulerOptions) -> Self {
+        let num_blocks = capacity.num_blocks;
+        Self::growing(capacity, num_blocks, max_in_flight, options)
+    }
+
+    /// As [`Rig::with_capacity`], with memory for the first `num_backed` blocks only.
+    pub fn growing(capacity: KvCapacity, num_backed: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
         let (engine, control) = FakeEngine::new(capacity.clone(), options.max_running, max_in_flight);
+        let engine = engine.backed(num_backed);
         let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", std::thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = shared(options.max_waiting);
         Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }

@@ -1,6 +1,7 @@
 //! The scheduler without its thread, step by step against the test engine.
 
-use crate::fake::{NAN_SEED, VOCAB, solo_run};
+use crate::cache_size::Cost;
+use crate::fake::{BLOCK_BYTES, NAN_SEED, VOCAB, solo_run};
 use crate::testing::{Rig, options, params, sequence};
 use crate::{Event, Family, FinishReason, NewSequence, Pooling, SchedulerOptions};
 use engine::{CacheGroup, CacheWindow, EngineError, KvCapacity};
@@ -59,6 +60,8 @@ struct Kind {
     recurrent: bool,
     /// Whether there are cache groups with windows.
     windows: bool,
+    /// Whether the cache's memory grows and shrinks.
+    grows: bool,
 }
 
 /// Cache groups with windows of less than a block up to several, and with whole contexts in most cases.
@@ -72,6 +75,19 @@ fn random_groups(random: &mut Random) -> Vec<CacheGroup> {
         groups.insert(random.below(2) as usize, CacheGroup::default());
     }
     groups
+}
+
+/// There is more or less memory from now on, or the cache is asked to give some back.
+fn change_memory(rig: &mut Rig, random: &mut Random, num_blocks: u32) {
+    match random.below(3) {
+        0 => {
+            let cost = [Cost::Nothing, Cost::Contents, Cost::Sequences][random.below(3) as usize];
+            rig.scheduler.give_back(u64::from(random.below(num_blocks)) * BLOCK_BYTES, cost).unwrap();
+            rig.scheduler.check();
+        }
+        1 => rig.control.lock().unwrap().memory = Some(random.below(num_blocks) as usize),
+        _ => rig.control.lock().unwrap().memory = None,
+    }
 }
 
 /// Runs one random trace. Returns the numbers of preemptions, prefix hits, cancels, stops, copied blocks and copied states.
@@ -95,13 +111,17 @@ fn random_trace(seed: u64, kind: Kind) -> [u64; 6] {
         capacity.groups = random_groups(&mut random);
         capacity.num_blocks += 12 * (capacity.groups.len() - 1);
     }
-    let mut rig = Rig::with_capacity(capacity, max_in_flight, options);
+    let num_blocks = capacity.num_blocks;
+    let mut rig = Rig::growing(capacity, if kind.grows { 2 } else { num_blocks }, max_in_flight, options);
     let bases: Vec<Vec<u32>> = (0..3).map(|_| (0..30).map(|_| random.below(VOCAB)).collect()).collect();
     let total = 64 + random.below(137);
     let (mut queued, mut cancels) = (0, 0);
     while queued < total || rig.scheduler.has_work() {
         for _ in 0..random.below(4).min(total.saturating_sub(queued)) {
             queued += enqueue_random(&mut rig, &mut random, &bases);
+        }
+        if kind.grows && random.below(6) == 0 {
+            change_memory(&mut rig, &mut random, num_blocks as u32);
         }
         if random.below(6) == 0 {
             let victim = random.below(queued.max(1)) as usize;
@@ -150,7 +170,7 @@ fn every_sequence_of_a_random_trace_equals_its_solo_run() {
 
 #[test]
 fn every_sequence_of_a_recurrent_model_equals_its_solo_run() {
-    let totals = sum_of_traces(0..120, Kind { recurrent: true, windows: false });
+    let totals = sum_of_traces(0..120, Kind { recurrent: true, ..Kind::default() });
     println!("preemptions, prefix hits, cancels, stops, copies, copied states: {totals:?} with one and two steps in flight");
     assert!(totals.iter().all(|totals| totals.iter().all(|&n| n > 30)), "the traces exercise everything: {totals:?}");
 }
@@ -158,11 +178,76 @@ fn every_sequence_of_a_recurrent_model_equals_its_solo_run() {
 #[test]
 fn every_sequence_of_a_model_with_windows_equals_its_solo_run() {
     for recurrent in [false, true] {
-        let totals = sum_of_traces(0..160, Kind { recurrent, windows: true });
+        let totals = sum_of_traces(0..160, Kind { recurrent, windows: true, grows: false });
         println!("preemptions, prefix hits, cancels, stops, copies, copied states: {totals:?} with one and two steps in flight");
         let counted = if recurrent { 6 } else { 5 };
         assert!(totals.iter().all(|totals| totals[..counted].iter().all(|&n| n > 30)), "the traces exercise everything: {totals:?}");
     }
+}
+
+/// A cache that grows and gives memory back at any moment changes nothing.
+#[test]
+fn every_sequence_equals_its_solo_run_while_the_cache_grows_and_shrinks() {
+    for (recurrent, windows) in [(false, false), (true, false), (false, true)] {
+        let totals = sum_of_traces(0..60, Kind { recurrent, windows, grows: true });
+        println!("preemptions, prefix hits, cancels, stops, copies, copied states: {totals:?} with one and two steps in flight");
+        assert!(totals.iter().all(|totals| totals[..5].iter().all(|&n| n > 20)), "the traces exercise everything: {totals:?}");
+    }
+}
+
+#[test]
+fn a_cache_grows_with_what_it_holds_and_gives_back_what_is_idle() {
+    let mut rig = Rig::growing(KvCapacity::blocks(64, 4), 2, 2, options(16, 8));
+    let blocks = |rig: &Rig| rig.scheduler.sequences().blocks.num_backed();
+    assert_eq!((blocks(&rig), rig.scheduler.cache_bytes()), (2, [0, 200, 6400]));
+    rig.run(sequence((0..40).collect(), 8));
+    let grown = blocks(&rig);
+    assert!((12..24).contains(&grown), "{grown} blocks for 48 tokens and the rows of a step");
+    assert!(rig.metrics().cache_growths_total.get() > 0 && rig.metrics().num_preemptions_total.get() == 0);
+    rig.scheduler.give_back(u64::MAX, Cost::Nothing).unwrap();
+    assert_eq!(blocks(&rig), 12, "cached contents stay");
+    let again = rig.run(sequence((0..40).collect(), 1));
+    assert_eq!(rig.clients[again].seen.cached(), 36);
+    rig.scheduler.give_back(u64::MAX, Cost::Contents).unwrap();
+    assert_eq!((blocks(&rig), rig.metrics().cache_give_backs_total.get()), (2, 2));
+    let last = rig.run(sequence((0..40).collect(), 1));
+    assert_eq!(rig.clients[last].seen.cached(), 8, "the least cache keeps what it holds");
+}
+
+/// A sequence that finds no memory waits, and goes on once there is some: nothing fails.
+#[test]
+fn a_cache_without_memory_is_a_full_one() {
+    let mut rig = Rig::growing(KvCapacity::blocks(64, 4), 4, 1, options(16, 8));
+    rig.control.lock().unwrap().memory = Some(4);
+    let short = rig.enqueue(sequence((0..8).collect(), 6));
+    let long = rig.enqueue(sequence((0..30).collect(), 6));
+    for _ in 0..40 {
+        rig.step().unwrap();
+    }
+    rig.assert_solo(short);
+    assert!(rig.clients[long].seen.last.is_none() && rig.clients[long].seen.tokens.is_empty(), "it waits");
+    rig.control.lock().unwrap().memory = None;
+    rig.finish();
+    rig.assert_solo(long);
+}
+
+#[test]
+fn sequences_give_way_if_another_model_is_entitled_to_their_memory() {
+    let mut rig = Rig::growing(KvCapacity::blocks(64, 4), 2, 2, options(32, 8));
+    let clients: Vec<usize> = (0..4).map(|i| rig.enqueue(sequence(vec![i; 20], 30))).collect();
+    (0..6).for_each(|_| rig.step().unwrap());
+    rig.scheduler.give_back(u64::MAX, Cost::Contents).unwrap();
+    let before = rig.scheduler.sequences().blocks.num_backed();
+    assert!(before > 20, "{before} blocks in use");
+    assert_eq!(rig.scheduler.give_back(u64::MAX, Cost::Contents).unwrap(), 0);
+    rig.control.lock().unwrap().memory = Some(10);
+    let given = rig.scheduler.give_back((before as u64 - 10) * BLOCK_BYTES, Cost::Sequences).unwrap();
+    rig.scheduler.check();
+    assert_eq!((given / BLOCK_BYTES, rig.scheduler.sequences().blocks.num_backed()), (before as u64 - 10, 10));
+    rig.control.lock().unwrap().memory = None;
+    rig.finish();
+    clients.iter().for_each(|&client| rig.assert_solo(client));
+    assert!(rig.metrics().num_preemptions_total.get() > 0);
 }
 
 /// Totals of traces with one and with two steps in flight.

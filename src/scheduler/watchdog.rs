@@ -50,6 +50,11 @@ impl Pulse {
         self.num_turns.store(IDLE, Ordering::Release);
     }
 
+    /// The step waits for something that is not its engine.
+    pub fn tick(&self) {
+        self.num_turns.fetch_add(1, Ordering::Release);
+    }
+
     /// Changes with all progress. None if there is no work.
     fn beat(&self) -> Option<(u64, u64)> {
         let num_turns = self.num_turns.load(Ordering::Acquire);

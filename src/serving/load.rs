@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 
@@ -14,7 +15,7 @@ use grammar::Compiler;
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use model::Weights;
-use scheduler::{Handle, Pooling, SchedulerOptions, Watchdog};
+use scheduler::{Handle, Place, Pooling, SchedulerOptions, SharedDevice, Watchdog};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
@@ -42,6 +43,10 @@ pub struct RunOptions {
     pub scheduler: SchedulerOptions,
     /// Watches the engine for faults that only a new process cures.
     pub watchdog: Watchdog,
+    /// How much of its device's time and memory the model gets beside other models, in proportion.
+    pub share: f64,
+    /// How long the model is without requests before it gives back the memory of cached prompts.
+    pub cache_idle: Duration,
 }
 
 impl ModelFile {
@@ -91,7 +96,12 @@ impl ModelFile {
     pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> Result<BaseModel, EngineError> {
         let digest = self.file.digest();
         let spec = self.weights.spec.clone();
+        let (kind, index) = device.place();
+        let shared = SharedDevice::of(kind, index);
+        let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
+        let room = shared.make_room(needed, || Some(device.describe().ok()?.memory?.free));
         let engine = engine::open_on(device, self.weights, &options.engine)?;
+        drop(room);
         #[cfg(feature = "faults")]
         let engine = super::faults::plan(engine);
         let (info, max_running) = (engine.info(), engine.max_slots());
@@ -100,7 +110,13 @@ impl ModelFile {
             context: options.engine.context,
             grammars: Compiler::new(self.tokenizer.clone(), spec.vocab_size),
             tokenizer: self.tokenizer,
-            handle: Handle::spawn_watched(engine, scheduler, ModelMetrics::for_model(&options.name), Some(options.watchdog)),
+            handle: Handle::spawn_on(
+                engine,
+                scheduler,
+                ModelMetrics::for_model(&options.name),
+                Some(options.watchdog),
+                Some(Place { device: shared, share: options.share, cache_idle: options.cache_idle }),
+            ),
             backend: info.backend,
             pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),
             ranking: self.ranking,
@@ -124,8 +140,6 @@ pub fn chat_template(file: &GgufFile, tokenizer: &Tokenizer, other: Option<&Path
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use engine::BackendKind;
     use logits::SamplingParams;
@@ -139,6 +153,8 @@ mod tests {
             engine: EngineOptions { threads: 1, context: 100, ..EngineOptions::default() },
             scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, max_waiting_tokens: 0, prefix_cache: true },
             watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
+            share: 1.0,
+            cache_idle: Duration::from_secs(300),
         }
     }
 

@@ -17,11 +17,20 @@ use scheduler::{Event, EventStream, Family, Handle, NewSequence, SchedulerOption
 fn open(path: &Path, options: &CpuOptions, kernels: &'static simd::Kernels) -> CpuEngine {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
     let num_blocks = options.num_blocks * weights.spec.cache_groups().len();
-    CpuEngine::new(weights, &CpuOptions { num_blocks, ..options.clone() }, kernels).unwrap()
+    CpuEngine::new(weights, &CpuOptions { num_blocks, least_blocks: num_blocks, ..options.clone() }, kernels).unwrap()
 }
 
 fn options(num_blocks: usize) -> CpuOptions {
-    CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 32, max_batch_tokens: 512, state_slots: 4 }
+    CpuOptions {
+        threads: 2,
+        context: 512,
+        num_blocks,
+        least_blocks: num_blocks,
+        block_size: 32,
+        max_slots: 32,
+        max_batch_tokens: 512,
+        state_slots: 4,
+    }
 }
 
 /// Opens an engine with the given number of KV blocks.
@@ -36,7 +45,11 @@ pub fn on_gpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     let kv_tokens = num_blocks * 32;
     let context = kv_tokens.min(1024);
     let options = EngineOptions { context, kv_tokens, max_slots: 32, max_batch_tokens: 1024, ..EngineOptions::default() };
-    engine::open(weights, &options, Some(BackendKind::Cuda)).expect("an engine on the GPU")
+    let mut engine = engine::open(weights, &options, Some(BackendKind::Cuda)).expect("an engine on the GPU");
+    // Tests without a scheduler use all blocks.
+    let num_blocks = engine.kv_capacity().num_blocks;
+    assert_eq!(engine.resize_cache(num_blocks).unwrap(), num_blocks, "memory for all blocks");
+    engine
 }
 
 /// Tests share the GPU, except those that measure its memory.
@@ -78,7 +91,9 @@ fn run(
     prompts: &[Vec<u32>],
     tokens: u32,
 ) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
-    let recorder = Recorder::new(engine, seen);
+    let mut recorder = Recorder::new(engine, seen);
+    // The cache grows from its least size on.
+    recorder.resize_cache(1).unwrap();
     let scheduling = SchedulerOptions {
         max_batch_tokens: load.max_batch_tokens,
         max_running: load.max_running,
@@ -190,6 +205,53 @@ fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
     let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
     let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
     tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants);
+}
+
+/// The logits of every row have the same bits while the cache grows, and while it gives back again and again what is idle. Blocks are large,
+/// so that each has a page of its own on a GPU.
+fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backend: &str) {
+    let path = dir.join("growing.gguf");
+    TinyModel { num_heads: 8, num_kv_heads: 8, head_dim: 128, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+    let (seen, prompts) = (Seen::default(), prompts(320, 24, 600));
+    let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
+    let (texts, _) = run(open(&path, 32), &seen, &format!("{backend} fixed"), &alone, &prompts, 24);
+    let mut recorder = Recorder::new(open(&path, 400), &seen);
+    let least = recorder.resize_cache(1).unwrap();
+    let metrics = ModelMetrics::for_model(&format!("{backend} growing"));
+    let options = SchedulerOptions { max_batch_tokens: 100, max_running: 6, max_waiting: 512, prefix_cache: true };
+    let handle = Handle::spawn(Box::new(recorder), options, metrics.clone());
+    let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), 24);
+    for _ in 0..3 {
+        let streams: Vec<EventStream> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
+        let asks = handle.clone();
+        let asking = std::thread::spawn(move || {
+            while asks.num_active() > 0 {
+                asks.give_back(u64::MAX, std::time::Duration::from_secs(5));
+                std::thread::sleep(std::time::Duration::from_millis(20));
+            }
+        });
+        let again: Vec<Vec<u32>> = streams.into_iter().map(drain).collect();
+        asking.join().unwrap();
+        assert_eq!(again, texts);
+    }
+    handle.give_back(u64::MAX, std::time::Duration::from_secs(5));
+    let (bytes, growths) = (handle.cache(), metrics.cache_growths_total.get());
+    println!("{growths} growths, {} give-backs, at the end {bytes:?}", metrics.cache_give_backs_total.get());
+    assert!(growths > 2 && metrics.cache_give_backs_total.get() > 2, "{growths} growths");
+    assert_eq!((bytes.used, bytes.backed), (0, bytes.most / 400 * least as u64), "all of it was given back");
+    assert!(seen.repeats() > 0);
+}
+
+#[test]
+fn logits_have_the_same_bits_while_the_cache_grows_and_shrinks() {
+    bits_stay_while_the_cache_grows_and_shrinks(&on_cpu, tempfile::tempdir().unwrap().path(), "cpu");
+}
+
+#[test]
+#[ignore = "needs a GPU"]
+fn logits_have_the_same_bits_while_the_cache_grows_and_shrinks_on_the_gpu() {
+    let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
+    bits_stay_while_the_cache_grows_and_shrinks(&on_gpu, dir.path(), "cuda");
 }
 
 /// The Kullback-Leibler divergence of the next token's distribution, in nats.

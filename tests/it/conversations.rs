@@ -48,8 +48,16 @@ impl Runner {
     fn new(path: &Path, name: &str, load: &Load, seen: &Seen) -> Self {
         let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).unwrap();
         let num_blocks = load.num_blocks * weights.spec.cache_groups().len();
-        let options =
-            CpuOptions { threads: 2, context: 512, num_blocks, block_size: 32, max_slots: 8, max_batch_tokens: 256, state_slots: 24 };
+        let options = CpuOptions {
+            threads: 2,
+            context: 512,
+            num_blocks,
+            least_blocks: num_blocks,
+            block_size: 32,
+            max_slots: 8,
+            max_batch_tokens: 256,
+            state_slots: 24,
+        };
         let engine = CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap();
         let Load { max_batch_tokens, max_running, prefix_cache, .. } = *load;
         let options = SchedulerOptions { max_batch_tokens, max_running, max_waiting: 100, max_waiting_tokens: 0, prefix_cache };

@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex};
 
-use engine::{Batch, Engine, EngineError, KvCapacity, Masks, StepId, StepOutput};
+use engine::{Batch, Engine, EngineError, EngineInfo, KvCapacity, Masks, StepId, StepOutput};
 use model::ModelSpec;
 
 /// What engines have computed so far. A row that is computed again, by the same engine or by another, must have the same bits.
@@ -74,6 +74,18 @@ impl Engine for Recorder {
 
     fn max_in_flight(&self) -> usize {
         self.engine.max_in_flight()
+    }
+
+    fn info(&self) -> EngineInfo {
+        self.engine.info()
+    }
+
+    fn num_backed_blocks(&self) -> usize {
+        self.engine.num_backed_blocks()
+    }
+
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        self.engine.resize_cache(num_blocks)
     }
 
     fn submit(&mut self, batch: &Batch) -> Result<StepId, EngineError> {

@@ -43,6 +43,27 @@ class Keys:
         return done.stdout
 
 
+def cached_tokens(reply) -> int:
+    assert reply.status == 200, reply.body
+    return reply.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+def test_a_tenant_that_floods_the_prefix_cache_evicts_its_own_prompts(tmp_path):
+    """Row 74: other tenants keep a share of the cache."""
+    keys = Keys(tmp_path / "keys.toml")
+    quiet, flood = bearer(keys.add("quiet")), bearer(keys.add("flood"))
+    config = {**keys.config, "SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "1024", "ENGINE__KV_TOKENS": "2048"}
+    with Server(config) as server:
+        ask = lambda prompt, headers: server.post("/v1/completions", {"model": MODEL, "prompt": prompt, "max_tokens": 1}, headers=headers)
+        assert cached_tokens(ask(PROMPT, quiet)) == 0
+        kept = cached_tokens(ask(PROMPT, quiet))
+        assert kept >= 32
+        # Three times as many tokens as the cache holds.
+        for i in range(12):
+            ask(f"{i} " + " ".join(str(i * 1000 + j) for j in range(130)), flood)
+        assert cached_tokens(ask(PROMPT, quiet)) == kept, "the other tenant's prompts were evicted first"
+
+
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory):
     return Keys(tmp_path_factory.mktemp("keys") / "keys.toml")

@@ -22,8 +22,16 @@ const TABLE_BOUND: f64 = 5e-3;
 fn engine(model: &Architecture, folder: &std::path::Path) -> Result<CpuEngine, String> {
     let path = model.write(folder);
     let weights = Weights::load(Arc::new(GgufFile::open(&path).map_err(|e| e.to_string())?)).map_err(|e| e.to_string())?;
-    let options =
-        CpuOptions { threads: 2, context: 256, num_blocks: 8 * 16, block_size: 32, max_slots: 1, max_batch_tokens: 256, state_slots: 1 };
+    let options = CpuOptions {
+        threads: 2,
+        context: 256,
+        num_blocks: 8 * 16,
+        least_blocks: 8 * 16,
+        block_size: 32,
+        max_slots: 1,
+        max_batch_tokens: 256,
+        state_slots: 1,
+    };
     CpuEngine::new(weights, &options, simd::dispatch::available()[0]).map_err(|e| e.to_string())
 }
 

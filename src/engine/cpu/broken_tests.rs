@@ -17,7 +17,16 @@ const PROMPT: [u32; 5] = [0, 31, 62, 93, 124];
 /// What the model in `path` samples after [`PROMPT`], or None if it does not load.
 fn sampled(path: &Path, kernels: &'static Kernels) -> Option<Sampled> {
     let weights = Weights::load(Arc::new(GgufFile::open(path).unwrap())).ok()?;
-    let options = CpuOptions { threads: 1, context: 32, num_blocks: 16, block_size: 32, max_slots: 1, max_batch_tokens: 8, state_slots: 1 };
+    let options = CpuOptions {
+        threads: 1,
+        context: 32,
+        num_blocks: 16,
+        least_blocks: 16,
+        block_size: 32,
+        max_slots: 1,
+        max_batch_tokens: 8,
+        state_slots: 1,
+    };
     let mut engine = CpuEngine::new(weights, &options, kernels).unwrap();
     let rows = PROMPT.len() as u32;
     let params = Arc::new(SamplingParams::greedy());

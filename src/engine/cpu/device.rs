@@ -6,8 +6,9 @@ use super::engine::{CpuEngine, CpuOptions, cache_layout};
 use super::simd::dispatch;
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
-use crate::pool_blocks::pool_blocks;
-use crate::{CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
+use crate::ledger::cache_bytes;
+use crate::pool_blocks::{least_blocks, pool_blocks};
+use crate::{BackendKind, CacheGroup, DefaultLoad, DeviceMemory, Engine, EngineError, EngineOptions};
 use model::{LayerSpec, Weights};
 
 /// The processor that this program runs on.
@@ -22,6 +23,10 @@ impl Device for Cpu {
         Ok(Self)
     }
 
+    fn place(&self) -> (BackendKind, u32) {
+        (BackendKind::Cpu, 0)
+    }
+
     fn describe(&self) -> Result<DeviceInfo, EngineError> {
         Ok(DeviceInfo { name: "CPU".into(), memory: host_memory(Path::new("/")) })
     }
@@ -34,6 +39,10 @@ impl Device for Cpu {
     /// The rest is for other models and other programs. The system makes the cache resident as it fills.
     fn cache_share(&self, _options: &EngineOptions) -> f64 {
         0.25
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        cache_bytes(BackendKind::Cpu, 0)
     }
 
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
@@ -56,10 +65,13 @@ impl Device for Cpu {
 
     /// Opens the engine with the fastest kernels that the processor runs.
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
+        let groups = CacheGroup::of(&weights.spec);
+        let num_blocks = pool_blocks(&groups, options);
         let options = CpuOptions {
             threads: options.threads,
             context: options.context,
-            num_blocks: pool_blocks(&CacheGroup::of(&weights.spec), options),
+            num_blocks,
+            least_blocks: least_blocks(&groups, num_blocks, options),
             block_size: options.block_size,
             max_slots: options.max_slots,
             max_batch_tokens: options.max_batch_tokens,

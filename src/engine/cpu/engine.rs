@@ -10,6 +10,8 @@ use super::state::StateStore;
 use super::weights::Tensors;
 use crate::check::{Features, Limits};
 use crate::info::weight_bytes;
+use crate::ledger::CacheEntry;
+use crate::pool_blocks::grown_blocks;
 use crate::rope::ropes;
 use crate::{BackendKind, Batch, CacheGroup, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Progress, StepId, StepOutput};
 use logits::SamplingState;
@@ -21,8 +23,10 @@ pub struct CpuOptions {
     pub threads: usize,
     /// The longest sequence, in tokens.
     pub context: usize,
-    /// KV blocks in the pool.
+    /// The most KV blocks in the pool.
     pub num_blocks: usize,
+    /// KV blocks that always have memory.
+    pub least_blocks: usize,
     /// Tokens per block: a multiple of 32.
     pub block_size: usize,
     /// Engine slots.
@@ -52,6 +56,7 @@ pub struct CpuEngine {
     progress: Progress,
     pub(super) limits: Limits,
     info: EngineInfo,
+    entry: CacheEntry,
     pub(super) slots: Vec<Option<EngineSlot>>,
     steps: u64,
     /// The step that was computed but not collected.
@@ -74,6 +79,7 @@ impl CpuEngine {
         };
         let limits = Limits {
             max_context: kv.max_tokens().min(spec.max_positions().unwrap_or(usize::MAX)),
+            num_backed: options.least_blocks.clamp(1, kv.num_blocks.max(1)),
             kv,
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
@@ -84,9 +90,18 @@ impl CpuEngine {
             bidirectional: spec.arch.bidirectional,
         };
         let (weight_bytes, step_bytes) = weight_bytes(&weights, |weight| weight.num_bytes() as u64);
-        let (device, max_batch_tokens) = (format!("CPU ({})", kernels.name), options.max_batch_tokens);
-        let info = EngineInfo { backend: BackendKind::Cpu, device, weight_bytes, step_bytes, load_bandwidth: None, max_batch_tokens };
-        let cache = KvCache::new(cache_layout(spec), options.num_blocks, options.block_size);
+        let layout = cache_layout(spec);
+        let info = EngineInfo {
+            backend: BackendKind::Cpu,
+            device: format!("CPU ({})", kernels.name),
+            index: 0,
+            kv_block_bytes: layout.bytes(1, options.block_size).unwrap_or(u64::MAX),
+            weight_bytes,
+            step_bytes,
+            load_bandwidth: None,
+            max_batch_tokens: options.max_batch_tokens,
+        };
+        let cache = KvCache::new(layout, options.num_blocks, options.block_size);
         let cache = cache.ok_or_else(|| {
             let (blocks, size) = (options.num_blocks, options.block_size);
             EngineError::OutOfMemory(format!("a KV cache of {blocks} blocks of {size} tokens: ask for less context or a smaller cache"))
@@ -104,7 +119,8 @@ impl CpuEngine {
         let pool = ThreadPool::new(threads).map_err(|error| EngineError::OutOfMemory(format!("{threads} threads: {error}")))?;
         let progress = pool.progress();
         let forward = Forward::new(kernels, tensors, ropes, (cache, state), pool);
-        Ok(Self { forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
+        let entry = CacheEntry::new(BackendKind::Cpu, 0, info.kv_block_bytes.saturating_mul(limits.num_backed as u64));
+        Ok(Self { entry, forward, source, progress, limits, info, slots, steps: 0, ready: None, unsampled: None })
     }
 
     /// The recurrent state of a state slot in one layer: as many floats as the layer's state has.
@@ -161,6 +177,22 @@ impl Engine for CpuEngine {
 
     fn info(&self) -> EngineInfo {
         self.info.clone()
+    }
+
+    fn num_backed_blocks(&self) -> usize {
+        self.limits.num_backed
+    }
+
+    /// The system makes pages resident as they are touched, so that growth costs nothing and does not fail.
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        let (backed, most) = (self.limits.num_backed, self.limits.kv.num_blocks);
+        let num_blocks = grown_blocks(backed, num_blocks.min(most), most).max(1);
+        if num_blocks < backed {
+            self.forward.cache.give_back_from(num_blocks);
+        }
+        self.limits.num_backed = num_blocks;
+        self.entry.set(self.info.kv_block_bytes.saturating_mul(num_blocks as u64));
+        Ok(num_blocks)
     }
 
     fn progress(&self) -> Option<Progress> {

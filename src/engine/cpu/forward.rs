@@ -38,7 +38,7 @@ pub struct Forward {
     kernels: &'static Kernels,
     tensors: Tensors,
     ropes: Vec<Rope>,
-    cache: KvCache,
+    pub(super) cache: KvCache,
     pub(super) state: StateStore,
     pool: ThreadPool,
     b: Buffers,

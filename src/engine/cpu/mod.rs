@@ -16,7 +16,6 @@ mod run;
 pub mod simd;
 mod state;
 mod weights;
-mod zeroed;
 
 pub use device::Cpu;
 pub use engine::{CpuEngine, CpuOptions};

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::zeroed::Zeroed;
+use super::simd::zeroed::Zeroed;
 use crate::Batch;
 
 pub struct StateStore {

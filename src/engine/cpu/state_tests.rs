@@ -37,8 +37,16 @@ fn open(file: &GgufBuilder) -> CpuEngine {
     let path = folder.path().join("model.gguf");
     file.write(&path).unwrap();
     let weights = Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
-    let options =
-        CpuOptions { threads: 2, context: 96, num_blocks: 12, block_size: 32, max_slots: 4, max_batch_tokens: 128, state_slots: 5 };
+    let options = CpuOptions {
+        threads: 2,
+        context: 96,
+        num_blocks: 12,
+        least_blocks: 12,
+        block_size: 32,
+        max_slots: 4,
+        max_batch_tokens: 128,
+        state_slots: 5,
+    };
     CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap()
 }
 

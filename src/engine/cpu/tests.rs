@@ -38,8 +38,16 @@ impl Rig {
         file.write(&path).unwrap();
         let load = || Weights::load(Arc::new(GgufFile::open(&path).unwrap())).unwrap();
         let weights = load();
-        let options =
-            CpuOptions { threads: 2, context: 96, num_blocks: 96, block_size: 32, max_slots: 4, max_batch_tokens: 64, state_slots: 5 };
+        let options = CpuOptions {
+            threads: 2,
+            context: 96,
+            num_blocks: 96,
+            least_blocks: 96,
+            block_size: 32,
+            max_slots: 4,
+            max_batch_tokens: 64,
+            state_slots: 5,
+        };
         Self { engine: CpuEngine::new(weights, &options, simd::dispatch::available()[0]).unwrap(), weights: load() }
     }
 

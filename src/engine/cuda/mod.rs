@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
+use super::ledger::{CacheEntry, cache_bytes};
+use super::pool_blocks::grown_blocks;
 use super::{
     BackendKind, Batch, DefaultLoad, DeviceMemory, Engine, EngineError, EngineInfo, EngineOptions, Input, KvCapacity, Masks, StepId,
     StepOutput,
@@ -28,7 +30,7 @@ use describe::Description;
 use groups::groups;
 use load::Plan;
 use model::{ModelSpec, Pooling, Weights};
-use need::Need;
+use need::{Need, Reserve};
 use raii::{Context, Runner};
 use results::{Asked, Results};
 
@@ -64,6 +66,10 @@ impl Device for Gpu {
         unsafe { libc::_exit(code) }
     }
 
+    fn place(&self) -> (BackendKind, u32) {
+        (BackendKind::Cuda, self.index)
+    }
+
     fn describe(&self) -> Result<DeviceInfo, EngineError> {
         let (memory, name) = self.context.memory()?;
         Ok(DeviceInfo { name: format!("GPU {} ({name})", self.index), memory: Some(memory) })
@@ -78,6 +84,10 @@ impl Device for Gpu {
         options.gpu_memory_fraction
     }
 
+    fn cache_bytes(&self) -> u64 {
+        cache_bytes(BackendKind::Cuda, self.index)
+    }
+
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
         let need = Need::of(weights, options)?;
         let groups = groups(&weights.spec);
@@ -87,7 +97,7 @@ impl Device for Gpu {
     /// Copies a model's weights to the device; their file may be unmapped afterwards. A model that does not fit is refused before anything
     /// is allocated.
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
-        Ok(Box::new(CudaEngine::new(self.context, weights, options)?))
+        Ok(Box::new(CudaEngine::new(self.context, self.index, weights, options)?))
     }
 }
 
@@ -111,6 +121,8 @@ struct CudaEngine {
     spec: ModelSpec,
     limits: Limits,
     info: EngineInfo,
+    entry: CacheEntry,
+    reserve: Reserve,
     slots: Vec<SlotState>,
     classifier: Option<Classifier>,
     in_flight: VecDeque<InFlight>,
@@ -120,20 +132,22 @@ struct CudaEngine {
 }
 
 impl CudaEngine {
-    fn new(context: Arc<Context>, weights: Weights, options: &EngineOptions) -> Result<Self, EngineError> {
+    fn new(context: Arc<Context>, index: u32, weights: Weights, options: &EngineOptions) -> Result<Self, EngineError> {
         if options.block_size == 0 || !options.block_size.is_multiple_of(32) {
             return Err(EngineError::Unsupported(format!("a KV block of {} tokens: the GPU takes multiples of 32", options.block_size)));
         }
         let spec = weights.spec.clone();
         let need = Need::of(&weights, options)?;
         let (memory, device) = context.memory()?;
-        let num_blocks = need.kv_blocks(&groups(&spec), memory, options)?;
+        let pool = need.pool(&groups(&spec), memory, cache_bytes(BackendKind::Cuda, index), options)?;
+        let num_blocks = pool.num_blocks;
         let description = Description::new(&weights, options)?;
         let mut model = description.begin(&context)?;
         let load_bandwidth = Some(Plan::new(&description.program).copy(&model, &weights)?);
         model.finish()?;
-        let runner = Runner::new(model, num_blocks, options.block_size)?;
-        tracing::info!(device, kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
+        let mut runner = Runner::new(model, (num_blocks, pool.least_blocks), options.block_size)?;
+        let num_backed = runner.resize(pool.least_blocks)?;
+        tracing::info!(device, most_kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
         let limits = Limits {
             kv: KvCapacity {
                 num_blocks,
@@ -141,6 +155,7 @@ impl CudaEngine {
                 groups: groups(&spec),
                 num_state_slots: if spec.is_recurrent() { options.state_slots } else { 0 },
             },
+            num_backed,
             vocab_size: spec.vocab_size,
             hidden_dim: spec.hidden_dim,
             num_token_types: spec.num_token_types,
@@ -156,9 +171,13 @@ impl CudaEngine {
             context,
             spec,
             limits,
+            reserve: pool.reserve,
+            entry: CacheEntry::new(BackendKind::Cuda, index, need.kv_block * num_backed as u64),
             info: EngineInfo {
                 backend: BackendKind::Cuda,
                 device,
+                index,
+                kv_block_bytes: need.kv_block,
                 weight_bytes: need.weights,
                 step_bytes: need.step_weights,
                 load_bandwidth,
@@ -210,6 +229,33 @@ impl Engine for CudaEngine {
 
     fn info(&self) -> EngineInfo {
         self.info.clone()
+    }
+
+    fn num_backed_blocks(&self) -> usize {
+        self.limits.num_backed
+    }
+
+    fn resize_cache(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        let (backed, most) = (self.limits.num_backed, self.limits.kv.num_blocks);
+        let wanted = num_blocks.min(most);
+        if wanted < backed && !self.in_flight.is_empty() {
+            return Err(EngineError::InvalidBatch("a step in flight may use the blocks that would lose their memory".into()));
+        }
+        let grown = grown_blocks(backed, wanted, most);
+        if wanted > backed && !self.reserve.permits((wanted, wanted - backed), self.info.kv_block_bytes, self.context.memory()?.0) {
+            return Ok(backed);
+        }
+        let resized = match self.runner.resize(grown) {
+            Err(EngineError::OutOfMemory(_)) if grown > wanted => self.runner.resize(wanted),
+            other => other,
+        };
+        match resized {
+            Ok(num_backed) => self.limits.num_backed = num_backed,
+            Err(EngineError::OutOfMemory(why)) => tracing::debug!("the KV cache does not grow: {why}"),
+            Err(error) => return Err(error),
+        }
+        self.entry.set(self.info.kv_block_bytes * self.limits.num_backed as u64);
+        Ok(self.limits.num_backed)
     }
 
     fn memory(&self) -> Option<DeviceMemory> {

@@ -1,7 +1,7 @@
 //! Whether a model fits, and how large its KV cache may be.
 
 use super::describe::Description;
-use crate::pool_blocks::pool_blocks;
+use crate::pool_blocks::{least_blocks, pool_blocks};
 use crate::{CacheGroup, DeviceMemory, EngineError, EngineOptions};
 use model::Weights;
 
@@ -26,36 +26,70 @@ impl Need {
         Ok(Self { weights: need.weights, step_weights: need.step_weights, scratch: need.scratch, kv_block, state: need.state })
     }
 
-    /// KV blocks to allocate: as many as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves, from one context up
-    /// to one context per slot.
+    /// How large the KV cache may become: as many blocks as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves beside
+    /// what is not cache, from one context up to one context per slot. `caches`: bytes that other models' caches hold, which they give back
+    /// if somebody else needs them.
     ///
     /// # Errors
-    /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and cache need more than is free.
-    pub fn kv_blocks(&self, groups: &[CacheGroup], memory: DeviceMemory, options: &EngineOptions) -> Result<usize, EngineError> {
+    /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and the least cache need more than is free, or if the
+    /// cache of one context would never fit.
+    pub fn pool(&self, groups: &[CacheGroup], memory: DeviceMemory, caches: u64, options: &EngineOptions) -> Result<Pool, EngineError> {
         let one = pool_blocks(groups, &EngineOptions { kv_tokens: 0, ..options.clone() }) as u64;
-        let least = pool_blocks(groups, options) as u64;
-        let (fixed, pool) = (self.weights + self.scratch + self.state, least * self.kv_block);
-        if fixed + pool > memory.free {
-            return Err(EngineError::OutOfMemory(format!(
-                "the model needs {} (weights {}, {} blocks of KV cache {}, scratch {}) and {} of the device's {} are free",
-                gib(fixed + pool),
-                gib(self.weights),
-                least,
-                gib(pool),
-                gib(self.scratch),
-                gib(memory.free),
-                gib(memory.total),
-            )));
+        let asked = pool_blocks(groups, options) as u64;
+        let (fixed, most_free) = (self.weights + self.scratch + self.state, memory.free + caches);
+        let least = least_blocks(groups, asked as usize, options);
+        for (blocks, free) in [(asked, most_free), (least as u64, memory.free)] {
+            let pool = blocks.saturating_mul(self.kv_block);
+            if fixed.saturating_add(pool) > free {
+                return Err(EngineError::OutOfMemory(format!(
+                    "the model needs {} (weights {}, {} blocks of KV cache {}, scratch {}) and {} of the device's {} are free",
+                    gib(fixed.saturating_add(pool)),
+                    gib(self.weights),
+                    blocks,
+                    gib(pool),
+                    gib(self.scratch),
+                    gib(free),
+                    gib(memory.total),
+                )));
+            }
         }
         if options.kv_tokens > 0 {
-            return Ok(least as usize);
+            let reserve = Reserve { free_blocks: asked as usize, bytes: 0 };
+            return Ok(Pool { num_blocks: asked as usize, least_blocks: least, reserve });
         }
-        let in_use = memory.total - memory.free.min(memory.total);
+        let in_use = memory.total - most_free.min(memory.total);
         let allowed = (memory.total as f64 * options.gpu_memory_fraction) as u64;
         let left = allowed.saturating_sub(in_use + fixed) / self.kv_block.max(1);
         // a token's place in the cache is a 32-bit number
         let most = (one * options.max_slots.max(1) as u64).min(u64::from(i32::MAX as u32) / options.block_size as u64);
-        Ok(left.min(most).max(one) as usize)
+        let reserve = Reserve { free_blocks: one as usize, bytes: memory.total - allowed.min(memory.total) };
+        Ok(Pool { num_blocks: left.min(most).max(one) as usize, least_blocks: least, reserve })
+    }
+}
+
+/// The blocks of a KV cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pool {
+    /// The most.
+    pub num_blocks: usize,
+    /// Those that have memory from the start.
+    pub least_blocks: usize,
+    pub reserve: Reserve,
+}
+
+/// Memory that a cache leaves free when it grows: what is beyond the memory fraction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserve {
+    /// A cache of so many blocks, one context, need not leave it.
+    free_blocks: usize,
+    bytes: u64,
+}
+
+impl Reserve {
+    /// Whether a cache may grow to `num_blocks` blocks, of which `added` are new.
+    pub fn permits(&self, (num_blocks, added): (usize, usize), block_bytes: u64, memory: DeviceMemory) -> bool {
+        let needed = block_bytes.saturating_mul(added as u64);
+        num_blocks <= self.free_blocks || needed.saturating_add(self.bytes) <= memory.free
     }
 }
 
@@ -74,17 +108,39 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_takes_what_the_memory_fraction_leaves() {
+    fn the_cache_may_take_what_the_memory_fraction_leaves() {
         let need = Need { weights: 10 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20, state: 0 };
         let memory = DeviceMemory { free: 78 * GIB, total: 80 * GIB, held: 0 };
+        let most = |need: Need, memory, caches, kv_tokens| {
+            need.pool(&[CacheGroup::default()], memory, caches, &options(kv_tokens)).unwrap().num_blocks
+        };
         // 0.9 · 80 − 2 in use − 11 = 59 GiB are 15104 blocks, more than 64 contexts of 128
-        assert_eq!(need.kv_blocks(&[CacheGroup::default()], memory, &options(0)).unwrap(), 64 * 128);
+        assert_eq!(most(need, memory, 0, 0), 64 * 128);
         let large = Need { kv_block: 16 << 20, ..need };
-        assert_eq!(large.kv_blocks(&[CacheGroup::default()], memory, &options(0)).unwrap(), 59 * 64);
-        assert_eq!(large.kv_blocks(&[CacheGroup::default()], memory, &options(5000)).unwrap(), 157);
+        assert_eq!(most(large, memory, 0, 0), 59 * 64);
+        assert_eq!(most(large, memory, 0, 5000), 157);
         // one context is allowed past the fraction
         let tight = DeviceMemory { free: 13 * GIB + GIB / 2, ..memory };
-        assert_eq!(large.kv_blocks(&[CacheGroup::default()], tight, &options(0)).unwrap(), 128);
+        assert_eq!(most(large, tight, 0, 0), 128);
+        // what other caches hold comes back
+        let shared = DeviceMemory { free: 20 * GIB, ..memory };
+        assert_eq!(most(large, shared, 58 * GIB, 0), 59 * 64, "the same, whatever they hold now");
+    }
+
+    #[test]
+    fn a_cache_has_memory_for_short_sequences_from_the_start() {
+        let need = Need { weights: 10 * GIB, step_weights: 0, scratch: GIB, kv_block: 16 << 20, state: 0 };
+        let memory = DeviceMemory { free: 20 * GIB, total: 80 * GIB, held: 0 };
+        let long = EngineOptions { context: 131_072, ..options(0) };
+        let pool = need.pool(&[CacheGroup::default()], memory, 58 * GIB, &long).unwrap();
+        assert_eq!((pool.num_blocks, pool.least_blocks), (4096, 128), "59 GiB do not hold the context of 64, which is asked for");
+        let permits = |num_blocks, free| pool.reserve.permits((num_blocks, 64), 16 << 20, DeviceMemory { free, ..memory });
+        assert!(permits(4096, 0), "one context is allowed past the fraction");
+        assert!(permits(4097, 9 * GIB) && !permits(4097, 9 * GIB - 1), "8 GiB stay free");
+        let error = need.pool(&[CacheGroup::default()], memory, 40 * GIB, &long).unwrap_err().to_string();
+        assert!(error.contains("4096 blocks") && error.contains("60.00 GiB of the device's"), "{error}");
+        let full = DeviceMemory { free: 12 * GIB, ..memory };
+        assert!(need.pool(&[CacheGroup::default()], full, 70 * GIB, &long).unwrap_err().to_string().contains("128 blocks"));
     }
 
     #[test]
@@ -92,7 +148,7 @@ mod tests {
         let need = Need { weights: 15 * GIB, step_weights: 0, scratch: GIB, kv_block: 4 << 20, state: 0 };
         let memory = DeviceMemory { free: 16 * GIB, total: 24 * GIB, held: 0 };
         for (kv_tokens, asked) in [(0, "16.50 GiB"), (8192, "17.00 GiB")] {
-            let error = need.kv_blocks(&[CacheGroup::default()], memory, &options(kv_tokens)).unwrap_err();
+            let error = need.pool(&[CacheGroup::default()], memory, 0, &options(kv_tokens)).unwrap_err();
             assert!(matches!(error, EngineError::OutOfMemory(_)));
             let text = error.to_string();
             assert!(text.contains(&format!("needs {asked}")) && text.contains("16.00 GiB of the device's 24.00 GiB are free"), "{text}");

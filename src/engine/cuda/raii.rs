@@ -186,12 +186,21 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
-    /// Allocates the KV cache of a finished model and captures its graphs.
-    pub fn new(model: Model, num_blocks: usize, block_size: usize) -> Result<Self, EngineError> {
+    /// Makes the KV cache of a finished model and captures its graphs. `num_blocks`: the most, and how many have memory from the start.
+    pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
-        check(unsafe { sys::pen_kv_create(model.raw, num_blocks as u32, block_size as u32, &mut kv) }, "the KV cache")?;
+        let status = unsafe { sys::pen_kv_create(model.raw, num_blocks.0 as u32, num_blocks.1 as u32, block_size as u32, &mut kv) };
+        check(status, "the KV cache")?;
         Ok(Self { kv, model })
+    }
+
+    /// Puts memory behind the first blocks or takes it from behind later ones. Returns how many have it.
+    pub fn resize(&mut self, num_blocks: usize) -> Result<usize, EngineError> {
+        let mut backed = 0;
+        // SAFETY: the cache is alive; `backed` is valid for a write.
+        check(unsafe { sys::pen_kv_resize(self.kv, num_blocks as u32, &mut backed) }, "the KV cache")?;
+        Ok(backed as usize)
     }
 
     pub fn submit(&mut self, batch: &sys::pen_batch) -> Result<u64, EngineError> {

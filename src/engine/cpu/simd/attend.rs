@@ -6,8 +6,8 @@
 use super::attention::{Head, Query, TILE};
 use super::pool::{Disjoint, ThreadPool};
 use super::rows::Rows;
+use super::zeroed::Zeroed;
 use super::{Kernels, LANES};
-use crate::cpu::zeroed::Zeroed;
 use model::WindowKind;
 
 impl Kernels {
@@ -207,6 +207,12 @@ impl KvCache {
     pub fn new(layout: CacheLayout, num_blocks: usize, block_size: usize) -> Option<Self> {
         layout.bytes(num_blocks, block_size)?;
         Some(Self { floats: Zeroed::new(layout.width * block_size * num_blocks)?, num_blocks, block_size, layout })
+    }
+
+    /// Gives the memory of all blocks from `block` on back to the system.
+    pub fn give_back_from(&mut self, block: usize) {
+        let floats = self.stride() * block;
+        self.floats.give_back_from(floats);
     }
 
     pub fn layer(&self, layer: usize) -> &CacheLayer {

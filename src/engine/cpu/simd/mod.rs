@@ -35,6 +35,7 @@ pub(crate) mod rows;
 mod scalar;
 mod scan;
 pub(crate) mod stretch;
+pub(crate) mod zeroed;
 
 pub use dispatch::Kernels;
 pub(crate) use ops::{Gate, Sigmoidal};

@@ -25,6 +25,25 @@ impl Zeroed {
     }
 }
 
+impl Zeroed {
+    /// Gives the pages behind the first `floats` floats back to the system. What was there is 0 again.
+    pub fn give_back_from(&mut self, floats: usize) {
+        let Some(map) = &mut self.0 else { return };
+        let from = (floats * size_of::<f32>()).next_multiple_of(page_size());
+        let Some(len) = map.len().checked_sub(from).filter(|&len| len > 0) else { return };
+        #[cfg(target_os = "linux")]
+        // SAFETY: the map is anonymous and private, and borrowed exclusively: its pages become zeros, which are floats, too.
+        let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, from, len) };
+        #[cfg(not(target_os = "linux"))]
+        map[from..from + len].fill(0);
+    }
+}
+
+/// A multiple of the sizes that pages have, without huge ones.
+const fn page_size() -> usize {
+    64 << 10
+}
+
 impl Deref for Zeroed {
     type Target = [f32];
 
@@ -50,6 +69,13 @@ mod tests {
         assert!(floats.len() == 3_000_001 && floats.iter().all(|&x| x == 0.0));
         floats[3_000_000] = 1.0;
         assert_eq!(floats[3_000_000], 1.0);
+        floats[2_000_000] = 1.0;
+        floats.give_back_from(2_500_000);
+        assert_eq!((floats[2_000_000], floats[3_000_000]), (1.0, 0.0));
+        floats[3_000_000] = 2.0;
+        floats.give_back_from(0);
+        assert!(floats.iter().all(|&x| x == 0.0));
+        floats.give_back_from(3_000_001);
         for too_many in [usize::MAX, usize::MAX / 4, 1 << 60] {
             assert!(Zeroed::new(too_many).is_none());
         }

@@ -1,0 +1,152 @@
+//! How much memory the KV cache has: it grows as blocks run out, and gives back what is idle.
+//!
+//! The engine reserves addresses for the largest cache and puts memory behind its first blocks, in large pages. A cache that cannot grow
+//! is like a full one: sequences wait, contents are evicted, the youngest sequence is preempted. Nothing of this changes a bit.
+
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+
+use crate::block_manager::BlockManager;
+use crate::shared_device::{Ask, CacheState, Neighbour};
+use engine::{Engine, EngineError};
+use metrics::ModelMetrics;
+
+/// How long a cache that could not grow does not try again.
+const RETRY: Duration = Duration::from_millis(if cfg!(test) { 1 } else { 50 });
+/// How long a cache that was asked for memory does not grow.
+const RESTRAINT: Duration = Duration::from_secs(2);
+
+/// What may be lost to give memory back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Cost {
+    Nothing,
+    /// Cached contents of prompts.
+    Contents,
+    /// Running sequences, which are preempted, too.
+    Sequences,
+}
+
+#[derive(Debug)]
+pub struct CacheSize {
+    /// Blocks that always have memory.
+    least: usize,
+    block_bytes: u64,
+    /// Until when the cache does not try to grow.
+    refused_until: Option<Instant>,
+    /// None: no other model is on the device.
+    neighbour: Option<Neighbour>,
+}
+
+impl CacheSize {
+    pub fn new(engine: &dyn Engine) -> Self {
+        let (least, block_bytes) = (engine.num_backed_blocks().max(1), engine.info().kv_block_bytes);
+        Self { least, block_bytes, refused_until: None, neighbour: None }
+    }
+
+    /// The cache shares its device's memory.
+    pub fn join(&mut self, neighbour: Neighbour) {
+        self.neighbour = Some(neighbour);
+    }
+
+    /// What other models ask of this cache.
+    pub fn asks(&self) -> Receiver<Ask> {
+        self.neighbour.as_ref().map_or_else(crossbeam_channel::never, |neighbour| neighbour.asks().clone())
+    }
+
+    /// Bytes of so many blocks.
+    fn bytes(&self, num_blocks: usize) -> u64 {
+        self.block_bytes.saturating_mul(num_blocks as u64)
+    }
+
+    /// Whether the cache may try to grow in this step.
+    pub fn begin_step(&mut self, blocks: &mut BlockManager, now: Instant) {
+        self.refused_until.take_if(|until| now >= *until);
+        blocks.set_can_grow(self.refused_until.is_none());
+    }
+
+    /// Grows the cache until `count` blocks are free, if there is memory for that. If there is not, and evicting contents would not do,
+    /// asks other models for memory. Returns whether the cache has grown.
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn make_free(
+        &mut self,
+        engine: &mut dyn Engine,
+        blocks: &mut BlockManager,
+        metrics: &ModelMetrics,
+        count: usize,
+    ) -> Result<bool, EngineError> {
+        if !blocks.can_grow() || count <= blocks.num_free() {
+            return Ok(false);
+        }
+        let before = blocks.num_backed();
+        let wanted = (before + count - blocks.num_free()).min(blocks.num_blocks());
+        let bytes = self.bytes(wanted - before);
+        let free = self.neighbour.as_ref().and_then(|_| engine.memory()).map(|memory| memory.free);
+        let permits = self.neighbour.as_ref().zip(free).is_none_or(|(neighbour, free)| neighbour.permits(bytes, free));
+        let backed = if permits { engine.resize_cache(wanted)? } else { before };
+        blocks.add_backed(backed);
+        if backed < wanted {
+            self.refused_until = Some(Instant::now() + RETRY);
+            blocks.set_can_grow(false);
+            if let Some((neighbour, free)) = self.neighbour.as_ref().zip(free).filter(|_| count > blocks.num_available()) {
+                neighbour.ask(self.bytes(wanted - backed), free);
+            }
+        }
+        if backed > before {
+            metrics.cache_growths_total.inc();
+        }
+        Ok(backed > before)
+    }
+
+    /// How many blocks are left if the cache gives back `bytes` bytes, however they are used.
+    pub fn kept_blocks(&self, blocks: &BlockManager, bytes: u64) -> usize {
+        let asked = usize::try_from(bytes.div_ceil(self.block_bytes.max(1))).unwrap_or(usize::MAX);
+        blocks.num_backed().saturating_sub(asked).max(self.least)
+    }
+
+    /// Gives memory back from the end of the cache, until `bytes` bytes are given or what is left is in use. `evicts`: cached contents go,
+    /// too. No step may be in flight. Returns the bytes.
+    ///
+    /// # Errors
+    /// The device is lost.
+    pub fn give_back(
+        &mut self,
+        engine: &mut dyn Engine,
+        blocks: &mut BlockManager,
+        metrics: &ModelMetrics,
+        (bytes, evicts): (u64, bool),
+    ) -> Result<u64, EngineError> {
+        let before = blocks.num_backed();
+        let kept = self.kept_blocks(blocks, bytes).max(blocks.num_pinned(evicts));
+        if kept >= before {
+            return Ok(0);
+        }
+        blocks.remove_backed(kept);
+        let backed = engine.resize_cache(kept)?;
+        blocks.add_backed(backed);
+        let given = before.saturating_sub(backed);
+        if given > 0 {
+            metrics.cache_give_backs_total.inc();
+        }
+        Ok(self.bytes(given))
+    }
+
+    /// Somebody else needs memory: the cache does not grow for a while.
+    pub fn hold_back(&mut self) {
+        self.refused_until = Some(Instant::now() + RESTRAINT);
+    }
+
+    /// Updates the gauges. Returns the bytes in use, with memory, and at most.
+    pub fn show(&self, blocks: &BlockManager, metrics: &ModelMetrics, is_busy: bool) -> [u64; 3] {
+        let bytes = [blocks.num_held(), blocks.num_backed(), blocks.num_blocks()].map(|count| self.bytes(count));
+        for (kind, bytes) in ["used", "backed", "most"].into_iter().zip(bytes) {
+            metrics.kv_cache_bytes.with_label_values(&[kind]).set(i64::try_from(bytes).unwrap_or(i64::MAX));
+        }
+        if let Some(neighbour) = &self.neighbour {
+            neighbour.set(CacheState { least: self.bytes(self.least), backed: bytes[1], most: bytes[2], is_busy });
+        }
+        bytes
+    }
+}

@@ -1,0 +1,309 @@
+//! Models on one device: they take turns for its time (`turns.rs`), and their KV caches share the memory that weights leave.
+//!
+//! Each model is entitled to a share of that memory, and takes more while nobody else needs it. A cache that needs memory and finds none
+//! asks the others. Models without work give all but their least cache. Those that have work give what they hold beyond their share:
+//! idle blocks, and if the one that asks has less than its own share, also blocks of sequences that run, which are preempted. Nobody waits
+//! for an answer: the memory is there at a later step, or not.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender};
+
+use crate::turns::{Player, Turns};
+use engine::BackendKind;
+
+/// How long a load waits for each cache to give back memory: as long as a step may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Somebody else needs memory that a cache may hold.
+#[derive(Debug)]
+pub struct Ask {
+    pub bytes: u64,
+    /// Also what running sequences hold.
+    pub preempts: bool,
+    /// Where to say how many bytes were given.
+    pub reply: Option<Sender<u64>>,
+}
+
+/// A device that several models of this process may run on.
+#[derive(Debug, Default)]
+pub struct SharedDevice {
+    turns: Arc<Turns>,
+    caches: Mutex<Caches>,
+    /// Bytes that models take which are being loaded.
+    loading: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Caches {
+    by_id: BTreeMap<u64, Cache>,
+    next_id: u64,
+}
+
+/// The KV cache of one model, in bytes.
+#[derive(Debug)]
+struct Cache {
+    asks: Sender<Ask>,
+    share: f64,
+    size: CacheState,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct CacheState {
+    /// What it always keeps.
+    pub least: u64,
+    pub backed: u64,
+    pub most: u64,
+    /// Whether the model has work.
+    pub is_busy: bool,
+}
+
+impl SharedDevice {
+    /// The device of a backend with this index: the same for every caller in this process.
+    pub fn of(kind: BackendKind, index: u32) -> Arc<Self> {
+        type Devices = Mutex<HashMap<(BackendKind, u32), Arc<SharedDevice>>>;
+        static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
+        let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.entry((kind, index)).or_default().clone()
+    }
+
+    fn caches(&self) -> MutexGuard<'_, Caches> {
+        // Nothing panics under the lock.
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes room for a model that takes `bytes` bytes, as far as other models' caches can give them: first what is idle, then what they
+    /// hold beyond the shares that they will have. `free` measures the device. Until the result is dropped, no cache grows into that room.
+    pub fn make_room(self: &Arc<Self>, bytes: u64, free: impl Fn() -> Option<u64>) -> Room {
+        self.loading.fetch_add(bytes, Ordering::AcqRel);
+        let room = Room { device: self.clone(), bytes };
+        for preempts in [false, true] {
+            let Some(short) = free().and_then(|free| bytes.checked_sub(free)).filter(|&short| short > 0) else { return room };
+            let asked = self.caches().for_newcomer(short, preempts);
+            let replies: Vec<_> = asked
+                .into_iter()
+                .map(|(asks, bytes)| {
+                    let (reply, given) = crossbeam_channel::bounded(1);
+                    // The send fails if the model has just stopped.
+                    let _ = asks.send(Ask { bytes, preempts, reply: Some(reply) });
+                    given
+                })
+                .collect();
+            let deadline = Instant::now() + PATIENCE;
+            // A model that does not answer gives nothing.
+            replies.iter().for_each(|given| {
+                let _ = given.recv_deadline(deadline);
+            });
+        }
+        room
+    }
+
+    /// Joins a model.
+    pub(crate) fn join(self: &Arc<Self>, share: f64) -> (Player, Neighbour) {
+        let (sender, asks) = crossbeam_channel::unbounded();
+        let mut caches = self.caches();
+        let id = caches.next_id;
+        caches.next_id += 1;
+        caches
+            .by_id
+            .insert(id, Cache { asks: sender, share: if share.is_finite() { share.max(1e-3) } else { 1.0 }, size: CacheState::default() });
+        drop(caches);
+        (Player::join(&self.turns, share), Neighbour { device: self.clone(), id, asks })
+    }
+}
+
+/// Memory of a device that a model which is being loaded will take.
+#[derive(Debug)]
+pub struct Room {
+    device: Arc<SharedDevice>,
+    bytes: u64,
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.device.loading.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// A model's cache among those of its device.
+#[derive(Debug)]
+pub struct Neighbour {
+    device: Arc<SharedDevice>,
+    id: u64,
+    asks: Receiver<Ask>,
+}
+
+impl Neighbour {
+    /// What others ask of this cache.
+    pub fn asks(&self) -> &Receiver<Ask> {
+        &self.asks
+    }
+
+    /// Tells the others how large the cache is.
+    pub fn set(&self, size: CacheState) {
+        if let Some(cache) = self.device.caches().by_id.get_mut(&self.id) {
+            cache.size = size;
+        }
+    }
+
+    /// Whether a cache may take `bytes` bytes of those that are free on the device.
+    pub fn permits(&self, bytes: u64, free: u64) -> bool {
+        bytes.saturating_add(self.device.loading.load(Ordering::Acquire)) <= free
+    }
+
+    /// Asks the others for memory. `free`: bytes that are free on the device.
+    pub fn ask(&self, bytes: u64, free: u64) {
+        for (asks, bytes, preempts) in self.device.caches().to_ask(self.id, bytes, free) {
+            // The send fails if the model has just stopped.
+            let _ = asks.send(Ask { bytes, preempts, reply: None });
+        }
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        self.device.caches().by_id.remove(&self.id);
+    }
+}
+
+impl Caches {
+    /// Bytes that all caches have together, with those that are free.
+    fn total(&self, free: u64) -> u64 {
+        self.by_id.values().fold(free, |sum, cache| sum.saturating_add(cache.size.backed))
+    }
+
+    /// Whom to ask for memory that the cache `id` needs: how many bytes, and whether they may cost running sequences.
+    fn to_ask(&self, id: u64, bytes: u64, free: u64) -> Vec<(Sender<Ask>, u64, bool)> {
+        let Some(own) = self.by_id.get(&id) else { return Vec::new() };
+        let caches: Vec<(f64, u64)> = self.by_id.values().map(|cache| (cache.share, cache.size.most)).collect();
+        let shares: BTreeMap<u64, u64> = self.by_id.keys().copied().zip(entitlements(self.total(free), &caches)).collect();
+        let is_entitled = own.size.backed.saturating_add(bytes) <= shares[&id];
+        let mut others: Vec<(&u64, &Cache)> = self.by_id.iter().filter(|(other, _)| **other != id).collect();
+        others.sort_by_key(|(_, cache)| cache.size.is_busy);
+        let mut left = bytes;
+        let mut asked = Vec::new();
+        for (other, cache) in others {
+            let kept = if cache.size.is_busy { shares[other].max(cache.size.least) } else { cache.size.least };
+            let given = cache.size.backed.saturating_sub(kept).min(left);
+            if given > 0 {
+                asked.push((cache.asks.clone(), given, is_entitled && cache.size.is_busy));
+                left -= given;
+            }
+        }
+        asked
+    }
+
+    /// Whom to ask for memory that a model which is being loaded needs.
+    fn for_newcomer(&self, bytes: u64, preempts: bool) -> Vec<(Sender<Ask>, u64)> {
+        let mut caches: Vec<(f64, u64)> = self.by_id.values().map(|cache| (cache.share, cache.size.most)).collect();
+        caches.push((1.0, u64::MAX));
+        let shares = entitlements(self.total(0).saturating_sub(bytes), &caches);
+        let mut order: Vec<(&Cache, u64)> = self.by_id.values().zip(shares).collect();
+        order.sort_by_key(|(cache, _)| cache.size.is_busy);
+        let mut left = bytes;
+        let mut asked = Vec::new();
+        for (cache, share) in order {
+            let kept = if preempts { share.max(cache.size.least) } else { cache.size.least };
+            let given = cache.size.backed.saturating_sub(kept).min(left);
+            if given > 0 {
+                asked.push((cache.asks.clone(), given));
+                // What is idle is not known here: all are asked for what is short.
+                left -= if preempts { given } else { 0 };
+            }
+        }
+        asked
+    }
+}
+
+/// What each cache is entitled to of `total` bytes: equal parts of it, in proportion to the shares. What one cannot use goes to the others.
+fn entitlements(total: u64, caches: &[(f64, u64)]) -> Vec<u64> {
+    let mut parts = vec![None; caches.len()];
+    loop {
+        let left = parts.iter().flatten().fold(total, |left: u64, part: &u64| left.saturating_sub(*part));
+        let open: f64 = caches.iter().zip(&parts).filter(|(_, part)| part.is_none()).map(|((share, _), _)| share).sum();
+        let part_of = |share: f64| (left as f64 * share / open) as u64;
+        let full = caches.iter().zip(&parts).position(|(&(share, most), part)| part.is_none() && most <= part_of(share));
+        match full {
+            Some(index) => parts[index] = Some(caches[index].1),
+            None => return caches.iter().zip(parts).map(|(&(share, _), part)| part.unwrap_or_else(|| part_of(share))).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_cache_cannot_use_goes_to_the_others() {
+        assert_eq!(entitlements(90, &[(1.0, 100), (1.0, 100), (1.0, 100)]), [30, 30, 30]);
+        assert_eq!(entitlements(90, &[(1.0, 10), (1.0, 100), (1.0, 100)]), [10, 40, 40]);
+        assert_eq!(entitlements(90, &[(2.0, 100), (1.0, 100)]), [60, 30]);
+        assert_eq!(entitlements(90, &[(1.0, 10), (1.0, 20)]), [10, 20], "more than all need");
+        assert_eq!(entitlements(0, &[(1.0, 10)]), [0]);
+        assert!(entitlements(5, &[]).is_empty());
+    }
+
+    struct Rig {
+        device: Arc<SharedDevice>,
+        models: Vec<(Player, Neighbour)>,
+    }
+
+    /// Models with a least, a backed and a largest cache, and whether they are busy.
+    fn rig(sizes: &[(u64, u64, u64, bool)]) -> Rig {
+        let device: Arc<SharedDevice> = Arc::default();
+        let models = sizes.iter().map(|&(least, backed, most, is_busy)| {
+            let (player, neighbour) = device.join(1.0);
+            neighbour.set(CacheState { least, backed, most, is_busy });
+            (player, neighbour)
+        });
+        let models = models.collect();
+        Rig { device, models }
+    }
+
+    fn asked(neighbour: &Neighbour) -> Vec<(u64, bool)> {
+        neighbour.asks().try_iter().map(|ask| (ask.bytes, ask.preempts)).collect()
+    }
+
+    #[test]
+    fn idle_models_give_first_and_busy_ones_what_is_beyond_their_share() {
+        let rig = rig(&[(1, 5, 100, true), (1, 60, 100, true), (1, 10, 100, false)]);
+        let [one, large, idle] = [0, 1, 2].map(|i| &rig.models[i].1);
+        // 75 bytes in all: each is entitled to 25
+        one.ask(8, 0);
+        assert_eq!((asked(idle), asked(large)), (vec![(8, false)], vec![]));
+        one.ask(15, 0);
+        assert_eq!((asked(idle), asked(large)), (vec![(9, false)], vec![(6, true)]), "within its share: sequences are preempted");
+        one.ask(80, 0);
+        assert_eq!((asked(idle), asked(large)), (vec![(9, false)], vec![(35, false)]), "beyond its share: idle blocks only");
+        large.ask(10, 0);
+        assert_eq!((asked(idle), asked(one)), (vec![(9, false)], vec![]), "the other one is within its share");
+    }
+
+    #[test]
+    fn a_load_gets_room_and_nobody_grows_into_it() {
+        let rig = rig(&[(10, 50, 100, true)]);
+        let neighbour = &rig.models[0].1;
+        let free = AtomicU64::new(5);
+        let room = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for expected in [(15, false), (7, true)] {
+                    let Ask { bytes, preempts, reply } = neighbour.asks().recv().unwrap();
+                    assert_eq!((bytes, preempts), expected);
+                    free.fetch_add(8, Ordering::SeqCst);
+                    reply.unwrap().send(8).unwrap();
+                }
+            });
+            rig.device.make_room(20, || Some(free.load(Ordering::SeqCst)))
+        });
+        assert!(neighbour.permits(1, 21) && !neighbour.permits(2, 21), "20 bytes are the load's");
+        drop(room);
+        assert!(neighbour.permits(21, 21));
+        drop(rig.device.make_room(20, || Some(20)));
+        drop(rig.device.make_room(20, || None));
+        assert!(asked(neighbour).is_empty(), "there is room, or nobody knows");
+    }
+}

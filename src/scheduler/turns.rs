@@ -1,0 +1,229 @@
+//! Models on one device take turns for its time.
+//!
+//! A model's *debt* is the device's time that it has used, divided by its share. Among the models that wait, the one with the least debt
+//! goes next. A model that begins to have work owes at least what the others owe, so that nobody saves up a claim. While only one model has
+//! work, nobody takes turns: nothing is locked and nothing is counted.
+//!
+//! A model with less debt than all others may have just ended its turn and be about to come back, with the tokens that it got. The
+//! device waits for it for a moment ([`GRACE`]): otherwise a small model would get one short turn for each long one of a large model.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long the device waits for a model that has just ended its turn.
+const GRACE: Duration = Duration::from_millis(1);
+/// How often whoever waits shows that it is alive.
+const TICK: Duration = Duration::from_millis(100);
+/// The longest wait. Whoever has the turn for longer may hang; others go on beside it.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Debug, Default)]
+struct State {
+    models: BTreeMap<u64, Entry>,
+    next_id: u64,
+    holder: Option<u64>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    share: f64,
+    /// Nanoseconds of the device, divided by the share.
+    debt: f64,
+    has_work: bool,
+    waits: bool,
+    /// When its latest turn ended.
+    ended: Option<Instant>,
+}
+
+/// The turns of one device.
+#[derive(Debug, Default)]
+pub struct Turns {
+    state: Mutex<State>,
+    changed: Condvar,
+    /// Models that have work.
+    num_busy: AtomicUsize,
+}
+
+impl Turns {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics under the lock.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    /// Whether a model that waits goes next. If it must wait for a model that will be back in a moment: for how long.
+    fn may_go(&self, id: u64, now: Instant) -> Result<(), Duration> {
+        let Some(own) = self.models.get(&id).filter(|_| self.holder.is_none()) else { return Err(TICK) };
+        let mut wait = Duration::ZERO;
+        for (other, entry) in self.models.iter().filter(|(other, entry)| **other != id && entry.has_work) {
+            // Among equals, the one that had its turn longer ago.
+            if (entry.debt, entry.ended, other) >= (own.debt, own.ended, &id) {
+                continue;
+            }
+            let back_in = entry.ended.map_or(Duration::ZERO, |ended| GRACE.saturating_sub(now.saturating_duration_since(ended)));
+            wait = wait.max(if entry.waits { TICK } else { back_in });
+        }
+        if wait.is_zero() { Ok(()) } else { Err(wait) }
+    }
+}
+
+/// A model's part in the turns of its device.
+#[derive(Debug)]
+pub struct Player {
+    turns: Arc<Turns>,
+    id: u64,
+    has_work: bool,
+}
+
+impl Player {
+    /// `share`: how much of the device's time the model gets beside others, in proportion.
+    pub fn join(turns: &Arc<Turns>, share: f64) -> Self {
+        let mut state = turns.lock();
+        let id = state.next_id;
+        state.next_id += 1;
+        let share = if share.is_finite() { share.max(1e-3) } else { 1.0 };
+        state.models.insert(id, Entry { share, debt: 0.0, has_work: false, waits: false, ended: None });
+        drop(state);
+        Self { turns: turns.clone(), id, has_work: false }
+    }
+
+    /// Says whether the model has work.
+    pub fn set_busy(&mut self, has_work: bool) {
+        if self.has_work == has_work {
+            return;
+        }
+        self.has_work = has_work;
+        let mut state = self.turns.lock();
+        let least = state.models.values().filter(|entry| entry.has_work).map(|entry| entry.debt).reduce(f64::min);
+        if let Some(entry) = state.models.get_mut(&self.id) {
+            entry.has_work = has_work;
+            if has_work {
+                // Alone: whatever was owed is forgotten.
+                entry.debt = least.map_or(0.0, |least| entry.debt.max(least));
+                self.turns.num_busy.fetch_add(1, Ordering::AcqRel);
+            } else {
+                self.turns.num_busy.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+        drop(state);
+        self.turns.changed.notify_all();
+    }
+
+    /// Whether another model on the device has work, too.
+    pub fn is_contended(&self) -> bool {
+        self.turns.num_busy.load(Ordering::Acquire) > usize::from(self.has_work)
+    }
+
+    /// Waits for the model's turn. `tick` is called now and then. None: whoever has the turn does not end it, and waiting is over.
+    pub fn wait(&self, mut tick: impl FnMut()) -> Option<Turn> {
+        let start = Instant::now();
+        let mut state = self.turns.lock();
+        self.set_waiting(&mut state, true);
+        let turn = loop {
+            let now = Instant::now();
+            match state.may_go(self.id, now) {
+                Ok(()) => {
+                    state.holder = Some(self.id);
+                    break Some(Turn { turns: self.turns.clone(), id: self.id, start: now });
+                }
+                Err(_) if now.saturating_duration_since(start) >= PATIENCE => break None,
+                Err(wait) => {
+                    tick();
+                    state = self.turns.changed.wait_timeout(state, wait.min(TICK)).unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        };
+        self.set_waiting(&mut state, false);
+        drop(state);
+        if turn.is_none() {
+            tracing::warn!("another model has had the device for {} s: this one goes on beside it", PATIENCE.as_secs());
+        }
+        turn
+    }
+
+    fn set_waiting(&self, state: &mut State, waits: bool) {
+        if let Some(entry) = state.models.get_mut(&self.id) {
+            entry.waits = waits;
+        }
+    }
+}
+
+impl Drop for Player {
+    fn drop(&mut self) {
+        self.set_busy(false);
+        let mut state = self.turns.lock();
+        state.models.remove(&self.id);
+        state.holder.take_if(|holder| *holder == self.id);
+        drop(state);
+        self.turns.changed.notify_all();
+    }
+}
+
+/// The device is this model's until the turn is dropped.
+#[derive(Debug)]
+pub struct Turn {
+    turns: Arc<Turns>,
+    id: u64,
+    start: Instant,
+}
+
+impl Turn {
+    pub fn elapsed(&self) -> Duration {
+        self.start.elapsed()
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let now = Instant::now();
+        let mut state = self.turns.lock();
+        if let Some(entry) = state.models.get_mut(&self.id) {
+            entry.debt += now.saturating_duration_since(self.start).as_nanos() as f64 / entry.share;
+            entry.ended = Some(now);
+        }
+        state.holder.take_if(|holder| *holder == self.id);
+        drop(state);
+        self.turns.changed.notify_all();
+    }
+}
+
+/// The rows of a step while other models wait: as many as take about [`ShortSteps::TARGET`].
+#[derive(Debug)]
+pub struct ShortSteps {
+    rows: usize,
+}
+
+impl Default for ShortSteps {
+    fn default() -> Self {
+        Self { rows: 256 }
+    }
+}
+
+impl ShortSteps {
+    const TARGET: Duration = Duration::from_millis(20);
+    /// Fewer rows would cost more per row than they save others in waiting.
+    const LEAST: usize = 32;
+
+    /// The most rows of prompts in a step beside `num_decoding` other rows.
+    pub fn max_rows(&self, num_decoding: usize) -> usize {
+        num_decoding + self.rows
+    }
+
+    /// A step took so long, with `num_decoding` rows beside those of prompts. Its bound was `max_rows`: only a step that the bound has cut says
+    /// whether it is right.
+    pub fn learn(&mut self, (num_rows, max_rows): (usize, usize), num_decoding: usize, took: Duration) {
+        if num_rows < max_rows {
+            return;
+        }
+        let ratio = Self::TARGET.as_secs_f64() / took.as_secs_f64().max(1e-6);
+        let rows = max_rows.saturating_sub(num_decoding) as f64 * ratio.clamp(0.5, 1.5);
+        self.rows = (rows as usize).max(Self::LEAST);
+    }
+}
+
+#[cfg(test)]
+#[path = "turns_tests.rs"]
+mod tests;
