@@ -7,9 +7,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 use engine::{
-    Batch, CacheGroup, DeviceMemory, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored, SlotInit,
-    StepId,
-    StepOutput, VectorRequest,
+    Batch, CacheGroup, DeviceMemory, Engine, EngineError, EngineInfo, Input, KvCapacity, Masks, Pooling, Progress, Sampled, Scored,
+    SlotInit, StepId, StepOutput, VectorRequest,
 };
 use logits::{Logprobs, SamplingParams, mask_words};
 use model::ModelSpec;

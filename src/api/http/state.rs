@@ -60,8 +60,7 @@ impl AppState {
     /// Takes over the limits of a configuration that was read again. Those that something was made of at start stay.
     pub fn set_limits(&self, limits: &Limits) {
         let Limits { max_queue, max_queue_tokens, max_bodies_bytes, max_stored_responses, head_timeout_seconds, .. } = *self.limits();
-        let limits =
-            Limits { max_queue, max_queue_tokens, max_bodies_bytes, max_stored_responses, head_timeout_seconds, ..limits.clone() };
+        let limits = Limits { max_queue, max_queue_tokens, max_bodies_bytes, max_stored_responses, head_timeout_seconds, ..limits.clone() };
         *self.limits.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(limits);
     }
 
