@@ -1,7 +1,8 @@
 //! Memory for models: whether another one fits, and which one goes if it does not.
 //!
 //! What a model takes is estimated before it is loaded. A device whose memory is taken at once (a GPU) is measured after the load.
-//! Elsewhere the estimate stands: the system makes pages resident as they are touched, so that free memory says little about what is promised.
+//! Elsewhere the estimate stands: the system makes pages resident as they are touched, so that free memory says little about what is
+//! promised.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
