@@ -1,7 +1,7 @@
 //! Which models this process serves, and which of them are loaded.
 //!
-//! `registry.rs` finds a model, loads it and leases it to a request. A `Slot` holds what is loaded, and `Room` decides which model goes when
-//! memory is short. `keeper.rs` unloads idle models and follows the store and the configuration. `operate.rs` is for operators.
+//! `registry.rs` finds a model, loads it and leases it to a request. A `Slot` holds what is loaded, and `Room` decides which model goes
+//! when memory is short. `keeper.rs` unloads idle models and follows the store and the configuration. `operate.rs` is for operators.
 
 mod base;
 mod bell;

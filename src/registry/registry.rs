@@ -173,7 +173,10 @@ impl Registry {
         loop {
             match self.begin(&base)? {
                 Begin::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
-                Begin::Load(dead) => self.load(&base, dead, deadline, false),
+                Begin::Load(dead) => {
+                    self.load(&base, dead, deadline, false);
+                    continue;
+                }
                 _ => base.slot.wait(deadline.saturating_duration_since(Instant::now())),
             }
             if Instant::now() >= deadline {

@@ -1,7 +1,8 @@
 //! Memory for models: whether another one fits, and which one goes if it does not.
 //!
-//! What a model takes is estimated before it is loaded. A device whose memory is taken at once (a GPU) is measured after the load. Elsewhere
-//! the estimate stands: the system makes pages resident as they are touched, so that free memory says little about what is promised.
+//! What a model takes is estimated before it is loaded. A device whose memory is taken at once (a GPU) is measured after the load.
+//! Elsewhere the estimate stands: the system makes pages resident as they are touched, so that free memory says little about what is
+//! promised.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -91,8 +92,8 @@ struct Held {
 }
 
 impl Room<'_> {
-    /// Waits until a model that needs `need` fits, and unloads others if they are in its way. If no other model is loaded, it fits as far as
-    /// this room can tell: the engine itself refuses what it cannot hold. `free` tells the device's free memory now, in bytes.
+    /// Waits until a model that needs `need` fits, and unloads others if they are in its way. If no other model is loaded, it fits as far
+    /// as this room can tell: the engine itself refuses what it cannot hold. `free` tells the device's free memory now, in bytes.
     ///
     /// # Errors
     /// A limit excludes the model, or the models in use leave no room until the deadline.

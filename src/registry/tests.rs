@@ -97,7 +97,10 @@ fn running(dir: &Path, names: &[&str], entries: &str, settings: &str) -> Arc<Reg
 
 fn entry(dir: &Path, name: &str) -> String {
     let path = dir.join(format!("{name}.gguf"));
-    TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+    // A file that is written over would end the engine that has it mapped.
+    if !path.exists() {
+        TinyModel { tokenizer: true, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
+    }
     format!("[[models]]\nid = \"{name}\"\nsource = {{ type = \"file\", path = \"{}\" }}\n", path.display())
 }
 

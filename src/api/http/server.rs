@@ -102,9 +102,7 @@ pub fn serve(
     };
     rt::System::new().block_on(async move {
         let signals = Signals::new().context("the signals cannot be handled")?;
-        if !ignores_hangup() {
-            rt::spawn(reload_at_hangup(signal(SignalKind::hangup())?, state.clone(), reload));
-        }
+        follow_hangups(state.clone(), reload)?;
         let server = server.listen("penstock", listener, http).context("the socket cannot be listened on")?.run();
         let bodies = state.bodies.clone();
         rt::spawn(async move { bodies.give_back().await });
@@ -135,15 +133,22 @@ struct Signals {
 /// Reads the configuration again and applies what can change while the server runs. `None`: it is wrong, which was logged.
 pub type Reload = Arc<dyn Fn() -> Option<Config> + Send + Sync>;
 
-/// Reads the configuration again at each SIGHUP. No request notices.
-async fn reload_at_hangup(mut hangup: Signal, state: web::Data<AppState>, reload: Reload) {
-    while hangup.recv().await.is_some() {
-        let reload = reload.clone();
-        if let Ok(Some(config)) = web::block(move || reload()).await {
-            state.set_limits(&config.limits);
-            state.keys.refresh();
-        }
+/// Reads the configuration again at each SIGHUP, unless the process ignores them. No request notices.
+fn follow_hangups(state: web::Data<AppState>, reload: Reload) -> std::io::Result<()> {
+    if ignores_hangup() {
+        return Ok(());
     }
+    let mut hangup = signal(SignalKind::hangup())?;
+    rt::spawn(async move {
+        while hangup.recv().await.is_some() {
+            let reload = reload.clone();
+            if let Ok(Some(config)) = web::block(move || reload()).await {
+                state.set_limits(&config.limits);
+                state.keys.refresh();
+            }
+        }
+    });
+    Ok(())
 }
 
 impl Signals {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use actix_web::web;
 use bytes::Bytes;
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::admin_types::PullProgress;
@@ -78,8 +79,9 @@ impl Frames for Pulled {
             PullState::Done => progress("success", None, None),
             PullState::Failed => {
                 let error = ApiError::new(Kind::PullFailed, "the model could not be fetched: the server's log has the cause");
-                let detail = serde_json::json!({"message": error.message, "type": "invalid_request_error", "param": "model", "code": error.kind.code()});
-                data(&serde_json::json!({"error": detail}))
+                let (message, code) = (error.message, error.kind.code());
+                let detail = json!({"message": message, "type": "invalid_request_error", "param": "model", "code": code});
+                data(&json!({"error": detail}))
             }
         })
     }
