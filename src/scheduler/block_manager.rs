@@ -3,9 +3,9 @@
 //! Only the first blocks have memory behind them (`cache_size.rs`); the others are not there yet. Blocks with low ids are taken first, so
 //! that the end of the cache can lose its memory.
 //!
-//! Invariant: a block with memory is either held (references > 0), or free (no references, no content), or cached and unreferenced (in the prefix
-//! cache's list). A state slot is held by one sequence, free, or a checkpoint. Blocks and state slots may be released while a step that
-//! reads or writes them is in flight: the engine runs its steps in order, so their next holder writes to them in a later step.
+//! Invariant: a block with memory is either held (references > 0), or free (no references, no content), or cached and unreferenced (in the
+//! prefix cache's list). A state slot is held by one sequence, free, or a checkpoint. Blocks and state slots may be released while a step
+//! that reads or writes them is in flight: the engine runs its steps in order, so their next holder writes to them in a later step.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

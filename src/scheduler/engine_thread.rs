@@ -170,8 +170,8 @@ enum Wake {
     Ended,
 }
 
-/// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of cached
-/// prompts.
+/// How long a model has had nothing to do. After a while it gives back the memory of its cache that holds nothing, later also that of
+/// cached prompts.
 #[derive(Debug)]
 struct Idle {
     long: Duration,

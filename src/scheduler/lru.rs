@@ -1,7 +1,7 @@
 //! Small numbers that stand for things in a cache, each with its owner: what leaves first when room is needed.
 //!
-//! The owner that has the most gives first, its least recently used thing. So one that floods the cache evicts its own, and each of n owners
-//! keeps an nth part if it uses as much. With one owner this is the plain order of last use.
+//! The owner that has the most gives first, its least recently used thing. So one that floods the cache evicts its own, and each of n
+//! owners keeps an nth part if it uses as much. With one owner this is the plain order of last use.
 
 use std::collections::HashMap;
 

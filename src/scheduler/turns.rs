@@ -212,8 +212,8 @@ impl ShortSteps {
         num_decoding + self.rows
     }
 
-    /// A step took so long, with `num_decoding` rows beside those of prompts. Its bound was `max_rows`: only a step that the bound has cut says
-    /// whether it is right.
+    /// A step took so long, with `num_decoding` rows beside those of prompts. Its bound was `max_rows`: only a step that the bound has cut
+    /// says whether it is right.
     pub fn learn(&mut self, (num_rows, max_rows): (usize, usize), num_decoding: usize, took: Duration) {
         if num_rows < max_rows {
             return;

@@ -81,7 +81,8 @@ class Server:
             for labels, value in re.findall(rf"^penstock_{name}{{(.*)}} (\S+)$", text, re.M):
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', labels))
                 found.setdefault(labels["model_name"], {})[f"{name.split('_')[0]} {labels['kind']}"] = round(float(value) / 1e9, 3)
-        counts = re.findall(r'^penstock_(cache_growths_total|cache_give_backs_total|num_preemptions_total){model_name="(.*)"} (\S+)$', text, re.M)
+        names = "cache_growths_total|cache_give_backs_total|num_preemptions_total"
+        counts = re.findall(rf'^penstock_({names}){{model_name="(.*)"}} (\S+)$', text, re.M)
         for name, model, value in counts:
             found.setdefault(model, {})[name] = int(float(value))
         anonymous = re.search(r"^process_anonymous_memory_bytes (\S+)$", text, re.M)

@@ -207,8 +207,8 @@ fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
     tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants);
 }
 
-/// The logits of every row have the same bits while the cache grows, and while it gives back again and again what is idle. Blocks are large,
-/// so that each has a page of its own on a GPU.
+/// The logits of every row have the same bits while the cache grows, and while it gives back again and again what is idle. Blocks are
+/// large, so that each has a page of its own on a GPU.
 fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backend: &str) {
     let path = dir.join("growing.gguf");
     TinyModel { num_heads: 8, num_kv_heads: 8, head_dim: 128, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();

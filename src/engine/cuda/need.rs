@@ -26,8 +26,8 @@ impl Need {
         Ok(Self { weights: need.weights, step_weights: need.step_weights, scratch: need.scratch, kv_block, state: need.state })
     }
 
-    /// How large the KV cache may become: as many blocks as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves beside
-    /// what is not cache, from one context up to one context per slot. `caches`: bytes that other models' caches hold, which they give back
+    /// How large the KV cache may become: as many blocks as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves
+    /// beside what is not cache, from one context up to one context per slot. `caches`: bytes that other models' caches hold, which they give back
     /// if somebody else needs them.
     ///
     /// # Errors
