@@ -73,7 +73,8 @@ fn digest(repo: &str, path: &str, oid: String) -> Result<String, PullError> {
     if oid.len() == 64 && oid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(oid.to_ascii_lowercase());
     }
-    Err(PullError::Refused(format!("hf {repo}: the hub gives {path} the digest {oid:.80?}, expected 64 hex digits")))
+    let oid: String = oid.chars().take(80).collect();
+    Err(PullError::Refused(format!("hf {repo}: the hub gives {path} the digest {oid:?}, expected 64 hex digits")))
 }
 
 /// Whether a path is safe in a URL. Other paths are ignored, since the hub could have been tampered with.
