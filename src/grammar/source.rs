@@ -53,8 +53,7 @@ impl Source {
 
     /// Adds a named regular expression. `\d` matches the digits 0 to 9 only.
     pub fn with_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
-        // Such a backslash would escape the slash that ends the pattern below.
-        if (regex.len() - regex.trim_end_matches('\\').len()) % 2 == 1 {
+        if ends_in_escape(regex) {
             return Err(GrammarError::Invalid("the regex ends with a lone backslash".into()));
         }
         self.with_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
@@ -130,8 +129,15 @@ pub fn lark_string(text: &str) -> String {
     Value::from(text).to_string()
 }
 
+/// Whether the last backslash of a regular expression escapes nothing. The compiler drops such a backslash instead of refusing it.
+fn ends_in_escape(regex: &str) -> bool {
+    let slashes = regex.len() - regex.trim_end_matches('\\').len();
+    slashes % 2 == 1
+}
+
 #[derive(Default)]
 struct Size {
+    ends_in_escape: bool,
     bytes: usize,
     values: usize,
     refs: usize,
@@ -154,6 +160,10 @@ impl Size {
                         // Each required name is a member, whether it is declared or not.
                         ("required", Value::Array(names)) => self.members = self.members.max(names.len()),
                         ("enum" | "examples", _) => {}
+                        ("pattern", Value::String(pattern)) => self.ends_in_escape |= ends_in_escape(pattern),
+                        ("patternProperties", Value::Object(patterns)) => {
+                            self.ends_in_escape |= patterns.keys().any(|pattern| ends_in_escape(pattern));
+                        }
                         (_, Value::Array(items)) => self.items = self.items.max(items.len()),
                         _ => {}
                     }
@@ -176,6 +186,9 @@ impl Size {
 fn check_size(schema: &Value) -> Result<(), GrammarError> {
     let mut size = Size::default();
     size.add(schema);
+    if size.ends_in_escape {
+        return Err(GrammarError::Invalid("a pattern of the schema ends with a lone backslash".into()));
+    }
     let bounds = [
         (size.bytes, MAX_BYTES, "bytes"),
         (size.values, MAX_VALUES, "values"),

@@ -80,6 +80,8 @@ fn unsupported_and_oversized_grammars_are_refused_with_the_place_in_the_schema()
     refused(json!({"type": "object", "properties": {"a": {"not": {"type": "string"}}}}), "#/properties/a/not");
     refused(json!({"anyOf": [{"type": "array", "items": {"pattern": "(?<=x)*"}}]}), "#/anyOf/0/items");
     refused(json!({"pattern": "["}), "#");
+    refused(json!({"type": "array", "items": {"pattern": "a\\"}}), "lone backslash");
+    refused(json!({"patternProperties": {"a\\": {}}}), "lone backslash");
     refused(json!({"$ref": "http://169.254.169.254/x"}), "#");
     refused(json!(false), "false");
     refused(json!({"type": "integer", "minimum": 3, "maximum": 1}), "#");

@@ -66,7 +66,8 @@ fn digest(path: &str, oid: &str) -> Result<String, String> {
     if oid.len() == 64 && oid.bytes().all(|byte| byte.is_ascii_hexdigit()) {
         return Ok(oid.to_ascii_lowercase());
     }
-    Err(format!("the hub gives {path} the digest {oid:.80?}, expected 64 hex digits"))
+    let oid: String = oid.chars().take(80).collect();
+    Err(format!("the hub gives {path} the digest {oid:?}, expected 64 hex digits"))
 }
 
 /// The files on one page of a listing.
