@@ -24,8 +24,9 @@ MAX_REQUEST, MAX_TOKEN = 100e-6, 5e-6  # seconds of one core
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time that the threads of a process have run. Exact to nanoseconds, unlike the ticks of `stat`."""
-    return sum(int(Path(task, "schedstat").read_text().split()[0]) for task in Path(f"/proc/{pid}/task").iterdir()) / 1e9
+    """Time that a process has run, with threads that have ended. Linux keeps it exactly and tells it in ticks."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 async def client(port: int, path: str, body: bytes, num_requests: int) -> None:
@@ -111,7 +112,7 @@ def main() -> int:
             bare.kill()
     best = report["penstock"]["clients"].values()
     report["checks"] = {
-        "per request": min(found["us_per_request"] for found in best) <= MAX_REQUEST * 1e6,
+        "per request": min(max(found["us_per_request"], found["us_per_chat"]) for found in best) <= MAX_REQUEST * 1e6,
         "per token": min(found["us_per_token"] for found in best) <= MAX_TOKEN * 1e6,
     }
     Path(args.out).write_text(json.dumps(report, indent=1) + "\n")
