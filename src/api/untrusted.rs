@@ -1,7 +1,7 @@
 //! What a client sends, read as the handlers read it, without a server around it. The fuzz targets call this.
 
-use bytes::Bytes;
 use ::chat::Conversation;
+use bytes::Bytes;
 use config::Limits;
 use serving::Prompt;
 
@@ -11,15 +11,8 @@ use super::http::parse::{Meter, parse};
 use super::openai::convert::{chat, completions, embeddings, responses, tokens};
 
 /// The endpoints whose requests have a body.
-pub const ENDPOINTS: [&str; 7] = [
-    "/v1/chat/completions",
-    "/v1/completions",
-    "/v1/embeddings",
-    "/v1/responses",
-    "/tokenize",
-    "/detokenize",
-    "/apply-template",
-];
+pub const ENDPOINTS: [&str; 7] =
+    ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"];
 
 /// The largest tree of a body, in bytes of memory.
 const MAX_WEIGHT: usize = 8 << 20;
