@@ -3,15 +3,17 @@
 #
 #   fuzz/nightly.sh SECONDS
 #
-# The corpora stay in fuzz/corpus, so that each night goes on from the one before. Exits with 1 if anything was found: the inputs are
-# in fuzz/corpus/found.
+# The corpora stay in fuzz/target/nightly/out, so that each night goes on from the one before. Exits with 1 if anything was found: the
+# inputs are in fuzz/target/nightly/out/found.
 set -euo pipefail
 seconds=${1:?seconds}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 ./build.sh
-rm -rf bin && mkdir -p bin seeds corpus
+run=target/nightly
+mkdir -p "$run"/{bin,seeds}
 for source in targets/*.rs; do
-    ln -sf "../target/x86_64-unknown-linux-gnu/release/$(basename "$source" .rs)" bin/
+    ln -sfn "$PWD/target/x86_64-unknown-linux-gnu/release/$(basename "$source" .rs)" "$run/bin/"
 done
-./seeds.sh seeds
-FUZZ_SEED=$(date +%j) ./run_all.sh "$seconds" corpus
+./seeds.sh "$run/seeds"
+cp -r dictionaries run_all.sh "$run/"
+FUZZ_SEED=$(date +%j) "$run/run_all.sh" "$seconds" "$run/out"

@@ -22,7 +22,7 @@ const MAX_TOKENS: usize = 24;
 static COMPILER: LazyLock<Compiler> = LazyLock::new(|| Compiler::new(TOKENIZER.clone(), TOKENIZER.vocab_size()));
 
 /// Parts: choices of tokens; the schema.
-pub fn schema(input: &[u8]) {
+pub fn of_schema(input: &[u8]) {
     let [choices, json] = sections(input);
     if let Ok(schema) = serde_json::from_slice::<Value>(json) {
         follow(&Format::JsonSchema(schema), json, choices);
@@ -30,7 +30,7 @@ pub fn schema(input: &[u8]) {
 }
 
 /// Parts: the kind, and choices of tokens; the grammar.
-pub fn grammar(input: &[u8]) {
+pub fn of_text(input: &[u8]) {
     let [head, source] = sections(input);
     let Some((kind, choices)) = head.split_first() else { return };
     let format = match kind % 3 {

@@ -39,9 +39,9 @@ pub const TOKENIZER_JSON: Target = Target { name: "tokenizer_json", body: tokeni
 /// A chat template, and what it renders.
 pub const TEMPLATE: Target = Target { name: "template", body: template_source::body, seeds: seeds::template };
 /// A JSON Schema, and an answer under it.
-pub const SCHEMA: Target = Target { name: "schema", body: grammars::schema, seeds: seeds::schema };
+pub const SCHEMA: Target = Target { name: "schema", body: grammars::of_schema, seeds: seeds::schema };
 /// A regular expression or a grammar, and an answer under it.
-pub const GRAMMAR: Target = Target { name: "grammar", body: grammars::grammar, seeds: seeds::grammar };
+pub const GRAMMAR: Target = Target { name: "grammar", body: grammars::of_text, seeds: seeds::grammar };
 /// The body of a request to each endpoint, and its prompt.
 pub const REQUEST: Target = Target { name: "request", body: request::body, seeds: seeds::request };
 /// A compressed body of a request.

@@ -142,9 +142,12 @@ pub fn template() -> Vec<Vec<u8>> {
         "{% macro m(x=1) %}{{ x * 3 ~ 'a'[::-1] }}{% endmacro %}{{ m() }}{% set ns = namespace(n=0) %}{% set ns.n = ns.n + 1 %}{{ ns.n }}",
         "{%- for x in range(3) recursive -%}{{ loop.index0 }}{{ x | tojson(indent=2) }}{% break %}{%- else -%}e{%- endfor -%}",
         "{{ messages | selectattr('role', 'equalto', 'user') | map(attribute='content') | list | join(', ') | upper | trim }}",
-        "{{ {'a': [1, 2.5, none]}.items() | list }}{{ 'x'.split(',') }}{{ 'a' in 'abc' }}{{ 7 // 2 % 3 ** 2 - 1 }}{{ messages[0]['content'][1:] }}",
-        "{% generation %}{{ strftime_now('%d %b %Y') }}{% endgeneration %}{{ '{\"a\": 1}' | from_json }}{{ raise_exception('no') if false }}",
-        "{% set x %}{% filter upper %}a{% endfilter %}{% endset %}{{ x.replace('A', 'b').strip().startswith('b') is true }}{% raw %}{{{% endraw %}",
+        "{{ {'a': [1, 2.5, none]}.items() | list }}{{ 'x'.split(',') }}{{ 'a' in 'abc' }}{{ 7 // 2 % 3 ** 2 - 1 }}",
+        "{{ messages[0]['content'][1:] }}",
+        "{% generation %}{{ strftime_now('%d %b %Y') }}{% endgeneration %}{{ '{\"a\": 1}' | from_json }}",
+        "{{ raise_exception('no') if false }}",
+        "{% set x %}{% filter upper %}a{% endfilter %}{% endset %}{{ x.replace('A', 'b').strip().startswith('b') is true }}",
+        "{% raw %}{{{% endraw %}",
         "{% call(u) m2() %}{{ u }}{% endcall %}{# comment #}{% with a = 1 %}{{ a is defined and not a is none or a }}{% endwith %}",
     ];
     let (all, json) = (real.chain(small.map(str::to_owned)), conversation().to_string());
@@ -153,15 +156,18 @@ pub fn template() -> Vec<Vec<u8>> {
 
 pub fn schema() -> Vec<Vec<u8>> {
     let schemas = [
-        json!({"type": "object", "properties": {"a": {"type": "string", "minLength": 1, "maxLength": 5}, "b": {"type": "integer", "minimum": -3,
-            "maximum": 12, "multipleOf": 3}}, "required": ["a"], "additionalProperties": false}),
-        json!({"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1, "maxItems": 3, "$defs": {"x": {"enum": ["a", 1, null, {"b": []}]}}}),
+        json!({"type": "object", "properties": {"a": {"type": "string", "minLength": 1, "maxLength": 5}, 
+            "b": {"type": "integer", "minimum": -3, "maximum": 12, "multipleOf": 3}}, "required": ["a"], "additionalProperties": false}),
+        json!({"type": "array", "items": {"$ref": "#/$defs/x"}, "minItems": 1, "maxItems": 3,
+            "$defs": {"x": {"enum": ["a", 1, null, {"b": []}]}}}),
         json!({"anyOf": [{"const": "x"}, {"type": ["boolean", "null"]}], "$schema": "http://json-schema.org/draft-07/schema#"}),
-        json!({"allOf": [{"type": "object", "patternProperties": {"^a+$": {"type": "number"}}}, {"properties": {"aa": {"exclusiveMinimum": 0.5}}}]}),
+        json!({"allOf": [{"type": "object", "patternProperties": {"^a+$": {"type": "number"}}},
+            {"properties": {"aa": {"exclusiveMinimum": 0.5}}}]}),
         json!({"oneOf": [{"type": "string", "format": "date-time"}, {"type": "string", "pattern": "^[a-z]{2,4}(x|y)?$"}]}),
         json!({"type": "array", "prefixItems": [{"type": "string", "format": "uuid"}, true], "items": false}),
         json!({"$ref": "#/definitions/n", "definitions": {"n": {"type": "object", "properties": {"next": {"$ref": "#/definitions/n"}}}}}),
-        json!({"type": "object", "minProperties": 1, "propertyNames": {"pattern": "a"}, "unevaluatedProperties": false, "not": {"required": ["b"]}}),
+        json!({"type": "object", "minProperties": 1, "propertyNames": {"pattern": "a"}, "unevaluatedProperties": false,
+            "not": {"required": ["b"]}}),
         json!({"if": {"type": "string"}, "then": {"format": "ipv4"}, "else": {"type": "number", "exclusiveMaximum": 7.25}, "title": "t"}),
         json!({"type": "string", "format": "email", "description": "d", "default": "x", "examples": ["y"]}),
         json!({"type": "object", "required": ["a", "b"], "x-guidance": {"lenient": true}, "dependentRequired": {"a": ["b"]}}),
@@ -191,8 +197,10 @@ pub fn request() -> Vec<Vec<u8>> {
     let Json::Object(mut chat) = conversation() else { unreachable!("an object") };
     chat["messages"][2]["tool_calls"][0]["function"]["arguments"] = "{\"city\": \"Oslo\"}".into();
     chat.remove("enable_thinking");
-    let fields = json!({"model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": -1, "n": 2, "stop": ["x"], "stream": true,
-        "stream_options": {"include_usage": true}, "logit_bias": {"3": -100}, "presence_penalty": 1, "repetition_penalty": 1.1, "user": "u",
+    let fields = json!({"model": "m", "temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "seed": -1, "n": 2,
+        "stop": ["x"],
+        "stream": true, "stream_options": {"include_usage": true}, "logit_bias": {"3": -100}, "presence_penalty": 1,
+        "repetition_penalty": 1.1, "user": "u",
         "chat_template_kwargs": {"enable_thinking": false}, "reasoning_effort": "low", "parallel_tool_calls": false, "logprobs": true,
         "top_logprobs": 2, "tool_choice": {"type": "function", "function": {"name": "get_weather"}}, "max_completion_tokens": 5});
     let Json::Object(fields) = fields else { unreachable!("an object") };
@@ -204,14 +212,12 @@ pub fn request() -> Vec<Vec<u8>> {
         {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
         {"type": "function_call_output", "call_id": "c", "output": "x"}, {"type": "item_reference", "id": "i"}]);
     let response = json!({"model": "m", "input": input, "instructions": "i", "tools": [{"type": "function", "name": "f",
-        "parameters": {"type": "object"}}], "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "high"}, "metadata": {"k": "v"},
+        "parameters": {"type": "object"}}], "text": {"format": {"type": "json_object"}}, "reasoning": {"effort": "high"},
+        "metadata": {"k": "v"},
         "include": ["message.output_text.logprobs"], "store": false, "truncation": "disabled", "previous_response_id": "p"});
     let bodies = [
         (0, Json::Object(chat.clone())),
-        (
-            0,
-            json!({"model": "m", "messages": parts, "response_format": schema, "max_tokens": 9, "stop_token_ids": [1], "ignore_eos": false}),
-        ),
+        (0, json!({"model": "m", "messages": parts, "response_format": schema, "max_tokens": 9, "stop_token_ids": [1]})),
         (0, json!({"model": "m", "messages": parts, "guided_regex": "a+", "structured_outputs": {"choice": ["a"]}})),
         (1, json!({"model": "m", "prompt": ["a", "b"], "suffix": "s", "echo": false, "logprobs": 3, "best_of": 3, "n": 2})),
         (1, json!({"model": "m", "prompt": [[1, 2], [3]], "max_tokens": 0, "echo": true, "grammar": "start: \"a\""})),
@@ -274,7 +280,8 @@ pub fn pull() -> Vec<Vec<u8>> {
 
 pub fn config() -> Vec<Vec<u8>> {
     let of = |kind: u8, text: &str| [&[kind], text.as_bytes()].concat();
-    let models = "[[models]]\nid = \"a:b\"\naliases = [\"c\"]\nsource = { type = \"hf\", repo = \"a/b\", quant = \"Q4_K_M\" }\ncontext = \"auto\"\n\
+    let models = "[[models]]\nid = \"a:b\"\naliases = [\"c\"]\nsource = { type = \"hf\", repo = \"a/b\", quant = \"Q4_K_M\" }\n\
+        context = \"auto\"\n\
         sampling = { temperature = 0.5 }\n";
     let key =
         format!("[[keys]]\nname = \"ci\"\nsha256 = \"{}\"\ntenant = \"t\"\nmodels = [\"m\"]\nrequests_per_minute = 9\n", "0".repeat(64));
@@ -295,7 +302,8 @@ pub fn config() -> Vec<Vec<u8>> {
 pub fn answer() -> Vec<Vec<u8>> {
     let answers = [
         "<think>\nwell\n</think>\n\nHello",
-        "text<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n<tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
+        "text<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Oslo\"}}\n</tool_call>\n\
+         <tool_call>{\"name\":\"f\",\"arguments\":{}}</tool_call>",
         "[TOOL_CALLS][{\"name\": \"f\", \"arguments\": {\"a\": [1, \"]\"]}, \"id\": \"123456789\"}]",
         "{\"name\": \"get_weather\", \"parameters\": {\"city\": \"Oslo\"}}",
         "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>1</arg_value>\n</tool_call>",

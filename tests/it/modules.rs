@@ -71,7 +71,9 @@ pub fn section<'a>(manifest: &'a str, name: &str) -> impl Iterator<Item = &'a st
 
 /// The crates of the workspace.
 pub fn crates() -> Vec<Crate> {
-    let manifests: Vec<_> = files("").into_iter().filter(|file| file.path == "Cargo.toml" || file.path.ends_with("/Cargo.toml")).collect();
+    // a crate with a workspace of its own, such as the fuzz targets, is no part of this one
+    let is_member = |file: &&Source| file.path.ends_with("/Cargo.toml") && !file.text.contains("\n[workspace]\n");
+    let manifests: Vec<_> = files("").into_iter().filter(|file| file.path == "Cargo.toml" || is_member(file)).collect();
     let value = |line: &str, key: &str| {
         let (name, rest) = line.split_once('=')?;
         (name.trim() == key).then(|| rest.split('"').nth(1).map(str::to_owned))?

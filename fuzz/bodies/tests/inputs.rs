@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use penstock_fuzz_bodies::TARGETS;
+use fuzz_bodies::TARGETS;
 
 #[test]
 fn seeds_and_found_inputs_do_no_harm() {
