@@ -7,7 +7,7 @@
 // computed it.
 //
 // Kernels: decode.cuh and decode_stream.cuh (up to 8 tokens), batch.cuh (up to 64), prefill.cuh (any number); on sm_90a rows.cuh (up to
-// 64; linear() does not choose it yet) and hopper.cuh (any number).
+// 64) and hopper.cuh (any number).
 #pragma once
 
 #include "../norm/norm.h"
