@@ -184,7 +184,7 @@ mod tests {
         config.limits.max_queue = MOST;
         let (go, wait) = mpsc::channel::<()>();
         let wait = Mutex::new(wait);
-        let load = Box::new(move |_: &Config, _: &_, _: &_, _: &_| {
+        let load = Box::new(move |_: &Config, _: &registry::Base, _: &std::path::Path, _: &registry::Room<'_>| {
             let _ = wait.lock().unwrap().recv();
             anyhow::bail!("a broken file")
         });
