@@ -29,7 +29,9 @@ pub fn body(input: &[u8]) {
             state_slots: 2,
             ..EngineOptions::default()
         },
-        scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, prefix_cache: true },
+        scheduler: SchedulerOptions { max_batch_tokens: 0, max_running: 0, max_waiting: 8, max_waiting_tokens: 0, prefix_cache: true },
+        share: 1.0,
+        cache_idle: Duration::from_secs(300),
         watchdog: Watchdog { step_timeout: Duration::from_secs(60), on_fault: |_| {} },
     };
     let device = engine::device(BackendKind::Cpu, 0).expect("a processor");

@@ -208,7 +208,9 @@ fn the_watchdog_reports_a_stuck_step_and_a_lost_device() {
 #[test]
 fn the_watchdog_reports_a_thread_that_hangs_outside_of_steps() {
     static HUNG: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
-    let on_fault = |_| drop(HUNG.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    let on_fault = |_| {
+        HUNG.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    };
     let (engine, control) = FakeEngine::new(capacity(), 2, 2);
     control.lock().unwrap().memory_time = Duration::from_secs(4);
     let watchdog = Some(Watchdog { step_timeout: Duration::from_millis(300), on_fault });
