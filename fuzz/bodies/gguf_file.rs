@@ -30,7 +30,7 @@ pub fn file(input: &[u8]) -> MemoryFile {
 
 pub fn body(input: &[u8]) {
     let memory = file(input);
-    let backing = if input.len() % 2 == 0 { Backing::Mapped } else { Backing::Private };
+    let backing = if input.len().is_multiple_of(2) { Backing::Mapped } else { Backing::Private };
     let Ok(file) = GgufFile::open_with(memory.path(), backing) else { return };
     read(&file);
     weights(Arc::new(file));

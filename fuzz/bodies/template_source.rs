@@ -18,7 +18,7 @@ pub fn body(input: &[u8]) {
     let clock = Clock::from_date("2026-11-23").expect("a date");
     let Ok(template) = ChatTemplate::with_clock(&text(source), "<s>", "</s>", clock) else { return };
     let _ = black_box(template.render(&variables(json, source.len())));
-    if input.len() % DIALECT == 0 {
+    if input.len().is_multiple_of(DIALECT) {
         black_box((template.features(), Dialect::of(&template, &TOKENIZER)));
     }
 }
@@ -31,5 +31,5 @@ fn variables(json: &[u8], length: usize) -> RenderInput {
     };
     let messages = kwargs.remove("messages").unwrap_or_default();
     let tools = kwargs.remove("tools");
-    RenderInput { messages, tools, add_generation_prompt: length % 2 == 0, kwargs }
+    RenderInput { messages, tools, add_generation_prompt: length.is_multiple_of(2), kwargs }
 }
