@@ -36,6 +36,10 @@ impl Device for Paced {
         Ok(Self { step_time })
     }
 
+    fn place(&self) -> (BackendKind, u32) {
+        (BackendKind::Cpu, 0)
+    }
+
     fn describe(&self) -> Result<DeviceInfo, EngineError> {
         Ok(DeviceInfo { name: format!("no device, {:?} per step", self.step_time), memory: Some(MEMORY) })
     }
@@ -47,6 +51,10 @@ impl Device for Paced {
 
     fn cache_share(&self, _options: &EngineOptions) -> f64 {
         0.25
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        0
     }
 
     fn budget(&self, weights: &Weights, options: &EngineOptions) -> Result<Budget, EngineError> {
