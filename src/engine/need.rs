@@ -1,8 +1,8 @@
 //! What a model would take of one device, computed before it is loaded.
 
 use super::device::Device;
-use super::pool_blocks::pool_blocks;
-use super::{DeviceMemory, EngineError, EngineOptions};
+use super::pool_blocks::{least_blocks, pool_blocks};
+use super::{BackendKind, DeviceMemory, EngineError, EngineOptions};
 use model::Weights;
 
 /// What a model needs of a device, in bytes.
@@ -11,7 +11,8 @@ pub struct Need {
     /// The device's name.
     pub device: String,
     pub weights: u64,
-    /// The KV cache and the recurrent state that the options ask for; if `kv_tokens` is 0, the cache of one context.
+    /// The recurrent state and the KV cache: on the CPU all that the options ask for (if `kv_tokens` is 0, the cache of one context), on a
+    /// GPU what it begins with.
     pub cache: u64,
     /// Activations, logits, sampling state: an estimate from above.
     pub scratch: u64,
@@ -33,7 +34,12 @@ pub fn need(device: &dyn Device, weights: &Weights, options: &EngineOptions) -> 
     let info = device.describe()?;
     let options = options.filled_for(&weights.spec, device.default_load(), info.memory);
     let budget = device.budget(weights, &options)?;
-    let blocks = pool_blocks(&budget.groups, &options) as u64;
-    let cache = budget.kv_block.saturating_mul(blocks).saturating_add(budget.state);
+    let mut blocks = pool_blocks(&budget.groups, &options);
+    // A GPU's cache begins small, and grows as far as other models leave it memory. The system's memory is promised as a whole, since pages
+    // are taken as they are touched.
+    if device.place().0 != BackendKind::Cpu {
+        blocks = least_blocks(&budget.groups, blocks, &options);
+    }
+    let cache = budget.kv_block.saturating_mul(blocks as u64).saturating_add(budget.state);
     Ok(Need { device: info.name, weights: budget.weights, cache, scratch: budget.scratch, memory: info.memory })
 }

@@ -86,7 +86,8 @@ impl Loaded {
     pub fn idle_cache(&self) -> u64 {
         self.models.first().map_or(0, |model| {
             let cache = model.base.handle.cache();
-            cache.backed.saturating_sub(cache.used)
+            // What the model was loaded with stays.
+            cache.backed.saturating_sub(cache.used.max(self.bytes.cache))
         })
     }
 

@@ -65,6 +65,7 @@ impl Registry {
         merged.engine = before.engine.clone();
         merged.server.models_dir.clone_from(&before.server.models_dir);
         merged.limits.max_queue = before.limits.max_queue;
+        merged.limits.max_queue_tokens = before.limits.max_queue_tokens;
         self.serve_anew(&merged, named)?;
         *self.settings.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(merged);
         *self.named.write().unwrap_or_else(PoisonError::into_inner) = named.to_vec();

@@ -103,8 +103,10 @@ impl Registry {
 
     /// Every base model that may be loaded, also those that are not served any more.
     pub(crate) fn all(&self) -> Vec<Arc<Base>> {
+        // In the order in which `serve_anew` locks them. Both at once, so that a model that moves is found once.
+        let served = self.served.read().unwrap_or_else(PoisonError::into_inner);
         let retired = lock(&self.retired);
-        self.served().bases.iter().chain(&*retired).cloned().collect()
+        served.bases.iter().chain(&*retired).cloned().collect()
     }
 
     /// Fetches what is missing (progress on stderr) and loads the eager models; blocking.
@@ -197,11 +199,13 @@ impl Registry {
             match self.begin(&base)? {
                 Begin::Ready(loaded, lease) => return Ok(leased(&loaded, index, Box::new(lease))),
                 Begin::Load(dead) => {
-                    let (registry, base) = (self.clone(), base.clone());
+                    let (registry, base_to_load) = (self.clone(), base.clone());
                     // The load goes on if the client leaves: others may wait for it.
-                    let load = move || registry.load(&base, dead, deadline, true);
+                    let load = move || registry.load(&base_to_load, dead, deadline, true);
                     if std::thread::Builder::new().name("load".into()).spawn(load).is_err() {
-                        return Err(RegistryError::LoadFailed { id: name.into(), cause: "no thread can be started".into() });
+                        let cause = "no thread can be started".to_owned();
+                        base.slot.settle(Err(Fault::Failed(cause.clone())));
+                        return Err(RegistryError::LoadFailed { id: name.into(), cause });
                     }
                 }
                 _ => {}
@@ -249,24 +253,7 @@ impl Registry {
             // Its memory is for the new one.
             dead.end();
         }
-        let outcome = self.load_in_turn(base, deadline);
-        match &outcome {
-            Err(Fault::NoRoom(cause)) if logs => tracing::warn!("the model `{}` could not be loaded: {cause}", base.id()),
-            Err(Fault::Failed(cause)) if logs => tracing::error!("the model `{}` could not be loaded: {}", base.id(), cause.escape_debug()),
-            _ => {}
-        }
-        let state = if outcome.is_ok() { State::Loaded } else { State::Failed };
-        if let Some(loaded) = base.slot.settle(outcome) {
-            loaded.stop();
-        }
-        self.events.send(base.id(), What::State(state));
-    }
-
-    fn load_in_turn(&self, base: &Base, deadline: Instant) -> Result<Loaded, Fault> {
-        let (config, entry) = (self.settings(), &base.entry);
-        let missing = || Fault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
-        let path = self.store.path(entry).ok_or_else(missing)?;
-        let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
+        let config = self.settings();
         let room = Room {
             turn: Turn::take(&self.turn),
             server: &config.server,
@@ -277,7 +264,28 @@ impl Registry {
             bell: &self.bell,
             deadline,
         };
-        let load = || (self.load)(&config, base, &path, &room);
+        let outcome = self.load_into(base, &config, &room);
+        match &outcome {
+            Err(Fault::NoRoom(cause)) if logs => tracing::warn!("the model `{}` could not be loaded: {cause}", base.id()),
+            Err(Fault::Failed(cause)) if logs => tracing::error!("the model `{}` could not be loaded: {}", base.id(), cause.escape_debug()),
+            _ => {}
+        }
+        let state = if outcome.is_ok() { State::Loaded } else { State::Failed };
+        let late = base.slot.settle(outcome);
+        // Only now: the next load must see that this model takes memory.
+        drop(room);
+        if let Some(loaded) = late {
+            loaded.stop();
+        }
+        self.events.send(base.id(), What::State(state));
+    }
+
+    fn load_into(&self, base: &Base, config: &Config, room: &Room) -> Result<Loaded, Fault> {
+        let entry = &base.entry;
+        let missing = || Fault::Failed(format!("it is not on disk: `penstock pull {}` fetches it", entry.stored_as()));
+        let path = self.store.path(entry).ok_or_else(missing)?;
+        let (metrics, start) = (ModelMetrics::for_model(&entry.id), Instant::now());
+        let load = || (self.load)(config, base, &path, room);
         let loaded = std::panic::catch_unwind(std::panic::AssertUnwindSafe(load));
         let loaded = loaded.unwrap_or_else(|panic| Err(anyhow::anyhow!(panic_text(&*panic)))).map_err(|error| fault(&error));
         match &loaded {

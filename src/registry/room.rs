@@ -105,8 +105,11 @@ impl Room<'_> {
         loop {
             let seen = self.bell.count();
             let held = self.held();
-            self.baselines.note(need, held.is_empty());
-            let Some(shortage) = self.shortage(need, free(), &held) else { return Ok(()) };
+            let now = free();
+            if held.is_empty() {
+                self.baselines.note(need, now);
+            }
+            let Some(shortage) = self.shortage(need, now, &held) else { return Ok(()) };
             let victim = held.iter().filter(|held| held.is_free).min_by_key(|held| held.last);
             if let Some(victim) = victim {
                 (self.unload)(&victim.base, Reason::Memory);
@@ -155,9 +158,9 @@ impl Room<'_> {
 
 impl Baselines {
     /// Remembers what the device has free while no model is loaded.
-    fn note(&self, need: &Need, is_empty: bool) {
-        let Some(memory) = need.memory.filter(|_| is_empty) else { return };
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(need.device.clone(), memory.free);
+    fn note(&self, need: &Need, free: Option<u64>) {
+        let Some(free) = free else { return };
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(need.device.clone(), free);
     }
 
     fn of(&self, device: &str) -> Option<u64> {

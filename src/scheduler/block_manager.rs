@@ -81,7 +81,11 @@ impl BlockManager {
 
     /// Says whether more blocks could have memory. If so, they are preferred to those that hold cached contents.
     pub fn set_can_grow(&mut self, can_grow: bool) {
-        self.can_grow = can_grow && self.num_backed < self.capacity.num_blocks;
+        let could_grow = std::mem::replace(&mut self.can_grow, can_grow && self.num_backed < self.capacity.num_blocks);
+        if self.can_grow && !could_grow {
+            // An admission that failed for want of memory is worth another try.
+            self.num_releases += 1;
+        }
     }
 
     pub fn can_grow(&self) -> bool {

@@ -45,7 +45,8 @@ pub fn run(
         tracing::error!("the watchdog thread did not start: {error}");
     }
     let outcome = catch_unwind(AssertUnwindSafe(|| serve(&mut scheduler, &commands, &pulse, &shared, cache_idle)));
-    // Stops the watchdog thread.
+    // The watchdog has nothing more to watch, even while the engine takes its time to end.
+    pulse.rest();
     drop(pulse);
     let is_lost = matches!(outcome, Ok(Err(EngineError::Device(_))));
     let on_lost_device = watchdog.filter(|_| is_lost).map(|watchdog| watchdog.on_fault);

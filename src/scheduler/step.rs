@@ -323,10 +323,12 @@ impl Scheduler {
     }
 
     /// Nothing can run. If that is because other models hold the memory that a sequence needs, waits a moment: it may come back.
-    fn wait_for_memory(&self) {
+    fn wait_for_memory(&mut self) {
         let is_short = self.sequences.running.is_empty() && self.sequences.blocks.num_backed() < self.sequences.blocks.num_blocks();
         if is_short && self.in_flight.is_empty() && !self.sequences.waiting.is_empty() {
             std::thread::sleep(Duration::from_millis(2));
+            // It is not this engine that hangs.
+            self.num_turns += 1;
         }
     }
 

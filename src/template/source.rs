@@ -75,7 +75,8 @@ pub(super) fn strip_generation_tags(source: &str) -> String {
     while let Some(start) = rest.find("{%") {
         out.push_str(&rest[..start]);
         rest = &rest[start..];
-        let Some(end) = rest.find("%}") else { break };
+        // Behind the opening: a tag may be as short as `{%%}`, but in `{%}` nothing ends.
+        let Some(end) = rest[2..].find("%}").map(|at| at + 2) else { break };
         let inner = &rest[2..end];
         let (left, inner) = split_sign(inner, true);
         let (right, inner) = split_sign(inner, false);

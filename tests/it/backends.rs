@@ -223,16 +223,19 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), 24);
     for _ in 0..3 {
         let streams: Vec<EventStream> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
-        let asks = handle.clone();
+        // A cache that was asked for memory does not grow for two seconds. So it is asked once it has grown.
+        let (asks, grown) = (handle.clone(), metrics.clone());
+        let before = grown.cache_growths_total.get();
         let asking = std::thread::spawn(move || {
-            while asks.num_active() > 0 {
-                asks.give_back(u64::MAX, std::time::Duration::from_secs(5));
-                std::thread::sleep(std::time::Duration::from_millis(20));
+            while asks.num_active() > 0 && grown.cache_growths_total.get() == before {
+                std::thread::sleep(std::time::Duration::from_millis(1));
             }
+            asks.give_back(u64::MAX, std::time::Duration::from_secs(5));
         });
         let again: Vec<Vec<u32>> = streams.into_iter().map(drain).collect();
         asking.join().unwrap();
         assert_eq!(again, texts);
+        std::thread::sleep(std::time::Duration::from_millis(2100));
     }
     handle.give_back(u64::MAX, std::time::Duration::from_secs(5));
     let (bytes, growths) = (handle.cache(), metrics.cache_growths_total.get());
