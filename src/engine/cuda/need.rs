@@ -27,8 +27,8 @@ impl Need {
     }
 
     /// How large the KV cache may become: as many blocks as `kv_tokens` asks for; if that is 0, as many as the memory fraction leaves
-    /// beside what is not cache, from one context up to one context per slot. `caches`: bytes that other models' caches hold, which they give back
-    /// if somebody else needs them.
+    /// beside what is not cache, from one context up to one context per slot. `caches`: bytes that other models' caches hold, which they
+    /// give back if somebody else needs them.
     ///
     /// # Errors
     /// [`EngineError::OutOfMemory`] with both figures if weights, scratch memory and the least cache need more than is free, or if the

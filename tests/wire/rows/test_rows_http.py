@@ -119,7 +119,8 @@ def test_row_57_a_mebibyte_that_becomes_a_gibibyte(server):
 def test_row_58_a_million_chunks_of_one_byte(server):
     """A hundred such bodies, of which the connection takes as much as the server reads."""
     chunks = b"1\r\n \r\n" * 1_000_000 + b"0\r\n\r\n"
-    ask = lambda _: post(server, "Content-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n", chunks, seconds=60)
+    head = "Content-Type: application/json\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n"
+    ask = lambda _: post(server, head, chunks, seconds=60)
     with ThreadPoolExecutor(2) as pool:
         statuses = {status_of(answer) for answer in pool.map(ask, range(6))}
         before = resident(server)
