@@ -197,7 +197,7 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
 // The pages of K or of V as rows of head_dim elements, for copies of boxes. False: they are too many.
 bool map_boxes(CUtensorMap& map, const __half* pages, const KvView& kv) {
   static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  // One block more than the pool has holds what padding writes.
+  // A block behind the pool holds the zeros that windows leave. If it lies further behind, it is past the end, which is zero, too.
   const cuuint64_t rows = (static_cast<cuuint64_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size;
   if (encode == nullptr || rows > INT_MAX) return false;
   const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim), rows}, strides[1] = {sizes[0] * sizeof(__half)};

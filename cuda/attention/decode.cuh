@@ -101,7 +101,7 @@ __device__ __forceinline__ void put_rows(float2* out, int step, const float (&ma
 // Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: TEAM warps per team. Shared memory: DecodeShared<D>.
 //
 // The host copied the step's metadata, and earlier steps filled the pages before this step began. So a team fetches its first tiles before
-// the wait. If the fresh row lies in one of them, the row is written over it afterwards, or, if qkv_finish runs as a kernel, that tile waits.
+// the wait. If the fresh row lies in one of them, the row is written over it afterwards. If qkv_finish runs as a kernel, that tile waits.
 template <int D, int TEAM, bool EXTRAS>
 __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
     attention_decode_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -148,13 +148,12 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
   const Span span[2] = {{held(seen.begin), held(seen.end)}, {seen.begin, seen.end}};
   const ScoreScale scale(p);
   const int row0 = lane / 4, row1 = row0 + 8, rounds = held(ceil_div(num_tiles, teams));
-  char* const behind = shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES;
-  float* const partial = held(reinterpret_cast<float*>(behind));
+  float* const partial = held(reinterpret_cast<float*>(shared + static_cast<size_t>(teams) * plan.buffers * Tile<D>::BYTES));
   float* const state = partial + teams * plan.rows * Shared::ROW;
   float2* const partial_rows = held(reinterpret_cast<float2*>(state + 2 * plan.rows * Shared::ROW));
   const MergeSpace space{partial, partial_rows, state, partial_rows + teams * ROWS};
-  char* const exchange = held(shared + static_cast<size_t>(teams) * Shared::per_team(plan.buffers, plan.rows) + Shared::fixed(plan.rows) +
-                              team * Shared::exchange);
+  char* const exchanges = shared + static_cast<size_t>(teams) * Shared::per_team(plan.buffers, plan.rows) + Shared::fixed(plan.rows);
+  char* const exchange = held(exchanges + team * Shared::exchange);
   float* const tile_o = held(partial + (team * plan.rows + row0) * Shared::ROW);
   float2* const tile_row = held(partial_rows + team * ROWS + row0);
   const int token = num_tiles == 0 ? 0 : step.cu_seqlens_q[seq];
@@ -164,8 +163,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
     wait_for_previous();
     if (num_tiles == 0) return;
   } else {
-    __half* queries =
-        reinterpret_cast<__half*>(shared + static_cast<size_t>(teams) * Shared::per_team(plan.buffers, plan.rows) + Shared::state(plan.rows));
+    __half* queries = reinterpret_cast<__half*>(exchanges - Shared::queries(plan.rows));
     query_rows = queries, query_stride = Shared::ROW;
     // Where the fresh row's tile is, if it has been fetched: in the ring of its team.
     const int last_team = (num_tiles - 1) % teams, last_key = (num_tiles - 1) / teams * 2;

@@ -107,7 +107,8 @@ inline void time_all() {
          "attention us", "+ finish us", "GB/s");
   for (const Shape& s : {smol, qwen, gemma, llama1, llama8}) {
     for (const auto& [batch, context] : std::vector<std::pair<int, int>>{
-             {1, 1}, {1, 128}, {1, 512}, {1, 640}, {1, 1024}, {1, 1500}, {1, 8192}, {1, 32000}, {4, 32000}, {16, 8000}, {8, 512}, {64, 128}, {64, 512}, {64, 1024}, {64, 4096}, {256, 256}, {256, 512}}) {
+             {1, 1},        {1, 128}, {1, 512},  {1, 640},  {1, 1024},  {1, 1500},  {1, 8192},  {1, 32000}, {4, 32000},
+             {16, 8000},    {8, 512}, {64, 128}, {64, 512}, {64, 1024}, {64, 4096}, {256, 256}, {256, 512}}) {
       const TimedStep t(s, batch, context, 1);
       const double alone = time_chain(32, [&](int i) { attention_decode(launch, t.attention(i), t.step()); });
       const double both = time_chain(32, [&](int i) {

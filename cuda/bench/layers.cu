@@ -2,7 +2,7 @@
 // whole, without each op, and each op alone. Ops overlap, so the three differ. The head (its norm, its product) follows the layers.
 // Nothing is checked here: the other programs of this folder do that.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/layers.cu cuda/{attention,norm,linear,quant}/*.cu -o layers
-//   layers [rows per step, 1 by default] [shape …]
+//   layers [rows per step, 1 by default; several as 1,8,64] [shape …]
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -182,17 +182,23 @@ struct Layers {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const int rows = argc > 1 ? std::atoi(argv[1]) : 1;
+  const char* const list = argc > 1 ? argv[1] : "1";
   for (const Shape& shape : SHAPES) {
     if (argc > 2 && std::none_of(argv + 2, argv + argc, [&](const char* name) { return !std::strcmp(name, shape.name); })) continue;
-    const Layers layers(shape, rows);
-    const double all = layers.time(ALL), each = 1.0 / shape.layers, head = layers.time(ALL | HEAD) - all;
-    printf("%-17s %d rows: %.2f us per layer, %.0f us in all, head %.1f us (%.2f TB/s) |", shape.name, rows, all * each, all + head, head,
-           layers.output.bytes() / head * 1e-6);
-    for (int i = 0; i < 5; i++) {
-      printf(" %s: without %.2f, alone %.2f |", NAMES[i], (all - layers.time(ALL & ~(1 << i))) * each, layers.time(1 << i) * each);
+    for (const char* at = list; *at; at += *at == ',') {
+      char* end = nullptr;
+      const int rows = int(std::strtol(at, &end, 10));
+      if (end == at || rows < 1) return std::fprintf(stderr, "layers: %s is no list of rows\n", list), 1;
+      at = end;
+      const Layers layers(shape, rows);
+      const double all = layers.time(ALL), each = 1.0 / shape.layers, head = layers.time(ALL | HEAD) - all;
+      printf("%-17s %d rows: %.2f us per layer, %.0f us in all, head %.1f us (%.2f TB/s) |", shape.name, rows, all * each, all + head, head,
+             layers.output.bytes() / head * 1e-6);
+      for (int i = 0; i < 5; i++) {
+        printf(" %s: without %.2f, alone %.2f |", NAMES[i], (all - layers.time(ALL & ~(1 << i))) * each, layers.time(1 << i) * each);
+      }
+      printf("\n");
+      fflush(stdout);
     }
-    printf("\n");
-    fflush(stdout);
   }
 }

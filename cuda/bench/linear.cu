@@ -7,12 +7,13 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <random>
 #include <vector>
 
-#include "../linear/linear.h"
+#include "../linear/rows.h"
 #include "../quant/blocks_book.cuh"
 #include "../quant/repack.h"
 #include "graph_time.h"
@@ -162,9 +163,9 @@ Linear empty_linear() {
   return args;
 }
 
-using Kernel = void (*)(const Launch&, const Linear&);
+using Kernel = std::function<void(const Launch&, const Linear&)>;
 
-std::vector<float> product(Kernel kernel, const Linear& args, int rows) {
+std::vector<float> product(const Kernel& kernel, const Linear& args, int rows) {
   Linear a = args;
   std::vector<uint32_t> poison(size_t(a.num_tokens) * rows + 64, 0x7fc01234u);
   Array<float> out(poison.size());
@@ -234,7 +235,20 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     failures++;
   };
   if (hopper) same(product(linear_prefill, args, rows), 0, most, "wgmma");
-  for (int tokens : {1, 2, 7, 8, 9, 16, 17, 32, 33, 64, 65}) {
+  if (hopper) {
+    for (int warpgroups = 1; warpgroups <= 4; warpgroups++) {
+      for (int shares = 1; shares <= (w.chunks() < SLICES ? 1 : SLICES); shares *= 2) {
+        const int tokens = std::min(most, shares == 4 ? 4 + warpgroups : warpgroups * 15 + shares - 4);
+        Linear part = args;
+        part.num_tokens = tokens;
+        char what[64];
+        snprintf(what, sizeof what, "%d tokens, %d warpgroups, %d shares", tokens, warpgroups, shares);
+        const auto kernel = [=](const Launch& launch, const Linear& a) { linear_rows(launch, a, {warpgroups, shares}); };
+        same(product(kernel, part, rows), 0, tokens, what);
+      }
+    }
+  }
+  for (int tokens : {1, 2, 7, 8, 9, 16, 17, 24, 32, 33, 48, 64, 65}) {
     if (tokens > most) continue;
     Linear part = args;
     const int first = most - tokens;
@@ -370,7 +384,7 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     args.num_tokens = tokens;
     args.out = out.data;
     args.ldo = rows;
-    const auto measure = [&](Kernel kernel) {
+    const auto measure = [&](const Kernel& kernel) {
       cudaStream_t stream;
       check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
       const int rounds = tokens <= 256 ? 32 : 4;

@@ -18,6 +18,7 @@ Function* driver_function(const char* name) {
 #else
   const cudaError_t error = cudaGetDriverEntryPoint(name, &found, cudaEnableDefault, &result);
 #endif
+  if (error != cudaSuccess) cudaGetLastError();
   return error == cudaSuccess && result == cudaDriverEntryPointSuccess ? reinterpret_cast<Function*>(found) : nullptr;
 }
 

@@ -96,6 +96,18 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
+// Adds one to a counter and returns what it was. What the warp wrote before is visible to whoever reads the counter so afterwards; the
+// lanes synchronise before and after.
+__device__ __forceinline__ uint32_t add_and_order(uint32_t* counter) {
+  uint32_t before;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
+#else
+  before = 0;
+#endif
+  return before;
+}
+
 // --- barriers in shared memory (sm_90) ---
 
 __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
@@ -103,11 +115,12 @@ __device__ __forceinline__ void barrier_init(uint64_t* barrier, int arrivals) {
   asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(shared_of(barrier)), "r"(arrivals) : "memory");
 #endif
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) {
+__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(shared_of(barrier)) : "memory");
+  asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 #endif
 }
+__device__ __forceinline__ void barrier_arrive(uint64_t* barrier) { barrier_arrive(shared_of(barrier)); }
 // The barrier's phase ends when this many bytes have come, too.
 __device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -115,15 +128,14 @@ __device__ __forceinline__ void expect_bytes(uint64_t* barrier, int bytes) {
 #endif
 }
 // Waits for the end of the barrier's phase of this parity.
-__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) {
+__device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t phase) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile(
-      "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra end;\nbra wait;\nend:\n}\n" ::"r"(
-          shared_of(barrier)),
-      "r"(phase)
-      : "memory");
+      "{\n.reg .pred done;\nwait:\nmbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n@done bra end;\nbra wait;\nend:\n}\n"
+      ::"r"(barrier), "r"(phase) : "memory");
 #endif
 }
+__device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t phase) { barrier_wait(shared_of(barrier), phase); }
 // Makes ordinary writes to shared memory visible to the asynchronous units that read it (bulk copies, warpgroup products).
 __device__ __forceinline__ void fence_async_proxy() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -4,6 +4,7 @@
 #include "batch.cuh"
 #include "decode.cuh"
 #include "decode_stream.cuh"
+#include "rows.h"
 
 namespace pen {
 
@@ -113,6 +114,7 @@ bool takes_norm(int num_tokens, int cols) {
 void linear(const Launch& launch, const Linear& args) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
+  if (takes_rows(launch.device, args)) return linear_rows(launch, args, plan_rows(launch.device, args));
   if (args.num_tokens <= DECODE_TOKENS) return decode(launch, args, tiles);
   if (args.num_tokens > 16 && has_warpgroup_products(launch.device)) return linear_prefill(launch, args);
   // Two row tiles per block share their reads of x, if there are still blocks enough to fill the device.

@@ -6,8 +6,8 @@
 // in ascending order from zero, and the epilogue follows. So an output depends neither on the number of tokens nor on the kernel that
 // computed it.
 //
-// Kernels: decode.cuh and decode_stream.cuh (up to 8 tokens), batch.cuh (up to 64), prefill.cuh (any number, any GPU), hopper.cuh (more
-// than 16, sm_90a).
+// Kernels: decode.cuh and decode_stream.cuh (up to 8 tokens), batch.cuh (up to 64), prefill.cuh (any number); on sm_90a rows.cuh (up to
+// 64) and hopper.cuh (any number).
 #pragma once
 
 #include "../norm/norm.h"

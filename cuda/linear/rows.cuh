@@ -1,0 +1,278 @@
+// y = W · x for up to 64 tokens on sm_90a: the numeric definition of linear.h on warpgroup products, one of which takes all tokens at
+// once. Each warp streams the records of one row tile through registers and turns them into operands. A further warpgroup copies the
+// tokens' chunks into a ring in shared memory, from which all row tiles of the block read. Warpgroups do not wait for one another, so that
+// some dequantise while the products of others run. If there are too few tiles to fill the device, several blocks share each: every block
+// takes some of the slices, their sums meet in a workspace, and the warp that comes last adds them in ascending order.
+#pragma once
+
+#include "../quant/format.cuh"
+#include "rows.h"
+#include "warpgroup.cuh"
+#include "write_sums.cuh"
+
+namespace pen {
+
+constexpr int ROWS_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
+constexpr int ROWS_THREADS = ROWS_WARPGROUPS * 128 + ROWS_PRODUCERS;
+
+// How a block uses shared memory: the ring of x, in stages of PIECE chunks, then, for WIDE products, the sums of slices.
+template <int NT, int PIECE>
+struct RowsShared {
+  static constexpr int STAGES = PIECE == 1 ? 8 : 6, AHEAD = STAGES - 2;
+  static constexpr int TILE = NT * 8 * CHUNK * 2, STAGE = PIECE * TILE;  // bytes of a chunk, and of a stage
+  static constexpr bool WIDE = NT > 4;  // too many sums for registers
+  static constexpr size_t bytes(int warps) { return 1024 + size_t(STAGES) * STAGE + (WIDE ? size_t(warps) * NT * WARP * 16 : 0); }
+};
+
+#ifdef PEN_HOPPER_DEVICE
+// Copies the chunks [begin, end) of x, up to AHEAD stages at a time.
+template <int NT, int PIECE>
+__device__ __forceinline__ void produce_rows(const Linear& p, int begin, int end, uint32_t stages, Ring& ring) {
+  using Shared = RowsShared<NT, PIECE>;
+  constexpr int STAGES = Shared::STAGES, AHEAD = Shared::AHEAD, TOKENS = NT * 8;
+  wait_for_previous();
+  // Each thread always copies the same 16-byte column of every sixteenth token.
+  const int thread = threadIdx.x % ROWS_PRODUCERS, token = thread / 8, column = thread % 8, ldx = p.ldx, valid = p.num_tokens - token;
+  const __half* from = p.x + size_t(token) * ldx + size_t(begin) * CHUNK + column * 8;
+  const uint32_t to = stages + (token * CHUNK + (column ^ (token % 8)) * 8) * 2;
+  const int pieces = (end - begin) / PIECE;
+  int stage = 0, done = 0;
+  uint32_t phase = 1;
+#pragma unroll 1
+  for (int i = 0; i < pieces + AHEAD; i++) {
+    if (i < pieces) {
+      barrier_wait(&ring.empty[stage], phase);
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+#pragma unroll
+        for (int n = 0; n < TOKENS; n += 16) {
+          const bool real = n < valid, wanted = n + 16 <= TOKENS || token + n < TOKENS;
+          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + n * CHUNK * 2, real ? from + size_t(n) * ldx : p.x, real, wanted);
+        }
+        from += CHUNK;
+      }
+      if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+    copy_commit();
+    copy_wait<AHEAD>();
+    if (i >= AHEAD) {
+      fence_async_proxy();
+      barrier_arrive(&ring.full[done]);
+      if (++done == STAGES) done = 0;
+    }
+  }
+}
+
+// The pieces of a row tile that a lane holds ahead of its products.
+__host__ __device__ constexpr int rows_ahead(int words, int nt, int piece) {
+  const int records = words <= 8 ? (nt > 4 ? 3 : 4) : words <= 10 ? (nt > 1 ? 3 : 4) : 2;
+  return records / piece > 0 ? records / piece : 1;
+}
+
+// Multiplies the slices [first, last) of one warp's row tile, whose numbers of chunks PIECE divides. `take(slice, acc)` gets each slice's
+// sum.
+template <class Format, int NT, int PIECE, class Take>
+__device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int first, int last, uint32_t stages, Ring& ring, Take take) {
+  using Shared = RowsShared<NT, PIECE>;
+  constexpr int HELD = rows_ahead(Format::words, NT, PIECE), RECORD = Format::record_bytes;
+  const int lane = threadIdx.x % WARP, chunks = w.chunks(), begin = slice_begin(first, chunks);
+  const uint8_t* next = w.data + (size_t(min(tile, w.tiles() - 1)) * chunks + begin) * RECORD;
+  int left = (slice_begin(last, chunks) - begin) / PIECE;  // pieces
+  typename Format::Raw raw[HELD][PIECE];
+  const auto request = [&](int i, int k) { raw[i][k].load(next + (PIECE * i + k) * RECORD, lane); };
+#pragma unroll
+  for (int i = 0; i < HELD; i++) {
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) {
+      if (i < left) request(i, k);
+    }
+  }
+  next += HELD * PIECE * RECORD;
+  float acc[NT][4] = {};
+  bool fresh = true;
+  int slice = first - 1, until = 0;  // pieces to the slice's end
+  const auto next_slice = [&] {
+    do {  // small matrices have empty slices
+      slice++;
+      until = (slice_begin(slice + 1, chunks) - slice_begin(slice, chunks)) / PIECE;
+    } while (until == 0);
+  };
+  if (left > 0) next_slice();
+  constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
+  const uint32_t origin = uint32_t(tile_descriptor(stages)), full = held(shared_of(ring.full)), full_end = full + Shared::STAGES * 8;
+  constexpr uint32_t EMPTY = offsetof(Ring, empty) - offsetof(Ring, full);
+  uint32_t stage = origin, barrier = full, phase = 0;
+#pragma unroll 1
+  while (left > 0) {
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+      if (i > 0 && left == 0) break;
+#pragma unroll
+      for (int k = 0; k < PIECE; k++) {
+        uint32_t a[STEPS][4];
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) raw[i][k].fragment(s, a[s]);
+        if (left > HELD) request(i, k);
+        if (k == 0) barrier_wait(barrier, phase);
+        warpgroup_arrive();
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
+        warpgroup_commit();
+      }
+      left--;
+      warpgroup_wait<0>();
+      if (lane == 0) barrier_arrive(barrier + EMPTY);
+      stage += Shared::STAGE >> 4;
+      barrier += 8;
+      if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
+      fresh = --until == 0;
+      if (fresh) {
+        take(slice, acc);
+        if (left > 0) next_slice();
+      }
+    }
+    next = held(next + HELD * PIECE * RECORD);
+  }
+}
+
+__device__ __forceinline__ void load_four(float (&y)[4], uint32_t at) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(y[0]), "=f"(y[1]), "=f"(y[2]), "=f"(y[3]) : "r"(at));
+}
+__device__ __forceinline__ void store_four(uint32_t at, const float (&y)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(y[0]), "f"(y[1]), "f"(y[2]), "f"(y[3]) : "memory");
+}
+template <int NT>
+__device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[NT][4]) {
+#pragma unroll
+  for (int n = 0; n < NT; n++) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], y[n][i]);
+  }
+}
+
+// A warp's place in the workspace for the slices of a row tile: fragments side by side.
+template <int NT>
+struct RowSums {
+  float4* place;  // the lane's part of the first slice
+  __device__ __forceinline__ void put(int slice, const float (&y)[NT][4]) const {
+#pragma unroll
+    for (int n = 0; n < NT; n++) place[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
+  }
+  // Adds up the slices. Reads past L1, which may still hold what an earlier kernel read at this address.
+  __device__ __forceinline__ void add_all(float (&sums)[NT][4]) const {
+    constexpr int BATCH = NT >= 8 ? 2 : NT >= 4 ? 4 : SLICES;  // slices that are read at once
+#pragma unroll 1
+    for (int s = 0; s < SLICES; s += BATCH) {
+      float4 part[BATCH][NT];
+#pragma unroll
+      for (int k = 0; k < BATCH; k++) {
+#pragma unroll
+        for (int n = 0; n < NT; n++) part[k][n] = __ldcg(place + ((s + k) * NT + n) * WARP);
+      }
+#pragma unroll
+      for (int k = 0; k < BATCH; k++) {
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+          sums[n][0] = __fadd_rn(sums[n][0], part[k][n].x), sums[n][1] = __fadd_rn(sums[n][1], part[k][n].y);
+          sums[n][2] = __fadd_rn(sums[n][2], part[k][n].z), sums[n][3] = __fadd_rn(sums[n][3], part[k][n].w);
+        }
+      }
+    }
+  }
+};
+#endif
+
+// Grid: (groups of four row tiles per warpgroup of the block, of all segments; shares of the slices).
+template <int NT, int PIECE>
+__global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __grid_constant__ Linear p) {
+#ifdef PEN_HOPPER_DEVICE
+  using Shared = RowsShared<NT, PIECE>;
+  extern __shared__ uint8_t dynamic[];
+  const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
+  __shared__ Ring ring;
+  let_next_start();
+  const int warps = (blockDim.x - ROWS_PRODUCERS) / WARP, warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Shared::STAGES; i++) {
+      barrier_init(&ring.full[i], ROWS_PRODUCERS);
+      barrier_init(&ring.empty[i], warps);
+    }
+  }
+  __syncthreads();
+  int group = blockIdx.x, segment = 0;
+  const auto groups = [&](int i) { return ceil_div(p.w[i].tiles(), warps); };
+  while (segment + 1 < p.num_segments && group >= groups(segment)) group -= groups(segment++);
+  const Matrix& w = p.w[segment];
+  const int shares = gridDim.y, each = SLICES / shares, first = int(blockIdx.y) * each, last = first + each;
+  if (warp >= warps) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    produce_rows<NT, PIECE>(p, slice_begin(first, w.chunks()), slice_begin(last, w.chunks()), stages, ring);
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+  const int tile = group * warps + warp, unit = blockIdx.x * warps + warp;
+  const RowSums<NT> slabs{reinterpret_cast<float4*>(p.slabs) + size_t(unit) * SLICES * NT * WARP + lane};
+  const uint32_t place = stages + Shared::STAGES * Shared::STAGE + (warp * NT * WARP + lane) * 16;
+  float sums[NT][4] = {};
+  bool empty = true;  // nothing is in shared memory yet
+  with_format(w.format, [&](auto format) {
+    stream_slices<decltype(format), NT, PIECE>(w, tile, first, last, stages, ring, [&](int slice, const float (&y)[NT][4]) {
+      if (shares > 1) {
+        slabs.put(slice, y);
+      } else if constexpr (Shared::WIDE) {
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+          float sum[4] = {};
+          if (!empty) load_four(sum, place + n * WARP * 16);
+#pragma unroll
+          for (int i = 0; i < 4; i++) sum[i] = __fadd_rn(sum[i], y[n][i]);
+          store_four(place + n * WARP * 16, sum);
+        }
+        empty = false;
+      } else {
+        add_sums(sums, y);
+      }
+    });
+  });
+  wait_for_previous();
+  if (tile >= w.tiles()) return;
+  if (shares > 1) {
+    __syncwarp();
+    uint32_t before = 0;
+    if (lane == 0) before = add_and_order(p.arrivals + unit);
+    if (__shfl_sync(0xffffffffu, before, 0) != uint32_t(shares - 1)) return;
+    __syncwarp();
+    if (lane == 0) p.arrivals[unit] = 0;  // for the next kernel
+    slabs.add_all(sums);
+  } else if constexpr (Shared::WIDE) {
+    if (!empty) {
+#pragma unroll
+      for (int n = 0; n < NT; n++) load_four(sums[n], place + n * WARP * 16);
+    }
+  }
+  write_sums<NT>(p, segment, tile, 0, lane, sums);
+#endif
+}
+
+template <int NT, int PIECE>
+void start_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) {
+  using Shared = RowsShared<NT, PIECE>;
+  const auto kernel = linear_rows_kernel<NT, PIECE>;
+  const int warps = 4 * plan.warpgroups;
+  launch.device.first_use(kernel, [&] { allow_shared(kernel, int(Shared::bytes(4 * ROWS_WARPGROUPS))), prefer_shared(kernel); });
+  launch(kernel, dim3(row_blocks(args, plan.warpgroups), plan.shares), dim3(warps * WARP + ROWS_PRODUCERS),
+         Shared::bytes(plan.shares > 1 ? 0 : warps), args);
+}
+template <int NT>
+void run_rows(const Launch& launch, const Linear& args, const RowsPlan& plan) {
+  // Two chunks at a time cost fewer instructions, if they divide every slice.
+  if (args.w[0].chunks() % (2 * SLICES) == 0) return start_rows<NT, 2>(launch, args, plan);
+  start_rows<NT, 1>(launch, args, plan);
+}
+// In files of their own, since they take long to compile.
+extern template void run_rows<1>(const Launch&, const Linear&, const RowsPlan&);
+extern template void run_rows<2>(const Launch&, const Linear&, const RowsPlan&);
+extern template void run_rows<4>(const Launch&, const Linear&, const RowsPlan&);
+extern template void run_rows<8>(const Launch&, const Linear&, const RowsPlan&);
+
+}  // namespace pen

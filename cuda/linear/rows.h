@@ -1,0 +1,30 @@
+// The launch of rows.cuh, and how it cuts a product into blocks.
+#pragma once
+
+#include "linear.h"
+
+namespace pen {
+
+constexpr int ROWS_TOKENS = 64;  // at most
+constexpr int ROWS_WARPGROUPS = 4;  // of a block, at most, without that of the producers
+
+// The tiles of eight columns that a product has for so many tokens.
+inline int column_tiles(int num_tokens) { return num_tokens <= 8 ? 1 : num_tokens <= 16 ? 2 : num_tokens <= 32 ? 4 : 8; }
+// Bytes of workspace for the slices of blocks that share row tiles.
+__host__ __device__ constexpr size_t rows_workspace(int tiles, int nt) { return size_t(tiles) * SLICES * nt * WARP * 16; }
+inline int row_blocks(const Linear& args, int warpgroups) {
+  int groups = 0;
+  for (int i = 0; i < args.num_segments; i++) groups += ceil_div(args.w[i].tiles(), 4 * warpgroups);
+  return groups;
+}
+
+// A block takes four row tiles per warpgroup; each of `shares` blocks computes some of their slices.
+struct RowsPlan {
+  int warpgroups, shares;
+};
+RowsPlan plan_rows(const Device& device, const Linear& args);
+// Whether linear() takes these kernels.
+bool takes_rows(const Device& device, const Linear& args);
+void linear_rows(const Launch& launch, const Linear& args, const RowsPlan& plan);
+
+}  // namespace pen

@@ -1,0 +1,48 @@
+// Linear layers: which products of few tokens take warpgroup products, and in what blocks. Estimates are fitted to an H200.
+#include <cfloat>
+
+#include "../quant/format.cuh"
+#include "rows.h"
+
+namespace pen {
+
+namespace {
+
+constexpr double CHUNK_US = 0.094;  // of a warpgroup among four, a chunk of four row tiles
+constexpr double ALONE = 0.05;  // what a warpgroup less adds to that: latencies that nothing hides
+// The way of the slices' sums through the workspace.
+constexpr double sums_us(int tiles) { return 0.5 * tiles; }
+
+}  // namespace
+
+// What is estimated to take the least time.
+RowsPlan plan_rows(const Device& device, const Linear& args) {
+  const int chunks = args.w[0].chunks(), columns = column_tiles(args.num_tokens);
+  RowsPlan best{};
+  double least = DBL_MAX;
+  for (int warpgroups = ROWS_WARPGROUPS; warpgroups > 0; warpgroups--) {
+    const int groups = row_blocks(args, warpgroups), tiles = 4 * warpgroups * groups;
+    for (int shares = 1; shares <= SLICES; shares *= 2) {
+      if (shares > 1) {
+        const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && rows_workspace(tiles, columns) <= args.slab_bytes;
+        // No block may have to wait for another to end, and no slice may be empty.
+        if (!fits || groups * shares > device.multiprocessors || chunks < SLICES) continue;
+      }
+      const double work = double(ceil_div(groups * shares, device.multiprocessors)) * warpgroups * chunks / shares;
+      const double us = work * CHUNK_US * (1 + ALONE * (ROWS_WARPGROUPS - warpgroups)) + (shares > 1 ? sums_us(columns) : 0);
+      if (us < least) least = us, best = {warpgroups, shares};
+    }
+  }
+  return best;
+}
+
+bool takes_rows(const Device& device, const Linear& args) {
+  constexpr int FEWEST = 5;
+  if (args.norm.x || args.num_tokens < FEWEST || args.num_tokens > ROWS_TOKENS || !has_warpgroup_products(device)) return false;
+  if (args.num_tokens <= 32) return true;
+  // Measured on an H200: short shares, and weights that are float16 already, are faster in hopper.cuh.
+  constexpr int LONG = 24;  // chunks
+  return args.w[0].format != FORMAT_H16 && args.w[0].chunks() / plan_rows(device, args).shares >= LONG;
+}
+
+}  // namespace pen
