@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
                           const __grid_constant__ CUtensorMap keys_map, const __grid_constant__ CUtensorMap values_map) {
   using Shared = LongShared<D>;
   using T = BoxTile<D>;
-  extern __shared__ __align__(1024) char shared[];
+  extern __shared__ __align__(128) char shared[];
   let_next_start();
   const BlockHeads heads(p, plan);
   const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
