@@ -254,7 +254,8 @@ fn the_example_parses_and_names_every_setting_with_its_default() {
     let defaults = scene.config();
     scene.surroundings.file = Some(root.join("example.toml"));
     let example = scene.config();
-    assert_eq!(example.models.len(), defaults.models.len() + 1);
+    // A model, and a variant of it.
+    assert_eq!(example.models.len(), defaults.models.len() + 2);
     let sections = |config: &Config| serde_json::json!([config.server, config.engine, config.limits, config.traces]);
     assert_eq!(sections(&example), sections(&defaults));
     let text = std::fs::read_to_string(root.join("example.toml")).unwrap();
