@@ -102,7 +102,7 @@ mod tests {
         let tokens = |text: &str| model.base.tokenizer.encode(text, false).len() as u32;
         assert_eq!(ids("water"), 3 + tokens("{query}") + 2 * tokens("water") + tokens("is"));
         assert_eq!(ids("[SEP]"), 3 + tokens("{query}") + 2 * tokens("[SEP]") + tokens("is"), "control tokens stay text");
-        assert!(with("{query}").err().unwrap().to_string().contains("tokenizer.chat_template.rerank has no {document}"));
+        assert!(format!("{:#}", with("{query}").err().unwrap()).contains("tokenizer.chat_template.rerank has no {document}"));
         let embedder = fixtures::architectures::embedders().into_iter().find(|model| model.name == "bert-mean").unwrap();
         let error = validate(start(open(&embedder.build()).unwrap()), "a", "b", 0).err().unwrap();
         assert_eq!(error, RequestError::NoRanking("tiny".into()));
