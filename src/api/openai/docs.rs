@@ -1,9 +1,10 @@
 //! OpenAI's part of the OpenAPI document.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use utoipa::OpenApi;
 
 use super::types::{chat, common, completions, embeddings, error, logprobs, models, responses, tokens, usage};
+use crate::http::sse::describe_streams;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -60,28 +61,6 @@ pub const ERROR_SCHEMA: &str = "ErrorBody";
 
 pub fn document() -> Value {
     let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
-    describe_streams(&mut document);
+    describe_streams(&mut document, ERROR_SCHEMA, Some("[DONE]"));
     document
-}
-
-/// The derived document describes the JSON in an event; this adds the event around it.
-fn describe_streams(value: &mut Value) {
-    match value {
-        Value::Array(items) => items.iter_mut().for_each(describe_streams),
-        Value::Object(map) => {
-            if let Some(schema) = map.get_mut("text/event-stream").and_then(|media| media.get_mut("schema")) {
-                *schema = event_of(schema.take());
-            }
-            map.values_mut().for_each(describe_streams);
-        }
-        _ => {}
-    }
-}
-
-/// The schema of an event whose data is a `chunk`, an error or the end mark.
-fn event_of(chunk: Value) -> Value {
-    let content = json!({"anyOf": [chunk, {"$ref": format!("#/components/schemas/{ERROR_SCHEMA}")}]});
-    let data =
-        json!({"anyOf": [{"const": "[DONE]"}, {"type": "string", "contentMediaType": "application/json", "contentSchema": content}]});
-    json!({"type": "object", "description": "a server-sent event", "required": ["data"], "properties": {"data": data}})
 }

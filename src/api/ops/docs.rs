@@ -12,6 +12,7 @@ use super::{admin, admin_types, health, metrics, router};
 use crate::http::dialect::Dialects;
 use crate::http::error::{ApiError, Kind};
 use crate::http::routes::not_found;
+use crate::http::sse::describe_streams;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -44,6 +45,7 @@ use crate::http::routes::not_found;
         admin_types::PullProgress,
         router::RouterModel,
         router::RouterModelList,
+        router::RouterEvent,
         router::Success
     )),
     tags(
@@ -59,7 +61,9 @@ const EXAMPLES: &str = include_str!("../../../openapi/examples.json");
 /// The OpenAPI document of this build: the parts of the dialects and of this folder.
 pub fn openapi_json(dialects: &Dialects) -> String {
     let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
-    add_default_errors(&mut document, dialects.default_dialect().error_schema());
+    let error_schema = dialects.default_dialect().error_schema();
+    add_default_errors(&mut document, error_schema);
+    describe_streams(&mut document, error_schema, None);
     let (mut paths, mut schemas, mut tags) = parts(&mut document);
     for dialect in dialects.iter() {
         let mut part = dialect.document();

@@ -52,6 +52,21 @@ pub struct Success {
     pub success: bool,
 }
 
+/// What happened to a model.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct RouterEvent {
+    /// `*` stands for all models
+    #[schema(example = "smollm2:135m")]
+    pub model: String,
+    /// `model_status`, `download_progress` or `models_reload`
+    #[schema(example = "model_status")]
+    pub event: String,
+    /// The new status, or the bytes that are done and the bytes in all for each file
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>, example = json!({"status": "loaded"}))]
+    pub data: Option<Value>,
+}
+
 fn success() -> HttpResponse {
     HttpResponse::Ok().json(Success { success: true })
 }
@@ -121,26 +136,22 @@ pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
 
 /// Follow what happens to models, as llama.cpp's router tells it
 #[utoipa::path(get, path = "/models/sse", operation_id = "routerModelEvents", tag = "administration", responses(
-    (status = 200, description = "what happens from now on", content((String = "text/event-stream"))),
+    (status = 200, description = "what happens from now on", content((RouterEvent = "text/event-stream"))),
     (status = 403, description = "the request may not manage models")))]
 pub async fn events(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     check(&state, &request)?;
     Ok(respond(sse::FRAMING, Followed::new(state.clone(), |event: &ModelEvent| data(&worded(event))), state.keep_alive))
 }
 
-fn worded(event: &ModelEvent) -> Value {
-    match event.what {
+fn worded(event: &ModelEvent) -> RouterEvent {
+    let (name, data) = match event.what {
         What::State(state) => {
             let (status, failed) = router_state(state);
-            let mut data = json!({"status": status});
-            if failed {
-                data["failed"] = true.into();
-            }
-            json!({"model": event.model, "event": "model_status", "data": data})
+            let data = if failed { json!({"status": status, "failed": true}) } else { json!({"status": status}) };
+            ("model_status", Some(data))
         }
-        What::Progress { done, total } => {
-            json!({"model": event.model, "event": "download_progress", "data": {event.model.as_str(): {"done": done, "total": total}}})
-        }
-        What::Listed => json!({"model": "*", "event": "models_reload"}),
-    }
+        What::Progress { done, total } => ("download_progress", Some(json!({event.model.as_str(): {"done": done, "total": total}}))),
+        What::Listed => return RouterEvent { model: "*".into(), event: "models_reload".into(), data: None },
+    };
+    RouterEvent { model: event.model.clone(), event: name.into(), data }
 }
