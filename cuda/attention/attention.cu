@@ -1,12 +1,11 @@
 // Attention and what precedes it: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
 #include <algorithm>
-#include <climits>
 #include <type_traits>
 
-#include "../device/driver.h"
+#include "../device/boxes.h"
 #include "cluster.cuh"
 #include "long.cuh"
-#include "prefill.cuh"
+#include "prefill_hopper.cuh"
 #include "qkv.cuh"
 
 namespace pen {
@@ -194,17 +193,11 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   return true;
 }
 
-// The pages of K or of V as rows of head_dim elements, for copies of boxes. False: they are too many.
-bool map_boxes(CUtensorMap& map, const __half* pages, const KvView& kv) {
-  static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
-  // A block behind the pool holds the zeros that windows leave. If it lies further behind, it is past the end, which is zero, too.
-  const cuuint64_t rows = (static_cast<cuuint64_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size;
-  if (encode == nullptr || rows > INT_MAX) return false;
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(kv.head_dim), rows}, strides[1] = {sizes[0] * sizeof(__half)};
-  const cuuint32_t box[2] = {BOX_DIM, PAGE_UNIT}, steps[2] = {1, 1};
-  return encode(&map, CU_TENSOR_MAP_DATA_TYPE_FLOAT16, 2, const_cast<__half*>(pages), sizes, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+// The pages of K or of V as rows of head_dim elements. A block behind the pool holds the zeros that windows leave. If it lies further
+// behind, it is past the end, which is zero, too.
+bool map_pages(CUtensorMap& map, const __half* pages, const KvView& kv) {
+  const size_t rows = (static_cast<size_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size;
+  return map_boxes(map, pages, rows, kv.head_dim, kv.head_dim, PAGE_UNIT);
 }
 
 // Long contexts on sm_90. Returns false if the step is no such case.
@@ -220,7 +213,7 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   const auto fitting = [&](size_t shared) { return static_cast<int>((shared - Shared::fixed(plan.rows)) / Shared::per_reader(plan.rows)); };
   int readers = std::min({LONG_READERS<D>, tiles, fitting(limit)});
   CUtensorMap keys, values;
-  if (readers < 1 || !map_boxes(keys, args.kv.k, args.kv) || !map_boxes(values, args.kv.v, args.kv)) return false;
+  if (readers < 1 || !map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
   // With many blocks, two on a multiprocessor hide each other's ends.
   const size_t half = device.shared_multiprocessor / 2 - device.shared_reserved;
@@ -238,8 +231,28 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   return true;
 }
 
+// Prompts with rows enough to fill sm_90a. Returns false if the step is no such case.
+template <int D, bool EXTRAS>
+bool prefill_wide(const Launch& launch, const Attention& args, const StepView& step) {
+  const auto kernel = attention_wide_kernel<D, EXTRAS>;
+  const Device& device = launch.device;
+  const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_WARPGROUPS * WIDE_ROWS);
+  if (device.major != 9 || row_blocks * args.kv.num_kv_heads * step.num_seqs < device.multiprocessors) return false;
+  // Compiled without the instructions of sm_90a, the kernel's body is empty.
+  const cudaFuncAttributes compiled = device.compiled(kernel);
+  CUtensorMap keys, values;
+  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
+  if (!map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  set_up(device, kernel);
+  launch(kernel, dim3(row_blocks, args.kv.num_kv_heads, step.num_seqs), WIDE_THREADS, WideShared<D>::bytes, args, step, keys, values);
+  return true;
+}
+
 template <int D, bool EXTRAS>
 void prefill(const Launch& launch, const Attention& args, const StepView& step) {
+  if constexpr (D == 64 || D == 128) {
+    if (prefill_wide<D, EXTRAS>(launch, args, step)) return;
+  }
   using Shared = PrefillShared<D>;
   const Device& device = launch.device;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), limit = device.shared_block;

@@ -3,6 +3,7 @@
 // spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
 #pragma once
 
+#include "../device/cluster.cuh"
 #include "decode.cuh"
 
 namespace pen {
@@ -25,14 +26,6 @@ struct ClusterShared {
   }
 };
 
-// The address in the cluster's first block that corresponds to an address of this block's shared memory.
-__device__ __forceinline__ uint32_t in_first_block(uint32_t shared) {
-  uint32_t at = shared;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("mapa.shared::cluster.u32 %0, %1, 0;" : "=r"(at) : "r"(shared));
-#endif
-  return at;
-}
 // Stores two floats into another block's shared memory, where a barrier counts them. So no fence is needed, which would cost more than
 // everything else.
 __device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uint32_t barrier) {
@@ -41,20 +34,6 @@ __device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uin
                : "memory");
 #endif
 }
-// cluster_wait() returns when every block of the cluster has arrived and its barriers are initialised.
-__device__ __forceinline__ void cluster_arrive() {
-  __syncwarp();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.relaxed.aligned;" ::: "memory");
-#endif
-}
-__device__ __forceinline__ void cluster_wait() {
-  __syncwarp();
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
-#endif
-}
-
 // Grid: (tiles, at least two; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block: up to CLUSTER_WARPS warps.
 // Shared memory: ClusterShared<D>::bytes().
 template <int D, bool EXTRAS>
@@ -124,10 +103,10 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
     const TeamPlace place{member, lane, shared + Shared::exchange};
     attend_keys<D, CLUSTER_TEAM>(probabilities, maximum, q, keys, span, tile, scale, place, sync, [] {});
     tile_sums(sum, probabilities);
-    const uint32_t o = in_first_block(shared_of(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank);
-    const uint32_t first_barrier = in_first_block(shared_of(barrier));
+    const uint32_t o = in_block(shared_of(shared + partial_at) + static_cast<uint32_t>(DecodeShared<D>::partial(plan.rows)) * rank, 0);
+    const uint32_t first_barrier = in_block(shared_of(barrier), 0);
     if (lane % 4 == 0 && member == 0) {
-      const uint32_t to = in_first_block(shared_of(shared + rows_at) + rank * ROWS * 8);
+      const uint32_t to = in_block(shared_of(shared + rows_at) + rank * ROWS * 8, 0);
       if (row0 < rows) store_cluster(to + row0 * 8, maximum[0], sum[0], first_barrier);
       if (row1 < rows) store_cluster(to + row1 * 8, maximum[1], sum[1], first_barrier);
     }

@@ -175,6 +175,7 @@ __global__ void __launch_bounds__(MERGE_GROUPS* MERGE_PAIRS)
         }
         all.maximum = __shfl_sync(0xffffffffu, top, WARP - 1);
       }
+      __syncwarp();
       if (lane == 0) running = all;
     }
     for (int turn = 0; turn < ceil_div(here, MERGE_EACH); ++turn) {

@@ -109,6 +109,37 @@ struct StretchState {
   bool some_ = false;  // there are stretches before
 };
 
+// Writes a warp's sixteen rows from `first_row` on, whose state is that of all stretches.
+template <int D, bool EXTRAS>
+__device__ __forceinline__ void store_rows(const Attention& p, StretchState<D>& state, int first_row, int num_rows, int token0, int kv_head,
+                                           int lane) {
+  const int group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int row = first_row + lane / 4 + 8 * h;
+    if (row >= num_rows) continue;
+    const int head = kv_head * group + row % group;
+    if constexpr (EXTRAS) {
+      if (p.sinks != nullptr) {
+        float keep, add;
+        merge_sink(state.running[h], p.sinks[head], keep, add);
+#pragma unroll
+        for (int n = 0; n < D / 8; ++n) {
+          state.o[n][2 * h] = merged(state.o[n][2 * h], 0.0f, keep, add);
+          state.o[n][2 * h + 1] = merged(state.o[n][2 * h + 1], 0.0f, keep, add);
+        }
+      }
+    }
+    const float inverse = inverse_sum(state.running[h].sum);
+    __half* out = p.out + static_cast<size_t>(token0 + row / group) * p.out_stride + head * head_dim;
+#pragma unroll
+    for (int n = 0; n < D / 8; ++n) {
+      const int dim = n * 8 + lane % 4 * 2;
+      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(state.o[n][2 * h], state.o[n][2 * h + 1], inverse);
+    }
+  }
+}
+
 // Grid: (row tiles of the longest sequence, num_kv_heads, num_seqs). Block: up to PREFILL_WARPS warps. Shared memory: PrefillShared<D>.
 // The rows with the longest contexts come first, since they take the most time.
 template <int D, bool EXTRAS>
@@ -205,29 +236,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   state.finish();
   copies_wait(0);
 
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int row = warp_row + lane / 4 + 8 * h;
-    if (row >= num_rows) continue;
-    if constexpr (EXTRAS) {
-      if (p.sinks != nullptr) {
-        float keep, add;
-        merge_sink(state.running[h], p.sinks[kv_head * group + row % group], keep, add);
-#pragma unroll
-        for (int n = 0; n < D / 8; ++n) {
-          state.o[n][2 * h] = merged(state.o[n][2 * h], 0.0f, keep, add);
-          state.o[n][2 * h + 1] = merged(state.o[n][2 * h + 1], 0.0f, keep, add);
-        }
-      }
-    }
-    const float inverse = inverse_sum(state.running[h].sum);
-    __half* out = p.out + static_cast<size_t>(token0 + row / group) * p.out_stride + (kv_head * group + row % group) * head_dim;
-#pragma unroll
-    for (int n = 0; n < D / 8; ++n) {
-      const int dim = n * 8 + lane % 4 * 2;
-      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(state.o[n][2 * h], state.o[n][2 * h + 1], inverse);
-    }
-  }
+  store_rows<D, EXTRAS>(p, state, warp_row, num_rows, token0, kv_head, lane);
 }
 
 }  // namespace pen

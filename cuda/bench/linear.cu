@@ -314,6 +314,42 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
   }
 }
 
+// Every epilogue of the kernel for many tokens, where blocks take several tiles each, against the kernel that runs on all devices. The sums
+// are added to values of all sizes. Nothing is written past the rows, the tokens and the row's end.
+void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset) {
+  const auto blocks = random_blocks(q, rows, cols);
+  Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
+  Array<uint8_t> records(shape.bytes());
+  std::vector<__half> x(size_t(tokens) * cols);
+  for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
+  Array<__half> dx(x);
+  Linear args = empty_linear();
+  args.num_segments = 1;
+  args.w[0] = upload(q, blocks, rows, cols, records);
+  args.x = dx.data;
+  args.ldx = cols;
+  args.num_tokens = tokens;
+  args.ldo = int(round_up(rows, 8)) + 16;
+  args.out_offset[0] = offset;
+  std::vector<float> before(size_t(tokens + 1) * args.ldo);
+  for (auto& v : before) v = std::ldexp(uniform(-1, 1), int(random_bits() % 40) - 30);
+  for (const Epilogue epilogue : {Epilogue::STORE, Epilogue::ADD, Epilogue::SILU_MUL, Epilogue::GELU_MUL}) {
+    args.epilogue = epilogue;
+    std::vector<float> y[2];
+    for (int i = 0; i < 2; i++) {
+      Array<float> out(before);
+      args.out = out.data;
+      args.out16 = reinterpret_cast<__half*>(out.data);
+      (i == 0 ? linear_prefill : linear_prefill_any)(Launch{gpu()}, args);
+      check(cudaDeviceSynchronize(), "epilogues");
+      y[i] = out.get();
+    }
+    if (std::memcmp(y[0].data(), y[1].data(), before.size() * 4) == 0) continue;
+    printf("FAIL %s: epilogue %d of %d tokens, %d rows\n", q.name, int(epilogue), tokens, rows);
+    failures++;
+  }
+}
+
 // Three segments of different types in one launch equal three launches.
 void test_segments(int cols, const int (&rows)[3]) {
   const int most = 40, ldo = rows[0] + rows[1] + rows[2];
@@ -441,6 +477,11 @@ int main(int argc, char** argv) {
   // Several tiles and records per warp that are all requested before the wait; slices without a record; blocks that cross segments.
   test_type(*quant_row(6), 3000, 320, 20, hopper);
   if (!quick) test_type(*quant_row(6), 6000, 896, 70, hopper);
+  // More tiles than blocks, so that each takes several, of all numbers of tokens.
+  test_type(*quant_row(2), 3000, 576, 1500, hopper);
+  test_epilogues(*quant_row(2), 6000, 256, 700, 8);
+  test_epilogues(*quant_row(8), 5992, 128, 1000, 4);
+  test_epilogues(*quant_row(12), 4096, 256, 640, 1);
   test_segments(1024, {256, 40, 64});
   test_segments(256, {3000, 40, 64});
   if (!quick) test_segments(1024, {6000, 1000, 1008});

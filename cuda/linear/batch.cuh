@@ -140,7 +140,7 @@ __global__ void __launch_bounds__(SLICES* WARP, MT * NT == 2 ? 2 : 1) linear_ker
   float* const out = held(p.out);
   __half* const out16 = held(p.out16);
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
-  const bool glu = epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL;
+  const bool glu = is_gated(epilogue);
   const __half* const given = held(p.x);
   const int ldx = held(p.ldx);
   const auto ready = [&](const __half* (&x)[NT]) {

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3)
   const int num_tokens = held(p.num_tokens), ldo = held(p.ldo), ldx = held(p.ldx);
   const __half* const given = held(p.x);
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
-  const bool glu = epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL;
+  const bool glu = is_gated(epilogue);
   const int log_rows = glu ? 3 : 4;  // of a tile's outputs
   void* const out = held(glu ? static_cast<void*>(p.out16) : p.out);
   int total = 0;

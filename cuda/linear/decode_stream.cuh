@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(SLICES* WARP, STREAM_EACH) linear_stream_kerne
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const int tokens = held(p.num_tokens), chunks = held(p.w[0].chunks()), ldo = held(p.ldo), most = STREAM_COLUMNS / tokens;
   const Epilogue epilogue = Epilogue(held(int(p.epilogue)));
-  const bool glu = epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL;
+  const bool glu = is_gated(epilogue);
   const int log_rows = glu ? 3 : 4;  // of a tile's outputs
   int total = 0;
   for (int i = 0; i < p.num_segments; i++) total += p.w[i].tiles();

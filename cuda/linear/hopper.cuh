@@ -1,13 +1,21 @@
 // y = W · x for many tokens on sm_90a: the numeric definition of linear.h on warpgroup products (wgmma). Each of a warpgroup's four warps
-// streams the records of one row tile through a ring of its own. While one product runs, it dequantises the next record straight into the
-// A registers, which have the layout of mma.m16n8k16. A third warpgroup copies the tokens' chunks into shared memory, in the 128-byte
-// swizzle. If there are too few tiles to fill the device, SPLIT blocks share each: every block takes some of the slices, their sums meet in
-// a workspace, and the warp that comes last adds them in ascending order. It is not documented whether m64nNk16 accumulates as m16n8k16
-// does: bench/linear.cu checks it.
+// streams the records of one row tile through a ring of its own, and dequantises a record straight into the A registers, which have the
+// layout of mma.m16n8k16, while the product of the record before runs. The tokens' chunks come as boxes into shared memory, in the 128-byte
+// swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a chunk into both. A cluster computes one pair of
+// tiles after another, so that copies for the next begin while sums are written. If there are too few tiles to fill the device, several
+// blocks share each: every block takes some of the slices, their sums meet in a workspace, and the warp that comes last adds them in
+// ascending order. It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks it.
 #pragma once
 
-#include "prefill.cuh"
-#include "warpgroup.cuh"
+#include <algorithm>
+
+#include "../device/boxes.h"
+#include "../device/cluster.cuh"
+#include "../device/warpgroup.cuh"
+#include "../quant/format.cuh"
+#include "slice_sums.cuh"
+#include "write_boxes.cuh"
+#include "write_sums.cuh"
 
 namespace pen {
 
@@ -15,218 +23,325 @@ constexpr int HOPPER_ROW_TILES = 8;
 constexpr int HOPPER_CONSUMERS = 256;  // two warpgroups of 64 rows each
 constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
 constexpr int HOPPER_THREADS = HOPPER_CONSUMERS + HOPPER_PRODUCERS;
+constexpr int HOPPER_CLUSTER = 2;
 constexpr int HOPPER_RING = 4096;  // bytes of records that a warp has in flight, at least
 __host__ __device__ constexpr int hopper_records(int record_bytes) { return HOPPER_RING / record_bytes + 2; }
 
 // How a block of TOKENS × 128 rows uses shared memory.
 template <int TOKENS>
 struct HopperShared {
-  static constexpr int STAGES = TOKENS == 64 ? 8 : 6, AHEAD = STAGES - 2;
-  static constexpr int STAGE = TOKENS * CHUNK;  // halves
-  static constexpr size_t stages = size_t(STAGES) * STAGE * 2;
+  static constexpr int STAGES = TOKENS == 64 ? 8 : 6;
+  static constexpr int STAGE = TOKENS * CHUNK * 2, BOX = STAGE / HOPPER_CLUSTER;  // bytes
+  static constexpr int boxes = STAGES * STAGE, records = boxes + 2 * boxed_bytes(TOKENS);  // behind the stages
   static constexpr size_t bytes(int record_bytes) {
-    return 1024 + stages + size_t(HOPPER_ROW_TILES) * hopper_records(record_bytes) * record_bytes;
+    return 1024 + records + HOPPER_ROW_TILES * hopper_records(record_bytes) * record_bytes;
   }
 };
-// The number of sums that SPLIT blocks leave in the workspace for a tile: that of the first block, and one per slice of the others.
-__host__ __device__ constexpr int hopper_slabs(int split) { return split == 1 ? 0 : 1 + SLICES - SLICES / split; }
-__host__ __device__ constexpr size_t hopper_workspace(int blocks, int tokens, int split) {
-  return size_t(blocks) * HOPPER_ROW_TILES * hopper_slabs(split) * TILE_ROWS * tokens * 4;
-}
+// The units of work: groups of tokens × pairs of groups of eight row tiles × shares of the slices. A cluster takes one after another. Units
+// that run at the same time share weights in L2.
+struct HopperGrid {
+  int token_groups, pairs, shares, units;
+  bool boxed = false;  // sums can be written as boxes
+  __host__ __device__ HopperGrid(const Linear& p, int tokens, int shares) : token_groups(ceil_div(p.num_tokens, tokens)), shares(shares) {
+    int groups = 0;
+    for (int i = 0; i < p.num_segments; i++) groups += ceil_div(p.w[i].tiles(), HOPPER_ROW_TILES);
+    pairs = ceil_div(groups, HOPPER_CLUSTER);
+    units = token_groups * pairs * shares;
+  }
+};
 
 #ifdef PEN_HOPPER_DEVICE
-// Copies the chunks [begin, end) of x, up to AHEAD of them at a time.
-template <class Shared>
-__device__ __forceinline__ void produce(const Linear& p, int begin, int end, int first_token, uint32_t stages, Ring& ring) {
-  constexpr int TOKENS = Shared::STAGE / CHUNK, STAGES = Shared::STAGES, AHEAD = Shared::AHEAD;
+// What a block computes of a unit.
+struct HopperUnit {
+  int first_token, segment, group;
+  int first, last;  // slices
+  int number;       // of the block's tile among those of all tokens and segments
+  __device__ __forceinline__ HopperUnit(const Linear& p, const HopperGrid& grid, int tokens, int unit, int rank) {
+    const int token_group = unit % grid.token_groups, pair = unit / grid.token_groups % grid.pairs;
+    const int share = unit / (grid.token_groups * grid.pairs), each = SLICES / grid.shares;
+    first = share * each, last = first + each;
+    first_token = token_group * tokens;
+    group = pair * HOPPER_CLUSTER + rank;
+    number = token_group * grid.pairs * HOPPER_CLUSTER + group;
+    segment = 0;
+    const auto groups = [&](int i) { return ceil_div(p.w[i].tiles(), HOPPER_ROW_TILES); };
+    while (segment + 1 < p.num_segments && group >= groups(segment)) group -= groups(segment++);
+  }
+};
+
+// A place in the ring of stages.
+struct HopperStage {
+  int index = 0;
+  uint32_t phase;
+  template <int STAGES>
+  __device__ __forceinline__ void advance() {
+    if (++index == STAGES) index = 0, phase ^= 1;
+  }
+};
+
+// Copies this block's half of every chunk of x into both blocks, by one thread.
+template <int TOKENS>
+__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, const CUtensorMap& x, uint32_t stages, Ring& ring,
+                                        int cluster, int clusters, int rank) {
+  using Shared = HopperShared<TOKENS>;
   wait_for_previous();
-  // Each thread always copies the same 16-byte column of every sixteenth token.
-  const int thread = threadIdx.x % HOPPER_PRODUCERS, token = thread / 8, column = thread % 8;
-  const __half* from = p.x + size_t(first_token + token) * p.ldx + size_t(begin) * CHUNK + column * 8;
-  const uint32_t to = stages + (token * CHUNK + (column ^ (token % 8)) * 8) * 2;
-  const int valid = p.num_tokens - first_token - token, ldx = p.ldx;
-  int stage = 0, done = 0;
-  uint32_t phase = 1;
-  for (int i = 0; i < end - begin + AHEAD; i++) {
-    if (i < end - begin) {
-      barrier_wait(&ring.empty[stage], phase);
-#pragma unroll
-      for (int n = 0; n < TOKENS; n += 16) {
-        const bool real = n < valid;
-        const __half* at = real ? from + size_t(n) * ldx : p.x;
-        copy_async(to + (stage * Shared::STAGE + n * CHUNK) * 2, at, real);
-      }
-      from += CHUNK;
-      if (++stage == STAGES) stage = 0, phase ^= 1;
-    }
-    copy_commit();
-    copy_wait<AHEAD>();
-    if (i >= AHEAD) {
-      fence_async_proxy();
-      barrier_arrive(&ring.full[done]);
-      if (++done == STAGES) done = 0;
+  HopperStage stage{0, 1};
+  for (int i = cluster; i < grid.units; i += clusters) {
+    const HopperUnit unit(p, grid, TOKENS, i, rank);
+    const int chunks = p.w[unit.segment].chunks(), end = slice_begin(unit.last, chunks);
+#pragma unroll 1
+    for (int chunk = slice_begin(unit.first, chunks); chunk < end; chunk++) {
+      barrier_wait(&ring.empty[stage.index], stage.phase);
+      expect_bytes(&ring.full[stage.index], Shared::STAGE);
+      copy_box_to((1 << HOPPER_CLUSTER) - 1, stages + stage.index * Shared::STAGE + rank * Shared::BOX, x, chunk * CHUNK,
+                  unit.first_token + rank * (TOKENS / HOPPER_CLUSTER), &ring.full[stage.index]);
+      stage.advance<Shared::STAGES>();
     }
   }
 }
+
+// The records of one warp's row tile, chunks [begin, end), on their way through the warp's ring in shared memory.
+template <class Format>
+struct HopperRecords {
+  static constexpr int R = hopper_records(Format::record_bytes), RECORD = Format::record_bytes;
+  const uint8_t* next;
+  uint32_t ring;
+  int left, lane;
+  __device__ __forceinline__ HopperRecords(const Matrix& w, int tile, int begin, int end, uint32_t ring)
+      : ring(ring), left(end - begin), lane(threadIdx.x % WARP) {
+    next = w.data + (size_t(min(tile, w.tiles() - 1)) * w.chunks() + begin) * RECORD + lane * 16;
+  }
+  __device__ __forceinline__ void request(int slot) {
+    if (left-- > 0) {
+#pragma unroll
+      for (int i = 0; i < RECORD / 16; i += WARP) {
+        if (i + lane < RECORD / 16) copy_async(ring + slot * RECORD + (i + lane) * 16, next + i * 16);
+      }
+      next += RECORD;
+    }
+    copy_commit();
+  }
+  // Requests the first records, before multiply().
+  __device__ __forceinline__ void begin() {
+#pragma unroll 1
+    for (int i = 0; i < R - 1; i++) request(i);
+  }
+  // They have been requested already.
+  __device__ __forceinline__ void resume() {
+    left -= R - 1;
+    next += (R - 1) * RECORD;
+  }
+};
 
 // Multiplies the slices [first, last) for one warp's row tile. `take(slice, acc)` gets each slice's sum.
 template <class Format, class Shared, int NT, class Take>
-__device__ __forceinline__ void consume(float (&acc)[NT][4], const Matrix& w, int tile, int first, int last, uint32_t stages,
-                                        uint32_t records, Ring& ring, Take take) {
-  constexpr int R = hopper_records(Format::record_bytes), STAGES = Shared::STAGES;
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-  const int chunks = w.chunks(), begin = slice_begin(first, chunks), end = slice_begin(last, chunks);
-  records += warp * (R * Format::record_bytes);
-  const uint8_t* next = w.data + (size_t(min(tile, w.tiles() - 1)) * chunks + begin) * Format::record_bytes + lane * 16;
-  int left = end - begin, slot = 0, refill = R - 1, stage = 0, slice = first;
-  uint32_t phase = 0;
-  const auto request = [&](int to) {
-    if (left-- > 0) {
-#pragma unroll
-      for (int i = 0; i < Format::record_bytes / 16; i += WARP) {
-        if (i + lane < Format::record_bytes / 16) copy_async(records + to * Format::record_bytes + (i + lane) * 16, next + i * 16);
-      }
-      next += Format::record_bytes;
-    }
-    copy_commit();
-  };
-#pragma unroll 1
-  for (int i = 0; i < R - 1; i++) request(i);
+__device__ __forceinline__ void consume(const Matrix& w, int tile, int first, int last, uint32_t stages, uint32_t ring_of_records,
+                                        Ring& ring, HopperStage& stage, uint32_t empty, Take take) {
+  using Records = HopperRecords<Format>;
+  constexpr int R = Records::R;
+  const int lane = threadIdx.x % WARP, chunks = w.chunks(), begin = slice_begin(first, chunks), end = slice_begin(last, chunks);
+  Records records(w, tile, begin, end, ring_of_records);
+  records.resume();
+  int slot = 0, refill = R - 1;
   // Turns the next record into operands.
   const auto operands = [&](uint32_t (&a)[STEPS][4]) {
     copy_wait<R - 2>();
     __syncwarp();
     typename Format::Raw raw;
-    raw.load_shared(records + slot * Format::record_bytes, lane);
-    request(refill);
+    raw.load_shared(ring_of_records + slot * Format::record_bytes, lane);
+    records.request(refill);
     refill = slot;
     slot = slot + 1 == R ? 0 : slot + 1;
 #pragma unroll
     for (int s = 0; s < STEPS; s++) raw.fragment(s, a[s]);
   };
-  bool fresh = true;
-  int slice_end = 0;
-  // Finds the end of the slice that holds a chunk; small matrices have empty slices.
-  const auto find_slice = [&](int chunk) {
-    while (slice < last && (slice_end = slice_begin(slice + 1, chunks)) <= chunk) slice++;
+  // Tells both blocks' producers that this warp is done with a stage.
+  const auto release = [&](int index) {
+    if (lane < HOPPER_CLUSTER) barrier_arrive_cluster(empty + index * 8);
   };
-  find_slice(begin);
-  const auto step = [&](int chunk, uint32_t (&a)[STEPS][4], uint32_t (&other)[STEPS][4]) {
-    barrier_wait(&ring.full[stage], phase);
-    const uint64_t b = tile_descriptor(stages + stage * (Shared::STAGE * 2));
+  float acc[NT][4];
+  uint32_t even[STEPS][4], odd[STEPS][4];
+  int left = end - begin, before = 0;
+  if (left > 0) operands(even);
+  // Multiplies the next chunk, whose operands are `a`, and makes those of the chunk after it, `other`. The chunk before, if it belongs to
+  // the slice, has ended then: its operands and its stage are free.
+  const auto step = [&](bool first, uint32_t (&a)[STEPS][4], uint32_t (&other)[STEPS][4]) {
+    barrier_wait(&ring.full[stage.index], stage.phase);
+    const uint64_t b = tile_descriptor(stages + stage.index * Shared::STAGE);
     warpgroup_arrive();
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], b + 2 * s, fresh && s == 0);
+    for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], b + 2 * s, first && s == 0);
     warpgroup_commit();
-    fresh = false;
-    if (chunk + 1 < end) operands(other);
-    warpgroup_wait<0>();
-    if (lane == 0) barrier_arrive(&ring.empty[stage]);
-    if (++stage == STAGES) stage = 0, phase ^= 1;
-    if (chunk + 1 == slice_end) {
-      take(slice, acc);
-      find_slice(chunk + 1);
-      fresh = true;
+    if (!first) {
+      warpgroup_wait<1>();
+      release(before);
     }
+    if (--left > 0) operands(other);
+    before = stage.index;
+    stage.advance<Shared::STAGES>();
   };
-  uint32_t even[STEPS][4], odd[STEPS][4];
-  if (begin < end) operands(even);
 #pragma unroll 1
-  for (int chunk = begin; chunk < end; chunk += 2) {
-    step(chunk, even, odd);
-    if (chunk + 1 < end) step(chunk + 1, odd, even);
+  for (int slice = first; slice < last; slice++) {
+    int count = slice_begin(slice + 1, chunks) - slice_begin(slice, chunks);
+    if (count == 0) continue;  // small matrices have empty slices
+    step(true, even, odd);
+#pragma unroll 1
+    for (count -= 2; count > 0; count -= 2) {
+      step(false, odd, even);
+      step(false, even, odd);
+    }
+    if (count == 0) step(false, odd, even);
+    warpgroup_wait<0>();
+    release(before);
+    take(slice, acc);
+    if (count == 0) continue;
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) even[s][i] = odd[s][i];
+    }
   }
   copy_wait<0>();
 }
 
-// A warp's place in the workspace for the sums of a split tile: fragments side by side.
-struct Slabs {
-  float4* place;  // the lane's part of the tile's first slab
-  template <int NT>
-  __device__ __forceinline__ void put(int slab, const float (&y)[NT][4]) const {
-#pragma unroll
-    for (int n = 0; n < NT; n++) place[(slab * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
-  }
-  // Reads past L1, which may still hold what an earlier kernel read at this address.
-  template <int NT>
-  __device__ __forceinline__ void add(int slab, float (&y)[NT][4]) const {
-    float4 part[NT];
-#pragma unroll
-    for (int n = 0; n < NT; n++) part[n] = __ldcg(place + (slab * NT + n) * WARP);
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-      y[n][0] = __fadd_rn(y[n][0], part[n].x), y[n][1] = __fadd_rn(y[n][1], part[n].y);
-      y[n][2] = __fadd_rn(y[n][2], part[n].z), y[n][3] = __fadd_rn(y[n][3], part[n].w);
-    }
-  }
-};
 #endif
 
-// Grid: (groups of TOKENS tokens, groups of eight row tiles of all segments, SPLIT): neighbours in x share weights in L2.
-template <int TOKENS, int SPLIT>
-__global__ void __launch_bounds__(HOPPER_THREADS, 1) linear_hopper_kernel(const __grid_constant__ Linear p) {
+// Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
+// TOKENS / 2 rows of p.x. `out`: as write_boxes() takes it. SHARED: grid.shares is not one.
+template <class Format, int TOKENS, bool SHARED>
+__global__ void __launch_bounds__(HOPPER_THREADS, 1)
+    linear_hopper_kernel(const __grid_constant__ Linear p, const __grid_constant__ HopperGrid grid, const __grid_constant__ CUtensorMap x,
+                         const __grid_constant__ CUtensorMap out) {
 #ifdef PEN_HOPPER_DEVICE
   using Shared = HopperShared<TOKENS>;
+  constexpr int NT = TOKENS / 8;
   extern __shared__ uint8_t dynamic[];
   const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
   __shared__ Ring ring;
   let_next_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shared::STAGES; i++) {
-      barrier_init(&ring.full[i], HOPPER_PRODUCERS);
-      barrier_init(&ring.empty[i], HOPPER_CONSUMERS / WARP);
+      barrier_init(&ring.full[i], 1);
+      barrier_init(&ring.empty[i], HOPPER_CLUSTER * HOPPER_CONSUMERS / WARP);
     }
   }
   __syncthreads();
-  int group = blockIdx.y, segment = 0;
-  const auto groups = [&](int i) { return ceil_div(p.w[i].tiles(), HOPPER_ROW_TILES); };
-  while (segment + 1 < p.num_segments && group >= groups(segment)) group -= groups(segment++);
-  const Matrix& w = p.w[segment];
-  constexpr int EACH = SLICES / SPLIT;
-  const int first_token = blockIdx.x * TOKENS, first = blockIdx.z * EACH, last = first + EACH;
+  cluster_arrive();
+  const int cluster = blockIdx.x / HOPPER_CLUSTER, clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER;
+  cluster_wait();
   if (threadIdx.x >= HOPPER_CONSUMERS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    produce<Shared>(p, slice_begin(first, w.chunks()), slice_begin(last, w.chunks()), first_token, stages, ring);
-    return;
-  }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-  constexpr int NT = TOKENS / 8;
-  const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, tile = group * HOPPER_ROW_TILES + warp;
-  float acc[NT][4] = {}, sums[NT][4] = {};
-  const int unit = (blockIdx.x * gridDim.y + blockIdx.y) * HOPPER_ROW_TILES + warp;
-  const Slabs slabs{reinterpret_cast<float4*>(p.slabs) + size_t(unit) * hopper_slabs(SPLIT) * NT * WARP + lane};
-  const auto take = [&](int slice, const float (&y)[NT][4]) {
-    if (SPLIT > 1 && blockIdx.z > 0) return slabs.put<NT>(1 + slice - EACH, y);
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], y[n][i]);
+    if (threadIdx.x == HOPPER_CONSUMERS) produce<TOKENS>(p, grid, x, stages, ring, cluster, clusters, rank);
+  } else {
+    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    const uint32_t empty = in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER);
+    const uint32_t records = stages + Shared::records + warp * hopper_records(Format::record_bytes) * Format::record_bytes;
+    const auto begin_records = [&](const HopperUnit& unit) {
+      const Matrix& w = p.w[unit.segment];
+      const int chunks = w.chunks(), tile = unit.group * HOPPER_ROW_TILES + warp;
+      HopperRecords<Format>(w, tile, slice_begin(unit.first, chunks), slice_begin(unit.last, chunks), records).begin();
+    };
+    HopperStage stage{0, 0};
+    if (cluster < grid.units) begin_records(HopperUnit(p, grid, TOKENS, cluster, rank));
+#pragma unroll 1
+    for (int i = cluster; i < grid.units; i += clusters) {
+      const HopperUnit unit(p, grid, TOKENS, i, rank);
+      const Matrix& w = p.w[unit.segment];
+      const int tile = unit.group * HOPPER_ROW_TILES + warp, number = unit.number * HOPPER_ROW_TILES + warp;
+      const SliceSums<NT> slices(p.slabs, number);
+      float sums[NT][4] = {};
+      const auto take = [&](int slice, const float (&y)[NT][4]) {
+        if constexpr (SHARED) {
+          slices.put(slice, y);
+        } else {
+          add_sums(sums, y);
+        }
+      };
+      consume<Format, Shared, NT>(w, tile, unit.first, unit.last, stages, records, ring, stage, empty, take);
+      if (i + clusters < grid.units) begin_records(HopperUnit(p, grid, TOKENS, i + clusters, rank));
+      wait_for_previous();
+      const int first_tile = tile - warp % 4;
+      if (!SHARED && grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
+        const uint32_t boxes = stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS);
+        write_boxes<NT>(p, out, unit.segment, first_tile, unit.first_token, boxes, sums);
+        continue;
+      }
+      if (tile >= w.tiles()) continue;
+      if constexpr (SHARED) {
+        if (!slices.gather(p.arrivals + number, grid.shares, sums)) continue;
+      }
+      write_sums<NT>(p, unit.segment, tile, unit.first_token, lane, sums);
     }
-  };
-  with_format(w.format, [&](auto format) {
-    consume<decltype(format), Shared, NT>(acc, w, tile, first, last, stages, stages + uint32_t(Shared::stages), ring, take);
-  });
-  wait_for_previous();
-  if (tile >= w.tiles()) return;
-  if constexpr (SPLIT > 1) {
-    if (blockIdx.z == 0) slabs.put<NT>(0, sums);
-    __threadfence();
-    __syncwarp();
-    uint32_t before = 0;
-    if (lane == 0) before = atomicAdd(p.arrivals + unit, 1);
-    if (__shfl_sync(0xffffffffu, before, 0) != SPLIT - 1) return;
-    __threadfence();
-    if (lane == 0) p.arrivals[unit] = 0;  // for the next kernel
-#pragma unroll
-    for (int n = 0; n < NT; n++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) sums[n][i] = 0;
-    }
-#pragma unroll 2
-    for (int k = 0; k < hopper_slabs(SPLIT); k++) slabs.add<NT>(k, sums);
+    boxes_wait();
   }
-  write_sums<NT>(p, segment, tile, first_token, lane, sums);
+  // The other block may still copy into this one's shared memory, and arrive at its barriers.
+  cluster_arrive();
+  cluster_wait();
 #endif
 }
+
+constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
+// The clusters that run at the same time: a processing cluster of the device may have an odd number of multiprocessors.
+int hopper_clusters(const Device& device);
+
+// As many blocks per tile as the device can hold at once; no slice may be empty.
+inline HopperGrid hopper_grid(const Device& device, const Linear& args, int tokens) {
+  const HopperGrid whole(args, tokens, 1);
+  const int tiles = whole.units * HOPPER_CLUSTER * HOPPER_ROW_TILES, clusters = hopper_clusters(device);
+  const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(tiles, tokens / 8) <= args.slab_bytes;
+  if (!fits || args.w[0].chunks() < SLICES) return whole;
+  int shares = SLICES;
+  while (shares > 1 && shares * whole.units > clusters) shares /= 2;
+  return HopperGrid(args, tokens, shares);
+}
+
+// False: boxes would begin between multiples of 16 bytes.
+inline bool map_sums(CUtensorMap& out, const Linear& args, int tokens) {
+  const bool gated = is_gated(args.epilogue);
+  for (int i = 0; i < args.num_segments; i++) {
+    if (args.out_offset[i] % (gated ? 8 : 4) != 0) return false;
+  }
+  const auto map = [&](auto* data) { return map_boxes(out, data, args.num_tokens, args.ldo, args.ldo, tokens, gated ? 64 : 128); };
+  return gated ? map(args.out16) : map(args.out);
+}
+
+template <class Format, int TOKENS>
+void start_hopper(const Launch& launch, const Linear& args, const CUtensorMap& x) {
+  const auto whole = linear_hopper_kernel<Format, TOKENS, false>, shared = linear_hopper_kernel<Format, TOKENS, true>;
+  // Both at once, so that warming up loads them: a prompt must not wait for that, nor find no memory for it.
+  launch.device.first_use(whole, [&] {
+    for (const auto kernel : {whole, shared}) allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel);
+  });
+  HopperGrid grid = hopper_grid(launch.device, args, TOKENS);
+  CUtensorMap out{};
+  grid.boxed = grid.shares == 1 && map_sums(out, args, TOKENS);
+  const int blocks = std::min(grid.units, hopper_clusters(launch.device)) * HOPPER_CLUSTER;
+  const Launch paired{launch.device, launch.stream, launch.overlap, HOPPER_CLUSTER};
+  const size_t bytes = HopperShared<TOKENS>::bytes(Format::record_bytes);
+  paired(grid.shares > 1 ? shared : whole, dim3(blocks), dim3(HOPPER_THREADS), bytes, args, grid, x, out);
+}
+
+// Neighbouring segments of one format share a launch. False: x cannot be described.
+template <int TOKENS>
+bool run_hopper(const Launch& launch, const Linear& args) {
+  CUtensorMap x;
+  if (!map_boxes(x, args.x, args.num_tokens, size_t(args.w[0].chunks()) * CHUNK, args.ldx, TOKENS / HOPPER_CLUSTER)) return false;
+  for (int begin = 0, end; begin < args.num_segments; begin = end) {
+    Linear part = args;
+    const int format = args.w[begin].format;
+    for (end = begin; end < args.num_segments && args.w[end].format == format; end++) {
+      part.w[end - begin] = args.w[end], part.out_offset[end - begin] = args.out_offset[end];
+    }
+    part.num_segments = end - begin;
+    const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, part, x); };
+    std::apply([&](auto... each) { ((decltype(each)::id == format ? start(each) : void()), ...); }, AllFormats{});
+  }
+  return true;
+}
+
+// In files of their own, since they take long to compile.
+extern template bool run_hopper<64>(const Launch&, const Linear&);
+extern template bool run_hopper<128>(const Launch&, const Linear&);
 
 }  // namespace pen

@@ -25,6 +25,7 @@ enum class Epilogue : int {
   SILU_MUL,  // out16[n][row / 2] = silu(gate) · up, for matrices whose tiles hold both (Placement)
   GELU_MUL,
 };
+__host__ __device__ constexpr bool is_gated(Epilogue epilogue) { return epilogue == Epilogue::SILU_MUL || epilogue == Epilogue::GELU_MUL; }
 
 constexpr int MAX_SEGMENTS = 3;
 struct Linear {

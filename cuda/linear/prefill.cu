@@ -2,71 +2,54 @@
 #include <algorithm>
 
 #include "hopper.cuh"
+#include "prefill.cuh"
 
 namespace pen {
 
 namespace {
 
-constexpr int SHARED_LIMIT = 227 << 10;
-
-dim3 grid(const Linear& args, int tokens, int split) {
-  int groups = 0;
-  static_assert(HOPPER_ROW_TILES == PREFILL_ROW_TILES, "one grid for both");
-  for (int i = 0; i < args.num_segments; i++) groups += ceil_div(args.w[i].tiles(), PREFILL_ROW_TILES);
-  return dim3(ceil_div(args.num_tokens, tokens), groups, split);
-}
-
-template <int TOKENS, int SPLIT>
-void set_up() {
-  allow_shared(linear_hopper_kernel<TOKENS, SPLIT>, SHARED_LIMIT - 1024);
-  prefer_shared(linear_hopper_kernel<TOKENS, SPLIT>);
-}
-
-template <int TOKENS>
-void set_up_all() {
-  set_up<TOKENS, 1>(), set_up<TOKENS, 2>(), set_up<TOKENS, 4>(), set_up<TOKENS, 8>();
-}
-
-template <int TOKENS, int SPLIT>
-void run(const Launch& launch, const Linear& args) {
-  size_t bytes = 0;
-  for (int i = 0; i < args.num_segments; i++) bytes = std::max(bytes, HopperShared<TOKENS>::bytes(args.w[i].record_bytes));
-  launch(linear_hopper_kernel<TOKENS, SPLIT>, grid(args, TOKENS, SPLIT), dim3(HOPPER_THREADS), bytes, args);
-}
-
-// As many blocks per tile as the device can hold at once; no slice may be empty.
-template <int TOKENS>
-void split(const Launch& launch, const Linear& args) {
-  const dim3 g = grid(args, TOKENS, 1);
-  const int blocks = int(g.x * g.y), sms = launch.device.multiprocessors;
-  const auto fits = [&](int split) {
-    return split * blocks <= sms && args.w[0].chunks() >= SLICES && blocks * HOPPER_ROW_TILES <= MAX_SHARED_TILES && args.slabs &&
-           hopper_workspace(blocks, TOKENS, split) <= args.slab_bytes;
-  };
-  if (fits(8)) return run<TOKENS, 8>(launch, args);
-  if (fits(4)) return run<TOKENS, 4>(launch, args);
-  if (fits(2)) return run<TOKENS, 2>(launch, args);
-  run<TOKENS, 1>(launch, args);
-}
+// What has_warpgroup_products() looks at.
+const auto first_kernel = linear_hopper_kernel<std::tuple_element_t<0, AllFormats>, 128, false>;
 
 }  // namespace
 
+template bool run_hopper<128>(const Launch&, const Linear&);
+
+int hopper_clusters(const Device& device) {
+  return device.known(first_kernel, [&] {
+    allow_shared(first_kernel, HOPPER_SHARED_LIMIT);
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim.x = HOPPER_CLUSTER;
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(unsigned(device.multiprocessors));
+    config.blockDim = dim3(HOPPER_THREADS);
+    config.dynamicSmemBytes = HOPPER_SHARED_LIMIT;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int clusters = 0;
+    check(cudaOccupancyMaxActiveClusters(&clusters, first_kernel, &config), "clusters of a kernel");
+    return std::max(clusters, 1);
+  });
+}
+
 // Whether this device runs the binary's sm_90a code: compiled without its instructions, the kernel's body is empty and takes few registers.
 bool has_warpgroup_products(const Device& device) {
-  const cudaFuncAttributes compiled = device.compiled(linear_hopper_kernel<128, 1>);
+  const cudaFuncAttributes compiled = device.compiled(first_kernel);
   return device.major == 9 && compiled.binaryVersion == 90 && compiled.numRegs > 64;
 }
 
 void linear_prefill_any(const Launch& launch, const Linear& args) {
-  launch(linear_prefill_kernel, grid(args, PREFILL_TOKENS, 1), dim3(PREFILL_THREADS), 0, args);
+  int groups = 0;
+  for (int i = 0; i < args.num_segments; i++) groups += ceil_div(args.w[i].tiles(), PREFILL_ROW_TILES);
+  launch(linear_prefill_kernel, dim3(ceil_div(args.num_tokens, PREFILL_TOKENS), groups), dim3(PREFILL_THREADS), 0, args);
 }
 
 void linear_prefill(const Launch& launch, const Linear& args) {
   if (!has_warpgroup_products(launch.device)) return linear_prefill_any(launch, args);
-  // All of them at once, so that warming up loads them: the first prompt must not wait for that, nor find no memory for it.
-  launch.device.first_use(linear_hopper_kernel<128, 1>, [] { set_up_all<64>(), set_up_all<128>(); });
-  if (args.num_tokens <= 64) return split<64>(launch, args);
-  split<128>(launch, args);
+  if (args.num_tokens <= 64 ? run_hopper<64>(launch, args) : run_hopper<128>(launch, args)) return;
+  linear_prefill_any(launch, args);
 }
 
 }  // namespace pen

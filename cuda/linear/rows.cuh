@@ -5,9 +5,10 @@
 // takes some of the slices, their sums meet in a workspace, and the warp that comes last adds them in ascending order.
 #pragma once
 
+#include "../device/warpgroup.cuh"
 #include "../quant/format.cuh"
 #include "rows.h"
-#include "warpgroup.cuh"
+#include "slice_sums.cuh"
 #include "write_sums.cuh"
 
 namespace pen {
@@ -141,45 +142,6 @@ __device__ __forceinline__ void load_four(float (&y)[4], uint32_t at) {
 __device__ __forceinline__ void store_four(uint32_t at, const float (&y)[4]) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(at), "f"(y[0]), "f"(y[1]), "f"(y[2]), "f"(y[3]) : "memory");
 }
-template <int NT>
-__device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[NT][4]) {
-#pragma unroll
-  for (int n = 0; n < NT; n++) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], y[n][i]);
-  }
-}
-
-// A warp's place in the workspace for the slices of a row tile: fragments side by side.
-template <int NT>
-struct RowSums {
-  float4* place;  // the lane's part of the first slice
-  __device__ __forceinline__ void put(int slice, const float (&y)[NT][4]) const {
-#pragma unroll
-    for (int n = 0; n < NT; n++) place[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
-  }
-  // Adds up the slices. Reads past L1, which may still hold what an earlier kernel read at this address.
-  __device__ __forceinline__ void add_all(float (&sums)[NT][4]) const {
-    constexpr int BATCH = NT >= 8 ? 2 : NT >= 4 ? 4 : SLICES;  // slices that are read at once
-#pragma unroll 1
-    for (int s = 0; s < SLICES; s += BATCH) {
-      float4 part[BATCH][NT];
-#pragma unroll
-      for (int k = 0; k < BATCH; k++) {
-#pragma unroll
-        for (int n = 0; n < NT; n++) part[k][n] = __ldcg(place + ((s + k) * NT + n) * WARP);
-      }
-#pragma unroll
-      for (int k = 0; k < BATCH; k++) {
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-          sums[n][0] = __fadd_rn(sums[n][0], part[k][n].x), sums[n][1] = __fadd_rn(sums[n][1], part[k][n].y);
-          sums[n][2] = __fadd_rn(sums[n][2], part[k][n].z), sums[n][3] = __fadd_rn(sums[n][3], part[k][n].w);
-        }
-      }
-    }
-  }
-};
 #endif
 
 // Grid: (groups of four row tiles per warpgroup of the block, of all segments; shares of the slices).
@@ -211,7 +173,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
   const int tile = group * warps + warp, unit = blockIdx.x * warps + warp;
-  const RowSums<NT> slabs{reinterpret_cast<float4*>(p.slabs) + size_t(unit) * SLICES * NT * WARP + lane};
+  const SliceSums<NT> slabs(p.slabs, unit);
   const uint32_t place = stages + Shared::STAGES * Shared::STAGE + (warp * NT * WARP + lane) * 16;
   float sums[NT][4] = {};
   bool empty = true;  // nothing is in shared memory yet
@@ -237,13 +199,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   wait_for_previous();
   if (tile >= w.tiles()) return;
   if (shares > 1) {
-    __syncwarp();
-    uint32_t before = 0;
-    if (lane == 0) before = add_and_order(p.arrivals + unit);
-    if (__shfl_sync(0xffffffffu, before, 0) != uint32_t(shares - 1)) return;
-    __syncwarp();
-    if (lane == 0) p.arrivals[unit] = 0;  // for the next kernel
-    slabs.add_all(sums);
+    if (!slabs.gather(p.arrivals + unit, shares, sums)) return;
   } else if constexpr (Shared::WIDE) {
     if (!empty) {
 #pragma unroll

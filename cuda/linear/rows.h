@@ -10,8 +10,6 @@ constexpr int ROWS_WARPGROUPS = 4;  // of a block, at most, without that of the 
 
 // The tiles of eight columns that a product has for so many tokens.
 inline int column_tiles(int num_tokens) { return num_tokens <= 8 ? 1 : num_tokens <= 16 ? 2 : num_tokens <= 32 ? 4 : 8; }
-// Bytes of workspace for the slices of blocks that share row tiles.
-__host__ __device__ constexpr size_t rows_workspace(int tiles, int nt) { return size_t(tiles) * SLICES * nt * WARP * 16; }
 inline int row_blocks(const Linear& args, int warpgroups) {
   int groups = 0;
   for (int i = 0; i < args.num_segments; i++) groups += ceil_div(args.w[i].tiles(), 4 * warpgroups);

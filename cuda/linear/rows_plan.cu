@@ -3,6 +3,7 @@
 
 #include "../quant/format.cuh"
 #include "rows.h"
+#include "slice_sums.cuh"
 
 namespace pen {
 
@@ -24,7 +25,7 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
     const int groups = row_blocks(args, warpgroups), tiles = 4 * warpgroups * groups;
     for (int shares = 1; shares <= SLICES; shares *= 2) {
       if (shares > 1) {
-        const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && rows_workspace(tiles, columns) <= args.slab_bytes;
+        const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(tiles, columns) <= args.slab_bytes;
         // No block may have to wait for another to end, and no slice may be empty.
         if (!fits || groups * shares > device.multiprocessors || chunks < SLICES) continue;
       }

@@ -11,7 +11,7 @@ template <int NT>
 __device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
   const int rows = p.w[segment].rows, r = lane / 4;
   token += 2 * (lane % 4);
-  if (p.epilogue == Epilogue::SILU_MUL || p.epilogue == Epilogue::GELU_MUL) {
+  if (is_gated(p.epilogue)) {
     const int column = tile * 8 + r;
     if (2 * column >= rows) return;
 #pragma unroll

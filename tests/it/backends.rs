@@ -221,7 +221,7 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let options = SchedulerOptions { max_batch_tokens: 100, max_running: 6, max_waiting: 512, max_waiting_tokens: 0, prefix_cache: true };
     let handle = Handle::spawn(Box::new(recorder), options, metrics.clone());
     let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), 24);
-    for _ in 0..3 {
+    for _ in 0..5 {
         let streams: Vec<EventStream> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
         // A cache that was asked for memory does not grow for two seconds. So it is asked once it has grown.
         let (asks, grown) = (handle.clone(), metrics.clone());

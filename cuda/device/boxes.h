@@ -1,0 +1,31 @@
+// Matrices whose boxes the tensor memory accelerator copies (cluster.cuh).
+#pragma once
+
+#include <cuda_fp16.h>
+
+#include <climits>
+#include <type_traits>
+
+#include "driver.h"
+
+namespace pen {
+
+// Describes a matrix [rows, columns] of halves or floats whose rows are `stride` elements apart. A box has `box_rows` rows of 128 or 64
+// bytes. In shared memory, the 16-byte pieces of a row are permuted by bits of their address (the swizzle of that many bytes). Elements
+// past the matrix's ends are zero when they are read, and are not written. False: the matrix lies where no box can, or the driver knows
+// none.
+template <class T>
+bool map_boxes(CUtensorMap& map, T* data, size_t rows, size_t columns, size_t stride, int box_rows, int box_bytes = 128) {
+  static const auto encode = driver_function<decltype(cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
+  const bool aligned = reinterpret_cast<uintptr_t>(data) % 16 == 0 && stride * sizeof(T) % 16 == 0;
+  if (encode == nullptr || !aligned || rows > INT_MAX || columns > INT_MAX) return false;
+  constexpr bool HALVES = sizeof(T) == 2;
+  const cuuint64_t sizes[2] = {columns, rows}, strides[1] = {stride * sizeof(T)};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_bytes / sizeof(T)), static_cast<cuuint32_t>(box_rows)}, steps[2] = {1, 1};
+  const auto type = HALVES ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
+  const auto swizzle = box_bytes == 128 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B;
+  return encode(&map, type, 2, const_cast<std::remove_const_t<T>*>(data), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace pen

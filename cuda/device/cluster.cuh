@@ -1,0 +1,101 @@
+// Clusters of blocks, and copies of boxes by the tensor memory accelerator (sm_90).
+#pragma once
+
+#include <cuda.h>
+
+#include "kernel.cuh"
+
+namespace pen {
+
+// Starts the copy of the box at element `x` of row `y`; its bytes count for the barrier. Elements past the rows' ends become zero.
+__device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap& map, int x, int y, uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3}], [%4];" ::"r"(shared),
+               "l"(&map), "r"(x), "r"(y), "r"(shared_of(barrier))
+               : "memory");
+#endif
+}
+// The same into every block of `mask`, where the box and its barrier have the same addresses as here.
+__device__ __forceinline__ void copy_box_to(uint16_t mask, uint32_t shared, const CUtensorMap& map, int x, int y, uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
+      "l"(&map), "r"(x), "r"(y), "r"(shared_of(barrier)), "h"(mask)
+      : "memory");
+#endif
+}
+// Starts to write a box from shared memory, or to add it, float by float. Rows and columns past the matrix's ends are left out. The box is
+// in the group of copies that this thread commits next.
+__device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, uint32_t shared) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y), "r"(shared)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void add_box(const CUtensorMap& map, int x, int y, uint32_t shared) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.reduce.async.bulk.tensor.2d.global.shared::cta.add.tile.bulk_group [%0, {%1, %2}], [%3];" ::"l"(&map), "r"(x), "r"(y),
+               "r"(shared)
+               : "memory");
+#endif
+}
+__device__ __forceinline__ void boxes_commit() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+#endif
+}
+// Waits until the boxes that this thread has committed have left shared memory, or until they are written.
+__device__ __forceinline__ void boxes_wait_read() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void boxes_wait() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
+#endif
+}
+// Makes what this thread has written, in any memory, visible to copies of boxes that start after a barrier.
+__device__ __forceinline__ void fence_all_proxies() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.proxy.async;" ::: "memory");
+#endif
+}
+// The barriers that this thread has initialised are ready for copies.
+__device__ __forceinline__ void fence_barriers() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+// The address in the shared memory of the cluster's block `rank` that corresponds to an address of this block's.
+__device__ __forceinline__ uint32_t in_block(uint32_t shared, int rank) {
+  uint32_t at = shared;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"(shared), "r"(rank));
+#endif
+  return at;
+}
+// Arrives at a barrier of any block of the cluster, whose address in_block() gave. It orders no writes for other blocks: a fence would
+// cost more than the product that the barrier waits for.
+__device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+#endif
+}
+// cluster_wait() returns when every block of the cluster has arrived and its barriers are initialised.
+__device__ __forceinline__ void cluster_arrive() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("fence.mbarrier_init.release.cluster;\nbarrier.cluster.arrive.relaxed.aligned;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void cluster_wait() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+}  // namespace pen

@@ -1,0 +1,8 @@
+// Linear layers: hopper.cuh for up to 64 tokens.
+#include "hopper.cuh"
+
+namespace pen {
+
+template bool run_hopper<64>(const Launch&, const Linear&);
+
+}  // namespace pen
