@@ -14,8 +14,8 @@ __device__ __forceinline__ float4 merged(const float4& o, const float4& part, fl
 struct MergeSpace {
   const float* partial;        // [tiles, plan.rows, ROW]
   const float2* partial_rows;  // [tiles, ROWS] maximum and sum
-  // Of the present stretch, then of all before it: [2, plan.rows, ROW] and, in two sets of which a round reads one and writes the other,
-  // [2, 2, ROWS]. Null if there is one round.
+  // What the rounds before have found: first of the present stretch, then of all stretches before it. `state` is [2, plan.rows, ROW].
+  // `state_rows` is [2, 2, ROWS]: two sets, of which a round reads one and writes the other. Both are null if there is one round.
   float* state;
   float2* state_rows;
 };

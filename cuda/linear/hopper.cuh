@@ -37,6 +37,7 @@ struct HopperShared {
     return 1024 + records + HOPPER_ROW_TILES * hopper_records(record_bytes) * record_bytes;
   }
 };
+
 // The units of work: groups of tokens × pairs of groups of eight row tiles × shares of the slices. A cluster takes one after another. Units
 // that run at the same time share weights in L2.
 struct HopperGrid {
@@ -121,7 +122,7 @@ struct HopperRecords {
     }
     copy_commit();
   }
-  // Requests the first records, before multiply().
+  // Requests the first records, before consume().
   __device__ __forceinline__ void begin() {
 #pragma unroll 1
     for (int i = 0; i < R - 1; i++) request(i);
@@ -163,16 +164,16 @@ __device__ __forceinline__ void consume(const Matrix& w, int tile, int first, in
   uint32_t even[STEPS][4], odd[STEPS][4];
   int left = end - begin, before = 0;
   if (left > 0) operands(even);
-  // Multiplies the next chunk, whose operands are `a`, and makes those of the chunk after it, `other`. The chunk before, if it belongs to
-  // the slice, has ended then: its operands and its stage are free.
-  const auto step = [&](bool first, uint32_t (&a)[STEPS][4], uint32_t (&other)[STEPS][4]) {
+  // Multiplies the next chunk, whose operands are `a`, and makes those of the chunk after it, `other`. Unless the slice begins (`fresh`),
+  // the chunk before has ended then: its operands and its stage are free.
+  const auto step = [&](bool fresh, uint32_t (&a)[STEPS][4], uint32_t (&other)[STEPS][4]) {
     barrier_wait(&ring.full[stage.index], stage.phase);
     const uint64_t b = tile_descriptor(stages + stage.index * Shared::STAGE);
     warpgroup_arrive();
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], b + 2 * s, first && s == 0);
+    for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], b + 2 * s, fresh && s == 0);
     warpgroup_commit();
-    if (!first) {
+    if (!fresh) {
       warpgroup_wait<1>();
       release(before);
     }
@@ -203,7 +204,6 @@ __device__ __forceinline__ void consume(const Matrix& w, int tile, int first, in
   }
   copy_wait<0>();
 }
-
 #endif
 
 // Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
@@ -236,7 +236,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     const uint32_t empty = in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER);
-    const uint32_t records = stages + Shared::records + warp * hopper_records(Format::record_bytes) * Format::record_bytes;
+    const uint32_t records = stages + Shared::records + warp * HopperRecords<Format>::R * Format::record_bytes;
     const auto begin_records = [&](const HopperUnit& unit) {
       const Matrix& w = p.w[unit.segment];
       const int chunks = w.chunks(), tile = unit.group * HOPPER_ROW_TILES + warp;

@@ -19,7 +19,7 @@ impl Registry {
     /// Fetches a model of the catalogue or of a hub in the background. A second call follows the first one's download.
     ///
     /// # Errors
-    /// The name is not one of a model that can be fetched, or too many downloads run.
+    /// No model of this name can be fetched, or too many downloads are running.
     pub fn pull(self: &Arc<Self>, name: &str) -> Result<Arc<Pull>, RegistryError> {
         let failed = |cause: String| RegistryError::PullFailed { id: name.into(), cause };
         // Clients do not learn which files this machine has.
