@@ -13,11 +13,18 @@ pub enum Format {
     Regex(String),
     /// A grammar in Lark's syntax.
     Lark(String),
+    /// A grammar in GBNF.
+    Gbnf(String),
     /// One of these texts.
     Choice(Vec<String>),
 }
 
 impl Format {
+    /// A grammar in either syntax.
+    pub fn grammar(text: String) -> Self {
+        if grammar::is_gbnf(&text) { Self::Gbnf(text) } else { Self::Lark(text) }
+    }
+
     /// Adds this format to `source` under the name `answer`.
     pub fn add_to(&self, source: Source) -> Result<Source, GrammarError> {
         match self {
@@ -25,6 +32,7 @@ impl Format {
             Self::JsonSchema(schema) => source.with_schema("answer", schema),
             Self::Regex(regex) => source.with_regex("answer", regex),
             Self::Lark(lark) => source.with_lark("answer", lark),
+            Self::Gbnf(gbnf) => source.with_gbnf("answer", gbnf),
             Self::Choice(texts) => {
                 let texts: Vec<String> = texts.iter().map(|text| lark_string(text)).collect();
                 source.with_lark("answer", &format!("start: {}", texts.join(" | ")))

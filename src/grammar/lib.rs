@@ -1,4 +1,4 @@
-//! Compiles JSON schemas, regular expressions and Lark grammars to masks over the token ids of a model's vocabulary.
+//! Compiles JSON schemas, regular expressions and grammars in Lark's syntax or in GBNF to masks over the token ids of a model's vocabulary.
 //!
 //! ```no_run
 //! # use std::sync::Arc;
@@ -27,6 +27,7 @@
 mod compile;
 mod error;
 mod factory;
+mod gbnf;
 mod kept;
 mod locate;
 mod matcher;
@@ -42,5 +43,6 @@ mod vocab;
 
 pub use compile::Compiler;
 pub use error::GrammarError;
+pub use gbnf::is_gbnf;
 pub use source::{Source, lark_string};
 pub use trial::enable as enable_trials;

@@ -4,6 +4,7 @@ use llguidance::api::{GrammarWithLexer, TopLevelGrammar};
 use serde_json::{Map, Value, json};
 
 use crate::error::GrammarError;
+use crate::gbnf;
 use crate::locate::DEFINITIONS;
 
 /// Most bytes of strings in a schema, and longest Lark grammar.
@@ -49,6 +50,15 @@ impl Source {
         }
         self.named.push((name.into(), Named::Lark(lark.into())));
         Ok(self)
+    }
+
+    /// Adds a named grammar in GBNF.
+    pub fn with_gbnf(self, name: &str, gbnf: &str) -> Result<Self, GrammarError> {
+        if gbnf.len() > MAX_BYTES {
+            return Err(GrammarError::Invalid(format!("the grammar has {} bytes, expected at most {MAX_BYTES}", gbnf.len())));
+        }
+        let lark = gbnf::to_lark(gbnf).map_err(GrammarError::Invalid)?;
+        self.with_lark(name, &lark)
     }
 
     /// Adds a named regular expression. `\d` matches the digits 0 to 9 only.

@@ -54,6 +54,22 @@ def test_a_stream_has_the_same_text(server):
     assert "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks) == whole
 
 
+def test_a_grammar_in_gbnf_is_followed(server):
+    grammar = r"""
+        root   ::= "{" ws pair ("," ws pair)* "}"
+        pair   ::= "\"" key "\":" ws [0-9]{1,3} ws   # a comment
+        key    ::= "apples" | "pears"
+        ws     ::= [ \n]?
+    """
+    counted = json.loads(content(server.chat("How many apples and pears?", grammar=grammar, max_tokens=60, seed=3))[0])
+    assert counted and set(counted) <= {"apples", "pears"}
+    greeting = 'root ::= ("Hello" | "Bye") " " [A-Z] [a-z]{1,5}'
+    assert re.fullmatch("(Hello|Bye) [A-Z][a-z]{1,5}", content(server.chat("Greet.", grammar=greeting, max_tokens=20))[0])
+    nested = 'root ::= "(" (root | "x") ")"'
+    text = content(server.chat("Go.", grammar=nested, max_tokens=40))[0]
+    assert re.fullmatch(r"\(+x?\)*", text), text
+
+
 def test_regex_grammar_and_choice_are_followed(server):
     assert content(server.chat("Is Paris in France?", choice=["yes", "no"]))[0] in ("yes", "no")
     assert re.fullmatch(r"[0-9]{4}-[0-9]{2}", content(server.chat("A date", regex=r"\d{4}-\d{2}", max_tokens=20))[0])
@@ -80,6 +96,8 @@ def test_each_choice_of_a_request_follows_the_schema(server):
             "response_format",
             "#/properties/a/items/not",
         ),
+        ({"grammar": "root ::= nothing_here"}, "grammar", "nothing_here"),
+        ({"grammar": "root ::= \"a"}, "grammar", "line 1"),
         ({"grammar": "start: nothing_here"}, "grammar", "nothing_here"),
         ({"grammar": 'begin: "a"'}, "grammar", "start"),
         ({"choice": []}, "choice", ""),

@@ -87,7 +87,7 @@ fn format(fields: &Fields, field: &str, kind: &str) -> Result<Option<Format>, Ap
         },
         "json_object" => fields.bool(field)?.and_then(|asked| asked.then_some(Format::JsonObject)),
         "regex" => text(fields, field)?.map(Format::Regex),
-        "grammar" => text(fields, field)?.map(Format::Lark),
+        "grammar" => text(fields, field)?.map(Format::grammar),
         _ => fields.array(field)?.map(|items| choices(fields, field, items)).transpose()?,
     })
 }
@@ -178,6 +178,7 @@ mod tests {
             (json!({"response_format": {"type": "choice", "choice": ["a", "b"]}}), Format::Choice(vec!["a".into(), "b".into()])),
             (json!({"regex": "a+"}), Format::Regex("a+".into())),
             (json!({"grammar": "start: \"a\""}), Format::Lark("start: \"a\"".into())),
+            (json!({"grammar": "root ::= \"a\""}), Format::Gbnf("root ::= \"a\"".into())),
             (json!({"choice": ["a"]}), Format::Choice(vec!["a".into()])),
             (json!({"guided_json": schema}), of_schema()),
             (json!({"guided_json": schema.to_string()}), of_schema()),

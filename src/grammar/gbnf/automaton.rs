@@ -1,0 +1,113 @@
+//! [`Automaton`]: the positions of a terminal's characters (Glushkov, The abstract theory of automata, 1961).
+
+use super::chars::Chars;
+use super::expr::Expr;
+
+/// Most positions.
+const MAX_POSITIONS: usize = 1000;
+/// Most pairs of a position and one behind it.
+const MAX_EDGES: usize = 50_000;
+
+pub struct Automaton {
+    /// The characters of each position.
+    pub chars: Vec<Chars>,
+    /// The positions that a text can begin with.
+    pub first: Vec<usize>,
+    /// The positions that can follow each position.
+    pub next: Vec<Vec<usize>>,
+    /// Whether a text can end at each position.
+    pub last: Vec<bool>,
+}
+
+/// An expression's positions at which texts begin and end.
+struct Part {
+    first: Vec<usize>,
+    last: Vec<usize>,
+    nullable: bool,
+}
+
+impl Automaton {
+    /// `None` if there would be too many positions.
+    pub fn new(expr: &Expr) -> Option<Self> {
+        let mut made = Self { chars: Vec::new(), first: Vec::new(), next: Vec::new(), last: Vec::new() };
+        let part = made.add(expr)?;
+        made.first = part.first;
+        made.last = vec![false; made.chars.len()];
+        part.last.into_iter().for_each(|position| made.last[position] = true);
+        for next in &mut made.next {
+            next.sort_unstable();
+            next.dedup();
+        }
+        Some(made)
+    }
+
+    fn add(&mut self, expr: &Expr) -> Option<Part> {
+        Some(match expr {
+            Expr::Chars(chars) => {
+                if self.chars.len() == MAX_POSITIONS {
+                    return None;
+                }
+                let position = self.chars.len();
+                self.chars.push(chars.clone());
+                self.next.push(Vec::new());
+                Part { first: vec![position], last: vec![position], nullable: false }
+            }
+            Expr::Alt(members) => {
+                let mut part = Part { first: Vec::new(), last: Vec::new(), nullable: false };
+                for member in members {
+                    let member = self.add(member)?;
+                    part.first.extend(member.first);
+                    part.last.extend(member.last);
+                    part.nullable |= member.nullable;
+                }
+                part
+            }
+            Expr::Seq(items) => {
+                let mut part = Part { first: Vec::new(), last: Vec::new(), nullable: true };
+                for item in items {
+                    let item = self.add(item)?;
+                    part = self.behind(part, item)?;
+                }
+                part
+            }
+            Expr::Repeat { inner, min, max } => {
+                let mut part = Part { first: Vec::new(), last: Vec::new(), nullable: true };
+                let copies = max.unwrap_or((*min).max(1));
+                for copy in 0..copies {
+                    let mut added = self.add(inner)?;
+                    if copy + 1 == copies && max.is_none() {
+                        self.link(&added.last.clone(), &added.first)?;
+                    }
+                    added.nullable |= copy >= *min;
+                    part = self.behind(part, added)?;
+                }
+                part
+            }
+            Expr::Rule(_) => unreachable!("a terminal names no rule"),
+        })
+    }
+
+    fn behind(&mut self, mut before: Part, mut after: Part) -> Option<Part> {
+        self.link(&before.last, &after.first)?;
+        if before.nullable {
+            before.first.append(&mut after.first);
+        }
+        if after.nullable {
+            after.last.append(&mut before.last);
+        }
+        Some(Part { first: before.first, last: after.last, nullable: before.nullable && after.nullable })
+    }
+
+    fn link(&mut self, from: &[usize], to: &[usize]) -> Option<()> {
+        if from.len() * to.len() > MAX_EDGES {
+            return None;
+        }
+        for position in from {
+            self.next[*position].extend(to);
+            if self.next[*position].len() > MAX_EDGES {
+                return None;
+            }
+        }
+        Some(())
+    }
+}

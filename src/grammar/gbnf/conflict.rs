@@ -1,0 +1,216 @@
+//! Finds terminals that would take more than their share of a text.
+//!
+//! The lexer takes the longest match of all terminals that are allowed at a place. So a terminal B takes too much if a text w of an allowed
+//! terminal A goes on to a longer beginning of B with a character that may also begin what follows A: the grammar allows the text to be
+//! cut behind w, but the lexer does not. Such a B is divided into its parts until no such pair is left. Terminals of one character take
+//! nothing too much, so this ends.
+
+use std::collections::HashSet;
+
+use super::automaton::Automaton;
+use super::chars::Chars;
+use super::expr::{Expr, Grammar};
+use super::plan::{Node, Plan};
+
+/// Most terminals.
+const MAX_TERMINALS: usize = 2000;
+/// Most comparisons of positions in all. Beyond, terminals that might take too much are divided without a look.
+const MAX_WORK: usize = 5_000_000;
+
+/// A plan whose terminals the lexer finds wherever the grammar has them.
+///
+/// # Errors
+/// If the grammar needs too many terminals.
+pub fn resolve(grammar: &Grammar) -> Result<Plan, String> {
+    let mut divided = HashSet::new();
+    let mut work = MAX_WORK;
+    loop {
+        let plan = Plan::new(grammar, &divided);
+        if plan.terminals.len() > MAX_TERMINALS {
+            return Err(format!("the grammar is too large: it has more than {MAX_TERMINALS} different parts"));
+        }
+        let greedy = greedy(&plan, &mut work);
+        if greedy.is_empty() {
+            return Ok(plan);
+        }
+        divided.extend(greedy.into_iter().map(|terminal| plan.terminals[terminal].clone()));
+    }
+}
+
+/// The terminals that take too much.
+fn greedy(plan: &Plan, work: &mut usize) -> Vec<usize> {
+    let automata: Vec<_> = plan.terminals.iter().map(Automaton::new).collect();
+    let oversized: Vec<usize> = (0..automata.len()).filter(|terminal| automata[*terminal].is_none()).collect();
+    if !oversized.is_empty() {
+        return oversized;
+    }
+    let automata: Vec<Automaton> = automata.into_iter().flatten().collect();
+    let follow = Follow::of(plan);
+    let first: Vec<Chars> = automata.iter().map(|automaton| union(automaton.first.iter().map(|at| &automaton.chars[*at]))).collect();
+    let after: Vec<Chars> = follow.terminals.iter().map(|set| union(set.iter().map(|terminal| &first[terminal]))).collect();
+    let beside = follow.beside();
+    let single = |terminal: usize| matches!(plan.terminals[terminal], Expr::Chars(_));
+    let takes_too_much = |greedy: usize, work: &mut usize| {
+        beside[greedy]
+            .iter()
+            .any(|other| first[other].meets(&first[greedy]) && overtakes(&automata[greedy], &automata[other], &after[other], work))
+    };
+    (0..automata.len()).filter(|terminal| !single(*terminal) && takes_too_much(*terminal, work)).collect()
+}
+
+/// Whether a text of `short` goes on to a longer beginning of `long` with a character of `after`.
+fn overtakes(long: &Automaton, short: &Automaton, after: &Chars, work: &mut usize) -> bool {
+    if after.is_empty() {
+        return false;
+    }
+    let width = long.chars.len();
+    let mut seen = vec![false; width * short.chars.len()];
+    let mut open = Vec::new();
+    let mut reach = |from: &[usize], to: &[usize], open: &mut Vec<(usize, usize)>, work: &mut usize| {
+        for &a in from {
+            for &b in to {
+                *work = work.saturating_sub(1);
+                if !seen[a * width + b] && short.chars[a].meets(&long.chars[b]) {
+                    seen[a * width + b] = true;
+                    open.push((a, b));
+                }
+            }
+        }
+    };
+    reach(&short.first, &long.first, &mut open, work);
+    while let Some((a, b)) = open.pop() {
+        if *work == 0 || short.last[a] && long.next[b].iter().any(|next| long.chars[*next].meets(after)) {
+            return true;
+        }
+        reach(&short.next[a], &long.next[b], &mut open, work);
+    }
+    false
+}
+
+fn union<'a>(sets: impl Iterator<Item = &'a Chars>) -> Chars {
+    Chars::of(sets.flat_map(|chars| chars.ranges().iter().copied()).collect())
+}
+
+/// A set of terminals.
+#[derive(Clone, PartialEq)]
+struct Set(Vec<u64>);
+
+impl Set {
+    fn new(size: usize) -> Self {
+        Self(vec![0; size.div_ceil(64)])
+    }
+
+    fn add(&mut self, terminal: usize) {
+        self.0[terminal / 64] |= 1 << (terminal % 64);
+    }
+
+    fn holds(&self, terminal: usize) -> bool {
+        self.0[terminal / 64] >> (terminal % 64) & 1 == 1
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.0.iter_mut().zip(&other.0).for_each(|(word, other)| *word |= other);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = usize> {
+        (0..self.0.len() * 64).filter(|terminal| self.holds(*terminal))
+    }
+}
+
+/// What may stand behind what.
+struct Follow<'a> {
+    plan: &'a Plan,
+    /// The terminals that each rule can begin with.
+    begin: Vec<Set>,
+    /// The terminals that can follow each rule.
+    rules: Vec<Set>,
+    /// The terminals that can follow each terminal.
+    terminals: Vec<Set>,
+}
+
+impl<'a> Follow<'a> {
+    fn of(plan: &'a Plan) -> Self {
+        let size = plan.terminals.len();
+        let sets = |count| vec![Set::new(size); count];
+        let mut follow = Self { plan, begin: sets(plan.nullable.len()), rules: sets(plan.nullable.len()), terminals: sets(size) };
+        loop {
+            let before = follow.begin.clone();
+            for (rule, body) in &plan.rules {
+                let begin = follow.begin_of(body);
+                follow.begin[*rule].join(&begin);
+            }
+            if follow.begin == before {
+                break;
+            }
+        }
+        loop {
+            let before = follow.rules.clone();
+            for (rule, body) in &plan.rules {
+                let behind = follow.rules[*rule].clone();
+                follow.walk(body, &behind);
+            }
+            if follow.rules == before {
+                return follow;
+            }
+        }
+    }
+
+    fn begin_of(&self, node: &Node) -> Set {
+        let mut set = Set::new(self.plan.terminals.len());
+        match node {
+            Node::Terminal(terminal) => set.add(*terminal),
+            Node::Rule(rule) => set.join(&self.begin[*rule]),
+            Node::Alt(members) => members.iter().for_each(|member| set.join(&self.begin_of(member))),
+            Node::Repeat { inner, .. } => set.join(&self.begin_of(inner)),
+            Node::Seq(items) => {
+                for item in items {
+                    set.join(&self.begin_of(item));
+                    if !self.plan.is_nullable(item) {
+                        break;
+                    }
+                }
+            }
+        }
+        set
+    }
+
+    /// Notes what follows the terminals and rules of `node`, which `behind` follows.
+    fn walk(&mut self, node: &Node, behind: &Set) {
+        match node {
+            Node::Terminal(terminal) => self.terminals[*terminal].join(behind),
+            Node::Rule(rule) => self.rules[*rule].join(behind),
+            Node::Alt(members) => members.iter().for_each(|member| self.walk(member, behind)),
+            Node::Repeat { inner, max, .. } => {
+                let mut behind = behind.clone();
+                if *max != Some(1) {
+                    behind.join(&self.begin_of(inner));
+                }
+                self.walk(inner, &behind);
+            }
+            Node::Seq(items) => {
+                let mut behind = behind.clone();
+                for item in items.iter().rev() {
+                    self.walk(item, &behind);
+                    let begin = self.begin_of(item);
+                    if !self.plan.is_nullable(item) {
+                        behind = begin;
+                    } else {
+                        behind.join(&begin);
+                    }
+                }
+            }
+        }
+    }
+
+    /// For each terminal, those that may be allowed at the same place.
+    fn beside(&self) -> Vec<Set> {
+        let size = self.plan.terminals.len();
+        let mut beside = vec![Set::new(size); size];
+        for places in self.terminals.iter().chain(self.plan.rules.first().map(|(root, _)| &self.begin[*root])) {
+            for terminal in places.iter() {
+                beside[terminal].join(places);
+            }
+        }
+        beside
+    }
+}
