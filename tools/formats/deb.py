@@ -30,10 +30,14 @@ Comment: The libraries that are linked into the binary and their licences
  are listed in /usr/share/doc/penstock/THIRD-PARTY.txt.gz.
 
 Files: *
-Copyright: The Penstock authors
+Copyright: {years} The Penstock authors
 License: Apache-2.0
  On Debian systems, the full text of the Apache License, Version 2.0
  can be found in the file "/usr/share/common-licenses/Apache-2.0".
+"""
+OVERRIDES = """\
+# The package is made beside its sources, and not for Debian's archive.
+penstock: initial-upload-closes-no-bugs
 """
 # The release of GCC whose libstdc++ first has the symbols.
 LIBSTDCXX = {(3, 4, 19): "4.8", (3, 4, 24): "7", (3, 4, 28): "9", (3, 4, 29): "11", (3, 4, 30): "12", (3, 4, 32): "13"}
@@ -68,13 +72,17 @@ def unit() -> bytes:
     return ("\n".join(lines) + "\n").encode()
 
 
+def copyright_file() -> bytes:
+    years = sorted({day[:4] for _, day in changes()})
+    return COPYRIGHT.format(years="-".join(dict.fromkeys([years[0], years[-1]]))).encode()
+
+
 def changelog(product: Product) -> bytes:
     entries = []
-    for version, day, words in changes():
+    for version, day in changes():
         date = format_datetime(datetime.fromisoformat(day).replace(tzinfo=timezone.utc))
         version = version_of(product) if version == product.version else version.replace("-", "~", 1) + "-1"
-        lines = "\n".join(f"  * {line}" for line in ["Release: see changelog.gz."] or words)
-        entries.append(f"penstock ({version}) stable; urgency=medium\n\n{lines}\n\n -- {MAINTAINER}  {date}\n")
+        entries.append(f"penstock ({version}) stable; urgency=medium\n\n  * See changelog.gz.\n\n -- {MAINTAINER}  {date}\n")
     return "\n".join(entries).encode()
 
 
@@ -84,10 +92,11 @@ def tree_of(product: Product) -> Tree:
         "usr/bin/penstock": (product.binary, PROGRAM),
         "lib/systemd/system/penstock.service": (unit(), DATA),
         "etc/penstock/penstock.toml": (text("deploy/debian/penstock.toml"), DATA),
-        f"{doc}/copyright": (COPYRIGHT.encode(), DATA),
+        f"{doc}/copyright": (copyright_file(), DATA),
         f"{doc}/changelog.Debian.gz": (compress(changelog(product)), DATA),
         f"{doc}/changelog.gz": (compress(text("CHANGELOG.md")), DATA),
         f"{doc}/THIRD-PARTY.txt.gz": (compress(product.notices), DATA),
+        "usr/share/lintian/overrides/penstock": (OVERRIDES.encode(), DATA),
         f"{doc}/examples/example.toml": (text("config/example.toml"), DATA),
         f"{doc}/examples/gpu.conf": (text("deploy/systemd/gpu.conf"), DATA),
     }

@@ -57,15 +57,17 @@ def write(product: Product, base_url: str | None, folder: Path) -> tuple[str, by
         raise Problem("a formula names where its tarballs are published: give --base-url URL")
     if not re.fullmatch(r"(https?|file)://[^\s\"\\#]+", base_url):
         raise Problem(f"--base-url {base_url}: expected an address such as https://example.org/releases")
-    platforms = []
+    platforms: dict[tuple[str, str], str] = {}
     for path in sorted(folder.glob(f"penstock-{product.version}-*.tar.gz")):
         found = re.fullmatch(rf"penstock-{re.escape(product.version)}-(\w+?)-(linux|macos)(-gnu|-static)?\.tar\.gz", path.name)
         if found and found[1] in CPUS:
             url = f"{base_url.rstrip('/')}/{path.name}"
             digest = hashlib.sha256(path.read_bytes()).hexdigest()
-            platforms.append(PLATFORM.format(system=SYSTEMS[found[2]], cpu=CPUS[found[1]], url=url, digest=digest))
+            # of a static and a dynamic tarball for the same machines, the static one, which comes last, runs on more of them
+            place = SYSTEMS[found[2]], CPUS[found[1]]
+            platforms[place] = PLATFORM.format(system=place[0], cpu=place[1], url=url, digest=digest)
     if not platforms:
         raise Problem(f"{folder} has no tarball of version {product.version} without CUDA: make `tarball` first, or both in one call")
     homepage = base_url if base_url.startswith("http") else "https://penstock.invalid"
-    formula = FORMULA.format(summary=SUMMARY, homepage=homepage, version=product.version, platforms="\n".join(platforms))
+    formula = FORMULA.format(summary=SUMMARY, homepage=homepage, version=product.version, platforms="\n".join(platforms.values()))
     return "penstock.rb", formula.encode()

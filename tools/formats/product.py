@@ -44,13 +44,12 @@ def run(command: list, **options) -> str:
     return done.stdout
 
 
-def changes() -> list[tuple[str, str, list[str]]]:
-    """The releases in CHANGELOG.md, the newest first: version, day, entries. Headings are `## VERSION - YYYY-MM-DD`."""
-    parts = re.split(r"^## (\S+) - (\d{4}-\d\d-\d\d)$", text("CHANGELOG.md").decode(), flags=re.M)
-    if len(parts) < 4:
+def changes() -> list[tuple[str, str]]:
+    """The releases in CHANGELOG.md, the newest first: version and day. Their headings are `## VERSION - YYYY-MM-DD`."""
+    releases = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", text("CHANGELOG.md").decode(), flags=re.M)
+    if not releases:
         raise Problem("CHANGELOG.md: no heading such as `## 0.1.0 - 2026-11-23`")
-    entries = lambda body: [" ".join(entry.split()) for entry in re.split(r"^- ", body, flags=re.M)[1:]]
-    return [(parts[i], parts[i + 1], entries(parts[i + 2].split("\n#")[0])) for i in range(1, len(parts), 3)]
+    return releases
 
 
 @dataclass
