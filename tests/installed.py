@@ -191,6 +191,7 @@ class DebPlace(Place):
     mount -t overlay overlay -o lowerdir=/,upperdir={folder}/overlay/upper,workdir={folder}/overlay/work {folder}/overlay/root
     mount --rbind /dev {folder}/overlay/root/dev
     mount -t proc proc {folder}/overlay/root/proc
+    mount -t tmpfs tmpfs {folder}/overlay/root/run
     echo ready
     exec sleep infinity
     """
