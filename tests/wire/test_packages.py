@@ -209,6 +209,9 @@ def test_a_wheel_with_both_engines_serves(tmp_path, models):
         (("--binary", str(BINARY), "formula", "--base-url", "ftp://x"), "expected an address"),
         (("--binary", str(BINARY), "formula", "--base-url", "https://x.org"), "no tarball of version"),
         (("--binary", str(BINARY), "--glibc", "2.28"), "built already"),
+        (("--features", "cuda", "--static"), "do not go together"),
+        (("--features", "cuda", "--glibc", "2.28"), "do not go together"),
+        (("--static", "--glibc", "2.28"), "do not go together"),
         (("rpm",), "invalid choice"),
     ],
 )
