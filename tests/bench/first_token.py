@@ -3,6 +3,7 @@
 
     tests/bench/first_token.py dist                 a table for docs/install.md
     tests/bench/first_token.py dist --rounds 5      medians of so many rounds; 3 without it
+    tests/bench/first_token.py dist --fetch         also how long the model's download takes here, once
 
 Each round installs the package where nothing was before (tests/installed.py), starts `penstock serve` with SmolLM2 135M, which is on disk
 already, asks one question and takes the package away. `install` is pip's, npm's, dpkg's or tar's time, `ready` the time from the start of
@@ -20,13 +21,12 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from harness import MODEL, cli  # noqa: E402
 from installed import PLACES, place_for  # noqa: E402
 
 
 def models_dir() -> Path:
     """Where a user's models are by default; it must have the default model."""
-    from harness import MODEL, cli
-
     shown = cli("show", MODEL, "--json")
     if shown.returncode:
         sys.exit(f"first_token.py: {shown.stderr.strip()}\nFetch the model first: penstock pull {MODEL}")
@@ -50,10 +50,21 @@ def measure(package: Path, models: Path) -> tuple[float, float, float]:
     return install, ready, first
 
 
+def fetch_time() -> float:
+    """The seconds in which the model is fetched into an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        start = time.monotonic()
+        pulled = cli("pull", MODEL, env={"SERVER__MODELS_DIR": folder}, timeout=600)
+        if pulled.returncode:
+            sys.exit(f"first_token.py: {pulled.stderr.strip()}")
+        return time.monotonic() - start
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("dist", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--fetch", action="store_true")
     args = parser.parse_args()
     packages = [path for end in PLACES for path in sorted(args.dist.glob(f"*.{end}"))]
     if not packages:
@@ -64,6 +75,8 @@ def main() -> None:
         rounds = [measure(package, models) for _ in range(args.rounds)]
         times = [*map(statistics.median, zip(*rounds)), statistics.median(map(sum, rounds))]
         print(f"| `{package.name}` | {package.stat().st_size / (1 << 20):.1f} | {' | '.join(f'{seconds:.2f}' for seconds in times)} |")
+    if args.fetch:
+        print(f"The model's download took {fetch_time():.1f} s.")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from formats.problem import Problem
 IS_LICENCE = re.compile(r"^(licen[cs]e|copying|copyright|notice|unlicense)", re.I)
 HEAD = """\
 Penstock is licensed under the Apache License 2.0 (see LICENSE). Its binary contains the libraries below, under their own licences.
-Where a library offers several licences, Penstock takes the one that stands first among Apache-2.0, MIT and the others.
+Where a library offers several licences, Penstock takes Apache-2.0 if it is among them, or else MIT. The standard library of Rust
+(MIT OR Apache-2.0) and Swagger UI (Apache-2.0) are in it, too.
 """
 CUDA = """\
 The CUDA runtime (libcudart_static, Copyright NVIDIA Corporation) is linked in. NVIDIA's End User License Agreement for the CUDA Toolkit
@@ -53,7 +54,8 @@ def notices(root: Path, target: str, features: list[str]) -> str:
     users = defaultdict(list)
     for package in packages:
         folder = Path(package["manifest_path"]).parent
-        for file in sorted(folder.iterdir()):
+        # some contain code of others, in C for example, with its own licence beside it
+        for file in sorted(folder.rglob("*")):
             if file.is_file() and IS_LICENCE.match(file.name):
                 lines = file.read_text(errors="replace").replace("\r\n", "\n").strip("\n").split("\n")
                 users["\n".join(line.rstrip() for line in lines)].append(f"{package['name']} {package['version']}")
@@ -61,4 +63,7 @@ def notices(root: Path, target: str, features: list[str]) -> str:
     parts = [HEAD + ("\n" + CUDA if "cuda" in features else "") + "\n" + "\n".join(names) + "\n"]
     for words, of in sorted(users.items(), key=lambda item: (item[1], item[0])):
         parts.append(f"{', '.join(dict.fromkeys(of))}\n\n{words}\n")
+    # what is built into the binary as data, such as the libraries of the chat page
+    for file in sorted(root.glob("src/**/licences.txt")):
+        parts.append(f"Parts of {file.parent.relative_to(root)}\n\n{file.read_text().strip()}\n")
     return RULE.join(parts)
