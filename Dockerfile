@@ -2,7 +2,7 @@
 # docker build -t penstock:cuda --target cuda .     with the one for NVIDIA GPUs, from Turing on
 FROM rust:1.95.0-bookworm AS source
 WORKDIR /src
-# Stands in every answer's system_fingerprint, for example a commit; the version where there is none.
+# Stands in `penstock --version` and in every answer's system_fingerprint, for example a commit.
 ARG PENSTOCK_BUILD
 # rust-toolchain.toml also asks for lints and a formatter.
 ENV RUSTUP_TOOLCHAIN=1.95.0

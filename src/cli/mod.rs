@@ -29,10 +29,11 @@ pub mod show;
 pub mod stop;
 mod supervise;
 pub mod tokenize;
+mod version;
 
 /// An OpenAI-compatible API gateway over an engine of its own for quantised GGUF models.
 #[derive(Parser, Debug)]
-#[command(name = "penstock", version, propagate_version = true)]
+#[command(name = "penstock", version, long_version = version::LONG, propagate_version = true)]
 pub struct Cli {
     /// A configuration file that overrides config/*.toml
     #[arg(long, global = true, value_name = "FILE")]

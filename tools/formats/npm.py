@@ -1,0 +1,59 @@
+"""An npm package whose command is the binary itself: `npm install -g FILE`, `npx penstock serve`. No Node process stands in between."""
+
+from __future__ import annotations
+
+import json
+
+from formats.archive import DATA, PROGRAM, Tree, tar_gz
+from formats.product import SUMMARY, Product, text
+
+CPUS = {"x86_64": "x64", "aarch64": "arm64"}
+INDEX = """\
+'use strict';
+// The path of the binary, for programs that start it themselves: spawn(require('penstock').binary, ['serve']).
+exports.binary = require('node:path').join(__dirname, 'bin', 'penstock');
+"""
+TYPES = """\
+/** The path of the binary, for programs that start it themselves. */
+export const binary: string;
+"""
+README = """\
+# Penstock
+
+An OpenAI-compatible server for quantised GGUF models: `npx penstock serve`. `penstock --help` lists the commands.
+"""
+
+
+def write(product: Product) -> tuple[str, bytes]:
+    cpu = CPUS[product.needs.machine]
+    manifest = {
+        "name": "penstock",
+        "version": product.version,
+        "description": SUMMARY,
+        "license": "Apache-2.0",
+        "bin": {"penstock": "bin/penstock"},
+        "main": "index.js",
+        "types": "index.d.ts",
+        "files": ["bin", "share", "index.js", "index.d.ts", "THIRD-PARTY.txt"],
+        "os": ["linux"],
+        "cpu": [cpu],
+        # a static binary runs beside any C library
+        **({"libc": ["glibc"]} if product.needs.glibc else {}),
+    }
+    tree: Tree = {
+        "package.json": ((json.dumps(manifest, indent=2) + "\n").encode(), DATA),
+        "bin/penstock": (product.binary, PROGRAM),
+        "index.js": (INDEX.encode(), DATA),
+        "index.d.ts": (TYPES.encode(), DATA),
+        "README.md": (README.encode(), DATA),
+        "LICENSE": (text("LICENSE"), DATA),
+        "THIRD-PARTY.txt": (product.notices, DATA),
+    }
+    tree |= {f"share/{path}": file for path, file in product.shares().items()}
+    pages = [f"share/{path}" for path in product.shares() if path.startswith("man/")]
+    if pages:
+        # npm -g links them into its prefix
+        manifest["man"] = pages
+        tree["package.json"] = ((json.dumps(manifest, indent=2) + "\n").encode(), DATA)
+    name = "-".join(filter(None, ["penstock", product.version, "linux", cpu, product.variant]))
+    return f"{name}.tgz", tar_gz({f"package/{path}": file for path, file in tree.items()}, product.date, has_folders=False)
