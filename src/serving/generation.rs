@@ -205,8 +205,8 @@ impl Generation {
     }
 
     fn end(&mut self, reason: Result<EndReason, Failure>) {
-        let counts = self.transcript.counts;
-        self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts })));
+        let (counts, stop) = (self.transcript.counts, self.transcript.stopped_by());
+        self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts, stop })));
         // This frees the sequence's blocks now rather than when the client has read everything.
         self.source = Source::Ended;
     }
