@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::convert::blocks::CARRIED;
 use super::convert::thinking::Shown;
-use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage};
+use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage, ThinkingCount};
 use super::types::event::{BlockDelta, MessagesEvent, StopDelta};
 use chat::Piece;
 use serving::{Counts, End, EndReason, Output};
@@ -39,6 +39,7 @@ impl From<Counts> for MessagesUsage {
             cache_creation_input_tokens: 0,
             cache_read_input_tokens: counts.cached,
             output_tokens: counts.generated,
+            output_tokens_details: ThinkingCount { thinking_tokens: counts.reasoning },
         }
     }
 }

@@ -46,7 +46,8 @@ fn the_events_of_an_answer_come_in_order() {
     let delta = |index: u32, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
     let start = |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
     let stop = |index: u32| json!({"type": "content_block_stop", "index": index});
-    let usage = json!({"input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4, "output_tokens": 10});
+    let usage = json!({"input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4, "output_tokens": 10,
+        "output_tokens_details": {"thinking_tokens": 0}});
     let due = [
         start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
         delta(0, json!({"type": "thinking_delta", "thinking": "h"})),

@@ -58,7 +58,8 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
 /// Starts the answer of a request once its model is there.
 async fn start(state: web::Data<AppState>, caller: &Caller, request: Messages, held: Arc<Held>) -> Result<(Choices, Draft), ApiError> {
     let model = caller.model(&state, &request.prompt.model).await?;
-    let Messages { prompt, max_tokens, options, .. } = request;
+    let Messages { prompt, max_tokens, mut options, .. } = request;
+    options.thinking_budget = prompt.thinking.and_then(|thinking| thinking.budget);
     let shown = prompt.thinking.map(|thinking| thinking.shown).unwrap_or_default();
     let id = format!("msg_{}", uuid::Uuid::new_v4().simple());
     let draft = Draft::new(id, model.id.clone(), shown, options.stop.clone(), max_tokens);

@@ -21,8 +21,8 @@ const MAX_PAGE: usize = 1000;
 impl From<ModelInfo> for MessagesModel {
     fn from(info: ModelInfo) -> Self {
         let ModelInfo { id, created, context, .. } = info;
-        let (kind, display_name, created_at) = ("model".into(), id.clone(), time_of(created));
-        Self { kind, id, display_name, created_at, max_input_tokens: context, max_tokens: context }
+        let (kind, display_name, created_at, lifecycle) = ("model".into(), id.clone(), time_of(created), "active".into());
+        Self { kind, id, display_name, created_at, lifecycle, max_input_tokens: context, max_tokens: context }
     }
 }
 

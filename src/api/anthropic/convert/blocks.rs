@@ -43,6 +43,7 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, other: Other<'_, 'b>) -> Resul
                 parts.extend(without_billing(block.required("text", block.string("text")?)?));
             }
             "document" => parts.extend(document(&block)?),
+            "search_result" => parts.extend(search_result(&block)?),
             kind => parts.extend(other(&block, kind)?),
         }
     }
@@ -76,11 +77,7 @@ fn without_billing(text: &str) -> Option<Part> {
 fn document(block: &Fields) -> Result<Vec<Part>, ApiError> {
     let path = block.path("source");
     only(block, &["type", "source", "title", "context", "citations", "cache_control"])?;
-    let asks = block.get("citations").and_then(|citations| citations.get("enabled")).and_then(Value::as_bool);
-    if asks == Some(true) {
-        let path = block.path("citations");
-        return Err(ApiError::unsupported(&path, format!("`{path}` cannot be enabled: the models here do not cite")));
-    }
+    check_citations(block)?;
     let source = Fields::at(block.required("source", block.get("source"))?, &path)?;
     let texts = match source.required("type", source.string("type")?)? {
         "text" => vec![Part::Text(source.required("data", source.string("data")?)?.to_owned())],
@@ -93,6 +90,24 @@ fn document(block: &Fields) -> Result<Vec<Part>, ApiError> {
     };
     let heads = [block.string("title")?, block.string("context")?].into_iter().flatten().map(|head| Part::Text(head.to_owned()));
     Ok(heads.chain(texts).collect())
+}
+
+/// What a search has found, with its title and where it is from.
+fn search_result(block: &Fields) -> Result<Vec<Part>, ApiError> {
+    only(block, &["type", "source", "title", "content", "citations", "cache_control"])?;
+    check_citations(block)?;
+    let head = |name| Ok::<_, ApiError>(Part::Text(block.required(name, block.string(name)?)?.to_owned()));
+    let texts = parts(block, "content", &mut |part, kind| Err(refused(part, kind)))?;
+    Ok([head("title")?, head("source")?].into_iter().chain(texts).collect())
+}
+
+fn check_citations(block: &Fields) -> Result<(), ApiError> {
+    let asks = block.get("citations").and_then(|citations| citations.get("enabled")).and_then(Value::as_bool);
+    if asks != Some(true) {
+        return Ok(());
+    }
+    let path = block.path("citations");
+    Err(ApiError::unsupported(&path, format!("`{path}` cannot be enabled: the models here do not cite")))
 }
 
 /// The reasoning of a block of thinking. If it was left out of the answer, its signature has it.

@@ -172,7 +172,7 @@ fn check_not_empty(fields: &Fields) -> Result<(), ApiError> {
 
 /// A call of an earlier answer.
 fn call(block: &Fields) -> Result<Call, ApiError> {
-    only(block, &["type", "id", "name", "input", "cache_control", "caller"])?;
+    only(block, &["type", "id", "name", "input", "cache_control", "caller", "toolset_name"])?;
     let id = block.required("id", block.string("id")?)?.to_owned();
     let name = tools::name(block)?.to_owned();
     let arguments = match block.required("input", block.get("input"))? {
@@ -183,7 +183,7 @@ fn call(block: &Fields) -> Result<Call, ApiError> {
 }
 
 fn result(block: &Fields, tools: &HashSet<&str>, called: &HashSet<String>) -> Result<Message, ApiError> {
-    only(block, &["type", "tool_use_id", "content", "is_error", "cache_control"])?;
+    only(block, &["type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"])?;
     let id = block.required("tool_use_id", block.string("tool_use_id")?)?;
     if !called.contains(id) {
         return Err(block.invalid("tool_use_id", format_args!("is `{}`, which is no id of an earlier `tool_use`", quoted(id))));

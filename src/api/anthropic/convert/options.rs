@@ -98,6 +98,7 @@ pub fn check_neutral(fields: &Fields) -> Result<(), ApiError> {
         fields.string(name)?;
     }
     fields.array("anthropic_beta")?;
+    fields.object("diagnostics")?;
     if fields.get("container").is_some() {
         return refuse("container", "no code is run here");
     }

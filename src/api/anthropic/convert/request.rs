@@ -13,7 +13,7 @@ use chat::{Conversation, Message};
 use config::Limits;
 use serving::{Model, Options};
 
-const KNOWN: [&str; 24] = [
+const KNOWN: [&str; 25] = [
     "model",
     "messages",
     "max_tokens",
@@ -39,6 +39,7 @@ const KNOWN: [&str; 24] = [
     "mcp_servers",
     "anthropic_version",
     "anthropic_beta",
+    "diagnostics",
 ];
 
 /// The prompt of a request, valid by itself. `serving` checks what depends on the model.

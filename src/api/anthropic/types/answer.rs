@@ -58,6 +58,13 @@ pub struct MessagesUsage {
     pub cache_read_input_tokens: u32,
     /// Tokens that the model wrote, those of its reasoning included.
     pub output_tokens: u32,
+    pub output_tokens_details: ThinkingCount,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ThinkingCount {
+    /// Tokens of the reasoning, whether it is shown or not.
+    pub thinking_tokens: u32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -17,6 +17,9 @@ pub struct MessagesModel {
     /// In RFC 3339.
     #[schema(example = "2026-11-23T12:00:00Z")]
     pub created_at: String,
+    /// `active`
+    #[schema(example = "active")]
+    pub lifecycle: String,
     /// The context length in tokens. Null until the model is loaded.
     #[schema(required = true)]
     pub max_input_tokens: Option<usize>,
