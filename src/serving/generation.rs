@@ -9,7 +9,7 @@ use super::account::Account;
 use super::again::Again;
 use super::error::{Failure, SubmitError};
 use super::model::Model;
-use super::output::{End, EndReason, Output};
+use super::output::{Counts, End, EndReason, Output};
 use super::request::ValidRequest;
 use super::tokens::{prompt_tokens, token_logprob};
 use super::transcript::Transcript;
@@ -205,7 +205,9 @@ impl Generation {
     }
 
     fn end(&mut self, reason: Result<EndReason, Failure>) {
-        let (counts, stop) = (self.transcript.counts, self.transcript.stopped_by());
+        // A second try has another prompt, which the client does not know.
+        let counts = Counts { cached: self.account.cached_tokens(), ..self.transcript.counts };
+        let stop = self.transcript.stopped_by();
         self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts, stop })));
         // This frees the sequence's blocks now rather than when the client has read everything.
         self.source = Source::Ended;

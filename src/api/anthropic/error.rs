@@ -3,7 +3,8 @@
 use actix_web::http::StatusCode;
 use bytes::Bytes;
 
-use super::types::error::{MessagesError, MessagesErrorBody};
+use super::convert::options::THREAD;
+use super::types::error::{MessagesError, MessagesErrorBody, MessagesErrorDetails};
 use crate::http::error::{ApiError, Kind};
 use crate::http::sse;
 
@@ -41,7 +42,11 @@ pub fn body(error: &ApiError, id: Option<&str>) -> String {
         Some(message) => format!("prompt is too long: {message}"),
         None => error.message.clone(),
     };
-    let error = MessagesError { kind: row(error.kind).1.into(), message };
+    // Its clients then send the whole conversation.
+    let is_thread = error.kind == Kind::Unsupported && error.param.as_deref() == Some(THREAD);
+    let details =
+        is_thread.then(|| MessagesErrorDetails { error_code: "thread_unsupported_request".into(), unsupported: vec![THREAD.into()] });
+    let error = MessagesError { kind: row(error.kind).1.into(), message, details };
     let body = MessagesErrorBody { kind: "error".into(), error, request_id: id.map(str::to_owned) };
     serde_json::to_string(&body).expect("the envelope is JSON")
 }

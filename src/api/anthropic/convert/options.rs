@@ -14,6 +14,8 @@ use serving::{Budget, Options};
 /// The most bytes of one stop sequence.
 const MAX_STOP_BYTES: usize = 1024;
 const MAX_USER: usize = 4096;
+/// The field that asks the server to keep the conversation.
+pub const THREAD: &str = "thread";
 
 pub fn options(fields: &Fields, limits: &Limits, max_tokens: u32) -> Result<Options, ApiError> {
     let number = |name: &str| Ok::<_, ApiError>(fields.number(name, 0.0..=1.0)?.map(|value| value as f32));
@@ -99,6 +101,9 @@ pub fn check_neutral(fields: &Fields) -> Result<(), ApiError> {
     }
     fields.array("anthropic_beta")?;
     fields.object("diagnostics")?;
+    if fields.get(THREAD).is_some() {
+        return refuse(THREAD, "no conversation is kept here. Send all messages with each request");
+    }
     if fields.get("container").is_some() {
         return refuse("container", "no code is run here");
     }

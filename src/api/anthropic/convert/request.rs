@@ -13,7 +13,7 @@ use chat::{Conversation, Message};
 use config::Limits;
 use serving::{Model, Options};
 
-const KNOWN: [&str; 25] = [
+const KNOWN: [&str; 26] = [
     "model",
     "messages",
     "max_tokens",
@@ -40,6 +40,7 @@ const KNOWN: [&str; 25] = [
     "anthropic_version",
     "anthropic_beta",
     "diagnostics",
+    "thread",
 ];
 
 /// The prompt of a request, valid by itself. `serving` checks what depends on the model.

@@ -30,7 +30,8 @@ pub enum InputContent {
     Blocks(Vec<InputBlock>),
 }
 
-/// A block of a message. `tool_use`, `thinking` and `redacted_thinking` are the assistant's, `tool_result` is the user's.
+/// A block of a message. `tool_use`, `thinking` and `redacted_thinking` are the assistant's, `tool_result` is the user's. A
+/// `document` of text and a `search_result` are read as their text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum InputBlock {

@@ -22,4 +22,14 @@ pub struct MessagesError {
     pub kind: String,
     #[schema(example = "the model `claude-9` does not exist")]
     pub message: String,
+    /// What a client can do about it by itself. Only for fields whose clients know how to go on without them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub details: Option<MessagesErrorDetails>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MessagesErrorDetails {
+    #[schema(example = "thread_unsupported_request")]
+    pub error_code: String,
+    pub unsupported: Vec<String>,
 }
