@@ -1,6 +1,7 @@
-//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` is a dialect, and `ops` is for
+//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` and `anthropic` are dialects, and `ops` is for
 //! operators.
 
+mod anthropic;
 mod http;
 mod openai;
 mod ops;
@@ -23,7 +24,7 @@ pub use http::spans::switch_on as trace_requests;
 
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
 fn dialects(config: &Config) -> Dialects {
-    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![])
+    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![Box::new(anthropic::dialect::Anthropic)])
 }
 
 /// Serves until a signal ends the process, or `stopped` reports that loading failed. `reload` is called at each SIGHUP. Blocks.

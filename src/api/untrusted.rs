@@ -5,14 +5,23 @@ use bytes::Bytes;
 use config::Limits;
 use serving::Prompt;
 
+use super::anthropic::convert::request as messages;
 use super::http::error::ApiError;
 use super::http::inflate::Encoding;
 use super::http::parse::{Meter, parse};
 use super::openai::convert::{chat, completions, embeddings, responses, tokens};
 
 /// The endpoints whose requests have a body.
-pub const ENDPOINTS: [&str; 7] =
-    ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/tokenize", "/detokenize", "/apply-template"];
+pub const ENDPOINTS: [&str; 8] = [
+    "/v1/chat/completions",
+    "/v1/completions",
+    "/v1/embeddings",
+    "/v1/responses",
+    "/tokenize",
+    "/detokenize",
+    "/apply-template",
+    "/v1/messages",
+];
 
 /// The largest tree of a body, in bytes of memory.
 const MAX_WEIGHT: usize = 8 << 20;
@@ -37,6 +46,7 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
             tokens::Text::Chat(conversation) => Some(*conversation),
             tokens::Text::Plain { .. } => None,
         },
+        "/v1/messages" => Some(messages::parse(&value, limits)?.prompt.conversation),
         "/detokenize" => tokens::detokenize(&value).map(|_| None)?,
         _ => Some(tokens::apply_template(&value)?.1),
     })

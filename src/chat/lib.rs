@@ -11,6 +11,7 @@ mod closing;
 mod conversation;
 mod dialect;
 mod format;
+mod late_system;
 mod literal;
 mod parameters;
 mod parser;

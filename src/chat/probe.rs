@@ -54,6 +54,7 @@ fn without_tags(template: &ChatTemplate) -> Dialect {
         thinking: probe.thinking(&plain),
         short_ids: calls != CallForm::Text && probe.conversation(&plain, LONG_ID).is_none(),
         takes_system: probe.takes_system(),
+        takes_late_system: probe.takes_late_system(),
         ..plain
     }
 }
@@ -119,6 +120,17 @@ impl Probe<'_> {
         let messages = vec![Message::of_text(Role::System, NAME), Message::of_text(Role::User, "a")];
         let dialect = Dialect::plain(GENERIC, ToolPlacement::Variable, CallForm::Objects);
         self.render(messages, None, &dialect).is_some_and(|text| text.contains(NAME))
+    }
+
+    /// Neighbours of one role show a template that counts turns, and one that moves system messages shows the wrong order.
+    fn takes_late_system(&self) -> bool {
+        let (first, last) = ("first-turn", "last-turn");
+        let turns = [(Role::User, first), (Role::System, NAME), (Role::User, last)];
+        let messages = turns.map(|(role, text)| Message::of_text(role, text)).to_vec();
+        let dialect = Dialect::plain(GENERIC, ToolPlacement::Variable, CallForm::Objects);
+        let text = self.render(messages, None, &dialect).unwrap_or_default();
+        let places = [first, NAME, last].map(|turn| text.find(turn));
+        places.iter().all(Option::is_some) && places.is_sorted()
     }
 
     /// Where the template shows tools. `is_generic`: the model would not call them as the template says.

@@ -1,5 +1,6 @@
 //! A conversation as a prompt: the only place that makes JSON for a chat template.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use serde_json::{Value, json};
@@ -7,6 +8,7 @@ use serde_json::{Value, json};
 use super::call_ids::short_ids;
 use super::conversation::{Call, Conversation, Ending, Message, Role};
 use super::dialect::{CallForm, Dialect, ResultForm, ToolPlacement};
+use super::late_system::as_users;
 use super::subject::Subject;
 use super::tools::{Declaration, Tool};
 use template::{ChatTemplate, RenderInput, TemplateError};
@@ -139,7 +141,10 @@ impl Writer<'_> {
     }
 
     fn messages(&self, conversation: &Conversation) -> Vec<Value> {
-        let messages = &conversation.messages;
+        let messages = match self.dialect.takes_late_system {
+            true => Cow::Borrowed(conversation.messages.as_slice()),
+            false => as_users(&conversation.messages),
+        };
         let continued = messages.len().checked_sub(1).filter(|_| conversation.ending == Ending::Continue);
         let names: HashMap<&str, &str> =
             messages.iter().flat_map(|message| &message.calls).map(|call| (call.id.as_str(), call.name.as_str())).collect();

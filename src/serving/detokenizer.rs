@@ -10,6 +10,8 @@ pub struct Detokenizer {
     /// Text that is held back because it may be the beginning of a stop text.
     held: String,
     stops: Vec<Matcher>,
+    /// The stop text that ended the output: its place among those that were given.
+    stopped_by: Option<usize>,
 }
 
 /// What a token adds to the text.
@@ -23,6 +25,8 @@ pub enum Decoded {
 
 struct Matcher {
     stop: Vec<u8>,
+    /// The place of the stop text among those that were given.
+    index: usize,
     /// The length of the longest proper border of each beginning of the stop text.
     borders: Vec<usize>,
     /// The number of bytes matched.
@@ -30,7 +34,7 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn new(stop: &str) -> Self {
+    fn new(index: usize, stop: &str) -> Self {
         let stop = stop.as_bytes().to_vec();
         let mut borders = vec![0; stop.len()];
         for i in 1..stop.len() {
@@ -40,7 +44,7 @@ impl Matcher {
             }
             borders[i] = length + usize::from(stop[length] == stop[i]);
         }
-        Self { stop, borders, state: 0 }
+        Self { stop, index, borders, state: 0 }
     }
 
     /// Takes the next byte. Returns whether the stop text is complete with it.
@@ -56,8 +60,13 @@ impl Matcher {
 impl Detokenizer {
     /// Empty stop texts are ignored.
     pub fn new(stops: &[String]) -> Self {
-        let stops = stops.iter().filter(|stop| !stop.is_empty()).map(|stop| Matcher::new(stop)).collect();
-        Self { partial: Vec::new(), held: String::new(), stops }
+        let stops = stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty()).map(|(index, stop)| Matcher::new(index, stop)).collect();
+        Self { partial: Vec::new(), held: String::new(), stops, stopped_by: None }
+    }
+
+    /// Which of the stop texts ended the output, if one did.
+    pub fn stopped_by(&self) -> Option<usize> {
+        self.stopped_by
     }
 
     /// The number of characters that are held back.
@@ -91,8 +100,9 @@ impl Detokenizer {
     fn filter(&mut self, text: &str) -> Decoded {
         for (i, byte) in text.bytes().enumerate() {
             // If several stop texts end here the longest counts, so that no part of another one is left.
-            let complete = self.stops.iter_mut().map(|matcher| if matcher.step(byte) { matcher.stop.len() } else { 0 }).max();
-            if let Some(length @ 1..) = complete {
+            let complete = self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index)));
+            if let Some((length, index)) = complete.max_by_key(|(length, _)| *length) {
+                self.stopped_by = Some(index);
                 self.held.push_str(&text[..=i]);
                 self.held.truncate(self.held.len() - length);
                 return Decoded::Stopped(std::mem::take(&mut self.held));

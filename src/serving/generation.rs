@@ -9,7 +9,7 @@ use super::account::Account;
 use super::again::Again;
 use super::error::{Failure, SubmitError};
 use super::model::Model;
-use super::output::{End, EndReason, Output};
+use super::output::{Counts, End, EndReason, Output};
 use super::request::ValidRequest;
 use super::tokens::{prompt_tokens, token_logprob};
 use super::transcript::Transcript;
@@ -205,8 +205,10 @@ impl Generation {
     }
 
     fn end(&mut self, reason: Result<EndReason, Failure>) {
-        let counts = self.transcript.counts;
-        self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts })));
+        // A second try has another prompt, which the client does not know.
+        let counts = Counts { cached: self.account.cached_tokens(), ..self.transcript.counts };
+        let stop = self.transcript.stopped_by();
+        self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts, stop })));
         // This frees the sequence's blocks now rather than when the client has read everything.
         self.source = Source::Ended;
     }

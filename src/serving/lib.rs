@@ -19,6 +19,7 @@ mod prompt;
 pub mod rank;
 mod request;
 mod text;
+mod thinking_budget;
 mod tokens;
 mod transcript;
 

@@ -40,6 +40,8 @@ pub struct Options {
     pub ignore_eos: bool,
     /// The form that the answer must have. Excludes `ignore_eos` and a least number of tokens.
     pub format: Option<Format>,
+    /// The most tokens of reasoning before the answer.
+    pub thinking_budget: Option<u32>,
     /// `Some(n)`: return each token's log-probability and the `n` likeliest alternatives at its position.
     pub logprobs: Option<u8>,
     /// Return the prompt. With `logprobs`, also return those of its tokens.
@@ -60,6 +62,7 @@ impl Options {
             stop_token_ids: Vec::new(),
             ignore_eos: false,
             format: None,
+            thinking_budget: None,
             logprobs: None,
             echo: false,
             cache_salt: 0,

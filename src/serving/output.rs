@@ -14,6 +14,8 @@ pub enum Output {
 pub struct End {
     pub reason: EndReason,
     pub counts: Counts,
+    /// Which of the request's stop texts ended the answer, if one did.
+    pub stop: Option<usize>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -7,6 +7,7 @@ use super::error::{RequestError, Room};
 use super::model::Model;
 use super::options::{Budget, Options};
 use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered, vocab_size};
+use super::thinking_budget::ThinkingBudget;
 use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
@@ -142,9 +143,12 @@ impl Chat<'_> {
     }
 
     fn grammar(&self) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
-        let format = self.options.format.as_ref();
+        let (format, grammars) = (self.options.format.as_ref(), &self.model.base.grammars);
         let Some(dialect) = &self.model.dialect else { return grammar(self.model, format) };
-        Ok(Rules { dialect, grammars: &self.model.base.grammars, tools: self.tools(), format, opened: self.opened }.grammar()?)
+        let rules = Rules { dialect, grammars, tools: self.tools(), format, opened: self.opened }.grammar()?;
+        let (Some(most), Some(thinking)) = (self.options.thinking_budget, dialect.reasons()) else { return Ok(rules) };
+        let (tags, vocab_size) = ((thinking.open, thinking.close), grammars.vocab_size());
+        Ok(Some(Arc::new(ThinkingBudget::new(grammars.tokenizer(), vocab_size, tags, self.opened, most, rules))))
     }
 
     fn parser(&self, again: Option<&Again>) -> Option<Parser> {

@@ -43,6 +43,11 @@ impl Transcript {
         self.num_shown + self.detokenizer.num_held()
     }
 
+    /// Which of the request's stop texts ended the generation, if one did.
+    pub(super) fn stopped_by(&self) -> Option<usize> {
+        self.detokenizer.stopped_by()
+    }
+
     /// Takes the log-probability of the token whose bytes come next.
     pub(super) fn add_token(&mut self, token: TokenLogprob) {
         self.pending.push_back(token);

@@ -9,8 +9,11 @@ from harness import CODER, MODEL, Server
 # The module that each file of tests needs. The environments are .venv, .venv-openai2 and .venv-lm-eval.
 NEEDS = {
     "test_agents_sdk.py": "agents",
+    "test_anthropic.py": "anthropic",
+    "test_anthropic_agent.py": "anthropic",
     "test_instructor.py": "instructor",
     "test_langchain.py": "langchain_openai",
+    "test_langchain_anthropic.py": "langchain_anthropic",
     "test_langchain_structured.py": "langchain_openai",
     "test_llama_index.py": "llama_index",
     "test_lm_eval.py": "lm_eval",

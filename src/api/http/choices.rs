@@ -80,6 +80,7 @@ pub struct Choices {
     best_of: usize,
     names: FieldNames,
     usage: Counts,
+    num_prompt: u32,
     /// Generated tokens of each generation that were counted against the tenant's rate.
     spent: Vec<u32>,
     tenant: Tenant,
@@ -132,6 +133,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         best_of,
         names,
         usage,
+        num_prompt: u32::try_from(num_prompt).unwrap_or(u32::MAX),
         spent,
         tenant,
         overdue: journal.clone().overdue().boxed_local().fuse(),
@@ -163,6 +165,13 @@ impl Choices {
     /// The sum over the choices that have ended.
     pub fn usage(&self) -> Counts {
         self.usage
+    }
+
+    /// The counts of the prompts, for a stream that tells them before its first piece. Tokens found in the cache are known once the
+    /// prompts have their turn.
+    pub fn begun(&self) -> Counts {
+        let cached = u32::try_from(self.journal.cached_tokens()).unwrap_or(u32::MAX);
+        Counts { prompt: self.num_prompt, cached: cached.min(self.num_prompt), ..Counts::default() }
     }
 
     /// What a choice yields next, with the choice's index. `None` once every choice has ended. Cancel safe.
@@ -237,7 +246,7 @@ impl Choices {
     }
 
     /// A prompt counts once, however many choices it has.
-    fn count(&mut self, index: usize, End { counts, reason }: End) {
+    fn count(&mut self, index: usize, End { counts, reason, .. }: End) {
         self.journal.finish(reason);
         let counts = if index.is_multiple_of(self.best_of) { counts } else { Counts { prompt: 0, cached: 0, ..counts } };
         self.usage = self.usage.plus(counts);

@@ -1,5 +1,7 @@
 //! An API dialect, as the server sees one: the paths it owns, its routes, and how it words an error.
 
+use actix_web::http::StatusCode;
+use actix_web::http::header::HeaderMap;
 use actix_web::web::ServiceConfig;
 use serde_json::Value;
 
@@ -11,11 +13,29 @@ pub trait Dialect: Send + Sync + 'static {
     /// `/v1/messages-old`. The longest prefix wins.
     fn prefixes(&self) -> &'static [&'static str];
 
+    /// Whether a request whose path another dialect owns is nevertheless in this one, as its headers tell.
+    fn claims(&self, _path: &str, _headers: &HeaderMap) -> bool {
+        false
+    }
+
     /// Registers the dialect's routes and the state they share.
     fn routes(&self, config: &mut ServiceConfig);
 
     /// The dialect's error envelope, as JSON.
     fn error_body(&self, error: &ApiError) -> String;
+
+    /// The error envelope of an answer to the request with this id.
+    fn error_answer(&self, error: &ApiError, _id: &str) -> String {
+        self.error_body(error)
+    }
+
+    /// The status with which the dialect tells an error.
+    fn error_status(&self, error: &ApiError) -> StatusCode {
+        error.kind.status()
+    }
+
+    /// Gives every answer the headers that the dialect's clients read. `id`: the request's.
+    fn mark(&self, _headers: &mut HeaderMap, _id: &str) {}
 
     /// The dialect's part of the OpenAPI document.
     fn document(&self) -> Value;
@@ -42,6 +62,18 @@ impl Dialects {
 
     pub fn default_dialect(&self) -> &dyn Dialect {
         &*self.default
+    }
+
+    /// The dialects in the order in which their routes are tried. A route of another dialect may stand on a path of the default one, for
+    /// requests with its own headers.
+    pub fn in_order_of_routes(&self) -> impl Iterator<Item = &dyn Dialect> {
+        self.others.iter().chain(std::iter::once(&self.default)).map(|dialect| &**dialect)
+    }
+
+    /// The dialect of a request: the one that claims it, or the one that owns its path.
+    pub fn of_request(&self, path: &str, headers: &HeaderMap) -> &dyn Dialect {
+        let claiming = self.others.iter().map(|dialect| &**dialect).find(|dialect| dialect.claims(path, headers));
+        claiming.unwrap_or_else(|| self.of(path))
     }
 
     /// The dialect that owns `path`.

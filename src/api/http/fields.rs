@@ -54,6 +54,11 @@ impl<'a> Fields<'a> {
         self.map.get(field).filter(|value| !value.is_null())
     }
 
+    /// The names of the fields that are present and not null.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.map.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
+    }
+
     /// Whether the field is present, even as null.
     pub fn has(&self, field: &str) -> bool {
         self.map.contains_key(field)

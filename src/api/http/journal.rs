@@ -128,6 +128,11 @@ impl Journal {
         self.record.borrow_mut().generations.push(Followed { account: account.clone(), counts_prompt });
     }
 
+    /// Tokens of the prompts that were found in the prefix cache, as far as that is known.
+    pub fn cached_tokens(&self) -> u64 {
+        self.record.borrow().cached_tokens().unwrap_or(0)
+    }
+
     /// A choice has ended.
     pub fn finish(&self, reason: EndReason) {
         let name = match reason {

@@ -77,7 +77,7 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     // It ends with the last byte of the answer's body.
     let busy = request.request().conn_data::<Rc<Watch>>().map(Watch::begin);
     let journal = Journal::open(&request, is_probe(request.path()));
-    let dialect = dialects.of(request.path());
+    let dialect = dialects.of_request(request.path(), request.headers());
     let origin = state.cors.allowed(request.headers());
     let admission = admit(&request, &state, &journal).unwrap_or_else(|error| Admission::Answer(error.error_response()));
     let mut in_flight = None;
@@ -98,8 +98,9 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     match result {
         Ok(response) => {
             let (request, response) = response.into_parts();
-            let (mut response, error) = write_error(response, dialect);
+            let (mut response, error) = write_error(response, dialect, &journal);
             journal.mark(response.headers_mut());
+            dialect.mark(response.headers_mut(), &journal.id());
             auth::mark(response.headers_mut(), &Tenant::of(&request));
             state.cors.mark(response.headers_mut(), origin);
             let route = request.match_pattern();
@@ -109,8 +110,9 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
         }
         // A panic or a deadline has taken the request with it, so the response travels as an error.
         Err(error) => {
-            let (mut response, cause) = write_error(error.error_response(), dialect);
+            let (mut response, cause) = write_error(error.error_response(), dialect, &journal);
             journal.mark(response.headers_mut());
+            dialect.mark(response.headers_mut(), &journal.id());
             state.cors.mark(response.headers_mut(), origin);
             let status = response.status().as_u16();
             let cause = cause.unwrap_or_else(|| ApiError::new(Kind::Internal, "an internal error occurred"));
@@ -123,11 +125,12 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
 }
 
 /// Writes the envelope of an [`ApiError`] that the response carries, in the dialect's words.
-fn write_error(mut response: HttpResponse, dialect: &dyn Dialect) -> (HttpResponse, Option<ApiError>) {
+fn write_error(mut response: HttpResponse, dialect: &dyn Dialect, journal: &Journal) -> (HttpResponse, Option<ApiError>) {
     let error = response.extensions_mut().remove::<ApiError>();
     let Some(error) = error else { return (response, None) };
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
-    (response.set_body(BoxBody::new(dialect.error_body(&error))), Some(error))
+    *response.status_mut() = dialect.error_status(&error);
+    (response.set_body(BoxBody::new(dialect.error_answer(&error, &journal.id()))), Some(error))
 }
 
 /// An answer's body. While it is sent, its connection is busy, its request's journal is open, and its request counts against the limits of

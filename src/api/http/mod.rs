@@ -22,6 +22,7 @@ pub mod later;
 pub mod metrics;
 pub mod middleware;
 pub mod parse;
+pub mod percent;
 pub mod record;
 pub mod routes;
 pub mod server;

@@ -20,7 +20,7 @@ pub struct Site {
 impl Site {
     pub fn configure(&self, config: &mut ServiceConfig) {
         config.app_data(self.state.clone()).app_data(self.dialects.clone());
-        self.dialects.iter().for_each(|dialect| dialect.routes(config));
+        self.dialects.in_order_of_routes().for_each(|dialect| dialect.routes(config));
         config.configure(self.shared_routes).default_service(web::to(not_found));
     }
 }

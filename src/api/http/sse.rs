@@ -22,6 +22,11 @@ pub fn named(name: &str, value: &impl Serialize) -> Bytes {
     [format!("event: {name}\n").as_bytes(), &data(value)].concat().into()
 }
 
+/// [`named`], for data that is JSON already.
+pub fn named_json(name: &str, json: &str) -> Bytes {
+    format!("event: {name}\ndata: {json}\n\n").into()
+}
+
 /// A derived OpenAPI document describes the JSON in an event of a stream; this adds the event around it. The data of an event is what the
 /// operation states, an error, or `end_mark`.
 pub fn describe_streams(document: &mut Value, error_schema: &str, end_mark: Option<&str>) {

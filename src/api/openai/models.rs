@@ -5,6 +5,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::types::error::ErrorBody;
 use super::types::models::{Model, ModelList};
 use crate::http::error::ApiError;
+use crate::http::percent::percent_decode;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
 use registry::ModelInfo;
@@ -44,33 +45,4 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     let (tenant, registry) = (Tenant::of(&request), &state.registry);
     let info = registry.info(&id).filter(|_| tenant.may_use(registry, &id)).ok_or_else(|| tenant.not_found(registry, &id))?;
     Ok(HttpResponse::Ok().json(Model::from(info)))
-}
-
-/// Decodes percent-encoding. `None` if `text` is not percent-encoded UTF-8.
-fn percent_decode(text: &str) -> Option<String> {
-    let mut bytes = text.bytes();
-    let mut out = Vec::with_capacity(text.len());
-    while let Some(byte) = bytes.next() {
-        if byte != b'%' {
-            out.push(byte);
-            continue;
-        }
-        let mut digit = || char::from(bytes.next()?).to_digit(16);
-        out.push((digit()? * 16 + digit()?) as u8);
-    }
-    String::from_utf8(out).ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::percent_decode;
-
-    #[test]
-    fn ids_are_decoded() {
-        assert_eq!(percent_decode("meta-llama%2FLlama%203").as_deref(), Some("meta-llama/Llama 3"));
-        assert_eq!(percent_decode("a/b").as_deref(), Some("a/b"));
-        for bad in ["%", "%2", "%zz", "%ff"] {
-            assert_eq!(percent_decode(bad), None, "{bad}");
-        }
-    }
 }

@@ -63,6 +63,8 @@ pub struct Dialect {
     pub reasoning_key: &'static str,
     /// Whether the template shows a system message.
     pub takes_system: bool,
+    /// Whether the template shows a system message in its place behind the first turn.
+    pub takes_late_system: bool,
     /// Whether the template refuses ids of calls other than nine letters and digits.
     pub short_ids: bool,
     /// The control tokens that calls and reasoning are written with.
@@ -101,6 +103,7 @@ impl Dialect {
             results: if calls == CallForm::Text { ResultForm::Text } else { ResultForm::Messages },
             reasoning_key: "reasoning_content",
             takes_system: true,
+            takes_late_system: true,
             short_ids: false,
             tags: Vec::new(),
         }

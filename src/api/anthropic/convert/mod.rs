@@ -1,0 +1,13 @@
+//! Anthropic's JSON becomes what `serving` understands, or an error that names the field.
+
+pub mod blocks;
+pub mod known;
+pub mod messages;
+pub mod names;
+pub mod options;
+pub mod request;
+pub mod thinking;
+pub mod tools;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,15 @@
+//! Anthropic's names for what errors below `api` are about.
+
+use crate::http::subject::FieldNames;
+
+pub const MESSAGES: FieldNames = FieldNames {
+    model: "model",
+    prompt: "messages",
+    suffix: "messages",
+    tools: "tools",
+    tool_parameters: |index| format!("tools[{index}].input_schema"),
+    format: "output_config.format",
+    effort: "output_config.effort",
+    stop_tokens: "stop_sequences",
+    logit_bias: "messages",
+};

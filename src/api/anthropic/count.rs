@@ -1,0 +1,36 @@
+//! `POST /v1/messages/count_tokens`
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::convert::names::MESSAGES;
+use super::convert::request;
+use super::types::answer::MessagesCount;
+use super::types::error::MessagesErrorBody;
+use super::types::request::MessagesPrompt;
+use crate::http::error::ApiError;
+use crate::http::json::JsonBody;
+use crate::http::middleware::requested_model;
+use crate::http::state::{AppState, off_loop};
+use chat::Message;
+use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
+
+/// Count the tokens of a prompt
+#[utoipa::path(post, path = "/v1/messages/count_tokens", operation_id = "countMessageTokens", tag = "messages",
+    request_body = MessagesPrompt, responses(
+    (status = 200, description = "the count, exactly as the same request would have it as its input", body = MessagesCount),
+    (status = 400, description = "a field is wrong", body = MessagesErrorBody),
+    (status = 404, description = "the model is unknown", body = MessagesErrorBody)))]
+pub async fn count(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let limits = state.limits();
+    let (prompt, held) = body.read(move |value| request::parse_count(value, &limits)).await?;
+    let model = requested_model(&state, &http, &prompt.model).await?;
+    let conversation = prompt.for_model(&model);
+    let size: usize = conversation.messages.iter().map(Message::num_bytes).sum();
+    let mut memory = state.bodies.share();
+    memory.set(MEMORY_PER_BYTE * size.min(MAX_TEXT))?;
+    let work = move || {
+        let _memory = (held, memory);
+        tokenize_chat(&model, &conversation).map(|ids| MessagesCount { input_tokens: ids.len() })
+    };
+    Ok(HttpResponse::Ok().json(off_loop(work).await?.map_err(|error| MESSAGES.request_error(&error))?))
+}

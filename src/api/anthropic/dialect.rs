@@ -1,0 +1,63 @@
+//! Anthropic's dialect as the server sees it: its paths, routes, errors and document.
+
+use actix_web::guard;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderMap, HeaderName, HeaderValue};
+use actix_web::web::{self, ServiceConfig};
+use serde_json::Value;
+
+use super::{count, docs, error, messages, models};
+use crate::http::dialect::Dialect;
+use crate::http::error::ApiError;
+use crate::http::routes::{get, resource};
+
+/// Every client of this dialect sends it, so it tells which form a path of both dialects is asked for.
+const VERSION: &str = "anthropic-version";
+const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
+
+pub struct Anthropic;
+
+impl Dialect for Anthropic {
+    fn prefixes(&self) -> &'static [&'static str] {
+        &["/v1/messages"]
+    }
+
+    fn claims(&self, path: &str, headers: &HeaderMap) -> bool {
+        (path == models::PATH || path.starts_with(models::PREFIX)) && headers.contains_key(VERSION)
+    }
+
+    fn routes(&self, config: &mut ServiceConfig) {
+        let is_claimed = || guard::fn_guard(|context| context.head().headers().contains_key(VERSION));
+        config
+            .service(resource("/v1/messages", "POST", web::post().to(messages::create)))
+            .service(resource("/v1/messages/count_tokens", "POST", web::post().to(count::count)))
+            .service(resource("/v1/models", "GET, HEAD", get().to(models::list)).guard(is_claimed()))
+            .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)).guard(is_claimed()));
+    }
+
+    fn error_body(&self, error: &ApiError) -> String {
+        error::body(error, None)
+    }
+
+    fn error_answer(&self, error: &ApiError, id: &str) -> String {
+        error::body(error, Some(id))
+    }
+
+    fn error_status(&self, error: &ApiError) -> StatusCode {
+        error::status(error)
+    }
+
+    fn mark(&self, headers: &mut HeaderMap, id: &str) {
+        if let Ok(value) = HeaderValue::from_str(id) {
+            headers.insert(REQUEST_ID, value);
+        }
+    }
+
+    fn document(&self) -> Value {
+        docs::document()
+    }
+
+    fn error_schema(&self) -> &'static str {
+        docs::ERROR_SCHEMA
+    }
+}

@@ -1,0 +1,104 @@
+use super::*;
+
+fn draft(shown: Shown) -> Draft {
+    Draft::new("msg_1".into(), "m".into(), shown, vec!["END".into()], 10)
+}
+
+fn text(text: &str) -> Output {
+    Output::Piece(Piece::Text(text.to_owned().into()))
+}
+
+fn end(reason: EndReason, stop: Option<usize>) -> Output {
+    Output::End(End { reason, counts: Counts { prompt: 9, cached: 4, generated: 10, reasoning: 0 }, stop })
+}
+
+/// The events as JSON, and the message that they fold into.
+fn taken(mut draft: Draft, outputs: Vec<Output>) -> (Vec<Value>, Value) {
+    let mut folded = Folded::default();
+    folded.add(draft.start(Counts { prompt: 9, ..Counts::default() }));
+    let events: Vec<MessagesEvent> = outputs.into_iter().flat_map(|output| draft.take(output)).collect();
+    let json = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+    events.into_iter().for_each(|event| folded.add(event));
+    (json, serde_json::to_value(folded.into_message().unwrap()).unwrap())
+}
+
+#[test]
+fn the_events_of_an_answer_come_in_order() {
+    let call = |name: &str| Output::Piece(Piece::CallStart { call: 0, name: name.into() });
+    let arguments = |text: &str| Output::Piece(Piece::Arguments { call: 0, text: text.into() });
+    let reasoning = |text: &str| Output::Piece(Piece::Reasoning(text.into()));
+    let outputs = vec![
+        reasoning("h"),
+        reasoning("m"),
+        text("a"),
+        text(""),
+        text("b"),
+        call("f"),
+        arguments("{\"x\""),
+        arguments(": 1}"),
+        end(EndReason::Calls, None),
+    ];
+    let (mut events, mut message) = taken(draft(Shown::Whole), outputs);
+    let signature = events[3]["delta"]["signature"].take();
+    assert_eq!(signature.as_str().unwrap().len(), 44, "a digest");
+    let id = events[9]["content_block"]["id"].take();
+    assert!(id.as_str().unwrap().starts_with("toolu_"));
+    let delta = |index: u32, delta: Value| json!({"type": "content_block_delta", "index": index, "delta": delta});
+    let start = |index: u32, block: Value| json!({"type": "content_block_start", "index": index, "content_block": block});
+    let stop = |index: u32| json!({"type": "content_block_stop", "index": index});
+    let usage = json!({"input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4, "output_tokens": 10,
+        "output_tokens_details": {"thinking_tokens": 0}});
+    let due = [
+        start(0, json!({"type": "thinking", "thinking": "", "signature": ""})),
+        delta(0, json!({"type": "thinking_delta", "thinking": "h"})),
+        delta(0, json!({"type": "thinking_delta", "thinking": "m"})),
+        delta(0, json!({"type": "signature_delta", "signature": null})),
+        stop(0),
+        start(1, json!({"type": "text", "text": ""})),
+        delta(1, json!({"type": "text_delta", "text": "a"})),
+        delta(1, json!({"type": "text_delta", "text": "b"})),
+        stop(1),
+        start(2, json!({"type": "tool_use", "id": null, "name": "f", "input": {}})),
+        delta(2, json!({"type": "input_json_delta", "partial_json": "{\"x\""})),
+        delta(2, json!({"type": "input_json_delta", "partial_json": ": 1}"})),
+        stop(2),
+        json!({"type": "message_delta", "delta": {"stop_reason": "tool_use", "stop_sequence": null}, "usage": usage}),
+        json!({"type": "message_stop"}),
+    ];
+    assert_eq!(events, due);
+    let content = json!([{"type": "thinking", "thinking": "hm", "signature": signature}, {"type": "text", "text": "ab"},
+        {"type": "tool_use", "id": id, "name": "f", "input": {"x": 1}}]);
+    assert_eq!((message["content"].take(), message["stop_reason"].take(), message["usage"].take()), (content, json!("tool_use"), usage));
+}
+
+#[test]
+fn reasoning_is_shown_as_it_was_asked_for() {
+    let outputs = || vec![Output::Piece(Piece::Reasoning("hm".into())), text("a"), end(EndReason::Stop, None)];
+    let of = |shown| taken(draft(shown), outputs()).1["content"].take();
+    assert_eq!(of(Shown::No), json!([{"type": "text", "text": "a"}]));
+    assert_eq!(of(Shown::Signed)[0], json!({"type": "thinking", "thinking": "", "signature": "reasoning:aG0="}));
+    assert_eq!(of(Shown::Whole)[0]["thinking"], "hm");
+}
+
+#[test]
+fn the_stop_reason_tells_how_the_answer_ended() {
+    let of = |max_tokens, reason, stop| {
+        let (_, message) = taken(Draft { max_tokens, ..draft(Shown::No) }, vec![text("a"), end(reason, stop)]);
+        (message["stop_reason"].as_str().unwrap().to_owned(), message["stop_sequence"].as_str().map(str::to_owned))
+    };
+    let due = |reason: &str, text: Option<&str>| (reason.to_owned(), text.map(str::to_owned));
+    assert_eq!(of(10, EndReason::Stop, None), due("end_turn", None));
+    assert_eq!(of(10, EndReason::Stop, Some(0)), due("stop_sequence", Some("END")));
+    assert_eq!(of(10, EndReason::Length, None), due("max_tokens", None));
+    assert_eq!(of(11, EndReason::Length, None), due("model_context_window_exceeded", None));
+    assert_eq!(of(10, EndReason::Calls, None), due("tool_use", None));
+}
+
+#[test]
+fn a_call_that_was_cut_off_is_left_out_of_a_message() {
+    let call = || Output::Piece(Piece::CallStart { call: 0, name: "f".into() });
+    let arguments = |text: &str| Output::Piece(Piece::Arguments { call: 0, text: text.into() });
+    let content = |outputs: Vec<Output>| taken(draft(Shown::No), outputs).1["content"].as_array().unwrap().len();
+    assert_eq!(content(vec![call(), arguments("{\"x\": 1"), end(EndReason::Length, None)]), 0);
+    assert_eq!(content(vec![call(), end(EndReason::Calls, None)]), 1, "a call without arguments has an empty input");
+}

@@ -1,0 +1,79 @@
+//! `POST /v1/messages`
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::convert::names::MESSAGES;
+use super::convert::request::{self, Messages};
+use super::draft::{Draft, Folded};
+use super::error;
+use super::stream::Stream;
+use super::types::answer::MessagesAnswer;
+use super::types::error::MessagesErrorBody;
+use super::types::event::MessagesEvent;
+use super::types::request::MessagesRequest;
+use crate::http::budget::Held;
+use crate::http::caller::Caller;
+use crate::http::choices::{self, Ask, Choices};
+use crate::http::error::{ApiError, Kind};
+use crate::http::json::JsonBody;
+use crate::http::later;
+use crate::http::state::AppState;
+use serving::Prompt;
+
+/// Answer a conversation, in Anthropic's words
+///
+/// With `stream` the answer is a stream of named events, in the order of `MessagesEvent`'s types. It ends with `message_stop`.
+#[utoipa::path(post, path = "/v1/messages", operation_id = "createMessage", tag = "messages",
+    request_body = MessagesRequest, responses(
+    (status = 200, description = "the answer", content((MessagesAnswer = "application/json"), (MessagesEvent = "text/event-stream"))),
+    (status = 400, description = "a field is wrong, or the context is too short", body = MessagesErrorBody),
+    (status = 404, description = "the model is unknown", body = MessagesErrorBody),
+    (status = 413, description = "the body is too large", body = MessagesErrorBody),
+    (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = MessagesErrorBody),
+    (status = 529, description = "the queue is full, the model is loading, or the server is shutting down", body = MessagesErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let limits = state.limits();
+    let (request, held) = body.read(move |value| request::parse(value, &limits)).await?;
+    let caller = Caller::of(&http);
+    if request.stream {
+        let (model, journal, of_stream) = (request.prompt.model.clone(), caller.journal.clone(), state.clone());
+        let begin = async move {
+            let (choices, draft) = start(of_stream, &caller, request, held).await?;
+            Ok(Stream::new(choices, draft, caller.journal.id()))
+        };
+        return later::stream(&state, &model, journal, |error| error::event(error, None), begin).await;
+    }
+    let (mut choices, mut draft) = start(state, &caller, request, held).await?;
+    let mut folded = Folded::default();
+    folded.add(draft.start(choices.begun()));
+    while let Some(next) = choices.next().await {
+        draft.take(next?.1).into_iter().for_each(|event| folded.add(event));
+    }
+    let message = folded.into_message().ok_or_else(|| ApiError::new(Kind::Internal, "the answer has no beginning"))?;
+    Ok(HttpResponse::Ok().json(message))
+}
+
+/// Starts the answer of a request once its model is there.
+async fn start(state: web::Data<AppState>, caller: &Caller, request: Messages, held: Arc<Held>) -> Result<(Choices, Draft), ApiError> {
+    let model = caller.model(&state, &request.prompt.model).await?;
+    let Messages { prompt, max_tokens, mut options, .. } = request;
+    options.thinking_budget = prompt.thinking.and_then(|thinking| thinking.budget);
+    let shown = prompt.thinking.map(|thinking| thinking.shown).unwrap_or_default();
+    let id = format!("msg_{}", uuid::Uuid::new_v4().simple());
+    let draft = Draft::new(id, model.id.clone(), shown, options.stop.clone(), max_tokens);
+    let conversation = prompt.for_model(&model);
+    let ask = Ask {
+        model,
+        prompts: vec![Prompt::Chat(conversation)],
+        options,
+        num_choices: 1,
+        best_of: 1,
+        names: MESSAGES,
+        held,
+        tenant: caller.tenant.clone(),
+        journal: caller.journal.clone(),
+    };
+    Ok((choices::start(state, ask).await?, draft))
+}

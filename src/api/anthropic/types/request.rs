@@ -1,0 +1,136 @@
+//! The requests of `/v1/messages` and `/v1/messages/count_tokens`.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+use super::blocks::{CacheControl, InputMessage};
+use super::tools::{MessagesTool, MessagesToolChoice};
+
+/// Fields that are not listed are refused. A null field counts as absent.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "max_tokens": 40, "messages": [{"role": "user", "content": "Name three rivers."}]}))]
+pub struct MessagesRequest {
+    #[serde(flatten)]
+    pub prompt: MessagesPrompt,
+    /// The largest number of tokens to generate.
+    #[schema(minimum = 1)]
+    pub max_tokens: u32,
+    /// 0 is greedy. Absent: the model's own.
+    #[schema(minimum = 0, maximum = 1)]
+    pub temperature: Option<f64>,
+    #[schema(minimum = 0, maximum = 1)]
+    pub top_p: Option<f64>,
+    /// 0 turns it off.
+    #[schema(minimum = 0)]
+    pub top_k: Option<u32>,
+    /// Texts that end the answer. They are not part of it.
+    pub stop_sequences: Option<Vec<String>>,
+    pub stream: Option<bool>,
+    pub metadata: Option<MessagesMetadata>,
+    /// There is one tier: both values mean it.
+    pub service_tier: Option<ServiceTier>,
+}
+
+/// What a prompt is made of.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"model": "smollm2:135m", "messages": [{"role": "user", "content": "Name three rivers."}]}))]
+pub struct MessagesPrompt {
+    pub model: String,
+    /// If the last one is the assistant's, the answer continues it.
+    #[schema(min_items = 1)]
+    pub messages: Vec<InputMessage>,
+    pub system: Option<SystemContent>,
+    #[schema(max_items = 512)]
+    pub tools: Option<Vec<MessagesTool>>,
+    pub tool_choice: Option<MessagesToolChoice>,
+    pub thinking: Option<MessagesThinking>,
+    pub output_config: Option<OutputConfig>,
+    pub cache_control: Option<CacheControl>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum SystemContent {
+    Text(String),
+    Blocks(Vec<SystemBlock>),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum SystemBlock {
+    Text {
+        text: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        cache_control: Option<CacheControl>,
+    },
+}
+
+/// Whether the model reasons before it answers. Absent: as with `disabled`, unless the server's configuration says otherwise for the model.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum MessagesThinking {
+    Enabled {
+        /// The most tokens of reasoning, less than `max_tokens`.
+        #[schema(minimum = 1024)]
+        budget_tokens: u32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        display: Option<ThinkingDisplay>,
+    },
+    Adaptive {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        display: Option<ThinkingDisplay>,
+    },
+    Disabled,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum ThinkingDisplay {
+    /// The reasoning is returned in full.
+    Summarized,
+    /// Its block is empty but for the signature, which carries it.
+    Omitted,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OutputConfig {
+    /// For models whose chat template has levels of reasoning. The others have one level.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effort: Option<MessagesEffort>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<OutputFormat>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum MessagesEffort {
+    Low,
+    Medium,
+    High,
+    Xhigh,
+    Max,
+}
+
+/// The form that the answer's text must have.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum OutputFormat {
+    JsonSchema {
+        #[schema(value_type = Object)]
+        schema: Map<String, Value>,
+    },
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct MessagesMetadata {
+    /// Users do not share the prefix cache.
+    pub user_id: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ServiceTier {
+    Auto,
+    StandardOnly,
+}
