@@ -33,6 +33,8 @@ mod write;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod write_tests;
 
 pub use encoder::{ENCODERS, Encoder};
 pub use error::QuantizeError;
