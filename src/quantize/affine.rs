@@ -4,7 +4,7 @@
 //! As in `symmetric.rs`, each group is fitted alone first. Then the integers are chosen and the block's scales are fitted, in turns.
 
 use crate::rounding::{half_bits, inverse, nearest_within, to_half};
-use crate::symmetric::sums;
+use crate::symmetric::{LANES, sums};
 
 /// A scale and a minimum, both at least 0: weight = scale · code - min.
 #[derive(Clone, Copy, Default)]
@@ -33,10 +33,24 @@ fn regress(n: f32, (q, qq): (f32, f32), (qx, x): (f32, f32)) -> Option<(Line, f3
 
 /// The line that fits best under the codes that another line gives: `low` is its least weight and `inverse` that of its scale.
 fn under_codes(group: &[f32], (low, inverse): (f32, f32), most: f32) -> Option<(Line, f32)> {
-    let code = |x: f32| nearest_within((x - low) * inverse, 0.0, most);
-    let of_codes = sums(group, |x| (code(x), code(x) * code(x)));
-    let of_weights = sums(group, |x| (code(x) * x, x));
-    regress(group.len() as f32, of_codes, of_weights)
+    let [q, qq, qx, x] = line_sums(group, |x| nearest_within((x - low) * inverse, 0.0, most));
+    regress(group.len() as f32, (q, qq), (qx, x))
+}
+
+/// Σ code, Σ code², Σ code · x and Σ x.
+#[inline(always)]
+fn line_sums(group: &[f32], code: impl Fn(f32) -> f32) -> [f32; 4] {
+    let mut sums = [[0f32; LANES]; 4];
+    for x in group.as_chunks::<LANES>().0 {
+        for lane in 0..LANES {
+            let (code, x) = (code(x[lane]), x[lane]);
+            sums[0][lane] += code;
+            sums[1][lane] += code * code;
+            sums[2][lane] += code * x;
+            sums[3][lane] += x;
+        }
+    }
+    sums.map(|lanes| lanes.iter().sum())
 }
 
 /// The line that fits a group best, of those that are tried. `most`: the largest code.
@@ -48,16 +62,15 @@ fn fit(group: &[f32], most: f32) -> Line {
         return best;
     }
     let inverses = (0..=20u8).map(|k| (most - 1.0 + 0.1 * f32::from(k)) / (high - low));
-    for (line, error) in inverses.filter_map(|inverse| under_codes(group, (low, inverse), most)) {
-        if error < least {
-            (best, least) = (line, error);
-        }
-    }
-    // The best line's own codes may fit another line better still.
-    for _ in 0..2 {
-        match under_codes(group, (-best.min, inverse(best.scale)), most) {
-            Some((line, error)) if error < least => (best, least) = (line, error),
-            _ => break,
+    for inverse_scale in inverses {
+        let mut start = (low, inverse_scale);
+        // A line's own codes may fit another line better still.
+        for _ in 0..3 {
+            let Some((line, error)) = under_codes(group, start, most) else { break };
+            if error < least {
+                (best, least) = (line, error);
+            }
+            start = (-line.min, inverse(line.scale));
         }
     }
     best
@@ -108,6 +121,10 @@ fn block<const G: usize>(x: &[f32; 256], most: f32, limit: u8) -> Block<G> {
     let largest = |f: fn(&Line) -> f32| lines.iter().map(f).fold(0f32, f32::max) / f32::from(limit);
     let (mut d, mut dmin) = (to_half(largest(|line| line.scale)), to_half(largest(|line| line.min)));
     let (mut best, mut least) = (Block { d: 0.0, dmin: 0.0, scales: [0; G], mins: [0; G] }, f32::MAX);
+    if !d.is_finite() || !dmin.is_finite() {
+        // Half precision does not hold the scales. The block is not finite, and whoever writes it notices.
+        return Block { d: f32::INFINITY, scales: [1; G], ..best };
+    }
     for _ in 0..TURNS {
         let mut tried = Block { d, dmin, ..best };
         let mut total = 0.0;

@@ -32,7 +32,7 @@ impl<const N: i32> Levels for Integers<N> {
 }
 
 /// Summands that are added side by side, so that sums become vector code.
-const LANES: usize = 8;
+pub const LANES: usize = 8;
 
 /// The sums of `f`'s two results over all weights.
 #[inline(always)]
@@ -102,6 +102,10 @@ pub fn scales<L: Levels, const G: usize>(x: &[f32; 256], low: i32, high: i32) ->
     let (mut best, mut least) = (Scales { d: 0.0, of: [0; G] }, f32::MAX);
     for end in [low, high] {
         let mut d = to_half(extreme / end as f32);
+        if !d.is_finite() {
+            // Half precision does not hold the scale. The block is not finite, and whoever writes it notices.
+            return Scales { d: f32::INFINITY, of: [1; G] };
+        }
         for _ in 0..TURNS {
             let (of, total, refitted) = choose::<L, G>(&groups, &fitted, d, (low, high));
             if total >= least {

@@ -98,7 +98,8 @@ fn what_a_type_can_express_is_kept_exactly() {
         let blocks = encoded(&encoder, &weights);
         let error = squared_error(&encoder, &weights, &blocks);
         let is_exact = !quant.name.starts_with("IQ4") && !matches!(quant.name, "Q4_1" | "Q5_1" | "Q4_0" | "Q5_0" | "Q8_0");
-        let most = if is_exact { 0.0 } else { 0.02 * weights.len() as f64 };
+        // A scale of a group is a product with a half-precision number, which need not be 1.
+        let most = if is_exact { 1e-6 * weights.len() as f64 } else { 0.02 * weights.len() as f64 };
         assert!(error <= most, "{}: {error}", quant.name);
         let zeros = vec![0f32; 512];
         assert_eq!(squared_error(&encoder, &zeros, &encoded(&encoder, &zeros)), 0.0, "{}", quant.name);

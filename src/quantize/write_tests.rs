@@ -110,7 +110,7 @@ fn what_is_not_finite_or_too_large_is_refused_and_leaves_nothing() {
 #[test]
 fn a_scale_beyond_half_precision_is_refused_by_every_type_with_one() {
     let dir = tempfile::tempdir().unwrap();
-    let source = open(dir.path(), &GgufBuilder::new().tensor_f32("blk.0.ffn_up.weight", &[256, 1], &[3e20; 256]));
+    let source = open(dir.path(), &GgufBuilder::new().tensor_f32("blk.0.ffn_up.weight", &[256, 2], &[3e20; 512]));
     for kind in FILE_TYPES {
         let result = run(&source, kind.name, &dir.path().join(kind.name));
         let holds = matches!(kind.name, "F32" | "BF16");
