@@ -10,15 +10,20 @@ use grammar::enable_trials;
 
 pub mod bench;
 mod engine_args;
+pub mod eval;
+mod eval_rows;
+mod eval_sums;
 pub mod health;
 pub mod inspect;
 pub mod keys;
 pub mod list;
 mod log_args;
 pub mod logits;
+mod model_file;
 mod output;
 pub mod ps;
 pub mod pull;
+pub mod quantize;
 mod reload;
 mod remote;
 pub mod render;
@@ -74,6 +79,10 @@ pub enum Command {
     Bench(bench::Args),
     /// Write the logits at the last position of each prompt
     Logits(logits::Args),
+    /// Measure a model on a text: perplexity, and how far its logits are from a reference
+    Eval(eval::Args),
+    /// Write a model's tensors in other types
+    Quantize(quantize::Args),
 }
 
 /// Runs a command and ends the process; errors go to stderr.
@@ -97,6 +106,8 @@ pub fn main() -> ! {
         Command::Render(args) => render::run(args),
         Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
+        Command::Eval(args) => eval::run(args, config),
+        Command::Quantize(args) => quantize::run(args, config),
     };
     let code = match result {
         Ok(()) => 0,

@@ -1,4 +1,4 @@
-//! Writes GGUF files, for tests that need small models.
+//! Writes GGUF files: the head of any file, and whole files for tests that need small models.
 
 use std::io;
 use std::path::Path;
@@ -22,6 +22,12 @@ pub struct TensorData {
     pub dims: Vec<u64>,
     pub type_id: u32,
     pub bytes: Vec<u8>,
+}
+
+impl TensorData {
+    fn head(&self) -> TensorHead<'_> {
+        TensorHead { name: &self.name, dims: &self.dims, type_id: self.type_id, bytes: self.bytes.len() as u64 }
+    }
 }
 
 impl Default for GgufBuilder {
@@ -65,29 +71,11 @@ impl GgufBuilder {
 
     /// The file's bytes. The file ends with the last tensor, without padding.
     pub fn build(&self) -> Vec<u8> {
-        let mut out = b"GGUF".to_vec();
-        out.extend(self.version.to_le_bytes());
-        out.extend((self.tensors.len() as u64).to_le_bytes());
-        let custom = self.alignment != 32;
-        out.extend((self.metadata.len() as u64 + u64::from(custom)).to_le_bytes());
-        if custom {
-            put_pair(&mut out, "general.alignment", &Value::U32(self.alignment));
-        }
-        for (key, value) in &self.metadata {
-            put_pair(&mut out, key, value);
-        }
-        let align = |n: usize| n.next_multiple_of(self.alignment.max(1) as usize);
-        let mut offset = 0;
+        let pairs: Vec<_> = self.metadata.iter().map(|(key, value)| (key.as_str(), value)).collect();
+        let tensors: Vec<_> = self.tensors.iter().map(TensorData::head).collect();
+        let mut out = head(self.version, self.alignment, &pairs, &tensors);
         for tensor in &self.tensors {
-            put_str(&mut out, &tensor.name);
-            out.extend((tensor.dims.len() as u32).to_le_bytes());
-            tensor.dims.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
-            out.extend(tensor.type_id.to_le_bytes());
-            out.extend((offset as u64).to_le_bytes());
-            offset = align(offset + tensor.bytes.len());
-        }
-        for tensor in &self.tensors {
-            out.resize(align(out.len()), 0);
+            out.resize(out.len().next_multiple_of(self.alignment.max(1) as usize), 0);
             out.extend(&tensor.bytes);
         }
         out
@@ -96,6 +84,42 @@ impl GgufBuilder {
     pub fn write(&self, path: &Path) -> io::Result<()> {
         std::fs::write(path, self.build())
     }
+}
+
+/// A tensor's entry in the table of a file that is written. `dims` has the innermost dimension first.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorHead<'a> {
+    pub name: &'a str,
+    pub dims: &'a [u64],
+    pub type_id: u32,
+    /// Bytes of its data.
+    pub bytes: u64,
+}
+
+/// Everything before the first tensor's data. The data of each tensor follows in order, at the next multiple of the alignment. The
+/// alignment is written as `general.alignment` unless it is 32, the default of the format.
+pub fn head(version: u32, alignment: u32, metadata: &[(&str, &Value)], tensors: &[TensorHead]) -> Vec<u8> {
+    let mut out = b"GGUF".to_vec();
+    out.extend(version.to_le_bytes());
+    out.extend((tensors.len() as u64).to_le_bytes());
+    let custom = alignment != 32;
+    out.extend((metadata.len() as u64 + u64::from(custom)).to_le_bytes());
+    if custom {
+        put_pair(&mut out, "general.alignment", &Value::U32(alignment));
+    }
+    for (key, value) in metadata {
+        put_pair(&mut out, key, value);
+    }
+    let mut offset = 0u64;
+    for tensor in tensors {
+        put_str(&mut out, tensor.name);
+        out.extend((tensor.dims.len() as u32).to_le_bytes());
+        tensor.dims.iter().for_each(|dim| out.extend(dim.to_le_bytes()));
+        out.extend(tensor.type_id.to_le_bytes());
+        out.extend(offset.to_le_bytes());
+        offset = (offset + tensor.bytes).next_multiple_of(u64::from(alignment.max(1)));
+    }
+    out
 }
 
 fn put_str(out: &mut Vec<u8>, text: &str) {

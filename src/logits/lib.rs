@@ -20,6 +20,7 @@
 //! - A row with a NaN or +inf among the allowed logits gives no token.
 
 mod constraint;
+mod divergence;
 pub mod filter;
 mod logprobs;
 mod mask;
@@ -30,6 +31,7 @@ mod state;
 mod tests;
 
 pub use constraint::{Allowed, Constraint, Grammar};
+pub use divergence::{Distribution, Divergence};
 pub use logprobs::{Logprobs, MAX_LOGPROBS};
 pub use mask::mask_words;
 pub use params::{SamplingChoice, SamplingParams};

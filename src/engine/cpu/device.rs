@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::engine::{CpuEngine, CpuOptions, cache_layout};
-use super::simd::dispatch;
+use super::simd::{Kernels, dispatch};
 use crate::device::{Budget, Device, DeviceInfo};
 use crate::info::weight_bytes;
 use crate::ledger::cache_bytes;
@@ -65,20 +65,38 @@ impl Device for Cpu {
 
     /// Opens the engine with the fastest kernels that the processor runs.
     fn open(self: Box<Self>, weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
-        let groups = CacheGroup::of(&weights.spec);
-        let num_blocks = pool_blocks(&groups, options);
-        let options = CpuOptions {
-            threads: options.threads,
-            context: options.context,
-            num_blocks,
-            least_blocks: least_blocks(&groups, num_blocks, options),
-            block_size: options.block_size,
-            max_slots: options.max_slots,
-            max_batch_tokens: options.max_batch_tokens,
-            state_slots: options.state_slots,
-        };
-        Ok(Box::new(CpuEngine::new(weights, &options, dispatch::available()[0])?))
+        open_with(weights, options, dispatch::available()[0])
     }
+}
+
+fn open_with(weights: Weights, options: &EngineOptions, kernels: &'static Kernels) -> Result<Box<dyn Engine>, EngineError> {
+    let groups = CacheGroup::of(&weights.spec);
+    let num_blocks = pool_blocks(&groups, options);
+    let options = CpuOptions {
+        threads: options.threads,
+        context: options.context,
+        num_blocks,
+        least_blocks: least_blocks(&groups, num_blocks, options),
+        block_size: options.block_size,
+        max_slots: options.max_slots,
+        max_batch_tokens: options.max_batch_tokens,
+        state_slots: options.state_slots,
+    };
+    Ok(Box::new(CpuEngine::new(weights, &options, kernels)?))
+}
+
+/// Opens the engine that others are measured by. Its kernels are plain Rust for every processor: weights come from the exact dequantisers,
+/// inputs are not rounded, and all sums are float32. It shares no kernel with the engine that serves, unless the processor has no AVX2.
+///
+/// # Errors
+/// As [`open`](crate::open).
+pub fn open_exact(weights: Weights, options: &EngineOptions) -> Result<Box<dyn Engine>, EngineError> {
+    let options = options.filled_for(&weights.spec, Cpu.default_load(), None);
+    let sets = dispatch::available();
+    let mut engine = open_with(weights, &options, sets[sets.len() - 1])?;
+    let num_blocks = engine.kv_capacity().num_blocks;
+    engine.resize_cache(num_blocks)?;
+    Ok(engine)
 }
 
 /// The memory that this process can have: the system's, or less if its control group has a limit. `root`: "/", or a test's directory.

@@ -17,7 +17,7 @@ pub mod simd;
 mod state;
 mod weights;
 
-pub use device::Cpu;
+pub use device::{Cpu, open_exact};
 pub use engine::{CpuEngine, CpuOptions};
 
 #[cfg(test)]
