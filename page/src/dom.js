@@ -11,7 +11,7 @@ export function make(tag, properties = {}, ...children) {
 
 const SVG = "http://www.w3.org/2000/svg";
 const ICONS = {
-  check: "M5 12l5 5 9-10",
+  book: "M5 4h11a3 3 0 0 1 3 3v13H8a3 3 0 0 1-3-3zM5 17a3 3 0 0 1 3-3h11",
   clip: "M20 11l-8.5 8.5a5 5 0 0 1-7-7L13 4a3.5 3.5 0 0 1 5 5l-8.5 8.5a1.7 1.7 0 0 1-2.5-2.5L14.5 7.5",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   cross: "M6 6l12 12M18 6L6 18",

@@ -175,10 +175,15 @@ function ended(thread, message) {
 
 export function startLog(given) {
   actions = given;
+  let before = 0;
   scroller.addEventListener("scroll", () => {
-    follows = atEnd();
+    // Text that grows moves the end away; only the reader goes up.
+    if (atEnd()) follows = true;
+    else if (scroller.scrollTop < before) follows = false;
+    before = scroller.scrollTop;
     $("latest").hidden = follows;
   });
+  new ResizeObserver(() => toEnd()).observe($("log"));
   $("latest").addEventListener("click", () => {
     toEnd(true);
     $("prompt").focus();

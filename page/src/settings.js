@@ -27,7 +27,7 @@ function build() {
   const numbers = NUMBERS.map(([name, label, min, max, step]) =>
     field(label, make("input", { name, type: "number", min, max, step, inputMode: min < 0 ? "text" : "decimal" })));
   const choices = CHOICES.map(([name, label, values]) =>
-    field(label, select(name, [["", name === "tool_choice" ? "auto" : "the model’s own"],
+    field(label, select(name, [["", name === "tool_choice" ? "auto" : "default"],
       ...values.filter((value) => value !== "auto").map((value) => [value, value])])));
   const example = '[{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}]';
   const buttons = make("div", { className: "buttons" },

@@ -131,6 +131,7 @@ export function openSidebar() {
   } else {
     sidebar.show();
     // a dialog takes the focus, even one that is not modal
+    document.activeElement.blur();
     focused?.focus();
   }
   $("show").hidden = !narrow.matches;
