@@ -96,8 +96,8 @@ export function requestBody({ model, list, settings, continues = false, progress
   const last = list.at(-1);
   if (continues && last?.reasoning) messages.at(-1).reasoning_content = last.reasoning;
   const more = continues ? { continue_final_message: true, add_generation_prompt: false } : {};
-  const told = progress ? { return_progress: true } : {};
-  return { model, messages, ...parameters(settings), ...more, ...told, stream: true, stream_options: { include_usage: true } };
+  const told = { include_usage: true, ...(progress ? { include_progress: true } : {}) };
+  return { model, messages, ...parameters(settings), ...more, stream: true, stream_options: told };
 }
 
 /** The request as a shell command. It names a variable instead of the key. */
