@@ -86,7 +86,7 @@ function end(run, error) {
 /** Answers the message `parent`; with `message`, goes on with that answer. */
 export async function answer(thread, { parent, message, model, settings }) {
   const continues = Boolean(message);
-  const target = message ?? (await append(thread, parent, { role: "assistant", model, state: "streaming" }));
+  const target = message ?? append(thread, parent, { role: "assistant", model, state: "streaming" });
   Object.assign(target, { state: "streaming" });
   const controller = new AbortController();
   const run = { thread, message: target, controller, start: performance.now(), first: 0, last: 0, pieces: 0, usage: null, reason: null };

@@ -39,7 +39,7 @@ async function send(text) {
   clearFiles();
   const more = files.length ? { attachments: files } : {};
   thread.conversation.model = chosenModel();
-  const message = await append(thread, thread.head, { role: "user", content: text.trim(), ...more });
+  const message = append(thread, thread.head, { role: "user", content: text.trim(), ...more });
   await ask(thread, message.id);
 }
 
@@ -49,7 +49,7 @@ const actions = {
     const { thread } = shown;
     await stopped(thread);
     const more = message.attachments ? { attachments: message.attachments } : {};
-    const edited = await append(thread, message.parent, { role: "user", content, ...more });
+    const edited = append(thread, message.parent, { role: "user", content, ...more });
     await ask(thread, edited.id);
   },
   async again(message) {
@@ -65,7 +65,7 @@ const actions = {
   async results(parent, results) {
     const { thread } = shown;
     await stopped(thread);
-    const message = await append(thread, parent, { role: "tool", results });
+    const message = append(thread, parent, { role: "tool", results });
     await ask(thread, message.id);
   },
   async choose(message) {

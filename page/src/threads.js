@@ -84,7 +84,7 @@ export async function keep(thread, messages, patch = {}) {
 }
 
 /** Adds a message below `parent` and makes it the end of what is shown. */
-export async function append(thread, parent, fields) {
+export function append(thread, parent, fields) {
   const message = { id: newId(), conversation: thread.conversation.id, parent, created: stamp(), state: "done", content: "", ...fields };
   thread.messages.set(message.id, message);
   thread.head = message.id;
@@ -92,10 +92,8 @@ export async function append(thread, parent, fields) {
   if (!thread.conversation.title && fields.role === "user") {
     patch.title = titleOf(fields.content || fields.attachments?.[0]?.name || "") || "Chat";
   }
-  const kept = keep(thread, [message], patch);
+  keep(thread, [message], patch).then(() => emit("list"));
   emit("messages", thread);
-  emit("list");
-  await kept;
   return message;
 }
 

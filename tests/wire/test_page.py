@@ -265,7 +265,7 @@ def test_text_is_never_html(open_page):
     links = page.evaluate("[...document.querySelectorAll('#log a')].map((link) => link.protocol)")
     assert set(links) <= {"http:", "https:"}, links
     handlers = "[...document.querySelectorAll('#log *')].filter(e => e.getAttributeNames().some(n => n.startsWith('on') || n === 'srcdoc'))"
-    assert page.evaluate(handlers + ".length") == 0 and "owned" not in page.evaluate("document.title + location.href")
+    assert page.evaluate(handlers + ".length") == 0 and page.title().startswith("<img src=x")
     page.reload()
     page.wait_for_selector("#model:enabled")
     assert page.locator("#log :is(img, script, iframe, style, form, base)").count() == 0 and page.locator(".turn").count() == 4
