@@ -126,7 +126,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     let num_prompt: usize = requests.iter().map(ValidRequest::num_prompt_tokens).sum();
     let generations = serving::submit_all(requests, best_of)?;
     tenant.spend(num_prompt as u64);
-    let (spent, account) = (vec![0; generations.len()], generations.first().map(Generation::account));
+    let (spent, account) = (vec![0; generations.len()], generations.first().map(|first| first.account().clone()));
     generations.iter().enumerate().for_each(|(index, generation)| journal.follow(generation.account(), index.is_multiple_of(best_of)));
     let (first, held): (Vec<_>, Vec<_>) =
         generations.into_iter().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
