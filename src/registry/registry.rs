@@ -17,6 +17,7 @@ use super::served::Served;
 use super::slot::{Begin, Fault};
 use catalogue::{Progress, Store, Tools};
 use config::{Config, ModelEntry};
+use logits::SamplingChoice;
 use metrics::ModelMetrics;
 use serving::Model;
 
@@ -31,6 +32,8 @@ pub struct ModelInfo {
     pub root: String,
     /// The model that it is a variant of.
     pub parent: Option<String>,
+    /// What it is sampled with if a request does not say. None until it is loaded.
+    pub sampling: Option<SamplingChoice>,
 }
 
 /// The models that this process serves; shared by every HTTP worker.
@@ -332,6 +335,7 @@ fn leased(loaded: &Loaded, index: usize, lease: serving::Lease) -> Arc<Model> {
 
 fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
     let loaded = base.slot.peek();
+    let model = loaded.as_ref().and_then(|loaded| loaded.models.iter().find(|model| model.id == variant.id));
     let context = loaded.as_ref().map(|loaded| loaded.context);
     ModelInfo {
         id: variant.id.clone(),
@@ -340,6 +344,7 @@ fn info_of(base: &Base, variant: &ModelEntry) -> ModelInfo {
         loaded: loaded.is_some(),
         root: variant.stored_as().to_owned(),
         parent: variant.of.clone(),
+        sampling: model.map(|model| model.sampling),
     }
 }
 

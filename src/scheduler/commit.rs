@@ -75,6 +75,7 @@ fn commit_one(sequences: &mut Sequences, threads: &mut MaskThreads, part: &Sched
     let num_final = part.end - usize::from(part.withheld);
     let salt = (sequence.salt, sequence.client().tenant);
     sequence.cache.commit(num_final, &sequence.tokens, salt, &mut sequences.blocks);
+    sequence.timeline.progress().set_computed(part.end);
     if !part.sampled || part.withheld {
         if !sequence.generates() && part.end == sequence.tokens.prompt.len() {
             sequences.finish(part.id, FinishReason::Length, now);

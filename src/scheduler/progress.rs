@@ -8,6 +8,7 @@ pub struct Progress {
     arrived: Instant,
     prompt_tokens: u32,
     cached_tokens: AtomicU32,
+    computed_tokens: AtomicU32,
     generated_tokens: AtomicU32,
     admitted: Mark,
     prefilled: Mark,
@@ -20,6 +21,7 @@ impl Progress {
             arrived: Instant::now(),
             prompt_tokens: prompt_tokens as u32,
             cached_tokens: AtomicU32::new(0),
+            computed_tokens: AtomicU32::new(0),
             generated_tokens: AtomicU32::new(0),
             admitted: Mark::default(),
             prefilled: Mark::default(),
@@ -38,6 +40,11 @@ impl Progress {
     /// Prompt tokens that the prefix cache held. Known from the first event on.
     pub fn cached_tokens(&self) -> u32 {
         self.cached_tokens.load(Ordering::Acquire)
+    }
+
+    /// Prompt tokens that are known to the cache: found there or computed. It never falls, not even after a preemption.
+    pub fn computed_tokens(&self) -> u32 {
+        self.computed_tokens.load(Ordering::Relaxed).max(self.cached_tokens())
     }
 
     /// Tokens delivered so far.
@@ -62,6 +69,10 @@ impl Progress {
 
     pub(crate) fn set_cached(&self, num_tokens: usize) {
         self.cached_tokens.store(num_tokens as u32, Ordering::Release);
+    }
+
+    pub(crate) fn set_computed(&self, num_tokens: usize) {
+        self.computed_tokens.fetch_max((num_tokens as u32).min(self.prompt_tokens), Ordering::Relaxed);
     }
 
     pub(crate) fn admit(&self, now: Instant) {
@@ -106,6 +117,11 @@ mod tests {
     fn a_moment_is_unknown_until_it_comes() {
         let progress = Progress::new(7);
         assert_eq!((progress.prompt_tokens(), progress.admitted(), progress.prefilled(), progress.last()), (7, None, None, None));
+        progress.set_computed(5);
+        progress.set_computed(3);
+        assert_eq!(progress.computed_tokens(), 5);
+        progress.set_computed(9);
+        assert_eq!(progress.computed_tokens(), 7, "no more than the prompt has");
         progress.admit(progress.arrived());
         let token = progress.arrived() + Duration::from_millis(3);
         progress.end_prefill(token);

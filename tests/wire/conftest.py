@@ -1,6 +1,7 @@
 """Fixtures that check after each test that the server serves as before: it is alive, writes the same greedy text, and runs nothing."""
 
 import pytest
+from chat_page import browser, open_page  # noqa: F401
 from harness import CANARY, Server, serves_as_before
 
 

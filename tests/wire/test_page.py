@@ -1,118 +1,55 @@
-"""The chat page at `/` in a real browser: Debian's Chromium, driven by Playwright."""
+"""The chat page at `/` in a real browser: questions, answers, parameters, faults. Conversations are in test_page_conversations.py."""
 
+import gzip
 import json
-import os
 import re
-import shutil
 import subprocess
 
 import pytest
-from harness import MODEL, ROOT, Server, wait_until
+from chat_page import ANSWER, DESKTOP, PHONE, QUESTION, SCREENSHOTS, answers, ask, chunk, finished, needs_browser, parameters, says
+from harness import MODEL, Server, wait_until
 
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-QUESTION = "What is the capital of France?"
-ANSWER = "The capital of France is Paris."
 STARTERS = ["Name three rivers.", "What is a penstock?", "Write a haiku about water."]
-SCREENSHOTS = ROOT / ".cache" / "screenshots"
-DESKTOP, PHONE = {"width": 1280, "height": 800}, {"width": 360, "height": 740}
-
-needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium (Debian package chromium): the page is not tried in a browser")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed").sync_playwright().start()
-    browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"] if os.geteuid() == 0 else [])
-    yield browser
-    browser.close()
-    playwright.stop()
-
-
-@pytest.fixture
-def open_page(server, browser):
-    """Opens the page. At the end of the test the page must have sent requests to this server only, without a violation of its policy or an
-    error of a script."""
-    contexts, faults = [], []
-
-    def look(message):
-        # the browser itself logs a refused request
-        if message.type == "error" and not message.text.startswith("Failed to load resource"):
-            faults.append(message.text)
-
-    def opened(viewport=DESKTOP, scheme="light", setup=None, **options):
-        context = browser.new_context(viewport=viewport, color_scheme=scheme, permissions=["clipboard-read", "clipboard-write"], **options)
-        contexts.append(context)
-        page = context.new_page()
-        page.set_default_timeout(20_000)
-        page.on("console", look)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", lambda request: None if request.url.startswith((server.url, "data:")) else faults.append(request.url))
-        if setup:
-            setup(page)
-        page.goto(server.url)
-        page.wait_for_selector("#model:enabled")
-        return page
-
-    yield opened
-    for context in contexts:
-        context.close()
-    assert faults == []
-
-
-def parameters(page, **values):
-    page.click("#open")
-    for name, value in values.items():
-        page.fill(f"[name={name}]", str(value))
-    page.click("#close")
-
-
-def ask(page, text=QUESTION):
-    page.fill("#prompt", text)
-    page.press("#prompt", "Enter")
-
-
-def finished(page):
-    page.wait_for_selector("#send:visible")
-    return page.locator(".assistant").last
-
-
-def answers(page, *events, status=200, kind="text/event-stream"):
-    """Replaces the answers of the server by events that a real model does not write on demand."""
-    body = "".join(f"data: {event if isinstance(event, str) else json.dumps(event)}\n\n" for event in events)
-    page.route("**/v1/chat/completions", lambda route: route.fulfill(status=status, content_type=kind, body=body))
-
-
-def chunk(reason=None, **delta):
-    return {
-        "id": "x",
-        "object": "chat.completion.chunk",
-        "created": 1,
-        "model": MODEL,
-        "choices": [{"index": 0, "delta": delta, "finish_reason": reason}],
-    }
 
 
 def test_the_headers_forbid_everything_from_elsewhere(server):
     reply = server.get("/")
     assert reply.status == 200 and reply.headers["content-type"] == "text/html; charset=utf-8"
     policy = reply.headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy and "http" not in policy
+    assert policy.startswith("default-src 'none'; script-src 'self'; ") and "unsafe" not in policy and "http" not in policy
     for part in (
+        "style-src 'self'",
         "connect-src 'self'",
         "frame-ancestors 'none'",
         "base-uri 'none'",
         "form-action 'none'",
         "require-trusted-types-for 'script'",
+        "trusted-types 'none'",
     ):
         assert part in policy
     assert reply.headers["x-content-type-options"] == "nosniff"
     assert server.request("HEAD", "/").body == b"" and server.post("/", {}).status == 405
 
 
+def test_the_files_of_the_page(server):
+    kinds = {"app.js": "text/javascript", "app.css": "text/css", "licences.txt": "text/plain", "fonts/KaTeX_Main-Regular.woff2": "font/woff2"}
+    for name, kind in kinds.items():
+        plain = server.get(f"/page/{name}")
+        assert plain.status == 200 and plain.headers["content-type"].startswith(kind) and plain.headers["x-content-type-options"] == "nosniff"
+        packed = server.request("GET", f"/page/{name}", headers={"accept-encoding": "gzip"})
+        unpacked = gzip.decompress(packed.body) if packed.headers["content-encoding"] == "gzip" else packed.body
+        assert unpacked == plain.body and (kind == "font/woff2") == (packed.headers["content-encoding"] is None)
+        again = server.request("GET", f"/page/{name}", headers={"if-none-match": plain.headers["etag"]})
+        assert again.status == 304 and again.body == b""
+    for name in ("index.html", "", "nothing.js", "../page.rs", "fonts/", "%2e%2e/page.rs"):
+        assert server.get(f"/page/{name}").status == 404, name
+
+
 def test_the_page_can_be_switched_off():
     with Server({"SERVER__CHAT_PAGE": "false", "SERVER__DEFAULT_MODELS": MODEL}) as server:
         reply = server.get("/")
         assert reply.status == 404 and reply.error["code"] == "unknown_url"
+        assert server.get("/page/app.js").status == 404
 
 
 @needs_browser
@@ -129,11 +66,11 @@ def test_a_question_is_answered(open_page):
         "temperature": 0,
         "max_completion_tokens": 12,
         "stream": True,
-        "stream_options": {"include_usage": True},
+        "stream_options": {"include_usage": True, "include_progress": True},
     }
     assert turn.locator(".text").inner_text() == ANSWER
     # 37 tokens of prompt
-    told = turn.locator(".below span").inner_text()
+    told = turn.locator(".below .note").inner_text()
     assert re.fullmatch(r"7 tokens · [\d.,]+ tokens/s · first after \d+\.\d\d s · 44 of 8,192 tokens of context", told), told
     assert page.inner_text("#said") == f"Answer: {ANSWER}"
     with page.expect_request("**/v1/chat/completions") as sent:
@@ -181,7 +118,7 @@ def test_stop_ends_the_generation(open_page, server):
         stop()
         turn = finished(page)
         wait_until(lambda: server.gauge("num_requests_running") == 0, 2, "the stopped request is gone")
-        assert turn.locator(".below span").inner_text().startswith("stopped · about ") and turn.locator(".text").inner_text()
+        assert turn.locator(".below .note").inner_text().startswith("stopped · about ") and turn.locator(".text").inner_text()
         assert turn.locator(".error").count() == 0 and page.evaluate("document.activeElement.id") == "prompt"
 
 
@@ -195,10 +132,11 @@ def test_the_page_works_by_keyboard(open_page):
     assert page.input_value("#prompt") == "one\ntwo" and page.locator(".turn").count() == 0
     page.focus(".skip")
     reached = []
-    for _ in range(9):
+    for _ in range(15):
         page.keyboard.press("Tab")
         reached.append(page.evaluate("document.activeElement.id || document.activeElement.textContent"))
-    assert reached == ["model", "new", "curl", "open", *STARTERS, "prompt", "send"], reached
+    sidebar = ["hide", "new", "search", "import", "export", "help", "API"]
+    assert reached == [*sidebar, "model", "curl", "open", *STARTERS, "prompt", "attach"], reached
     page.focus(".skip")
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "prompt"
@@ -219,6 +157,7 @@ def test_an_error_is_shown_beside_its_parameter(open_page):
     )
     assert "must be from 0 to 2" in page.inner_text(".field:has([name=temperature]) .wrong")
     page.fill("[name=temperature]", "0")
+    page.fill("[name=max_completion_tokens]", "12")
     assert page.locator(".wrong").count() == 0
     page.get_by_role("button", name="Try again").click()
     page.wait_for_selector(".assistant .text:not(:empty)")
@@ -285,29 +224,110 @@ def test_a_key_is_asked_for(open_page):
     open_page(setup=setup)
 
 
+NASTY = [
+    "<img src=x onerror=\"document.title='owned'\">",
+    "<script>document.title='owned'</script>",
+    "<svg onload=\"document.title='owned'\"><a xlink:href=\"javascript:document.title='owned'\">x</a></svg>",
+    "<iframe srcdoc=\"<script>parent.document.title='owned'</script>\"></iframe>",
+    "[click](javascript:document.title='owned') [data](data:text/html,<script>1</script>) [v](vbscript:x) [\t](java\nscript:x)",
+    "![x](javascript:document.title='owned') ![remote](http://127.0.0.1:1/pixel.png)",
+    "<b onmouseover=\"document.title='owned'\">bold</b> <b>fine</b><sub>2</sub>",
+    "$\\href{javascript:document.title='owned'}{x}$ $\\includegraphics{http://127.0.0.1:1/x.png}$ $\\htmlStyle{color:red}{x}$",
+    "$\\colorbox{red}{x}$ $$\\fcolorbox{red}{blue}{y}$$",
+    "```html\n<script>document.title='owned'</script>\n```",
+    "| a | b |\n|---|---|\n| <img src=x onerror=alert(1)> | <style>*{display:none}</style> |",
+    "<!-- --><math><mi//xlink:href=\"data:x,<script>alert(1)</script>\">",
+    "<a href=\"http://evil.example\" style=\"position:fixed;inset:0\">all</a> &lt;script&gt;alert(1)&lt;/script&gt; &#60;img src=x&#62;",
+    "<form action=http://127.0.0.1:1><input name=q><button>Send</button></form><base href=http://127.0.0.1:1/>",
+    ">" * 5000 + " deep",
+    "[" * 3000 + "x" + "](y)" * 3000,
+]
+
+
 @needs_browser
 def test_text_is_never_html(open_page):
-    nasty = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>**b** &amp; <b>"
     page = open_page()
-    answers(
-        page,
-        chunk(role="assistant", content=""),
-        chunk(reasoning_content=nasty),
-        chunk(content=nasty[:9]),
-        chunk(content=nasty[9:]),
-        chunk("stop"),
-        "[DONE]",
-    )
+    nasty = "\n\n".join(NASTY)
+    says(page, nasty[:9], nasty[9:200], nasty[200:], reasoning=nasty)
     ask(page, nasty)
     turn = finished(page)
-    assert turn.locator(":scope > .text").inner_text() == nasty and page.locator(".user .text").inner_text() == nasty
+    assert page.locator(".user .text").inner_text() == nasty
+    shown = turn.locator(":scope > .text").inner_text()
+    for text in ("<img src=x onerror=", "<script>document.title='owned'</script>", "<svg onload", "<iframe srcdoc", "<style>*{display:none}"):
+        assert text in shown, text
     turn.locator("summary").click()
-    assert turn.locator("details .text").inner_text() == nasty
+    assert "<iframe srcdoc" in turn.locator("details .text").inner_text()
     page.unroute("**/v1/chat/completions")
     answers(page, {"error": {"message": nasty, "type": "server_error", "param": None, "code": nasty}})
     ask(page)
-    assert nasty in finished(page).get_by_role("alert").inner_text()
-    assert page.locator("#log img, #log script, #log b").count() == 0 and page.title() == "Penstock"
+    assert NASTY[0] in finished(page).get_by_role("alert").inner_text()
+    assert page.locator("#log :is(img, script, iframe, style, form, base, input, object, embed)").count() == 0
+    links = page.evaluate("[...document.querySelectorAll('#log a')].map((link) => link.protocol)")
+    assert set(links) <= {"http:", "https:"}, links
+    handlers = "[...document.querySelectorAll('#log *')].filter(e => e.getAttributeNames().some(n => n.startsWith('on') || n === 'srcdoc'))"
+    assert page.evaluate(handlers + ".length") == 0 and page.title().startswith("<img src=x")
+    page.reload()
+    page.wait_for_selector("#model:enabled")
+    assert page.locator("#log :is(img, script, iframe, style, form, base)").count() == 0 and page.locator(".turn").count() == 4
+
+
+MARKDOWN = r"""# Title
+
+Some **bold**, *italic*, ~~gone~~ and `code`.<br>A [link](https://example.com/a?b=1&c=2).
+
+| Name | Value |
+|:-----|------:|
+| a    | $x^2$ |
+
+1. one
+   - inner
+2. two
+
+- [x] done
+- [ ] open
+
+> quoted
+
+```python
+def f(x):
+    return "a" + x
+```
+
+Inline \(a_1\) and it costs $5 or $10.
+
+$$\int_0^1 x\,dx = \frac{1}{2}$$
+
+\[ E = mc^2 \]
+
+See [the end][ref].
+
+[ref]: https://example.com/ref
+"""
+
+
+@needs_browser
+def test_markdown_code_and_formulas(open_page):
+    page = open_page()
+    # in pieces of three characters, so that every construct is seen half done
+    says(page, *(MARKDOWN[at : at + 3] for at in range(0, len(MARKDOWN), 3)))
+    ask(page)
+    turn = finished(page)
+    count = lambda selector: turn.locator(selector).count()
+    assert (count("h4"), count("table th"), count("table td"), count("ol > li"), count("ol ul li"), count("blockquote")) == (1, 2, 2, 2, 1, 1)
+    assert (count("strong"), count("em"), count("del"), count("br"), count("input:disabled")) == (1, 1, 1, 1, 2)
+    assert count(".formula .katex") == 4 and count(".formula.wide") == 2 and "$5 or $10" in turn.inner_text()
+    assert turn.locator("td").last.get_attribute("class") == "right"
+    assert page.evaluate("document.fonts.check('16px KaTeX_Main')"), "the fonts of formulas are loaded"
+    hrefs = page.evaluate("[...document.querySelectorAll('.assistant .text a')].map((link) => [link.href, link.rel])")
+    assert [href for href, _ in hrefs] == ["https://example.com/a?b=1&c=2", "https://example.com/ref"] and all("noopener" in rel for _, rel in hrefs)
+    assert count(".hljs-keyword") == 2 and count(".hljs-string") == 1
+    turn.get_by_role("button", name="Copy the code").click()
+    wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == 'def f(x):\n    return "a" + x', 5, "the code is copied")
+    # what was shown piece by piece is what the whole text gives
+    grown = turn.locator(":scope > .text").evaluate("(node) => node.innerHTML")
+    page.reload()
+    page.wait_for_selector("#model:enabled")
+    assert page.locator(".assistant > .text").evaluate("(node) => node.innerHTML") == grown
 
 
 @needs_browser
@@ -346,22 +366,8 @@ def test_a_request_can_be_copied_for_curl_and_an_answer_as_text(open_page):
     wait_until(lambda: "$PENSTOCK_API_KEY" in page.evaluate("navigator.clipboard.readText()"), 5, "the key's variable is named")
     assert "secret" not in page.evaluate("navigator.clipboard.readText()")
     ask(page)
-    finished(page).get_by_role("button", name="Copy").click()
+    finished(page).get_by_role("button", name="Copy", exact=True).click()
     wait_until(lambda: page.evaluate("navigator.clipboard.readText()") == ANSWER, 5, "the answer is copied")
-
-
-@needs_browser
-def test_a_question_can_be_edited(open_page):
-    page = open_page()
-    parameters(page, temperature=0, max_completion_tokens=2)
-    ask(page, "first")
-    finished(page)
-    ask(page, "second")
-    finished(page)
-    page.get_by_role("button", name="Edit").last.click()
-    assert page.input_value("#prompt") == "second" and page.locator(".turn").count() == 2
-    page.get_by_role("button", name="Edit").click()
-    assert page.input_value("#prompt") == "first" and page.locator(".turn").count() == 0
 
 
 # The contrast of every element with text of its own against the nearest painted background, as WCAG computes it.
@@ -399,6 +405,8 @@ def test_the_page_fits_and_has_enough_contrast(open_page, name, viewport, scheme
     parameters(page, temperature=0, max_completion_tokens=60)
     ask(page, "Write a short poem about the river Rhine. " + "x" * 300)
     finished(page)
+    if page.is_visible("#settings"):
+        page.click("#close")
     parameters(page, temperature=9)
     ask(page, "Again")
     finished(page)
@@ -419,7 +427,7 @@ def test_the_page_fits_and_has_enough_contrast(open_page, name, viewport, scheme
     if not page.is_visible("#settings"):
         page.click("#open")
     check("parameters")
-    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 26)"
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 27)"
     assert dark == (scheme == "dark")
-    page.select_option("#theme", "light" if dark else "dark")
-    assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(17, 23, 26)") != dark
+    page.select_option("[name=theme]", "light" if dark else "dark")
+    assert (page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 27)") != dark

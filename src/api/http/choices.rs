@@ -18,7 +18,7 @@ use super::state::{Active, AppState, off_loop};
 use super::subject::FieldNames;
 use super::tenant::Tenant;
 use chat::{Piece, Text, TokenLogprob};
-use serving::{self, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, ValidRequest};
+use serving::{self, Account, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, ValidRequest};
 
 /// Texts up to this length are checked where they are: a text that is tokenized by another thread costs two switches of threads, which
 /// take longer. In bytes.
@@ -66,6 +66,14 @@ pub struct FunctionCall {
     pub arguments: String,
 }
 
+/// How far a prompt is, in tokens. `processed` includes `cached`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PromptProgress {
+    pub total: u32,
+    pub cached: u32,
+    pub processed: u32,
+}
+
 /// The running generations of a response. Dropping it cancels them.
 pub struct Choices {
     running: FuturesUnordered<LocalBoxFuture<'static, Yield>>,
@@ -83,6 +91,8 @@ pub struct Choices {
     num_prompt: u32,
     /// Generated tokens of each generation that were counted against the tenant's rate.
     spent: Vec<u32>,
+    /// Of the first generation.
+    account: Option<Account>,
     tenant: Tenant,
     journal: Rc<Journal>,
     /// Completes when the request has taken too long.
@@ -117,7 +127,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     let num_prompt: usize = requests.iter().map(ValidRequest::num_prompt_tokens).sum();
     let generations = serving::submit_all(requests, best_of)?;
     tenant.spend(num_prompt as u64);
-    let spent = vec![0; generations.len()];
+    let (spent, account) = (vec![0; generations.len()], generations.first().map(|first| first.account().clone()));
     generations.iter().enumerate().for_each(|(index, generation)| journal.follow(generation.account(), index.is_multiple_of(best_of)));
     let (first, held): (Vec<_>, Vec<_>) =
         generations.into_iter().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
@@ -135,6 +145,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         usage,
         num_prompt: u32::try_from(num_prompt).unwrap_or(u32::MAX),
         spent,
+        account,
         tenant,
         overdue: journal.clone().overdue().boxed_local().fuse(),
         journal,
@@ -160,6 +171,13 @@ impl Choices {
     /// Each choice's prompt. Empty unless the request wants to see them.
     pub fn echoes(&self) -> Vec<String> {
         self.echoes.iter().flat_map(|echo| std::iter::repeat_n(echo.clone(), self.num_choices)).collect()
+    }
+
+    /// How far the first prompt is. None once it has been computed.
+    pub fn prompt_progress(&self) -> Option<PromptProgress> {
+        let account = self.account.as_ref().filter(|account| account.prefilled().is_none())?;
+        let (total, cached, processed) = (account.prompt_tokens(), account.cached_tokens(), account.computed_tokens());
+        Some(PromptProgress { total, cached, processed })
     }
 
     /// The sum over the choices that have ended.

@@ -62,7 +62,13 @@ impl Keyring {
 
     /// Whether a request for `path` needs no key.
     pub fn is_open(&self, path: &str) -> bool {
-        let covers = |open: &String| path == open || open == "/docs" && path.starts_with("/docs/");
+        // The documentation and the chat page have files of their own.
+        let below = |open: &str| match open {
+            "/docs" => path.starts_with("/docs/"),
+            "/" => path.starts_with("/page/"),
+            _ => false,
+        };
+        let covers = |open: &String| path == open || below(open);
         !self.is_required() || self.open_paths.iter().any(covers)
     }
 

@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::{self, chat::Chat};
 use super::stream::{self, ChunkFormat};
+use super::types;
 use super::types::chat::{
     AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta, FunctionCall, FunctionDelta, ToolCall,
     ToolCallDelta,
@@ -15,7 +16,7 @@ use super::types::logprobs::ChatLogprobs;
 use super::types::usage::Usage;
 use crate::http::budget::Held;
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Answer, Ask, Choices, FunctionCall as Call};
+use crate::http::choices::{self, Answer, Ask, Choices, FunctionCall as Call, PromptProgress};
 use crate::http::error::ApiError;
 use crate::http::head::Head;
 use crate::http::json::JsonBody;
@@ -44,7 +45,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         let begin = async move {
             let (choices, head) = start(of_stream, &caller, request, held).await?;
             let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };
-            Ok(stream::chunks(choices, chunks, options.include_usage))
+            Ok(stream::chunks(choices, chunks, options))
         };
         return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }
@@ -123,7 +124,7 @@ impl Chunks {
     fn chunk(&self, choices: Vec<ChatChunkChoice>, usage: Option<Usage>) -> ChatChunk {
         let Head { id, created, model, fingerprint } = self.head.clone();
         let (object, usage) = ("chat.completion.chunk".into(), self.include_usage.then_some(usage));
-        ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage }
+        ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_progress: None }
     }
 
     fn choice(&self, index: usize, delta: Delta, finish_reason: Option<String>) -> ChatChunk {
@@ -167,6 +168,11 @@ impl ChunkFormat for Chunks {
 
     fn usage(&self, usage: Usage) -> ChatChunk {
         self.chunk(Vec::new(), Some(usage))
+    }
+
+    fn progress(&self, PromptProgress { total, cached, processed }: PromptProgress) -> Option<ChatChunk> {
+        let prompt_progress = Some(types::chat::PromptProgress { total, cached, processed });
+        Some(ChatChunk { prompt_progress, ..self.chunk(Vec::new(), None) })
     }
 }
 

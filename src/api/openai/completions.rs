@@ -44,7 +44,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         let begin = async move {
             let (choices, head) = start(of_stream, &caller, request, held).await?;
             let chunks = Chunks { head, include_usage: options.include_usage, echo: choices.echoes(), has_logprobs };
-            Ok(stream::chunks(choices, chunks, options.include_usage))
+            Ok(stream::chunks(choices, chunks, options))
         };
         return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }

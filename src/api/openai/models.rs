@@ -3,11 +3,12 @@
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::types::error::ErrorBody;
-use super::types::models::{Model, ModelList};
+use super::types::models::{Model, ModelList, ModelSampling};
 use crate::http::error::ApiError;
 use crate::http::percent::percent_decode;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
+use logits::SamplingChoice;
 use registry::ModelInfo;
 
 /// The prefix of a model's path.
@@ -16,8 +17,16 @@ pub const PREFIX: &str = "/v1/models/";
 impl From<ModelInfo> for Model {
     fn from(info: ModelInfo) -> Self {
         let owned_by = "penstock".into();
-        let ModelInfo { id, created, context, loaded, root, parent } = info;
-        Self { id, object: "model".into(), created, owned_by, root, parent, max_model_len: context, loaded }
+        let ModelInfo { id, created, context, loaded, root, parent, sampling } = info;
+        let sampling = sampling.map(ModelSampling::from);
+        Self { id, object: "model".into(), created, owned_by, root, parent, max_model_len: context, loaded, sampling }
+    }
+}
+
+impl From<SamplingChoice> for ModelSampling {
+    fn from(choice: SamplingChoice) -> Self {
+        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = choice;
+        Self { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty }
     }
 }
 

@@ -1,13 +1,15 @@
 //! Streams of generations: what the choices yield becomes events as it arrives.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::error;
+use super::types::common::StreamOptions;
 use super::types::usage::Usage;
-use crate::http::choices::Choices;
+use crate::http::choices::{Choices, PromptProgress};
 use crate::http::error::ApiError;
 use crate::http::sse::data;
 use crate::http::stream::Frames;
@@ -20,6 +22,10 @@ pub trait Events: 'static {
     /// The frames of what the choice `index` yields.
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes>;
     fn end(&mut self, usage: Usage) -> Vec<Bytes>;
+    /// The frames that tell how far the prompt is. None: this stream does not tell.
+    fn progress(&mut self, _progress: PromptProgress) -> Option<Vec<Bytes>> {
+        None
+    }
     /// The last frames of a stream that fails.
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes>;
 }
@@ -34,12 +40,19 @@ pub trait ChunkFormat: 'static {
     fn end(&self, index: usize, reason: EndReason) -> Self::Chunk;
     /// The last event, without choices.
     fn usage(&self, usage: Usage) -> Self::Chunk;
+    /// The event that tells how far the prompt is, if the endpoint has one.
+    fn progress(&self, _progress: PromptProgress) -> Option<Self::Chunk> {
+        None
+    }
 }
+
+/// The time between two events about the prompt.
+const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 
 /// The stream of chat and text completions: chunks, and `[DONE]` unless it failed.
 struct Chunks<F> {
     format: F,
-    include_usage: bool,
+    options: StreamOptions,
 }
 
 impl<F: ChunkFormat> Events for Chunks<F> {
@@ -56,8 +69,13 @@ impl<F: ChunkFormat> Events for Chunks<F> {
     }
 
     fn end(&mut self, usage: Usage) -> Vec<Bytes> {
-        let usage = self.include_usage.then(|| data(&self.format.usage(usage)));
+        let usage = self.options.include_usage.then(|| data(&self.format.usage(usage)));
         usage.into_iter().chain([Bytes::from_static(b"data: [DONE]\n\n")]).collect()
+    }
+
+    fn progress(&mut self, progress: PromptProgress) -> Option<Vec<Bytes>> {
+        let chunk = self.format.progress(progress).filter(|_| self.options.include_progress)?;
+        Some(vec![data(&chunk)])
     }
 
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
@@ -66,14 +84,14 @@ impl<F: ChunkFormat> Events for Chunks<F> {
 }
 
 /// The choices as chunks.
-pub fn chunks(choices: Choices, format: impl ChunkFormat, include_usage: bool) -> impl Frames {
-    frames(choices, Chunks { format, include_usage })
+pub fn chunks(choices: Choices, format: impl ChunkFormat, options: StreamOptions) -> impl Frames {
+    frames(choices, Chunks { format, options })
 }
 
 /// The choices as `events`.
 pub fn frames(choices: Choices, mut events: impl Events) -> impl Frames {
     let ready = events.begin(choices.len()).into();
-    Reader { choices, events, ready, has_ended: false }
+    Reader { choices, events, ready, told: None, has_ended: false }
 }
 
 /// The last frame of a stream of chunks that fails.
@@ -87,7 +105,27 @@ struct Reader<E> {
     events: E,
     /// Frames that are not yet handed out.
     ready: VecDeque<Bytes>,
+    /// What the stream has said about the prompt.
+    told: Option<PromptProgress>,
     has_ended: bool,
+}
+
+impl<E: Events> Reader<E> {
+    /// What the choices yield next. None: something is to be said about the prompt first.
+    async fn next_output(&mut self) -> Option<Option<Result<(usize, Output), ApiError>>> {
+        while let Some(progress) = self.choices.prompt_progress() {
+            if self.told != Some(progress) {
+                let Some(frames) = self.events.progress(progress) else { break };
+                self.told = Some(progress);
+                self.ready = frames.into();
+                return None;
+            }
+            if let Ok(next) = tokio::time::timeout(PROGRESS_EVERY, self.choices.next()).await {
+                return Some(next);
+            }
+        }
+        Some(self.choices.next().await)
+    }
 }
 
 impl<E: Events> Frames for Reader<E> {
@@ -103,7 +141,7 @@ impl<E: Events> Frames for Reader<E> {
             if self.has_ended {
                 return None;
             }
-            let next = self.choices.next().await;
+            let Some(next) = self.next_output().await else { continue };
             self.has_ended = !matches!(next, Some(Ok(_)));
             self.ready = match next {
                 Some(Ok((index, output))) => self.events.output(index, output),

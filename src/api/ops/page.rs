@@ -1,62 +1,191 @@
-//! The chat page at `/`: one document from the binary, which loads nothing from elsewhere.
+//! The chat page at `/` and its files below `/page/`: all from the binary, and nothing from elsewhere. `page/` at the top of the project has
+//! their sources (docs/page.md).
 
+use std::io::Write as _;
 use std::sync::LazyLock;
 
 use actix_web::http::header;
 use actix_web::{HttpRequest, HttpResponse, web};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 use crate::http::routes::not_found;
 use crate::http::state::AppState;
 
-const STYLE: &str = include_str!("page/style.css");
-const SCRIPT: &str = include_str!("page/script.js");
+/// The page's content security policy. It allows this server's own scripts, styles and fonts and requests to this server. It forbids making
+/// HTML from text. Images are those that the user attaches.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; font-src 'self'; connect-src 'self'; img-src data:; \
+    base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-static PAGE: LazyLock<String> = LazyLock::new(|| include_str!("page/index.html").replace("{{style}}", STYLE).replace("{{script}}", SCRIPT));
+const HTML: &str = "text/html; charset=utf-8";
+const FONT: &str = "font/woff2";
 
-/// The page's content security policy. It allows the page's own script and style by their hashes and requests to this server. It forbids
-/// making HTML from text.
-static POLICY: LazyLock<String> = LazyLock::new(|| {
-    let hash = |text: &str| STANDARD.encode(Sha256::digest(text));
-    format!(
-        "default-src 'none'; script-src 'sha256-{}'; style-src 'sha256-{}'; connect-src 'self'; img-src data:; base-uri 'none'; \
-         form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
-        hash(SCRIPT),
-        hash(STYLE)
-    )
+/// A file of the page.
+struct File {
+    name: &'static str,
+    kind: &'static str,
+    bytes: &'static [u8],
+    /// `bytes` compressed. None for a font, which is compressed already.
+    gzip: Option<Vec<u8>>,
+    /// Of `bytes`, for the header `etag`.
+    tag: String,
+}
+
+impl File {
+    fn new(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Self {
+        let digest = Sha256::digest(bytes);
+        let tag = digest[..12].iter().map(|byte| format!("{byte:02x}")).collect();
+        Self { name, kind, bytes, gzip: (kind != FONT).then(|| gzip(bytes)), tag }
+    }
+}
+
+macro_rules! files {
+    ($($kind:ident: $($name:literal)+;)+) => {
+        vec![$($(File::new($name, $kind, include_bytes!(concat!("page/", $name)))),+),+]
+    };
+}
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+static FILES: LazyLock<Vec<File>> = LazyLock::new(|| {
+    files! {
+        HTML: "index.html";
+        SCRIPT: "app.js";
+        STYLE: "app.css";
+        TEXT: "licences.txt";
+        FONT: "fonts/KaTeX_AMS-Regular.woff2" "fonts/KaTeX_Caligraphic-Regular.woff2" "fonts/KaTeX_Fraktur-Regular.woff2"
+            "fonts/KaTeX_Main-Bold.woff2" "fonts/KaTeX_Main-Italic.woff2" "fonts/KaTeX_Main-Regular.woff2" "fonts/KaTeX_Math-Italic.woff2"
+            "fonts/KaTeX_Script-Regular.woff2" "fonts/KaTeX_Size1-Regular.woff2" "fonts/KaTeX_Size2-Regular.woff2"
+            "fonts/KaTeX_Size3-Regular.woff2" "fonts/KaTeX_Size4-Regular.woff2" "fonts/KaTeX_Typewriter-Regular.woff2";
+    }
 });
+
+fn gzip(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes every byte")
+}
 
 /// `/`, unless the configuration turns the page off
 pub async fn chat(state: web::Data<AppState>, request: HttpRequest) -> HttpResponse {
-    if !state.chat_page {
-        return not_found(request).await;
-    }
-    HttpResponse::Ok()
-        .content_type("text/html; charset=utf-8")
-        .insert_header((header::CONTENT_SECURITY_POLICY, POLICY.as_str()))
-        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"))
-        .insert_header((header::REFERRER_POLICY, "no-referrer"))
-        .insert_header(("cross-origin-opener-policy", "same-origin"))
+    answer(&state, request, "index.html").await
+}
+
+/// `/page/{file}`
+pub async fn file(state: web::Data<AppState>, request: HttpRequest, name: web::Path<String>) -> HttpResponse {
+    answer(&state, request, &name).await
+}
+
+async fn answer(state: &AppState, request: HttpRequest, name: &str) -> HttpResponse {
+    let found = FILES.iter().find(|file| state.chat_page && file.name == name);
+    // The document has its own address, from which its links to the others are right.
+    let Some(file) = found.filter(|file| file.kind != HTML || request.path() == "/") else { return not_found(request).await };
+    let asked = |name: header::HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let tag = format!("\"{}\"", file.tag);
+    let is_known = asked(header::IF_NONE_MATCH).split(',').any(|known| known.trim().trim_start_matches("W/") == tag);
+    let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+    response
+        .insert_header((header::ETAG, tag))
         .insert_header((header::CACHE_CONTROL, "no-cache"))
-        .body(PAGE.as_str())
+        .insert_header((header::VARY, "accept-encoding"))
+        .insert_header((header::X_CONTENT_TYPE_OPTIONS, "nosniff"));
+    if file.kind == HTML {
+        response
+            .insert_header((header::CONTENT_SECURITY_POLICY, POLICY))
+            .insert_header((header::REFERRER_POLICY, "no-referrer"))
+            .insert_header(("cross-origin-opener-policy", "same-origin"));
+    }
+    if is_known {
+        return response.finish();
+    }
+    response.content_type(file.kind);
+    match &file.gzip {
+        Some(packed) if takes_gzip(asked(header::ACCEPT_ENCODING)) => {
+            response.insert_header((header::CONTENT_ENCODING, "gzip")).body(packed.as_slice())
+        }
+        _ => response.body(file.bytes),
+    }
+}
+
+/// Whether the header `accept-encoding` lists gzip and does not refuse it.
+fn takes_gzip(accepted: &str) -> bool {
+    accepted.split(',').any(|one| {
+        let (name, weight) = one.split_once(';').unwrap_or((one, ""));
+        let is_refused = weight.trim().strip_prefix("q=").is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q == 0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && !is_refused
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    /// A phone on a slow network loads it within a few seconds.
+    const MAX_COMPRESSED: usize = 350_000;
+
+    fn text(name: &str) -> &'static str {
+        let file = FILES.iter().find(|file| file.name == name).unwrap();
+        std::str::from_utf8(file.bytes).unwrap()
+    }
+
     #[test]
-    fn the_page_has_one_script_and_one_style_and_loads_nothing() {
-        for tag in ["<script", "<style"] {
-            assert_eq!(PAGE.matches(tag).count(), 1, "{tag}");
+    fn the_page_is_small() {
+        let size: usize = FILES.iter().map(|file| file.gzip.as_ref().map_or(file.bytes.len(), Vec::len)).sum();
+        assert!(size <= MAX_COMPRESSED, "{size} bytes");
+    }
+
+    #[test]
+    fn every_file_that_the_build_makes_is_served() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("ops/page");
+        let names = |folder: &std::path::Path| {
+            let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+            entries.filter(|path| path.is_file()).map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let mut made: Vec<String> = names(&folder);
+        made.extend(names(&folder.join("fonts")).into_iter().map(|name| format!("fonts/{name}")));
+        made.sort();
+        let mut served: Vec<&str> = FILES.iter().map(|file| file.name).collect();
+        served.sort_unstable();
+        assert_eq!(made, served);
+    }
+
+    #[test]
+    fn the_document_has_no_script_and_no_style_of_its_own() {
+        let page = text("index.html");
+        assert_eq!((page.matches("<script").count(), page.matches("</script>").count()), (1, 1));
+        assert!(page.contains("<script src=\"page/app.js\" defer></script>") && page.contains("href=\"page/app.css\""));
+        for word in ["<style", " style=", " onclick=", " onload=", "javascript:"] {
+            assert!(!page.contains(word), "{word}");
         }
-        for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", " style=", " onclick="] {
-            assert!(!PAGE.contains(word), "{word}");
+        for (at, _) in page.match_indices("://") {
+            assert!(page[at + 3..].starts_with("www.w3.org/2000/svg"), "{}", &page[at..at + 40]);
         }
-        let hosts = PAGE.match_indices("://").filter(|(at, _)| !PAGE[at + 3..].starts_with("www.w3.org/2000/svg"));
-        assert_eq!(hosts.count(), 0);
-        assert!(!PAGE.contains("{{"));
+    }
+
+    #[test]
+    fn our_scripts_make_no_html_and_compile_nothing() {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../page/src");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let source = std::fs::read_to_string(&path).unwrap();
+            for word in ["innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "DOMParser", "srcdoc"] {
+                assert!(!source.contains(word), "{}: {word}", path.display());
+            }
+            count += 1;
+        }
+        assert!(count > 10, "{count} files");
+    }
+
+    #[test]
+    fn compressed_files_go_to_those_that_take_them() {
+        for yes in ["gzip", "deflate, gzip;q=0.5", "br, GZIP"] {
+            assert!(takes_gzip(yes), "{yes}");
+        }
+        for no in ["", "br", "gzip;q=0", "identity, gzip; q=0.0"] {
+            assert!(!takes_gzip(no), "{no}");
+        }
     }
 }

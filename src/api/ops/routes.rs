@@ -8,6 +8,7 @@ use crate::http::routes::{get, resource};
 pub fn routes(config: &mut ServiceConfig) {
     config
         .service(resource("/", "GET, HEAD", get().to(page::chat)))
+        .service(resource("/page/{file:.*}", "GET, HEAD", get().to(page::file)))
         .service(resource("/health", "GET, HEAD", get().to(health::health)))
         .service(resource("/ready", "GET, HEAD", get().to(health::ready)))
         .service(resource("/version", "GET, HEAD", get().to(health::version)))

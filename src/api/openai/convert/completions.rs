@@ -43,6 +43,9 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     options.echo = echo;
     options.logprobs = fields.integer("logprobs", 0..=MAX_LOGPROBS)?.map(|n| n as u8);
     let stream = generation::stream(&fields)?;
+    if stream.is_some_and(|options| options.include_progress) {
+        return Err(fields.invalid("stream_options.include_progress", "is only supported by chat completions"));
+    }
     let (num_choices, best_of) = candidates(&fields, stream.is_some())?;
     // The engine could never take more prompts than the queue holds.
     let prompts = prompts::read(&fields, "prompt", limits.max_prompts.min(limits.max_queue))?;

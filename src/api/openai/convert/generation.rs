@@ -170,8 +170,9 @@ pub fn stream(fields: &Fields) -> Result<Option<StreamOptions>, ApiError> {
         Some(value) => Fields::at(value, "stream_options")?,
     };
     let include_usage = options.bool("include_usage")?.unwrap_or(false);
+    let include_progress = options.bool("include_progress")?.unwrap_or(false);
     if !stream {
         return Err(fields.invalid("stream_options", "is only allowed with `stream`"));
     }
-    Ok(Some(StreamOptions { include_usage }))
+    Ok(Some(StreamOptions { include_usage, include_progress }))
 }

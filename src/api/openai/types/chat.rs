@@ -157,6 +157,19 @@ pub struct ChatChunk {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
     pub usage: Option<Option<Usage>>,
+    /// Only with `stream_options.include_progress`, in chunks without choices before the first token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_progress: Option<PromptProgress>,
+}
+
+/// How far the prompt is, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PromptProgress {
+    pub total: u32,
+    /// Tokens that the prefix cache held.
+    pub cached: u32,
+    /// Tokens that are done, including `cached`.
+    pub processed: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

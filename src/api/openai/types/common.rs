@@ -10,6 +10,9 @@ pub struct StreamOptions {
     /// Send a last chunk with the token counts. Only with `stream`.
     #[serde(default)]
     pub include_usage: bool,
+    /// An extension: until the first token comes, send chunks that say how far the prompt is. Chat only, with `stream`.
+    #[serde(default)]
+    pub include_progress: bool,
 }
 
 /// One text, or up to four.

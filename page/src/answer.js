@@ -1,0 +1,115 @@
+// Asks the server for an answer and writes it into a message, piece by piece.
+
+import { complete } from "./api.js";
+import { emit } from "./bus.js";
+import { modelInfo } from "./models.js";
+import { requestBody } from "./request.js";
+import { append, keep } from "./threads.js";
+import { path } from "./tree.js";
+
+/** The shortest time between two copies of an unfinished answer in the browser's storage, in milliseconds. */
+const KEEP_EVERY = 400;
+
+const count = new Intl.NumberFormat("en");
+export const rate = (tokens, ms) => (tokens > 1 && ms > 0 ? count.format(Math.round(((tokens - 1) / ms) * 10000) / 10) + " tokens/s" : "");
+
+/** Adds the pieces of calls to those that there are. */
+function addCalls(message, pieces) {
+  message.calls ??= [];
+  for (const { index, id, function: piece } of pieces) {
+    const call = (message.calls[index] ??= { id: "", name: "", arguments: "" });
+    if (id) call.id = id;
+    call.name += piece?.name ?? "";
+    call.arguments += piece?.arguments ?? "";
+  }
+}
+
+function note(run) {
+  const { usage, pieces, first, last, start, reason } = run;
+  const tokens = usage?.completion_tokens ?? pieces;
+  const context = modelInfo(run.message.model)?.max_model_len;
+  const said = [];
+  if (reason === "stopped") said.push("stopped");
+  if (reason === "length") said.push("cut at the token limit");
+  if (tokens) said.push((usage ? "" : "about ") + count.format(tokens) + (tokens === 1 ? " token" : " tokens"), rate(tokens, last - first));
+  if (first) said.push("first after " + ((first - start) / 1000).toFixed(2) + " s");
+  if (usage) said.push(count.format(usage.total_tokens) + (context ? " of " + count.format(context) : "") + " tokens of context");
+  return said.filter(Boolean).join(" · ");
+}
+
+function take(run, chunk) {
+  const { message } = run;
+  run.usage = chunk.usage ?? run.usage;
+  if (chunk.prompt_progress) emit("progress", run.thread, message, chunk.prompt_progress);
+  const choice = chunk.choices?.[0];
+  if (!choice) return;
+  run.reason = choice.finish_reason ?? run.reason;
+  const { reasoning_content: reasoning, content, tool_calls: calls } = choice.delta;
+  if (reasoning) message.reasoning = (message.reasoning ?? "") + reasoning;
+  if (content) message.content += content;
+  if (calls) addCalls(message, calls);
+  if (!reasoning && !content && !calls) return;
+  run.pieces += 1;
+  run.last = performance.now();
+  run.first ||= run.last;
+  emit("pieces", run.thread, message, { reasoning, content, calls, rate: rate(run.pieces, run.last - run.first) });
+}
+
+/** Writes copies to the storage, one at a time, so that a reload loses little. A long answer is copied less often. */
+function keeper(run) {
+  let next = performance.now() + KEEP_EVERY;
+  let writing = null;
+  return () => {
+    const now = performance.now();
+    if (writing || now < next) return;
+    writing = keep(run.thread, [run.message]).finally(() => {
+      writing = null;
+      next = performance.now() + Math.max(KEEP_EVERY, 20 * (performance.now() - now));
+    });
+  };
+}
+
+function end(run, error) {
+  const { message, controller } = run;
+  delete message.error;
+  if (controller.signal.aborted) {
+    run.reason = "stopped";
+  } else if (error) {
+    const text = error instanceof TypeError ? "the server cannot be reached, or it closed the connection" : error.message;
+    message.error = { message: text, small: error.small ?? "" };
+  }
+  message.state = error ? (controller.signal.aborted ? "stopped" : "failed") : run.reason === "length" ? "cut" : "done";
+  message.calls = message.calls?.filter(Boolean);
+  message.note = note(run);
+}
+
+/** Answers the message `parent`; with `message`, goes on with that answer. */
+export async function answer(thread, { parent, message, model, settings }) {
+  const continues = Boolean(message);
+  const target = message ?? append(thread, parent, { role: "assistant", model, state: "streaming" });
+  Object.assign(target, { state: "streaming" });
+  const controller = new AbortController();
+  const run = { thread, message: target, controller, start: performance.now(), first: 0, last: 0, pieces: 0, usage: null, reason: null };
+  thread.run = run;
+  emit("running", thread);
+  const copied = keeper(run);
+  let error = null;
+  try {
+    const list = path(thread.messages, continues ? target.id : parent);
+    const body = requestBody({ model, list, settings, continues, progress: true });
+    for await (const chunk of complete(body, controller.signal)) {
+      take(run, chunk);
+      copied();
+    }
+  } catch (caught) {
+    error = caught;
+  }
+  end(run, error);
+  thread.run = null;
+  await keep(thread, [target], { updated: Date.now() });
+  emit("ended", thread, target, controller.signal.aborted ? null : error);
+}
+
+export function stop(thread) {
+  thread.run?.controller.abort();
+}

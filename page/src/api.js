@@ -1,0 +1,66 @@
+// The server: its models, and the events of an answer.
+
+import { kept } from "./kept.js";
+
+export const address = (path) => new URL(path, document.baseURI);
+
+/** The API key, which the page forgets when its tab closes. */
+export const key = {
+  get: () => kept.get(sessionStorage, "key", ""),
+  set: (value) => kept.set(sessionStorage, "key", value.trim()),
+};
+
+function headers(more = {}) {
+  return { ...more, ...(key.get() ? { authorization: "Bearer " + key.get() } : {}) };
+}
+
+/** An error that the server answered with. */
+export class Refused extends Error {
+  constructor(error, response) {
+    super(error?.message || "the server answered with status " + response.status);
+    this.param = error?.param;
+    this.status = response.status;
+    this.small = [response.status, error?.code, response.headers.get("x-request-id")].filter(Boolean).join(" · ");
+  }
+}
+
+async function refusal(response) {
+  const body = await response.json().catch(() => null);
+  return new Refused(body?.error, response);
+}
+
+export async function models() {
+  const response = await fetch(address("v1/models"), { headers: headers() });
+  if (!response.ok) throw await refusal(response);
+  return (await response.json()).data;
+}
+
+/** Yields the data of each server-sent event. */
+async function* events(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) return;
+    const lines = (rest + value).split(/\r?\n/);
+    rest = lines.pop();
+    for (const line of lines) {
+      if (line.startsWith("data:")) yield line.slice(5).trimStart();
+    }
+  }
+}
+
+/** Sends a request and yields the chunks of its answer. A stream that ends early is an error. */
+export async function* complete(body, signal) {
+  const response = await fetch(address("v1/chat/completions"), {
+    method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body), signal,
+  });
+  if (!response.ok) throw await refusal(response);
+  for await (const data of events(response.body)) {
+    if (data === "[DONE]") return;
+    const chunk = JSON.parse(data);
+    if (chunk.error) throw new Refused(chunk.error, response);
+    yield chunk;
+  }
+  throw new Error("the connection ended before the answer did");
+}

@@ -1,0 +1,95 @@
+// Files that go with a message: texts, and images where the model takes them.
+
+import { $, icon, make, toast } from "./dom.js";
+import { takesImages } from "./models.js";
+
+const MAX_FILES = 16;
+const MAX_BYTES = 1 << 20;
+const MAX_IMAGE_BYTES = 8 << 20;
+
+let files = [];
+export const attached = () => files;
+
+export function clearFiles() {
+  files = [];
+  show();
+}
+
+function show() {
+  $("files").hidden = !files.length;
+  $("files").replaceChildren(...files.map((file) => {
+    const button = make("button", { type: "button", className: "quiet", ariaLabel: "Remove " + file.name }, icon("cross"));
+    button.addEventListener("click", () => {
+      files = files.filter((other) => other !== file);
+      show();
+      $("prompt").focus();
+    });
+    return make("li", {}, file.image ? make("img", { src: file.image, alt: "" }) : icon("file"), make("span", {}, file.name), button);
+  }));
+  $("composer").dispatchEvent(new Event("files"));
+}
+
+function asUrl(file) {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(file);
+  });
+}
+
+/** What a file becomes. Throws what is wrong with it. */
+async function read(file) {
+  const isImage = /^image\/(png|jpeg|webp|gif)$/.test(file.type);
+  if (isImage && !takesImages()) throw new Error("this model takes no images");
+  const most = isImage ? MAX_IMAGE_BYTES : MAX_BYTES;
+  if (file.size > most) throw new Error(`it is larger than ${most >> 20} MiB`);
+  if (isImage) return { name: file.name, image: await asUrl(file) };
+  const text = await file.arrayBuffer().then((bytes) => new TextDecoder("utf-8", { fatal: true }).decode(bytes)).catch(() => null);
+  if (text === null || text.includes("\0")) throw new Error("it is not a text in UTF-8");
+  return { name: file.name, text };
+}
+
+export async function attach(list) {
+  for (const file of list) {
+    try {
+      if (files.length >= MAX_FILES) throw new Error(`a message has at most ${MAX_FILES} files`);
+      files = [...files, await read(file)];
+    } catch (error) {
+      toast(`${file.name}: ${error.message}`);
+    }
+  }
+  show();
+}
+
+export function startAttachments() {
+  $("attach").addEventListener("click", () => {
+    // empty: every file. Most texts have no type that all systems know
+    $("pick").accept = "";
+    $("pick").click();
+  });
+  $("pick").addEventListener("change", async () => {
+    await attach([...$("pick").files]);
+    $("pick").value = "";
+    $("prompt").focus();
+  });
+  $("prompt").addEventListener("paste", (event) => {
+    if (!event.clipboardData.files.length) return;
+    event.preventDefault();
+    attach([...event.clipboardData.files]);
+  });
+  const stage = $("stage");
+  const carries = (event) => event.dataTransfer?.types.includes("Files");
+  stage.addEventListener("dragover", (event) => {
+    if (!carries(event)) return;
+    event.preventDefault();
+    stage.classList.add("drop");
+  });
+  stage.addEventListener("dragleave", (event) => !stage.contains(event.relatedTarget) && stage.classList.remove("drop"));
+  stage.addEventListener("drop", (event) => {
+    if (!carries(event)) return;
+    event.preventDefault();
+    stage.classList.remove("drop");
+    attach([...event.dataTransfer.files]);
+  });
+}

@@ -1,0 +1,47 @@
+// Calls of tools and their results. The page runs nothing: the user enters what a tool would return.
+
+import { codeBlock, highlight } from "./code.js";
+import { fit, icon, make } from "./dom.js";
+
+/** The arguments with line breaks, if they are JSON. */
+function pretty(text) {
+  try {
+    return JSON.stringify(JSON.parse(text), null, 2);
+  } catch {
+    return text;
+  }
+}
+
+function card(title, ...content) {
+  return make("div", { className: "call" }, make("div", { className: "call-head" }, icon("tool"), title), ...content);
+}
+
+export function callCard(call) {
+  const text = pretty(call.arguments);
+  const { node, code } = codeBlock(text, "json");
+  highlight(code, text, "json");
+  return card(make("span", {}, "Calls ", make("code", {}, call.name || "…")), node);
+}
+
+export function resultCard({ name, content }) {
+  return card(make("span", {}, "Result of ", make("code", {}, name || "the tool")), make("pre", { className: "result", tabIndex: 0 }, content));
+}
+
+/** A form with a field for the result of each call. `send` gets the results. */
+export function resultsForm(calls, send, label = "Send results") {
+  const areas = calls.map((call) => make("textarea", { rows: 2, value: call.content ?? "", placeholder: "What the tool returns: text or JSON" }));
+  const fields = calls.map((call, i) => make("label", {}, "Result of " + call.name, areas[i]));
+  const form = make("form", { className: "results" }, ...fields, make("div", { className: "buttons" }, make("button", { className: "main" }, label)));
+  form.addEventListener("input", (event) => fit(event.target));
+  form.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.localName === "textarea") {
+      event.preventDefault();
+      form.requestSubmit();
+    }
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    send(calls.map((call, i) => ({ id: call.id, name: call.name, content: areas[i].value })));
+  });
+  return form;
+}

@@ -1,0 +1,29 @@
+/** Small values in the browser's storage. Without storage, the page works but forgets. */
+export const kept = {
+  get(store, name, otherwise) {
+    try {
+      return JSON.parse(store.getItem("penstock." + name)) ?? otherwise;
+    } catch {
+      return otherwise;
+    }
+  },
+  set(store, name, value) {
+    try {
+      store.setItem("penstock." + name, JSON.stringify(value));
+    } catch {
+      // the storage is full or disabled
+    }
+  },
+};
+
+/** An id that no other tab makes. `crypto.randomUUID` needs HTTPS. */
+export function newId() {
+  return Array.from(crypto.getRandomValues(new Uint8Array(12)), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+let last = 0;
+/** The time in milliseconds, later than every earlier one of this tab, so that messages can be ordered by it. */
+export function stamp() {
+  last = Math.max(Date.now(), last + 1);
+  return last;
+}

@@ -1,0 +1,109 @@
+// What a conversation asks of the server.
+
+import { address, key } from "./api.js";
+
+// name, label, minimum, maximum, step, what an empty field means unless the model says
+export const NUMBERS = [
+  ["temperature", "Temperature", 0, 2, 0.1, "1"],
+  ["max_completion_tokens", "Max tokens", 1, 2 ** 31, 1, "no limit"],
+  ["top_p", "Top p", 0, 1, 0.05, "1"],
+  ["top_k", "Top k", -1, 2 ** 31, 1, "off"],
+  ["min_p", "Min p", 0, 1, 0.01, "0"],
+  ["seed", "Seed", -(2 ** 53), 2 ** 53, 1, "random"],
+  ["repetition_penalty", "Repetition penalty", 0, 10, 0.05, "1"],
+  ["frequency_penalty", "Frequency penalty", -2, 2, 0.1, "0"],
+  ["presence_penalty", "Presence penalty", -2, 2, 0.1, "0"],
+];
+export const CHOICES = [
+  ["reasoning_effort", "Reasoning effort", ["low", "medium", "high"]],
+  ["tool_choice", "Use of tools", ["auto", "required", "none"]],
+];
+
+/** The tools that a conversation defines. Throws an error that says what is wrong. */
+export function toolsOf(text) {
+  if (!text?.trim()) return [];
+  let list;
+  try {
+    list = JSON.parse(text);
+  } catch (error) {
+    throw new Error("the tools must be JSON: " + error.message);
+  }
+  list = Array.isArray(list) ? list : [list];
+  return list.map((tool, i) => {
+    const one = tool?.function ? tool : { type: "function", function: tool };
+    if (typeof one.function?.name !== "string") throw new Error(`tool ${i + 1} has no name: expected {"name": …, "parameters": {…}}`);
+    return one;
+  });
+}
+
+function parameters(settings) {
+  const out = {};
+  for (const [name] of NUMBERS) {
+    if ((settings[name] ?? "") !== "") out[name] = Number(settings[name]);
+  }
+  const stop = (settings.stop ?? "").split("\n").filter(Boolean).map((text) => text.replaceAll("\\n", "\n"));
+  if (stop.length) out.stop = stop;
+  if (settings.reasoning_effort) out.reasoning_effort = settings.reasoning_effort;
+  const tools = toolsOf(settings.tools);
+  if (tools.length) out.tools = tools;
+  if (tools.length && settings.tool_choice) out.tool_choice = settings.tool_choice;
+  return out;
+}
+
+/** A user's message with its attachments. Each text stands in a fence that is longer than any inside of it. */
+export function contentOf({ content, attachments = [] }) {
+  const texts = attachments.filter((file) => file.text !== undefined).map(({ name, text }) => {
+    const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (found) => found[0].length));
+    const fence = "`".repeat(longest + 1);
+    return `${name}:\n${fence}\n${text}${text.endsWith("\n") ? "" : "\n"}${fence}`;
+  });
+  const text = [...texts, content].filter(Boolean).join("\n\n");
+  const images = attachments.filter((file) => file.image);
+  if (!images.length) return text;
+  return [{ type: "text", text }, ...images.map((file) => ({ type: "image_url", image_url: { url: file.image } }))];
+}
+
+const call = ({ id, name, arguments: text }) => ({ id, type: "function", function: { name, arguments: text } });
+
+function spoken(message) {
+  switch (message.role) {
+    case "user":
+      return [{ role: "user", content: contentOf(message) }];
+    case "tool":
+      return message.results.map(({ id, content }) => ({ role: "tool", tool_call_id: id, content }));
+    default: {
+      const calls = message.calls?.length ? { tool_calls: message.calls.map(call) } : {};
+      return [{ role: "assistant", content: message.content, ...calls }];
+    }
+  }
+}
+
+const isEmpty = (message) => message.role === "assistant" && !message.content && !message.calls?.length;
+
+/** The conversation for the server. It leaves out questions without an answer, because many templates want alternating roles, and calls
+ * without results. */
+export function messagesOf(list, settings) {
+  const full = list.filter((message) => !isEmpty(message));
+  const kept = full.filter((message, i) => message.role !== "user" || full[i + 1]?.role !== "user");
+  const closed = kept.filter((message, i) => !message.calls?.length || kept[i + 1]?.role === "tool" || i === kept.length - 1);
+  const system = (settings.system ?? "").trim();
+  return [...(system ? [{ role: "system", content: system }] : []), ...closed.flatMap(spoken)];
+}
+
+/** The body of a request. `continues`: the last message is the answer to go on with. */
+export function requestBody({ model, list, settings, continues = false, progress = false }) {
+  const messages = messagesOf(list, settings);
+  const last = list.at(-1);
+  if (continues && last?.reasoning) messages.at(-1).reasoning_content = last.reasoning;
+  const more = continues ? { continue_final_message: true, add_generation_prompt: false } : {};
+  const told = { include_usage: true, ...(progress ? { include_progress: true } : {}) };
+  return { model, messages, ...parameters(settings), ...more, stream: true, stream_options: told };
+}
+
+/** The request as a shell command. It names a variable instead of the key. */
+export function curl(body) {
+  const quote = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
+  const parts = ["curl -N " + quote(address("v1/chat/completions").href), "-H 'content-type: application/json'"];
+  if (key.get()) parts.push('-H "authorization: Bearer $PENSTOCK_API_KEY"');
+  return [...parts, "-d " + quote(JSON.stringify(body))].join(" \\\n  ");
+}

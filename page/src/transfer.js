@@ -1,0 +1,87 @@
+// Conversations as a file, and back.
+
+import { newId } from "./kept.js";
+import * as store from "./store.js";
+import { leaf } from "./tree.js";
+
+const FORMAT = "penstock-chat";
+const MAX_BYTES = 256 << 20;
+
+/** The file of some conversations; of all, without `ids`. */
+export async function exported(ids) {
+  const wanted = (await store.conversations()).filter((one) => !ids || ids.includes(one.id));
+  const conversations = [];
+  for (const one of wanted) conversations.push({ ...one, messages: await store.messagesOf(one.id) });
+  return JSON.stringify({ format: FORMAT, version: 1, exported: new Date().toISOString(), conversations }, null, 1) + "\n";
+}
+
+export function download(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  const link = Object.assign(document.createElement("a"), { href: url, download: name });
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+const text = (value, otherwise = "") => (typeof value === "string" ? value : otherwise);
+const time = (value) => (Number.isFinite(value) && value >= 0 ? value : Date.now());
+const list = (value, one) => (Array.isArray(value) ? value.filter((item) => item && typeof item === "object").map(one) : undefined);
+const ROLES = ["user", "assistant", "tool"];
+const STATES = ["done", "stopped", "cut", "failed", "interrupted"];
+const IMAGE = /^data:image\/(png|jpeg|webp|gif);base64,[A-Za-z0-9+/=]*$/;
+
+const attachment = ({ name, text: content, image }) =>
+  IMAGE.test(image) ? { name: text(name, "image"), image } : { name: text(name, "file"), text: text(content) };
+
+/** A message with the fields and types that the page expects. */
+function message(raw, where) {
+  if (!ROLES.includes(raw.role)) throw new Error(`${where}.role is ${JSON.stringify(raw.role)}, expected one of ${ROLES.join(", ")}`);
+  if (typeof raw.id !== "string") throw new Error(`${where}.id is missing`);
+  const out = { id: raw.id, parent: text(raw.parent, null), role: raw.role, created: time(raw.created), content: text(raw.content) };
+  out.state = STATES.includes(raw.state) ? raw.state : raw.state === "streaming" ? "interrupted" : "done";
+  for (const name of ["model", "reasoning", "note"]) if (typeof raw[name] === "string") out[name] = raw[name];
+  const calls = list(raw.calls, (call) => ({ id: text(call.id), name: text(call.name), arguments: text(call.arguments) }));
+  const results = list(raw.results, (one) => ({ id: text(one.id), name: text(one.name), content: text(one.content) }));
+  const attachments = list(raw.attachments, attachment);
+  if (raw.error) out.error = { message: text(raw.error.message), small: text(raw.error.small) };
+  if (raw.role === "tool") out.results = results ?? [];
+  return Object.assign(out, calls?.length && { calls }, attachments?.length && { attachments });
+}
+
+/** Settings are texts, as the user typed them. */
+const settings = (raw) => Object.fromEntries(Object.entries(raw ?? {}).filter(([, value]) => typeof value === "string"));
+
+function entry(raw, at) {
+  const where = `conversations[${at}]`;
+  if (!Array.isArray(raw?.messages)) throw new Error(`${where}.messages is missing`);
+  const messages = raw.messages.map((one, i) => message(one ?? {}, `${where}.messages[${i}]`));
+  const conversation = {
+    id: text(raw.id), title: text(raw.title, "Chat").slice(0, 200) || "Chat", named: raw.named === true, created: time(raw.created),
+    updated: time(raw.updated), head: text(raw.head, null), model: text(raw.model, null), settings: settings(raw.settings),
+  };
+  return { conversation, messages };
+}
+
+/** Gives everything a new id, so that nothing that is kept already is overwritten. */
+function renew({ conversation, messages }) {
+  const ids = new Map(messages.map((one) => [one.id, newId()]));
+  const id = newId();
+  const renewed = messages.map((one) => ({ ...one, id: ids.get(one.id), parent: ids.get(one.parent) ?? null, conversation: id }));
+  const byId = new Map(renewed.map((one) => [one.id, one]));
+  return { conversation: { ...conversation, id, head: ids.get(conversation.head) ?? leaf(byId, null) }, messages: renewed };
+}
+
+/** Adds the conversations of a file, all or none. Returns how many there were and the id of the first. */
+export async function imported(file) {
+  if (file.size > MAX_BYTES) throw new Error(`the file is larger than ${MAX_BYTES >> 20} MiB`);
+  let raw;
+  try {
+    raw = JSON.parse(await file.text());
+  } catch (error) {
+    throw new Error("the file is not JSON: " + error.message);
+  }
+  if (raw?.format !== FORMAT || !Array.isArray(raw.conversations)) throw new Error(`the file is no export of this page (format ${FORMAT})`);
+  if (raw.version !== 1) throw new Error(`the file has version ${raw.version}, expected 1`);
+  const entries = raw.conversations.map(entry).map(renew);
+  await store.add(entries);
+  return { count: entries.length, first: entries[0]?.conversation.id };
+}
