@@ -6,9 +6,13 @@
 mod base;
 mod bell;
 mod bytes;
+mod delete;
+mod descriptions;
 mod error;
 mod events;
+mod facts;
 mod fault;
+mod keep;
 mod keeper;
 mod load;
 mod operate;
@@ -26,11 +30,14 @@ mod tests;
 
 pub use base::{Base, Loaded};
 pub use bytes::Bytes;
+pub use descriptions::Described;
 pub use error::RegistryError;
 pub use events::{Follower, ModelEvent, State, What};
+pub use facts::ModelFacts;
 pub use fault::{EXIT_DEVICE_LOST, EXIT_STUCK};
 pub use operate::ModelStatus;
 pub use options::{backend, default_sampling, engine_options};
 pub use pull::{Pull, PullState};
 pub use registry::{Loader, ModelInfo, Registry};
 pub use room::Room;
+pub use usage::Keep;

@@ -41,7 +41,7 @@ impl ValidRequest {
             Prompt::Chat(conversation) => {
                 let text = rendered(&model, conversation)?;
                 let opened = model.dialect.as_ref().is_some_and(|dialect| dialect.opens_reasoning(&text));
-                (encode_rendered(&model, &text)?, opened)
+                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text)?)?, opened)
             }
             other => (encode(&model, other)?, false),
         };
@@ -102,6 +102,16 @@ impl ValidRequest {
     pub fn echo(&self) -> &str {
         &self.echo
     }
+}
+
+/// The ids of a conversation behind others, which have a BOS of their own.
+fn with_prefix(model: &Model, prefix: &[u32], ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
+    if prefix.is_empty() {
+        return Ok(ids);
+    }
+    check_ids(Subject::Prompt, prefix.iter().copied(), vocab_size(model))?;
+    let begins = usize::from(model.base.tokenizer.bos().is_some_and(|bos| ids.first() == Some(&bos)));
+    Ok([prefix, &ids[begins..]].concat())
 }
 
 /// The ids that end the generation, in ascending order.
