@@ -1,7 +1,8 @@
-//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` is a dialect, and `ops` is for
-//! operators.
+//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` and `ollama` are
+//! dialects, and `ops` is for operators.
 
 mod http;
+mod ollama;
 mod openai;
 mod ops;
 #[doc(hidden)]
@@ -23,7 +24,7 @@ pub use http::spans::switch_on as trace_requests;
 
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
 fn dialects(config: &Config) -> Dialects {
-    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![])
+    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![Box::new(ollama::dialect::Ollama)])
 }
 
 /// Serves until a signal ends the process, or `stopped` reports that loading failed. `reload` is called at each SIGHUP. Blocks.

@@ -56,7 +56,7 @@ pub fn render(
         if variable.is_none() && effort != REASON {
             return Err(RenderError::NoEffort);
         }
-        for (name, mut value) in variable {
+        if let Some((name, mut value)) = variable {
             shield_value(&shield, &mut value);
             input.kwargs.insert(name.into(), value);
         }

@@ -40,4 +40,5 @@ pub use options::{backend, default_sampling, engine_options};
 pub use pull::{Pull, PullState};
 pub use registry::{Loader, ModelInfo, Registry};
 pub use room::Room;
+pub use served::LATEST;
 pub use usage::Keep;
