@@ -92,8 +92,12 @@ def chunk(reason=None, **delta):
     }
 
 
+# Who asks for no page is told that the server is there: test_ollama.py.
+BROWSER = {"accept": "text/html,*/*;q=0.8"}
+
+
 def test_the_headers_forbid_everything_from_elsewhere(server):
-    reply = server.get("/")
+    reply = server.get("/", headers=BROWSER)
     assert reply.status == 200 and reply.headers["content-type"] == "text/html; charset=utf-8"
     policy = reply.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'sha256-") and "unsafe" not in policy and "http" not in policy
@@ -111,7 +115,7 @@ def test_the_headers_forbid_everything_from_elsewhere(server):
 
 def test_the_page_can_be_switched_off():
     with Server({"SERVER__CHAT_PAGE": "false", "SERVER__DEFAULT_MODELS": MODEL}) as server:
-        reply = server.get("/")
+        reply = server.get("/", headers=BROWSER)
         assert reply.status == 404 and reply.error["code"] == "unknown_url"
 
 

@@ -1,7 +1,5 @@
 //! `messages`. Results name their function rather than their call, so calls get ids here and results find theirs.
 
-use serde_json::Value;
-
 use super::{known, tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
@@ -95,7 +93,7 @@ impl Reader {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 

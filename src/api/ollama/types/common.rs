@@ -1,6 +1,6 @@
 //! What several endpoints share.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
@@ -37,7 +37,7 @@ pub struct End {
 }
 
 /// Seconds, or a duration such as `5m` or `1h30m`. Negative: until another model needs the memory. 0: until the requests have ended.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OllamaKeepAlive)]
 pub enum KeepAlive {
@@ -46,7 +46,7 @@ pub enum KeepAlive {
 }
 
 /// `json` for any JSON object, or a JSON schema.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OllamaFormat)]
 pub enum Format {
@@ -56,7 +56,7 @@ pub enum Format {
 }
 
 /// Whether to reason before the answer, or a level that the model's template knows, such as `low`, `medium` or `high`.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OllamaThink)]
 pub enum Think {

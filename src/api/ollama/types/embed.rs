@@ -1,6 +1,6 @@
 //! `/api/embed` and the older `/api/embeddings`.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::common::KeepAlive;
@@ -23,7 +23,7 @@ pub struct EmbedRequest {
 }
 
 /// One or several texts. Each becomes a vector.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 #[schema(as = OllamaEmbedInput)]
 pub enum EmbedInput {
