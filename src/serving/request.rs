@@ -6,7 +6,7 @@ use super::again::Again;
 use super::error::{RequestError, Room};
 use super::model::Model;
 use super::options::{Budget, Options};
-use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered, vocab_size};
+use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered_behind, vocab_size, with_prefix};
 use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
@@ -39,7 +39,7 @@ impl ValidRequest {
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         let (ids, opened) = match &prompt {
             Prompt::Chat(conversation) => {
-                let text = rendered(&model, conversation)?;
+                let text = rendered_behind(&model, &options.prefix, conversation)?;
                 let opened = model.dialect.as_ref().is_some_and(|dialect| dialect.opens_reasoning(&text));
                 (with_prefix(&model, &options.prefix, encode_rendered(&model, &text)?)?, opened)
             }
@@ -102,16 +102,6 @@ impl ValidRequest {
     pub fn echo(&self) -> &str {
         &self.echo
     }
-}
-
-/// The ids of a conversation behind others, which have a BOS of their own.
-fn with_prefix(model: &Model, prefix: &[u32], ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
-    if prefix.is_empty() {
-        return Ok(ids);
-    }
-    check_ids(Subject::Prompt, prefix.iter().copied(), vocab_size(model))?;
-    let begins = usize::from(model.base.tokenizer.bos().is_some_and(|bos| ids.first() == Some(&bos)));
-    Ok([prefix, &ids[begins..]].concat())
 }
 
 /// The ids that end the generation, in ascending order.

@@ -141,16 +141,11 @@ impl Told {
     /// The ids of the conversation with the answer.
     fn context(self, answer: String) -> Option<Vec<u32>> {
         let Self { model, before, prompt } = self;
-        let bos = model.base.tokenizer.bos();
-        let behind = |ids: Vec<u32>| {
-            let begins = usize::from(!before.is_empty() && bos.is_some() && ids.first() == bos.as_ref());
-            [&before[..], &ids[begins..]].concat()
-        };
         match prompt {
             Prompt::Chat(mut conversation) => {
                 conversation.messages.push(Message::of_text(Role::Assistant, answer));
                 conversation.ending = Ending::ClosedTurn;
-                serving::tokenize_chat(&model, &conversation).ok().map(behind)
+                serving::tokenize_behind(&model, &before, &conversation).ok()
             }
             Prompt::Text(text) => serving::tokenize(&model, &(text + &answer), true).ok(),
             Prompt::Ids(ids) => serving::tokenize(&model, &answer, false).ok().map(|answer| [ids, answer].concat()),

@@ -1,6 +1,10 @@
 // Ollama's own package for Node against the real binary.
 import assert from "node:assert/strict";
+import { execFile } from "node:child_process";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
 import { test } from "node:test";
+import { promisify } from "node:util";
 import { Ollama } from "ollama";
 import { coder, model, withServer } from "./server.mjs";
 
@@ -18,16 +22,17 @@ const tools = [
     },
   },
 ];
-let client;
+let client, base;
 
 withServer((url) => {
+  base = url;
   client = new Ollama({ host: url });
 });
 
 test("a chat is answered", async () => {
   const chat = await client.chat({ model, messages, options });
   assert.deepEqual([chat.model, chat.message.content, chat.done, chat.done_reason], [model, answer, true, "stop"]);
-  assert.deepEqual([chat.prompt_eval_count, chat.eval_count], [37, 8]);
+  assert.deepEqual([chat.prompt_eval_count, chat.eval_count], [37, 7]);
   assert.ok(chat.total_duration > chat.eval_duration && chat.eval_duration > 0);
 });
 
@@ -95,4 +100,19 @@ test("a stream can be aborted", async () => {
     for await (const _ of stream) if (++count === 3) stream.abort();
   }, /abort/i);
   assert.ok(count >= 3 && count < 2000);
+});
+
+test("the piece of docs/ollama.md works as printed", async () => {
+  const document = await readFile(new URL("../../../docs/ollama.md", import.meta.url), "utf8");
+  const [[, code]] = [...document.matchAll(/```js\n(.*?)```/gs)];
+  // below this folder, so that Node finds the packages
+  const folder = await mkdtemp(join(import.meta.dirname, ".piece-"));
+  try {
+    const script = join(folder, "piece.mjs");
+    await writeFile(script, code.replaceAll("http://127.0.0.1:8080", base));
+    const { stdout } = await promisify(execFile)(process.execPath, [script], { timeout: 60_000 });
+    assert.equal(stdout.trim(), answer);
+  } finally {
+    await rm(folder, { recursive: true });
+  }
 });
