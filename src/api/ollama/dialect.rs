@@ -31,12 +31,7 @@ impl Dialect for Ollama {
             .service(resource("/api/embeddings", "POST", web::post().to(embed::embeddings)))
             .service(resource("/api/pull", "POST", web::post().to(pull::pull)))
             .service(resource("/api/delete", "DELETE", web::delete().to(models::delete)))
-            .service(resource("/api/create", "POST", web::post().to(refused::create)))
-            .service(resource("/api/copy", "POST", web::post().to(refused::copy)))
-            .service(resource("/api/push", "POST", web::post().to(refused::push)))
-            .service(
-                resource("/api/blobs/{digest}", "POST, HEAD", web::post().to(refused::blob)).route(web::head().to(refused::find_blob)),
-            );
+            .configure(refused::routes);
     }
 
     fn error_body(&self, error: &ApiError) -> String {

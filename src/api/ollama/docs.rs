@@ -17,12 +17,7 @@ use super::types::{chat, common, embed, generate, models};
         super::embed::embed,
         super::embed::embeddings,
         super::pull::pull,
-        super::models::delete,
-        super::refused::create,
-        super::refused::copy,
-        super::refused::push,
-        super::refused::blob,
-        super::refused::find_blob
+        super::models::delete
     ),
     components(schemas(
         common::ErrorBody,

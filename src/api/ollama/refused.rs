@@ -1,49 +1,31 @@
-//! What Ollama has and this server does not: making, copying and uploading models.
+//! What Ollama has and this server does not: making, copying and uploading models. It is said rather than described: the document has no
+//! operations that always fail.
 
-use actix_web::HttpResponse;
+use actix_web::web::{self, ServiceConfig};
+use actix_web::{HttpRequest, HttpResponse, ResponseError};
 
-use super::types::common::ErrorBody;
 use crate::http::error::{ApiError, Kind};
-
-fn refuse(what: &str, instead: &str) -> Result<HttpResponse, ApiError> {
-    Err(ApiError::new(Kind::NotImplemented, format!("this server does not {what} models: {instead}")))
-}
+use crate::http::routes::resource;
 
 const ENTRY: &str = "an entry of its configuration gives a model another name and parameters of its own (docs/models.md)";
+const FILES: &str = "name the file in its configuration instead";
 
-/// Not here: make a model
-#[utoipa::path(post, path = "/api/create", operation_id = "ollamaCreate", tag = "ollama", responses(
-    (status = 501, description = "the server makes no models", body = ErrorBody)))]
-pub async fn create() -> Result<HttpResponse, ApiError> {
-    refuse("make", ENTRY)
-}
+/// The paths, what they would do, and what to do instead.
+const PATHS: [(&str, &str, &str); 4] = [
+    ("/api/create", "make", ENTRY),
+    ("/api/copy", "copy", ENTRY),
+    ("/api/push", "upload", "it only fetches them, with /api/pull"),
+    ("/api/blobs/{digest}", "take parts of", FILES),
+];
 
-/// Not here: give a model another name
-#[utoipa::path(post, path = "/api/copy", operation_id = "ollamaCopy", tag = "ollama", responses(
-    (status = 501, description = "the server copies no models", body = ErrorBody)))]
-pub async fn copy() -> Result<HttpResponse, ApiError> {
-    refuse("copy", ENTRY)
-}
-
-/// Not here: upload a model to a registry
-#[utoipa::path(post, path = "/api/push", operation_id = "ollamaPush", tag = "ollama", responses(
-    (status = 501, description = "the server uploads no models", body = ErrorBody)))]
-pub async fn push() -> Result<HttpResponse, ApiError> {
-    refuse("upload", "it only fetches them, with /api/pull")
-}
-
-/// Not here: upload a part of a model
-#[utoipa::path(post, path = "/api/blobs/{digest}", operation_id = "ollamaPutBlob", tag = "ollama",
-    params(("digest" = String, Path, description = "the digest of the part")), responses(
-    (status = 501, description = "the server takes no parts of models", body = ErrorBody)))]
-pub async fn blob() -> Result<HttpResponse, ApiError> {
-    refuse("take parts of", "put a file into its models directory, or name it in the configuration")
-}
-
-/// Not here: ask for a part of a model
-#[utoipa::path(head, path = "/api/blobs/{digest}", operation_id = "ollamaHasBlob", tag = "ollama",
-    params(("digest" = String, Path, description = "the digest of the part")), responses(
-    (status = 501, description = "the server keeps no parts of models")))]
-pub async fn find_blob() -> Result<HttpResponse, ApiError> {
-    blob().await
+pub fn routes(config: &mut ServiceConfig) {
+    for (path, what, instead) in PATHS {
+        let refuse = move |_: HttpRequest| async move {
+            let message = format!("this server does not {what} models: {instead}");
+            ApiError::new(Kind::NotImplemented, message).error_response()
+        };
+        // Clients ask for a part before they send it.
+        let (post, head) = (web::post().to(refuse), web::head().to(refuse));
+        config.service(resource(path, "POST, HEAD", post).route(head));
+    }
 }

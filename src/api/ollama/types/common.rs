@@ -72,6 +72,7 @@ pub struct Logprob {
     pub token: TokenProbability,
     /// The likeliest tokens at this position.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(required = false)]
     pub top_logprobs: Vec<TokenProbability>,
 }
 
