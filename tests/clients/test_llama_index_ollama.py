@@ -15,7 +15,8 @@ ANSWER = "The capital of France is Paris."
 def llm(server, model):
     def make(name=model, **fields):
         options = {"num_predict": 12, **fields.pop("additional_kwargs", {})}
-        return Ollama(**{"model": name, "base_url": server.url, "temperature": 0, "context_window": 1024, "request_timeout": 60, **fields, "additional_kwargs": options})
+        fields = {"base_url": server.url, "temperature": 0, "context_window": 1024, "request_timeout": 60, **fields}
+        return Ollama(model=name, **fields, additional_kwargs=options)
 
     return make
 

@@ -192,7 +192,8 @@ def test_an_answer_that_has_begun_is_continued(server):
 
 
 def test_a_format_is_followed(server):
-    schema = {"type": "object", "properties": {"city": {"type": "string", "maxLength": 8}}, "required": ["city"], "additionalProperties": False}
+    city = {"city": {"type": "string", "maxLength": 8}}
+    schema = {"type": "object", "properties": city, "required": ["city"], "additionalProperties": False}
     options = {"num_predict": 60}
     made = json.loads(whole(chat(server, format=schema, stream=False, options=options))["message"]["content"])
     assert set(made) == {"city"}
@@ -229,7 +230,8 @@ def test_logprobs_come_with_the_tokens(server):
     answer = whole(chat(server, stream=False, logprobs=True, top_logprobs=2))
     tokens = answer["logprobs"]
     assert "".join(token["token"] for token in tokens) == ANSWER and len(tokens) == 7
-    assert all(len(token["top_logprobs"]) == 2 and token["logprob"] <= 0 and bytes(token["bytes"]).decode() == token["token"] for token in tokens)
+    assert all(len(token["top_logprobs"]) == 2 and token["logprob"] <= 0 for token in tokens)
+    assert all(bytes(token["bytes"]).decode() == token["token"] for token in tokens)
     streamed = [token["token"] for line in lines(chat(server, logprobs=True)) for token in line.get("logprobs", [])]
     assert "".join(streamed) == ANSWER
     assert "top_logprobs" not in whole(generate(server, stream=False, logprobs=True))["logprobs"][0]
@@ -278,7 +280,8 @@ def test_a_context_goes_on(server):
     """The ids are those of the same conversation as a chat, so the answer is the chat's."""
     first = whole(generate(server, stream=False))
     second = whole(generate(server, "And of Italy?", stream=False, context=first["context"]))
-    messages = [{"role": "user", "content": QUESTION}, {"role": "assistant", "content": ANSWER}, {"role": "user", "content": "And of Italy?"}]
+    said = [("user", QUESTION), ("assistant", ANSWER), ("user", "And of Italy?")]
+    messages = [{"role": role, "content": text} for role, text in said]
     as_chat = whole(chat(server, messages=messages, stream=False))
     assert second["prompt_eval_count"] == as_chat["prompt_eval_count"] > len(first["context"])
     assert second["response"] == as_chat["message"]["content"] and second["context"][: len(first["context"])] == first["context"]
@@ -344,7 +347,8 @@ def test_options_reach_the_sampler(server):
 
 
 def test_options_of_loading_mean_nothing(server):
-    loading = {"num_gpu": 99, "main_gpu": 0, "num_thread": 4, "num_batch": 512, "num_keep": 5, "use_mmap": True, "use_mlock": False, "numa": False}
+    loading = {"num_gpu": 99, "main_gpu": 0, "num_thread": 4, "num_batch": 512, "num_keep": 5}
+    loading |= {"use_mmap": True, "use_mlock": False, "numa": False}
     off = {"mirostat": 0, "mirostat_tau": 5.0, "mirostat_eta": 0.1, "typical_p": 1.0, "tfs_z": 1, "penalize_newline": True}
     assert whole(generate(server, stream=False, options={**loading, **off, "low_vram": None}))["response"] == ANSWER
 
@@ -397,7 +401,8 @@ def test_texts_become_vectors(server):
     both = whole(server.post("/api/embed", {"model": MODEL, "input": ["a river", "a mountain"]}))
     assert set(both) == {"model", "embeddings", "total_duration", "load_duration", "prompt_eval_count"} and len(both["embeddings"]) == 2
     one = whole(server.post("/api/embed", {"model": MODEL, "input": "a river", "truncate": False}))
-    assert one["embeddings"][0] == pytest.approx(both["embeddings"][0], abs=1e-5) and sum(x * x for x in one["embeddings"][0]) == pytest.approx(1)
+    assert one["embeddings"][0] == pytest.approx(both["embeddings"][0], abs=1e-5)
+    assert sum(x * x for x in one["embeddings"][0]) == pytest.approx(1)
     old = whole(server.post("/api/embeddings", {"model": MODEL, "prompt": "a river"}))
     assert set(old) == {"embedding"} and old["embedding"] == pytest.approx(one["embeddings"][0], abs=1e-5)
     short = whole(server.post("/api/embed", {"model": MODEL, "input": "a river", "dimensions": 8}))["embeddings"][0]

@@ -88,7 +88,8 @@ test("models are listed, described, pulled and kept", async () => {
 });
 
 test("errors carry the server's words", async () => {
-  await assert.rejects(client.chat({ model: "no-such-model", messages }), (error) => error.status_code === 404 && /no-such-model/.test(error.message));
+  const is_unknown = (error) => error.status_code === 404 && /no-such-model/.test(error.message);
+  await assert.rejects(client.chat({ model: "no-such-model", messages }), is_unknown);
   await assert.rejects(client.generate({ model, prompt: "x", options: { mirostat: 1 } }), /options\.mirostat/);
   await assert.rejects(client.copy({ source: model, destination: "x" }), /does not copy/);
 });

@@ -171,7 +171,7 @@ impl Settings {
         match self.repeat_last_n {
             Some(last @ 1..) if penalises && last < context as i64 => {
                 let message = format!(
-                    "`options.repeat_last_n` is {last}, but penalties see the whole text here: send -1, or at least the context of {context}"
+                    "`options.repeat_last_n` is {last}, but penalties see the whole text: send -1, or at least {context}, the context"
                 );
                 Err(ApiError::unsupported("options.repeat_last_n", message))
             }

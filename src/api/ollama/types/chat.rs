@@ -8,8 +8,8 @@ use super::common::{End, Format, KeepAlive, Logprob, Think};
 use super::options::Options;
 
 #[derive(Clone, Debug, Serialize, ToSchema)]
-#[schema(as = OllamaChatRequest, example = json!({"model": "smollm2:135m", "stream": false, "options": {"num_predict": 16, "temperature": 0},
-    "messages": [{"role": "user", "content": "What is the capital of France?"}]}))]
+#[schema(as = OllamaChatRequest, example = json!({"model": "smollm2:135m", "stream": false,
+    "options": {"num_predict": 16, "temperature": 0}, "messages": [{"role": "user", "content": "What is the capital of France?"}]}))]
 pub struct ChatRequest {
     /// An id or an alias, with or without `:latest`.
     pub model: String,
