@@ -1,8 +1,9 @@
-//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` and `anthropic` are dialects, and `ops` is for
-//! operators.
+//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai`, `anthropic` and `ollama` are
+//! dialects, and `ops` is for operators.
 
 mod anthropic;
 mod http;
+mod ollama;
 mod openai;
 mod ops;
 #[doc(hidden)]
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use actix_web::web::Data;
 use config::Config;
-use http::dialect::Dialects;
+use http::dialect::{Dialect, Dialects};
 use http::routes::Site;
 use http::state::AppState;
 use registry::Registry;
@@ -24,7 +25,8 @@ pub use http::spans::switch_on as trace_requests;
 
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
 fn dialects(config: &Config) -> Dialects {
-    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), vec![Box::new(anthropic::dialect::Anthropic)])
+    let others: Vec<Box<dyn Dialect>> = vec![Box::new(anthropic::dialect::Anthropic), Box::new(ollama::dialect::Ollama)];
+    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), others)
 }
 
 /// Serves until a signal ends the process, or `stopped` reports that loading failed. `reload` is called at each SIGHUP. Blocks.

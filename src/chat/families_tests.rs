@@ -332,6 +332,9 @@ fn levels_of_reasoning_reach_the_template() {
         ("Qwen-Qwen3-0.6B", "none", Ok("<think>\n\n</think>")),
         ("GLM-4.7-Flash", "none", Ok("</think>")),
         ("MiniMax-M3", "none", Ok("Current thinking mode: disabled")),
+        ("MiniMax-M3", crate::REASON, Ok("Current thinking mode: enabled")),
+        ("openai-gpt-oss-120b", crate::REASON, Ok("Reasoning: medium")),
+        ("Qwen-Qwen2.5-7B-Instruct", crate::REASON, Ok("assistant")),
         ("Qwen-Qwen2.5-7B-Instruct", "none", Err("no levels of reasoning")),
         ("Qwen-Qwen3-0.6B", "high", Err("no levels of reasoning")),
     ] {

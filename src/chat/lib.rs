@@ -27,7 +27,7 @@ pub use dialect::Dialect;
 pub use format::Format;
 pub use parser::{Parser, Repeated};
 pub use piece::{Piece, Text, TokenLogprob};
-pub use render::{RenderError, render};
+pub use render::{REASON, RenderError, render};
 pub use rules::{RuleError, Rules};
 pub use subject::Subject;
 pub use tools::{Declaration, Tool, ToolChoice, Tools};

@@ -53,9 +53,15 @@ pub fn render(
     let shield = |text: &str| tokenizer.shield(text);
     let mut input = input(dialect, &shield, conversation);
     if let Some(effort) = &conversation.effort {
-        let (name, mut value) = effort_variable(template, effort, &input).ok_or(RenderError::NoEffort)?;
-        shield_value(&shield, &mut value);
-        input.kwargs.insert(name.into(), value);
+        let variable = effort_variable(template, effort, &input);
+        // Where nothing switches reasoning on, the model reasons by itself.
+        if variable.is_none() && effort != REASON {
+            return Err(RenderError::NoEffort);
+        }
+        if let Some((name, mut value)) = variable {
+            shield_value(&shield, &mut value);
+            input.kwargs.insert(name.into(), value);
+        }
     }
     let mut text = template.render(&input)?;
     if conversation.ending == Ending::Continue {
@@ -65,13 +71,15 @@ pub fn render(
     Ok(text)
 }
 
+/// The effort with which a model reasons at the level that its template chooses.
+pub const REASON: &str = "on";
 /// The variables by which templates know levels of reasoning.
 const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "reasoning_strength"];
 
 /// Templates know levels of reasoning by name, or can only switch it off. Which switch they have shows in the prompt.
 fn effort_variable(template: &ChatTemplate, effort: &str, input: &RenderInput) -> Option<(&'static str, Value)> {
     if let Some(name) = LEVELS.into_iter().find(|name| template.source().contains(name)) {
-        return Some((name, effort.into()));
+        return Some((name, effort.into())).filter(|_| effort != REASON);
     }
     let switches = [
         ("enable_thinking", [json!(false), json!(true)]),
@@ -86,7 +94,9 @@ fn effort_variable(template: &ChatTemplate, effort: &str, input: &RenderInput) -
     let is_switch = |(name, [off, on]): &(&str, [Value; 2])| {
         template.source().contains(name) && shown(name, off).is_some_and(|text| shown(name, on).is_some_and(|other| other != text))
     };
-    switches.into_iter().filter(|_| effort == "none").find(is_switch).map(|(name, [off, _])| (name, off))
+    let is_on = effort == REASON;
+    let switch = switches.into_iter().filter(|_| is_on || effort == "none").find(is_switch);
+    switch.map(|(name, [off, on])| (name, if is_on { on } else { off }))
 }
 
 /// What the template sees of a conversation. `shield` is applied to every text of the client.

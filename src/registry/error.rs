@@ -22,6 +22,10 @@ pub enum RegistryError {
     InUse { id: String, num_requests: usize },
     #[error("the model `{0}` is not loaded")]
     NotLoaded(String),
+    #[error("the model `{0}` is pinned by the configuration: it stays loaded")]
+    Pinned(String),
+    #[error("the model `{id}` cannot be deleted: {cause}")]
+    NotDeleted { id: String, cause: String },
     #[error("the model `{id}` cannot be fetched: {cause}")]
     PullFailed { id: String, cause: String },
 }

@@ -26,10 +26,10 @@ impl Registry {
     pub fn unload_idle(&self) {
         let default = self.settings().server.idle_unload_minutes;
         for base in &self.served().bases {
-            let Some(time) = base.idle_time(default) else { continue };
             let is_idle = |base: &Base| {
                 let usage = base.slot.loaded().map(|(_, usage)| usage);
-                usage.is_some_and(|usage| usage.num_leases() == 0 && usage.last().instant.elapsed() >= time)
+                let time = usage.as_ref().and_then(|usage| base.idle_time_of(usage, default));
+                usage.zip(time).is_some_and(|(usage, time)| usage.num_leases() == 0 && usage.last().instant.elapsed() >= time)
             };
             if is_idle(base) {
                 // A request that came just now keeps it.

@@ -8,6 +8,7 @@ use anyhow::Context;
 
 use super::base::{Base, Loaded, unix_seconds};
 use super::bell::Bell;
+use super::descriptions::Descriptions;
 use super::error::{Patience, RegistryError};
 use super::events::{Events, State, What};
 use super::load;
@@ -49,6 +50,7 @@ pub struct Registry {
     pub(crate) bell: Arc<Bell>,
     pub(crate) events: Events,
     pub(crate) pulls: Pulls,
+    pub(crate) descriptions: Descriptions,
     baselines: Baselines,
     /// Held while a model is loaded: two loads at once would both see the same memory free.
     turn: Mutex<()>,
@@ -89,6 +91,7 @@ impl Registry {
             bell,
             events: Events::default(),
             pulls: Pulls::default(),
+            descriptions: Descriptions::default(),
             baselines: Baselines::default(),
             turn: Mutex::default(),
             was_ready: Mutex::default(),

@@ -62,11 +62,15 @@ impl Served {
         self.bases.len() == other.bases.len() && self.bases.iter().zip(&other.bases).all(|(one, two)| Arc::ptr_eq(one, two))
     }
 
-    /// A base model and the index of its variant that answers to `name`.
+    /// A base model and the index of its variant that answers to `name`. Ollama's clients add `:latest` to names without a tag.
     pub fn find(&self, name: &str) -> Option<(&Arc<Base>, usize)> {
-        self.bases.iter().find_map(|base| Some((base, base.variant(name)?)))
+        let named = |name: &str| self.bases.iter().find_map(|base| Some((base, base.variant(name)?)));
+        named(name).or_else(|| named(name.strip_suffix(LATEST)?))
     }
 }
+
+/// The tag that Ollama's clients give a name without one.
+pub const LATEST: &str = ":latest";
 
 /// The entry that describes the weights of a name, as they are loaded for it.
 fn weights_of(config: &Config, entry: &ModelEntry) -> ModelEntry {

@@ -218,3 +218,65 @@ fn paths_cannot_be_pulled() {
         assert!(matches!(registry.pull(name), Err(RegistryError::PullFailed { .. })), "{name}");
     }
 }
+
+#[test]
+fn a_request_says_how_long_its_model_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = running(dir.path(), &["a", "b"], "", "");
+    drop((registry.get("a:latest").unwrap(), registry.get("b").unwrap()));
+    let loaded = || registry.list().into_iter().filter(|info| info.loaded).map(|info| info.id).collect::<Vec<_>>();
+    let after_house = || {
+        registry.unload_idle();
+        loaded()
+    };
+    assert_eq!((after_house(), registry.expires("a")), (vec!["a".to_owned(), "b".to_owned()], None));
+    registry.keep("a", Keep::For(Duration::from_secs(3600)));
+    registry.keep("b", Keep::Forever);
+    assert!(registry.expires("a:latest").is_some() && registry.expires("b").is_none());
+    assert_eq!(after_house().len(), 2);
+    let b = registry.get("b").unwrap();
+    registry.release("b").unwrap();
+    assert_eq!(after_house().len(), 2, "a request uses it");
+    drop(b);
+    assert_eq!(after_house(), ["a"]);
+    registry.release("a").unwrap();
+    assert!(loaded().is_empty() && registry.release("a").is_ok());
+    drop(registry.get("a").unwrap());
+    assert_eq!((after_house().len(), registry.expires("a")), (1, None), "a later load is not bound by it");
+    assert!(matches!(registry.release("c"), Err(RegistryError::NotFound { .. })));
+    registry.stop();
+}
+
+#[test]
+fn what_is_known_of_models_does_not_need_a_load() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = "[[models]]\nid = \"v\"\nof = \"a\"\nsystem = \"Be brief.\"\nsampling = { temperature = 0.25 }\n";
+    let registry = running(dir.path(), &["a"], variant, "");
+    let all = registry.on_disk(|id| id != "hidden");
+    assert_eq!(all.iter().map(|facts| (facts.id.as_str(), facts.parent.as_deref())).collect::<Vec<_>>(), [("a", None), ("v", Some("a"))]);
+    assert!(Arc::ptr_eq(&all[0].file, &all[1].file), "a file is read once");
+    let facts = registry.facts("v:latest").unwrap();
+    assert_eq!((facts.system.as_deref(), facts.sampling.temperature), (Some("Be brief."), Some(0.25)));
+    let abilities = facts.file.abilities().unwrap();
+    assert!(abilities.completion && !abilities.tools && !abilities.thinking && !abilities.embedding);
+    assert_eq!(registry.num_loaded(), 0);
+    assert!(matches!(registry.facts("w"), Err(RegistryError::NotFound { .. })));
+    std::fs::write(dir.path().join("a.gguf"), b"GGUF").unwrap();
+    assert!(registry.on_disk(|_| true).is_empty());
+    assert!(matches!(registry.facts("a"), Err(RegistryError::LoadFailed { .. })), "the file is another one");
+    registry.stop();
+}
+
+#[test]
+fn only_models_of_the_store_that_nobody_named_are_deleted() {
+    let dir = tempfile::tempdir().unwrap();
+    let variant = "[[models]]\nid = \"v\"\nof = \"b\"\n";
+    let registry = running(dir.path(), &["a", "b"], variant, "");
+    for (name, cause) in [("a", "a file"), ("b", "a file"), ("v", "a variant")] {
+        let error = registry.delete(name).unwrap_err();
+        assert!(matches!(error, RegistryError::NotDeleted { .. }) && error.to_string().contains(cause), "{error}");
+    }
+    assert!(matches!(registry.delete("c"), Err(RegistryError::NotFound { .. })));
+    assert!(dir.path().join("a.gguf").exists() && dir.path().join("b.gguf").exists());
+    registry.stop();
+}

@@ -2,14 +2,25 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use super::bell::Bell;
+
+/// How long a model stays loaded after its last request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Zero: until the requests that use it have ended.
+    For(Duration),
+    /// Until another model needs the memory.
+    Forever,
+}
 
 /// The requests that use one load of a model.
 pub struct Usage {
     num_leases: AtomicUsize,
     last: Mutex<Moment>,
+    /// What a request said of how long the load stays.
+    keep: Mutex<Option<Keep>>,
     bell: Arc<Bell>,
 }
 
@@ -28,7 +39,7 @@ impl Moment {
 
 impl Usage {
     pub fn new(bell: Arc<Bell>) -> Arc<Self> {
-        Arc::new(Self { num_leases: AtomicUsize::new(0), last: Mutex::new(Moment::now()), bell })
+        Arc::new(Self { num_leases: AtomicUsize::new(0), last: Mutex::new(Moment::now()), keep: Mutex::default(), bell })
     }
 
     /// A request that begins. Called under the lock of the slot, so that no model is unloaded in between.
@@ -46,6 +57,15 @@ impl Usage {
     /// When a request began or ended last, or else when the model was loaded.
     pub fn last(&self) -> Moment {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long the load stays after its last request, if one said so.
+    pub fn keep(&self) -> Option<Keep> {
+        *self.keep.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn set_keep(&self, keep: Keep) {
+        *self.keep.lock().unwrap_or_else(PoisonError::into_inner) = Some(keep);
     }
 
     fn touch(&self) {

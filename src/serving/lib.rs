@@ -3,6 +3,7 @@
 mod account;
 mod again;
 mod defaults;
+mod describe;
 mod detokenizer;
 pub mod embedding;
 mod error;
@@ -25,6 +26,7 @@ mod transcript;
 
 pub use account::Account;
 pub use defaults::file_sampling;
+pub use describe::{Abilities, Description, Metadata, whole_metadata};
 pub use error::{Failure, RequestError, Room, SubmitError};
 pub use generation::{Generation, submit, submit_all};
 pub use load::{ModelFile, RunOptions, chat_template};
@@ -35,4 +37,5 @@ pub use output::{Counts, End, EndReason, Output};
 pub use prompt::Prompt;
 pub use request::ValidRequest;
 pub use scheduler::Client;
-pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, detokenize, texts_of, tokenize, tokenize_chat};
+pub use template::TemplateError;
+pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, beginning, detokenize, texts_of, tokenize, tokenize_behind, tokenize_chat};

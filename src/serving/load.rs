@@ -14,7 +14,7 @@ use gguf::{Backing, GgufFile};
 use grammar::Compiler;
 use logits::SamplingChoice;
 use metrics::ModelMetrics;
-use model::Weights;
+use model::{ModelSpec, Weights};
 use scheduler::{Handle, Place, Pooling, SchedulerOptions, SharedDevice, Watchdog};
 use template::ChatTemplate;
 use tokenizer::Tokenizer;
@@ -65,6 +65,18 @@ impl ModelFile {
         );
         let ranking = (weights.spec.pooling == Pooling::Rank).then(|| PairTemplate::of(&file)).transpose().with_context(named)?;
         Ok(Self { file, weights, tokenizer, ranking })
+    }
+
+    pub(super) fn file(&self) -> &GgufFile {
+        &self.file
+    }
+
+    pub(super) fn spec(&self) -> &ModelSpec {
+        &self.weights.spec
+    }
+
+    pub(super) fn tokenizer(&self) -> &Tokenizer {
+        &self.tokenizer
     }
 
     /// The longest context that the model was made for, in tokens.

@@ -12,7 +12,7 @@ use grammar::Compiler;
 use logits::{SamplingChoice, SamplingParams};
 use model::ModelSpec;
 use scheduler::{Handle, Pooling};
-use template::ChatTemplate;
+use template::{ChatTemplate, TemplateError};
 use tokenizer::Tokenizer;
 
 /// Weights that are loaded once, with the engine thread that runs them and everything that depends on the weights alone.
@@ -82,6 +82,20 @@ impl Model {
             lease: Some(lease),
             ..*self
         }
+    }
+
+    /// The model with another chat template, for one request.
+    ///
+    /// # Errors
+    /// The template is malformed.
+    pub fn with_template(self: &Arc<Self>, source: &str) -> Result<Self, TemplateError> {
+        let tokenizer = &self.base.tokenizer;
+        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
+        let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))?;
+        let dialect = Dialect::of(&template, tokenizer);
+        // The lease of the model is dropped with the last of both.
+        let whole = self.leased(Box::new(self.clone()));
+        Ok(Self { template: Some(Arc::new(template)), dialect: Some(Arc::new(dialect)), ..whole })
     }
 
     /// What a request is sampled with.

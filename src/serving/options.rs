@@ -46,6 +46,8 @@ pub struct Options {
     pub logprobs: Option<u8>,
     /// Return the prompt. With `logprobs`, also return those of its tokens.
     pub echo: bool,
+    /// Token ids before a conversation's prompt.
+    pub prefix: Vec<u32>,
     /// Prompts with a common beginning share work only under the same salt.
     pub cache_salt: u64,
     pub client: Client,
@@ -65,6 +67,7 @@ impl Options {
             thinking_budget: None,
             logprobs: None,
             echo: false,
+            prefix: Vec::new(),
             cache_salt: 0,
             client: Client::default(),
         }

@@ -2,7 +2,7 @@
 
 use super::error::{RequestError, Room};
 use super::model::Model;
-use chat::{Conversation, Subject, render};
+use chat::{Conversation, Ending, Message, Role, Subject, render};
 use tokenizer::Tokenizer;
 
 #[derive(Clone, Debug)]
@@ -78,6 +78,33 @@ pub(super) fn rendered(model: &Model, conversation: &Conversation) -> Result<Str
         return Err(RequestError::NoTemplate(model.id.clone()));
     };
     Ok(render(template, dialect, &model.base.tokenizer, &model.defaults.fill(conversation))?)
+}
+
+/// A conversation's prompt behind the ids of an earlier one: without what the template writes at the beginning of each conversation,
+/// unless a system message begins another one.
+pub(super) fn rendered_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<String, RequestError> {
+    if prefix.is_empty() || conversation.messages.first().is_some_and(|first| first.role == Role::System) {
+        return rendered(model, conversation);
+    }
+    let turn = [Message::of_text(Role::User, "a"), Message::of_text(Role::Assistant, "b")];
+    let whole = turn.iter().chain(&conversation.messages).cloned().collect();
+    let whole = rendered(model, &Conversation { messages: whole, ..conversation.clone() })?;
+    let head = rendered(model, &Conversation { messages: turn.into(), ending: Ending::ClosedTurn, ..conversation.clone() })?;
+    match whole.strip_prefix(&head) {
+        Some(rest) => Ok(rest.to_owned()),
+        // The template writes a last turn in another way than an earlier one.
+        None => rendered(model, conversation),
+    }
+}
+
+/// The ids of a conversation behind those of an earlier one, which has a BOS of its own.
+pub(super) fn with_prefix(model: &Model, prefix: &[u32], ids: Vec<u32>) -> Result<Vec<u32>, RequestError> {
+    if prefix.is_empty() {
+        return Ok(ids);
+    }
+    check_ids(Subject::Prompt, prefix.iter().copied(), vocab_size(model))?;
+    let begins = usize::from(model.base.tokenizer.bos().is_some_and(|bos| ids.first() == Some(&bos)));
+    Ok([prefix, &ids[begins..]].concat())
 }
 
 #[cfg(test)]

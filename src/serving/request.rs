@@ -6,7 +6,7 @@ use super::again::Again;
 use super::error::{RequestError, Room};
 use super::model::Model;
 use super::options::{Budget, Options};
-use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered, vocab_size};
+use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
 use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
 use grammar::Source;
@@ -40,9 +40,9 @@ impl ValidRequest {
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         let (ids, opened) = match &prompt {
             Prompt::Chat(conversation) => {
-                let text = rendered(&model, conversation)?;
+                let text = rendered_behind(&model, &options.prefix, conversation)?;
                 let opened = model.dialect.as_ref().is_some_and(|dialect| dialect.opens_reasoning(&text));
-                (encode_rendered(&model, &text)?, opened)
+                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text)?)?, opened)
             }
             other => (encode(&model, other)?, false),
         };

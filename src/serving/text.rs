@@ -2,7 +2,7 @@
 
 use super::error::RequestError;
 use super::model::Model;
-use super::prompt::{check_ids, rendered, vocab_size};
+use super::prompt::{check_ids, rendered, rendered_behind, vocab_size, with_prefix};
 use chat::{Conversation, Subject};
 
 /// The longest text that is turned into ids at once. In bytes.
@@ -22,11 +22,29 @@ pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>
     })
 }
 
+/// The ids of as much of a text as the context holds. A token that ends every text (such as SEP) stays at the end. Call it off the event
+/// loop, too.
+pub fn beginning(model: &Model, text: &str) -> Vec<u32> {
+    let (tokenizer, most) = (&model.base.tokenizer, model.base.context);
+    let mut ids = tokenizer.encode_prompt(text, usize::MAX).unwrap_or_default();
+    let end = ids.last().copied().filter(|&id| tokenizer.is_control(id));
+    ids.truncate(most);
+    if let (Some(end), Some(last)) = (end, ids.last_mut()) {
+        *last = end;
+    }
+    ids
+}
+
 /// The ids of a conversation. Call it off the event loop, too.
 pub fn tokenize_chat(model: &Model, conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
-    let text = rendered(model, conversation)?;
+    tokenize_behind(model, &[], conversation)
+}
+
+/// The ids of a conversation behind those of an earlier one. Call it off the event loop, too.
+pub fn tokenize_behind(model: &Model, prefix: &[u32], conversation: &Conversation) -> Result<Vec<u32>, RequestError> {
+    let text = rendered_behind(model, prefix, conversation)?;
     check_amount(text.len(), MAX_TEXT, "bytes of text")?;
-    Ok(model.base.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
+    with_prefix(model, prefix, model.base.tokenizer.encode_rendered(&text, usize::MAX).unwrap_or_default())
 }
 
 fn check_amount(size: usize, most: usize, unit: &'static str) -> Result<(), RequestError> {

@@ -12,8 +12,12 @@ from harness import MODEL, Server, wait_until
 STARTERS = ["Name three rivers.", "What is a penstock?", "Write a haiku about water."]
 
 
+# Who asks for no page is told that the server is there: test_ollama.py.
+BROWSER = {"accept": "text/html,*/*;q=0.8"}
+
+
 def test_the_headers_forbid_everything_from_elsewhere(server):
-    reply = server.get("/")
+    reply = server.get("/", headers=BROWSER)
     assert reply.status == 200 and reply.headers["content-type"] == "text/html; charset=utf-8"
     policy = reply.headers["content-security-policy"]
     assert policy.startswith("default-src 'none'; script-src 'self'; ") and "unsafe" not in policy and "http" not in policy
@@ -47,7 +51,7 @@ def test_the_files_of_the_page(server):
 
 def test_the_page_can_be_switched_off():
     with Server({"SERVER__CHAT_PAGE": "false", "SERVER__DEFAULT_MODELS": MODEL}) as server:
-        reply = server.get("/")
+        reply = server.get("/", headers=BROWSER)
         assert reply.status == 404 and reply.error["code"] == "unknown_url"
         assert server.get("/page/app.js").status == 404
 

@@ -47,6 +47,7 @@ pub enum Kind {
     Draining,
     EngineStopped,
     Deadline,
+    NotImplemented,
 }
 
 impl Kind {
@@ -84,6 +85,7 @@ impl Kind {
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
+            Self::NotImplemented => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
         }
     }
 
@@ -96,9 +98,9 @@ impl Kind {
         self.row().1
     }
 
-    /// Whether the server is at fault. A server that loads a model, shuts down or keeps to a deadline is not.
+    /// Whether the server is at fault. A server that loads a model, shuts down, keeps to a deadline or lacks an endpoint is not.
     pub fn is_fault(self) -> bool {
-        let waits = matches!(self, Self::ModelLoading | Self::ModelNoRoom | Self::Draining | Self::Deadline);
+        let waits = matches!(self, Self::ModelLoading | Self::ModelNoRoom | Self::Draining | Self::Deadline | Self::NotImplemented);
         self.status().is_server_error() && !waits
     }
 
@@ -175,6 +177,9 @@ impl From<RegistryError> for ApiError {
             RegistryError::QueueFull(_) => Self::new(Kind::QueueFull, error.to_string()),
             RegistryError::InUse { .. } => {
                 Self::new(Kind::ModelInUse, format!("{error}: wait for them, or send `\"force\": true` to end them")).with_param("model")
+            }
+            RegistryError::Pinned(_) | RegistryError::NotDeleted { .. } => {
+                Self::new(Kind::ModelInUse, error.to_string()).with_param("model")
             }
             RegistryError::PullFailed { .. } => Self::new(Kind::PullFailed, error.to_string()).with_param("model"),
             // The cause may name files of the server. It is in the log.

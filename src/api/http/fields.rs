@@ -64,6 +64,11 @@ impl<'a> Fields<'a> {
         self.map.contains_key(field)
     }
 
+    /// The names of the fields that are present and not null.
+    pub fn names(&self) -> impl Iterator<Item = &'a str> {
+        self.map.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
+    }
+
     pub fn invalid(&self, field: &str, problem: impl std::fmt::Display) -> ApiError {
         let path = self.path(field);
         ApiError::field(&path, format!("`{path}` {problem}"))

@@ -133,6 +133,11 @@ impl Journal {
         self.record.borrow().cached_tokens().unwrap_or(0)
     }
 
+    /// What the first generation costs. `None`: there is none.
+    pub fn first_account(&self) -> Option<Account> {
+        self.record.borrow().generations.first().map(|followed| followed.account.clone())
+    }
+
     /// A choice has ended.
     pub fn finish(&self, reason: EndReason) {
         let name = match reason {

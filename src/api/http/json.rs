@@ -46,12 +46,24 @@ impl FromRequest for JsonBody {
     type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        Self::receive(request, payload, check_type)
+    }
+}
+
+impl JsonBody {
+    /// Receives a body whose type `check` accepts.
+    pub fn receive(
+        request: &HttpRequest,
+        payload: &mut Payload,
+        check: fn(&HttpRequest) -> Result<(), ApiError>,
+    ) -> LocalBoxFuture<'static, Result<Self, ApiError>> {
         let (request, payload) = (request.clone(), payload.take());
         Box::pin(async move {
             let state = request.app_data::<web::Data<AppState>>().cloned();
             let state = state.ok_or_else(|| ApiError::new(Kind::Internal, "the server has no state"))?;
             let limits = state.limits();
             let (limit, seconds) = (limits.max_body_bytes, limits.body_timeout_seconds);
+            check(&request)?;
             let encoding = check_head(&request, limit)?;
             let body = tokio::time::timeout(Duration::from_secs(seconds), receive(payload, limit, &state.bodies)).await;
             let (bytes, held) = body.map_err(|_| ApiError::new(Kind::Timeout, format!("the body did not arrive within {seconds} s")))??;
@@ -59,9 +71,7 @@ impl FromRequest for JsonBody {
             Ok(Self { bytes, encoding, limit, held, logged_as })
         })
     }
-}
 
-impl JsonBody {
     /// Parses the body and reads a request out of its tree. The tree of a large body never sees the event loop: it is built, read and
     /// freed on another thread. The request comes with the memory that is held for it.
     pub async fn read<T: Send + 'static>(
@@ -96,13 +106,18 @@ impl JsonBody {
     }
 }
 
-fn check_head(request: &HttpRequest, limit: usize) -> Result<Encoding, ApiError> {
+/// Refuses a body that does not say that it is JSON.
+pub fn check_type(request: &HttpRequest) -> Result<(), ApiError> {
     let kind = request.content_type().to_ascii_lowercase();
     // A page of another origin may send some content types without a preflight request. JSON is not one of them.
     if kind != "application/json" && !(kind.starts_with("application/") && kind.ends_with("+json")) {
         let got = if kind.is_empty() { "nothing".into() } else { format!("`{}`", quoted(&kind)) };
         return Err(ApiError::new(Kind::MediaType, format!("content-type must be `application/json`, not {got}")));
     }
+    Ok(())
+}
+
+fn check_head(request: &HttpRequest, limit: usize) -> Result<Encoding, ApiError> {
     let encoding = Encoding::of(request.headers())?;
     let length = request.headers().get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
     if length.is_some_and(|length| length > limit as u64) {

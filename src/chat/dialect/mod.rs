@@ -87,6 +87,11 @@ impl Dialect {
         self.reasons().is_some_and(|thinking| prompt.trim_end().ends_with(thinking.open.trim_end()))
     }
 
+    /// Whether the template itself declares tools to the model.
+    pub fn takes_tools(&self) -> bool {
+        self.placement != ToolPlacement::Words
+    }
+
     /// How the family reasons, if it does.
     pub fn reasons(&self) -> Option<&'static Thinking> {
         self.thinking.filter(|thinking| !thinking.open.is_empty())

@@ -12,6 +12,7 @@ use crate::source::root;
 const ARROWS: &[(&str, &[&str])] = &[
     ("telemetry", &["config", "metrics"]),
     ("api/http", &[]),
+    ("api/ollama", &["api/http"]),
     ("api/openai", &["api/http"]),
     ("api/ops", &["api/http"]),
     ("engine/cpu", &[]),

@@ -1,0 +1,53 @@
+//! Bodies of requests. Ollama's own documentation sends them with `curl -d`, which calls them forms.
+
+use actix_web::dev::Payload;
+use actix_web::http::header;
+use actix_web::{FromRequest, HttpMessage, HttpRequest};
+use futures_util::FutureExt;
+use futures_util::future::LocalBoxFuture;
+
+use crate::http::error::ApiError;
+use crate::http::json::{JsonBody, check_type};
+
+/// The type that `curl -d` gives a body.
+const FORM: &str = "application/x-www-form-urlencoded";
+/// Headers that every browser sends with a page's request.
+const OF_BROWSERS: [header::HeaderName; 2] = [header::ORIGIN, header::HeaderName::from_static("sec-fetch-site")];
+
+/// A JSON body. It may say that it is a form, unless a browser sends it: a page of another origin may send forms without being asked.
+pub struct Body(pub JsonBody);
+
+impl FromRequest for Body {
+    type Error = ApiError;
+    type Future = LocalBoxFuture<'static, Result<Self, ApiError>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        JsonBody::receive(request, payload, check).map(|body| body.map(Self)).boxed_local()
+    }
+}
+
+fn check(request: &HttpRequest) -> Result<(), ApiError> {
+    let kind = request.content_type();
+    let is_plain = kind.is_empty() || kind.eq_ignore_ascii_case(FORM);
+    let of_browser = OF_BROWSERS.iter().any(|name| request.headers().contains_key(name));
+    if is_plain && !of_browser { Ok(()) } else { check_type(request) }
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn curl_may_call_json_a_form_and_a_browser_may_not() {
+        let with = |headers: &[(&'static str, &'static str)]| {
+            let request = headers.iter().fold(TestRequest::post(), |request, header| request.insert_header(*header));
+            check(&request.to_http_request()).is_ok()
+        };
+        let form = ("content-type", FORM);
+        assert!(with(&[form]) && with(&[]) && with(&[("content-type", "application/json"), ("origin", "http://a.example")]));
+        assert!(!with(&[form, ("origin", "http://a.example")]) && !with(&[form, ("sec-fetch-site", "cross-site")]));
+        assert!(!with(&[("content-type", "text/plain")]) && !with(&[("origin", "null")]));
+    }
+}

@@ -1,0 +1,87 @@
+//! `POST /api/chat`
+
+use std::time::Instant;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::body::Body;
+use super::convert::{self, ask::Common};
+use super::life::load_or_unload;
+use super::models::now;
+use super::names;
+use super::said::Said;
+use super::start::{self, answer, set_effort};
+use super::stream::Words;
+use super::timing::Clock;
+use super::types::chat::{AnswerMessage, Chat, ChatRequest};
+use super::types::common::{End, ErrorBody};
+use crate::http::caller::Caller;
+use crate::http::choices::{self, Ask};
+use crate::http::error::ApiError;
+use crate::http::state::AppState;
+use serving::Prompt;
+
+/// Answer a conversation, as Ollama does
+///
+/// The answer is a stream of `OllamaChat` objects, one per line, unless `stream` is false. Without messages, the model is loaded.
+#[utoipa::path(post, path = "/api/chat", operation_id = "ollamaChat", tag = "ollama", request_body = ChatRequest, responses(
+    (status = 200, description = "the answer", content((Chat = "application/json"), (Chat = "application/x-ndjson"))),
+    (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model cannot be loaded now, or the server is shutting down", body = ErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
+    let (began, limits) = (Instant::now(), state.limits());
+    let (request, held) = body.0.read(move |value| convert::chat::parse(value, &limits)).await?;
+    let convert::chat::Chat { common, mut conversation } = request;
+    let mut words = ChatWords { model: common.model.clone(), has_logprobs: common.settings.options.logprobs.is_some() };
+    if conversation.messages.is_empty() {
+        let end = load_or_unload(&state, &http, &common, began).await?;
+        return Ok(HttpResponse::Ok().json(words.object(Said::default(), Some(end))));
+    }
+    let (caller, Common { model: name, settings, think, keep, stream }) = (Caller::of(&http), common);
+    let model = start::model(&state, &http, &caller, &name, keep).await?;
+    settings.check(&model)?;
+    set_effort(&model, think, &mut conversation)?;
+    let clock = Clock::new(began, caller.journal.clone());
+    let ask = Ask {
+        model,
+        prompts: vec![Prompt::Chat(conversation)],
+        options: settings.options,
+        num_choices: 1,
+        best_of: 1,
+        names: names::CHAT,
+        held,
+        tenant: caller.tenant,
+        journal: caller.journal,
+    };
+    let choices = choices::start(state.clone(), ask).await?;
+    answer(&state, choices, clock, words, stream).await
+}
+
+struct ChatWords {
+    /// The name that the request has.
+    model: String,
+    has_logprobs: bool,
+}
+
+impl Words for ChatWords {
+    type Object = Chat;
+
+    fn hear(&mut self, _: &Said) {}
+
+    async fn finish(&mut self) {}
+
+    fn object(&mut self, said: Said, end: Option<End>) -> Chat {
+        let Said { text, thinking, calls, logprobs } = said;
+        let thinking = Some(thinking).filter(|text| !text.is_empty());
+        Chat {
+            model: self.model.clone(),
+            created_at: now(),
+            message: AnswerMessage { role: "assistant".into(), content: text, thinking, tool_calls: calls },
+            done: end.is_some(),
+            logprobs: Some(logprobs).filter(|logprobs| self.has_logprobs && !logprobs.is_empty()),
+            end: end.unwrap_or_default(),
+        }
+    }
+}

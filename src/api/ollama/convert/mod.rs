@@ -1,0 +1,13 @@
+//! Ollama's JSON becomes what `serving` understands, or an error that names the field.
+
+pub mod ask;
+pub mod chat;
+pub mod duration;
+pub mod embed;
+pub mod generate;
+pub mod keep_alive;
+pub mod known;
+pub mod messages;
+pub mod model;
+pub mod options;
+pub mod tools;

@@ -1,0 +1,60 @@
+//! Ollama's dialect as the server sees it: its paths, routes, errors and document.
+
+use actix_web::HttpResponse;
+use actix_web::guard::{self, GuardContext};
+use actix_web::http::header;
+use actix_web::web::{self, ServiceConfig};
+use serde_json::Value;
+
+use super::{chat, docs, embed, error, generate, models, pull, refused, show};
+use crate::http::dialect::Dialect;
+use crate::http::error::ApiError;
+use crate::http::routes::{get, resource};
+
+pub struct Ollama;
+
+impl Dialect for Ollama {
+    fn prefixes(&self) -> &'static [&'static str] {
+        &["/api"]
+    }
+
+    fn routes(&self, config: &mut ServiceConfig) {
+        config
+            .service(web::resource("/").guard(guard::fn_guard(asks_no_page)).to(running))
+            .service(resource("/api/version", "GET, HEAD", get().to(models::version)))
+            .service(resource("/api/tags", "GET, HEAD", get().to(models::tags)))
+            .service(resource("/api/ps", "GET, HEAD", get().to(models::ps)))
+            .service(resource("/api/show", "POST", web::post().to(show::show)))
+            .service(resource("/api/chat", "POST", web::post().to(chat::create)))
+            .service(resource("/api/generate", "POST", web::post().to(generate::create)))
+            .service(resource("/api/embed", "POST", web::post().to(embed::embed)))
+            .service(resource("/api/embeddings", "POST", web::post().to(embed::embeddings)))
+            .service(resource("/api/pull", "POST", web::post().to(pull::pull)))
+            .service(resource("/api/delete", "DELETE", web::delete().to(models::delete)))
+            .configure(refused::routes);
+    }
+
+    fn error_body(&self, error: &ApiError) -> String {
+        serde_json::to_string(&error::body(error)).expect("the envelope is JSON")
+    }
+
+    fn document(&self) -> Value {
+        docs::document()
+    }
+
+    fn error_schema(&self) -> &'static str {
+        docs::ERROR_SCHEMA
+    }
+}
+
+/// Whether `/` is asked for by something else than a browser, which gets the chat page.
+fn asks_no_page(context: &GuardContext) -> bool {
+    let head = context.head();
+    let wants_page = |value: &header::HeaderValue| value.to_str().is_ok_and(|text| text.to_ascii_lowercase().contains("text/html"));
+    matches!(head.method.as_str(), "GET" | "HEAD") && !head.headers().get_all(header::ACCEPT).any(wants_page)
+}
+
+/// The text by which clients know that an Ollama is there.
+async fn running() -> HttpResponse {
+    HttpResponse::Ok().content_type("text/plain; charset=utf-8").insert_header((header::VARY, "accept")).body("Ollama is running")
+}

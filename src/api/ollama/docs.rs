@@ -1,0 +1,49 @@
+//! Ollama's part of the OpenAPI document.
+
+use serde_json::Value;
+use utoipa::OpenApi;
+
+use super::types::{chat, common, embed, generate, models};
+
+#[derive(OpenApi)]
+#[openapi(
+    paths(
+        super::models::version,
+        super::models::tags,
+        super::models::ps,
+        super::show::show,
+        super::chat::create,
+        super::generate::create,
+        super::embed::embed,
+        super::embed::embeddings,
+        super::pull::pull,
+        super::models::delete
+    ),
+    components(schemas(
+        common::ErrorBody,
+        chat::ChatRequest,
+        chat::Chat,
+        generate::GenerateRequest,
+        generate::Generated,
+        embed::EmbedRequest,
+        embed::Embedded,
+        embed::EmbeddingsRequest,
+        embed::OneEmbedding,
+        models::Version,
+        models::Tags,
+        models::Running,
+        models::ShowRequest,
+        models::Show,
+        models::PullRequest,
+        models::Progress
+    )),
+    tags((name = "ollama", description = "Ollama's API, for its clients. Managing models needs the same rights as /admin"))
+)]
+struct Document;
+
+/// The name of the error envelope's schema.
+pub const ERROR_SCHEMA: &str = "OllamaError";
+
+pub fn document() -> Value {
+    serde_json::to_value(Document::openapi()).expect("the document is JSON")
+}

@@ -1,0 +1,122 @@
+//! `POST /api/embed` and the older `POST /api/embeddings`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::body::Body;
+use super::convert::{self, embed::Embed};
+use super::names;
+use super::start;
+use super::timing::Clock;
+use super::types::common::ErrorBody;
+use super::types::embed::{EmbedRequest, Embedded, EmbeddingsRequest, OneEmbedding};
+use crate::http::budget::Held;
+use crate::http::caller::Caller;
+use crate::http::error::{ApiError, Kind};
+use crate::http::state::{Active, AppState, off_loop};
+use crate::http::subject::FieldNames;
+use serving::embedding::{self, ValidText};
+use serving::{Model, Prompt, RequestError};
+
+/// Embed texts as vectors, as Ollama does
+#[utoipa::path(post, path = "/api/embed", operation_id = "ollamaEmbed", tag = "ollama", request_body = EmbedRequest, responses(
+    (status = 200, description = "one vector per text, in order", body = Embedded),
+    (status = 400, description = "a field is wrong, or a text is longer than the context and `truncate` is false", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody)))]
+pub async fn embed(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
+    let (began, limits) = (Instant::now(), state.limits());
+    let (request, held) = body.0.read(move |value| convert::embed::embed(value, &limits)).await?;
+    let name = request.model.clone();
+    let Done { vectors, num_tokens, clock } = run(&state, &http, began, request, held, names::EMBED).await?;
+    Ok(HttpResponse::Ok().json(Embedded {
+        model: name,
+        embeddings: vectors,
+        total_duration: clock.total(),
+        load_duration: clock.load(),
+        prompt_eval_count: num_tokens,
+    }))
+}
+
+/// Embed one text as a vector, as older versions of Ollama do
+///
+/// A text that is longer than the context is cut at its end.
+#[utoipa::path(post, path = "/api/embeddings", operation_id = "ollamaEmbeddings", tag = "ollama", request_body = EmbeddingsRequest,
+    responses(
+    (status = 200, description = "the text's vector", body = OneEmbedding),
+    (status = 400, description = "a field is wrong", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody)))]
+pub async fn embeddings(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
+    let (began, limits) = (Instant::now(), state.limits());
+    let (request, held) = body.0.read(move |value| convert::embed::embeddings(value, &limits)).await?;
+    let done = run(&state, &http, began, request, held, names::EMBEDDINGS).await?;
+    Ok(HttpResponse::Ok().json(OneEmbedding { embedding: done.vectors.into_iter().next().unwrap_or_default() }))
+}
+
+struct Done {
+    vectors: Vec<Vec<f32>>,
+    num_tokens: u32,
+    clock: Clock,
+}
+
+async fn run(
+    state: &web::Data<AppState>,
+    http: &HttpRequest,
+    began: Instant,
+    request: Embed,
+    held: Arc<Held>,
+    names: FieldNames,
+) -> Result<Done, ApiError> {
+    let caller = Caller::of(http);
+    let model = start::model(state, http, &caller, &request.model, request.keep).await?;
+    request.settings.check(&model)?;
+    let hidden = model.base.spec.hidden_dim;
+    if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
+        return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));
+    }
+    let (clock, active) = (Clock::new(began, caller.journal.clone()), Active::new(state.clone()));
+    tokio::select! {
+        result = vectors(model, request, held, &caller, names) => result.map(|(vectors, num_tokens)| Done { vectors, num_tokens, clock }),
+        () = active.state().drain.when_cut() => Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+    }
+}
+
+/// The vector of each text, and the total number of tokens.
+async fn vectors(
+    model: Arc<Model>,
+    request: Embed,
+    held: Arc<Held>,
+    caller: &Caller,
+    names: FieldNames,
+) -> Result<(Vec<Vec<f32>>, u32), ApiError> {
+    let Embed { inputs, dimensions, truncate, .. } = request;
+    let salt = caller.tenant.salt(0);
+    let validate = move || {
+        let _held = held;
+        inputs.into_iter().map(|text| valid(&model, text, truncate, salt)).collect::<Result<Vec<_>, _>>()
+    };
+    let texts = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;
+    let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
+    let embeddings = embedding::submit(texts, caller.tenant.client())?;
+    caller.tenant.spend(u64::from(num_tokens));
+    embeddings.iter().for_each(|embedding| caller.journal.follow(&embedding.account(), true));
+    let mut vectors = Vec::with_capacity(embeddings.len());
+    for embedding in embeddings {
+        vectors.push(embedding.vector(dimensions).await.map_err(|failure| names.failure(&failure))?);
+    }
+    Ok((vectors, num_tokens))
+}
+
+/// A text, or what fits of it into the context.
+fn valid(model: &Arc<Model>, text: String, truncate: bool, salt: u64) -> Result<ValidText, RequestError> {
+    let prompt = Prompt::Text(text);
+    match (embedding::validate(model.clone(), &prompt, salt), prompt) {
+        (Err(error), Prompt::Text(text)) if truncate && error.is_too_long() => {
+            embedding::validate(model.clone(), &Prompt::Ids(serving::beginning(model, &text)), salt)
+        }
+        (result, _) => result,
+    }
+}

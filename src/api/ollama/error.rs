@@ -1,0 +1,16 @@
+//! Ollama's error envelope: one text.
+
+use bytes::Bytes;
+
+use super::stream::line;
+use super::types::common::ErrorBody;
+use crate::http::error::ApiError;
+
+pub fn body(error: &ApiError) -> ErrorBody {
+    ErrorBody { error: error.message.clone() }
+}
+
+/// The last line of a stream that fails.
+pub fn error_line(error: &ApiError) -> Bytes {
+    line(&body(error))
+}

@@ -1,0 +1,194 @@
+//! `POST /api/generate`
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::body::Body;
+use super::convert::ask::Think;
+use super::convert::generate::{Generate, Kind, Turn};
+use super::convert::{self, ask::Common};
+use super::life::load_or_unload;
+use super::models::now;
+use super::names;
+use super::said::Said;
+use super::start::{self, answer, set_effort};
+use super::stream::Words;
+use super::timing::Clock;
+use super::types::common::{End, ErrorBody};
+use super::types::generate::{GenerateRequest, Generated};
+use crate::http::caller::Caller;
+use crate::http::choices::{self, Ask};
+use crate::http::error::ApiError;
+use crate::http::state::{AppState, off_loop};
+use chat::{Conversation, Ending, Message, Role};
+use serving::{Model, Options, Prompt};
+
+/// Answer or continue a text, as Ollama does
+///
+/// The answer is a stream of `OllamaGenerate` objects, one per line, unless `stream` is false. Without a prompt, the model is loaded.
+#[utoipa::path(post, path = "/api/generate", operation_id = "ollamaGenerate", tag = "ollama", request_body = GenerateRequest, responses(
+    (status = 200, description = "the answer", content((Generated = "application/json"), (Generated = "application/x-ndjson"))),
+    (status = 400, description = "a field is wrong, or the context is too short", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model cannot be loaded now, or the server is shutting down", body = ErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
+    let (began, limits) = (Instant::now(), state.limits());
+    let (request, held) = body.0.read(move |value| convert::generate::parse(value, &limits)).await?;
+    let Generate { common, prompt, kind } = request;
+    let has_logprobs = common.settings.options.logprobs.is_some();
+    let mut words = GenerateWords { model: common.model.clone(), has_logprobs, told: None, answer: String::new(), context: None };
+    if kind == Kind::Empty {
+        let end = load_or_unload(&state, &http, &common, began).await?;
+        return Ok(HttpResponse::Ok().json(words.object(Said::default(), Some(end))));
+    }
+    let (caller, Common { model: name, mut settings, think, keep, stream }) = (Caller::of(&http), common);
+    let model = start::model(&state, &http, &caller, &name, keep).await?;
+    settings.check(&model)?;
+    let (model, prompt, told) = prepared(model, prompt, kind, think, &mut settings.options).await?;
+    words.told = told;
+    let clock = Clock::new(began, caller.journal.clone());
+    let ask = Ask {
+        model,
+        prompts: vec![prompt],
+        options: settings.options,
+        num_choices: 1,
+        best_of: 1,
+        names: names::GENERATE,
+        held,
+        tenant: caller.tenant,
+        journal: caller.journal,
+    };
+    let choices = choices::start(state.clone(), ask).await?;
+    answer(&state, choices, clock, words, stream).await
+}
+
+/// What the next request's context is made of, besides the answer.
+struct Told {
+    model: Arc<Model>,
+    /// The context of this request.
+    before: Vec<u32>,
+    prompt: Prompt,
+}
+
+/// The model, the prompt as it takes it, and what the next context is made of.
+async fn prepared(
+    model: Arc<Model>,
+    text: String,
+    kind: Kind,
+    think: Option<Think>,
+    options: &mut Options,
+) -> Result<(Arc<Model>, Prompt, Option<Told>), ApiError> {
+    let turn = match kind {
+        Kind::Turn(turn) => turn,
+        _ if think.as_ref().is_some_and(|think| *think != Think::Switch(false)) => {
+            return Err(ApiError::field("think", "`think` is not allowed without a chat template: leave `raw` and `suffix` out"));
+        }
+        Kind::Infill(suffix) => return Ok((model, Prompt::Infill { prefix: text, suffix }, None)),
+        Kind::Raw | Kind::Empty => return Ok((model, Prompt::Text(text), None)),
+    };
+    let Turn { system, template, context: before } = turn;
+    let model = match template {
+        Some(template) => with_template(model, template).await?,
+        None => model,
+    };
+    if model.template.is_none() {
+        return plain(model, text, system, before).await;
+    }
+    let system = system.map(|text| Message::of_text(Role::System, text));
+    let messages = system.into_iter().chain([Message::of_text(Role::User, text)]).collect();
+    let mut conversation = Conversation { messages, ..Conversation::default() };
+    set_effort(&model, think, &mut conversation)?;
+    options.prefix.clone_from(&before);
+    let prompt = Prompt::Chat(conversation);
+    Ok((model.clone(), prompt.clone(), Some(Told { model, before, prompt })))
+}
+
+/// The model with the template of a request.
+async fn with_template(model: Arc<Model>, source: String) -> Result<Arc<Model>, ApiError> {
+    let made = off_loop(move || model.with_template(&source)).await?;
+    let refuse = |error: serving::TemplateError| {
+        ApiError::field("template", format!("`template` must be a chat template in Jinja, not one of Go's text/template: {error}"))
+    };
+    Ok(Arc::new(made.map_err(refuse)?))
+}
+
+/// A prompt for a model without a chat template, which continues texts.
+async fn plain(
+    model: Arc<Model>,
+    text: String,
+    system: Option<String>,
+    before: Vec<u32>,
+) -> Result<(Arc<Model>, Prompt, Option<Told>), ApiError> {
+    if system.is_some() {
+        let message = format!("`system`: the model `{}` has no chat template: it can continue text, but has no system message", model.id);
+        return Err(ApiError::field("system", message));
+    }
+    let told = |prompt: Prompt, before: Vec<u32>| Some(Told { model: model.clone(), before, prompt });
+    if before.is_empty() {
+        let prompt = Prompt::Text(text);
+        return Ok((model.clone(), prompt.clone(), told(prompt, before)));
+    }
+    let of = model.clone();
+    let ids = off_loop(move || serving::tokenize(&of, &text, false)).await?.map_err(|error| names::GENERATE.request_error(&error))?;
+    let prompt = Prompt::Ids([before, ids].concat());
+    Ok((model.clone(), prompt.clone(), told(prompt, Vec::new())))
+}
+
+impl Told {
+    /// The ids of the conversation with the answer.
+    fn context(self, answer: String) -> Option<Vec<u32>> {
+        let Self { model, before, prompt } = self;
+        match prompt {
+            Prompt::Chat(mut conversation) => {
+                conversation.messages.push(Message::of_text(Role::Assistant, answer));
+                conversation.ending = Ending::ClosedTurn;
+                serving::tokenize_behind(&model, &before, &conversation).ok()
+            }
+            Prompt::Text(text) => serving::tokenize(&model, &(text + &answer), true).ok(),
+            Prompt::Ids(ids) => serving::tokenize(&model, &answer, false).ok().map(|answer| [ids, answer].concat()),
+            Prompt::Infill { .. } => None,
+        }
+    }
+}
+
+struct GenerateWords {
+    /// The name that the request has.
+    model: String,
+    has_logprobs: bool,
+    /// `None`: the answer brings no context.
+    told: Option<Told>,
+    answer: String,
+    context: Option<Vec<u32>>,
+}
+
+impl Words for GenerateWords {
+    type Object = Generated;
+
+    fn hear(&mut self, said: &Said) {
+        if self.told.is_some() {
+            self.answer.push_str(&said.text);
+        }
+    }
+
+    async fn finish(&mut self) {
+        let Some(told) = self.told.take() else { return };
+        let answer = std::mem::take(&mut self.answer);
+        self.context = off_loop(move || told.context(answer)).await.ok().flatten();
+    }
+
+    fn object(&mut self, said: Said, end: Option<End>) -> Generated {
+        Generated {
+            model: self.model.clone(),
+            created_at: now(),
+            response: said.text,
+            thinking: Some(said.thinking).filter(|text| !text.is_empty()),
+            done: end.is_some(),
+            context: self.context.take(),
+            logprobs: Some(said.logprobs).filter(|logprobs| self.has_logprobs && !logprobs.is_empty()),
+            end: end.unwrap_or_default(),
+        }
+    }
+}

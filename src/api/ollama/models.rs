@@ -1,0 +1,143 @@
+//! `/api/version`, `/api/tags`, `/api/ps` and `/api/delete`
+
+use std::time::SystemTime;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::body::Body;
+use super::convert;
+use super::types::common::ErrorBody;
+use super::types::models::{Details, Loaded, Running, Tag, Tags, Version};
+use crate::http::error::ApiError;
+use crate::http::state::{AppState, off_loop};
+use crate::http::tenant::Tenant;
+use registry::{ModelFacts, ModelStatus, State};
+
+/// The version of Ollama whose API this is. Clients ask it for what they may use.
+const VERSION: &str = "0.13.0";
+/// When a model is unloaded that stays.
+const NEVER: &str = "9999-12-31T23:59:59Z";
+
+/// A moment as clients write it.
+pub fn written(time: OffsetDateTime) -> String {
+    time.format(&Rfc3339).unwrap_or_else(|_| NEVER.into())
+}
+
+pub fn now() -> String {
+    written(OffsetDateTime::now_utc())
+}
+
+/// A number of Unix seconds as clients write it.
+pub fn of_seconds(seconds: u64) -> String {
+    let time = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
+    time.map_or_else(|| NEVER.into(), written)
+}
+
+fn of_time(time: SystemTime) -> String {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    of_seconds(since.as_secs())
+}
+
+/// The version of Ollama whose API this is
+#[utoipa::path(get, path = "/api/version", operation_id = "ollamaVersion", tag = "ollama", responses(
+    (status = 200, description = "the version", body = Version)))]
+pub async fn version() -> HttpResponse {
+    HttpResponse::Ok().json(Version { version: VERSION.into() })
+}
+
+/// List the models on disk, as Ollama does
+#[utoipa::path(get, path = "/api/tags", operation_id = "ollamaTags", tag = "ollama", responses(
+    (status = 200, description = "every model on disk that the key may use", body = Tags)))]
+pub async fn tags(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
+    let models = off_loop(move || registry.on_disk(|id| tenant.may_use(&registry, id))).await?;
+    let tag = |facts: ModelFacts| Tag {
+        name: facts.id.clone(),
+        modified_at: of_seconds(facts.modified),
+        size: facts.file.description.file_bytes,
+        details: details(&facts),
+        model: facts.id,
+        digest: facts.digest,
+    };
+    Ok(HttpResponse::Ok().json(Tags { models: models.into_iter().map(tag).collect() }))
+}
+
+/// List the loaded models, as Ollama does
+#[utoipa::path(get, path = "/api/ps", operation_id = "ollamaPs", tag = "ollama", responses(
+    (status = 200, description = "every loaded model that the key may use", body = Running)))]
+pub async fn ps(state: web::Data<AppState>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
+    let shows = move |status: &ModelStatus| status.state == State::Loaded && tenant.may_use(&registry, &status.id);
+    let registry = state.registry.clone();
+    let loaded = move || {
+        let statuses = registry.statuses().into_iter().filter(shows);
+        // A model whose file went while it is loaded has nothing to tell about.
+        statuses.filter_map(|status| Some((registry.facts(&status.id).ok()?, registry.expires(&status.id), status))).collect::<Vec<_>>()
+    };
+    let models = off_loop(loaded).await?.into_iter().map(|(facts, expires, status)| {
+        let size = status.bytes.map_or(0, |bytes| bytes.total());
+        Loaded {
+            name: facts.id.clone(),
+            model: facts.id.clone(),
+            size,
+            details: details(&facts),
+            digest: facts.digest,
+            expires_at: expires.map_or_else(|| NEVER.into(), of_time),
+            size_vram: if status.backend == Some("cuda") { size } else { 0 },
+            context_length: status.context.unwrap_or(0),
+        }
+    });
+    Ok(HttpResponse::Ok().json(Running { models: models.collect() }))
+}
+
+/// Delete a model, as Ollama does
+///
+/// The body names it: `{"model": "NAME"}`. Models that the server was started with and files of the operator's own are not deleted.
+#[utoipa::path(delete, path = "/api/delete", operation_id = "ollamaDelete", tag = "ollama", responses(
+    (status = 200, description = "its files are gone"),
+    (status = 403, description = "the request may not manage models", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 409, description = "it is in use, or none that may be deleted", body = ErrorBody)))]
+pub async fn delete(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
+    Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
+    let (model, _held) = body.0.read(convert::model::delete).await?;
+    let registry = state.registry.clone();
+    off_loop(move || registry.delete(&model)).await??;
+    Ok(HttpResponse::Ok().finish())
+}
+
+pub fn details(facts: &ModelFacts) -> Details {
+    let description = &facts.file.description;
+    Details {
+        parent_model: facts.parent.clone().unwrap_or_default(),
+        format: "gguf".into(),
+        family: description.architecture.clone(),
+        families: vec![description.architecture.clone()],
+        parameter_size: human(description.parameters),
+        quantization_level: description.quantisation.clone(),
+    }
+}
+
+/// A number of weights in three digits or so.
+fn human(count: u64) -> String {
+    let number = count as f64;
+    match count {
+        1_000_000_000.. => format!("{:.1}B", number / 1e9),
+        1_000_000.. => format!("{:.2}M", number / 1e6),
+        1000.. => format!("{:.2}K", number / 1e3),
+        _ => count.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_and_moments_are_written_as_clients_read_them() {
+        assert_eq!([7, 1500, 134_515_008, 8_030_261_248].map(human), ["7", "1.50K", "134.52M", "8.0B"]);
+        assert_eq!((of_seconds(0).as_str(), of_seconds(u64::MAX).as_str()), ("1970-01-01T00:00:00Z", NEVER));
+    }
+}

@@ -1,0 +1,21 @@
+//! Ollama's names for what errors below `api` are about.
+
+use crate::http::subject::FieldNames;
+
+pub const CHAT: FieldNames = FieldNames {
+    model: "model",
+    prompt: "messages",
+    suffix: "suffix",
+    tools: "tools",
+    tool_parameters: |index| format!("tools[{index}].function.parameters"),
+    format: "format",
+    effort: "think",
+    stop_tokens: "options.stop",
+    logit_bias: "options",
+};
+
+pub const GENERATE: FieldNames = FieldNames { prompt: "prompt", ..CHAT };
+
+pub const EMBED: FieldNames = FieldNames { prompt: "input", ..CHAT };
+
+pub const EMBEDDINGS: FieldNames = FieldNames { prompt: "prompt", ..CHAT };

@@ -1,0 +1,131 @@
+//! `POST /api/pull`
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use bytes::Bytes;
+use tokio::time::timeout;
+
+use super::body::Body;
+use super::convert;
+use super::error::error_line;
+use super::stream::{FRAMING, line};
+use super::types::common::ErrorBody;
+use super::types::models::{Progress, PullRequest};
+use crate::http::error::{ApiError, Kind};
+use crate::http::state::{AppState, off_loop};
+use crate::http::stream::{Frames, respond};
+use crate::http::tenant::Tenant;
+use registry::{LATEST, Pull, PullState};
+
+/// How often a download tells how far it is.
+const PERIOD: Duration = Duration::from_millis(250);
+/// The hosts by which Ollama's clients name the hub.
+const HUBS: [&str; 2] = ["hf.co/", "huggingface.co/"];
+
+/// Fetch a model, as Ollama does
+///
+/// The answer is a stream of `OllamaProgress` objects, one per line, unless `stream` is false. The download goes on if the client leaves.
+#[utoipa::path(post, path = "/api/pull", operation_id = "ollamaPull", tag = "ollama", request_body = PullRequest, responses(
+    (status = 200, description = "it is on disk", content((Progress = "application/json"), (Progress = "application/x-ndjson"))),
+    (status = 400, description = "it cannot be fetched", body = ErrorBody),
+    (status = 403, description = "the request may not manage models", body = ErrorBody),
+    (status = 429, description = "too many downloads run", body = ErrorBody)))]
+pub async fn pull(state: web::Data<AppState>, http: HttpRequest, body: Body) -> Result<HttpResponse, ApiError> {
+    Tenant::of(&http).check_admin(&http, state.keys.is_required())?;
+    let (request, _held) = body.0.read(convert::model::pull).await?;
+    let (registry, name) = (state.registry.clone(), name_of(&request.model));
+    // Looking a name up may read the disk.
+    let pull = off_loop(move || registry.pull(&name)).await??;
+    if request.stream {
+        let frames = Pulled { state: state.clone(), pull, stage: Stage::Begin };
+        return Ok(respond(FRAMING, frames, state.keep_alive));
+    }
+    tokio::select! {
+        () = pull.ended() => {}
+        () = state.drain.when_draining() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+    }
+    match pull.state() {
+        PullState::Done => Ok(HttpResponse::Ok().json(Progress { status: "success".into(), ..Progress::default() })),
+        _ => Err(failed()),
+    }
+}
+
+/// The name by which the catalogue knows a model.
+fn name_of(name: &str) -> String {
+    match HUBS.iter().find_map(|host| name.strip_prefix(host)) {
+        Some(rest) => format!("hf:{}", rest.strip_suffix(LATEST).unwrap_or(rest)),
+        None => name.strip_suffix(LATEST).unwrap_or(name).to_owned(),
+    }
+}
+
+fn failed() -> ApiError {
+    ApiError::new(Kind::PullFailed, "the model could not be fetched: the server's log has the cause").with_param("model")
+}
+
+enum Stage {
+    Begin,
+    Running,
+    Ended,
+}
+
+/// The progress of a download until it has ended.
+struct Pulled {
+    state: web::Data<AppState>,
+    pull: Arc<Pull>,
+    stage: Stage,
+}
+
+impl Frames for Pulled {
+    async fn next(&mut self) -> Option<Bytes> {
+        match self.stage {
+            Stage::Begin => {
+                self.stage = Stage::Running;
+                return Some(line(&Progress { status: "pulling manifest".into(), ..Progress::default() }));
+            }
+            Stage::Running => {
+                tokio::select! {
+                    // It has ended, or it is time to tell how far it is.
+                    _ = timeout(PERIOD, self.pull.ended()) => {}
+                    () = self.state.drain.when_draining() => {
+                        self.stage = Stage::Ended;
+                        return Some(error_line(&ApiError::new(Kind::Draining, "the server is shutting down")));
+                    }
+                }
+            }
+            Stage::Ended => return None,
+        }
+        Some(match self.pull.state() {
+            PullState::Running { done, total } => {
+                let id = &self.pull.id;
+                line(&Progress { status: format!("pulling {id}"), digest: Some(id.clone()), total, completed: Some(done) })
+            }
+            PullState::Done => {
+                self.stage = Stage::Ended;
+                line(&Progress { status: "success".into(), ..Progress::default() })
+            }
+            PullState::Failed => {
+                self.stage = Stage::Ended;
+                error_line(&failed())
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::name_of;
+
+    #[test]
+    fn names_of_ollama_s_clients_are_those_of_the_catalogue() {
+        for (name, due) in [
+            ("smollm2:135m", "smollm2:135m"),
+            ("smollm2:latest", "smollm2"),
+            ("hf.co/a/b:Q4_K_M", "hf:a/b:Q4_K_M"),
+            ("huggingface.co/a/b:latest", "hf:a/b"),
+        ] {
+            assert_eq!(name_of(name), due);
+        }
+    }
+}

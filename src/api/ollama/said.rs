@@ -1,0 +1,79 @@
+//! What an answer says, in Ollama's types.
+
+use serde_json::{Map, Value};
+
+use super::types::chat::{CalledFunction, ToolCall};
+use super::types::common::{Logprob, TokenProbability};
+use crate::http::choices::{Answer, FunctionCall};
+use chat::TokenLogprob;
+
+/// The log-probability of an impossible token. JSON has no infinity.
+const IMPOSSIBLE: f32 = -9999.0;
+
+/// An answer or a piece of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Said {
+    pub text: String,
+    pub thinking: String,
+    pub calls: Vec<ToolCall>,
+    /// Those of the tokens of `text`, if they were asked for.
+    pub logprobs: Vec<Logprob>,
+}
+
+impl Said {
+    pub fn of(answer: Answer) -> Self {
+        let calls = answer.calls.into_iter().enumerate().filter_map(|(index, call)| whole_call(index, call));
+        Self {
+            text: answer.shown.text,
+            thinking: answer.reasoning,
+            calls: calls.collect(),
+            logprobs: answer.shown.tokens.into_iter().map(logprob).collect(),
+        }
+    }
+}
+
+/// A call with its arguments as an object. `None`: the answer was cut within them.
+pub fn whole_call(index: usize, call: FunctionCall) -> Option<ToolCall> {
+    let arguments = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+    let arguments: Map<String, Value> = serde_json::from_str(arguments).ok()?;
+    let id = format!("call_{}", uuid::Uuid::new_v4().simple());
+    Some(ToolCall { id, function: CalledFunction { index, name: call.name, arguments } })
+}
+
+pub fn logprob(token: TokenLogprob) -> Logprob {
+    let of = |bytes: Vec<u8>, logprob: f32| {
+        let logprob = logprob.max(IMPOSSIBLE);
+        // The shortest decimal number that reads back as the same float32.
+        let logprob = logprob.to_string().parse().unwrap_or(f64::from(logprob));
+        TokenProbability { token: String::from_utf8_lossy(&bytes).into_owned(), logprob, bytes }
+    };
+    Logprob {
+        top_logprobs: token.top.into_iter().map(|(bytes, logprob)| of(bytes, logprob)).collect(),
+        token: of(token.bytes, token.logprob.unwrap_or(IMPOSSIBLE)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_objects_and_a_cut_call_is_none() {
+        let call = |arguments: &str| whole_call(1, FunctionCall { name: "f".into(), arguments: arguments.into() });
+        assert_eq!(
+            serde_json::to_value(call("{\"a\":1}").unwrap().function).unwrap(),
+            json!({"index": 1, "name": "f", "arguments": {"a": 1}})
+        );
+        assert!(call("").is_some() && call("{\"a\":").is_none() && call("[1]").is_none());
+    }
+
+    #[test]
+    fn a_token_has_its_bytes_and_a_finite_number() {
+        let token = TokenLogprob { bytes: b"a".to_vec(), offset: 0, logprob: Some(-0.1), top: vec![(vec![0xff], f32::NEG_INFINITY)] };
+        let expected = json!({"token": "a", "logprob": -0.1, "bytes": [97],
+            "top_logprobs": [{"token": "\u{fffd}", "logprob": -9999.0, "bytes": [255]}]});
+        assert_eq!(serde_json::to_value(logprob(token)).unwrap(), expected);
+    }
+}

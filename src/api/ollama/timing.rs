@@ -1,0 +1,54 @@
+//! How long the parts of a request took, in nanoseconds.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::types::common::End;
+use crate::http::journal::Journal;
+use serving::{Counts, EndReason};
+
+/// The times of a request, and the journal that knows those of its generation.
+#[derive(Clone)]
+pub struct Clock {
+    began: Instant,
+    /// When the model was there.
+    loaded: Instant,
+    journal: Rc<Journal>,
+}
+
+impl Clock {
+    /// The model is there.
+    pub fn new(began: Instant, journal: Rc<Journal>) -> Self {
+        Self { began, loaded: Instant::now(), journal }
+    }
+
+    pub fn total(&self) -> u64 {
+        nanoseconds(self.began.elapsed())
+    }
+
+    pub fn load(&self) -> u64 {
+        nanoseconds(self.loaded.saturating_duration_since(self.began))
+    }
+
+    /// The end of an answer. A call ends it as a stop does.
+    pub fn end(&self, reason: EndReason, counts: Counts) -> End {
+        let account = self.journal.first_account().unwrap_or_default();
+        let between = |from: Option<Instant>, to: Option<Instant>| {
+            Some(nanoseconds(from.zip(to).map_or(Duration::ZERO, |(from, to)| to.saturating_duration_since(from))))
+        };
+        let reason = if reason == EndReason::Length { "length" } else { "stop" };
+        End {
+            done_reason: Some(reason.into()),
+            total_duration: Some(self.total()),
+            load_duration: Some(self.load()),
+            prompt_eval_count: Some(counts.prompt),
+            prompt_eval_duration: between(account.admitted(), account.prefilled()),
+            eval_count: Some(counts.generated),
+            eval_duration: between(account.prefilled(), account.last()),
+        }
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

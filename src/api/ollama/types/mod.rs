@@ -1,0 +1,9 @@
+//! Ollama's JSON as types. The types of requests only document them: [`super::convert`] reads a request field by field, so that an error
+//! names the wrong field.
+
+pub mod chat;
+pub mod common;
+pub mod embed;
+pub mod generate;
+pub mod models;
+pub mod options;

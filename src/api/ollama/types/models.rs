@@ -1,0 +1,128 @@
+//! Lists and descriptions of models, and downloads.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use utoipa::ToSchema;
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaVersion, example = json!({"version": "0.13.0"}))]
+pub struct Version {
+    /// The version of Ollama whose API this is.
+    pub version: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+#[schema(as = OllamaDetails)]
+pub struct Details {
+    /// The model that it is a variant of. Empty: none.
+    pub parent_model: String,
+    #[schema(example = "gguf")]
+    pub format: String,
+    /// The architecture.
+    #[schema(example = "llama")]
+    pub family: String,
+    pub families: Vec<String>,
+    #[schema(example = "134.52M")]
+    pub parameter_size: String,
+    #[schema(example = "Q4_1")]
+    pub quantization_level: String,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaTag)]
+pub struct Tag {
+    pub name: String,
+    pub model: String,
+    pub modified_at: String,
+    /// Bytes of the model's files.
+    pub size: u64,
+    /// The sha256 of a model that the server fetched. Otherwise a short digest of the file's beginnings.
+    pub digest: String,
+    pub details: Details,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaTags)]
+pub struct Tags {
+    pub models: Vec<Tag>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaLoaded)]
+pub struct Loaded {
+    pub name: String,
+    pub model: String,
+    /// Bytes that the model takes: weights, cache and scratch.
+    pub size: u64,
+    pub digest: String,
+    pub details: Details,
+    /// When the model is unloaded if nobody uses it until then. The end of the year 9999 stands for never.
+    pub expires_at: String,
+    /// The part of `size` that is in a GPU's memory.
+    pub size_vram: u64,
+    /// The context that the model is served with, in tokens.
+    pub context_length: usize,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaRunning)]
+pub struct Running {
+    pub models: Vec<Loaded>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaShowRequest, example = json!({"model": "smollm2:135m"}))]
+pub struct ShowRequest {
+    /// An id or an alias, with or without `:latest`. Older clients call it `name`.
+    pub model: String,
+    /// Return the arrays of the metadata too.
+    #[schema(default = false)]
+    pub verbose: Option<bool>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaShow)]
+pub struct Show {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub license: Option<String>,
+    /// What a Modelfile would say, without the template.
+    pub modelfile: String,
+    /// What the model is sampled with if a request does not say: one name and value per line.
+    pub parameters: String,
+    /// The chat template, in Jinja. Empty: the model continues texts.
+    pub template: String,
+    /// The system message of conversations without one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    pub details: Details,
+    /// The metadata of the model's file. Arrays are null unless `verbose` is set.
+    #[schema(value_type = Object)]
+    pub model_info: Map<String, Value>,
+    /// Of `completion`, `tools`, `thinking`, `embedding` and `insert`, what the model has.
+    pub capabilities: Vec<String>,
+    pub modified_at: String,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+#[schema(as = OllamaPullRequest, example = json!({"model": "smollm2:135m", "stream": false}))]
+pub struct PullRequest {
+    /// A name of the catalogue, or `hf.co/owner/repo:TYPE`. Older clients call it `name`.
+    pub model: String,
+    #[schema(default = true)]
+    pub stream: Option<bool>,
+}
+
+/// How far a download is.
+#[derive(Clone, Debug, Default, Serialize, ToSchema)]
+#[schema(as = OllamaProgress, example = json!({"status": "success"}))]
+pub struct Progress {
+    /// `pulling manifest`, `pulling NAME` or `success`
+    pub status: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+    /// Bytes, once they are known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub total: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completed: Option<u64>,
+}

@@ -1,0 +1,45 @@
+//! Deletes models from the store while the server runs.
+
+use std::sync::PoisonError;
+
+use super::error::RegistryError;
+use super::registry::Registry;
+use super::room::Reason;
+use super::slot::Kept;
+use catalogue::PullError;
+use config::Source;
+
+impl Registry {
+    /// Unloads a model and deletes its files. Blocks.
+    ///
+    /// # Errors
+    /// It is unknown, in use, or not one that may go: a file of the user's own, a variant, or a model that the server was started with.
+    pub fn delete(&self, name: &str) -> Result<(), RegistryError> {
+        let (base, index) = self.find(name)?;
+        let variant = &base.variants[index];
+        let id = variant.id.clone();
+        let kept = |cause: String| RegistryError::NotDeleted { id: id.clone(), cause };
+        if let Some(root) = &variant.of {
+            return Err(kept(format!("it is a variant, whose files are those of `{root}`: delete that")));
+        }
+        if matches!(variant.source, Source::File { .. }) {
+            return Err(kept("it is a file that nobody fetched: the server does not delete it".into()));
+        }
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
+        if base.is_pinned() || named.iter().any(|name| base.variant(name).is_some()) {
+            return Err(kept("the server was started with it, or it is pinned: take it out of the configuration first".into()));
+        }
+        match self.unload_base(&base, false, Reason::Removed) {
+            Ok(()) | Err(Kept::NotLoaded) => {}
+            Err(Kept::Loading) => return Err(RegistryError::Loading(id)),
+            Err(Kept::InUse(num_requests)) => return Err(kept(format!("{num_requests} requests use it: wait for them"))),
+        }
+        let removed = self.store.remove(base.entry.stored_as()).map_err(|error| {
+            tracing::error!("the model `{id}` could not be deleted: {}", error.to_string().escape_debug());
+            // What is wrong with the disk is for the operator's eyes.
+            kept(if let PullError::Refused(_) = error { "it is being fetched".into() } else { "the server's log has the cause".into() })
+        })?;
+        self.follow_store();
+        removed.map(drop).ok_or_else(|| self.not_found(name))
+    }
+}

@@ -1,0 +1,63 @@
+//! Descriptions of model files, which are read once.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::SystemTime;
+
+use serving::{Abilities, Description, ModelFile};
+
+/// The most files whose descriptions are kept.
+const MOST: usize = 256;
+
+/// The description of a file. What it is able to do takes longer to find out, so that waits until somebody asks.
+pub struct Described {
+    pub description: Description,
+    path: PathBuf,
+    template: Option<PathBuf>,
+    abilities: OnceLock<Abilities>,
+}
+
+/// A file, the template in place of its own, its length and when it was written.
+type Key = (PathBuf, Option<PathBuf>, u64, Option<SystemTime>);
+
+/// The descriptions of files that were read once.
+#[derive(Default)]
+pub struct Descriptions(Mutex<HashMap<Key, Arc<Described>>>);
+
+impl Descriptions {
+    pub fn of(&self, path: &Path, template: Option<&Path>) -> anyhow::Result<Arc<Described>> {
+        let meta = path.metadata()?;
+        let key = (path.to_owned(), template.map(Path::to_owned), meta.len(), meta.modified().ok());
+        let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = lock().get(&key) {
+            return Ok(found.clone());
+        }
+        let (path, template) = (key.0.clone(), key.1.clone());
+        let described = Description::read(&path, template.as_deref())?;
+        let described = Arc::new(Described { description: described, path, template, abilities: OnceLock::new() });
+        let mut all = lock();
+        if all.len() >= MOST {
+            all.clear();
+        }
+        all.insert(key, described.clone());
+        Ok(described)
+    }
+}
+
+impl Described {
+    /// What the model is able to do. Blocks: the first call reads the vocabulary.
+    pub fn abilities(&self) -> anyhow::Result<Abilities> {
+        if let Some(abilities) = self.abilities.get() {
+            return Ok(*abilities);
+        }
+        let file = ModelFile::open(&self.path, gguf::Backing::Mapped)?;
+        let abilities = file.abilities(self.template.as_deref())?;
+        Ok(*self.abilities.get_or_init(|| abilities))
+    }
+
+    /// The metadata with its arrays. Blocks.
+    pub fn whole_metadata(&self) -> anyhow::Result<serving::Metadata> {
+        serving::whole_metadata(&self.path)
+    }
+}

@@ -1,0 +1,72 @@
+//! What is known of a model that is on disk, loaded or not.
+
+use std::sync::Arc;
+
+use super::base::{Base, unix_seconds};
+use super::descriptions::Described;
+use super::error::RegistryError;
+use super::options::default_sampling;
+use super::registry::Registry;
+use config::ModelEntry;
+use logits::SamplingChoice;
+
+/// A model on disk.
+#[derive(Clone)]
+pub struct ModelFacts {
+    pub id: String,
+    /// The model that it is a variant of.
+    pub parent: Option<String>,
+    /// When the file was written: Unix seconds.
+    pub modified: u64,
+    /// The sha256 of a model of the store, or else the digest of a file's beginnings.
+    pub digest: String,
+    pub file: Arc<Described>,
+    /// What it is sampled with if a request does not say.
+    pub sampling: SamplingChoice,
+    /// The system message of conversations without one.
+    pub system: Option<String>,
+}
+
+impl Registry {
+    /// Every served model that is on disk and that `shows` names, in the order of the list. Blocks. Files that cannot be read are left
+    /// out, and the log names them.
+    pub fn on_disk(&self, shows: impl Fn(&str) -> bool) -> Vec<ModelFacts> {
+        let served = self.served();
+        let variants = served.bases.iter().flat_map(|base| base.variants.iter().map(move |variant| (base, variant)));
+        variants.filter(|(_, variant)| shows(&variant.id)).filter_map(|(base, variant)| self.facts_of(base, variant).ok()?).collect()
+    }
+
+    /// What is known of a served model. Blocks.
+    ///
+    /// # Errors
+    /// It is unknown or not on disk, or its file cannot be read.
+    pub fn facts(&self, name: &str) -> Result<ModelFacts, RegistryError> {
+        let (base, index) = self.find(name)?;
+        self.facts_of(&base, &base.variants[index])?.ok_or_else(|| self.not_found(name))
+    }
+
+    /// `None`: it is not on disk.
+    fn facts_of(&self, base: &Base, variant: &ModelEntry) -> Result<Option<ModelFacts>, RegistryError> {
+        let Some(path) = self.store.path(&base.entry) else { return Ok(None) };
+        let file = self.descriptions.of(&path, variant.chat_template.as_deref()).map_err(|error| {
+            let (id, cause) = (variant.id.clone(), format!("{error:#}"));
+            tracing::warn!("the model `{id}` could not be described: {}", cause.escape_debug());
+            RegistryError::LoadFailed { id, cause }
+        })?;
+        let of_file = file.description.sampling;
+        let sampling = match variant.of {
+            Some(_) => variant.sampling.or(default_sampling(&base.entry, of_file)),
+            None => default_sampling(variant, of_file),
+        };
+        let stored = self.store.find(&base.entry).map(|manifest| manifest.sha256);
+        Ok(Some(ModelFacts {
+            id: variant.id.clone(),
+            parent: variant.of.clone(),
+            modified: path.metadata().and_then(|meta| meta.modified()).map_or(base.created, unix_seconds),
+            digest: stored.unwrap_or_else(|| file.description.digest.clone()),
+            file,
+            sampling,
+            system: variant.system.clone(),
+        }))
+    }
+}

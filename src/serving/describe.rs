@@ -1,0 +1,203 @@
+//! What a model's file says of the model, without loading it.
+
+use std::path::Path;
+
+use serde_json::{Map, Value as Json};
+
+use super::defaults::file_sampling;
+use super::load::ModelFile;
+use chat::Dialect;
+use gguf::{Array, GgufFile, Value};
+use logits::SamplingChoice;
+use scheduler::Pooling;
+
+/// The metadata of a file as JSON.
+pub type Metadata = Map<String, Json>;
+
+/// What a file says of its model.
+#[derive(Clone, Debug)]
+pub struct Description {
+    pub architecture: String,
+    /// The number of weights.
+    pub parameters: u64,
+    /// How most of the weights are stored, such as `Q4_K_M`.
+    pub quantisation: String,
+    /// Bytes of all parts.
+    pub file_bytes: u64,
+    /// Twelve digits: see [`GgufFile::digest`].
+    pub digest: String,
+    /// The chat template's source: the file's own, or another one that takes its place.
+    pub template: Option<String>,
+    /// What the file recommends to sample with.
+    pub sampling: SamplingChoice,
+    /// Arrays are null.
+    pub metadata: Metadata,
+}
+
+/// What a model is able to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abilities {
+    /// It generates text.
+    pub completion: bool,
+    /// Its chat template takes tools.
+    pub tools: bool,
+    /// It reasons before it answers.
+    pub thinking: bool,
+    /// It was made to give texts vectors.
+    pub embedding: bool,
+    /// It fills in the middle of a text.
+    pub insert: bool,
+}
+
+impl Description {
+    /// Reads a file. `template`: a file with the chat template in place of its own. Blocks.
+    pub fn read(path: &Path, template: Option<&Path>) -> anyhow::Result<Self> {
+        let file = GgufFile::open(path)?;
+        let template = match template {
+            Some(path) => Some(std::fs::read_to_string(path)?),
+            None => file.get_str("tokenizer.chat_template").map(str::to_owned),
+        };
+        let parameters = file.tensors().iter().fold(0u64, |sum, tensor| sum.saturating_add(tensor.elements()));
+        let mut metadata = metadata(&file, false);
+        metadata.entry("general.parameter_count").or_insert(parameters.into());
+        Ok(Self {
+            architecture: file.architecture().unwrap_or_default().to_owned(),
+            parameters,
+            quantisation: quantisation(&file),
+            file_bytes: file.file_bytes(),
+            digest: file.digest(),
+            template,
+            sampling: file_sampling(&file),
+            metadata,
+        })
+    }
+}
+
+/// The metadata of a file with its arrays. Blocks.
+pub fn whole_metadata(path: &Path) -> anyhow::Result<Metadata> {
+    Ok(metadata(&GgufFile::open(path)?, true))
+}
+
+impl ModelFile {
+    /// What the model is able to do. `template`: a file with the chat template in place of its own.
+    pub fn abilities(&self, template: Option<&Path>) -> anyhow::Result<Abilities> {
+        let spec = self.spec();
+        let template = self.chat_template(template)?;
+        let dialect = template.as_ref().map(|template| Dialect::of(template, self.tokenizer()));
+        let completion = !spec.arch.bidirectional;
+        let has = |test: fn(&Dialect) -> bool| completion && dialect.as_ref().is_some_and(test);
+        let says_pooling = self.file().arch_value("pooling_type").is_some();
+        Ok(Abilities {
+            completion,
+            tools: has(Dialect::takes_tools),
+            thinking: has(|dialect| dialect.thinking.is_some()),
+            embedding: spec.pooling != Pooling::Rank && (!completion || says_pooling),
+            insert: completion && self.tokenizer().infill().is_some(),
+        })
+    }
+}
+
+/// The names of `general.file_type`, as llama.cpp numbers them. Empty: a number that stands for nothing any more.
+const FILE_TYPES: [&str; 40] = [
+    "F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S",
+    "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ3_M", "IQ2_S", "IQ2_M", "IQ4_XS",
+    "IQ1_M", "BF16", "", "", "", "TQ1_0", "TQ2_0", "MXFP4", "",
+];
+
+/// The file's own name of its types, or else the type of most weights.
+fn quantisation(file: &GgufFile) -> String {
+    let named = file.get_u32("general.file_type").and_then(|number| FILE_TYPES.get(number as usize)).filter(|name| !name.is_empty());
+    if let Some(name) = named {
+        return (*name).to_owned();
+    }
+    let mut counts: Vec<(&str, u64)> = Vec::new();
+    for tensor in file.tensors() {
+        match counts.iter_mut().find(|(name, _)| *name == tensor.type_name()) {
+            Some((_, count)) => *count = count.saturating_add(tensor.elements()),
+            None => counts.push((tensor.type_name(), tensor.elements())),
+        }
+    }
+    counts.into_iter().max_by_key(|(_, count)| *count).map_or(String::new(), |(name, _)| name.to_owned())
+}
+
+fn metadata(file: &GgufFile, with_arrays: bool) -> Metadata {
+    let value = |value: &Value| match value {
+        Value::Array(array) if with_arrays => items(array),
+        Value::Array(_) => Json::Null,
+        other => scalar(other),
+    };
+    file.metadata().map(|(key, of_key)| (key.to_owned(), value(of_key))).collect()
+}
+
+fn scalar(value: &Value) -> Json {
+    match value {
+        Value::F32(x) => float(*x),
+        Value::F64(x) => (*x).into(),
+        Value::Bool(flag) => (*flag).into(),
+        Value::String(text) => text.as_str().into(),
+        Value::U64(number) => (*number).into(),
+        Value::Array(array) => items(array),
+        integer => integer.as_int().and_then(|number| i64::try_from(number).ok()).into(),
+    }
+}
+
+fn items(array: &Array) -> Json {
+    match array {
+        Array::U8(items) => items.iter().copied().collect(),
+        Array::I8(items) => items.iter().copied().collect(),
+        Array::U16(items) => items.iter().copied().collect(),
+        Array::I16(items) => items.iter().copied().collect(),
+        Array::U32(items) => items.iter().copied().collect(),
+        Array::I32(items) => items.iter().copied().collect(),
+        Array::F32(items) => items.iter().copied().map(float).collect(),
+        Array::Bool(items) => items.iter().copied().collect(),
+        Array::Strings(items) => items.iter().map(String::as_str).collect(),
+        Array::U64(items) => items.iter().copied().collect(),
+        Array::I64(items) => items.iter().copied().collect(),
+        Array::F64(items) => items.iter().copied().collect(),
+        Array::Nested(arrays) => arrays.iter().map(self::items).collect(),
+    }
+}
+
+/// The shortest decimal number that reads back as the same float32. JSON has neither infinity nor NaN: those are null.
+fn float(number: f32) -> Json {
+    number.to_string().parse::<f64>().ok().filter(|number| number.is_finite()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gguf::{Backing, GgufBuilder};
+
+    fn write(builder: &GgufBuilder) -> (tempfile::TempDir, std::path::PathBuf) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("m.gguf");
+        builder.write(&path).unwrap();
+        (dir, path)
+    }
+
+    #[test]
+    fn metadata_becomes_json() {
+        let builder = GgufBuilder::new()
+            .kv("general.architecture", "llama")
+            .kv("general.file_type", 15u32)
+            .kv("llama.rope.freq_base", 0.1f32)
+            .kv("general.sampling.temp", 0.5f32);
+        let (_dir, path) = write(&builder);
+        let read = Description::read(&path, None).unwrap();
+        assert_eq!((read.architecture.as_str(), read.quantisation.as_str(), read.template), ("llama", "Q4_K_M", None));
+        assert_eq!(read.metadata["llama.rope.freq_base"], 0.1, "no digit is invented");
+        assert_eq!((&read.metadata["general.parameter_count"], read.sampling.temperature), (&0.into(), Some(0.5)));
+    }
+
+    #[test]
+    fn abilities_are_those_of_the_file() {
+        let embedder = fixtures::architectures::embedders().into_iter().find(|model| model.name == "bert-mean").unwrap();
+        let (_dir, path) = write(&embedder.build());
+        let abilities = ModelFile::open(&path, Backing::Private).unwrap().abilities(None).unwrap();
+        let none = Abilities { completion: false, tools: false, thinking: false, embedding: true, insert: false };
+        assert_eq!(abilities, none);
+        assert!(whole_metadata(&path).unwrap()["tokenizer.ggml.tokens"].as_array().is_some_and(|tokens| !tokens.is_empty()));
+        assert!(Description::read(&path, None).unwrap().metadata["tokenizer.ggml.tokens"].is_null());
+    }
+}
