@@ -16,6 +16,7 @@ pub mod keys;
 pub mod list;
 mod log_args;
 pub mod logits;
+mod names;
 mod output;
 pub mod ps;
 pub mod pull;
@@ -91,9 +92,9 @@ pub fn main() -> ! {
         Command::Keys(args) => keys::run(args, config),
         Command::Rm(args) => rm::run(args, config),
         Command::Show(args) => show::run(args, config),
-        Command::Inspect(args) => inspect::run(args),
-        Command::Tokenize(args) => tokenize::run(args),
-        Command::Render(args) => render::run(args),
+        Command::Inspect(args) => inspect::run(args, config),
+        Command::Tokenize(args) => tokenize::run(args, config),
+        Command::Render(args) => render::run(args, config),
         Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
     };
