@@ -64,11 +64,7 @@ fn open(args: &Args, file: &Path, context: usize) -> anyhow::Result<Box<dyn Engi
     let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
     let device = args.device;
     let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { CHUNK };
-    ensure!(
-        args.vectors || !weights.spec.arch.bidirectional,
-        "{}: the model gives vectors, not logits: add --vectors",
-        file.display()
-    );
+    ensure!(args.vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
     let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
     engine::open(weights, &options, backend(args.backend)).with_context(|| format!("--backend {}", args.backend.name()))
 }

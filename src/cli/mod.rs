@@ -9,6 +9,9 @@ use crate::{engine, telemetry};
 use grammar::enable_trials;
 
 pub mod bench;
+mod colour;
+pub mod completions;
+pub mod doctor;
 mod engine_args;
 pub mod health;
 pub mod inspect;
@@ -16,6 +19,7 @@ pub mod keys;
 pub mod list;
 mod log_args;
 pub mod logits;
+pub mod man;
 mod names;
 mod output;
 pub mod ps;
@@ -74,6 +78,12 @@ pub enum Command {
     Bench(bench::Args),
     /// Write the logits at the last position of each prompt
     Logits(logits::Args),
+    /// Show what this machine has, which models fit, and what would make it faster
+    Doctor(doctor::Args),
+    /// Write what a shell needs to complete the command line
+    Completions(completions::Args),
+    /// Write manual pages
+    Man(man::Args),
 }
 
 /// Runs a command and ends the process; errors go to stderr.
@@ -97,6 +107,9 @@ pub fn main() -> ! {
         Command::Render(args) => render::run(args, config),
         Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
+        Command::Doctor(args) => doctor::run(&args, config),
+        Command::Completions(args) => completions::run::<Cli>(&args),
+        Command::Man(args) => man::run::<Cli>(&args),
     };
     let code = match result {
         Ok(()) => 0,

@@ -8,6 +8,7 @@ pub struct Progress {
     arrived: Instant,
     prompt_tokens: u32,
     cached_tokens: AtomicU32,
+    computed_tokens: AtomicU32,
     generated_tokens: AtomicU32,
     admitted: Mark,
     prefilled: Mark,
@@ -20,6 +21,7 @@ impl Progress {
             arrived: Instant::now(),
             prompt_tokens: prompt_tokens as u32,
             cached_tokens: AtomicU32::new(0),
+            computed_tokens: AtomicU32::new(0),
             generated_tokens: AtomicU32::new(0),
             admitted: Mark::default(),
             prefilled: Mark::default(),
@@ -38,6 +40,11 @@ impl Progress {
     /// Prompt tokens that the prefix cache held. Known from the first event on.
     pub fn cached_tokens(&self) -> u32 {
         self.cached_tokens.load(Ordering::Acquire)
+    }
+
+    /// Prompt tokens in the cache so far: found there, or handed to the engine. It falls if the sequence is preempted.
+    pub fn computed_tokens(&self) -> u32 {
+        self.computed_tokens.load(Ordering::Relaxed)
     }
 
     /// Tokens delivered so far.
@@ -62,6 +69,10 @@ impl Progress {
 
     pub(crate) fn set_cached(&self, num_tokens: usize) {
         self.cached_tokens.store(num_tokens as u32, Ordering::Release);
+    }
+
+    pub(crate) fn set_computed(&self, num_tokens: usize) {
+        self.computed_tokens.store((num_tokens as u32).min(self.prompt_tokens), Ordering::Relaxed);
     }
 
     pub(crate) fn admit(&self, now: Instant) {
@@ -108,6 +119,8 @@ mod tests {
         assert_eq!((progress.prompt_tokens(), progress.admitted(), progress.prefilled(), progress.last()), (7, None, None, None));
         progress.admit(progress.arrived());
         let token = progress.arrived() + Duration::from_millis(3);
+        progress.set_computed(9);
+        assert_eq!(progress.computed_tokens(), 7, "tokens of the answer are not the prompt's");
         progress.end_prefill(token);
         progress.deliver(token);
         assert_eq!((progress.admitted(), progress.prefilled(), progress.last()), (Some(progress.arrived()), Some(token), Some(token)));

@@ -33,6 +33,11 @@ impl Account {
         self.first(Progress::cached_tokens).unwrap_or(0)
     }
 
+    /// Tokens of that prompt that the engine has read so far, or found in the prefix cache.
+    pub fn computed_tokens(&self) -> u32 {
+        self.first(Progress::computed_tokens).unwrap_or(0)
+    }
+
     /// Tokens of all tries.
     pub fn generated_tokens(&self) -> u32 {
         self.sequences().iter().map(|progress| progress.generated_tokens()).sum()

@@ -230,11 +230,9 @@ impl Args {
             ..EngineOptions::default()
         };
         let chosen = match (self.backend, self.device.backend) {
-            (Some(asked), Some(of_device)) if asked != of_device => bail!(
-                "--backend is {}, but --device names the backend {}: leave one of them out",
-                asked.name(),
-                of_device.name()
-            ),
+            (Some(asked), Some(of_device)) if asked != of_device => {
+                bail!("--backend is {}, but --device names the backend {}: leave one of them out", asked.name(), of_device.name())
+            }
             (asked, of_device) => asked.or(of_device).unwrap_or(Backend::Auto),
         };
         engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))

@@ -116,7 +116,10 @@ fn panels(reports: &[Report]) -> Vec<Panel> {
             Panel::new("time between tokens, p99 [ms]", "requests at once", true),
         ],
         Some("context") => vec![Panel::new("decode step [ms]", "tokens of context", false)],
-        _ => vec![Panel::new("decode tokens per second", "sequences at once", true), Panel::new("decode step [ms]", "sequences at once", true)],
+        _ => vec![
+            Panel::new("decode tokens per second", "sequences at once", true),
+            Panel::new("decode step [ms]", "sequences at once", true),
+        ],
     };
     for report in reports {
         for row in &report.rows {
@@ -149,7 +152,13 @@ fn nice_step(least: f64) -> f64 {
 
 /// At most four digits that count.
 fn number(value: f64) -> String {
-    let digits = if value >= 100.0 || value == value.round() { 0 } else if value >= 10.0 { 1 } else { 3 };
+    let digits = if value >= 100.0 || value == value.round() {
+        0
+    } else if value >= 10.0 {
+        1
+    } else {
+        3
+    };
     format!("{value:.digits$}")
 }
 

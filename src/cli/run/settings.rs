@@ -292,7 +292,8 @@ mod tests {
             "nowordwrap",
         ]);
         let settings = settings.unwrap();
-        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } = settings.sampling;
+        let SamplingChoice { temperature, top_k, top_p, min_p, presence_penalty, frequency_penalty, repetition_penalty } =
+            settings.sampling;
         assert_eq!([temperature, top_p, min_p, repetition_penalty], [Some(0.5), Some(0.9), Some(0.1), Some(1.1)]);
         assert_eq!((top_k, presence_penalty, frequency_penalty), (Some(40), Some(-1.0), Some(1.0)));
         assert_eq!((settings.seed, settings.max_tokens), (Some(u64::MAX), Some(12)));
