@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::eval_rows::{CHUNK, Rows, rows_at_once};
 use super::eval_sums::{Figures, Sums};
-use super::model_file::model_file;
+use super::names::file_of;
 use super::output::print;
 use crate::config::Backend;
 use crate::engine::cpu::open_exact;
@@ -101,11 +101,11 @@ struct Report {
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let start = Instant::now();
-    let file = Arc::new(GgufFile::open(&model_file(&args.model, config)?)?);
+    let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
     let reference = match args.reference.as_deref() {
         None => None,
         Some("exact") => Some((file.clone(), true)),
-        Some(name) => Some((Arc::new(GgufFile::open(&model_file(name, config)?)?), false)),
+        Some(name) => Some((Arc::new(GgufFile::open(&file_of(config, name)?)?), false)),
     };
     if let Some((other, _)) = &reference {
         check_vocabulary(&file, other)?;

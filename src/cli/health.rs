@@ -7,8 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ureq::tls::TlsConfig;
 
+use super::remote::RemoteArgs;
 use super::serve::reachable;
-use crate::config::{Config, Overrides};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -18,26 +18,32 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 Examples:
   penstock health
-  penstock health --port 9000 --live")]
+  penstock health --port 9000 --live
+  penstock health --url https://llm.example")]
 pub struct Args {
-    /// The server's port
-    #[arg(long)]
-    port: Option<u16>,
+    #[command(flatten)]
+    remote: RemoteArgs,
     /// Only ask whether the process and its engines are alive, which they are while models load
     #[arg(long)]
     live: bool,
 }
 
 pub fn run(args: &Args, config: Option<&Path>) -> anyhow::Result<()> {
-    let Config { server, .. } = Config::load(config, &Overrides { port: args.port, ..Overrides::default() })?;
-    let address = reachable(SocketAddr::new(server.host, server.port));
-    let (scheme, path) =
-        (if server.tls_cert.as_os_str().is_empty() { "http" } else { "https" }, if args.live { "health" } else { "ready" });
-    // The certificate is for the site's name, and what is asked is this machine.
-    let tls = TlsConfig::builder().disable_verification(true).build();
-    let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).tls_config(tls).proxy(None);
-    let agent: ureq::Agent = agent.build().into();
-    let answer = agent.get(format!("{scheme}://{address}/{path}")).call();
+    let path = if args.live { "health" } else { "ready" };
+    let (address, tls) = match args.remote.named() {
+        Some(url) => (url, TlsConfig::builder().build()),
+        None => {
+            let server = args.remote.config(config)?.server;
+            let scheme = if server.tls_cert.as_os_str().is_empty() { "http" } else { "https" };
+            let address = reachable(SocketAddr::new(server.host, server.port));
+            // The certificate is for the site's name, and what is asked is this machine.
+            (format!("{scheme}://{address}"), TlsConfig::builder().disable_verification(true).build())
+        }
+    };
+    let is_own = args.remote.named().is_none();
+    let agent = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).tls_config(tls);
+    let agent: ureq::Agent = if is_own { agent.proxy(None) } else { agent }.build().into();
+    let answer = agent.get(format!("{address}/{path}")).call();
     let status = answer.with_context(|| format!("{address} does not answer"))?.status();
     ensure!(status.is_success(), "{address} answers {}: see its log", status.as_u16());
     Ok(())

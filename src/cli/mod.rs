@@ -9,6 +9,9 @@ use crate::{engine, telemetry};
 use grammar::enable_trials;
 
 pub mod bench;
+mod colour;
+pub mod completions;
+pub mod doctor;
 mod engine_args;
 pub mod eval;
 mod eval_rows;
@@ -19,7 +22,8 @@ pub mod keys;
 pub mod list;
 mod log_args;
 pub mod logits;
-mod model_file;
+pub mod man;
+mod names;
 mod output;
 pub mod ps;
 pub mod pull;
@@ -83,6 +87,12 @@ pub enum Command {
     Eval(eval::Args),
     /// Write a model's tensors in other types
     Quantize(quantize::Args),
+    /// Show what this machine has, which models fit, and what would make it faster
+    Doctor(doctor::Args),
+    /// Write what a shell needs to complete the command line
+    Completions(completions::Args),
+    /// Write manual pages
+    Man(man::Args),
 }
 
 /// Runs a command and ends the process; errors go to stderr.
@@ -101,13 +111,16 @@ pub fn main() -> ! {
         Command::Keys(args) => keys::run(args, config),
         Command::Rm(args) => rm::run(args, config),
         Command::Show(args) => show::run(args, config),
-        Command::Inspect(args) => inspect::run(args),
-        Command::Tokenize(args) => tokenize::run(args),
-        Command::Render(args) => render::run(args),
+        Command::Inspect(args) => inspect::run(args, config),
+        Command::Tokenize(args) => tokenize::run(args, config),
+        Command::Render(args) => render::run(args, config),
         Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
         Command::Eval(args) => eval::run(args, config),
         Command::Quantize(args) => quantize::run(args, config),
+        Command::Doctor(args) => doctor::run(&args, config),
+        Command::Completions(args) => completions::run::<Cli>(&args),
+        Command::Man(args) => man::run::<Cli>(&args),
     };
     let code = match result {
         Ok(()) => 0,

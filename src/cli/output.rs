@@ -58,13 +58,28 @@ pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
     text
 }
 
-/// A number of bytes in decimal units, as disks and hubs count them.
+/// As [`columns`], without a bound, and right-aligned but for the first `left` of them.
+pub fn right_columns(rows: &[Vec<String>], left: usize) -> String {
+    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..count).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).enumerate().map(|(i, (cell, &width))| match i < left {
+            true => format!("{cell:<width$}"),
+            false => format!("{cell:>width$}"),
+        });
+        cells.collect::<Vec<_>>().join("  ") + "\n"
+    };
+    rows.iter().map(line).collect()
+}
+
+/// A number of bytes in binary units, as memory is counted.
 pub fn human_bytes(bytes: u64) -> String {
-    let (mut value, mut units) = (bytes as f64, ["B", "kB", "MB", "GB", "TB"].into_iter());
+    let (mut value, mut units) = (bytes as f64, ["B", "KiB", "MiB", "GiB", "TiB"].into_iter());
     let mut unit = units.next().unwrap_or_default();
-    while value >= 999.95 {
+    while value >= 1023.95 {
         let Some(larger) = units.next() else { break };
-        (value, unit) = (value / 1000.0, larger);
+        (value, unit) = (value / 1024.0, larger);
     }
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
 }
@@ -95,7 +110,7 @@ mod tests {
 
     #[test]
     fn sizes_use_the_largest_fitting_unit() {
-        let read: Vec<_> = [0, 999, 1000, 98_362_432, 999_950_000, 8_000_000_000_000_000].into_iter().map(human_bytes).collect();
-        assert_eq!(read, ["0 B", "999 B", "1.0 kB", "98.4 MB", "1.0 GB", "8000.0 TB"]);
+        let read: Vec<_> = [0, 1023, 1024, 98_362_432, 1_073_741_000, 8 << 50].into_iter().map(human_bytes).collect();
+        assert_eq!(read, ["0 B", "1023 B", "1.0 KiB", "93.8 MiB", "1.0 GiB", "8192.0 TiB"]);
     }
 }

@@ -73,7 +73,7 @@ mod tests {
             "requests_running": 2, "requests_waiting": 1, "last_use": 100});
         let table = table(&[loaded, json!({"id": "n", "state": "unloaded", "requests_running": 0})], 190);
         let rows: Vec<String> = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
-        assert_eq!(rows[1], "m loaded cpu 4096 2.0 MB 3 1 min ago");
+        assert_eq!(rows[1], "m loaded cpu 4096 1.9 MiB 3 1 min ago");
         assert_eq!(rows[2], "n unloaded - - - 0 -");
         assert_eq!([ago(59), ago(3599), ago(7200)], ["59 s ago", "59 min ago", "2 h ago"]);
     }

@@ -8,7 +8,7 @@ use std::time::Instant;
 use anyhow::Context;
 use serde_json::json;
 
-use super::model_file::model_file;
+use super::names::file_of;
 use super::output::{columns, human_bytes, print};
 use crate::gguf::{GgufFile, ggml_type};
 use crate::quantize::{FILE_TYPES, FileType, Options, Report, TensorReport, plan, quantize};
@@ -51,7 +51,7 @@ fn file_type(name: &str) -> Result<&'static FileType, String> {
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let start = Instant::now();
-    let path = model_file(&args.model, config)?;
+    let path = file_of(config, &args.model)?;
     let source = GgufFile::open(&path)?;
     let out = args.out.clone().unwrap_or_else(|| default_output(&args.model, &path, args.kind));
     warn_of_quantised(&source, args.kind);

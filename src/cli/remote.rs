@@ -17,8 +17,28 @@ const MAX_ANSWER: u64 = 64 << 20;
 pub struct RemoteArgs {
     /// The server's address, such as http://127.0.0.1:8080 [default: $PENSTOCK_HOST, or the configured address]. An API key is taken from
     /// $PENSTOCK_API_KEY
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", conflicts_with = "port")]
     url: Option<String>,
+    /// The port of a server on this machine
+    #[arg(long)]
+    port: Option<u16>,
+}
+
+impl RemoteArgs {
+    /// The address. None: no flag and no variable names it.
+    pub fn named(&self) -> Option<String> {
+        let variable = || variable("PENSTOCK_HOST").filter(|_| self.port.is_none());
+        self.url.clone().or_else(variable).map(|url| with_scheme(&url))
+    }
+
+    /// The configuration of a server on this machine.
+    pub fn config(&self, file: Option<&Path>) -> anyhow::Result<Config> {
+        Ok(Config::load(file, &Overrides { port: self.port, ..Overrides::default() })?)
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 pub struct Remote {
@@ -29,10 +49,9 @@ pub struct Remote {
 
 impl Remote {
     pub fn new(args: &RemoteArgs, config: Option<&Path>) -> anyhow::Result<Self> {
-        let variable = |name| std::env::var(name).ok().filter(|value: &String| !value.is_empty());
-        let url = match args.url.clone().or_else(|| variable("PENSTOCK_HOST")) {
-            Some(url) => with_scheme(&url),
-            None => configured(&Config::load(config, &Overrides::default())?),
+        let url = match args.named() {
+            Some(url) => url,
+            None => configured(&args.config(config)?),
         };
         let settings = ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).http_status_as_error(false).max_redirects(0);
         Ok(Self { url, key: variable("PENSTOCK_API_KEY"), agent: settings.build().into() })
@@ -55,7 +74,8 @@ impl Remote {
     }
 
     fn answer(&self, answer: Result<ureq::http::Response<ureq::Body>, ureq::Error>) -> anyhow::Result<Value> {
-        let hint = || format!("{}: no server answers: start one with `penstock serve`, or name another address with --url", self.url);
+        let hint =
+            || format!("{}: no server answers: start one with `penstock serve`, or name another address with --url or --port", self.url);
         let mut answer = answer.with_context(hint)?;
         let text = answer.body_mut().with_config().limit(MAX_ANSWER).read_to_string().with_context(hint)?;
         let value: Value = serde_json::from_str(&text).unwrap_or_default();

@@ -8,6 +8,7 @@ use anyhow::{Context, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use super::names::file_of;
 use super::output::print;
 use crate::gguf::GgufFile;
 use crate::template::{ChatTemplate, Clock, RenderInput};
@@ -16,9 +17,9 @@ use crate::tokenizer::Tokenizer;
 /// Renders a conversation with a chat template and writes exactly the resulting prompt.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A model, or a Jinja template
-    #[arg(value_name = "FILE.gguf|TEMPLATE.jinja")]
-    file: PathBuf,
+    /// A model on disk, a GGUF file, or a Jinja template
+    #[arg(value_name = "MODEL|FILE.gguf|TEMPLATE.jinja")]
+    model: String,
     /// JSON: {"messages", "tools"?, "add_generation_prompt"? (true), "bos_token"?, "eos_token"?, "chat_template_kwargs"?}
     #[arg(long, value_name = "FILE.json")]
     input: PathBuf,
@@ -51,7 +52,7 @@ struct Source {
     eos: String,
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let clock = match args.date.as_deref() {
         None => Clock::System,
         Some(date) => Clock::from_date(date).with_context(|| format!("--date: `{date}` is not a date (YYYY-MM-DD)"))?,
@@ -59,7 +60,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     let shown = args.input.display();
     let json = std::fs::read_to_string(&args.input).with_context(|| format!("cannot read {shown}"))?;
     let input: Input = serde_json::from_str(&json).with_context(|| shown.to_string())?;
-    let source = read_source(&args.file).with_context(|| args.file.display().to_string())?;
+    let file = file_of(config, &args.model)?;
+    let source = read_source(&file).with_context(|| file.display().to_string())?;
     let bos = input.bos_token.unwrap_or(source.bos);
     let eos = input.eos_token.unwrap_or(source.eos);
     let template = ChatTemplate::with_clock(&source.template, &bos, &eos, clock)?;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::output::{human_bytes, print};
 use crate::catalogue::Store;
-use crate::config::{Config, ModelEntry, Overrides, Source, find_model};
+use crate::config::{Config, ModelEntry, Overrides, Source, find_model, nearest_model};
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Examples:
@@ -40,7 +40,11 @@ fn stored_id(store: &Store, models: &[ModelEntry], name: &str) -> anyhow::Result
         Some(entry) => Ok(entry.id.clone()),
         None => match store.list().into_iter().find(|manifest| manifest.id == name) {
             Some(manifest) => Ok(manifest.id),
-            None => anyhow::bail!("there is no model `{name}` on disk or in the catalogue (`penstock list`)"),
+            None => {
+                let near = nearest_model(models.iter().flat_map(ModelEntry::names), name);
+                let hint = near.map_or(String::new(), |id| format!(" (did you mean {id}?)"));
+                anyhow::bail!("there is no model `{name}` on disk or in the catalogue{hint}: `penstock list` shows them")
+            }
         },
     }
 }

@@ -69,7 +69,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let registry = Registry::new(&config, &config.server.default_models)?;
     registry.keep_house()?;
     let _sending = telemetry::traces::start(&config.traces)?.inspect(|_| api::trace_requests());
-    let site = Address { address, tls: access.has_tls(), keys: access.needs_keys() };
+    let site = Address { address, tls: access.has_tls(), keys: access.needs_keys(), page: config.server.chat_page };
     let loaded = load(registry.clone(), site)?;
     let stopped = async move {
         match loaded.await {
@@ -129,12 +129,17 @@ struct Address {
     address: SocketAddr,
     tls: bool,
     keys: bool,
+    /// Whether the chat page is served.
+    page: bool,
 }
 
 /// The address, the models, and a command to try them with.
 fn banner(registry: &Registry, site: Address) -> String {
     let url = format!("{}://{}", if site.tls { "https" } else { "http" }, reachable(site.address));
     let mut text = format!("Penstock {} is ready on {url} (docs: {url}/docs)\n", env!("CARGO_PKG_VERSION"));
+    if site.page {
+        text += &format!("Chat in a browser: {url}/\n");
+    }
     let (mut example, mut later) = (None, Vec::new());
     for info in registry.list() {
         match registry.get_loaded(&info.id) {

@@ -1,15 +1,14 @@
 //! `penstock show`: a model's metadata, and whether it fits into this machine's memory.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use serde_json::{Value as Json, json};
 
+use super::names::{Located, locate};
 use super::output::{columns, human_bytes, print};
-use crate::catalogue::{Store, resolve};
-use crate::config::{Config, Context, ModelEntry, Overrides, Source};
+use crate::config::{Config, Context, Overrides};
 use crate::engine::{EngineOptions, Footprint, find_device, footprints, longest_context};
 use crate::gguf::{GgufFile, Value};
 use crate::logits::SamplingChoice;
@@ -55,27 +54,6 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     shown["fault"] = fault;
     shown["memory"] = memory;
     print(&if args.json { format!("{shown:#}\n") } else { text(&shown) })
-}
-
-/// A model's file, and the settings of its entry.
-struct Located {
-    path: PathBuf,
-    entry: ModelEntry,
-}
-
-/// A path may have any suffix, not only `.gguf`.
-fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
-    match resolve(config, name) {
-        Ok(entry) => {
-            let path = Store::new(&config.server.models_dir).path(&entry);
-            let path = path.with_context(|| format!("`{}` is not on disk: `penstock pull {}` fetches it", entry.id, entry.id))?;
-            Ok(Located { path, entry })
-        }
-        Err(_) if Path::new(name).is_file() => {
-            Ok(Located { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) })
-        }
-        Err(error) => Err(error),
-    }
 }
 
 /// Whether the file says how its rows become a vector.

@@ -1,12 +1,13 @@
 //! `penstock tokenize`: text into token ids.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::json;
 
+use super::names::file_of;
 use super::output::print;
 use crate::gguf::GgufFile;
 use crate::tokenizer::Tokenizer;
@@ -14,9 +15,9 @@ use crate::tokenizer::Tokenizer;
 /// Reads text (UTF-8) from stdin, writes a JSON array of token ids to stdout.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// A GGUF file (a vocabulary without weights is enough), or a Hugging Face tokenizer.json
-    #[arg(value_name = "FILE.gguf|FILE.json")]
-    file: PathBuf,
+    /// A model on disk, a GGUF file (a vocabulary without weights is enough), or a Hugging Face tokenizer.json
+    #[arg(value_name = "MODEL|FILE.gguf|FILE.json")]
+    model: String,
     /// Turn the texts of control tokens (such as <|im_end|>) into these tokens, not into plain text
     #[arg(long)]
     special: bool,
@@ -25,10 +26,11 @@ pub struct Args {
     time: Option<u64>,
 }
 
-pub fn run(args: Args) -> anyhow::Result<()> {
-    let is_json = args.file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
-    let opened = if is_json { Tokenizer::from_json(&args.file) } else { Tokenizer::open(&GgufFile::open(&args.file)?) };
-    let tokenizer = opened.with_context(|| args.file.display().to_string())?;
+pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+    let file = file_of(config, &args.model)?;
+    let is_json = file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json"));
+    let opened = if is_json { Tokenizer::from_json(&file) } else { Tokenizer::open(&GgufFile::open(&file)?) };
+    let tokenizer = opened.with_context(|| file.display().to_string())?;
     let mut bytes = Vec::new();
     std::io::stdin().lock().read_to_end(&mut bytes).context("cannot read stdin")?;
     let text = String::from_utf8(bytes).map_err(|e| anyhow::anyhow!("stdin is not UTF-8 at byte {}", e.utf8_error().valid_up_to()))?;

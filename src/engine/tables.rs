@@ -42,6 +42,30 @@ impl Tables {
         }
     }
 
+    /// Gives `to` blocks of its own for those that `from` holds, and returns which block must be copied to which. `to` gives back what it
+    /// held before.
+    ///
+    /// # Errors
+    /// [`EngineError::OutOfMemory`] if there are too few blocks.
+    pub fn fork(&mut self, from: u32, to: u32) -> Result<Vec<(u32, u32)>, EngineError> {
+        let (groups, mut copies) = (self.capacity.groups.len(), Vec::new());
+        for group in 0..groups {
+            let source = self.held[from as usize * groups + group].clone();
+            let mut target = std::mem::take(&mut self.held[to as usize * groups + group]);
+            let all = target.table.len();
+            target.leave(all, &mut self.free);
+            let mut table = vec![0; source.num_left];
+            for &block in &source.table[source.num_left..] {
+                let full = || EngineError::OutOfMemory(format!("{} KV blocks are too few", self.capacity.num_blocks));
+                let own = self.free.pop().ok_or_else(full)?;
+                table.push(own);
+                copies.push((block, own));
+            }
+            self.held[to as usize * groups + group] = Held { table, num_left: source.num_left };
+        }
+        Ok(copies)
+    }
+
     /// Fills the places, tables and state slots of a batch that has everything else. `sequences`: whose rows they are; a sequence's state
     /// slot has its number. Gives back the blocks that each window has left before the first of the rows.
     ///
@@ -80,6 +104,25 @@ impl Tables {
 mod tests {
     use super::*;
     use crate::{CacheGroup, CacheWindow};
+
+    #[test]
+    fn a_fork_has_blocks_of_its_own_for_what_the_windows_have_kept() {
+        let windowed = CacheGroup { window: Some(CacheWindow::Sliding(4)) };
+        let capacity = KvCapacity { groups: vec![CacheGroup::default(), windowed], ..KvCapacity::blocks(10, 4) };
+        let mut tables = Tables::new(capacity, 2);
+        let mut batch = Batch {
+            cu_seqlens_q: vec![0, 12],
+            context_lens: vec![12],
+            positions: (0..12).collect(),
+            inputs: (0..12).map(crate::Input::Token).collect(),
+            ..Batch::default()
+        };
+        tables.place(&mut batch, &[0]).unwrap();
+        tables.give_back(0, 11);
+        let copies = tables.fork(0, 1).unwrap();
+        assert_eq!(copies, [(0, 3), (1, 6), (2, 7), (4, 8), (5, 9)]);
+        assert!(tables.fork(0, 1).is_ok(), "what the fork held before is free again");
+    }
 
     #[test]
     fn each_group_has_blocks_of_its_own_and_gives_back_what_its_window_has_left() {

@@ -232,6 +232,7 @@ impl Sequence {
     /// Starts with `num_tokens` tokens in the cache. The sequence no longer counts against the queue's bound.
     pub fn admit(&mut self, num_tokens: usize) {
         self.num_computed = num_tokens;
+        self.timeline.progress().set_computed(num_tokens);
         self.ticket.leave_queue();
     }
 
@@ -244,6 +245,7 @@ impl Sequence {
     /// A step computes the next `num_rows` rows, and samples the last one if `sampled`.
     pub fn advance(&mut self, num_rows: usize, sampled: bool) {
         self.num_computed += num_rows;
+        self.timeline.progress().set_computed(self.num_computed);
         self.num_pending += usize::from(sampled);
     }
 

@@ -33,7 +33,7 @@ impl Account {
         self.first(Progress::cached_tokens).unwrap_or(0)
     }
 
-    /// Tokens of that prompt that were cached or are computed.
+    /// Tokens of that prompt that the engine has read so far, or found in the prefix cache.
     pub fn computed_tokens(&self) -> u32 {
         self.first(Progress::computed_tokens).unwrap_or(0)
     }

@@ -1,0 +1,236 @@
+//! A closed loop of requests through the scheduler, without HTTP: so many at once, each with a prompt of its own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+
+use crate::engine::Engine;
+use crate::logits::SamplingParams;
+use metrics::ModelMetrics;
+use scheduler::{Event, Handle, NewSequence, SchedulerOptions};
+
+/// How long the engine thread may take to end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Tokens of an answer that only warms the device.
+const WARM_TOKENS: u32 = 16;
+
+/// What to measure.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// Requests of a measurement.
+    pub requests: u32,
+    pub prompt: u32,
+    pub generate: u32,
+    pub seed: u64,
+    /// Rows per step.
+    pub step_tokens: usize,
+}
+
+/// One measurement.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct Loaded {
+    /// Requests that run or wait at any time.
+    pub at_once: u32,
+    pub requests: u32,
+    pub seconds: f64,
+    pub output_tokens_per_second: f64,
+    /// Prompts and answers.
+    pub total_tokens_per_second: f64,
+    pub requests_per_second: f64,
+    pub first_token_milliseconds: Percentiles,
+    /// Between the tokens of a request.
+    pub between_tokens_milliseconds: Percentiles,
+    pub request_milliseconds: Percentiles,
+}
+
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub struct Percentiles {
+    pub p50: f64,
+    pub p90: f64,
+    pub p99: f64,
+    pub max: f64,
+}
+
+impl Percentiles {
+    /// Of times in seconds, in milliseconds.
+    fn of(mut seconds: Vec<f64>) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        // the smallest value that so large a share of all values does not exceed
+        let at = |share: f64| {
+            let rank = (share * seconds.len() as f64).ceil() as usize;
+            seconds.get(rank.saturating_sub(1)).copied().unwrap_or(0.0) * 1e3
+        };
+        Self { p50: at(0.5), p90: at(0.9), p99: at(0.99), max: at(1.0) }
+    }
+}
+
+/// The times of one request, in seconds.
+#[derive(Debug, Default)]
+struct Times {
+    first: Vec<f64>,
+    gaps: Vec<f64>,
+    whole: Vec<f64>,
+    num_tokens: u64,
+}
+
+impl Times {
+    fn add(&mut self, other: Self) {
+        self.first.extend(other.first);
+        self.gaps.extend(other.gaps);
+        self.whole.extend(other.whole);
+        self.num_tokens += other.num_tokens;
+    }
+}
+
+/// Runs the loop with each number of requests at once. Takes the engine, which ends with it.
+pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Result<Vec<Loaded>> {
+    let most = at_once.iter().copied().max().unwrap_or(1);
+    let vocab = engine.spec().vocab_size as u32;
+    ensure!(vocab > 0, "the model has no vocabulary");
+    let options = SchedulerOptions {
+        max_batch_tokens: plan.step_tokens,
+        max_running: engine.max_slots(),
+        // A request may take an eighth of the queue.
+        max_waiting: 16 * most as usize + 64,
+        max_waiting_tokens: (16 * most as usize + 64).saturating_mul(plan.prompt as usize + 1),
+        prefix_cache: true,
+    };
+    let handle = Handle::spawn(engine, options, ModelMetrics::for_model("bench"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let measured = runtime.block_on(async {
+        // A device's first steps are slower than all others.
+        let warm = Plan { requests: most, generate: plan.generate.min(WARM_TOKENS), seed: plan.seed ^ u64::MAX, ..plan };
+        Level { handle: handle.clone(), plan: warm, vocab, at_once: most, index: 0 }.run().await?;
+        let mut measured = Vec::new();
+        for (index, &at_once) in at_once.iter().enumerate() {
+            measured.push(Level { handle: handle.clone(), plan, vocab, at_once, index: index as u64 + 1 }.run().await?);
+        }
+        anyhow::Ok(measured)
+    });
+    handle.stop();
+    ensure!(handle.wait_ended(PATIENCE), "the engine thread does not end");
+    measured
+}
+
+/// A closed loop with a number of requests at once.
+struct Level {
+    handle: Handle,
+    plan: Plan,
+    vocab: u32,
+    at_once: u32,
+    /// Prompts of two levels differ.
+    index: u64,
+}
+
+impl Level {
+    async fn run(self) -> anyhow::Result<Loaded> {
+        let (level, next) = (Arc::new(self), Arc::new(AtomicUsize::new(0)));
+        let (start, mut clients) = (Instant::now(), tokio::task::JoinSet::new());
+        for _ in 0..level.at_once.min(level.plan.requests) {
+            let (level, next) = (level.clone(), next.clone());
+            clients.spawn(async move { level.client(&next).await });
+        }
+        let mut times = Times::default();
+        while let Some(client) = clients.join_next().await {
+            times.add(client.context("a client ended unexpectedly")??);
+        }
+        let seconds = start.elapsed().as_secs_f64();
+        let Plan { requests, prompt, .. } = level.plan;
+        let prompts = u64::from(requests) * u64::from(prompt);
+        Ok(Loaded {
+            at_once: level.at_once,
+            requests,
+            seconds,
+            output_tokens_per_second: times.num_tokens as f64 / seconds,
+            total_tokens_per_second: (times.num_tokens + prompts) as f64 / seconds,
+            requests_per_second: f64::from(requests) / seconds,
+            first_token_milliseconds: Percentiles::of(times.first),
+            between_tokens_milliseconds: Percentiles::of(times.gaps),
+            request_milliseconds: Percentiles::of(times.whole),
+        })
+    }
+
+    /// Sends one request after the other until all are sent.
+    async fn client(&self, next: &AtomicUsize) -> anyhow::Result<Times> {
+        let mut times = Times::default();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= self.plan.requests as usize {
+                return Ok(times);
+            }
+            times.add(self.request(number as u64).await?);
+        }
+    }
+
+    async fn request(&self, number: u64) -> anyhow::Result<Times> {
+        let prompt = prompt(self.plan.seed, self.index << 32 | number, self.plan.prompt, self.vocab);
+        let (start, mut times) = (Instant::now(), Times::default());
+        let mut events = self.handle.enqueue(NewSequence::new(prompt, SamplingParams::greedy(), self.plan.generate))?;
+        let mut last = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Event::Token { .. } => {
+                    let now = Instant::now();
+                    match last.replace(now) {
+                        None => times.first.push((now - start).as_secs_f64()),
+                        Some(last) => times.gaps.push((now - last).as_secs_f64()),
+                    }
+                    times.num_tokens += 1;
+                }
+                Event::Failed(why) | Event::Unfollowable(why) => bail!("request {number} failed: {why}"),
+                Event::Finished { .. } | Event::Scored(_) | Event::Pooled(_) => {}
+            }
+        }
+        ensure!(
+            times.num_tokens == u64::from(self.plan.generate),
+            "request {number} got {} of {} tokens",
+            times.num_tokens,
+            self.plan.generate
+        );
+        times.whole.push(start.elapsed().as_secs_f64());
+        Ok(times)
+    }
+}
+
+/// Random ids below the size of the vocabulary. Two prompts have no common beginning but by chance.
+fn prompt(seed: u64, number: u64, length: u32, vocab: u32) -> Vec<u32> {
+    let mut state = mixed(seed ^ mixed(number));
+    let next = |_| {
+        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        ((u128::from(mixed(state)) * u128::from(vocab)) >> 64) as u32
+    };
+    (0..length).map(next).collect()
+}
+
+/// The finaliser of SplitMix64: every bit of the result depends on every bit of `x`.
+fn mixed(x: u64) -> u64 {
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prompts_are_reproducible_and_share_no_beginning() {
+        let first = prompt(7, 1, 64, 1000);
+        assert_eq!(first, prompt(7, 1, 64, 1000));
+        assert!(first.iter().all(|&id| id < 1000) && first.iter().collect::<std::collections::HashSet<_>>().len() > 40);
+        let begins: std::collections::HashSet<Vec<u32>> =
+            (0..2000).flat_map(|number| [7, 8].map(|seed| prompt(seed, number, 8, 1000))).collect();
+        assert_eq!(begins.len(), 4000);
+    }
+
+    #[test]
+    fn percentiles_are_values_that_occurred() {
+        let Percentiles { p50, p90, p99, max } = Percentiles::of((1..=100).rev().map(|n| f64::from(n) / 1e3).collect());
+        assert_eq!([p50, p90, p99, max].map(f64::round), [50.0, 90.0, 99.0, 100.0]);
+        let one = Percentiles::of(vec![0.25]);
+        assert_eq!((one.p50, one.p99), (250.0, 250.0));
+        assert_eq!(Percentiles::of(Vec::new()).max, 0.0);
+    }
+}

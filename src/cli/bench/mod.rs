@@ -1,0 +1,240 @@
+//! `penstock bench`: the speed of an engine, without a server.
+
+mod depth;
+mod device;
+mod measure;
+mod mixed;
+mod plot;
+mod report;
+mod steps;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context, bail, ensure};
+
+use super::names::file_of;
+use super::output::print;
+use crate::config::Backend;
+use crate::engine::{self, BackendKind, Engine, EngineInfo, EngineOptions};
+use crate::gguf::GgufFile;
+use crate::model::{ModelSpec, Weights};
+use crate::registry::backend;
+use device::DeviceArg;
+use measure::{Measured, step_bytes};
+use report::{Measurement, Report, Row};
+
+/// The most tokens of a prompt or an answer. Beyond this limit block numbers would overflow.
+const MOST_TOKENS: i64 = 1 << 20;
+
+const EXAMPLES: &str = "Examples:
+  penstock bench smollm2:135m --batch 1,8,64
+  penstock bench a.gguf b.gguf                        two models in one table
+  penstock bench model.gguf --context 0,8192,32000 --batch 1,16 --plot decode.svg
+  penstock bench model.gguf --mixed --requests 512 --at-once 8,32,128 --prompt 512 --gen 128 --json";
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Ids or aliases of models on disk, or GGUF files
+    #[arg(value_name = "MODEL|FILE.gguf", required_unless_present = "model", conflicts_with = "model")]
+    models: Vec<String>,
+    /// The same as MODEL
+    #[arg(long, value_name = "MODEL|FILE.gguf")]
+    model: Vec<String>,
+    /// Where to compute: auto, cpu or cuda
+    #[arg(long)]
+    backend: Option<Backend>,
+    /// Index of the GPU; or cpu, cuda or cuda:INDEX
+    #[arg(long, default_value = "0", value_name = "DEVICE")]
+    device: DeviceArg,
+    /// Tokens of each prompt
+    #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
+    prompt: u32,
+    /// Tokens to decode after each prompt
+    #[arg(long = "gen", default_value_t = 128, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
+    generate: u32,
+    /// Numbers of sequences that decode at once, one measurement for each
+    #[arg(long, default_value = "1", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=4096))]
+    batch: Vec<u32>,
+    /// Measure decoding behind contexts of so many tokens
+    #[arg(long, value_name = "TOKENS", value_delimiter = ',', conflicts_with = "prompt",
+        value_parser = clap::value_parser!(u32).range(0..=MOST_TOKENS))]
+    context: Vec<u32>,
+    /// Measure a closed loop of requests through the scheduler, with a prompt of random tokens each
+    #[arg(long, conflicts_with_all = ["context", "batch", "prefill_chunk", "repeat"])]
+    mixed: bool,
+    /// With --mixed: requests per measurement [default: four times as many as at once, at least 16]
+    #[arg(long, requires = "mixed", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    requests: Option<u32>,
+    /// With --mixed: numbers of requests at once, one measurement for each
+    #[arg(long, requires = "mixed", value_name = "COUNT", value_delimiter = ',', default_value = "8",
+        value_parser = clap::value_parser!(u32).range(1..=4096))]
+    at_once: Vec<u32>,
+    /// With --mixed: another seed gives other prompts
+    #[arg(long, requires = "mixed", default_value_t = 0)]
+    seed: u64,
+    /// With --mixed: the most tokens per step, of prompts and answers [default: the device's, as in a server]
+    #[arg(long, requires = "mixed", value_name = "TOKENS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    step_tokens: Option<u32>,
+    /// Rows per prefill step [default: 512 on the CPU, 2048 on a GPU]
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    prefill_chunk: Option<u32>,
+    /// Runs of each measurement, after one that does not count; the medians are printed
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// CPU threads; 0: one per physical core
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// Print JSON: an object per model, in an array if there are several
+    #[arg(long)]
+    json: bool,
+    /// Also draw the measurements
+    #[arg(long, value_name = "FILE.svg")]
+    plot: Option<PathBuf>,
+}
+
+const BLOCK: u32 = 32;
+const CPU_CHUNK: u32 = 512;
+const GPU_CHUNK: u32 = 2048;
+/// Engine slots if caches are copied: a step copies as many blocks at most.
+const COPY_SLOTS: u32 = 64;
+
+pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+    let names = if args.models.is_empty() { &args.model } else { &args.models };
+    // All names are looked up first, so that a typo in the last one shows before the first measurement.
+    let files = names.iter().map(|name| file_of(config, name)).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut reports = Vec::new();
+    for (name, file) in names.iter().zip(&files) {
+        reports.push(args.measure(name, file).with_context(|| name.clone())?);
+    }
+    print(&if args.json { report::json(&reports)? } else { report::text(&reports) })?;
+    match &args.plot {
+        Some(path) => std::fs::write(path, plot::svg(&reports)).with_context(|| format!("cannot write {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+impl Args {
+    fn mode(&self) -> &'static str {
+        match (self.mixed, self.context.is_empty()) {
+            (true, _) => "mixed",
+            (false, false) => "context",
+            (false, true) => "decode",
+        }
+    }
+
+    fn measure(&self, name: &str, file: &Path) -> anyhow::Result<Report> {
+        let mut engine = self.open(file)?;
+        let info = engine.info();
+        let copy = engine.copy_bandwidth();
+        let chunk = self.prefill_chunk.unwrap_or(if info.backend == BackendKind::Cpu { CPU_CHUNK } else { GPU_CHUNK });
+        let spec = engine.spec().clone();
+        let (step_tokens, mode) = (info.max_batch_tokens, self.mode());
+        let row = |context: Option<u32>, measured| Row::Steps(self.row(&spec, &info, copy, context, measured));
+        let rows = match mode {
+            "mixed" => self.mixed(engine, step_tokens)?,
+            "context" => {
+                let found = self.depths(chunk).run(&mut *engine)?;
+                found.into_iter().map(|at| row(Some(at.context), at.measured)).collect()
+            }
+            _ => {
+                let plan = measure::Plan { prompt: self.prompt, generate: self.generate, repeat: self.repeat, chunk };
+                let found = self.batch.iter().map(|&batch| plan.run(&mut *engine, batch)).collect::<anyhow::Result<Vec<_>>>()?;
+                found.into_iter().map(|measured| row(None, measured)).collect()
+            }
+        };
+        Ok(Report {
+            model: spec.name.clone(),
+            name: Path::new(name).file_stem().filter(|_| name.ends_with(".gguf")).map_or(name.into(), |stem| stem.to_string_lossy().into()),
+            mode,
+            version: env!("CARGO_PKG_VERSION"),
+            backend: info.backend.name(),
+            device: info.device.clone(),
+            prompt: (mode != "context").then_some(self.prompt),
+            generated: self.generate,
+            prefill_chunk: (!self.mixed).then_some(chunk),
+            step_tokens: self.mixed.then_some(step_tokens),
+            seed: self.mixed.then_some(self.seed),
+            weight_bytes: info.weight_bytes,
+            load_gigabytes_per_second: info.load_bandwidth.map(|bytes| bytes / 1e9),
+            copy_gigabytes_per_second: copy.map(|bytes| bytes / 1e9),
+            rows,
+        })
+    }
+
+    fn depths(&self, chunk: u32) -> depth::Plan<'_> {
+        let Self { context, batch, generate, repeat, .. } = self;
+        let slots = self.slots();
+        depth::Plan { contexts: context, batches: batch, generate: *generate, repeat: *repeat, chunk, slots }
+    }
+
+    fn mixed(&self, engine: Box<dyn Engine>, step_tokens: usize) -> anyhow::Result<Vec<Row>> {
+        let most = self.at_once.iter().copied().max().unwrap_or(1);
+        let requests = self.requests.unwrap_or((4 * most).max(16));
+        let plan = mixed::Plan { requests, prompt: self.prompt, generate: self.generate, seed: self.seed, step_tokens };
+        Ok(mixed::run(engine, plan, &self.at_once)?.into_iter().map(Row::Mixed).collect())
+    }
+
+    fn row(&self, spec: &ModelSpec, info: &EngineInfo, copy: Option<f64>, context: Option<u32>, measured: Measured) -> Measurement {
+        let Measured { batch, prefill, step } = measured;
+        let middle = context.unwrap_or(self.prompt).max(1) + self.generate / 2;
+        let read = step_bytes(spec, info, middle as usize, batch).map(|bytes| bytes / step);
+        Measurement {
+            context,
+            batch,
+            prefill_tokens_per_second: prefill,
+            decode_step_milliseconds: step * 1e3,
+            decode_tokens_per_second: f64::from(batch) / step,
+            decode_gigabytes_per_second: read.map(|read| read / 1e9),
+            decode_bandwidth_share: read.zip(copy).map(|(read, copy)| read / copy),
+        }
+    }
+
+    /// Sequences that run at once, at most.
+    fn slots(&self) -> u32 {
+        let of = |counts: &[u32]| counts.iter().copied().max().unwrap_or(1);
+        match self.mode() {
+            "mixed" => of(&self.at_once),
+            "context" if of(&self.batch) > 1 => of(&self.batch).max(COPY_SLOTS),
+            _ => of(&self.batch),
+        }
+    }
+
+    fn open(&self, file: &Path) -> anyhow::Result<Box<dyn Engine>> {
+        let tokens = match self.mode() {
+            "context" => self.depths(1).most_tokens(),
+            _ => self.prompt + self.generate,
+        };
+        let sequences = if self.mixed { self.slots() } else { self.batch.iter().copied().max().unwrap_or(1) };
+        let context = tokens.next_multiple_of(BLOCK) as usize;
+        let max_batch_tokens = match self.mixed {
+            true => {
+                let fits = self.step_tokens.is_none_or(|rows| rows >= sequences);
+                ensure!(fits, "--step-tokens is less than --at-once: each of {sequences} sequences needs a row of a step");
+                // 0: the device's own
+                self.step_tokens.unwrap_or(0)
+            }
+            false => self.prefill_chunk.unwrap_or(GPU_CHUNK).max(self.slots()),
+        };
+        let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
+        ensure!(!weights.spec.arch.bidirectional, "the model gives vectors, not text: bench measures models that generate");
+        let options = EngineOptions {
+            threads: self.threads,
+            device: self.device.index,
+            context,
+            kv_tokens: context * sequences as usize,
+            block_size: BLOCK as usize,
+            max_slots: self.slots() as usize,
+            max_batch_tokens: max_batch_tokens as usize,
+            ..EngineOptions::default()
+        };
+        let chosen = match (self.backend, self.device.backend) {
+            (Some(asked), Some(of_device)) if asked != of_device => {
+                bail!("--backend is {}, but --device names the backend {}: leave one of them out", asked.name(), of_device.name())
+            }
+            (asked, of_device) => asked.or(of_device).unwrap_or(Backend::Auto),
+        };
+        engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))
+    }
+}

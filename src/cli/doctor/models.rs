@@ -1,0 +1,127 @@
+//! Which models fit into the machine's memory.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::machine::Machine;
+use crate::catalogue::Store;
+use crate::config::{Config, ModelEntry, Source};
+use crate::engine::{EngineOptions, Footprint, footprints};
+use crate::gguf::GgufFile;
+use crate::model::Weights;
+use crate::registry::engine_options;
+
+/// The context that memory is computed for, in tokens, if the model was made for so much.
+pub const CONTEXT: usize = 4096;
+/// What a model that is not on disk is assumed to take beside its file: a quarter for caches and activations, and this.
+const BESIDE: u64 = 256 << 20;
+
+#[derive(Debug, PartialEq, Serialize)]
+pub struct Fit {
+    pub id: String,
+    pub on_disk: bool,
+    /// Bytes of the file. None: nobody knows before it is fetched.
+    pub size: Option<u64>,
+    pub needed: Option<u64>,
+    /// Whether `needed` is an estimate, because the file is not on disk.
+    pub estimated: bool,
+    /// The device that it would run on, the first that it fits on. None: it fits on none, or nobody knows.
+    pub device: Option<String>,
+    pub fits: Option<bool>,
+    /// Why no engine can run it.
+    pub fault: Option<String>,
+}
+
+/// The models of the catalogue and of the store.
+pub fn fits(config: &Config, machine: &Machine) -> Vec<Fit> {
+    let store = Store::new(&config.server.models_dir);
+    let mut entries: Vec<ModelEntry> = config.models.iter().filter(|entry| entry.of.is_none()).cloned().collect();
+    for manifest in store.list() {
+        if !entries.iter().any(|entry| entry.id == manifest.id) {
+            entries.push(ModelEntry::new(&manifest.id, Source::File { path: store.file(&manifest) }));
+        }
+    }
+    let fit = |entry: &ModelEntry| match store.path(entry) {
+        Some(path) => exact(config, &entry.id, &path),
+        None => estimate(entry, machine),
+    };
+    entries.iter().map(fit).collect()
+}
+
+fn exact(config: &Config, id: &str, path: &Path) -> Fit {
+    let size = path.metadata().ok().map(|meta| meta.len());
+    let empty = Fit { id: id.to_owned(), on_disk: true, size, needed: None, estimated: false, device: None, fits: None, fault: None };
+    match all(config, path) {
+        Ok((bytes, footprints)) => {
+            // GPUs come last in the list, and first in the choice.
+            let chosen = footprints.iter().rev().find(|footprint| footprint.fits() == Some(true));
+            let shown = chosen.or(footprints.last());
+            Fit {
+                size: Some(bytes),
+                needed: shown.map(Footprint::needed),
+                device: chosen.map(|footprint| footprint.device.clone()),
+                fits: chosen.map(|_| true).or(shown.and_then(Footprint::fits)),
+                ..empty
+            }
+        }
+        Err(error) => Fit { fits: Some(false), fault: Some(format!("{error:#}")), ..empty },
+    }
+}
+
+/// The file's size, and what the model needs on each device.
+fn all(config: &Config, path: &Path) -> anyhow::Result<(u64, Vec<Footprint>)> {
+    let file = Arc::new(GgufFile::open(path)?);
+    let bytes = file.file_bytes();
+    let weights = Weights::load(file)?;
+    let context = weights.spec.context_length.min(CONTEXT);
+    let kv_tokens = context.next_multiple_of(config.engine.block_size);
+    let options = EngineOptions { context, kv_tokens, ..engine_options(&config.engine) };
+    Ok((bytes, footprints(&weights, &options)?))
+}
+
+fn estimate(entry: &ModelEntry, machine: &Machine) -> Fit {
+    let size = entry.size.or(entry.gigabytes.map(|size| (size * 1e9) as u64));
+    let needed = size.map(|size| size + size / 4 + BESIDE);
+    let device = machine.devices.iter().rev().find(|device| needed.zip(device.free).is_some_and(|(needed, free)| needed <= free));
+    let known = needed.is_some() && machine.devices.iter().any(|device| device.free.is_some());
+    let device = device.map(|device| device.name.clone());
+    Fit {
+        id: entry.id.clone(),
+        on_disk: false,
+        size,
+        needed,
+        estimated: true,
+        fits: known.then_some(device.is_some()),
+        device,
+        fault: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::machine::{Device, Disk, Nvidia, Processor};
+    use super::*;
+
+    #[test]
+    fn an_estimate_prefers_a_gpu_that_holds_the_model() {
+        let device = |name: &str, free| Device { backend: "cpu", name: name.into(), free: Some(free), total: None };
+        let machine = Machine {
+            processor: Processor::default(),
+            devices: vec![device("CPU", 20 << 30), device("GPU 0", 6 << 30)],
+            nvidia: Nvidia::default(),
+            backends: vec!["cpu"],
+            disk: Disk::default(),
+        };
+        let entry = |gigabytes| ModelEntry { gigabytes, ..ModelEntry::new("m", Source::File { path: "m.gguf".into() }) };
+        let device_of = |gigabytes| {
+            let fit = estimate(&entry(Some(gigabytes)), &machine);
+            (fit.fits, fit.device)
+        };
+        assert_eq!(device_of(4.0), (Some(true), Some("GPU 0".to_owned())));
+        assert_eq!(device_of(10.0), (Some(true), Some("CPU".to_owned())));
+        assert_eq!(device_of(40.0), (Some(false), None));
+        assert_eq!(estimate(&entry(None), &machine).fits, None);
+    }
+}

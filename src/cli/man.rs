@@ -1,0 +1,27 @@
+//! `penstock man`: manual pages, one per command.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::CommandFactory;
+
+use super::output::print;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = "Example:
+  penstock man ~/.local/share/man/man1 && man penstock-run")]
+pub struct Args {
+    /// The folder to write penstock.1, penstock-serve.1 and so on to; it is made if it is missing
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+}
+
+/// `Line`: the whole command line.
+pub fn run<Line: CommandFactory>(args: &Args) -> anyhow::Result<()> {
+    let named = || format!("cannot write to {}", args.dir.display());
+    std::fs::create_dir_all(&args.dir).with_context(named)?;
+    // The command `help` repeats the others.
+    let command = Line::command().disable_help_subcommand(true);
+    clap_mangen::generate_to(command, &args.dir).with_context(named)?;
+    print(&format!("the pages are in {}\n", args.dir.display()))
+}

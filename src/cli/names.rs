@@ -1,0 +1,69 @@
+//! From the name of a model to its file, for commands that read one.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+
+use crate::catalogue::{Store, resolve};
+use crate::config::{Config, ModelEntry, Overrides, Source};
+
+/// A model's file, and the settings of its entry.
+pub struct Located {
+    pub path: PathBuf,
+    pub entry: ModelEntry,
+}
+
+/// An id, an alias, a name on a hub, or a path, which may have any suffix. Nothing is fetched.
+///
+/// # Errors
+/// No model has the name, or its file is not on disk.
+pub fn locate(config: &Config, name: &str) -> anyhow::Result<Located> {
+    match resolve(config, name) {
+        Ok(entry) => {
+            let path = Store::new(&config.server.models_dir).path(&entry);
+            let path = path.with_context(|| format!("`{}` is not on disk: `penstock pull {}` fetches it", entry.id, entry.id))?;
+            Ok(Located { path, entry })
+        }
+        Err(_) if Path::new(name).is_file() => {
+            Ok(Located { path: name.into(), entry: ModelEntry::new(name, Source::File { path: name.into() }) })
+        }
+        Err(error) if is_path(name) => Err(error.context(format!("{name}: no such file"))),
+        Err(error) => Err(error),
+    }
+}
+
+/// The file of a model for commands without other settings.
+pub fn file_of(config: Option<&Path>, name: &str) -> anyhow::Result<PathBuf> {
+    // A file needs no configuration, which may be broken or without a home.
+    if is_path(name) && Path::new(name).is_file() {
+        return Ok(name.into());
+    }
+    Ok(locate(&Config::load(config, &Overrides::default())?, name)?.path)
+}
+
+/// Whether a name is written as a path.
+fn is_path(name: &str) -> bool {
+    let path = Path::new(name);
+    let has_end = path.extension().is_some_and(|end| ["gguf", "json", "jinja"].iter().any(|known| end.eq_ignore_ascii_case(known)));
+    has_end || name.starts_with(['.', '/', '~'])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Surroundings;
+
+    #[test]
+    fn a_name_is_looked_up_before_a_file_and_both_say_what_is_missing() {
+        let dir = tempfile::tempdir().unwrap();
+        let env = vec![("PENSTOCK__SERVER__MODELS_DIR".to_owned(), dir.path().display().to_string())];
+        let config = Config::load_from(&Surroundings { env, ..Default::default() }, &Overrides::default()).unwrap();
+        let error = |name: &str| format!("{:#}", locate(&config, name).err().unwrap());
+        assert!(error("smollm2").contains("`penstock pull smollm2:135m` fetches it"));
+        assert!(error("smollm2:136m").contains("did you mean smollm2:135m?"));
+        assert!(error("./gone.json").starts_with("./gone.json: no such file"));
+        let file = dir.path().join("weights.bin");
+        std::fs::write(&file, "x").unwrap();
+        assert_eq!(locate(&config, file.to_str().unwrap()).unwrap().path, file);
+    }
+}

@@ -1,0 +1,157 @@
+//! A conversation with a model in this process.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::images;
+use super::screen::{Screen, TURN, speed};
+use super::settings::Settings;
+use crate::chat::{Conversation, Message, Piece, Role};
+use crate::cli::colour::{Colour, Colours};
+use crate::serving::{self, EndReason, Generation, Model, Output, Prompt, ValidRequest, apply_template};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Complete,
+    Interrupted,
+}
+
+pub struct Chat {
+    pub model: Arc<Model>,
+    pub settings: Settings,
+    /// Without the system message, which is a setting.
+    pub messages: Vec<Message>,
+}
+
+/// An answer, and how it ended.
+struct Answer {
+    text: String,
+    end: End,
+    /// The context is full.
+    is_cut: bool,
+}
+
+impl Chat {
+    pub fn new(model: Arc<Model>, settings: Settings) -> Self {
+        Self { model, settings, messages: Vec::new() }
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// There is no such setting, it does not take the value, or the model has no use for it. Nothing has changed then.
+    pub fn set(&mut self, text: &str) -> Result<String, String> {
+        let mut changed = self.settings.clone();
+        let answer = changed.set(text)?;
+        self.try_settings(&changed)?;
+        self.settings = changed;
+        Ok(answer)
+    }
+
+    /// Whether the model's template knows what the settings ask of it.
+    pub fn try_settings(&self, settings: &Settings) -> Result<(), String> {
+        let id = &self.model.id;
+        if !self.has_turns() {
+            return match (&settings.think, &settings.system) {
+                (None, None) => Ok(()),
+                _ => Err(format!("{id} continues texts without a chat template: it takes neither `system` nor `think`")),
+            };
+        }
+        let template = self.model.template.as_ref();
+        if settings.think.as_deref() == Some("on") && !template.is_some_and(|template| template.features().thinking_switch) {
+            return Err(format!("the chat template of {id} has no switch for reasoning"));
+        }
+        let probe = conversation(settings, vec![Message::of_text(Role::User, "?")]);
+        apply_template(&self.model, &probe).map(drop).map_err(|error| error.to_string())
+    }
+
+    /// A base model continues the text, without a conversation.
+    pub fn has_turns(&self) -> bool {
+        !self.model.only_continues && self.model.template.is_some()
+    }
+
+    /// Streams the answer to stdout. If the answer fails, the conversation stays as it was. An interrupted answer becomes part of it.
+    pub async fn answer(&mut self, text: &str) -> anyhow::Result<End> {
+        images::refuse(text, &self.model.id)?;
+        let before = self.messages.len();
+        self.messages.push(Message::of_text(Role::User, text));
+        match self.generate(text).await {
+            Ok(answer) => {
+                if answer.is_cut {
+                    eprintln!("the context of {} tokens is full: /clear forgets the conversation", self.model.base.context);
+                }
+                self.messages.push(Message::of_text(Role::Assistant, answer.text));
+                Ok(answer.end)
+            }
+            Err(error) => {
+                self.messages.truncate(before);
+                Err(error)
+            }
+        }
+    }
+
+    async fn generate(&self, text: &str) -> anyhow::Result<Answer> {
+        // From here on, no interrupt is lost, also while the prompt is encoded.
+        let mut interrupts = signal(SignalKind::interrupt())?;
+        let request = ValidRequest::new(self.model.clone(), self.prompt(text), &self.settings.options())?;
+        let mut generation = serving::submit(request)?;
+        let (mut screen, mut answer) = (Screen::new(self.settings.wordwrap), String::new());
+        let mut turns = tokio::time::interval(TURN);
+        let (end, is_cut) = loop {
+            let output = tokio::select! {
+                output = generation.next() => output,
+                _ = interrupts.recv() => break (End::Interrupted, false),
+                _ = turns.tick() => {
+                    screen.wait(generation.account());
+                    continue;
+                }
+            };
+            match output {
+                Some(Ok(Output::Piece(Piece::Text(piece)))) => {
+                    screen.text(&piece.text)?;
+                    answer += &piece.text;
+                }
+                // Reasoning is shown, but it is not part of the conversation.
+                Some(Ok(Output::Piece(Piece::Reasoning(text)))) => screen.reasoning(&text)?,
+                Some(Ok(Output::Piece(_))) => {}
+                Some(Err(failure)) => {
+                    screen.end()?;
+                    return Err(failure.into());
+                }
+                Some(Ok(Output::End(end))) => {
+                    let used = end.counts.prompt + end.counts.generated;
+                    break (End::Complete, end.reason == EndReason::Length && used as usize >= self.model.base.context);
+                }
+                None => break (End::Complete, false),
+            }
+        };
+        screen.end()?;
+        self.report(&generation);
+        Ok(Answer { text: answer, end, is_cut })
+    }
+
+    fn report(&self, generation: &Generation) {
+        if self.settings.verbose
+            && let Some(line) = speed(generation.account(), Instant::now())
+        {
+            eprintln!("{}", Colours::of_stderr().paint(Colour::Dim, &line));
+        }
+    }
+
+    fn prompt(&self, text: &str) -> Prompt {
+        match self.has_turns() {
+            true => Prompt::Chat(conversation(&self.settings, self.messages.clone())),
+            false => Prompt::Text(text.into()),
+        }
+    }
+}
+
+/// What the model is asked to answer.
+fn conversation(settings: &Settings, messages: Vec<Message>) -> Conversation {
+    let system = settings.system.iter().map(|text| Message::of_text(Role::System, text));
+    let mut conversation = Conversation { messages: system.chain(messages).collect(), ..Conversation::default() };
+    settings.apply_to(&mut conversation);
+    conversation
+}

@@ -1,0 +1,141 @@
+//! `penstock run`: a model in this process, without a server.
+
+mod chat;
+mod command;
+mod images;
+mod quiet;
+mod repl;
+mod saved;
+mod screen;
+mod settings;
+mod wrap;
+
+use std::io::{IsTerminal, Read};
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+
+use super::engine_args::EngineArgs;
+use super::output::for_terminal;
+use crate::config::{Config, LogFormat, Overrides};
+use crate::logits::SamplingChoice;
+use crate::registry::Registry;
+use crate::telemetry;
+use chat::{Chat, End};
+use settings::Settings;
+
+const EXAMPLES: &str = "Examples:
+  penstock run smollm2:135m                           chat; /? lists the commands
+  penstock run smollm2:135m 'Name three rivers.'      one answer
+  cat notes.txt | penstock run smollm2:135m 'Summarise this.'
+  penstock run ./some.gguf --temperature 0 < question.txt";
+
+/// The most that is read from stdin. No context holds more text.
+const MAX_STDIN: u64 = 64 << 20;
+
+#[derive(clap::Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// A model (see `penstock list`), or a GGUF file
+    model: String,
+    /// One prompt, which stands behind what comes on stdin; without it, a chat starts if stdin is a terminal
+    prompt: Vec<String>,
+    /// Instructions for the model before the conversation
+    #[arg(long, value_name = "TEXT")]
+    system: Option<String>,
+    /// Whether to reason before the answer: on, off, or a level that the model knows
+    #[arg(long, value_name = "HOW")]
+    think: Option<String>,
+    /// 0 always picks the likeliest token [default: what the model's authors recommend, or 0.7]
+    #[arg(long, value_parser = parse_temperature)]
+    temperature: Option<f32>,
+    /// The most tokens per answer [default: what the context has left]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_tokens: Option<u32>,
+    /// The same seed gives the same answers
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Show the speed of each answer
+    #[arg(short, long)]
+    verbose: bool,
+    /// Leave long lines to the terminal
+    #[arg(long)]
+    nowordwrap: bool,
+    /// Neither read nor keep what was typed
+    #[arg(long)]
+    nohistory: bool,
+    #[command(flatten)]
+    engine: EngineArgs,
+}
+
+fn parse_temperature(text: &str) -> Result<f32, String> {
+    text.parse().ok().filter(|value| (0.0..=2.0).contains(value)).ok_or_else(|| "must be a number from 0 to 2".into())
+}
+
+impl Args {
+    fn settings(&self) -> anyhow::Result<Settings> {
+        let mut settings = Settings {
+            system: self.system.clone(),
+            sampling: SamplingChoice { temperature: self.temperature, ..SamplingChoice::default() },
+            max_tokens: self.max_tokens,
+            seed: self.seed,
+            verbose: self.verbose,
+            wordwrap: !self.nowordwrap,
+            history: !self.nohistory,
+            ..Settings::default()
+        };
+        if let Some(think) = &self.think {
+            settings.set(&format!("think {think}")).map_err(|fault| anyhow::anyhow!("--think: {fault}"))?;
+        }
+        Ok(settings)
+    }
+}
+
+pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
+    let settings = args.settings()?;
+    let overrides = Overrides { models: vec![args.model.clone()], ..args.engine.overrides() };
+    let config = Config::load(config, &overrides)?;
+    telemetry::init(&telemetry::Log { filter: "warn", is_flag: false, format: LogFormat::Text })?;
+    let registry = Registry::new(&config, std::slice::from_ref(&args.model))?;
+    registry.load_eager()?;
+    // A file is served under its own name, not under its path.
+    let id = registry.list().into_iter().next().context("no model is served")?.id;
+    let model = registry.get(&id)?;
+    if model.only_continues {
+        eprintln!("{} is a base model: it continues your text and was not tuned to answer", for_terminal(&model.id));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut chat = Chat::new(model, Settings::default());
+    chat.try_settings(&settings).map_err(anyhow::Error::msg)?;
+    chat.settings = settings;
+    let result = match prompt(&args)? {
+        Some(prompt) => match runtime.block_on(chat.answer(&prompt))? {
+            End::Complete => Ok(()),
+            End::Interrupted => bail!("interrupted"),
+        },
+        None => repl::run(&mut chat, &runtime),
+    };
+    registry.stop();
+    result
+}
+
+/// The prompt from the command line, behind what comes through a pipe. None: stdin is a terminal to chat on.
+fn prompt(args: &Args) -> anyhow::Result<Option<String>> {
+    let asked = args.prompt.join(" ");
+    let asked = Some(asked).filter(|text| !text.trim().is_empty());
+    ensure!(args.prompt.is_empty() || asked.is_some(), "the prompt is empty");
+    if std::io::stdin().is_terminal() {
+        return Ok(asked);
+    }
+    let mut text = String::new();
+    std::io::stdin().lock().take(MAX_STDIN + 1).read_to_string(&mut text).context("cannot read the prompt from stdin")?;
+    ensure!(text.len() as u64 <= MAX_STDIN, "stdin holds more than {} MiB, the most that is read", MAX_STDIN >> 20);
+    // The newline at the end comes from the shell, not from the user.
+    let piped = text.strip_suffix('\n').map_or(text.as_str(), |line| line.strip_suffix('\r').unwrap_or(line));
+    match (asked, piped.trim().is_empty()) {
+        (None, true) => bail!("the prompt on stdin is empty"),
+        (None, false) => Ok(Some(piped.to_owned())),
+        (asked, true) => Ok(asked),
+        (Some(asked), false) => Ok(Some(format!("{piped}\n\n{asked}"))),
+    }
+}

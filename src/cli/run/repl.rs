@@ -1,0 +1,184 @@
+//! A chat on a terminal.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use rustyline::DefaultEditor;
+use rustyline::config::Configurer;
+use rustyline::error::ReadlineError;
+
+use super::chat::Chat;
+use super::command::{Command, Entry, HELP, parse, unknown};
+use super::images::at_home;
+use super::quiet::Quiet;
+use super::saved::{load, save};
+use crate::cli::colour::{Colour, Colours};
+use crate::cli::output::for_terminal;
+
+/// Lines of the history.
+const MAX_HISTORY: usize = 1000;
+/// Messages that `/show messages` shows.
+const SHOWN_MESSAGES: usize = 20;
+
+struct Repl<'a> {
+    chat: &'a mut Chat,
+    editor: DefaultEditor,
+    history: Option<PathBuf>,
+}
+
+enum Line {
+    Text(String),
+    /// Ctrl-C at the prompt.
+    Dropped,
+    /// Ctrl-D at the prompt.
+    End,
+}
+
+pub fn run(chat: &mut Chat, runtime: &tokio::runtime::Runtime) -> anyhow::Result<()> {
+    let mut editor = DefaultEditor::new().context("cannot use the terminal")?;
+    editor.set_max_history_size(MAX_HISTORY)?;
+    let history = history_file();
+    if let Some(path) = history.as_ref().filter(|path| chat.settings.history && path.exists())
+        && let Err(error) = editor.load_history(path)
+    {
+        eprintln!("the history {} cannot be read: {error}", path.display());
+    }
+    tell(&format!("{}: type a message, or /? for help", chat.model.id));
+    let mut repl = Repl { chat, editor, history };
+    loop {
+        let text = match repl.read()? {
+            Line::Text(text) if text.trim().is_empty() => continue,
+            Line::Text(text) => text,
+            Line::Dropped => continue,
+            Line::End => return Ok(()),
+        };
+        repl.remember(&text);
+        match parse(&text) {
+            Some(Command::Bye) => return Ok(()),
+            Some(command) => repl.obey(command),
+            None => {
+                let quiet = Quiet::begin();
+                let result = runtime.block_on(repl.chat.answer(text.trim()));
+                drop(quiet);
+                if let Err(error) = result {
+                    fail(&format!("{error:#} (/clear forgets the conversation)"));
+                }
+            }
+        }
+    }
+}
+
+impl Repl<'_> {
+    /// A line, or several between quotes.
+    fn read(&mut self) -> anyhow::Result<Line> {
+        let mut entry = None;
+        loop {
+            let line = match self.editor.readline(if entry.is_none() { "> " } else { ". " }) {
+                Ok(line) => line,
+                Err(ReadlineError::Interrupted) => return Ok(Line::Dropped),
+                Err(ReadlineError::Eof) if entry.is_none() => return Ok(Line::End),
+                Err(ReadlineError::Eof) => return Ok(Line::Dropped),
+                Err(error) => return Err(error.into()),
+            };
+            let next = match entry.take() {
+                None => Entry::begin(&line),
+                Some(open) => Entry::add(open, &line),
+            };
+            match next {
+                Entry::Complete(text) => return Ok(Line::Text(text)),
+                open => entry = Some(open),
+            }
+        }
+    }
+
+    fn remember(&mut self, text: &str) {
+        // A line that the history does not accept is no error.
+        let _ = self.editor.add_history_entry(text.trim());
+        let Some(path) = self.history.clone().filter(|_| self.chat.settings.history) else { return };
+        let kept = path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(ReadlineError::from);
+        if let Err(error) = kept.and_then(|()| self.editor.append_history(&path)) {
+            fail(&format!("the history {} cannot be written: {error}", path.display()));
+            // It is said once.
+            self.history = None;
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        let chat = &mut *self.chat;
+        let result = match command {
+            Command::Bye => Ok(String::new()),
+            Command::Clear => {
+                chat.messages.clear();
+                Ok("the conversation is forgotten".to_owned())
+            }
+            Command::Help => Ok(HELP.to_owned()),
+            Command::Set(text) => chat.set(text),
+            Command::Show(what) => shown(chat, what),
+            Command::Save("") | Command::Load("") => Err("the name of a file is missing: /save FILE, /load FILE".to_owned()),
+            Command::Save(path) => save(chat, &at_home(path)).map(|()| format!("saved to {path}")).map_err(|error| format!("{error:#}")),
+            Command::Load(path) => match load(chat, &at_home(path)) {
+                Ok(model) => Ok(loaded(chat, path, &model)),
+                Err(error) => Err(format!("{error:#}")),
+            },
+            Command::Unknown(name) => Err(unknown(name)),
+        };
+        match result {
+            Ok(text) => tell(&text),
+            Err(text) => fail(&text),
+        }
+    }
+}
+
+fn loaded(chat: &Chat, path: &str, model: &str) -> String {
+    let other = if model == chat.model.id { String::new() } else { format!(", which was held with {model}") };
+    format!("{} messages of {path}{other}", chat.messages.len())
+}
+
+fn shown(chat: &Chat, what: &str) -> Result<String, String> {
+    let model = &chat.model;
+    match what {
+        "" | "settings" | "parameters" => Ok(chat.settings.table(model.sampling).trim_end().to_owned()),
+        "system" => Ok(chat.settings.system.clone().unwrap_or_else(|| "no system message is set".to_owned())),
+        "messages" | "history" => {
+            let left_out = chat.messages.len().saturating_sub(SHOWN_MESSAGES);
+            let mut lines: Vec<String> = (left_out > 0).then(|| format!("({left_out} earlier messages)")).into_iter().collect();
+            lines.extend(chat.messages[left_out..].iter().map(|message| format!("{}: {}", message.role.name(), message.text())));
+            Ok(if lines.is_empty() { "there are no messages yet".to_owned() } else { lines.join("\n") })
+        }
+        "model" | "info" => {
+            let (base, spec) = (&model.base, &model.base.spec);
+            Ok(format!(
+                "{}\narchitecture        {}\ncontext             {} of {} tokens\nlayers              {}\nvocabulary          {} tokens\n\
+                 backend             {}",
+                model.id,
+                spec.arch.name,
+                base.context,
+                spec.context_length,
+                spec.layers.len(),
+                spec.vocab_size,
+                base.backend
+            ))
+        }
+        "template" => match &model.template {
+            Some(template) => Ok(template.source().to_owned()),
+            None => Ok(format!("{} has no chat template", model.id)),
+        },
+        other => Err(format!("there is no `{other}` to show: expected settings, system, messages, model or template")),
+    }
+}
+
+/// What the program itself says goes to stderr.
+fn tell(text: &str) {
+    eprintln!("{}", for_terminal(text));
+}
+
+fn fail(text: &str) {
+    eprintln!("{}", Colours::of_stderr().paint(Colour::Red, &for_terminal(text)));
+}
+
+/// `$XDG_STATE_HOME/penstock/history`, or the same below `~/.local/state`. None: there is no home.
+fn history_file() -> Option<PathBuf> {
+    let variable = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = variable("XDG_STATE_HOME").or_else(|| Some(variable("HOME")?.join(".local").join("state")))?;
+    Some(state.join("penstock").join("history"))
+}

@@ -1,0 +1,95 @@
+//! Conversations in files.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, bail, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::chat::Chat;
+use super::settings::Settings;
+use crate::chat::{Message, Role};
+
+/// The largest file that is read.
+const MAX_BYTES: u64 = 64 << 20;
+const FORMAT: &str = "penstock-chat";
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Saved {
+    format: String,
+    model: String,
+    #[serde(default)]
+    settings: Settings,
+    messages: Vec<SavedMessage>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SavedMessage {
+    role: Speaker,
+    content: String,
+}
+
+#[derive(Clone, Copy, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Speaker {
+    User,
+    Assistant,
+}
+
+/// Writes a conversation. The file is whole or as it was before; a file that holds something else is not replaced.
+pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
+    if path.exists() {
+        read(path).context("it is not replaced, since it holds no conversation")?;
+    }
+    let message = |message: &Message| {
+        let role = if message.role == Role::Assistant { Speaker::Assistant } else { Speaker::User };
+        SavedMessage { role, content: message.text() }
+    };
+    let messages = chat.messages.iter().map(message).collect();
+    let saved = Saved { format: FORMAT.into(), model: chat.model.id.clone(), settings: chat.settings.clone(), messages };
+    let text = serde_json::to_string_pretty(&saved)? + "\n";
+    let name = path.file_name().and_then(|name| name.to_str()).with_context(|| format!("{}: not the name of a file", path.display()))?;
+    let partial = path.with_file_name(format!(".{name}.{}.partial", std::process::id()));
+    let written = File::create_new(&partial).and_then(|mut file| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    });
+    let placed = written.and_then(|()| std::fs::rename(&partial, path));
+    if placed.is_err() {
+        // What is left of it is of no use.
+        let _ = std::fs::remove_file(&partial);
+    }
+    placed.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Goes on with a conversation of a file. Returns the model that it was held with. If it fails, the chat stays as it is.
+pub fn load(chat: &mut Chat, path: &Path) -> anyhow::Result<String> {
+    let saved = read(path)?;
+    let Settings { verbose, wordwrap, history, .. } = chat.settings;
+    let settings = Settings { verbose, wordwrap, history, ..saved.settings };
+    settings.check().and_then(|()| chat.try_settings(&settings)).map_err(|fault| anyhow::anyhow!("{}: {fault}", path.display()))?;
+    let message = |message: SavedMessage| {
+        let role = if matches!(message.role, Speaker::Assistant) { Role::Assistant } else { Role::User };
+        Message::of_text(role, message.content)
+    };
+    chat.messages = saved.messages.into_iter().map(message).collect();
+    chat.settings = settings;
+    Ok(saved.model)
+}
+
+fn read(path: &Path) -> anyhow::Result<Saved> {
+    let named = || path.display().to_string();
+    let mut bytes = Vec::new();
+    let file = File::open(path).with_context(|| format!("cannot read {}", named()))?;
+    ensure!(file.metadata()?.is_file(), "{}: not a file", named());
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", named()))?;
+    ensure!(bytes.len() as u64 <= MAX_BYTES, "{}: more than {} MiB, the most that is read", named(), MAX_BYTES >> 20);
+    let saved: Saved = serde_json::from_slice(&bytes).with_context(|| format!("{}: no conversation that /save wrote", named()))?;
+    if saved.format != FORMAT {
+        bail!("{}: its format is `{}`, expected `{FORMAT}`", named(), saved.format);
+    }
+    Ok(saved)
+}

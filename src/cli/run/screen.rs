@@ -1,0 +1,160 @@
+//! What an answer looks like: wrapped and sanitised on a terminal, as it is elsewhere; a sign of life while nothing comes.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use super::wrap::Wrap;
+use crate::cli::colour::{Colour, Colours};
+use crate::cli::output::{for_terminal, show};
+use crate::serving::Account;
+
+/// How long nothing may come before the spinner shows. Quick answers come without.
+const PATIENCE: Duration = Duration::from_millis(400);
+/// How often the spinner turns.
+pub const TURN: Duration = Duration::from_millis(100);
+const FRAMES: [char; 10] = ['⠋', '⠙', '⠹', '⠸', '⠼', '⠴', '⠦', '⠧', '⠇', '⠏'];
+
+/// An answer on its way to stdout.
+pub struct Screen {
+    is_terminal: bool,
+    wrap: Wrap,
+    wraps: bool,
+    in_reasoning: bool,
+    /// What makes reasoning look different, and what ends it.
+    dim: (&'static str, &'static str),
+    spinner: Spinner,
+}
+
+impl Screen {
+    pub fn new(wraps: bool) -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        let dim = if is_terminal { Colours::of_stdout().around(Colour::Dim) } else { ("", "") };
+        Self { is_terminal, wraps: wraps && is_terminal, wrap: Wrap::default(), in_reasoning: false, dim, spinner: Spinner::new() }
+    }
+
+    /// A sign of life while nothing comes.
+    pub fn wait(&mut self, account: &Account) {
+        self.spinner.turn(account);
+    }
+
+    pub fn reasoning(&mut self, text: &str) -> io::Result<()> {
+        let begins = !std::mem::replace(&mut self.in_reasoning, true);
+        self.write(text, if begins { self.dim.0 } else { "" })
+    }
+
+    pub fn text(&mut self, text: &str) -> io::Result<()> {
+        let ends = std::mem::replace(&mut self.in_reasoning, false);
+        if ends && self.is_terminal {
+            self.end_reasoning()?;
+        }
+        self.write(text, "")
+    }
+
+    /// The end of the answer, also of one that was stopped.
+    pub fn end(&mut self) -> io::Result<()> {
+        self.spinner.clear();
+        let rest = self.wrap.finish();
+        let end = if self.in_reasoning { self.dim.1 } else { "" };
+        self.in_reasoning = false;
+        self.put("", &rest, &format!("{end}\n"))
+    }
+
+    fn end_reasoning(&mut self) -> io::Result<()> {
+        let line_is_open = self.wrap.column() > 0;
+        let rest = self.wrap.finish();
+        self.put("", &rest, &format!("{}{}", self.dim.1, if line_is_open { "\n" } else { "" }))
+    }
+
+    fn write(&mut self, text: &str, before: &str) -> io::Result<()> {
+        self.spinner.clear();
+        if !self.is_terminal {
+            return show(text);
+        }
+        self.wrap.width = if self.wraps { console::Term::stdout().size_checked().map_or(0, |(_, columns)| columns.into()) } else { 0 };
+        // What is measured is what is shown.
+        let shown = self.wrap.push(&for_terminal(text));
+        self.put(before, &shown, "")
+    }
+
+    /// Writes text of the model between codes of our own.
+    fn put(&self, before: &str, text: &str, after: &str) -> io::Result<()> {
+        let mut stdout = io::stdout().lock();
+        stdout.write_all(before.as_bytes())?;
+        stdout.write_all(text.as_bytes())?;
+        stdout.write_all(after.as_bytes())?;
+        stdout.flush()
+    }
+}
+
+/// A line on stderr that says what the engine does, if stderr is a terminal.
+struct Spinner {
+    is_terminal: bool,
+    begun: Instant,
+    frame: usize,
+    /// Columns that are shown.
+    width: usize,
+}
+
+impl Spinner {
+    fn new() -> Self {
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { is_terminal: io::stderr().is_terminal() && !is_dumb, begun: Instant::now(), frame: 0, width: 0 }
+    }
+
+    fn turn(&mut self, account: &Account) {
+        if !self.is_terminal || self.begun.elapsed() < PATIENCE {
+            return;
+        }
+        self.frame = (self.frame + 1) % FRAMES.len();
+        let line = format!("{} {}", FRAMES[self.frame], state(account));
+        // Blanks instead of a code that clears the line: a log of the terminal stays readable.
+        let shown = format!("\r{line:<width$}", width = self.width);
+        self.width = line.chars().count();
+        // Nobody needs this line: errors of stderr do not matter.
+        let _ = io::stderr().write_all(shown.as_bytes());
+    }
+
+    /// Makes room for the answer. From now on, the time since its last part counts.
+    fn clear(&mut self) {
+        self.begun = Instant::now();
+        match std::mem::take(&mut self.width) {
+            0 => {}
+            width => drop(write!(io::stderr(), "\r{:width$}\r", "")),
+        }
+    }
+}
+
+fn state(account: &Account) -> String {
+    let (computed, prompt) = (account.computed_tokens(), account.prompt_tokens());
+    match (account.admitted(), account.prefilled()) {
+        (None, _) => "waiting".to_owned(),
+        (_, None) if prompt > 0 => {
+            format!("reading the prompt: {computed} of {prompt} tokens ({} %)", u64::from(computed) * 100 / u64::from(prompt))
+        }
+        _ => format!("{} tokens", account.generated_tokens()),
+    }
+}
+
+/// The speed of an answer, in a line. None: the engine had nothing to do.
+pub fn speed(account: &Account, now: Instant) -> Option<String> {
+    let (arrived, admitted) = (account.arrived()?, account.admitted()?);
+    let (prompt, cached, generated) = (account.prompt_tokens(), account.cached_tokens(), account.generated_tokens());
+    let rate = |tokens: u32, time: Duration| f64::from(tokens) / time.as_secs_f64().max(1e-9);
+    let found = if cached > 0 { format!(" ({cached} of them cached)") } else { String::new() };
+    let Some(prefilled) = account.prefilled() else {
+        return Some(format!("prompt: {prompt} tokens{found}, not all of them read"));
+    };
+    let (reading, last) = (prefilled - admitted, account.last().unwrap_or(now));
+    let answering = last.saturating_duration_since(prefilled);
+    let mut line = format!(
+        "prompt: {prompt} tokens{found} in {:.2} s, {:.1} tokens/s; answer: {generated} tokens in {:.2} s",
+        reading.as_secs_f64(),
+        rate(prompt.saturating_sub(cached), reading),
+        answering.as_secs_f64()
+    );
+    // The first token comes with the prompt's last step.
+    if generated > 1 {
+        line += &format!(", {:.1} tokens/s", rate(generated - 1, answering));
+    }
+    Some(line + &format!("; first token after {:.2} s", (prefilled - arrived).as_secs_f64()))
+}

@@ -1,0 +1,158 @@
+//! Word wrap of a text that comes in parts.
+
+use unicode_width::UnicodeWidthChar;
+
+/// Places line breaks between words, so that no word is cut at the edge of the terminal. A word is shown when it ends. Lines of code
+/// (between lines that begin with three backticks) and words that are longer than a line stay as they are.
+#[derive(Debug, Default)]
+pub struct Wrap {
+    /// Columns of the terminal. 0: nothing is wrapped.
+    pub width: usize,
+    /// Columns of the line that are shown.
+    column: usize,
+    /// Spaces that were held back: they end a line, or stand before the next word.
+    spaces: String,
+    word: String,
+    word_width: usize,
+    /// The word's begin is shown already, so that no line can end before the rest.
+    continues: bool,
+    /// The first characters of the line.
+    begin: String,
+    in_code: bool,
+}
+
+const FENCE: &str = "```";
+
+impl Wrap {
+    /// The text that can be shown now.
+    pub fn push(&mut self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        text.chars().for_each(|c| self.take(c, &mut shown));
+        shown
+    }
+
+    /// What was held back, at the end of the text.
+    pub fn finish(&mut self) -> String {
+        let mut shown = String::new();
+        self.end_word(&mut shown);
+        shown.push_str(&std::mem::take(&mut self.spaces));
+        *self = Self { width: self.width, ..Self::default() };
+        shown
+    }
+
+    /// Columns of the line so far, with what is held back.
+    pub fn column(&self) -> usize {
+        self.column + self.spaces.len() + self.word_width
+    }
+
+    fn take(&mut self, c: char, shown: &mut String) {
+        let is_indent = self.begin.is_empty() && c == ' ';
+        if self.begin.len() < FENCE.len() && c != '\n' && !is_indent {
+            self.begin.push(c);
+            self.in_code ^= self.begin == FENCE;
+        }
+        match c {
+            '\n' => {
+                self.end_word(shown);
+                // Code may end with spaces that count.
+                shown.push_str(&std::mem::take(&mut self.spaces));
+                shown.push('\n');
+                (self.column, self.continues) = (0, false);
+                self.begin.clear();
+            }
+            ' ' if self.width > 0 && !self.in_code => {
+                self.end_word(shown);
+                self.continues = false;
+                self.spaces.push(' ');
+            }
+            c => self.add(c, shown),
+        }
+    }
+
+    fn add(&mut self, c: char, shown: &mut String) {
+        let width = if c == '\t' { 8 - (self.column() % 8) } else { c.width().unwrap_or(0) };
+        self.word.push(c);
+        self.word_width += width;
+        // Nothing is held back where nothing can be moved: without wrapping, in code, in words as long as a line. Wide characters (of
+        // Chinese, Japanese) are words of their own.
+        let is_free = self.width == 0 || self.in_code || self.word_width >= self.width;
+        if is_free || self.continues || width == 2 {
+            self.end_word(shown);
+            self.continues |= is_free;
+        }
+    }
+
+    fn end_word(&mut self, shown: &mut String) {
+        if self.word.is_empty() {
+            return;
+        }
+        let ends = self.column + self.spaces.len() + self.word_width;
+        let fits = self.width == 0 || self.in_code || self.continues || ends <= self.width || self.column == 0;
+        if fits {
+            self.column = ends;
+            shown.push_str(&self.spaces);
+        } else {
+            shown.push('\n');
+            self.column = self.word_width;
+        }
+        self.spaces.clear();
+        shown.push_str(&std::mem::take(&mut self.word));
+        self.word_width = 0;
+        if self.width > 0 && self.column > self.width {
+            // The terminal itself has begun another line.
+            self.column %= self.width;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The whole text, however it is cut.
+    fn wrapped(width: usize, text: &str) -> String {
+        let whole = |parts: Vec<String>| {
+            let mut wrap = Wrap { width, ..Wrap::default() };
+            let shown: String = parts.iter().map(|part| wrap.push(part)).collect();
+            shown + &wrap.finish()
+        };
+        let one = whole(vec![text.to_owned()]);
+        assert_eq!(whole(text.chars().map(String::from).collect()), one, "{text:?}");
+        one
+    }
+
+    #[test]
+    fn lines_break_between_words() {
+        assert_eq!(wrapped(10, "one two three four"), "one two\nthree four");
+        assert_eq!(wrapped(10, "exactly 10 and more"), "exactly 10\nand more");
+        assert_eq!(wrapped(10, "a\nb  c\n\n  d"), "a\nb  c\n\n  d", "short lines stay as they are");
+        assert_eq!(wrapped(0, "one two three four five six"), "one two three four five six");
+    }
+
+    #[test]
+    fn a_word_that_is_longer_than_a_line_is_left_to_the_terminal() {
+        assert_eq!(wrapped(5, "abcdefgh i jk"), "abcdefgh i\njk", "the terminal begins a line behind the fifth");
+        assert_eq!(wrapped(8, "see https://example.com/x now"), "see\nhttps://example.com/x\nnow");
+    }
+
+    #[test]
+    fn code_keeps_its_lines() {
+        let code = "```py\nprint('a b c d e f g')  \n```\n";
+        assert_eq!(wrapped(10, code), code);
+        assert_eq!(wrapped(10, &format!("{code}one two three")), format!("{code}one two\nthree"));
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        assert_eq!(wrapped(6, "漢字漢字"), "漢字漢\n字");
+        assert_eq!(wrapped(6, "e\u{301}e\u{301}e\u{301} ab cd"), "e\u{301}e\u{301}e\u{301} ab\ncd");
+    }
+
+    #[test]
+    fn a_word_is_shown_when_it_ends() {
+        let mut wrap = Wrap { width: 20, ..Wrap::default() };
+        assert_eq!(wrap.push("Hel"), "");
+        assert_eq!(wrap.push("lo wor"), "Hello");
+        assert_eq!((wrap.column(), wrap.finish().as_str()), (9, " wor"));
+    }
+}
