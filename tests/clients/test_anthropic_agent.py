@@ -6,7 +6,7 @@ import anthropic
 TURNS = 12
 RULES = "\n".join(
     f"{number}. When you edit the file src/module_{number}.py, read it first, keep its style, and run its tests before you answer."
-    for number in range(1, 31)
+    for number in range(1, 51)
 )
 
 

@@ -1,4 +1,4 @@
-"""Every piece of code in docs/clients.md works as printed. node/document.test.mjs runs those for Node."""
+"""Every piece of code in docs/clients.md and docs/anthropic.md works as printed. node/document.test.mjs runs those for Node."""
 
 import os
 import re
@@ -10,22 +10,31 @@ from pathlib import Path
 import pytest
 from harness import ROOT
 
-DOCUMENT = (ROOT / "docs" / "clients.md").read_text()
-PIECES = [
-    (section.split("\n", 1)[0], *piece)
-    for section in DOCUMENT.split("\n## ")[1:]
-    for piece in re.findall(r"```(\w+)\n(.*?)```", section, re.S)
-]
+
+
+def pieces_of(page):
+    """The pieces of a page: section, language, code."""
+    sections = (ROOT / "docs" / page).read_text().split("\n## ")[1:]
+    found = [(section.split("\n", 1)[0], *piece) for section in sections for piece in re.findall(r"```(\w+)\n(.*?)```", section, re.S)]
+    return [(f"{title} of {page}" if page != "clients.md" else title, *piece) for title, *piece in found]
+
+
+PIECES = pieces_of("clients.md") + pieces_of("anthropic.md")
 PARIS = r"^The capital of France is Paris\.$"
 
 # The pieces of Python by section: the module that an environment needs, and what the piece prints.
 PRINTED = {
     "openai (Python)": [("openai", PARIS)],
+    "anthropic (Python)": [("anthropic", PARIS)],
     "LangChain (Python)": [("langchain_openai", PARIS), ("langchain_openai", r"^The weather in Paris is sunny.*24 degrees")],
     "Pydantic AI": [("pydantic_ai", PARIS)],
     "OpenAI Agents SDK": [("agents", PARIS)],
     "LlamaIndex": [("llama_index", PARIS)],
     "Instructor": [("instructor", r"^name='Paris' country='.+'$")],
+    "An answer of anthropic.md": [("anthropic", PARIS)],
+    "A tool in two steps of anthropic.md": [("anthropic", r"24")],
+    "Counting of anthropic.md": [("anthropic", r"^37$")],
+    "LangChain of anthropic.md": [("langchain_anthropic", PARIS)],
 }
 PYTHON = [(title, code) for title, language, code in PIECES if language == "python"]
 

@@ -1,4 +1,4 @@
-// Every piece of docs/clients.md for Node works as printed.
+// Every piece of docs/clients.md and docs/anthropic.md for Node works as printed.
 import assert from "node:assert/strict";
 import { execFile } from "node:child_process";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
@@ -7,7 +7,8 @@ import { test } from "node:test";
 import { promisify } from "node:util";
 import { withServer } from "./server.mjs";
 
-const document = await readFile(new URL("../../../docs/clients.md", import.meta.url), "utf8");
+const pages = ["clients.md", "anthropic.md"].map((page) => readFile(new URL(`../../../docs/${page}`, import.meta.url), "utf8"));
+const document = (await Promise.all(pages)).join("\n");
 const pieces = [...document.matchAll(/```js\n(.*?)```/gs)].map(([, code]) => code);
 let base;
 
@@ -15,7 +16,7 @@ withServer((url) => {
   base = url;
 });
 
-test("the page has three pieces for Node", () => assert.equal(pieces.length, 3));
+test("the pages have five pieces for Node", () => assert.equal(pieces.length, 5));
 
 for (const [number, code] of pieces.entries()) {
   test(code.split("\n")[0], async () => {
