@@ -103,7 +103,8 @@ pub(super) fn with_prefix(model: &Model, prefix: &[u32], ids: Vec<u32>) -> Resul
         return Ok(ids);
     }
     check_ids(Subject::Prompt, prefix.iter().copied(), vocab_size(model))?;
-    let begins = usize::from(model.base.tokenizer.bos().is_some_and(|bos| ids.first() == Some(&bos)));
+    let tokenizer = &model.base.tokenizer;
+    let begins = usize::from(tokenizer.starts_with_bos() && tokenizer.bos().is_some_and(|bos| ids.first() == Some(&bos)));
     Ok([prefix, &ids[begins..]].concat())
 }
 

@@ -209,6 +209,11 @@ impl Tokenizer {
         shield::mark(text, &offsets)
     }
 
+    /// Whether prompts begin with BOS. In some vocabularies BOS is a token that begins every turn, and prompts have no other.
+    pub fn starts_with_bos(&self) -> bool {
+        self.starts_with_bos
+    }
+
     /// Removes the marks of [`Tokenizer::shield`] from a text that will not be encoded.
     pub fn unshield<'a>(&self, text: &'a str) -> Cow<'a, str> {
         shield::unmark(text)

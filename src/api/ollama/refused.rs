@@ -2,7 +2,7 @@
 //! operations that always fail.
 
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpRequest, HttpResponse, ResponseError};
+use actix_web::{HttpRequest, ResponseError};
 
 use crate::http::error::{ApiError, Kind};
 use crate::http::routes::resource;
