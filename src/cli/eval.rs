@@ -168,7 +168,7 @@ fn chunks(args: &Args, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     let count = args.chunks.map_or(whole, |chunks| chunks as usize);
     ensure!(
         whole > 0 && count <= whole,
-        "--text: {path} has {} tokens, which are {whole} chunks of {context}, expected at least {}: give a longer text or a smaller --context",
+        "--text: {path} has {} tokens, which are {whole} chunks of {context}, expected at least {}: give a longer text or less --context",
         ids.len(),
         count.max(1)
     );
