@@ -1,7 +1,8 @@
 //! Penstock: an OpenAI-compatible gateway that feeds an engine thread of its own.
 //!
 //! Arrows point down only: `cli → api → registry → serving → scheduler → engine → cpu | cuda`; `registry → catalogue`;
-//! `api → keys`; `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`. `gguf`, `tokenizer`,
+//! `api → keys`; `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`;
+//! `quantize → model`. `gguf`, `tokenizer`,
 //! `template`, `logits`, `config`, `keys` and `metrics` are leaves. Token ids below `serving`, text above it.
 
 pub mod cli;

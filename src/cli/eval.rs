@@ -26,13 +26,15 @@ use crate::tokenizer::Tokenizer;
 const MOST_TEXT: u64 = 1 << 28;
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "The text is cut into chunks of --context tokens. The first half of each is context only; the tokens of the second \
+#[command(
+    after_help = "The text is cut into chunks of --context tokens. The first half of each is context only; the tokens of the second \
 half are measured. Models that begin with a token of their own have it at the start of each chunk.
 
 Examples:
   penstock eval model-q4_k_m.gguf --text wiki.txt
   penstock eval model-q4_k_m.gguf --reference model-f16.gguf --text wiki.txt --chunks 16
-  penstock eval smollm2 --reference exact --text wiki.txt --json")]
+  penstock eval smollm2 --reference exact --text wiki.txt --json"
+)]
 pub struct Args {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]
@@ -166,7 +168,7 @@ fn chunks(args: &Args, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
     let count = args.chunks.map_or(whole, |chunks| chunks as usize);
     ensure!(
         whole > 0 && count <= whole,
-        "--text: {path} has {} tokens, which are {whole} chunks of {context}, and {} are to be measured: give a longer text or a smaller --context",
+        "--text: {path} has {} tokens, which are {whole} chunks of {context}, expected at least {}: give a longer text or less --context",
         ids.len(),
         count.max(1)
     );
@@ -180,7 +182,10 @@ fn chunks(args: &Args, file: &GgufFile) -> anyhow::Result<Vec<Vec<u32>>> {
 fn open(args: &Args, file: Arc<GgufFile>, exact: bool) -> anyhow::Result<Rows> {
     let path = file.path().display().to_string();
     let weights = Weights::load(file)?;
-    ensure!(!weights.spec.arch.bidirectional, "{path}: the model gives vectors, and perplexity needs logits: expected a model that generates");
+    ensure!(
+        !weights.spec.arch.bidirectional,
+        "{path}: the model gives vectors, and perplexity needs logits: expected a model that generates"
+    );
     if let Some(most) = weights.spec.max_positions().filter(|&most| most < args.context as usize) {
         bail!("--context is {}, and {path} has {most} positions: choose at most {most}", args.context);
     }

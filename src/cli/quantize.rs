@@ -14,12 +14,14 @@ use crate::gguf::{GgufFile, ggml_type};
 use crate::quantize::{FILE_TYPES, FileType, Options, Report, TensorReport, plan, quantize};
 
 #[derive(clap::Args, Debug)]
-#[command(after_help = "Start from a file of F32, F16 or BF16 tensors. A quantised source works too, and its own error stays in the result.
+#[command(
+    after_help = "Start from a file of F32, F16 or BF16 tensors. A quantised source works too, and its own error stays in the result.
 
 Examples:
   penstock quantize model-f16.gguf --type Q4_K_M
   penstock quantize model-f16.gguf --type Q8_0 -o model-q8_0.gguf
-  penstock quantize smollm2 --type F32 -o smollm2-f32.gguf")]
+  penstock quantize smollm2 --type F32 -o smollm2-f32.gguf"
+)]
 pub struct Args {
     /// An id or alias of a model on disk, or a GGUF file
     #[arg(value_name = "MODEL|FILE.gguf")]

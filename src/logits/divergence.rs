@@ -62,9 +62,15 @@ impl<'a> Distribution<'a> {
             if log_p == f64::NEG_INFINITY {
                 return 0.0;
             }
-            // Σ p·ln(p/q) = Σ (p·ln(p/q) - p + q), since both sum to 1. No summand is negative, so nothing cancels, however close they are.
-            let ratio = f64::from(p) - f64::from(q) - shift;
-            if ratio == f64::INFINITY { f64::INFINITY } else { log_p.exp() * ((-ratio).exp_m1() + ratio) }
+            // Σ p·ln(p/q) = Σ (p·ln(p/q) - p + q), since both sum to 1. No summand is negative, so nothing cancels, however close the two
+            // distributions are.
+            let (ratio, probability) = (f64::from(p) - f64::from(q) - shift, log_p.exp());
+            match ratio {
+                f64::INFINITY => f64::INFINITY,
+                // The quotient q/p may overflow; q itself does not.
+                _ if ratio < -1.0 => (log_p - ratio).exp() - probability + probability * ratio,
+                _ => probability * ((-ratio).exp_m1() + ratio),
+            }
         };
         let kl = reference.logits.iter().zip(self.logits).map(of_token).sum();
         Divergence { kl, same_first: self.first() == reference.first() }
@@ -114,5 +120,8 @@ mod tests {
         let [hard, soft] = [&hard, &soft].map(|row| Distribution::new(row).unwrap());
         assert_eq!(hard.divergence(&soft).kl, f64::INFINITY);
         assert!((soft.divergence(&hard).kl - 2f64.ln()).abs() < 1e-12);
+        let (up, down) = ([1000.0, -1000.0], [-1000.0, 1000.0]);
+        let [up, down] = [&up, &down].map(|row| Distribution::new(row).unwrap());
+        assert!((up.divergence(&down).kl - 2000.0).abs() < 1e-9, "{:?}", up.divergence(&down));
     }
 }

@@ -145,7 +145,13 @@ fn down(kind: &FileType, (index, count): (usize, usize), traits: &Traits) -> u32
         "Q2_K_S" if index < count / 8 => Q4_K,
         "Q3_K_M" if index < count / 16 => Q5_K,
         "Q3_K_M" if !falcon || more => Q4_K,
-        "Q3_K_L" => if falcon { Q4_K } else { Q5_K },
+        "Q3_K_L" => {
+            if falcon {
+                Q4_K
+            } else {
+                Q5_K
+            }
+        }
         "Q4_K_M" if falcon && index < count / 16 => Q6_K,
         "Q4_K_M" if falcon && more => Q5_K,
         "Q4_K_M" | "Q5_K_M" if more && !(falcon && kind.name == "Q4_K_M") => Q6_K,

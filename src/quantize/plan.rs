@@ -50,7 +50,9 @@ const KEPT: &[&str] = &[
 
 /// Whether a file type has a say in a tensor's type.
 fn is_matrix(tensor: &TensorInfo) -> bool {
-    tensor.name.ends_with("weight") && tensor.dims.iter().filter(|&&dim| dim > 1).count() >= 2 && !KEPT.iter().any(|part| tensor.name.contains(part))
+    tensor.name.ends_with("weight")
+        && tensor.dims.iter().filter(|&&dim| dim > 1).count() >= 2
+        && !KEPT.iter().any(|part| tensor.name.contains(part))
 }
 
 /// The layer in a tensor's name: `blk.7.attn_v.weight`.

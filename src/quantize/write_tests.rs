@@ -56,7 +56,10 @@ fn a_file_has_the_types_of_its_plan_and_the_metadata_of_its_source() {
         assert_eq!(report.bytes, std::fs::metadata(&out).unwrap().len());
         for planned in plan(&source, kind).unwrap() {
             let (before, after) = (&source.tensors()[planned.tensor], &written.tensors()[planned.tensor]);
-            assert_eq!((&after.name, &after.dims, after.type_id, after.nbytes), (&before.name, &before.dims, planned.type_id, planned.bytes));
+            assert_eq!(
+                (&after.name, &after.dims, after.type_id, after.nbytes),
+                (&before.name, &before.dims, planned.type_id, planned.bytes)
+            );
             if before.type_id == after.type_id {
                 assert_eq!(source.data(before), written.data(after), "{} in {}", before.name, kind.name);
             }

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""How far each file type is from its source: a row per model and type, as JSON lines, or the table of docs/fidelity.md.
+
+    fidelity.py --models smollm2:135m gemma3:270m --out rows.jsonl       measures; continues where rows.jsonl ends
+    fidelity.py --table rows.jsonl                                       prints the table
+
+The source is the model's file with every tensor dequantised to F32, which is exact. Each type is written from it by `penstock quantize` and
+compared with it by `penstock eval`. The row `as shipped` compares the shipped file, on the device, with plain float32 on the CPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+TYPES = (
+    "F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S Q4_1 Q4_0 IQ4_NL IQ4_XS "
+    "Q3_K_L Q3_K_M Q3_K_S Q2_K Q2_K_S MXFP4_MOE TQ2_0 TQ1_0"
+).split()
+SHIPPED = "as shipped"
+
+
+def run(penstock: Path, *args: str) -> dict:
+    """Runs a command that prints JSON."""
+    done = subprocess.run([str(penstock), *args, "--json"], capture_output=True, text=True)
+    if done.returncode:
+        raise SystemExit(f"penstock {' '.join(args)}: {done.stderr.strip()}")
+    return json.loads(done.stdout)
+
+
+def measure(args: argparse.Namespace) -> None:
+    penstock = args.penstock.resolve(strict=True)
+    done = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
+    known = {(row["model"], row["type"], row["device"]) for row in done}
+    how = ["--text", str(args.text), "--context", str(args.context), "--chunks", str(args.chunks), "--device", args.device]
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder, args.out.open("a") as out:
+        for model in args.models:
+            wanted = [kind for kind in [SHIPPED, *args.types] if (model, kind, args.device) not in known]
+            source = Path(folder) / "source.gguf"
+            if any(kind != SHIPPED for kind in wanted):
+                run(penstock, "quantize", model, "--type", "F32", "-o", str(source), "--force")
+            for kind in wanted:
+                row = {"model": model, "type": kind, "device": args.device, "context": args.context}
+                if kind == SHIPPED:
+                    row |= run(penstock, "eval", model, "--reference", "exact", *how)["against"] | {"bytes": None}
+                    row["chunks"] = args.chunks
+                else:
+                    copy = Path(folder) / "copy.gguf"
+                    written = run(penstock, "quantize", str(source), "--type", kind, "-o", str(copy), "--force")
+                    found = run(penstock, "eval", str(copy), "--reference", str(source), *how)
+                    against = found["against"]
+                    row |= {key: against[key] for key in against if key != "perplexity"}
+                    row |= {"source_perplexity": against["perplexity"], "perplexity": found["perplexity"], "bytes": written["bytes"]}
+                    row |= {"chunks": found["chunks"], "tokens": found["tokens"], "seconds": written["seconds"]}
+                out.write(json.dumps(row) + "\n")
+                out.flush()
+
+
+def table(path: Path) -> None:
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    for model, device in dict.fromkeys((row["model"], row["device"]) for row in rows):
+        print(f"\n**{model}**, {device}\n")
+        print("| type | MB | perplexity | mean KL | p99 KL | largest KL | same first token |")
+        print("|---|---|---|---|---|---|---|")
+        for row in rows:
+            if (row["model"], row["device"]) != (model, device):
+                continue
+            size = f"{row['bytes'] / 1e6:.1f}" if row["bytes"] else "–"
+            divergences = " | ".join(f"{row[key]:.1e}" for key in ("kl_mean", "kl_p99", "kl_max"))
+            print(f"| {row['type']} | {size} | {row['perplexity']:.3f} | {divergences} | {100 * row['same_first']:.1f} % |")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--penstock", type=Path, default=ROOT / "target" / "release" / "penstock", help="the binary")
+    parser.add_argument("--models", nargs="+", default=["smollm2:135m", "gemma3:270m", "qwen2.5-coder:0.5b"], help="names or files")
+    parser.add_argument("--types", nargs="+", default=TYPES)
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--text", type=Path, default=ROOT / "ARCHITECTURE.md")
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--chunks", type=int, default=4)
+    parser.add_argument("--folder", type=Path, help="where the files are written; they take five bytes per weight")
+    parser.add_argument("--out", type=Path, default=Path("fidelity.jsonl"))
+    parser.add_argument("--table", type=Path, metavar="ROWS", help="print the table of rows that were measured")
+    args = parser.parse_args()
+    table(args.table) if args.table else measure(args)
+
+
+main()

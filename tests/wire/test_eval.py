@@ -1,0 +1,76 @@
+"""`penstock eval`: perplexity and divergences of real models, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from harness import ROOT, cli
+
+MODEL = "smollm2:135m"
+CHUNK = ("--context", "128", "--chunks", "1", "--backend", "cpu")
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    path = tmp_path_factory.mktemp("eval") / "text.txt"
+    path.write_text((ROOT / "ARCHITECTURE.md").read_text()[:8000])
+    return path
+
+
+def evaluate(*args) -> dict:
+    done = cli("eval", *map(str, args), "--json", timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def refused(*args) -> str:
+    done = cli("eval", *map(str, args), timeout=300)
+    assert done.returncode != 0 and not done.stdout, done.stdout
+    return done.stderr
+
+
+def test_the_engine_is_as_exact_as_float32(text):
+    found = evaluate(MODEL, "--reference", "exact", "--text", text, *CHUNK)
+    against = found["against"]
+    assert found["tokens"] == 63 and found["chunks"] == 1 and found["backend"] == "cpu"
+    assert 0 <= against["kl_median"] <= against["kl_p99"] <= against["kl_max"] < 1e-8, against
+    assert against["same_first"] == 1.0
+    assert math.isclose(found["perplexity"], against["perplexity"], rel_tol=1e-5)
+    assert 1.5 < found["perplexity"] < 200 and found["perplexity_error"] > 0
+
+
+def test_a_file_against_itself_has_no_divergence(text):
+    against = evaluate(MODEL, "--reference", MODEL, "--text", text, *CHUNK)["against"]
+    assert (against["kl_max"], against["same_first"]) == (0.0, 1.0)
+
+
+def test_perplexity_alone_is_the_same_and_the_default_text_shows_it(text):
+    alone = evaluate(MODEL, "--text", text, *CHUNK)
+    assert alone["against"] is None
+    beside = evaluate(MODEL, "--reference", MODEL, "--text", text, *CHUNK, "--threads", "1")
+    assert alone["perplexity"] == beside["perplexity"]
+    shown = cli("eval", MODEL, "--text", str(text), *CHUNK)
+    assert f"perplexity          {alone['perplexity']:.4f}" in shown.stdout, shown.stdout
+
+
+def test_nonsense_is_more_surprising_than_prose(text, tmp_path):
+    nonsense = tmp_path / "nonsense.txt"
+    nonsense.write_text(" ".join(reversed(text.read_text().split())))
+    assert evaluate(MODEL, "--text", nonsense, *CHUNK)["perplexity"] > 2 * evaluate(MODEL, "--text", text, *CHUNK)["perplexity"]
+
+
+def test_what_cannot_be_measured_is_refused(text, tmp_path):
+    short, binary = tmp_path / "short.txt", tmp_path / "binary"
+    short.write_text("too short")
+    binary.write_bytes(b"\xff\xfe\x00")
+    assert "tokens, which are 0 chunks of 128, expected at least 1" in refused(MODEL, "--text", short, "--context", "128")
+    assert "--text: cannot read" in refused(MODEL, "--text", tmp_path / "missing")
+    assert "--text: cannot read" in refused(MODEL, "--text", binary)
+    assert "has another vocabulary" in refused(MODEL, "--reference", "gemma3:270m", "--text", text, *CHUNK)
+    assert "expected the index of a GPU, cpu, cuda or cuda:N" in refused(MODEL, "--text", text, "--device", "tpu")
+
+
+def test_a_device_may_be_named_by_its_backend(text):
+    assert evaluate(MODEL, "--text", text, "--context", "64", "--chunks", "1", "--device", "cpu")["backend"] == "cpu"
