@@ -6,7 +6,8 @@ import { codeBlock, highlight } from "./code.js";
 import { make } from "./dom.js";
 import { formula, rules } from "./math.js";
 
-const marked = new Marked({ gfm: true });
+// A line break of the model is one on the page: small models write poems and lists without the blank lines that Markdown asks for.
+const marked = new Marked({ gfm: true, breaks: true });
 marked.use({ extensions: rules });
 
 export function lex(text) {

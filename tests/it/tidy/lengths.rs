@@ -19,6 +19,8 @@ const LONG_LINES: &[&str] = &[
     "deploy/grafana/penstock.json",
     "fuzz/found/",
     "openapi/openapi.json",
+    "page/package-lock.json",
+    "src/api/ops/page/",
     "tests/clients/package-lock.json",
     "tests/golden/",
 ];
