@@ -3,6 +3,7 @@
 import fcntl
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -12,6 +13,14 @@ import time
 from harness import BINARY, MODEL, ROOT, environment
 
 GREEDY = ("--temperature", "0")
+# How the line editor shows its prompts: it clears the rest of the line first.
+PROMPT, MORE = "\x1b[K> ", "\x1b[K. "
+
+
+def plain(text: str) -> str:
+    """What a reader of the terminal is left with: no codes, no spinner, one kind of line break."""
+    text = re.sub(r"\x1b\[[?0-9;]*[A-Za-z]", "", text)
+    return re.sub(r"\r[⠀-⣿][^\r\n]*|\r *\r(?!\n)", "", text).replace("\r\n", "\n").rstrip("\r")
 
 
 class Terminal:
@@ -41,11 +50,15 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self.fd, text.encode())
 
+    def prompt(self, seconds: float = 60) -> str:
+        """What comes until the next prompt."""
+        return plain(self.until(PROMPT, seconds))
+
     def ask(self, text: str) -> str:
         """Types a line and returns what comes until the next prompt."""
         self.type(text + "\r")
         self.until("\r\n")
-        return self.until("\n> " if text.startswith("/") else "> ").replace("\r\n", "\n")
+        return self.prompt()
 
     def ends(self, seconds: float = 20) -> int:
         end = time.monotonic() + seconds

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from harness import BINARY, MODEL, ROOT, cli, environment
-from pseudo import GREEDY, Terminal
+from pseudo import GREEDY, MORE, Terminal
 from test_cli import failed, show
 
 QUESTION = "What is the capital of France?"
@@ -95,7 +95,7 @@ def test_an_interrupt_ends_the_answer():
 
 def test_a_chat_knows_its_commands():
     chat = Terminal("--max-tokens", "12")
-    chat.until("> ")
+    chat.prompt()
     first = chat.ask(QUESTION)
     assert first.startswith("The capital of France is Paris."), first
     assert "is not a command (did you mean /help?)" in chat.ask("/hepl")
@@ -111,7 +111,7 @@ def test_a_chat_knows_its_commands():
 
 def test_settings_change_the_answers():
     chat = Terminal()
-    chat.until("> ")
+    chat.prompt()
     assert "max_tokens is 3" in chat.ask("/set parameter num_predict 3")
     short = chat.ask(QUESTION)
     assert len(short.split()) <= 3, short
@@ -135,19 +135,19 @@ def test_settings_change_the_answers():
 
 def test_quotes_hold_a_message_of_several_lines_together():
     chat = Terminal("--max-tokens", "2")
-    chat.until("> ")
+    chat.prompt()
     chat.type('"""One\r')
-    chat.until(". ")
+    chat.until(MORE)
     chat.type("/bye\r")
-    chat.until(". ")
+    chat.until(MORE)
     chat.type('two"""\r')
     chat.until("\r\n")
-    chat.until("> ")
+    chat.prompt()
     assert "user: One\n/bye\ntwo\nassistant: " in chat.ask("/show messages")
     chat.type('"""dropped\r')
-    chat.until(". ")
+    chat.until(MORE)
     chat.type("\x03")
-    chat.until("> ")
+    chat.prompt()
     assert "dropped" not in chat.ask("/show messages")
     chat.type("/bye\r")
     assert chat.ends() == 0
@@ -156,7 +156,7 @@ def test_quotes_hold_a_message_of_several_lines_together():
 def test_a_conversation_is_kept_in_a_file(tmp_path):
     file = tmp_path / "talk.json"
     chat = Terminal("--max-tokens", "12")
-    chat.until("> ")
+    chat.prompt()
     chat.ask(QUESTION)
     chat.ask("/set seed 7")
     assert f"saved to {file}" in chat.ask(f"/save {file}")
@@ -186,7 +186,7 @@ def test_a_conversation_is_kept_in_a_file(tmp_path):
 def test_the_history_is_kept_on_disk(tmp_path):
     for keys, expected in ((None, None), ("\x1b[A", "/show messages"), ("\x1b[A\x1b[A", "/set max_tokens 2")):
         chat = Terminal("--max-tokens", "2", state=tmp_path)
-        chat.until("> ")
+        chat.prompt()
         if keys:
             chat.type(keys)
             chat.until(expected)
@@ -200,7 +200,7 @@ def test_the_history_is_kept_on_disk(tmp_path):
     assert file.stat().st_mode & 0o077 == 0, "nobody else reads what was typed"
     kept = file.read_text()
     chat = Terminal(state=tmp_path)
-    chat.until("> ")
+    chat.prompt()
     chat.ask("/set history off")
     chat.ask("/show system")
     chat.type("\x04")
@@ -210,14 +210,14 @@ def test_the_history_is_kept_on_disk(tmp_path):
 
 def test_keys_typed_while_it_answers_are_kept():
     chat = Terminal("--max-tokens", "60")
-    chat.until("> ")
+    chat.prompt()
     chat.type("Write a very long story about the sea.\r")
     chat.until("\r\n")
     chat.until("sea")
     chat.type("/show modelx\x7f\rhalf a li")
-    answer = chat.until("> ")
+    answer = chat.prompt()
     assert "/show" not in answer and "half" not in answer, "keys are not echoed into the answer"
-    assert "architecture" in chat.until("\n> "), "a line that was ended is run"
+    assert "architecture" in chat.prompt(), "a line that was ended is run"
     chat.until("half a li")
     chat.type("ne\x15")
     chat.type("/bye\r")
@@ -226,33 +226,29 @@ def test_keys_typed_while_it_answers_are_kept():
 
 def test_words_are_not_cut_at_the_edge():
     chat = Terminal("--max-tokens", "100", columns=40)
-    chat.until("> ")
+    chat.prompt()
     chat.type("Write a story about the sea.\r")
     chat.until("\r\n")
-    wrapped = chat.until("> ")
+    wrapped = chat.prompt()
     chat.type("/clear\r")
-    chat.until("\n> ")
+    chat.prompt()
     chat.type("/set wordwrap off\r")
-    chat.until("\n> ")
+    chat.prompt()
     chat.type("Write a story about the sea.\r")
     chat.until("\r\n")
-    plain = chat.until("> ")
+    plain = chat.prompt()
     chat.type("/bye\r")
     assert chat.ends() == 0
-    lines = without_spinner(wrapped).rstrip("\r\n").split("\r\n")
+    lines = wrapped.rstrip("\n").split("\n")
     assert len(lines) > 5 and max(map(len, lines)) <= 40, lines
-    assert without_spinner(plain).split() == " ".join(lines).split() and max(map(len, plain.split("\r\n"))) > 40
-
-
-def without_spinner(text: str) -> str:
-    return re.sub(r"\r[⠀-⣿][^\r]*(?=\r)|\r *\r(?!\n)", "", text)
+    assert plain.split() == " ".join(lines).split() and max(map(len, plain.split("\n"))) > 40
 
 
 def test_a_long_prompt_shows_how_far_it_is(tmp_path):
     text = "The quick brown fox jumps over the lazy dog. " * 300
     file = tmp_path / "talk.json"
     chat = Terminal("--max-tokens", "2", "--threads", "1")
-    chat.until("> ")
+    chat.prompt()
     chat.ask(f"/save {file}")
     file.write_text(file.read_text().replace('"messages": []', f'"messages": [{{"role": "user", "content": "{text}"}}]'))
     chat.ask(f"/load {file}")
@@ -261,22 +257,22 @@ def test_a_long_prompt_shows_how_far_it_is(tmp_path):
     seen = int(chat.until(" of "))
     total = int(chat.until(" tokens"))
     assert total > 2500 and 0 <= seen < total, (seen, total)
-    chat.until("> ")
+    chat.prompt()
     chat.type("/bye\r")
     assert chat.ends() == 0
 
 
 def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
     chat = Terminal()
-    chat.until("> ")
+    chat.prompt()
     chat.type("Write a very long story about the sea.\r")
     chat.until("\r\n")
     chat.until("sea")
     chat.type("\x03")
-    chat.until("> ", 10)
+    chat.prompt(10)
     assert "assistant: " in chat.ask("/show messages"), "what came before is part of the conversation"
     chat.type("\x03")
-    chat.until("> ", 10)
+    chat.prompt(10)
     chat.type("\x04")
     assert chat.ends() == 0
 
