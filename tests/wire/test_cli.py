@@ -1,12 +1,18 @@
 """The command line: what each command prints, and how it fails."""
 
 import json
+import os
+import re
+import shutil
 import socket
+import subprocess
+import sys
 import tempfile
+import xml.etree.ElementTree as xml
 from pathlib import Path
 
 import pytest
-from harness import MODEL, Server, cli, free_port
+from harness import BINARY, MODEL, ROOT, Server, cli, environment, free_port
 
 REFERENCE = Path(__file__).resolve().parent.parent / "golden" / "reference"
 FILES = {
@@ -212,3 +218,172 @@ def test_logits_refuses_what_is_not_a_prompt():
             ids.write_text(text)
             failed(cli("logits", show(MODEL)["path"], "--ids", ids, "--out", out), "")
             assert not out.exists()
+
+
+def test_tools_take_names_as_well_as_files(tmp_path):
+    path = show(MODEL)["path"]
+    by_name, by_file = (cli("tokenize", model, stdin="Hello, world!") for model in (MODEL, path))
+    assert by_name.returncode == 0 and json.loads(by_name.stdout) and by_name.stdout == by_file.stdout, by_name.stderr
+    assert cli("inspect", "smollm2").stdout == cli("inspect", path).stdout, "an alias"
+    (tmp_path / "input.json").write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
+    by_name, by_file = (cli("render", model, "--input", tmp_path / "input.json") for model in (MODEL, path))
+    assert by_name.returncode == 0 and "Hi" in by_name.stdout and by_name.stdout == by_file.stdout, by_name.stderr
+    (tmp_path / "ids.json").write_text("[[1, 2, 3]]")
+    for number, model in enumerate((MODEL, path)):
+        done = cli("logits", model, "--ids", tmp_path / "ids.json", "--out", tmp_path / f"{number}.npy")
+        assert done.returncode == 0, done.stderr
+    assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "1.npy").read_bytes()
+    for command in (["tokenize"], ["inspect"], ["render", "--input", tmp_path / "input.json"], ["bench"]):
+        failed(cli(*command, "smollm2:136m"), "did you mean smollm2:135m?")
+        failed(cli(*command, tmp_path / "gone.gguf"), "gone.gguf: no such file")
+    failed(cli("inspect", "llama3.3:70b"), "`penstock pull llama3.3:70b` fetches it")
+
+
+def test_near_names_of_commands_and_models_are_suggested():
+    done = cli("serv")
+    assert done.returncode == 2 and "'serve'" in done.stderr, done.stderr
+    failed(cli("rm", "smollm2:136m"), "did you mean smollm2:135m?")
+
+
+def test_sizes_are_in_binary_units():
+    for args in (["list"], ["list", "--all"], ["show", MODEL], ["doctor"]):
+        text = cli(*args).stdout
+        assert "MiB" in text and not re.search(r"\d [kMG]B\b", text), (args, text)
+
+
+def test_health_ps_and_stop_find_a_server(tmp_path):
+    with Server() as server:
+        for where in (["--port", str(server.port)], ["--url", f"http://127.0.0.1:{server.port}"], ["--url", f"127.0.0.1:{server.port}/"]):
+            done = cli("health", *where)
+            assert done.returncode == 0, done.stderr
+            done = cli("ps", *where)
+            assert done.returncode == 0 and MODEL in done.stdout and "MiB" in done.stdout, (done.stdout, done.stderr)
+        done = cli("stop", "smolm2", "--port", server.port)
+        failed(done, "did you mean smollm2:135m?")
+        done = cli("stop", MODEL, "--port", server.port)
+        assert done.returncode == 0, done.stderr
+        assert "no model is loaded" in cli("ps", "--port", server.port).stdout
+        banner = Path(server.log.name).read_text()
+        assert f"http://127.0.0.1:{server.port}/\n" in banner, banner
+    gone = free_port()
+    failed(cli("health", "--port", gone), str(gone))
+    failed(cli("ps", "--port", gone), str(gone), "penstock serve")
+    assert cli("ps", "--port", gone, "--url", "x").returncode == 2
+
+
+def test_completions_know_every_command():
+    for shell in ("bash", "zsh", "fish", "elvish", "powershell"):
+        done = cli("completions", shell)
+        assert done.returncode == 0 and "doctor" in done.stdout and "--at-once" in done.stdout, (shell, done.stderr)
+    script = cli("completions", "bash").stdout
+    # what bash offers behind `penstock be`
+    probe = f"{script}\nCOMP_WORDS=(penstock be); COMP_CWORD=1; _penstock penstock be penstock; echo \"${{COMPREPLY[@]}}\""
+    done = subprocess.run(["bash", "-c", probe], capture_output=True, text=True)
+    assert done.stdout.split() == ["bench"], (done.stdout, done.stderr)
+    assert cli("completions", "tcsh").returncode == 2
+
+
+def test_man_pages_are_written(tmp_path):
+    done = cli("man", tmp_path / "man1")
+    assert done.returncode == 0, done.stderr
+    pages = {page.name for page in (tmp_path / "man1").iterdir()}
+    assert {"penstock.1", "penstock-run.1", "penstock-bench.1", "penstock-keys-add.1"} <= pages, pages
+    page = (tmp_path / "man1" / "penstock-run.1").read_text()
+    assert page.startswith(".ie") or ".TH" in page
+    assert "\\-\\-temperature" in page and "NAME" in page
+    (tmp_path / "file").write_text("")
+    failed(cli("man", tmp_path / "file"), "cannot write to")
+
+
+def test_doctor_tells_what_there_is():
+    done = cli("doctor", "--json")
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    machine = report["machine"]
+    cpu = next(device for device in machine["devices"] if device["backend"] == "cpu")
+    total = int(re.search(r"MemTotal: +(\d+) kB", Path("/proc/meminfo").read_text())[1]) * 1024
+    assert 0 < cpu["free"] <= cpu["total"] <= total
+    assert machine["processor"]["threads"] == len(os.sched_getaffinity(0))
+    flags = set(re.search(r"^flags\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)[1].split())
+    assert {"avx2", "avx512f"} & flags == {"avx2", "avx512f"} & set(machine["processor"]["features"])
+    models = {model["id"]: model for model in report["models"]}
+    shown = show(MODEL)
+    small = models[MODEL]
+    assert small["on_disk"] and small["fits"] and not small["estimated"] and small["size"] == shown["size"]
+    assert small["needed"] > small["size"]
+    large = models["llama3.3:70b"]
+    assert not large["on_disk"] and large["estimated"] and large["needed"] > large["size"] > 30e9
+    assert isinstance(report["advice"], list)
+    text = cli("doctor").stdout
+    assert "\x1b" not in text and MODEL in text and f"kernels: {machine['processor']['kernels']}" in text
+
+
+def test_colours_are_for_who_wants_them():
+    def doctor(**variables):
+        done = subprocess.run([BINARY, "doctor"], capture_output=True, text=True, env=environment() | variables, cwd=ROOT)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "\x1b" not in doctor()
+    assert "\x1b[1m" in doctor(CLICOLOR_FORCE="1")
+    assert "\x1b" not in doctor(CLICOLOR_FORCE="1", NO_COLOR="1")
+    assert "\x1b" not in doctor(CLICOLOR_FORCE="0")
+
+
+def bench(*args) -> dict | list:
+    done = cli("bench", *args, "--json", timeout=300)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_bench_measures_contexts(tmp_path):
+    report = bench(MODEL, "--context", "64,0", "--batch", "1,3", "--gen", "4", "--repeat", "1", "--plot", tmp_path / "p.svg")
+    assert report["mode"] == "context" and report["prompt"] is None and report["generated"] == 4
+    assert [(row["context"], row["batch"]) for row in report["rows"]] == [(0, 1), (0, 3), (64, 1), (64, 3)]
+    assert all(row["decode_step_milliseconds"] > 0 and row["prefill_tokens_per_second"] > 0 for row in report["rows"])
+    picture = xml.parse(tmp_path / "p.svg").getroot()
+    assert len(picture.findall("{*}polyline")) == 2 and len(picture.findall("{*}circle")) == 4
+    assert cli("bench", MODEL, "--context", "8", "--prompt", "8").returncode == 2, "one of them would mean nothing"
+
+
+def test_bench_measures_a_closed_loop():
+    args = (MODEL, "--mixed", "--requests", "6", "--at-once", "1,3", "--prompt", "40", "--gen", "5", "--device", "cpu")
+    report = bench(*args, "--step-tokens", "32", "--seed", "5")
+    assert (report["mode"], report["prompt"], report["generated"], report["step_tokens"], report["seed"]) == ("mixed", 40, 5, 32, 5)
+    assert [(row["at_once"], row["requests"]) for row in report["rows"]] == [(1, 6), (3, 6)]
+    for row in report["rows"]:
+        assert abs(row["output_tokens_per_second"] * row["seconds"] - 30) < 1e-6, "every request got its tokens"
+        for name in ("first_token_milliseconds", "between_tokens_milliseconds", "request_milliseconds"):
+            times = row[name]
+            assert 0 < times["p50"] <= times["p90"] <= times["p99"] <= times["max"], (name, times)
+        assert row["request_milliseconds"]["max"] <= row["seconds"] * 1e3
+    text = cli("bench", *args)
+    assert text.returncode == 0 and "between ms p50" in text.stdout, text.stderr
+    failed(cli("bench", *args, "--step-tokens", "2"), "--step-tokens is less than --at-once")
+    assert cli("bench", MODEL, "--requests", "5").returncode == 2, "without --mixed it would mean nothing"
+    failed(cli("bench", MODEL, "--backend", "cpu", "--device", "cuda"), "--backend is cpu", "cuda")
+
+
+def test_bench_compares_models_and_curves_draws_them(tmp_path):
+    copy = shutil.copy(show(MODEL)["path"], tmp_path / "copy <1>.gguf")
+    args = ("--prompt", "16", "--gen", "3", "--batch", "1,2", "--repeat", "1")
+    text = cli("bench", MODEL, copy, *args, timeout=300)
+    assert text.returncode == 0, text.stderr
+    rows = text.stdout.splitlines()[-5:]
+    assert rows[0].split()[0] == "model" and [row.startswith(MODEL) for row in rows[1:]] == [True, True, False, False], rows
+    reports = bench(MODEL, copy, *args)
+    assert [report["name"] for report in reports] == [MODEL, "copy <1>"]
+    (tmp_path / "two.json").write_text(json.dumps(reports))
+    (tmp_path / "deep.json").write_text(json.dumps(bench(MODEL, "--context", "0,32", "--gen", "2", "--repeat", "1")))
+    (tmp_path / "mixed.json").write_text(
+        json.dumps(bench(MODEL, "--mixed", "--requests", "2", "--at-once", "1,2", "--prompt", "8", "--gen", "3"))
+    )
+    draw = [sys.executable, ROOT / "tests" / "bench" / "curves.py", "--out", tmp_path / "images"]
+    files = [tmp_path / "two.json", f"other={tmp_path}/two.json", tmp_path / "deep.json", tmp_path / "mixed.json"]
+    subprocess.run([*draw, *files], check=True, capture_output=True)
+    pictures = {path.stem: xml.parse(path).getroot() for path in (tmp_path / "images").iterdir()}
+    counts = {name: len(picture.findall("{*}polyline")) for name, picture in pictures.items()}
+    one = dict.fromkeys(("decode-context", "mixed-rate", "mixed-first", "mixed-between"), 1)
+    assert counts == {"decode-batch": 4, "decode-rate": 4, **one}
+    wrong = subprocess.run([*draw, tmp_path / "copy <1>.gguf"], capture_output=True, text=True)
+    assert wrong.returncode == 1 and "Traceback" not in wrong.stderr

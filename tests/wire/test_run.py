@@ -1,60 +1,17 @@
 """`penstock run`: one answer, a prompt on stdin, a chat on a terminal."""
 
-import os
-import pty
-import select
+import re
 import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 from harness import BINARY, MODEL, ROOT, cli, environment
+from pseudo import GREEDY, MORE, Terminal
 from test_cli import failed, show
 
-GREEDY = ("--temperature", "0")
 QUESTION = "What is the capital of France?"
-
-
-class Terminal:
-    """The command on a pseudo-terminal."""
-
-    def __init__(self, *args: str):
-        self.pid, self.fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(ROOT)
-            os.execve(str(BINARY), [str(BINARY), "run", MODEL, *GREEDY, *args], environment() | {"TERM": "xterm"})
-        self.seen = b""
-
-    def until(self, text: str, seconds: float = 30) -> str:
-        """Reads until `text` appears and returns what came before it."""
-        end = time.monotonic() + seconds
-        while text.encode() not in self.seen:
-            assert time.monotonic() < end, f"{text!r} does not come: {self.seen!r}"
-            if select.select([self.fd], [], [], 0.1)[0]:
-                self.seen += os.read(self.fd, 4096)
-        before, self.seen = self.seen.split(text.encode(), 1)
-        return before.decode(errors="replace")
-
-    def type(self, text: str) -> None:
-        os.write(self.fd, text.encode())
-
-    def ends(self, seconds: float = 10) -> int:
-        end = time.monotonic() + seconds
-        while time.monotonic() < end:
-            try:
-                if select.select([self.fd], [], [], 0.05)[0]:
-                    self.seen += os.read(self.fd, 4096)
-            except OSError:
-                pass  # the terminal is gone
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                os.close(self.fd)
-                return os.waitstatus_to_exitcode(status)
-        os.kill(self.pid, signal.SIGKILL)
-        os.waitpid(self.pid, 0)
-        raise AssertionError(f"it does not end: {self.seen!r}")
 
 
 def test_a_prompt_gets_one_answer():
@@ -69,6 +26,41 @@ def test_a_prompt_on_stdin_is_the_same_prompt():
     failed(cli("run", MODEL, stdin=" \n"), "stdin", "empty")
 
 
+def test_stdin_stands_before_the_prompt():
+    text = "Ada likes green tea. Bob likes coffee.\n"
+    joined = cli("run", MODEL, *GREEDY, "--max-tokens", "12", stdin=f"{text}\nWho likes coffee?").stdout
+    assert cli("run", MODEL, "Who likes coffee?", *GREEDY, "--max-tokens", "12", stdin=text).stdout == joined
+    words = cli("run", MODEL, "Who", "likes", "coffee?", *GREEDY, "--max-tokens", "12", stdin=text)
+    assert words.stdout == joined, "words without quotation marks are one prompt"
+    alone = cli("run", MODEL, "Who likes coffee?", *GREEDY, "--max-tokens", "12")
+    assert alone.stdout != joined
+    failed(cli("run", MODEL, " "), "the prompt is empty")
+    failed(cli("run", MODEL, "x", stdin=b"\xff\xfe"), "stdin")
+
+
+def test_the_speed_of_an_answer_is_shown_if_asked_for():
+    done = cli("run", MODEL, QUESTION, *GREEDY, "--max-tokens", "12", "--verbose")
+    assert done.returncode == 0 and done.stdout.startswith("The capital of France is Paris.")
+    line = done.stderr.strip()
+    found = re.fullmatch(
+        r"prompt: (\d+) tokens in [\d.]+ s, [\d.]+ tokens/s; answer: (\d+) tokens in [\d.]+ s, [\d.]+ tokens/s; first token after [\d.]+ s",
+        line,
+    )
+    assert found and 20 < int(found[1]) < 60 and 5 < int(found[2]) <= 12, line
+
+
+def test_an_image_is_refused_by_name(tmp_path):
+    (tmp_path / "cat.png").write_bytes(b"\x89PNG\r\n")
+    failed(cli("run", MODEL, f"What is in {tmp_path}/cat.png?"), "takes text only", f"{tmp_path}/cat.png is an image")
+    gone = cli("run", MODEL, f"What is in {tmp_path}/dog.png?", *GREEDY, "--max-tokens", "2")
+    assert gone.returncode == 0, "a name of nothing is text"
+
+
+def test_reasoning_is_set_only_where_the_template_knows_it():
+    failed(cli("run", MODEL, "x", "--think", "on"), "has no switch for reasoning")
+    failed(cli("run", MODEL, "x", "--think", "perhaps"), "--think", "perhaps")
+
+
 def test_a_model_file_can_be_named():
     with tempfile.TemporaryDirectory() as folder:
         file = shutil.copy(show(MODEL)["path"], Path(folder, "some-model.gguf"))
@@ -80,7 +72,7 @@ def test_a_model_file_can_be_named():
 
 def test_a_reader_that_leaves_is_not_an_error():
     process = subprocess.Popen(
-        [BINARY, "run", MODEL, "Tell me a story.", *GREEDY], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT
+        [BINARY, "run", MODEL, "Tell me a story.", *GREEDY], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT
     )
     assert process.stdout.read(1)
     process.stdout.close()
@@ -90,6 +82,7 @@ def test_a_reader_that_leaves_is_not_an_error():
 def test_an_interrupt_ends_the_answer():
     process = subprocess.Popen(
         [BINARY, "run", MODEL, "Write a very long story.", *GREEDY],
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=environment(),
@@ -102,36 +95,184 @@ def test_an_interrupt_ends_the_answer():
 
 def test_a_chat_knows_its_commands():
     chat = Terminal("--max-tokens", "12")
-    chat.until("> ")
-    chat.type(QUESTION + "\r")
-    chat.until("\r\n")
-    first = chat.until("> ")
+    chat.prompt()
+    first = chat.ask(QUESTION)
     assert first.startswith("The capital of France is Paris."), first
-    chat.type("/nothing\r")
-    chat.until("is not a command")
-    chat.until("> ")
-    chat.type("/help\r")
-    chat.until("/clear")
-    chat.until("> ")
-    chat.type("/clear\r")
-    chat.until("> ")
-    chat.type(QUESTION + "\r")
+    assert "is not a command (did you mean /help?)" in chat.ask("/hepl")
+    assert "/clear" in chat.ask("/help") and "/save" in chat.ask("/?")
+    assert "assistant: The capital of France is Paris." in chat.ask("/show messages")
+    chat.ask("/clear")
+    assert "no messages yet" in chat.ask("/show messages")
+    assert chat.ask(QUESTION) == first, "nothing of the conversation is left"
+    assert "llama" in chat.ask("/show model")
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+
+
+def test_settings_change_the_answers():
+    chat = Terminal()
+    chat.prompt()
+    assert "max_tokens is 3" in chat.ask("/set parameter num_predict 3")
+    short = chat.ask(QUESTION)
+    assert len(short.split()) <= 3, short
+    assert "max_tokens is 12" in chat.ask("/set max_tokens 12")
+    assert "stop is" in chat.ask("/set stop is")
+    chat.ask("/clear")
+    assert chat.ask(QUESTION) == "The capital of France \n", "the stop text is not shown"
+    assert "system is" in chat.ask("/set system Answer in French.")
+    table = chat.ask("/show")
+    assert re.search(r'^system +"Answer in French\."$', table, re.M) and re.search(r"^temperature +0$", table, re.M), table
+    assert re.search(r"^top_p +0\.9 \(the model's\)$", table, re.M), table
+    assert "temperature is a number from 0 to 2" in chat.ask("/set temperature 9")
+    assert "did you mean temperature?" in chat.ask("/set tempreature 1")
+    assert "no switch for reasoning" in chat.ask("/set think on")
+    assert "verbose is on" in chat.ask("/set verbose")
+    chat.ask("/set nothing")
+    assert "tokens/s" in chat.ask("Hi"), "speed is no property of the answer"
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+
+
+def test_quotes_hold_a_message_of_several_lines_together():
+    chat = Terminal("--max-tokens", "2")
+    chat.prompt()
+    chat.type('"""One\r')
+    chat.until(MORE)
+    chat.type("/bye\r")
+    chat.until(MORE)
+    chat.type('two"""\r')
     chat.until("\r\n")
-    assert chat.until("> ") == first, "nothing of the conversation is left"
+    chat.prompt()
+    assert "user: One\n/bye\ntwo\nassistant: " in chat.ask("/show messages")
+    chat.type('"""dropped\r')
+    chat.until(MORE)
+    chat.type("\x03")
+    chat.prompt()
+    assert "dropped" not in chat.ask("/show messages")
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+
+
+def test_a_conversation_is_kept_in_a_file(tmp_path):
+    file = tmp_path / "talk.json"
+    chat = Terminal("--max-tokens", "12")
+    chat.prompt()
+    chat.ask(QUESTION)
+    chat.ask("/set seed 7")
+    assert f"saved to {file}" in chat.ask(f"/save {file}")
+    before = chat.ask("/show messages")
+    chat.ask("/clear")
+    chat.ask("/set nothing")
+    assert "2 messages" in chat.ask(f"/load {file}")
+    assert chat.ask("/show messages") == before
+    assert re.search(r"^seed +7$", chat.ask("/show"), re.M)
+    assert f"saved to {file}" in chat.ask(f"/save {file}"), "a conversation replaces a conversation"
+    other = tmp_path / "other.json"
+    other.write_text('{"precious": true}')
+    assert "not replaced" in chat.ask(f"/save {other}") and other.read_text() == '{"precious": true}'
+    for text in ("{", '{"format": "x", "model": "m", "messages": []}', file.read_text().replace('"seed": 7', '"seed": 7, "top_q": 1')):
+        other.write_text(text)
+        assert str(other) in chat.ask(f"/load {other}")
+    other.write_text(file.read_text().replace('"top_p": null', '"top_p": 7'))
+    assert "top_p is a number" in chat.ask(f"/load {other}")
+    assert chat.ask("/show messages") == before, "what cannot be loaded changes nothing"
+    assert "cannot read" in chat.ask(f"/load {tmp_path}/gone.json")
+    assert "name of a file is missing" in chat.ask("/save")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "talk.json"]
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+
+
+def test_the_history_is_kept_on_disk(tmp_path):
+    for keys, expected in ((None, None), ("\x1b[A", "/show messages"), ("\x1b[A\x1b[A", "/set max_tokens 2")):
+        chat = Terminal("--max-tokens", "2", state=tmp_path)
+        chat.prompt()
+        if keys:
+            chat.type(keys)
+            chat.until(expected)
+            chat.type("\x15")  # drops the line
+        else:
+            chat.ask("/set max_tokens 2")
+            chat.ask("/show messages")
+        chat.type("\x04")
+        assert chat.ends() == 0
+    file = tmp_path / "penstock" / "history"
+    assert file.stat().st_mode & 0o077 == 0, "nobody else reads what was typed"
+    kept = file.read_text()
+    chat = Terminal(state=tmp_path)
+    chat.prompt()
+    chat.ask("/set history off")
+    chat.ask("/show system")
+    chat.type("\x04")
+    assert chat.ends() == 0
+    assert "/show system" not in file.read_text() and file.read_text().startswith(kept)
+
+
+def test_keys_typed_while_it_answers_are_kept():
+    chat = Terminal("--max-tokens", "60")
+    chat.prompt()
+    chat.type("Write a very long story about the sea.\r")
+    chat.until("\r\n")
+    chat.until("sea")
+    chat.type("/show modelx\x7f\rhalf a li")
+    answer = chat.prompt()
+    assert "/show" not in answer and "half" not in answer, "keys are not echoed into the answer"
+    assert "architecture" in chat.prompt(), "a line that was ended is run"
+    chat.until("half a li")
+    chat.type("ne\x15")
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+
+
+def test_words_are_not_cut_at_the_edge():
+    chat = Terminal("--max-tokens", "100", columns=40)
+    chat.prompt()
+    chat.type("Write a story about the sea.\r")
+    chat.until("\r\n")
+    wrapped = chat.prompt()
+    chat.type("/clear\r")
+    chat.prompt()
+    chat.type("/set wordwrap off\r")
+    chat.prompt()
+    chat.type("Write a story about the sea.\r")
+    chat.until("\r\n")
+    plain = chat.prompt()
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+    lines = wrapped.rstrip("\n").split("\n")
+    assert len(lines) > 5 and max(map(len, lines)) <= 40, lines
+    assert plain.split() == " ".join(lines).split() and max(map(len, plain.split("\n"))) > 40
+
+
+def test_a_long_prompt_shows_how_far_it_is(tmp_path):
+    text = "The quick brown fox jumps over the lazy dog. " * 200
+    file = tmp_path / "talk.json"
+    chat = Terminal("--max-tokens", "2", "--threads", "1")
+    chat.prompt()
+    chat.ask(f"/save {file}")
+    file.write_text(file.read_text().replace('"messages": []', f'"messages": [{{"role": "user", "content": "{text}"}}]'))
+    chat.ask(f"/load {file}")
+    chat.type("Go on.\r")
+    chat.until("reading the prompt: ")
+    seen = int(chat.until(" of "))
+    total = int(chat.until(" tokens"))
+    assert total > 1500 and 0 <= seen < total, (seen, total)
+    chat.prompt()
     chat.type("/bye\r")
     assert chat.ends() == 0
 
 
 def test_ctrl_c_stops_only_the_answer_and_ctrl_d_leaves():
     chat = Terminal()
-    chat.until("> ")
+    chat.prompt()
     chat.type("Write a very long story about the sea.\r")
     chat.until("\r\n")
     chat.until("sea")
     chat.type("\x03")
-    chat.until("> ", 5)
+    chat.prompt(10)
+    assert "assistant: " in chat.ask("/show messages"), "what came before is part of the conversation"
     chat.type("\x03")
-    chat.until("> ", 5)
+    chat.prompt(10)
     chat.type("\x04")
     assert chat.ends() == 0
 

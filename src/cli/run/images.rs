@@ -35,7 +35,10 @@ fn named(text: &str) -> Vec<PathBuf> {
         }
     }
     // An apostrophe may begin what does not end.
-    words.extend(word.split_whitespace().map(|word| (word.to_owned(), false)));
+    match quote {
+        Some(_) => words.extend(word.split_whitespace().map(|word| (word.to_owned(), false))),
+        None => words.push((word, false)),
+    }
     let is_image = |path: &PathBuf| {
         path.extension().and_then(|end| end.to_str()).is_some_and(|end| SUFFIXES.iter().any(|known| end.eq_ignore_ascii_case(known)))
     };
