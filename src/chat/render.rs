@@ -51,9 +51,14 @@ pub fn render(
     let shield = |text: &str| tokenizer.shield(text);
     let mut input = input(dialect, &shield, conversation);
     if let Some(effort) = &conversation.effort {
-        let (name, mut value) = effort_variable(template, effort, &input).ok_or(RenderError::NoEffort)?;
-        shield_value(&shield, &mut value);
-        input.kwargs.insert(name.into(), value);
+        match effort_variable(template, effort, &input) {
+            Some((name, mut value)) => {
+                shield_value(&shield, &mut value);
+                input.kwargs.insert(name.into(), value);
+            }
+            None if is_usual(dialect, effort) => {}
+            None => return Err(RenderError::NoEffort),
+        }
     }
     let mut text = template.render(&input)?;
     if conversation.ending == Ending::Continue {
@@ -61,6 +66,11 @@ pub fn render(
         text.truncate(end);
     }
     Ok(text)
+}
+
+/// Whether a level asks for nothing: the one that clients send by default, or no reasoning of a model that does none.
+fn is_usual(dialect: &Dialect, effort: &str) -> bool {
+    effort == "medium" || (effort == "none" && dialect.thinking.is_none())
 }
 
 /// The variables by which templates know levels of reasoning.

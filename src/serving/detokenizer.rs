@@ -10,6 +10,10 @@ pub struct Detokenizer {
     /// Text that is held back because it may be the beginning of a stop text.
     held: String,
     stops: Vec<Matcher>,
+    /// Whether the stop text that is found stays at the end of the text.
+    keeps_stop: bool,
+    /// The index of the stop text that was found.
+    found: Option<usize>,
 }
 
 /// What a token adds to the text.
@@ -22,6 +26,8 @@ pub enum Decoded {
 }
 
 struct Matcher {
+    /// The place of the stop text in the list.
+    index: usize,
     stop: Vec<u8>,
     /// The length of the longest proper border of each beginning of the stop text.
     borders: Vec<usize>,
@@ -30,7 +36,7 @@ struct Matcher {
 }
 
 impl Matcher {
-    fn new(stop: &str) -> Self {
+    fn new(index: usize, stop: &str) -> Self {
         let stop = stop.as_bytes().to_vec();
         let mut borders = vec![0; stop.len()];
         for i in 1..stop.len() {
@@ -40,7 +46,7 @@ impl Matcher {
             }
             borders[i] = length + usize::from(stop[length] == stop[i]);
         }
-        Self { stop, borders, state: 0 }
+        Self { index, stop, borders, state: 0 }
     }
 
     /// Takes the next byte. Returns whether the stop text is complete with it.
@@ -56,8 +62,18 @@ impl Matcher {
 impl Detokenizer {
     /// Empty stop texts are ignored.
     pub fn new(stops: &[String]) -> Self {
-        let stops = stops.iter().filter(|stop| !stop.is_empty()).map(|stop| Matcher::new(stop)).collect();
-        Self { partial: Vec::new(), held: String::new(), stops }
+        let stops = stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty()).map(|(index, stop)| Matcher::new(index, stop)).collect();
+        Self { partial: Vec::new(), held: String::new(), stops, keeps_stop: false, found: None }
+    }
+
+    /// Leaves the stop text that is found at the end of the text.
+    pub fn keeping_stop(self, keeps_stop: bool) -> Self {
+        Self { keeps_stop, ..self }
+    }
+
+    /// The index of the stop text that was found.
+    pub fn found(&self) -> Option<usize> {
+        self.found
     }
 
     /// The number of characters that are held back.
@@ -91,10 +107,11 @@ impl Detokenizer {
     fn filter(&mut self, text: &str) -> Decoded {
         for (i, byte) in text.bytes().enumerate() {
             // If several stop texts end here the longest counts, so that no part of another one is left.
-            let complete = self.stops.iter_mut().map(|matcher| if matcher.step(byte) { matcher.stop.len() } else { 0 }).max();
-            if let Some(length @ 1..) = complete {
+            let complete = self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index))).max();
+            if let Some((length, index)) = complete {
+                self.found = Some(index);
                 self.held.push_str(&text[..=i]);
-                self.held.truncate(self.held.len() - length);
+                self.held.truncate(self.held.len() - if self.keeps_stop { 0 } else { length });
                 return Decoded::Stopped(std::mem::take(&mut self.held));
             }
         }

@@ -237,7 +237,7 @@ impl Choices {
     }
 
     /// A prompt counts once, however many choices it has.
-    fn count(&mut self, index: usize, End { counts, reason }: End) {
+    fn count(&mut self, index: usize, End { counts, reason, .. }: End) {
         self.journal.finish(reason);
         let counts = if index.is_multiple_of(self.best_of) { counts } else { Counts { prompt: 0, cached: 0, ..counts } };
         self.usage = self.usage.plus(counts);

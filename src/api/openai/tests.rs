@@ -20,6 +20,7 @@ fn limits() -> Limits {
         max_stop_sequences: 4,
         max_prompts: 4,
         strict_max_tokens: false,
+        unknown_fields: config::UnknownFields::Refuse,
         max_stored_responses: 8,
         head_timeout_seconds: 5,
         body_timeout_seconds: 30,
