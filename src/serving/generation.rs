@@ -10,6 +10,7 @@ use super::again::Again;
 use super::error::{Failure, SubmitError};
 use super::model::Model;
 use super::output::{End, EndReason, Output, StopCause};
+use super::repeats::Repeats;
 use super::request::ValidRequest;
 use super::tokens::{prompt_tokens, token_logprob};
 use super::transcript::Transcript;
@@ -47,7 +48,8 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
 
 fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
     let has_sequence = request.has_sequence();
-    let ValidRequest { model, sequence, stop, own_stop_ids, show_control, return_ids, echo, parser, again, rules, .. } = request;
+    let ValidRequest { model, sequence, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, again, rules, .. } =
+        request;
     let transcript = Transcript::new(&sequence, &stop, parser);
     let again = again.map(|again| (again, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
@@ -56,9 +58,9 @@ fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation,
     if let Source::Engine(events) = &source {
         account.add(events.progress());
     }
-    let ids = return_ids.then(Vec::new);
+    let (ids, repeats) = (return_ids.then(Vec::new), calls_several.then(Repeats::default));
     let ready = VecDeque::new();
-    Ok(Generation { model, source, scored, transcript, again, rules, own_stop_ids, show_control, ids, account, ready })
+    Ok(Generation { model, source, scored, transcript, again, rules, own_stop_ids, show_control, ids, repeats, account, ready })
 }
 
 /// Where a generation's next output comes from.
@@ -87,6 +89,8 @@ pub struct Generation {
     show_control: bool,
     /// Ids of the answer that were not taken yet, if the request wants them.
     ids: Option<Vec<u32>>,
+    /// Watches an answer that must call a tool.
+    repeats: Option<Repeats>,
     account: Account,
     ready: VecDeque<Result<Output, Failure>>,
 }
@@ -178,10 +182,19 @@ impl Generation {
         self.deliver(pieces, Some(reason), own.map(StopCause::Token));
     }
 
-    fn deliver(&mut self, pieces: Vec<Piece>, end: Option<EndReason>, stop: Option<StopCause>) {
+    fn deliver(&mut self, mut pieces: Vec<Piece>, end: Option<EndReason>, stop: Option<StopCause>) {
+        let mut is_repeating = false;
+        if let Some(repeats) = &mut self.repeats {
+            (pieces, is_repeating) = repeats.filter(pieces);
+            if end.is_some() && !is_repeating {
+                pieces.extend(repeats.release());
+            }
+        }
         self.ready.extend(pieces.into_iter().map(|piece| Ok(Output::Piece(piece))));
         if let Some(repeated) = self.transcript.take_repeated() {
             self.ask_again(repeated);
+        } else if is_repeating {
+            self.end(Ok((EndReason::Calls, None)));
         } else if let Some(reason) = end {
             self.end(Ok((reason, self.transcript.stopped_by().map(StopCause::Text).or(stop))));
         }

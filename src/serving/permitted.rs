@@ -59,7 +59,7 @@ impl Constraint for Position {
 
     fn allowed(&mut self) -> Result<Allowed, String> {
         let mut mask = self.ids.clone();
-        for (last, before) in self.bad.iter().filter_map(|run| run.split_last()).filter(|(_, before)| self.last.ends_with(before)) {
+        for (last, _) in self.bad.iter().filter_map(|run| run.split_last()).filter(|(_, before)| self.last.ends_with(before)) {
             if let Some(word) = mask.get_mut(*last as usize / 32) {
                 *word &= !(1 << (last % 32));
             }

@@ -23,6 +23,8 @@ pub struct ValidRequest {
     pub(super) stop: Stops,
     /// Stop ids that the request itself named.
     pub(super) own_stop_ids: Vec<u32>,
+    /// Whether the answer has to make a call and may make several.
+    pub(super) calls_several: bool,
     pub(super) show_control: bool,
     pub(super) return_ids: bool,
     /// The prompt as text if the request wants to see it, otherwise empty.
@@ -40,10 +42,7 @@ impl ValidRequest {
         if model.base.spec.arch.bidirectional {
             return Err(RequestError::NoGeneration(model.id.clone()));
         }
-        let model = match &options.template {
-            Some(source) => model.with_template(source)?,
-            None => model,
-        };
+        let model = model.or_with_template(options.template.as_deref())?;
         let vocab_size = vocab_size(&model);
         check_ids(Subject::StopTokens, options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
@@ -88,12 +87,17 @@ impl ValidRequest {
         let texts = if only_calls { Vec::new() } else { options.stop.clone() };
         let stop = Stops { texts, kept: options.keep_stop };
         let (show_control, return_ids) = (options.show_control, options.return_ids);
+        let calls_several = chat.as_ref().and_then(Chat::tools).is_some_and(|tools| tools.must_call() && tools.parallel);
         let must_call = chat.as_ref().and_then(Chat::tools).is_some_and(Tools::must_call);
         // A call that must come leaves no room for the format.
-        let rules = if must_call || options.format.is_none() { Subject::Tools } else { Subject::Format };
+        let rules = match (must_call, &options.format) {
+            (false, Some(_)) => Subject::Format,
+            _ if options.allowed_ids.is_some() || !options.bad_words.is_empty() => Subject::AllowedIds,
+            _ => Subject::Tools,
+        };
         let own_stop_ids = options.stop_token_ids.clone();
         let client = options.client;
-        Ok(Self { model, sequence, client, stop, own_stop_ids, show_control, return_ids, echo, parser, again, rules })
+        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, again, rules })
     }
 
     /// The second try, after `spent` tokens. `None` if nothing is left to generate, or if the model refuses it.

@@ -74,6 +74,15 @@ impl Shape {
         self
     }
 
+    /// Leaves what these fields hold to whoever reads them.
+    #[must_use]
+    pub fn leaving(mut self, names: &[&str]) -> Self {
+        for name in names {
+            self.fields.entry((*name).to_owned()).and_modify(|field| field.shape = Field::open().shape);
+        }
+        self
+    }
+
     /// Refuses the first field that is not known, unless `unknown` says otherwise.
     pub fn check(&self, body: &Value, aliases: &[Alias], unknown: UnknownFields) -> Result<(), ApiError> {
         match unknown {

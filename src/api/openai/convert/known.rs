@@ -48,6 +48,15 @@ const ALSO: &[Also] = &[
     Also { schema: "Sampling", field: "guided_choice", reason: "honoured: the older name of structured_outputs.choice" },
     Also { schema: "Sampling", field: "guided_grammar", reason: "honoured: the older name of structured_outputs.grammar" },
     Also { schema: "Sampling", field: "metadata", reason: "checked, and not stored" },
+    Also { schema: "NamedTool", field: "name", reason: "honoured: the form of /v1/responses" },
+    Also { schema: "ReasoningSettings", field: "summary", reason: "refused unless it asks for nothing" },
+    Also { schema: "ReasoningSettings", field: "generate_summary", reason: "refused unless it asks for nothing" },
+    Also { schema: "ReasoningSettings", field: "context", reason: "a hint of what earlier reasoning is for" },
+    Also { schema: "TextSettings", field: "verbosity", reason: "refused unless it asks for nothing" },
+    Also { schema: "StructuredOutputs", field: "structural_tag", reason: "refused by name" },
+    Also { schema: "StructuredOutputs", field: "whitespace_pattern", reason: "refused by name" },
+    Also { schema: "StructuredOutputs", field: "disable_any_whitespace", reason: "refused unless it asks for nothing" },
+    Also { schema: "StructuredOutputs", field: "disable_additional_properties", reason: "refused unless it asks for nothing" },
     // What clients send back with an earlier answer.
     Also { schema: MESSAGE, field: "annotations", reason: "citations of an earlier answer, which no template shows" },
     Also { schema: MESSAGE, field: "audio", reason: "refused unless it is null" },
@@ -107,13 +116,16 @@ const ALIASES: &[Alias] = &[
 static CHATS: LazyLock<Shape> = LazyLock::new(|| Shape::of::<chat::ChatRequest>(ALSO).with(refuse::chat_names()));
 static COMPLETIONS: LazyLock<Shape> =
     LazyLock::new(|| Shape::of::<completions::CompletionRequest>(ALSO).with(refuse::completion_names()));
-static RESPONSES: LazyLock<Shape> = LazyLock::new(|| Shape::of::<responses::ResponseRequest>(ALSO).with(refuse::response_names()));
+static RESPONSES: LazyLock<Shape> = LazyLock::new(|| {
+    // The items of a conversation are checked where they are read: a client sends back whatever an answer held.
+    Shape::of::<responses::ResponseRequest>(ALSO).with(refuse::response_names()).leaving(&["input", "tools", "tool_choice"])
+});
 static EMBEDDINGS: LazyLock<Shape> = LazyLock::new(|| Shape::of::<embeddings::EmbeddingRequest>(ALSO).with(refuse::embedding_names()));
 static RERANKS: LazyLock<Shape> = LazyLock::new(|| Shape::of::<rerank::RerankRequest>(ALSO));
 static SCORES: LazyLock<Shape> = LazyLock::new(|| Shape::of::<rerank::ScoreRequest>(ALSO));
 static TOKENIZES: LazyLock<Shape> = LazyLock::new(|| Shape::of::<tokens::TokenizeRequest>(ALSO));
 static DETOKENIZES: LazyLock<Shape> = LazyLock::new(|| Shape::of::<tokens::DetokenizeRequest>(ALSO));
-static TEMPLATES: LazyLock<Shape> = LazyLock::new(|| Shape::of::<tokens::TemplateRequest>(ALSO).with(refuse::template_names()));
+static TEMPLATES: LazyLock<Shape> = LazyLock::new(|| Shape::of::<tokens::TemplateRequest>(ALSO));
 
 /// Whose fields a body has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -206,7 +206,7 @@ pub struct ChatChunk {
     pub obfuscation: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatChunkChoice {
     pub index: usize,
     pub delta: Delta,
@@ -236,6 +236,15 @@ pub struct Delta {
     /// A piece of the call, if the request has `functions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub function_call: Option<FunctionDelta>,
+}
+
+impl Delta {
+    /// The length of its texts.
+    pub fn num_bytes(&self) -> usize {
+        let texts = [&self.content, &self.reasoning_content].into_iter().flatten().map(String::len).sum::<usize>();
+        let calls = self.tool_calls.iter().flatten().map(|call| &call.function).chain(&self.function_call);
+        texts + calls.map(|function| function.arguments.len()).sum::<usize>()
+    }
 }
 
 /// A piece of a call. The first piece of each call has the id, the type and the name. The arguments of all its pieces concatenate to JSON.

@@ -61,7 +61,7 @@ pub struct Completion {
     pub obfuscation: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CompletionChoice {
     pub index: usize,
     pub text: String,

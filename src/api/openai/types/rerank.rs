@@ -15,11 +15,11 @@ pub struct RerankRequest {
     #[schema(minimum = 1)]
     pub top_n: Option<u32>,
     /// Repeat the documents in the answer.
-    #[schema(default = true)]
+    #[schema(default = false)]
     pub return_documents: Option<bool>,
-    /// Cut each pair of query and document to this many tokens, at its end. -1 is the model's context. Absent: a longer pair is refused.
-    #[schema(minimum = -1)]
-    pub truncate_prompt_tokens: Option<i64>,
+    /// false returns a ranking model's own numbers (logits) in place of probabilities.
+    #[schema(default = true)]
+    pub use_activation: Option<bool>,
     /// Identifies the end user. It does not change the answer.
     pub user: Option<String>,
 }
@@ -51,7 +51,7 @@ pub struct Ranking {
 pub struct Ranked {
     /// The document's place in the request.
     pub index: usize,
-    /// The probability that the document answers the query, from 0 to 1.
+    /// How well the document answers the query: a probability, or the cosine of two vectors if the model makes vectors of texts.
     pub relevance_score: f64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<DocumentText>,
@@ -72,9 +72,9 @@ pub struct ScoreRequest {
     pub text_1: Texts,
     /// The texts that are compared with `text_1`.
     pub text_2: Texts,
-    /// Cut each pair to this many tokens, at its end. -1 is the model's context. Absent: a longer pair is refused.
-    #[schema(minimum = -1)]
-    pub truncate_prompt_tokens: Option<i64>,
+    /// false returns a ranking model's own numbers (logits) in place of probabilities.
+    #[schema(default = true)]
+    pub use_activation: Option<bool>,
     /// Identifies the end user. It does not change the answer.
     pub user: Option<String>,
 }
@@ -106,6 +106,6 @@ pub struct Score {
     pub index: usize,
     #[schema(example = "score")]
     pub object: String,
-    /// From 0 to 1 for a model that ranks. The cosine of the vectors for a model that embeds.
+    /// A probability, or the cosine of two vectors if the model makes vectors of texts.
     pub score: f64,
 }
