@@ -107,7 +107,8 @@ impl Detokenizer {
     fn filter(&mut self, text: &str) -> Decoded {
         for (i, byte) in text.bytes().enumerate() {
             // If several stop texts end here the longest counts, so that no part of another one is left.
-            let complete = self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index))).max();
+            let complete =
+                self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index))).max();
             if let Some((length, index)) = complete {
                 self.found = Some(index);
                 self.held.push_str(&text[..=i]);

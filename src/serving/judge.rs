@@ -7,7 +7,7 @@ use super::embedding::ValidText;
 use super::error::RequestError;
 use super::model::Model;
 use super::permitted::Permitted;
-use super::prompt::{encode_rendered, rendered};
+use super::prompt::{encode_rendered, most_counted, rendered};
 use chat::{Conversation, Ending, Message, RenderError, Role};
 use logits::SamplingParams;
 use scheduler::{Family, NewSequence};
@@ -58,5 +58,5 @@ fn prompt(model: &Model, query: &str, document: &str) -> Result<Vec<u32>, Reques
     };
     let opened = model.dialect.as_ref().filter(|dialect| dialect.opens_reasoning(&text)).and_then(|dialect| dialect.thinking);
     let text = opened.map_or_else(|| text.clone(), |thinking| format!("{text}{}\n\n", thinking.close));
-    encode_rendered(model, &text)
+    encode_rendered(model, &text, most_counted(model))
 }

@@ -9,11 +9,11 @@ mod error;
 #[cfg(feature = "faults")]
 mod faults;
 mod generation;
+mod judge;
 mod load;
 mod model;
 mod name_defaults;
 mod options;
-mod judge;
 mod output;
 mod pair_template;
 mod permitted;

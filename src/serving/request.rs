@@ -7,7 +7,7 @@ use super::error::{RequestError, Room};
 use super::model::Model;
 use super::options::{Budget, Options, Truncate};
 use super::permitted::Permitted;
-use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered, vocab_size};
+use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered, vocab_size};
 use super::transcript::Stops;
 use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
 use grammar::Source;
@@ -47,17 +47,23 @@ impl ValidRequest {
         check_ids(Subject::StopTokens, options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
         check_ids(Subject::AllowedIds, options.allowed_ids.iter().flatten().copied(), vocab_size)?;
+        // A prompt that will be cut is encoded whole.
+        let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
         let (ids, opened) = match &prompt {
             Prompt::Chat(conversation) => {
                 let text = rendered(&model, conversation)?;
                 let opened = model.dialect.as_ref().is_some_and(|dialect| dialect.opens_reasoning(&text));
-                (encode_rendered(&model, &text)?, opened)
+                (encode_rendered(&model, &text, most)?, opened)
             }
-            other => (encode(&model, other)?, false),
+            other => (encode_up_to(&model, other, most)?, false),
         };
         let ids = truncated(ids, Room::of(&model), options);
         let stop_ids = stop_ids(&model, &prompt, options);
-        let echo = if options.echo { prompt.echo(&model.base.tokenizer, &ids) } else { String::new() };
+        let echo = match (options.echo, options.truncate) {
+            (false, _) => String::new(),
+            (true, None) => prompt.echo(&model.base.tokenizer, &ids),
+            (true, Some(_)) => model.base.tokenizer.decode(&ids, true),
+        };
         let max_tokens = budget(ids.len(), Room::of(&model), model.defaults.budget(options.budget))?;
         let chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, opened, options }),

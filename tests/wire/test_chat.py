@@ -278,9 +278,11 @@ def test_a_stop_reason_names_what_ended_the_answer(server):
 def test_token_ids_are_those_of_prompt_and_answer(server):
     content = "Name three rivers."
     whole = server.chat(content, return_token_ids=True).json()
-    assert whole["prompt_token_ids"] == server.post("/tokenize", {"model": MODEL, "messages": [{"role": "user", "content": content}]}).json()["tokens"]
+    conversation = {"model": MODEL, "messages": [{"role": "user", "content": content}]}
+    assert whole["prompt_token_ids"] == server.post("/tokenize", conversation).json()["tokens"]
     ids = whole["choices"][0]["token_ids"]
-    assert server.post("/detokenize", {"model": MODEL, "tokens": ids}).json()["prompt"].startswith(whole["choices"][0]["message"]["content"])
+    text = server.post("/detokenize", {"model": MODEL, "tokens": ids}).json()["prompt"]
+    assert text.startswith(whole["choices"][0]["message"]["content"])
     chunks = chunks_of(server.chat(content, return_token_ids=True, stream=True))
     assert [id for chunk in chunks for choice in chunk["choices"] for id in choice.get("token_ids") or []] == ids
     assert [chunk["prompt_token_ids"] for chunk in chunks if "prompt_token_ids" in chunk] == [whole["prompt_token_ids"]]
@@ -320,7 +322,8 @@ def test_a_request_may_bring_its_own_template(server):
 
 
 def test_functions_of_old_are_answered_in_their_form(coder):
-    functions = [{"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}]
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    functions = [{"name": "get_weather", "parameters": parameters}]
     fields = {"model": CODER, "functions": functions, "function_call": {"name": "get_weather"}, "max_tokens": 60}
     answer = coder.chat("What is the weather in Oslo?", **fields).json()["choices"][0]
     call = answer["message"]["function_call"]
@@ -351,7 +354,8 @@ def test_only_allowed_tools_are_called(coder):
 
 
 def test_a_required_call_is_not_made_twice(coder):
-    tool = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}}
+    parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "now", "parameters": parameters}}
     fields = {"model": CODER, "tools": [tool], "tool_choice": "required", "max_tokens": 200}
     answer = coder.chat("What time is it?", **fields).json()["choices"][0]
     assert answer["finish_reason"] == "tool_calls" and len(answer["message"]["tool_calls"]) == 1

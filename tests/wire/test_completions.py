@@ -140,8 +140,9 @@ def test_only_allowed_ids_and_no_bad_words_are_written(server):
 
 
 def test_control_tokens_can_be_shown(server):
-    hidden = server.complete("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHi", max_tokens=30, ignore_eos=True)
-    shown = server.complete("<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHi", max_tokens=30, ignore_eos=True, skip_special_tokens=False)
+    prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHi"
+    hidden = server.complete(prompt, max_tokens=30, ignore_eos=True)
+    shown = server.complete(prompt, max_tokens=30, ignore_eos=True, skip_special_tokens=False)
     texts = [reply.json()["choices"][0]["text"] for reply in (hidden, shown)]
     assert "<|" not in texts[0] and "<|im_end|>" in texts[1], texts
 

@@ -59,7 +59,8 @@ def test_a_generative_model_is_asked(coder):
 
 def test_the_score_is_the_odds_of_yes_against_no(coder):
     """The same from the outside: the log-probabilities of both answers behind the same prompt."""
-    score = coder.post("/score", {"model": CODER, "text_1": QUERY, "text_2": DOCUMENTS[1], "use_activation": False}).json()["data"][0]["score"]
+    body = {"model": CODER, "text_1": QUERY, "text_2": DOCUMENTS[1], "use_activation": False}
+    score = coder.post("/score", body).json()["data"][0]["score"]
     system = (
         "Judge whether the Document meets the requirements based on the Query and the Instruct provided. "
         'Note that the answer can only be "yes" or "no".'

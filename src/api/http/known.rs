@@ -134,7 +134,8 @@ impl Shape {
         if let Some(same) = alias.and_then(|(_, ours)| documented().find(|known| known == ours)) {
             return Some(same);
         }
-        let scored = documented().map(|known| (strsim::jaro_winkler(known, &name).max(strsim::normalized_damerau_levenshtein(known, &name)), known));
+        let scored =
+            documented().map(|known| (strsim::jaro_winkler(known, &name).max(strsim::normalized_damerau_levenshtein(known, &name)), known));
         scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
     }
 

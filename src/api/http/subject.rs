@@ -49,8 +49,13 @@ impl FieldNames {
     pub fn request_error(&self, error: &RequestError) -> ApiError {
         let subject = error.subject();
         // The other messages say by themselves what they are about.
-        let at_field =
-            matches!(error, RequestError::Vocabulary { .. } | RequestError::Template(_) | RequestError::Rules(_) | RequestError::Render(RenderError::NoEffort));
+        let at_field = matches!(
+            error,
+            RequestError::Vocabulary { .. }
+                | RequestError::Template(_)
+                | RequestError::Rules(_)
+                | RequestError::Render(RenderError::NoEffort)
+        );
         let message = if at_field { format!("`{}`: {error}", self.path(subject)) } else { error.to_string() };
         if error.is_too_long() {
             return ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(self.field(subject));

@@ -239,7 +239,10 @@ mod tests {
         let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
         assert_eq!(json_of(&chunks.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
         assert_eq!(json_of(&chunks.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
-        assert_eq!(json_of(&chunks.end(0, End { reason: EndReason::Stop, counts: Counts::default(), stop: None })), choice(json!({}), json!("stop")));
+        assert_eq!(
+            json_of(&chunks.end(0, End { reason: EndReason::Stop, counts: Counts::default(), stop: None })),
+            choice(json!({}), json!("stop"))
+        );
     }
 
     #[test]

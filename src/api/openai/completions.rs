@@ -75,7 +75,16 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
     let (object, usage) = ("text_completion".into(), Some(Some(usage.into())));
-    Ok(HttpResponse::Ok().json(Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, obfuscation: None }))
+    Ok(HttpResponse::Ok().json(Completion {
+        id,
+        object,
+        created,
+        model,
+        choices,
+        system_fingerprint: fingerprint,
+        usage,
+        obfuscation: None,
+    }))
 }
 
 /// Starts the choices of a request once its model is there.

@@ -269,8 +269,13 @@ mod tests {
 
     #[test]
     fn a_prompt_may_be_cut_to_some_tokens_or_to_the_context() {
-        let read = |value: serde_json::Value| truncate(&Fields::root(&json!({"truncate_prompt_tokens": value})).unwrap()).map_err(|error| error.param.unwrap());
-        assert_eq!((read(json!(5)), read(json!(-1)), read(json!(null))), (Ok(Some(Truncate::To(5))), Ok(Some(Truncate::ToContext)), Ok(None)));
+        let read = |value: serde_json::Value| {
+            truncate(&Fields::root(&json!({"truncate_prompt_tokens": value})).unwrap()).map_err(|error| error.param.unwrap())
+        };
+        assert_eq!(
+            (read(json!(5)), read(json!(-1)), read(json!(null))),
+            (Ok(Some(Truncate::To(5))), Ok(Some(Truncate::ToContext)), Ok(None))
+        );
         for wrong in [json!(0), json!(-2), json!("5"), json!(1.5)] {
             assert_eq!(read(wrong), Err("truncate_prompt_tokens".into()));
         }

@@ -23,14 +23,14 @@ const ALSO: &[Also] = &[
     Also { schema: CHAT, field: "prompt_cache_key", reason: "the prefix cache finds prompts by their tokens" },
     Also { schema: CHAT, field: "prompt_cache_retention", reason: "the prefix cache keeps what it has room for" },
     Also { schema: CHAT, field: "prompt_cache_options", reason: "the prefix cache finds prompts by their tokens" },
-    Also { schema: CHAT, field: "cache_prompt", reason: "llama.cpp's switch of what the configuration switches: engine.prefix_cache" },
+    Also { schema: CHAT, field: "cache_prompt", reason: "llama.cpp's name of what engine.prefix_cache switches" },
     Also { schema: CHAT, field: "safety_identifier", reason: "nothing is reported to anybody" },
     Also { schema: CHAT, field: "prediction", reason: "a hint that may make an answer faster and never changes it" },
     Also { schema: CHAT, field: "guided_decoding_backend", reason: "there is one implementation of grammars" },
     Also { schema: CHAT, field: "request_id", reason: "the header x-request-id names a request" },
     Also { schema: COMPLETION, field: "service_tier", reason: "there is one tier" },
     Also { schema: COMPLETION, field: "prompt_cache_key", reason: "the prefix cache finds prompts by their tokens" },
-    Also { schema: COMPLETION, field: "cache_prompt", reason: "llama.cpp's switch of what the configuration switches: engine.prefix_cache" },
+    Also { schema: COMPLETION, field: "cache_prompt", reason: "llama.cpp's name of what engine.prefix_cache switches" },
     Also { schema: COMPLETION, field: "safety_identifier", reason: "nothing is reported to anybody" },
     Also { schema: COMPLETION, field: "guided_decoding_backend", reason: "there is one implementation of grammars" },
     Also { schema: COMPLETION, field: "request_id", reason: "the header x-request-id names a request" },
@@ -81,7 +81,7 @@ const ALSO: &[Also] = &[
     Also { schema: "FunctionDefinition", field: "return", reason: "templates print it with the declaration" },
     Also { schema: "FunctionDefinition", field: "returns", reason: "templates print it with the declaration" },
     Also { schema: "FunctionDefinition", field: "response", reason: "templates print it with the declaration" },
-    Also { schema: "StructuredOutputs", field: "disable_fallback", reason: "there is one implementation of grammars, and no other to fall back to" },
+    Also { schema: "StructuredOutputs", field: "disable_fallback", reason: "there is one implementation of grammars" },
     Also { schema: "StructuredOutputs", field: "_backend", reason: "there is one implementation of grammars" },
     Also { schema: "StructuredOutputs", field: "_backend_was_auto", reason: "there is one implementation of grammars" },
 ];
@@ -114,8 +114,7 @@ const ALIASES: &[Alias] = &[
 ];
 
 static CHATS: LazyLock<Shape> = LazyLock::new(|| Shape::of::<chat::ChatRequest>(ALSO).with(refuse::chat_names()));
-static COMPLETIONS: LazyLock<Shape> =
-    LazyLock::new(|| Shape::of::<completions::CompletionRequest>(ALSO).with(refuse::completion_names()));
+static COMPLETIONS: LazyLock<Shape> = LazyLock::new(|| Shape::of::<completions::CompletionRequest>(ALSO).with(refuse::completion_names()));
 static RESPONSES: LazyLock<Shape> = LazyLock::new(|| {
     // The items of a conversation are checked where they are read: a client sends back whatever an answer held.
     Shape::of::<responses::ResponseRequest>(ALSO).with(refuse::response_names()).leaving(&["input", "tools", "tool_choice"])

@@ -263,12 +263,7 @@ mod tests {
 
     #[test]
     fn the_error_names_the_field() {
-        for (field, value) in [
-            ("suffix", json!("x")),
-            ("best_of", json!(-1)),
-            ("best_of", json!(2)),
-            ("audio", json!({})),
-        ] {
+        for (field, value) in [("suffix", json!("x")), ("best_of", json!(-1)), ("best_of", json!(2)), ("audio", json!({}))] {
             let body = json!({ field: value });
             assert_eq!(param_of(chat(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }

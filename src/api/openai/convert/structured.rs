@@ -34,7 +34,9 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
         Ok(())
     };
     take("response_format", fields.get("response_format").map(response_format).transpose()?.flatten())?;
-    for (field, kind) in [("regex", "regex"), ("grammar", "grammar"), ("choice", "choice"), ("guided_json", "json"), ("json_schema", "json")] {
+    for (field, kind) in
+        [("regex", "regex"), ("grammar", "grammar"), ("choice", "choice"), ("guided_json", "json"), ("json_schema", "json")]
+    {
         take(field, format(fields, field, kind)?)?;
     }
     for (field, kind) in [("guided_regex", "regex"), ("guided_grammar", "grammar"), ("guided_choice", "choice")] {

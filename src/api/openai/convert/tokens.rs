@@ -39,7 +39,8 @@ pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
         Some(_) => Text::Chat { conversation: Box::new(chat::conversation(&fields)?), template: chat::template(&fields)? },
         None => {
             let text = fields.required("prompt", fields.string("prompt")?)?.to_owned();
-            let of_chats = ["add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs", "tools", "tool_choice"];
+            let of_chats =
+                ["add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs", "tools", "tool_choice"];
             if let Some(field) = of_chats.iter().find(|field| fields.get(field).is_some()) {
                 return Err(fields.invalid(field, "is only allowed with `messages`"));
             }
