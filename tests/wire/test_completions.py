@@ -140,11 +140,9 @@ def test_only_allowed_ids_and_no_bad_words_are_written(server):
 
 
 def test_control_tokens_can_be_shown(server):
-    prompt = "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHi"
-    hidden = server.complete(prompt, max_tokens=30, ignore_eos=True)
-    shown = server.complete(prompt, max_tokens=30, ignore_eos=True, skip_special_tokens=False)
-    texts = [reply.json()["choices"][0]["text"] for reply in (hidden, shown)]
-    assert "<|" not in texts[0] and "<|im_end|>" in texts[1], texts
+    end = server.post("/tokenize", {"model": MODEL, "prompt": "<|im_end|>", "add_special_tokens": False}).json()["tokens"]
+    fields = {"allowed_token_ids": end, "ignore_eos": True, "max_tokens": 2}
+    assert (server.text(**fields), server.text(**fields, skip_special_tokens=False)) == ("", "<|im_end|><|im_end|>")
 
 
 def test_json_schema_stands_at_the_top_too(server):

@@ -43,7 +43,7 @@ CASES = [(path, typo, name) for path, typos in TYPOS.items() for typo, name in t
 
 
 def refused(server, path, field, value, **fields):
-    reply = server.post(path, {"model": MODEL, **BODIES[path], **fields, **({field: value} if field else {})})
+    reply = server.post(path, {"model": MODEL, **BODIES[path], **fields, **({} if field is None else {field: value})})
     assert reply.status == 400, (path, field, reply.body)
     assert reply.error["type"] == "invalid_request_error" and reply.error["code"] == "unknown_parameter", reply.error
     return reply.error

@@ -70,7 +70,9 @@ impl Shape {
     /// Adds fields that the dialect refuses by name.
     #[must_use]
     pub fn with(mut self, names: impl Iterator<Item = &'static str>) -> Self {
-        names.for_each(|name| drop(self.fields.entry(name.to_owned()).or_insert_with(Field::open)));
+        for name in names {
+            self.fields.entry(name.to_owned()).or_insert_with(Field::open);
+        }
         self
     }
 
