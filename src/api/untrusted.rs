@@ -40,15 +40,15 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
     Ok(match endpoint {
         "/v1/chat/completions" => of_prompt(chat::parse(&value, limits)?.prompt),
         "/v1/completions" => completions::parse(&value, limits)?.prompts.into_iter().find_map(of_prompt),
-        "/v1/embeddings" => embeddings::parse(&value).map(|_| None)?,
+        "/v1/embeddings" => embeddings::parse(&value, limits).map(|_| None)?,
         "/v1/responses" => Some(responses::parse(&value, limits, &|_| None)?.conversation),
-        "/tokenize" => match tokens::tokenize(&value)?.of {
-            tokens::Text::Chat(conversation) => Some(*conversation),
+        "/tokenize" => match tokens::tokenize(&value, limits)?.of {
+            tokens::Text::Chat { conversation, .. } => Some(*conversation),
             tokens::Text::Plain { .. } => None,
         },
         "/v1/messages" => Some(messages::parse(&value, limits)?.prompt.conversation),
-        "/detokenize" => tokens::detokenize(&value).map(|_| None)?,
-        _ => Some(tokens::apply_template(&value)?.1),
+        "/detokenize" => tokens::detokenize(&value, limits).map(|_| None)?,
+        _ => Some(tokens::apply_template(&value, limits)?.1),
     })
 }
 

@@ -53,14 +53,14 @@ pub fn render(
     let shield = |text: &str| tokenizer.shield(text);
     let mut input = input(dialect, &shield, conversation);
     if let Some(effort) = &conversation.effort {
-        let variable = effort_variable(template, effort, &input);
-        // Where nothing switches reasoning on, the model reasons by itself.
-        if variable.is_none() && effort != REASON {
-            return Err(RenderError::NoEffort);
-        }
-        if let Some((name, mut value)) = variable {
-            shield_value(&shield, &mut value);
-            input.kwargs.insert(name.into(), value);
+        match effort_variable(template, effort, &input) {
+            Some((name, mut value)) => {
+                shield_value(&shield, &mut value);
+                input.kwargs.insert(name.into(), value);
+            }
+            // Where nothing switches reasoning on, the model reasons by itself.
+            None if effort == REASON || is_usual(dialect, effort) => {}
+            None => return Err(RenderError::NoEffort),
         }
     }
     let mut text = template.render(&input)?;
@@ -73,6 +73,11 @@ pub fn render(
 
 /// The effort with which a model reasons at the level that its template chooses.
 pub const REASON: &str = "on";
+/// Whether a level asks for nothing: the one that clients send by default, or no reasoning of a model that does none.
+fn is_usual(dialect: &Dialect, effort: &str) -> bool {
+    effort == "medium" || (effort == "none" && dialect.thinking.is_none())
+}
+
 /// The variables by which templates know levels of reasoning.
 const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "reasoning_strength"];
 

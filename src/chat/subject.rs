@@ -17,4 +17,8 @@ pub enum Subject {
     Effort,
     StopTokens,
     LogitBias,
+    /// The request's own chat template.
+    Template,
+    /// The ids that an answer may consist of.
+    AllowedIds,
 }

@@ -31,6 +31,12 @@ pub enum ToolChoice {
     Required,
     /// The one of this name.
     Named(String),
+    /// Some of these names.
+    Among {
+        names: Vec<String>,
+        /// Whether one of them must be called.
+        required: bool,
+    },
 }
 
 /// The tools of a conversation in which at least one may be called.
@@ -46,12 +52,16 @@ pub struct Tools {
 impl Tools {
     /// The tools that may be called.
     pub fn callable(&self) -> impl Iterator<Item = &Tool> {
-        self.tools.iter().filter(|tool| !matches!(&self.choice, ToolChoice::Named(name) if *name != tool.name))
+        self.tools.iter().filter(|tool| match &self.choice {
+            ToolChoice::Auto | ToolChoice::Required => true,
+            ToolChoice::Named(name) => *name == tool.name,
+            ToolChoice::Among { names, .. } => names.contains(&tool.name),
+        })
     }
 
     /// Whether the answer has to make a call.
     pub fn must_call(&self) -> bool {
-        self.choice != ToolChoice::Auto
+        !matches!(self.choice, ToolChoice::Auto | ToolChoice::Among { required: false, .. })
     }
 }
 

@@ -33,6 +33,7 @@ const LIVE: &[&str] = &[
     "limits.max_stop_sequences",
     "limits.max_prompts",
     "limits.strict_max_tokens",
+    "limits.unknown_fields",
     "limits.body_timeout_seconds",
     "limits.max_queue_seconds",
     "limits.request_timeout_seconds",

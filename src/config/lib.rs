@@ -29,6 +29,6 @@ pub use entry::{ModelEntry, PypiPackage, Source, find_model, nearest_model};
 pub use error::ConfigError;
 pub use log::{LogFormat, log_filter};
 pub use overrides::Overrides;
-pub use settings::{Backend, Config, Engine, Limits, Server};
+pub use settings::{Backend, Config, Engine, Limits, Server, UnknownFields};
 pub use surroundings::Surroundings;
 pub use traces::Traces;

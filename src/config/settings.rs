@@ -130,6 +130,17 @@ pub struct Engine {
     pub mmap: bool,
 }
 
+/// What becomes of a request with a field that the server does not know.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum UnknownFields {
+    /// It gets a 400 that names the field and the nearest known one.
+    #[default]
+    Refuse,
+    /// The field has no effect.
+    Ignore,
+}
+
 /// `[limits]`
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -153,6 +164,8 @@ pub struct Limits {
     pub max_prompts: usize,
     /// Refuse a request whose `max_tokens` go past the context's end. Otherwise its answer ends with the context.
     pub strict_max_tokens: bool,
+    /// What becomes of a request with a field that the server does not know.
+    pub unknown_fields: UnknownFields,
     /// Responses kept for `previous_response_id`. The oldest one is dropped first. 0: none are kept.
     pub max_stored_responses: usize,
     /// Seconds to receive a request's head.

@@ -25,6 +25,8 @@ pub enum Event {
     /// The last event of a sequence that ended well.
     Finished {
         reason: FinishReason,
+        /// The stop id that was sampled, if one was.
+        stopped_by: Option<u32>,
         prompt_tokens: u32,
         /// Prompt tokens that the prefix cache held.
         cached_tokens: u32,

@@ -45,6 +45,8 @@ pub struct Sequence {
 
     /// Valid while the sequence runs.
     engine_slot: u32,
+    /// The stop id that ended the sequence.
+    stopped_by: Option<u32>,
     /// Whether the engine slot must be initialised with the next step.
     needs_init: bool,
     /// Tokens whose K and V are in the cache after all submitted steps.
@@ -78,6 +80,7 @@ impl Sequence {
             events,
             ticket,
             engine_slot: 0,
+            stopped_by: None,
             needs_init: false,
             num_computed: 0,
             num_pending: 0,
@@ -262,8 +265,15 @@ impl Sequence {
         let goes_on = !self.stop_ids.contains(&token);
         if goes_on {
             self.tokens.generated.push(token);
+        } else {
+            self.stopped_by = Some(token);
         }
         goes_on
+    }
+
+    /// The stop id that ended the sequence.
+    pub fn stopped_by(&self) -> Option<u32> {
+        self.stopped_by
     }
 
     /// Whether the limit of tokens or a KV cache of `capacity` tokens ends the sequence.

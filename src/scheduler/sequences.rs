@@ -110,7 +110,8 @@ impl Sequences {
             FinishReason::Length => "length",
         });
         let (prompt_tokens, cached_tokens, generated_tokens) = (num_prompt as u32, sequence.num_cached(), num_generated as u32);
-        sequence.end(Event::Finished { reason, prompt_tokens, cached_tokens, generated_tokens });
+        let stopped_by = sequence.stopped_by();
+        sequence.end(Event::Finished { reason, stopped_by, prompt_tokens, cached_tokens, generated_tokens });
     }
 
     /// Ends a running sequence with an error, which `last` tells the client.

@@ -10,8 +10,10 @@ pub struct Detokenizer {
     /// Text that is held back because it may be the beginning of a stop text.
     held: String,
     stops: Vec<Matcher>,
-    /// The stop text that ended the output: its place among those that were given.
-    stopped_by: Option<usize>,
+    /// Whether the stop text that is found stays at the end of the text.
+    keeps_stop: bool,
+    /// The index of the stop text that was found.
+    found: Option<usize>,
 }
 
 /// What a token adds to the text.
@@ -24,9 +26,9 @@ pub enum Decoded {
 }
 
 struct Matcher {
-    stop: Vec<u8>,
-    /// The place of the stop text among those that were given.
+    /// The place of the stop text in the list.
     index: usize,
+    stop: Vec<u8>,
     /// The length of the longest proper border of each beginning of the stop text.
     borders: Vec<usize>,
     /// The number of bytes matched.
@@ -44,7 +46,7 @@ impl Matcher {
             }
             borders[i] = length + usize::from(stop[length] == stop[i]);
         }
-        Self { stop, index, borders, state: 0 }
+        Self { index, stop, borders, state: 0 }
     }
 
     /// Takes the next byte. Returns whether the stop text is complete with it.
@@ -61,12 +63,17 @@ impl Detokenizer {
     /// Empty stop texts are ignored.
     pub fn new(stops: &[String]) -> Self {
         let stops = stops.iter().enumerate().filter(|(_, stop)| !stop.is_empty()).map(|(index, stop)| Matcher::new(index, stop)).collect();
-        Self { partial: Vec::new(), held: String::new(), stops, stopped_by: None }
+        Self { partial: Vec::new(), held: String::new(), stops, keeps_stop: false, found: None }
     }
 
-    /// Which of the stop texts ended the output, if one did.
-    pub fn stopped_by(&self) -> Option<usize> {
-        self.stopped_by
+    /// Leaves the stop text that is found at the end of the text.
+    pub fn keeping_stop(self, keeps_stop: bool) -> Self {
+        Self { keeps_stop, ..self }
+    }
+
+    /// The index of the stop text that was found.
+    pub fn found(&self) -> Option<usize> {
+        self.found
     }
 
     /// The number of characters that are held back.
@@ -100,11 +107,12 @@ impl Detokenizer {
     fn filter(&mut self, text: &str) -> Decoded {
         for (i, byte) in text.bytes().enumerate() {
             // If several stop texts end here the longest counts, so that no part of another one is left.
-            let complete = self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index)));
-            if let Some((length, index)) = complete.max_by_key(|(length, _)| *length) {
-                self.stopped_by = Some(index);
+            let complete =
+                self.stops.iter_mut().filter_map(|matcher| matcher.step(byte).then_some((matcher.stop.len(), matcher.index))).max();
+            if let Some((length, index)) = complete {
+                self.found = Some(index);
                 self.held.push_str(&text[..=i]);
-                self.held.truncate(self.held.len() - length);
+                self.held.truncate(self.held.len() - if self.keeps_stop { 0 } else { length });
                 return Decoded::Stopped(std::mem::take(&mut self.held));
             }
         }

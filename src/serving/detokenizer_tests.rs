@@ -87,6 +87,6 @@ fn an_unstoppable_token_hides_stop_texts_that_begin_in_it() {
 #[test]
 fn the_stop_text_that_ended_the_output_is_known() {
     let mut detokenizer = Detokenizer::new(&["".into(), "xyz".into(), "b".into(), "ab".into()]);
-    assert_eq!((detokenizer.push(b"xy a"), detokenizer.stopped_by()), (Decoded::Text("xy ".into()), None));
-    assert_eq!((detokenizer.push(b"b"), detokenizer.stopped_by()), (Decoded::Stopped(String::new()), Some(3)), "the longest one");
+    assert_eq!((detokenizer.push(b"xy a"), detokenizer.found()), (Decoded::Text("xy ".into()), None));
+    assert_eq!((detokenizer.push(b"b"), detokenizer.found()), (Decoded::Stopped(String::new()), Some(3)), "the longest one");
 }

@@ -33,7 +33,7 @@ pub fn validate(model: Arc<Model>, prompt: &Prompt, cache_salt: u64) -> Result<V
 impl ValidText {
     /// Checks a prompt's length. `sequence` says what is asked for.
     pub(super) fn new(model: Arc<Model>, prompt: Vec<u32>, sequence: NewSequence) -> Result<Self, RequestError> {
-        let max_tokens = budget(prompt.len(), Room::of(&model), Budget::Explicit(0))?;
+        let max_tokens = budget(prompt.len(), Room::of(&model), Budget::Strict(sequence.max_tokens))?;
         let whole_prompt = model.base.spec.arch.bidirectional;
         Ok(Self { model, sequence: NewSequence { prompt, max_tokens, whole_prompt, ..sequence } })
     }
@@ -63,6 +63,16 @@ impl Pooled {
         let mut vector = self.pooled().await?;
         vector.truncate(dimensions.unwrap_or(vector.len()));
         Ok(normalized(vector))
+    }
+
+    /// The log-probability of the first token behind the text.
+    pub(super) async fn first_logprob(mut self) -> Result<f32, Failure> {
+        let problem = match self.events.next().await {
+            Some(Event::Token { logprobs: Some(logprobs), .. }) => return Ok(logprobs.chosen),
+            Some(Event::Failed(message) | Event::Unfollowable(message)) => message,
+            _ => "the logits are not finite".into(),
+        };
+        Err(Failure::new(problem, self.model.base.handle.is_alive()))
     }
 
     /// What the engine made of the text.

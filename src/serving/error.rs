@@ -22,6 +22,8 @@ pub enum RequestError {
     Empty,
     #[error("the model `{0}` has no chat template: it can continue text, but not chat")]
     NoTemplate(String),
+    #[error("{0}")]
+    Template(String),
     #[error(transparent)]
     Render(#[from] RenderError),
     #[error(transparent)]
@@ -72,6 +74,7 @@ impl RequestError {
             Self::Context { .. } | Self::TooLong { .. } | Self::TooMuch { .. } | Self::Empty => Subject::Prompt,
             Self::Vocabulary { subject, .. } => *subject,
             Self::NoTemplate(_) | Self::NoEmbedding(_) | Self::NoRanking(_) | Self::NoGeneration(_) => Subject::Model,
+            Self::Template(_) => Subject::Template,
             Self::Render(error) => error.subject(),
             Self::Rules(error) => error.subject,
             Self::NoInfill(_) => Subject::Suffix,

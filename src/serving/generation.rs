@@ -9,7 +9,8 @@ use super::account::Account;
 use super::again::Again;
 use super::error::{Failure, SubmitError};
 use super::model::Model;
-use super::output::{Counts, End, EndReason, Output};
+use super::output::{Counts, End, EndReason, Output, StopCause};
+use super::repeats::Repeats;
 use super::request::ValidRequest;
 use super::tokens::{prompt_tokens, token_logprob};
 use super::transcript::Transcript;
@@ -47,7 +48,8 @@ pub fn submit_all(requests: Vec<ValidRequest>, count: usize) -> Result<Vec<Gener
 
 fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation, SubmitError> {
     let has_sequence = request.has_sequence();
-    let ValidRequest { model, sequence, stop, echo, parser, again, rules, .. } = request;
+    let ValidRequest { model, sequence, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, again, rules, .. } =
+        request;
     let transcript = Transcript::new(&sequence, &stop, parser);
     let again = again.map(|again| (again, sequence.params.seed));
     let scored = sequence.score_prompt.map(|_| ScoredPrompt { ids: sequence.prompt.clone(), echo, logprobs: Vec::new() });
@@ -56,7 +58,9 @@ fn submit_to(place: &mut Place<'_>, request: ValidRequest) -> Result<Generation,
     if let Source::Engine(events) = &source {
         account.add(events.progress());
     }
-    Ok(Generation { model, source, scored, transcript, again, rules, account, ready: VecDeque::new() })
+    let (ids, repeats) = (return_ids.then(Vec::new), calls_several.then(Repeats::default));
+    let ready = VecDeque::new();
+    Ok(Generation { model, source, scored, transcript, again, rules, own_stop_ids, show_control, ids, repeats, account, ready })
 }
 
 /// Where a generation's next output comes from.
@@ -80,6 +84,13 @@ pub struct Generation {
     again: Option<(Arc<Again>, u64)>,
     /// What the rules of the answer were made of.
     rules: Subject,
+    /// Stop ids that the request itself named.
+    own_stop_ids: Vec<u32>,
+    show_control: bool,
+    /// Ids of the answer that were not taken yet, if the request wants them.
+    ids: Option<Vec<u32>>,
+    /// Watches an answer that must call a tool.
+    repeats: Option<Repeats>,
     account: Account,
     ready: VecDeque<Result<Output, Failure>>,
 }
@@ -111,7 +122,7 @@ impl Generation {
                     let event = events.next().await;
                     self.take(event);
                 }
-                Source::Nothing => self.finish(FinishReason::Length, 0),
+                Source::Nothing => self.finish(FinishReason::Length, None, 0),
                 Source::SecondTry(task, _) => {
                     let next = task.await.ok().flatten();
                     self.go_on_with(next);
@@ -126,13 +137,21 @@ impl Generation {
         self.transcript.counts.generated
     }
 
+    /// The ids of the answer since the last call. Empty unless the request wants them.
+    pub fn take_ids(&mut self) -> Vec<u32> {
+        self.ids.as_mut().map(std::mem::take).unwrap_or_default()
+    }
+
     fn take(&mut self, event: Option<Event>) {
         match event {
             Some(Event::Scored(logprobs)) => {
                 self.scored.iter_mut().for_each(|prompt| prompt.logprobs.extend_from_slice(&logprobs));
             }
             Some(Event::Token { id, logprobs }) => self.token(id, logprobs.as_deref()),
-            Some(Event::Finished { reason, cached_tokens, .. }) => self.finish(reason, cached_tokens),
+            Some(Event::Finished { reason, stopped_by, cached_tokens, .. }) => {
+                self.ids.iter_mut().for_each(|ids| ids.extend(stopped_by));
+                self.finish(reason, stopped_by, cached_tokens);
+            }
             Some(Event::Failed(message)) => self.fail(message),
             Some(Event::Unfollowable(message)) => self.end(Err(Failure::Rules { subject: self.rules, message })),
             Some(Event::Pooled(_)) | None => self.fail("the engine has stopped"),
@@ -151,21 +170,33 @@ impl Generation {
         }
         // The parser reads the control tokens that calls and reasoning are written with.
         let is_tag = self.model.dialect.as_ref().is_some_and(|dialect| self.transcript.has_parser() && dialect.tags.contains(&id));
-        let (pieces, end) = self.transcript.token(tokenizer.token_bytes(id, is_tag).unwrap_or_default());
-        self.deliver(pieces, end);
+        let bytes = tokenizer.token_bytes(id, is_tag || self.show_control).unwrap_or_default();
+        let (pieces, end) = self.transcript.token(bytes);
+        self.ids.iter_mut().for_each(|ids| ids.push(id));
+        self.deliver(pieces, end, None);
     }
 
-    fn finish(&mut self, reason: FinishReason, cached: u32) {
+    fn finish(&mut self, reason: FinishReason, stopped_by: Option<u32>, cached: u32) {
         let (pieces, reason) = self.transcript.finish(reason, cached);
-        self.deliver(pieces, Some(reason));
+        let own = stopped_by.filter(|id| self.own_stop_ids.contains(id));
+        self.deliver(pieces, Some(reason), own.map(StopCause::Token));
     }
 
-    fn deliver(&mut self, pieces: Vec<Piece>, end: Option<EndReason>) {
+    fn deliver(&mut self, mut pieces: Vec<Piece>, end: Option<EndReason>, stop: Option<StopCause>) {
+        let mut is_repeating = false;
+        if let Some(repeats) = &mut self.repeats {
+            (pieces, is_repeating) = repeats.filter(pieces);
+            if end.is_some() && !is_repeating {
+                pieces.extend(repeats.release());
+            }
+        }
         self.ready.extend(pieces.into_iter().map(|piece| Ok(Output::Piece(piece))));
         if let Some(repeated) = self.transcript.take_repeated() {
             self.ask_again(repeated);
+        } else if is_repeating {
+            self.end(Ok((EndReason::Calls, None)));
         } else if let Some(reason) = end {
-            self.end(Ok(reason));
+            self.end(Ok((reason, self.transcript.stopped_by().map(StopCause::Text).or(stop))));
         }
     }
 
@@ -196,7 +227,7 @@ impl Generation {
 
     fn end_with_call(&mut self, call: Repeated) {
         self.ready.extend(call.into_pieces().map(|piece| Ok(Output::Piece(piece))));
-        self.end(Ok(EndReason::Calls));
+        self.end(Ok((EndReason::Calls, None)));
     }
 
     fn fail(&mut self, message: impl Into<String>) {
@@ -204,11 +235,10 @@ impl Generation {
         self.end(Err(failure));
     }
 
-    fn end(&mut self, reason: Result<EndReason, Failure>) {
+    fn end(&mut self, end: Result<(EndReason, Option<StopCause>), Failure>) {
         // A second try has another prompt, which the client does not know.
         let counts = Counts { cached: self.account.cached_tokens(), ..self.transcript.counts };
-        let stop = self.transcript.stopped_by();
-        self.ready.push_back(reason.map(|reason| Output::End(End { reason, counts, stop })));
+        self.ready.push_back(end.map(|(reason, stop)| Output::End(End { reason, counts, stop })));
         // This frees the sequence's blocks now rather than when the client has read everything.
         self.source = Source::Ended;
     }

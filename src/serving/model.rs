@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
+use super::error::RequestError;
 use super::name_defaults::NameDefaults;
 use super::options::Options;
 use super::pair_template::PairTemplate;
@@ -12,7 +13,7 @@ use grammar::Compiler;
 use logits::{SamplingChoice, SamplingParams};
 use model::ModelSpec;
 use scheduler::{Handle, Pooling};
-use template::{ChatTemplate, TemplateError};
+use template::ChatTemplate;
 use tokenizer::Tokenizer;
 
 /// Weights that are loaded once, with the engine thread that runs them and everything that depends on the weights alone.
@@ -71,6 +72,27 @@ impl Model {
         }
     }
 
+    /// The model, with another chat template if the request brings one.
+    ///
+    /// # Errors
+    /// The template is malformed.
+    pub fn or_with_template(self: &Arc<Self>, source: Option<&str>) -> Result<Arc<Self>, RequestError> {
+        source.map_or_else(|| Ok(self.clone()), |source| self.with_template(source))
+    }
+
+    /// The model with another chat template, for one request.
+    ///
+    /// # Errors
+    /// The template is malformed.
+    pub fn with_template(self: &Arc<Self>, source: &str) -> Result<Arc<Self>, RequestError> {
+        let special = |id: Option<u32>| id.and_then(|id| self.base.tokenizer.token_text(id)).unwrap_or_default();
+        let (bos, eos) = (special(self.base.tokenizer.bos()), special(self.base.tokenizer.eos()));
+        let template = ChatTemplate::new(source, bos, eos).map_err(|error| RequestError::Template(error.to_string()))?;
+        let dialect = Dialect::of(&template, &self.base.tokenizer);
+        let (template, dialect) = (Some(Arc::new(template)), Some(Arc::new(dialect)));
+        Ok(Arc::new(Self { template, dialect, ..self.leased(Box::new(self.clone())) }))
+    }
+
     /// The model for one request, which holds `lease` until its last part is dropped.
     pub fn leased(&self, lease: Lease) -> Self {
         Self {
@@ -82,20 +104,6 @@ impl Model {
             lease: Some(lease),
             ..*self
         }
-    }
-
-    /// The model with another chat template, for one request.
-    ///
-    /// # Errors
-    /// The template is malformed.
-    pub fn with_template(self: &Arc<Self>, source: &str) -> Result<Self, TemplateError> {
-        let tokenizer = &self.base.tokenizer;
-        let text = |id: Option<u32>| id.and_then(|id| tokenizer.token_text(id)).unwrap_or_default();
-        let template = ChatTemplate::new(source, text(tokenizer.bos()), text(tokenizer.eos()))?;
-        let dialect = Dialect::of(&template, tokenizer);
-        // The lease of the model is dropped with the last of both.
-        let whole = self.leased(Box::new(self.clone()));
-        Ok(Self { template: Some(Arc::new(template)), dialect: Some(Arc::new(dialect)), ..whole })
     }
 
     /// What a request is sampled with.

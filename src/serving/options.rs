@@ -1,5 +1,7 @@
 //! How to generate, before it is known whether the model can.
 
+use std::sync::Arc;
+
 use chat::Format;
 use logits::{SamplingChoice, SamplingParams};
 use scheduler::Client;
@@ -27,6 +29,15 @@ impl Budget {
     }
 }
 
+/// How many tokens of a long prompt are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncate {
+    /// At most this many.
+    To(usize),
+    /// As many as the context holds beside the answer.
+    ToContext,
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sampling: SamplingParams,
@@ -36,6 +47,20 @@ pub struct Options {
     /// Texts that end the generation.
     pub stop: Vec<String>,
     pub stop_token_ids: Vec<u32>,
+    /// A text that a stop text ends keeps it.
+    pub keep_stop: bool,
+    /// Show the names of control tokens in the answer.
+    pub show_control: bool,
+    /// Keep so many tokens at the end of a prompt that has more. None: a prompt that does not fit is refused.
+    pub truncate: Option<Truncate>,
+    /// Which ids the answer may consist of. None: any.
+    pub allowed_ids: Option<Vec<u32>>,
+    /// Texts that must not occur in the answer, token for token.
+    pub bad_words: Vec<String>,
+    /// Return the ids of the prompt and of the answer.
+    pub return_ids: bool,
+    /// A chat template in place of the model's own.
+    pub template: Option<Arc<str>>,
     /// Do not end at the model's own end tokens.
     pub ignore_eos: bool,
     /// The form that the answer must have. Excludes `ignore_eos` and a least number of tokens.
@@ -62,6 +87,13 @@ impl Options {
             budget,
             stop: Vec::new(),
             stop_token_ids: Vec::new(),
+            keep_stop: false,
+            show_control: false,
+            truncate: None,
+            allowed_ids: None,
+            bad_words: Vec::new(),
+            return_ids: false,
+            template: None,
             ignore_eos: false,
             format: None,
             thinking_budget: None,

@@ -14,8 +14,17 @@ pub enum Output {
 pub struct End {
     pub reason: EndReason,
     pub counts: Counts,
-    /// Which of the request's stop texts ended the answer, if one did.
-    pub stop: Option<usize>,
+    /// What the request named that ended the answer.
+    pub stop: Option<StopCause>,
+}
+
+/// What a request named that ended its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StopCause {
+    /// The stop text with this index.
+    Text(usize),
+    /// One of the request's own stop ids.
+    Token(u32),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

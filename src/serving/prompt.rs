@@ -48,9 +48,14 @@ pub(super) fn check_ids(subject: Subject, mut ids: impl Iterator<Item = u32>, vo
 /// A prompt's ids. A prompt that is somewhat too long is counted, so that the error can tell its length; counting a much longer one is not
 /// worth the time.
 pub(super) fn encode(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, RequestError> {
-    let (tokenizer, most) = (&model.base.tokenizer, most_counted(model));
+    encode_up_to(model, prompt, most_counted(model))
+}
+
+/// The same up to `most` tokens.
+pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Result<Vec<u32>, RequestError> {
+    let tokenizer = &model.base.tokenizer;
     let ids = match prompt {
-        Prompt::Chat(conversation) => return encode_rendered(model, &rendered(model, conversation)?),
+        Prompt::Chat(conversation) => return encode_rendered(model, &rendered(model, conversation)?, most),
         Prompt::Text(text) => tokenizer.encode_prompt(text, most),
         Prompt::Ids(ids) => Some(ids.clone()),
         Prompt::Infill { prefix, suffix } => {
@@ -61,9 +66,9 @@ pub(super) fn encode(model: &Model, prompt: &Prompt) -> Result<Vec<u32>, Request
     checked(model, ids)
 }
 
-/// The ids of a conversation's prompt.
-pub(super) fn encode_rendered(model: &Model, text: &str) -> Result<Vec<u32>, RequestError> {
-    checked(model, model.base.tokenizer.encode_rendered(text, most_counted(model)))
+/// The ids of a conversation's prompt, up to `most`.
+pub(super) fn encode_rendered(model: &Model, text: &str, most: usize) -> Result<Vec<u32>, RequestError> {
+    checked(model, model.base.tokenizer.encode_rendered(text, most))
 }
 
 pub(super) fn checked(model: &Model, ids: Option<Vec<u32>>) -> Result<Vec<u32>, RequestError> {

@@ -31,6 +31,19 @@ impl Pooled {
     }
 }
 
+/// The number between 0 and 1 that the scores of the classes stand for.
+pub(super) fn probability(classes: &[f32]) -> f32 {
+    match classes {
+        [one] => (1.0 / (1.0 + f64::from(-one).exp())) as f32,
+        all => score(all),
+    }
+}
+
+/// The model's own number: the first class' score.
+pub(super) fn logit(classes: &[f32]) -> f32 {
+    classes.first().copied().unwrap_or(0.0)
+}
+
 fn score(classes: &[f32]) -> f32 {
     match classes {
         [one] => *one,

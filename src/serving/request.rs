@@ -5,9 +5,11 @@ use std::sync::Arc;
 use super::again::Again;
 use super::error::{RequestError, Room};
 use super::model::Model;
-use super::options::{Budget, Options};
-use super::prompt::{Prompt, check_ids, encode, encode_rendered, rendered_behind, vocab_size, with_prefix};
+use super::options::{Budget, Options, Truncate};
+use super::permitted::Permitted;
+use super::prompt::{Prompt, check_ids, encode_rendered, encode_up_to, most_counted, rendered_behind, vocab_size, with_prefix};
 use super::thinking_budget::ThinkingBudget;
+use super::transcript::Stops;
 use chat::{Conversation, Format, Parser, RuleError, Rules, Subject, Tools};
 use grammar::Source;
 use logits::Grammar;
@@ -19,7 +21,13 @@ pub struct ValidRequest {
     pub model: Arc<Model>,
     pub(super) sequence: NewSequence,
     pub(super) client: Client,
-    pub(super) stop: Vec<String>,
+    pub(super) stop: Stops,
+    /// Stop ids that the request itself named.
+    pub(super) own_stop_ids: Vec<u32>,
+    /// Whether the answer has to make a call and may make several.
+    pub(super) calls_several: bool,
+    pub(super) show_control: bool,
+    pub(super) return_ids: bool,
     /// The prompt as text if the request wants to see it, otherwise empty.
     pub(super) echo: String,
     /// Separates reasoning and calls from text. `None`: everything is text.
@@ -35,19 +43,28 @@ impl ValidRequest {
         if model.base.spec.arch.bidirectional {
             return Err(RequestError::NoGeneration(model.id.clone()));
         }
+        let model = model.or_with_template(options.template.as_deref())?;
         let vocab_size = vocab_size(&model);
         check_ids(Subject::StopTokens, options.stop_token_ids.iter().copied(), vocab_size)?;
         check_ids(Subject::LogitBias, options.sampling.logit_bias.iter().map(|(id, _)| *id), vocab_size)?;
+        check_ids(Subject::AllowedIds, options.allowed_ids.iter().flatten().copied(), vocab_size)?;
+        // A prompt that will be cut is encoded whole.
+        let most = if options.truncate.is_some() { usize::MAX } else { most_counted(&model) };
         let (ids, opened) = match &prompt {
             Prompt::Chat(conversation) => {
                 let text = rendered_behind(&model, &options.prefix, conversation)?;
                 let opened = model.dialect.as_ref().is_some_and(|dialect| dialect.opens_reasoning(&text));
-                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text)?)?, opened)
+                (with_prefix(&model, &options.prefix, encode_rendered(&model, &text, most)?)?, opened)
             }
-            other => (encode(&model, other)?, false),
+            other => (encode_up_to(&model, other, most)?, false),
         };
+        let ids = truncated(ids, Room::of(&model), options);
         let stop_ids = stop_ids(&model, &prompt, options);
-        let echo = if options.echo { prompt.echo(&model.base.tokenizer, &ids) } else { String::new() };
+        let echo = match (options.echo, options.truncate) {
+            (false, _) => String::new(),
+            (true, None) => prompt.echo(&model.base.tokenizer, &ids),
+            (true, Some(_)) => model.base.tokenizer.decode(&ids, true),
+        };
         let max_tokens = budget(ids.len(), Room::of(&model), model.defaults.budget(options.budget))?;
         let chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, opened, options }),
@@ -57,6 +74,7 @@ impl ValidRequest {
             Some(chat) => chat.grammar()?,
             None => grammar(&model, options.format.as_ref())?,
         };
+        let grammar = permitted(&model, options, grammar)?;
         let mut params = model.sampling_of(options);
         if params.min_tokens > 0 {
             params.suppressed.clone_from(&stop_ids);
@@ -73,11 +91,20 @@ impl ValidRequest {
         let parser = chat.as_ref().and_then(|chat| chat.parser(again.as_deref()));
         let only_calls = chat.as_ref().is_some_and(Chat::is_only_calls);
         // An answer that is only calls ends where its rules say: a stop text must not cut it.
-        let stop = if only_calls { Vec::new() } else { options.stop.clone() };
+        let texts = if only_calls { Vec::new() } else { options.stop.clone() };
+        let stop = Stops { texts, kept: options.keep_stop };
+        let (show_control, return_ids) = (options.show_control, options.return_ids);
+        let calls_several = chat.as_ref().and_then(Chat::tools).is_some_and(|tools| tools.must_call() && tools.parallel);
         let must_call = chat.as_ref().and_then(Chat::tools).is_some_and(Tools::must_call);
         // A call that must come leaves no room for the format.
-        let rules = if must_call || options.format.is_none() { Subject::Tools } else { Subject::Format };
-        Ok(Self { model, sequence, client: options.client, stop, echo, parser, again, rules })
+        let rules = match (must_call, &options.format) {
+            (false, Some(_)) => Subject::Format,
+            _ if options.allowed_ids.is_some() || !options.bad_words.is_empty() => Subject::AllowedIds,
+            _ => Subject::Tools,
+        };
+        let own_stop_ids = options.stop_token_ids.clone();
+        let client = options.client;
+        Ok(Self { model, sequence, client, stop, own_stop_ids, calls_several, show_control, return_ids, echo, parser, again, rules })
     }
 
     /// The second try, after `spent` tokens. `None` if nothing is left to generate, or if the model refuses it.
@@ -99,6 +126,11 @@ impl ValidRequest {
         self.sequence.prompt.len()
     }
 
+    /// The prompt's token ids.
+    pub fn prompt_ids(&self) -> &[u32] {
+        &self.sequence.prompt
+    }
+
     /// The prompt as text if the request wants to see it, otherwise empty.
     pub fn echo(&self) -> &str {
         &self.echo
@@ -118,6 +150,29 @@ fn stop_ids(model: &Model, prompt: &Prompt, options: &Options) -> Vec<u32> {
     ids.sort_unstable();
     ids.dedup();
     ids
+}
+
+/// The end of a prompt that is longer than the request lets it be.
+fn truncated(mut ids: Vec<u32>, room: Room, options: &Options) -> Vec<u32> {
+    let most = match options.truncate {
+        None => return ids,
+        Some(Truncate::To(most)) => most,
+        Some(Truncate::ToContext) => room.context.saturating_sub(options.budget.asked().unwrap_or(1).max(1) as usize).max(1),
+    };
+    ids.drain(..ids.len().saturating_sub(most));
+    ids
+}
+
+/// The grammar with what the request says of single ids.
+fn permitted(model: &Model, options: &Options, grammar: Option<Arc<dyn Grammar>>) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
+    if options.allowed_ids.is_none() && options.bad_words.is_empty() {
+        return Ok(grammar);
+    }
+    let tokenizer = &model.base.tokenizer;
+    // A word has other tokens behind a space than at the beginning of a text.
+    let forms = |word: &String| [word.clone(), format!(" {}", word.trim_start())].map(|form| tokenizer.encode(&form, false));
+    let bad: Vec<Vec<u32>> = options.bad_words.iter().flat_map(forms).filter(|ids| !ids.is_empty()).collect();
+    Ok(Some(Arc::new(Permitted::new(model.base.spec.vocab_size, options.allowed_ids.as_deref(), bad, grammar))))
 }
 
 /// The rules of an answer outside a conversation.

@@ -7,6 +7,14 @@ use super::output::{Counts, EndReason};
 use chat::{Parser, Piece, Repeated, Text, TokenLogprob};
 use scheduler::{FinishReason, NewSequence};
 
+/// The texts that end a generation.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Stops {
+    pub(super) texts: Vec<String>,
+    /// Whether the text that ends it stays.
+    pub(super) kept: bool,
+}
+
 pub(super) struct Transcript {
     pub(super) counts: Counts,
     pub(super) wants_logprobs: bool,
@@ -22,16 +30,21 @@ pub(super) struct Transcript {
 }
 
 impl Transcript {
-    pub(super) fn new(sequence: &NewSequence, stop: &[String], parser: Option<Parser>) -> Self {
+    pub(super) fn new(sequence: &NewSequence, stop: &Stops, parser: Option<Parser>) -> Self {
         Self {
             counts: Counts { prompt: sequence.prompt.len() as u32, ..Counts::default() },
             wants_logprobs: sequence.num_logprobs.is_some(),
-            detokenizer: Detokenizer::new(stop),
+            detokenizer: Detokenizer::new(&stop.texts).keeping_stop(stop.kept),
             min_tokens: sequence.params.min_tokens,
             num_shown: 0,
             pending: VecDeque::new(),
             parser,
         }
+    }
+
+    /// The index of the stop text that ended the generation.
+    pub(super) fn stopped_by(&self) -> Option<usize> {
+        self.detokenizer.found()
     }
 
     pub(super) fn has_parser(&self) -> bool {
@@ -41,11 +54,6 @@ impl Transcript {
     /// Characters of the text so far, including those that are held back.
     pub(super) fn num_decoded(&self) -> usize {
         self.num_shown + self.detokenizer.num_held()
-    }
-
-    /// Which of the request's stop texts ended the generation, if one did.
-    pub(super) fn stopped_by(&self) -> Option<usize> {
-        self.detokenizer.stopped_by()
     }
 
     /// Takes the log-probability of the token whose bytes come next.
@@ -135,7 +143,7 @@ mod tests {
 
     fn transcript(stop: &[&str], min_tokens: u32) -> Transcript {
         let params = SamplingParams { min_tokens, ..SamplingParams::greedy() };
-        let stop: Vec<String> = stop.iter().map(|&stop| stop.into()).collect();
+        let stop = Stops { texts: stop.iter().map(|&stop| stop.into()).collect(), kept: false };
         Transcript::new(&NewSequence::new(vec![1; 5], params, 100), &stop, None)
     }
 

@@ -1,9 +1,10 @@
 """Chat completions on the wire: the whole answer, the stream, usage, stop strings."""
 
+import json
 import time
 
 import pytest
-from harness import MODEL, Server, chunks_of, sse_events
+from harness import CODER, MODEL, Server, chunks_of, sse_events
 
 USAGE_KEYS = {"prompt_tokens", "completion_tokens", "total_tokens", "prompt_tokens_details", "completion_tokens_details"}
 
@@ -127,11 +128,6 @@ def test_a_null_counts_as_absent(server):
     assert reply.status == 200, reply.body
     assert reply.json()["choices"] == plain["choices"]
     assert server.chat("Hi", temperature=None, max_tokens=2).status == 200
-
-
-def test_unknown_fields_are_ignored(server):
-    reply = server.chat("Name a fruit.", made_up_field={"a": [1]})
-    assert reply.status == 200 and reply.json()["choices"] == server.chat("Name a fruit.").json()["choices"]
 
 
 def test_text_parts_are_put_together(server):
@@ -262,3 +258,113 @@ def test_a_prefix_is_reused(server):
 def test_a_stream_consists_of_data_lines_that_end_with_lf(server):
     events = sse_events(server.chat(stream=True, max_tokens=3).body)
     assert events[-1] == "[DONE]" and len(events) >= 4
+
+
+def test_a_stop_reason_names_what_ended_the_answer(server):
+    text = server.chat("Count from one to ten.", max_tokens=20).json()["choices"][0]["message"]["content"]
+    stop = text[4:7]
+    for stream in (False, True):
+        reply = server.chat("Count from one to ten.", max_tokens=20, stop=["zzz", stop], stream=stream)
+        choice = chunks_of(reply)[-1]["choices"][0] if stream else reply.json()["choices"][0]
+        assert choice["finish_reason"] == "stop" and choice["stop_reason"] == stop, choice
+    kept = server.chat("Count from one to ten.", max_tokens=20, stop=[stop], include_stop_str_in_output=True).json()["choices"][0]
+    assert kept["message"]["content"] == text[: text.index(stop) + len(stop)]
+    assert server.chat(max_tokens=2).json()["choices"][0].get("stop_reason") is None
+    ids = server.chat("Count from one to ten.", max_tokens=20, return_token_ids=True).json()["choices"][0]["token_ids"]
+    by_id = server.chat("Count from one to ten.", max_tokens=20, stop_token_ids=[ids[3]]).json()["choices"][0]
+    assert by_id["stop_reason"] == ids[3] and by_id["finish_reason"] == "stop"
+
+
+def test_token_ids_are_those_of_prompt_and_answer(server):
+    content = "Name three rivers."
+    whole = server.chat(content, return_token_ids=True).json()
+    conversation = {"model": MODEL, "messages": [{"role": "user", "content": content}]}
+    assert whole["prompt_token_ids"] == server.post("/tokenize", conversation).json()["tokens"]
+    ids = whole["choices"][0]["token_ids"]
+    text = server.post("/detokenize", {"model": MODEL, "tokens": ids}).json()["prompt"]
+    assert text.startswith(whole["choices"][0]["message"]["content"])
+    chunks = chunks_of(server.chat(content, return_token_ids=True, stream=True))
+    assert [id for chunk in chunks for choice in chunk["choices"] for id in choice.get("token_ids") or []] == ids
+    assert [chunk["prompt_token_ids"] for chunk in chunks if "prompt_token_ids" in chunk] == [whole["prompt_token_ids"]]
+    assert "token_ids" not in server.chat(content).json()["choices"][0]
+
+
+def test_usage_can_come_with_every_chunk(server):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    chunks = chunks_of(server.chat("Name a fruit.", stream=True, stream_options=options))
+    counts = [chunk["usage"]["completion_tokens"] for chunk in chunks[1:]]
+    assert counts == sorted(counts) and counts[-1] >= 1 and chunks[-1]["choices"] == []
+    assert {chunk["usage"]["prompt_tokens"] for chunk in chunks[1:]} == {chunks[-1]["usage"]["prompt_tokens"]}
+    alone = server.chat(stream=True, stream_options={"continuous_usage_stats": True})
+    assert alone.error["param"] == "stream_options.continuous_usage_stats"
+
+
+def test_obfuscation_hides_the_length_of_a_text(server):
+    chunks = chunks_of(server.chat("Name a fruit.", stream=True, stream_options={"include_obfuscation": True}))
+    sizes = {len(chunk["obfuscation"]) + len((chunk["choices"][0]["delta"].get("content") or "").encode()) for chunk in chunks}
+    assert sizes == {32}
+    plain = chunks_of(server.chat("Name a fruit.", stream=True, stream_options={"include_obfuscation": False}))
+    assert all("obfuscation" not in chunk for chunk in plain)
+
+
+def test_a_request_may_bring_its_own_template(server):
+    template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+    messages = [{"role": "user", "content": "Hi <|im_start|>"}]
+    body = {"model": MODEL, "messages": messages, "chat_template": template}
+    assert server.post("/apply-template", body).json()["prompt"] == "[user] Hi <|im_start|>\n[assistant]"
+    count = server.post("/tokenize", body).json()["count"]
+    reply = server.chat(messages=messages, chat_template=template)
+    assert reply.status == 200 and reply.json()["usage"]["prompt_tokens"] == count
+    for wrong in ("{% for m in messages %}", "{{ raise_exception('no') }}", "{% for i in range(999999999) %}x{% endfor %}", "x" * 100_000):
+        refused = server.chat(chat_template=wrong)
+        assert refused.status == 400, refused.body
+    assert server.chat(chat_template="{% if").error["param"] == "chat_template"
+
+
+def test_functions_of_old_are_answered_in_their_form(coder):
+    parameters = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    functions = [{"name": "get_weather", "parameters": parameters}]
+    fields = {"model": CODER, "functions": functions, "function_call": {"name": "get_weather"}, "max_tokens": 60}
+    answer = coder.chat("What is the weather in Oslo?", **fields).json()["choices"][0]
+    call = answer["message"]["function_call"]
+    assert answer["finish_reason"] == "function_call" and call["name"] == "get_weather" and "city" in json.loads(call["arguments"])
+    assert "tool_calls" not in answer["message"]
+    chunks = chunks_of(coder.chat("What is the weather in Oslo?", stream=True, **fields))
+    deltas = [chunk["choices"][0]["delta"].get("function_call") for chunk in chunks]
+    assert [delta["name"] for delta in deltas if delta and delta.get("name")] == ["get_weather"]
+    assert "".join(delta["arguments"] for delta in deltas if delta) == call["arguments"]
+    assert chunks[-1]["choices"][0]["finish_reason"] == "function_call"
+    messages = [
+        {"role": "user", "content": "What is the weather in Oslo?"},
+        answer["message"],
+        {"role": "function", "name": "get_weather", "content": "5 degrees and rain"},
+    ]
+    told = coder.chat(messages=messages, **{**fields, "function_call": "none"}).json()["choices"][0]
+    assert told["finish_reason"] in ("stop", "length") and told["message"]["content"]
+
+
+def test_only_allowed_tools_are_called(coder):
+    def tool(name):
+        return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
+
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [tool("get_time")]}}
+    fields = {"model": CODER, "tools": [tool("get_weather"), tool("get_time")], "max_tokens": 60}
+    answer = coder.chat("What is the weather?", tool_choice=choice, **fields).json()["choices"][0]
+    assert {call["function"]["name"] for call in answer["message"]["tool_calls"]} == {"get_time"}
+
+
+def test_a_required_call_is_not_made_twice(coder):
+    parameters = {"type": "object", "properties": {}, "additionalProperties": False}
+    tool = {"type": "function", "function": {"name": "now", "parameters": parameters}}
+    fields = {"model": CODER, "tools": [tool], "tool_choice": "required", "max_tokens": 200}
+    answer = coder.chat("What time is it?", **fields).json()["choices"][0]
+    assert answer["finish_reason"] == "tool_calls" and len(answer["message"]["tool_calls"]) == 1
+    chunks = chunks_of(coder.chat("What time is it?", stream=True, **fields))
+    starts = [call for chunk in chunks for call in chunk["choices"][0]["delta"].get("tool_calls") or [] if call.get("id")]
+    assert len(starts) == 1 and chunks[-1]["choices"][0]["finish_reason"] == "tool_calls"
+
+
+@pytest.fixture(scope="module")
+def coder():
+    with Server({"SERVER__DEFAULT_MODELS": CODER, "ENGINE__KV_TOKENS": "4096"}) as running:
+        yield running

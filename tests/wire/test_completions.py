@@ -1,5 +1,7 @@
 """Completions on the wire: prompt forms, defaults, streams."""
 
+import json
+
 import pytest
 from harness import MODEL, chunks_of
 
@@ -100,3 +102,53 @@ def test_a_temperature_of_zero_is_greedy(server):
     assert len({server.text(temperature=0, seed=seed) for seed in (1, 2, 3)}) == 1
     assert server.text(temperature=1e-4, seed=5) == server.text(temperature=0)
     assert server.text(temperature=1.5, top_k=1, seed=5) == server.text(temperature=0)
+
+
+def test_a_wrong_token_id_is_shown_as_it_was_sent(server):
+    error = server.complete([1, "a"]).error
+    assert error["param"] == "prompt" and "\\" not in error["message"] and "`a`" in error["message"], error
+
+
+def test_top_p_of_zero_is_greedy(server):
+    greedy = server.text(temperature=0)
+    assert server.text(temperature=1, top_p=0, seed=1) == server.text(temperature=1, top_p=0, seed=2) == greedy
+
+
+def test_a_prompt_may_be_cut_to_its_end(server):
+    text = "one two three four five six seven eight nine ten"
+    ids = server.post("/tokenize", {"model": MODEL, "prompt": text}).json()["tokens"]
+    cut = server.complete(text, truncate_prompt_tokens=4, return_token_ids=True).json()
+    assert cut["choices"][0]["prompt_token_ids"] == ids[-4:] and cut["usage"]["prompt_tokens"] == 4
+    assert cut["choices"][0]["text"] == server.text(ids[-4:])
+    long = server.complete("word " * 20_000, truncate_prompt_tokens=-1, max_tokens=4)
+    assert long.status == 200 and long.json()["usage"]["completion_tokens"] == 4
+    for wrong in (0, -2, "4"):
+        assert server.complete(truncate_prompt_tokens=wrong).error["param"] == "truncate_prompt_tokens"
+
+
+def test_only_allowed_ids_and_no_bad_words_are_written(server):
+    plain = server.complete(return_token_ids=True).json()["choices"][0]
+    allowed = sorted(set(plain["token_ids"]))[:2]
+    some = server.complete(allowed_token_ids=allowed, return_token_ids=True).json()["choices"][0]
+    assert set(some["token_ids"]) <= set(allowed) and some["finish_reason"] == "length"
+    for stream in (False, True):
+        reply = server.complete(bad_words=["Paris"], stream=stream)
+        choices = [chunk["choices"][0] for chunk in chunks_of(reply)] if stream else reply.json()["choices"]
+        assert "Paris" in plain["text"] and "Paris" not in "".join(choice["text"] for choice in choices)
+    assert server.complete(allowed_token_ids=[10**9]).error["param"] == "allowed_token_ids"
+    assert server.complete(bad_words=[""]).error["param"] == "bad_words"
+
+
+def test_control_tokens_can_be_shown(server):
+    end = server.post("/tokenize", {"model": MODEL, "prompt": "<|im_end|>", "add_special_tokens": False}).json()["tokens"]
+    fields = {"allowed_token_ids": end, "ignore_eos": True, "max_tokens": 2}
+    assert (server.text(**fields), server.text(**fields, skip_special_tokens=False)) == ("", "<|im_end|><|im_end|>")
+
+
+def test_json_schema_stands_at_the_top_too(server):
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    for fields in ({"json_schema": schema}, {"structured_outputs": {"json": schema}}, {"guided_json": schema}):
+        answer = json.loads(server.text("A number:", max_tokens=60, **fields))
+        assert isinstance(answer["n"], int), fields
+    for name in ("structural_tag", "whitespace_pattern"):
+        assert server.complete(structured_outputs={"regex": "a", name: "x"}).error["param"] == f"structured_outputs.{name}"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from harness import MODEL, Server
+from harness import CODER, MODEL, Server
 
 # names a loaded model, so that requests pass the first check
 HOOKS = f"""
@@ -77,6 +77,64 @@ def test_every_example_fits_its_schema(document):
         bodies += [response for status, response in operation["responses"].items() if status == "200"]
         for media in (body["content"]["application/json"] for body in bodies if "application/json" in body.get("content", {})):
             assert "example" in resolved(document, media["schema"]), (path, media)
+
+
+def merged(document, schema):
+    """A schema with its references and `allOf` put together, as Swagger UI does before it makes an example."""
+    schema = resolved(document, schema)
+    whole = {key: value for key, value in schema.items() if key != "allOf"}
+    for part in schema.get("allOf", []):
+        part = {**merged(document, part), **{key: value for key, value in part.items() if key not in ("$ref", "allOf")}}
+        whole["properties"] = {**whole.get("properties", {}), **part.get("properties", {})}
+        whole = {**{key: value for key, value in part.items() if key != "properties"}, **whole}
+    return whole
+
+
+def example_of(document, media):
+    """What Swagger UI puts into the box: the media type's own example, or else one made of the schema, where a default comes first."""
+    if "example" in media:
+        return media["example"]
+    schema = merged(document, media["schema"])
+    for found in (schema.get("examples", [None])[0], schema.get("default"), schema.get("example")):
+        if found is not None:
+            return found
+    return {name: example_of(document, {"schema": part}) for name, part in schema.get("properties", {}).items()}
+
+
+def test_every_default_example_of_the_page_succeeds(document, server):
+    count = 0
+    for path, method, operation in operations(document):
+        media = operation.get("requestBody", {}).get("content", {}).get("application/json")
+        if media is None:
+            continue
+        alone = example_of(document, {"schema": media["schema"]})
+        for example in (example_of(document, media), alone):
+            reply = server.request(method, path, example)
+            assert 200 <= reply.status < 300, (path, example, reply.body)
+            count += 1
+    assert count > 20
+
+
+def test_nothing_has_null_as_its_default(document):
+    def walk(value):
+        if isinstance(value, dict):
+            assert value.get("default", 0) is not None and not (
+                isinstance(value.get("default"), dict) and set(value["default"].values()) == {None}
+            ), value
+            [walk(item) for item in value.values()]
+        elif isinstance(value, list):
+            [walk(item) for item in value]
+
+    walk(document)
+
+
+def test_the_examples_name_a_model_that_is_served():
+    with Server({"SERVER__DEFAULT_MODELS": CODER, "SERVER__ON_DEMAND": "false", "ENGINE__KV_TOKENS": "4096"}) as server:
+        document = server.get("/openapi.json").json()
+        for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank", "/v1/score", "/tokenize"):
+            example = example_of(document, document["paths"][path]["post"]["requestBody"]["content"]["application/json"])
+            reply = server.post(path, example)
+            assert example["model"] == CODER and reply.status == 200, (path, reply.body)
 
 
 def test_every_request_example_is_answered(document, server):

@@ -11,7 +11,7 @@ use super::convert::thinking::Shown;
 use super::types::answer::{AnswerBlock, MessagesAnswer, MessagesUsage, ThinkingCount};
 use super::types::event::{BlockDelta, MessagesEvent, StopDelta};
 use chat::Piece;
-use serving::{Counts, End, EndReason, Output};
+use serving::{Counts, End, EndReason, Output, StopCause};
 
 pub struct Draft {
     pub id: String,
@@ -126,7 +126,10 @@ impl Draft {
 
     fn end(&mut self, end: End, events: &mut Vec<MessagesEvent>) {
         self.close(events);
-        let stop_sequence = end.stop.filter(|_| end.reason == EndReason::Stop).and_then(|index| self.stop_sequences.get(index));
+        let stop_sequence = match end.stop {
+            Some(StopCause::Text(index)) if end.reason == EndReason::Stop => self.stop_sequences.get(index),
+            _ => None,
+        };
         let stop_reason = match end.reason {
             EndReason::Calls => "tool_use",
             EndReason::Stop if stop_sequence.is_some() => "stop_sequence",

@@ -8,7 +8,7 @@ fn text(text: &str) -> Output {
     Output::Piece(Piece::Text(text.to_owned().into()))
 }
 
-fn end(reason: EndReason, stop: Option<usize>) -> Output {
+fn end(reason: EndReason, stop: Option<StopCause>) -> Output {
     Output::End(End { reason, counts: Counts { prompt: 9, cached: 4, generated: 10, reasoning: 0 }, stop })
 }
 
@@ -88,7 +88,7 @@ fn the_stop_reason_tells_how_the_answer_ended() {
     };
     let due = |reason: &str, text: Option<&str>| (reason.to_owned(), text.map(str::to_owned));
     assert_eq!(of(10, EndReason::Stop, None), due("end_turn", None));
-    assert_eq!(of(10, EndReason::Stop, Some(0)), due("stop_sequence", Some("END")));
+    assert_eq!(of(10, EndReason::Stop, Some(StopCause::Text(0))), due("stop_sequence", Some("END")));
     assert_eq!(of(10, EndReason::Length, None), due("max_tokens", None));
     assert_eq!(of(11, EndReason::Length, None), due("model_context_window_exceeded", None));
     assert_eq!(of(10, EndReason::Calls, None), due("tool_use", None));

@@ -120,7 +120,15 @@ mod tests {
     #[test]
     fn the_list_comes_in_pages() {
         let model = |id: &str| {
-            MessagesModel::from(ModelInfo { id: id.into(), created: 0, context: None, loaded: false, root: id.into(), parent: None })
+            MessagesModel::from(ModelInfo {
+                id: id.into(),
+                created: 0,
+                context: None,
+                loaded: false,
+                root: id.into(),
+                parent: None,
+                sampling: None,
+            })
         };
         let ids = |query: &[(&str, &str)]| {
             let query = query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();

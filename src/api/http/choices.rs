@@ -18,7 +18,7 @@ use super::state::{Active, AppState, off_loop};
 use super::subject::FieldNames;
 use super::tenant::Tenant;
 use chat::{Piece, Text, TokenLogprob};
-use serving::{self, Account, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, ValidRequest};
+use serving::{self, Account, Counts, End, EndReason, Failure, Generation, Model, Options, Output, Prompt, StopCause, ValidRequest};
 
 /// Texts up to this length are checked where they are: a text that is tokenized by another thread costs two switches of threads, which
 /// take longer. In bytes.
@@ -58,6 +58,10 @@ pub struct Answer {
     pub reasoning: String,
     pub calls: Vec<FunctionCall>,
     pub reason: EndReason,
+    /// What the request named that ended it.
+    pub stop: Option<StopCause>,
+    /// Its tokens, if they were requested.
+    pub ids: Vec<u32>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -88,6 +92,11 @@ pub struct Choices {
     best_of: usize,
     names: FieldNames,
     usage: Counts,
+    /// The token ids of each prompt. Empty unless the request wants them.
+    prompt_ids: Vec<Vec<u32>>,
+    /// Token ids of each generation that were not taken yet, if the request wants them.
+    ids: Vec<Vec<u32>>,
+    /// The tokens of all prompts.
     num_prompt: u32,
     /// Generated tokens of each generation that were counted against the tenant's rate.
     spent: Vec<u32>,
@@ -112,6 +121,7 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         // They tell which texts are the likeliest.
         options.logprobs = options.logprobs.or(Some(0));
     }
+    let return_ids = options.return_ids;
     let (scores_prompts, echo) = (options.echo && options.logprobs.is_some(), options.echo);
     let has_tools = prompts.iter().any(|prompt| matches!(prompt, Prompt::Chat(chat) if chat.tools.is_some()));
     let is_quick = options.format.is_none() && matches!(&prompts[..], [Prompt::Text(text)] if text.len() <= CHECK_INLINE);
@@ -124,10 +134,12 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
     let (requests, memory) = valid.map_err(|error| names.request_error(&error))?;
     let num_prompts = requests.len();
     let echoes = if echo { requests.iter().map(|request| request.echo().to_owned()).collect() } else { Vec::new() };
+    let prompt_ids = if return_ids { requests.iter().map(|request| request.prompt_ids().to_vec()).collect() } else { Vec::new() };
     let num_prompt: usize = requests.iter().map(ValidRequest::num_prompt_tokens).sum();
     let generations = serving::submit_all(requests, best_of)?;
     tenant.spend(num_prompt as u64);
-    let (spent, account) = (vec![0; generations.len()], generations.first().map(|first| first.account().clone()));
+    let (spent, ids) = (vec![0; generations.len()], vec![Vec::new(); generations.len()]);
+    let account = generations.first().map(|first| first.account().clone());
     generations.iter().enumerate().for_each(|(index, generation)| journal.follow(generation.account(), index.is_multiple_of(best_of)));
     let (first, held): (Vec<_>, Vec<_>) =
         generations.into_iter().enumerate().partition(|(index, _)| !scores_prompts || index % best_of == 0);
@@ -143,6 +155,8 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         best_of,
         names,
         usage,
+        prompt_ids,
+        ids,
         num_prompt: u32::try_from(num_prompt).unwrap_or(u32::MAX),
         spent,
         account,
@@ -180,6 +194,21 @@ impl Choices {
         Some(PromptProgress { total, cached, processed })
     }
 
+    /// The token ids of each choice's prompt. Empty unless the request wants them.
+    pub fn prompt_ids(&self) -> Vec<Vec<u32>> {
+        self.prompt_ids.iter().flat_map(|ids| std::iter::repeat_n(ids.clone(), self.num_choices)).collect()
+    }
+
+    /// The ids of a choice since the last call. Empty unless the request wants them.
+    pub fn take_ids(&mut self, index: usize) -> Vec<u32> {
+        std::mem::take(&mut self.ids[index])
+    }
+
+    /// The counts of all choices so far.
+    pub fn usage_so_far(&self) -> Counts {
+        Counts { prompt: self.num_prompt, generated: self.spent.iter().sum(), ..self.usage }
+    }
+
     /// The sum over the choices that have ended.
     pub fn usage(&self) -> Counts {
         self.usage
@@ -209,11 +238,12 @@ impl Choices {
                     return Some(Err(self.refused(error)));
                 }
             };
-            let Some(Yield { index, generation, output }) = yielded else {
+            let Some(Yield { index, mut generation, output }) = yielded else {
                 self.complete = true;
                 return None;
             };
             self.spend(index, generation.num_generated());
+            self.ids[index].append(&mut generation.take_ids());
             match output {
                 Some(Ok(Output::Piece(piece))) => {
                     self.running.push(next(index, generation));
@@ -275,9 +305,10 @@ impl Choices {
         let mut answers = vec![Answer::default(); self.num_prompts * self.best_of];
         while let Some(next) = self.next().await {
             let (index, output) = next?;
+            answers[index].ids.append(&mut self.take_ids(index));
             match output {
                 Output::Piece(piece) => answers[index].add(piece),
-                Output::End(end) => answers[index].reason = end.reason,
+                Output::End(end) => (answers[index].reason, answers[index].stop) = (end.reason, end.stop),
             }
         }
         let best = answers.chunks(self.best_of).flat_map(|candidates| best(candidates, self.num_choices)).collect();

@@ -64,11 +64,6 @@ impl<'a> Fields<'a> {
         self.map.contains_key(field)
     }
 
-    /// The names of the fields that are present and not null.
-    pub fn names(&self) -> impl Iterator<Item = &'a str> {
-        self.map.iter().filter(|(_, value)| !value.is_null()).map(|(name, _)| name.as_str())
-    }
-
     pub fn invalid(&self, field: &str, problem: impl std::fmt::Display) -> ApiError {
         let path = self.path(field);
         ApiError::field(&path, format!("`{path}` {problem}"))
@@ -157,10 +152,19 @@ fn whole(number: &Number) -> Option<i64> {
     number.as_i64().or_else(|| number.as_f64().and_then(of_float))
 }
 
+/// A value as an error shows it: a text as it is, between backticks, and anything else as JSON.
+fn shown(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("the text `{}`", quoted(text)),
+        Value::Array(_) | Value::Object(_) => kind_of(value).to_owned(),
+        other => other.to_string(),
+    }
+}
+
 /// Reads token ids, or says what is wrong with the first bad one.
 pub fn token_ids(values: &[Value]) -> Result<Vec<u32>, String> {
     let id = |value: &Value| value.as_number().and_then(whole).and_then(|id| u32::try_from(id).ok());
-    values.iter().map(|value| id(value).ok_or_else(|| format!("holds {}, which is not a token id", quoted(&value.to_string())))).collect()
+    values.iter().map(|value| id(value).ok_or_else(|| format!("holds {}, which is not a token id", shown(value)))).collect()
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod inflate;
 pub mod journal;
 pub mod json;
 pub mod keyring;
+pub mod known;
 pub mod later;
 pub mod metrics;
 pub mod middleware;

@@ -31,7 +31,9 @@ impl FieldNames {
             Subject::Format => self.format,
             Subject::Effort => self.effort,
             Subject::StopTokens => self.stop_tokens,
+            Subject::Template => "chat_template",
             Subject::LogitBias => self.logit_bias,
+            Subject::AllowedIds => "allowed_token_ids",
         }
     }
 
@@ -47,8 +49,13 @@ impl FieldNames {
     pub fn request_error(&self, error: &RequestError) -> ApiError {
         let subject = error.subject();
         // The other messages say by themselves what they are about.
-        let at_field =
-            matches!(error, RequestError::Vocabulary { .. } | RequestError::Rules(_) | RequestError::Render(RenderError::NoEffort));
+        let at_field = matches!(
+            error,
+            RequestError::Vocabulary { .. }
+                | RequestError::Template(_)
+                | RequestError::Rules(_)
+                | RequestError::Render(RenderError::NoEffort)
+        );
         let message = if at_field { format!("`{}`: {error}", self.path(subject)) } else { error.to_string() };
         if error.is_too_long() {
             return ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(self.field(subject));

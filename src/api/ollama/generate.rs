@@ -109,10 +109,9 @@ async fn prepared(
 /// The model with the template of a request.
 async fn with_template(model: Arc<Model>, source: String) -> Result<Arc<Model>, ApiError> {
     let made = off_loop(move || model.with_template(&source)).await?;
-    let refuse = |error: serving::TemplateError| {
+    made.map_err(|error| {
         ApiError::field("template", format!("`template` must be a chat template in Jinja, not one of Go's text/template: {error}"))
-    };
-    Ok(Arc::new(made.map_err(refuse)?))
+    })
 }
 
 /// A prompt for a model without a chat template, which continues texts.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::{self, chat::Chat};
+use super::extras::{Extras, Note};
 use super::stream::{self, ChunkFormat};
 use super::types;
 use super::types::chat::{
@@ -23,7 +24,7 @@ use crate::http::json::JsonBody;
 use crate::http::later;
 use crate::http::state::AppState;
 use chat::Piece;
-use serving::EndReason;
+use serving::{End, EndReason};
 
 /// Answer a conversation
 ///
@@ -40,22 +41,28 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let limits = state.limits();
     let (request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
+    let (extras, legacy) = (Extras::of(&request.options, request.stream), request.legacy);
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
             let (choices, head) = start(of_stream, &caller, request, held).await?;
-            let chunks = Chunks { head, include_usage: options.include_usage, has_logprobs };
+            let prompt_ids = choices.prompt_ids().into_iter().next();
+            let include_usage = options.include_usage;
+            let chunks = Chunks { head, include_usage, has_logprobs, legacy, extras, prompt_ids };
             Ok(stream::chunks(choices, chunks, options))
         };
         return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }
     let (choices, head) = start(state, &caller, request, held).await?;
+    let prompt_token_ids = choices.prompt_ids().into_iter().next();
     let (answers, usage) = choices.collect().await?;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
         logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
-        finish_reason: finish_reason(answer.reason).into(),
-        message: message(answer.shown.text, answer.reasoning, answer.calls),
+        finish_reason: chat_reason(answer.reason, legacy).into(),
+        message: message(answer.shown.text, answer.reasoning, answer.calls, legacy),
+        stop_reason: extras.stop_reason(answer.stop),
+        token_ids: extras.ids(answer.ids),
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
@@ -68,6 +75,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
         choices,
         system_fingerprint: fingerprint,
         usage: usage.into(),
+        prompt_token_ids,
     }))
 }
 
@@ -98,14 +106,21 @@ pub fn finish_reason(reason: EndReason) -> &'static str {
     }
 }
 
-fn message(text: String, reasoning: String, calls: Vec<Call>) -> AssistantMessage {
+/// `legacy`: the request has `functions`.
+fn chat_reason(reason: EndReason, legacy: bool) -> &'static str {
+    if legacy && reason == EndReason::Calls { "function_call" } else { finish_reason(reason) }
+}
+
+fn message(text: String, reasoning: String, mut calls: Vec<Call>, legacy: bool) -> AssistantMessage {
+    let function_call = calls.pop_if(|_| legacy).map(|Call { name, arguments }| FunctionCall { name, arguments });
     let call = |Call { name, arguments }| ToolCall { id: call_id(), kind: "function".into(), function: FunctionCall { name, arguments } };
     let calls: Vec<ToolCall> = calls.into_iter().map(call).collect();
     AssistantMessage {
         role: "assistant".into(),
-        content: Some(text).filter(|text| calls.is_empty() || !text.is_empty()),
+        content: Some(text).filter(|text| (calls.is_empty() && function_call.is_none()) || !text.is_empty()),
         reasoning_content: Some(reasoning).filter(|text| !text.is_empty()),
         tool_calls: Some(calls).filter(|calls| !calls.is_empty()),
+        function_call,
         refusal: None,
     }
 }
@@ -118,17 +133,22 @@ struct Chunks {
     head: Head,
     include_usage: bool,
     has_logprobs: bool,
+    /// The request has `functions`.
+    legacy: bool,
+    extras: Extras,
+    /// The prompt as ids, until the first chunk, if the request wants them.
+    prompt_ids: Option<Vec<u32>>,
 }
 
 impl Chunks {
     fn chunk(&self, choices: Vec<ChatChunkChoice>, usage: Option<Usage>) -> ChatChunk {
         let Head { id, created, model, fingerprint } = self.head.clone();
         let (object, usage) = ("chat.completion.chunk".into(), self.include_usage.then_some(usage));
-        ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_progress: None }
+        ChatChunk { id, object, created, model, choices, system_fingerprint: fingerprint, usage, ..Default::default() }
     }
 
     fn choice(&self, index: usize, delta: Delta, finish_reason: Option<String>) -> ChatChunk {
-        self.chunk(vec![ChatChunkChoice { index, delta, logprobs: None, finish_reason }], None)
+        self.chunk(vec![ChatChunkChoice { index, delta, finish_reason, ..ChatChunkChoice::default() }], None)
     }
 }
 
@@ -148,6 +168,13 @@ impl ChunkFormat for Chunks {
                 (Delta { content: Some(piece.text), ..Delta::default() }, logprobs)
             }
             Piece::Reasoning(text) => (Delta { reasoning_content: Some(text), ..Delta::default() }, None),
+            Piece::CallStart { name, .. } if self.legacy => {
+                let function = FunctionDelta { name: Some(name), arguments: String::new() };
+                (Delta { function_call: Some(function), ..Delta::default() }, None)
+            }
+            Piece::Arguments { text, .. } if self.legacy => {
+                (Delta { function_call: Some(FunctionDelta { name: None, arguments: text }), ..Delta::default() }, None)
+            }
             Piece::CallStart { call, name } => {
                 let function = FunctionDelta { name: Some(name), arguments: String::new() };
                 let call = ToolCallDelta { index: call, id: Some(call_id()), kind: Some("function".into()), function };
@@ -159,11 +186,24 @@ impl ChunkFormat for Chunks {
                 (Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None)
             }
         };
-        Some(self.chunk(vec![ChatChunkChoice { index, delta, logprobs, finish_reason: None }], None))
+        Some(self.chunk(vec![ChatChunkChoice { index, delta, logprobs, ..ChatChunkChoice::default() }], None))
     }
 
-    fn end(&self, index: usize, reason: EndReason) -> ChatChunk {
-        self.choice(index, Delta::default(), Some(finish_reason(reason).into()))
+    fn end(&self, index: usize, end: End) -> ChatChunk {
+        let mut chunk = self.choice(index, Delta::default(), Some(chat_reason(end.reason, self.legacy).into()));
+        chunk.choices[0].stop_reason = self.extras.stop_reason(end.stop);
+        chunk
+    }
+
+    fn complete(&mut self, _index: usize, chunk: &mut ChatChunk, note: Option<Note>) {
+        chunk.prompt_token_ids = self.prompt_ids.take();
+        if let Some(choice) = chunk.choices.first_mut() {
+            chunk.obfuscation = self.extras.obfuscation(choice.delta.num_bytes());
+            choice.token_ids = note.as_ref().and_then(|note| self.extras.ids(note.ids.clone()));
+        }
+        if self.extras.counts {
+            chunk.usage = note.map(|note| Some(note.usage)).or(chunk.usage);
+        }
     }
 
     fn usage(&self, usage: Usage) -> ChatChunk {
@@ -193,7 +233,7 @@ mod tests {
 
     fn chunks(include_usage: bool) -> Chunks {
         let head = Head { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
-        Chunks { head, include_usage, has_logprobs: false }
+        Chunks { head, include_usage, has_logprobs: false, legacy: false, extras: Extras::default(), prompt_ids: None }
     }
 
     fn hi() -> Piece {
@@ -206,7 +246,10 @@ mod tests {
         let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
         assert_eq!(json_of(&chunks.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
         assert_eq!(json_of(&chunks.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
-        assert_eq!(json_of(&chunks.end(0, EndReason::Stop)), choice(json!({}), json!("stop")));
+        assert_eq!(
+            json_of(&chunks.end(0, End { reason: EndReason::Stop, counts: Counts::default(), stop: None })),
+            choice(json!({}), json!("stop"))
+        );
     }
 
     #[test]

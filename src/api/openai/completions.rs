@@ -7,6 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::chat::finish_reason;
 use super::convert;
 use super::convert::completions::Completions;
+use super::extras::{Extras, Note};
 use super::stream::{self, ChunkFormat};
 use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
 use super::types::error::ErrorBody;
@@ -21,7 +22,7 @@ use crate::http::json::JsonBody;
 use crate::http::later;
 use crate::http::state::AppState;
 use chat::{Piece, TokenLogprob};
-use serving::EndReason;
+use serving::End;
 
 /// Continue a text
 ///
@@ -39,17 +40,20 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let limits = state.limits();
     let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
+    let extras = Extras::of(&request.options, request.stream);
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
             let (choices, head) = start(of_stream, &caller, request, held).await?;
-            let chunks = Chunks { head, include_usage: options.include_usage, echo: choices.echoes(), has_logprobs };
+            let prompt_ids = choices.prompt_ids().into_iter().map(Some).collect();
+            let (include_usage, echo) = (options.include_usage, choices.echoes());
+            let chunks = Chunks { head, include_usage, echo, has_logprobs, extras, prompt_ids };
             Ok(stream::chunks(choices, chunks, options))
         };
         return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }
     let (choices, head) = start(state, &caller, request, held).await?;
-    let echo = choices.echoes();
+    let (echo, mut prompt_ids) = (choices.echoes(), choices.prompt_ids());
     let (answers, usage) = choices.collect().await?;
     let choice = |(index, answer): (usize, Answer)| {
         let echo = echo.get(index).map_or("", String::as_str);
@@ -64,12 +68,24 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
             text: format!("{echo}{}", answer.shown.text),
             logprobs,
             finish_reason: Some(finish_reason(answer.reason).into()),
+            stop_reason: extras.stop_reason(answer.stop),
+            token_ids: extras.ids(answer.ids),
+            prompt_token_ids: prompt_ids.get_mut(index).map(std::mem::take),
         }
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
     let (object, usage) = ("text_completion".into(), Some(Some(usage.into())));
-    Ok(HttpResponse::Ok().json(Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }))
+    Ok(HttpResponse::Ok().json(Completion {
+        id,
+        object,
+        created,
+        model,
+        choices,
+        system_fingerprint: fingerprint,
+        usage,
+        obfuscation: None,
+    }))
 }
 
 /// Starts the choices of a request once its model is there.
@@ -88,17 +104,20 @@ struct Chunks {
     /// Each choice's prompt. Empty without `echo`.
     echo: Vec<String>,
     has_logprobs: bool,
+    extras: Extras,
+    /// Each choice's prompt as ids, until its first chunk. Empty unless the request wants them.
+    prompt_ids: Vec<Option<Vec<u32>>>,
 }
 
 impl Chunks {
     fn chunk(&self, choices: Vec<CompletionChoice>, usage: Option<Usage>) -> Completion {
         let Head { id, created, model, fingerprint } = self.head.clone();
         let (object, usage) = ("text_completion".into(), self.include_usage.then_some(usage));
-        Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage }
+        Completion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, obfuscation: None }
     }
 
     fn choice(&self, index: usize, text: String, finish_reason: Option<String>) -> Completion {
-        self.chunk(vec![CompletionChoice { index, text, logprobs: None, finish_reason }], None)
+        self.chunk(vec![CompletionChoice { index, text, finish_reason, ..CompletionChoice::default() }], None)
     }
 
     /// A text and its tokens, which follow `shift` characters.
@@ -108,7 +127,7 @@ impl Chunks {
             logprobs.extend(tokens, shift);
             logprobs
         });
-        self.chunk(vec![CompletionChoice { index, text, logprobs, finish_reason: None }], None)
+        self.chunk(vec![CompletionChoice { index, text, logprobs, ..CompletionChoice::default() }], None)
     }
 }
 
@@ -131,8 +150,21 @@ impl ChunkFormat for Chunks {
         }
     }
 
-    fn end(&self, index: usize, reason: EndReason) -> Completion {
-        self.choice(index, String::new(), Some(finish_reason(reason).into()))
+    fn end(&self, index: usize, end: End) -> Completion {
+        let mut chunk = self.choice(index, String::new(), Some(finish_reason(end.reason).into()));
+        chunk.choices[0].stop_reason = self.extras.stop_reason(end.stop);
+        chunk
+    }
+
+    fn complete(&mut self, index: usize, chunk: &mut Completion, note: Option<Note>) {
+        if let Some(choice) = chunk.choices.first_mut() {
+            chunk.obfuscation = self.extras.obfuscation(choice.text.len());
+            choice.prompt_token_ids = self.prompt_ids.get_mut(index).and_then(Option::take);
+            choice.token_ids = self.extras.ids(note.as_ref().map(|note| note.ids.clone()).unwrap_or_default());
+        }
+        if self.extras.counts {
+            chunk.usage = note.map(|note| Some(note.usage)).or(chunk.usage);
+        }
     }
 
     fn usage(&self, usage: Usage) -> Completion {

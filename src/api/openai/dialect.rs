@@ -4,7 +4,7 @@ use actix_web::web::{self, Data, ServiceConfig};
 use serde_json::Value;
 
 use super::store::ResponseStore;
-use super::{chat, completions, docs, embeddings, error, models, responses, tokens};
+use super::{chat, completions, docs, embeddings, error, models, rerank, responses, tokens};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
@@ -22,7 +22,7 @@ impl OpenAi {
 
 impl Dialect for OpenAi {
     fn prefixes(&self) -> &'static [&'static str] {
-        &["/v1", "/tokenize", "/detokenize", "/apply-template", "/tokenizer_info"]
+        &["/v1", "/v2", "/rerank", "/score", "/tokenize", "/detokenize", "/apply-template", "/tokenizer_info"]
     }
 
     fn routes(&self, config: &mut ServiceConfig) {
@@ -31,6 +31,11 @@ impl Dialect for OpenAi {
             .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
             .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
+            .service(resource("/v1/rerank", "POST", web::post().to(rerank::create)))
+            .service(resource("/v2/rerank", "POST", web::post().to(rerank::create)))
+            .service(resource("/rerank", "POST", web::post().to(rerank::create)))
+            .service(resource("/v1/score", "POST", web::post().to(rerank::score)))
+            .service(resource("/score", "POST", web::post().to(rerank::score)))
             .service(resource("/v1/responses", "POST", web::post().to(responses::create)))
             .service(
                 resource("/v1/responses/{id}", "GET, HEAD, DELETE", get().to(responses::retrieve))

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::types::{chat, common, completions, embeddings, error, logprobs, models, responses, tokens, usage};
+use super::types::{chat, common, completions, embeddings, error, logprobs, models, rerank, responses, tokens, usage};
 use crate::http::sse::describe_streams;
 
 #[derive(OpenApi)]
@@ -12,6 +12,8 @@ use crate::http::sse::describe_streams;
         super::chat::create,
         super::completions::create,
         super::embeddings::create,
+        super::rerank::create,
+        super::rerank::score,
         super::responses::create,
         super::responses::retrieve,
         super::responses::delete,
@@ -38,6 +40,10 @@ use crate::http::sse::describe_streams;
         models::ModelList,
         models::Model,
         models::ModelSampling,
+        rerank::RerankRequest,
+        rerank::Ranking,
+        rerank::ScoreRequest,
+        rerank::Scores,
         responses::ResponseRequest,
         responses::ResponseObject,
         responses::ResponseEvent,
@@ -61,8 +67,17 @@ struct Document;
 /// The name of the error envelope's schema.
 pub const ERROR_SCHEMA: &str = "ErrorBody";
 
+/// Further paths of the same operations, with an id for each.
+const OTHER_PATHS: [(&str, &str, &str); 3] =
+    [("/v1/rerank", "/v2/rerank", "rerankV2"), ("/v1/rerank", "/rerank", "rerankAtRoot"), ("/v1/score", "/score", "scoreAtRoot")];
+
 pub fn document() -> Value {
     let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+    for (path, other, id) in OTHER_PATHS {
+        let mut item = document["paths"][path].clone();
+        item["post"]["operationId"] = id.into();
+        document["paths"][other] = item;
+    }
     describe_streams(&mut document, ERROR_SCHEMA, Some("[DONE]"));
     document
 }

@@ -1,12 +1,14 @@
 //! Streams of generations: what the choices yield becomes events as it arrives.
 
-use std::collections::VecDeque;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
 
 use super::error;
+use super::extras::Note;
 use super::types::common::StreamOptions;
 use super::types::usage::Usage;
 use crate::http::choices::{Choices, PromptProgress};
@@ -14,11 +16,13 @@ use crate::http::error::ApiError;
 use crate::http::sse::data;
 use crate::http::stream::Frames;
 use chat::Piece;
-use serving::{EndReason, Output};
+use serving::{End, Output};
 
 /// What a response's stream consists of, frame by frame.
 pub trait Events: 'static {
     fn begin(&mut self, num_choices: usize) -> Vec<Bytes>;
+    /// What is known of the choice `index` before its next output.
+    fn note(&mut self, _index: usize, _note: Note) {}
     /// The frames of what the choice `index` yields.
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes>;
     fn end(&mut self, usage: Usage) -> Vec<Bytes>;
@@ -37,7 +41,9 @@ pub trait ChunkFormat: 'static {
     fn first(&self, index: usize) -> Option<Self::Chunk>;
     /// `None` for pieces that the endpoint does not return.
     fn piece(&self, index: usize, piece: Piece) -> Option<Self::Chunk>;
-    fn end(&self, index: usize, reason: EndReason) -> Self::Chunk;
+    fn end(&self, index: usize, end: End) -> Self::Chunk;
+    /// Adds what the request asks for beside the answer. `note`: none for the event that opens a choice.
+    fn complete(&mut self, index: usize, chunk: &mut Self::Chunk, note: Option<Note>);
     /// The last event, without choices.
     fn usage(&self, usage: Usage) -> Self::Chunk;
     /// The event that tells how far the prompt is, if the endpoint has one.
@@ -53,19 +59,42 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(250);
 struct Chunks<F> {
     format: F,
     options: StreamOptions,
+    /// Tokens that came since each choice's last chunk, and the counts.
+    notes: BTreeMap<usize, Note>,
 }
 
 impl<F: ChunkFormat> Events for Chunks<F> {
     fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
-        (0..num_choices).filter_map(|index| self.format.first(index)).map(|chunk| data(&chunk)).collect()
+        let first = |index| {
+            let mut chunk = self.format.first(index)?;
+            self.format.complete(index, &mut chunk, None);
+            Some(data(&chunk))
+        };
+        (0..num_choices).filter_map(first).collect()
+    }
+
+    fn note(&mut self, index: usize, note: Note) {
+        match self.notes.entry(index) {
+            Entry::Vacant(entry) => drop(entry.insert(note)),
+            // The last output had no chunk.
+            Entry::Occupied(mut entry) => {
+                let kept = entry.get_mut();
+                kept.ids.extend(note.ids);
+                kept.usage = note.usage;
+            }
+        }
     }
 
     fn output(&mut self, index: usize, output: Output) -> Vec<Bytes> {
         let chunk = match output {
             Output::Piece(piece) => self.format.piece(index, piece),
-            Output::End(end) => Some(self.format.end(index, end.reason)),
+            Output::End(end) => Some(self.format.end(index, end)),
         };
-        chunk.iter().map(data).collect()
+        let complete = |mut chunk: F::Chunk| {
+            self.format.complete(index, &mut chunk, self.notes.remove(&index));
+            data(&chunk)
+        };
+        chunk.map(complete).into_iter().collect()
     }
 
     fn end(&mut self, usage: Usage) -> Vec<Bytes> {
@@ -85,7 +114,7 @@ impl<F: ChunkFormat> Events for Chunks<F> {
 
 /// The choices as chunks.
 pub fn chunks(choices: Choices, format: impl ChunkFormat, options: StreamOptions) -> impl Frames {
-    frames(choices, Chunks { format, options })
+    frames(choices, Chunks { format, options, notes: BTreeMap::new() })
 }
 
 /// The choices as `events`.
@@ -144,7 +173,11 @@ impl<E: Events> Frames for Reader<E> {
             let Some(next) = self.next_output().await else { continue };
             self.has_ended = !matches!(next, Some(Ok(_)));
             self.ready = match next {
-                Some(Ok((index, output))) => self.events.output(index, output),
+                Some(Ok((index, output))) => {
+                    let note = Note { ids: self.choices.take_ids(index), usage: self.choices.usage_so_far().into() };
+                    self.events.note(index, note);
+                    self.events.output(index, output)
+                }
                 Some(Err(error)) => self.events.fail(&error),
                 None => self.events.end(self.choices.usage().into()),
             }

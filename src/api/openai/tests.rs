@@ -9,7 +9,7 @@ use ::chat::{Ending, Role};
 use config::Limits;
 use serving::{Budget, Prompt};
 
-fn limits() -> Limits {
+pub fn limits() -> Limits {
     Limits {
         max_queue: 512,
         max_queue_tokens: 0,
@@ -20,6 +20,7 @@ fn limits() -> Limits {
         max_stop_sequences: 4,
         max_prompts: 4,
         strict_max_tokens: false,
+        unknown_fields: config::UnknownFields::Refuse,
         max_stored_responses: 8,
         head_timeout_seconds: 5,
         body_timeout_seconds: 30,
@@ -51,7 +52,16 @@ fn errors_of_wrong_values_name_the_field() {
         ("temperature", json!(-1)),
         ("temperature", json!("0.5")),
         ("temperature", json!(2.01)),
-        ("top_p", json!(0)),
+        ("top_p", json!(-0.1)),
+        ("tempreature", json!(1)),
+        ("stream_options.include_usages", json!({"include_usages": true})),
+        ("metadata", json!({"a": 1})),
+        ("verbosity", json!("low")),
+        ("allowed_token_ids", json!([-1])),
+        ("bad_words", json!([" "])),
+        ("chat_template", json!("x".repeat(70_000))),
+        ("truncate_prompt_tokens", json!(0)),
+        ("thinking_token_budget", json!(10)),
         ("top_p", json!(2)),
         ("top_k", json!(0.01)),
         ("top_k", json!(-2)),
@@ -81,7 +91,7 @@ fn errors_of_wrong_values_name_the_field() {
         ("model", json!(7)),
     ]
     .into_iter()
-    .map(|(field, value)| (field.to_owned(), with(field, value)))
+    .map(|(field, value)| (field.to_owned(), with(field.split('.').next().unwrap(), value)))
     .collect();
     cases.push(("chat_template_kwargs.messages".to_owned(), with("chat_template_kwargs", json!({"a": 1, "messages": []}))));
     cases.push(nested("messages[0]", json!(["hi"])));
@@ -129,7 +139,7 @@ fn a_null_field_counts_as_absent() {
 #[test]
 fn the_fields_of_a_chat_request_are_read() {
     let body = json!({"model": "m", "max_tokens": 5, "max_completion_tokens": 7, "temperature": 1e-4, "top_k": -1, "seed": -1, "stop": "x",
-        "logit_bias": {"3": -100}, "stream": true, "stream_options": {"include_usage": true}, "whatever": 1,
+        "logit_bias": {"3": -100}, "stream": true, "stream_options": {"include_usage": true},
         "messages": [{"role": "developer", "content": "be brief"},
             {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
             {"role": "assistant", "content": null}]});
@@ -142,6 +152,77 @@ fn the_fields_of_a_chat_request_are_read() {
     let messages: Vec<_> = conversation.messages.iter().map(|message| (message.role, message.text())).collect();
     let due = [(Role::System, "be brief"), (Role::User, "a\nb"), (Role::Assistant, "")].map(|(role, text)| (role, text.to_owned()));
     assert_eq!((messages, conversation.ending), (due.into(), Ending::OpenTurn));
+}
+
+#[test]
+fn functions_are_the_older_form_of_tools() {
+    let body = json!({"model": "m", "functions": [{"name": "f", "parameters": {"type": "object"}}], "function_call": {"name": "f"},
+        "messages": [{"role": "user", "content": "hi"},
+            {"role": "assistant", "content": null, "function_call": {"name": "f", "arguments": "{}"}},
+            {"role": "function", "name": "f", "content": "5"}]});
+    let request = chat::parse(&body, &limits()).unwrap();
+    let Prompt::Chat(conversation) = request.prompt else { panic!("a chat request has messages") };
+    let tools = conversation.tools.unwrap();
+    assert!(request.legacy && !tools.parallel && tools.choice == ::chat::ToolChoice::Named("f".into()));
+    let [_, call, result] = &conversation.messages[..] else { panic!("{:?}", conversation.messages) };
+    assert_eq!((result.role, result.call_id.as_ref()), (Role::Tool, Some(&call.calls[0].id)));
+    for (field, value, param) in [
+        ("function_call", json!({"name": "g"}), "function_call"),
+        ("function_call", json!("any"), "function_call"),
+        ("tools", json!([{"type": "function", "function": {"name": "f"}}]), "functions"),
+        ("functions", json!([{"name": "f"}, {"name": "f"}]), "functions"),
+    ] {
+        let mut body = body.clone();
+        body[field] = value;
+        assert_eq!(chat_param(&body).as_deref(), Some(param), "{body}");
+    }
+}
+
+#[test]
+fn what_clients_send_by_default_is_accepted() {
+    let mut body = with("top_p", json!(0));
+    for (field, value) in [
+        ("logprobs", json!(false)),
+        ("top_logprobs", json!(0)),
+        ("stream", json!(true)),
+        ("stream_options", json!({"include_usage": true, "include_obfuscation": false, "continuous_usage_stats": true})),
+        ("service_tier", json!("auto")),
+        ("prediction", json!({"type": "content", "content": "x"})),
+        ("verbosity", json!("medium")),
+        ("prompt_cache_key", json!("k")),
+        ("safety_identifier", json!("s")),
+        ("metadata", json!({"a": "b"})),
+    ] {
+        body[field] = value;
+    }
+    body["messages"] = json!([{"role": "user", "content": "hi"}, {"role": "assistant", "content": null, "refusal": "no", "audio": null,
+        "annotations": [], "function_call": null, "tool_calls": []},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "never"}]}, {"role": "user", "content": "why?"}]);
+    let Prompt::Chat(conversation) = chat::parse(&body, &limits()).unwrap().prompt else { panic!("a chat request has messages") };
+    let texts: Vec<String> = conversation.messages.iter().map(::chat::Message::text).collect();
+    assert_eq!(texts, ["hi", "no", "never", "why?"]);
+}
+
+#[test]
+fn some_of_the_tools_may_be_allowed() {
+    let tool = |name: &str| json!({"type": "function", "function": {"name": name}});
+    let choice = |allowed: Value| {
+        let mut body = with("tools", json!([tool("f"), tool("g"), tool("h")]));
+        body["tool_choice"] = json!({"type": "allowed_tools", "allowed_tools": allowed});
+        body
+    };
+    let body = choice(json!({"mode": "required", "tools": [tool("f"), {"type": "function", "name": "h"}]}));
+    let Prompt::Chat(conversation) = chat::parse(&body, &limits()).unwrap().prompt else { panic!("a chat request has messages") };
+    let tools = conversation.tools.unwrap();
+    let callable: Vec<&str> = tools.callable().map(|tool| tool.name.as_str()).collect();
+    assert!(tools.must_call() && tools.tools.len() == 3 && callable == ["f", "h"]);
+    for (allowed, param) in [
+        (json!({"mode": "any", "tools": [tool("f")]}), "tool_choice.allowed_tools.mode"),
+        (json!({"mode": "auto", "tools": []}), "tool_choice.allowed_tools.tools"),
+        (json!({"mode": "auto", "tools": [tool("x")]}), "tool_choice.allowed_tools.tools[0].function.name"),
+    ] {
+        assert_eq!(chat_param(&choice(allowed)).as_deref(), Some(param));
+    }
 }
 
 #[test]

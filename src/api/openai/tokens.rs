@@ -23,12 +23,13 @@ use serving::{self, Model, RequestError};
     (status = 400, description = "a field is wrong", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (request, held) = body.read(convert::tokens::tokenize).await?;
+    let limits = state.limits();
+    let (request, held) = body.read(move |value| convert::tokens::tokenize(value, &limits)).await?;
     let model = named_or_first(&state, &http, request.model.as_deref()).await?;
     let max_model_len = model.base.context;
     let (names, size) = match &request.of {
         Text::Plain { text, .. } => (names::COMPLETIONS, text.len()),
-        Text::Chat(conversation) => (names::CHAT, conversation.messages.iter().map(Message::num_bytes).sum()),
+        Text::Chat { conversation, .. } => (names::CHAT, conversation.messages.iter().map(Message::num_bytes).sum()),
     };
     let mut memory = state.bodies.share();
     memory.set(serving::MEMORY_PER_BYTE * size.min(serving::MAX_TEXT))?;
@@ -36,7 +37,10 @@ pub async fn tokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonB
         let _memory = (held, memory);
         let tokens = match request.of {
             Text::Plain { text, add_special } => serving::tokenize(&model, &text, add_special)?,
-            Text::Chat(conversation) => serving::tokenize_chat(&model, &conversation)?,
+            Text::Chat { conversation, template } => {
+                let model = model.or_with_template(template.as_deref())?;
+                serving::tokenize_chat(&model, &conversation)?
+            }
         };
         let token_strs = request.with_pieces.then(|| serving::texts_of(&model, &tokens));
         Ok(Tokens { count: tokens.len(), max_model_len, tokens, token_strs })
@@ -81,7 +85,8 @@ pub async fn info(state: web::Data<AppState>, http: HttpRequest) -> Result<HttpR
     (status = 400, description = "a field is wrong", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let ((model, ids), held) = body.read(convert::tokens::detokenize).await?;
+    let limits = state.limits();
+    let ((model, ids), held) = body.read(move |value| convert::tokens::detokenize(value, &limits)).await?;
     let model = named_or_first(&state, &http, model.as_deref()).await?;
     let work = move || {
         let _held = held;
@@ -97,10 +102,12 @@ pub async fn detokenize(state: web::Data<AppState>, http: HttpRequest, body: Jso
     (status = 400, description = "a field is wrong, or the template refuses the conversation", body = ErrorBody),
     (status = 404, description = "the model is unknown", body = ErrorBody)))]
 pub async fn apply_template(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let ((model, conversation), held) = body.read(convert::tokens::apply_template).await?;
+    let limits = state.limits();
+    let ((model, conversation, template), held) = body.read(move |value| convert::tokens::apply_template(value, &limits)).await?;
     let model = requested_model(&state, &http, &model).await?;
     let work = move || {
         let _held = held;
+        let model = model.or_with_template(template.as_deref())?;
         serving::apply_template(&model, &conversation)
     };
     let prompt = off_loop(work).await?.map_err(|error| names::CHAT.request_error(&error))?;

@@ -13,6 +13,7 @@ use crate::http::dialect::Dialects;
 use crate::http::error::{ApiError, Kind};
 use crate::http::routes::not_found;
 use crate::http::sse::describe_streams;
+use crate::http::state::AppState;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -81,6 +82,8 @@ pub fn openapi_json(dialects: &Dialects) -> String {
     document["components"]["schemas"] = schemas.into_iter().collect();
     document["tags"] = tags.into();
     add_security(&mut document);
+    drop_null_defaults(&mut document);
+    add_body_examples(&mut document);
     bound_integers(&mut document);
     format!("{document:#}\n")
 }
@@ -120,6 +123,34 @@ fn add_security(document: &mut Value) {
     }
 }
 
+/// An optional field has no default: it is absent. utoipa writes null, and Swagger UI prefers a default to an example.
+fn drop_null_defaults(value: &mut Value) {
+    let asks_nothing = |default: &Value| default.is_null() || default.as_object().is_some_and(|map| map.values().all(Value::is_null));
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(drop_null_defaults),
+        Value::Object(map) => {
+            if map.get("default").is_some_and(asks_nothing) {
+                map.remove("default");
+            }
+            map.values_mut().for_each(drop_null_defaults);
+        }
+        _ => {}
+    }
+}
+
+/// Repeats the example of each request's type where the request is described: that is what the page sends.
+fn add_body_examples(document: &mut Value) {
+    let schemas = document["components"]["schemas"].clone();
+    let operations = document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
+    for operation in operations.filter_map(Value::as_object_mut).flat_map(|item| item.values_mut()) {
+        let Some(media) = operation.pointer_mut("/requestBody/content/application~1json") else { continue };
+        let name = media["schema"]["$ref"].as_str().and_then(|reference| reference.rsplit('/').next()).unwrap_or_default();
+        if let Some(example) = schemas[name].get("example") {
+            media["example"] = example.clone();
+        }
+    }
+}
+
 /// utoipa calls a `u32` an `int32`, which ends at half the range of a `u32`: this states the right bound.
 fn bound_integers(value: &mut Value) {
     match value {
@@ -136,10 +167,19 @@ fn bound_integers(value: &mut Value) {
     }
 }
 
-/// `/openapi.json`
-pub async fn openapi(dialects: web::Data<Dialects>) -> HttpResponse {
+/// The model that the examples of this source name.
+const EXAMPLE_MODEL: &str = "\"smollm2:135m\"";
+
+/// `/openapi.json`. Its examples name the first model that is served, so that the page can send them as they are.
+pub async fn openapi(dialects: web::Data<Dialects>, state: web::Data<AppState>) -> HttpResponse {
     static TEXT: OnceLock<String> = OnceLock::new();
-    HttpResponse::Ok().content_type("application/json").body(TEXT.get_or_init(|| openapi_json(&dialects)).as_str())
+    let text = TEXT.get_or_init(|| openapi_json(&dialects));
+    let first = state.registry.list().into_iter().next().map(|info| Value::from(info.id).to_string());
+    let text = match first.filter(|id| id != EXAMPLE_MODEL) {
+        Some(id) => text.replace(EXAMPLE_MODEL, &id),
+        None => text.clone(),
+    };
+    HttpResponse::Ok().content_type("application/json").body(text)
 }
 
 /// `/docs` → `/docs/`

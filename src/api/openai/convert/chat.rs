@@ -1,8 +1,11 @@
 //! `/v1/chat/completions`: the request.
 
+use std::sync::Arc;
+
 use serde_json::{Map, Value};
 
 use super::super::types::common::StreamOptions;
+use super::known::Body;
 use super::tools::{self, Shape};
 use super::{generation, names, refuse, structured};
 use crate::http::error::{ApiError, quoted};
@@ -15,6 +18,8 @@ use serving::{Budget, Options, Prompt};
 
 const MAX_MESSAGES: usize = 16_384;
 const MAX_PARTS: usize = 1024;
+/// The longest template of a request. The longest of real models has 20,000. In bytes.
+const MAX_TEMPLATE: usize = 64 << 10;
 
 /// A chat request whose fields are valid by themselves. `serving` checks what depends on the model.
 #[derive(Debug)]
@@ -25,24 +30,32 @@ pub struct Chat {
     pub options: Options,
     pub names: FieldNames,
     pub stream: Option<StreamOptions>,
+    /// The request has `functions`, so that its calls are answered in their form.
+    pub legacy: bool,
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let fields = Fields::root(body)?;
+    Body::Chat.check(body, limits)?;
     let model = super::model(&fields)?;
     refuse::chat(&fields)?;
+    generation::check_verbosity(&fields)?;
+    generation::metadata(&fields)?;
+    let legacy = tools::is_legacy(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, |count| generation::budget(count, limits));
     let mut conversation = conversation(&fields)?;
     conversation.effort = generation::effort(&fields, "reasoning_effort")?;
     let structure = structured::structure(&fields)?;
-    let names = FieldNames { format: structured::field_of(structure.as_ref(), names::CHAT), ..names::CHAT };
+    let names = if legacy { names::FUNCTIONS } else { names::CHAT };
+    let names = FieldNames { format: structured::field_of(structure.as_ref(), names), ..names };
     let mut options = generation::options(&fields, limits, budget, structure)?;
     generation::check_tools(&fields, &conversation, &options)?;
     options.logprobs = logprobs(&fields)?;
+    options.template = template(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream })
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy })
 }
 
 /// What the template gets, but for the level of reasoning.
@@ -50,14 +63,25 @@ pub fn conversation(fields: &Fields) -> Result<Conversation, ApiError> {
     let messages = messages(fields)?;
     let ending = ending(fields, &messages)?;
     let variables = template_variables(fields)?;
-    Ok(Conversation { messages, tools: tools::tools(fields, Shape::Nested)?, ending, effort: None, variables })
+    let tools = if tools::is_legacy(fields)? { tools::functions(fields)? } else { tools::tools(fields, Shape::Nested)? };
+    Ok(Conversation { messages, tools, ending, effort: None, variables })
+}
+
+/// `chat_template`
+pub fn template(fields: &Fields) -> Result<Option<Arc<str>>, ApiError> {
+    match fields.string("chat_template")? {
+        Some(source) if source.len() > MAX_TEMPLATE => {
+            Err(fields.invalid("chat_template", format_args!("has {} bytes, and {MAX_TEMPLATE} are allowed", source.len())))
+        }
+        source => Ok(source.map(Arc::from)),
+    }
 }
 
 /// `logprobs` and `top_logprobs`
 fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     let wanted = fields.bool("logprobs")?.unwrap_or(false);
     let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
-    if top.is_some() && !wanted {
+    if top.is_some_and(|top| top > 0) && !wanted {
         return Err(fields.invalid("top_logprobs", "is only allowed with `logprobs`"));
     }
     Ok(wanted.then_some(top.unwrap_or(0) as u8))
@@ -102,7 +126,23 @@ fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
     if list.len() > MAX_MESSAGES {
         return Err(fields.invalid("messages", format_args!("holds more than {MAX_MESSAGES} messages")));
     }
-    list.iter().enumerate().map(|(i, value)| message(&Fields::at(value, &format!("messages[{i}]"))?)).collect()
+    let messages = list.iter().enumerate().map(|(i, value)| message(&Fields::at(value, &format!("messages[{i}]"))?));
+    let mut messages: Vec<Message> = messages.collect::<Result<_, _>>()?;
+    pair_functions(list, &mut messages);
+    Ok(messages)
+}
+
+/// Calls and results of the older form have no ids. Each result belongs to the call before it.
+fn pair_functions(list: &[Value], messages: &mut [Message]) {
+    let mut id = None;
+    for (i, (raw, message)) in list.iter().zip(messages).enumerate() {
+        if raw["function_call"].is_object() {
+            id = Some(format!("call_{i}"));
+            message.calls.iter_mut().for_each(|call| call.id = id.clone().unwrap_or_default());
+        } else if raw["role"] == "function" {
+            message.call_id = id.clone();
+        }
+    }
 }
 
 fn message(fields: &Fields) -> Result<Message, ApiError> {
@@ -111,30 +151,44 @@ fn message(fields: &Fields) -> Result<Message, ApiError> {
         "system" | "developer" => Role::System,
         "user" => Role::User,
         "assistant" => Role::Assistant,
-        "tool" => Role::Tool,
+        "tool" | "function" => Role::Tool,
         other => {
-            let roles = "system, developer, user, assistant or tool";
+            let roles = "system, developer, user, assistant, tool or function";
             return Err(fields.invalid("role", format_args!("must be {roles}, not `{}`", quoted(other))));
         }
     };
-    for name in ["function_call", "audio"] {
-        if fields.get(name).is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
-            let path = fields.path(name);
-            return Err(ApiError::unsupported(&path, format!("`{path}` is not supported yet")));
-        }
+    if fields.get("audio").is_some_and(|value| !value.as_array().is_some_and(Vec::is_empty)) {
+        let path = fields.path("audio");
+        return Err(ApiError::unsupported(&path, format!("`{path}` is not supported yet")));
     }
     if role != Role::Assistant && !fields.has("content") {
         return Err(fields.invalid("content", "is required"));
     }
     let text = |name: &str| Ok::<_, ApiError>(fields.string(name)?.map(str::to_owned));
-    let parts = content(fields)?;
-    let (name, call_id, reasoning) = (text("name")?, text("tool_call_id")?, text("reasoning_content")?);
+    let mut parts = content(fields, role)?;
+    if let Some(refusal) = fields.string("refusal")?.filter(|refusal| !refusal.is_empty()) {
+        if role != Role::Assistant {
+            return Err(fields.invalid("refusal", "is only allowed in a message of the assistant"));
+        }
+        parts.push(Part::Text(refusal.to_owned()));
+    }
+    let (name, call_id) = (text("name")?, text("tool_call_id")?);
+    let reasoning = match (text("reasoning_content")?, text("reasoning")?) {
+        (Some(one), Some(other)) if one != other => {
+            return Err(fields.invalid("reasoning", "differs from `reasoning_content`, which it is another name of"));
+        }
+        (one, other) => one.or(other),
+    };
     // Its value counts only in the last message.
     fields.bool("prefix")?;
-    Ok(Message { role, parts, name, call_id, reasoning, calls: tools::calls(fields)? })
+    let mut calls = tools::calls(fields)?;
+    if let Some(call) = fields.get("function_call") {
+        calls.push(tools::call("", &Fields::at(call, &fields.path("function_call"))?)?);
+    }
+    Ok(Message { role, parts, name, call_id, reasoning, calls })
 }
 
-fn content(fields: &Fields) -> Result<Vec<Part>, ApiError> {
+fn content(fields: &Fields, role: Role) -> Result<Vec<Part>, ApiError> {
     let path = fields.path("content");
     let parts = match fields.get("content") {
         None => return Ok(Vec::new()),
@@ -149,6 +203,7 @@ fn content(fields: &Fields) -> Result<Vec<Part>, ApiError> {
         let part = Fields::at(value, &format!("{path}[{i}]"))?;
         match part.required("type", part.string("type")?)? {
             "text" => Ok(Part::Text(part.required("text", part.string("text")?)?.to_owned())),
+            "refusal" if role == Role::Assistant => Ok(Part::Text(part.required("refusal", part.string("refusal")?)?.to_owned())),
             other => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
         }
     };

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::types::common::StreamOptions;
+use super::known::Body;
 use super::{generation, names, prompts, refuse, structured};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
@@ -30,8 +31,10 @@ pub struct Completions {
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     let fields = Fields::root(body)?;
+    Body::Completion.check(body, limits)?;
     let model = super::model(&fields)?;
     refuse::completions(&fields)?;
+    generation::metadata(&fields)?;
     let echo = fields.bool("echo")?.unwrap_or(false);
     let budget = fields.count("max_tokens", 0)?.map_or(Budget::Default(16), |count| generation::budget(count, limits));
     if budget.asked() == Some(0) && !echo {

@@ -2,9 +2,11 @@
 
 use serde_json::Value;
 
+use super::known::Body;
 use super::{generation, prompts, refuse};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
+use config::Limits;
 use serving::Prompt;
 
 /// As many as OpenAI takes. They join the queue a few at a time.
@@ -30,8 +32,9 @@ pub struct Embeddings {
     pub user: u64,
 }
 
-pub fn parse(body: &Value) -> Result<Embeddings, ApiError> {
+pub fn parse(body: &Value, limits: &Limits) -> Result<Embeddings, ApiError> {
     let fields = Fields::root(body)?;
+    Body::Embedding.check(body, limits)?;
     let model = super::model(&fields)?;
     refuse::embeddings(&fields)?;
     let encoding = match fields.string("encoding_format")? {

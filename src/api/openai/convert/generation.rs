@@ -9,13 +9,20 @@ use crate::http::fields::{Fields, wrong_type};
 use chat::{Conversation, Format};
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
-use serving::{Budget, Options};
+use serde_json::Map;
+use serving::{Budget, Options, Truncate};
 
 /// The most bytes of one stop text.
 const MAX_STOP_BYTES: usize = 1024;
 const MAX_STOP_IDS: usize = 1024;
 const MAX_BIAS: usize = 4096;
-const EFFORTS: [&str; 6] = ["none", "minimal", "low", "medium", "high", "xhigh"];
+const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh", "max"];
+const MAX_ALLOWED: usize = 1 << 18;
+const MAX_BAD_WORDS: usize = 1024;
+const MAX_BAD_WORD: usize = 256;
+const MAX_METADATA: usize = 16;
+const MAX_KEY: usize = 64;
+const MAX_VALUE: usize = 512;
 /// The most choices per prompt.
 pub const MAX_CHOICES: i64 = 16;
 
@@ -37,6 +44,12 @@ pub fn options(fields: &Fields, limits: &Limits, budget: Budget, structure: Opti
         stop: stop(fields, limits.max_stop_sequences)?,
         stop_token_ids,
         ignore_eos: fields.bool("ignore_eos")?.unwrap_or(false),
+        keep_stop: fields.bool("include_stop_str_in_output")?.unwrap_or(false),
+        show_control: !fields.bool("skip_special_tokens")?.unwrap_or(true),
+        truncate: truncate(fields)?,
+        allowed_ids: allowed_ids(fields)?,
+        bad_words: bad_words(fields)?,
+        return_ids: fields.bool("return_token_ids")?.unwrap_or(false),
         format: check_structure(fields, structure, min_tokens)?,
         cache_salt: user(fields)?,
         ..Options::new(sampling(fields, chosen, min_tokens)?, budget)
@@ -58,6 +71,64 @@ fn check_structure(fields: &Fields, structure: Option<Structure>, min_tokens: u3
         }
         None => Ok(Some(structure.format)),
     }
+}
+
+/// `truncate_prompt_tokens`
+pub fn truncate(fields: &Fields) -> Result<Option<Truncate>, ApiError> {
+    Ok(match fields.integer("truncate_prompt_tokens", -1..=i64::from(u32::MAX))? {
+        None => None,
+        Some(0) => return Err(fields.invalid("truncate_prompt_tokens", "must be at least 1, or -1 for as many as the context holds")),
+        Some(-1) => Some(Truncate::ToContext),
+        Some(most) => Some(Truncate::To(most as usize)),
+    })
+}
+
+/// `allowed_token_ids`. An empty list asks for nothing.
+fn allowed_ids(fields: &Fields) -> Result<Option<Vec<u32>>, ApiError> {
+    let ids = fields.ids("allowed_token_ids")?.filter(|ids| !ids.is_empty());
+    if ids.as_ref().is_some_and(|ids| ids.len() > MAX_ALLOWED) {
+        return Err(fields.invalid("allowed_token_ids", format_args!("holds more than {MAX_ALLOWED} ids")));
+    }
+    Ok(ids)
+}
+
+fn bad_words(fields: &Fields) -> Result<Vec<String>, ApiError> {
+    let list = fields.array("bad_words")?.unwrap_or_default();
+    if list.len() > MAX_BAD_WORDS {
+        return Err(fields.invalid("bad_words", format_args!("holds more than {MAX_BAD_WORDS} texts")));
+    }
+    let word = |item: &serde_json::Value| match item.as_str() {
+        None => Err(wrong_type("bad_words", "a list of strings", item)),
+        Some(word) if word.trim().is_empty() || word.len() > MAX_BAD_WORD => {
+            Err(fields.invalid("bad_words", format_args!("must hold texts of 1 to {MAX_BAD_WORD} bytes that are not only white space")))
+        }
+        Some(word) => Ok(word.to_owned()),
+    };
+    list.iter().map(word).collect()
+}
+
+/// `verbosity`: only the default, since no model here has another length of answers.
+pub fn check_verbosity(fields: &Fields) -> Result<(), ApiError> {
+    match fields.string("verbosity")? {
+        None | Some("medium") => Ok(()),
+        Some("low" | "high") => {
+            Err(ApiError::unsupported("verbosity", "`verbosity` is not supported beside `medium`: ask for the length in a message"))
+        }
+        Some(other) => Err(fields.invalid("verbosity", format_args!("must be low, medium or high, not `{}`", quoted(other)))),
+    }
+}
+
+/// `metadata`: up to 16 texts.
+pub fn metadata(fields: &Fields) -> Result<Map<String, serde_json::Value>, ApiError> {
+    let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
+    let fits = |(key, value): (&String, &serde_json::Value)| {
+        key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
+    };
+    if map.len() > MAX_METADATA || !map.iter().all(fits) {
+        let bounds = format_args!("must be up to {MAX_METADATA} texts of {MAX_VALUE} characters, their keys of {MAX_KEY}").to_string();
+        return Err(fields.invalid("metadata", bounds));
+    }
+    Ok(map.clone())
 }
 
 /// The name of a level of reasoning.
@@ -99,7 +170,8 @@ fn chosen(fields: &Fields) -> Result<SamplingChoice, ApiError> {
     Ok(SamplingChoice {
         temperature: number("temperature", 0.0..=2.0)?,
         top_k: fields.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
-        top_p: positive("top_p", 1.0)?,
+        // The likeliest token has a share of any size.
+        top_p: number("top_p", 0.0..=1.0)?.map(|share| share.max(f32::MIN_POSITIVE)),
         min_p: number("min_p", 0.0..=1.0)?,
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
         frequency_penalty: number("frequency_penalty", -2.0..=2.0)?,
@@ -170,9 +242,43 @@ pub fn stream(fields: &Fields) -> Result<Option<StreamOptions>, ApiError> {
         Some(value) => Fields::at(value, "stream_options")?,
     };
     let include_usage = options.bool("include_usage")?.unwrap_or(false);
+    let continuous_usage_stats = options.bool("continuous_usage_stats")?.unwrap_or(false);
     let include_progress = options.bool("include_progress")?.unwrap_or(false);
+    let include_obfuscation = options.bool("include_obfuscation")?.unwrap_or(false);
     if !stream {
         return Err(fields.invalid("stream_options", "is only allowed with `stream`"));
     }
-    Ok(Some(StreamOptions { include_usage, include_progress }))
+    if continuous_usage_stats && !include_usage {
+        return Err(options.invalid("continuous_usage_stats", "needs `include_usage`"));
+    }
+    Ok(Some(StreamOptions { include_usage, include_progress, continuous_usage_stats, include_obfuscation }))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn metadata_is_bounded() {
+        for value in [json!({"a": 1}), json!({"a": "x".repeat(513)}), json!({"k".repeat(65): ""}), json!([])] {
+            let body = json!({ "metadata": value });
+            assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some("metadata"));
+        }
+    }
+
+    #[test]
+    fn a_prompt_may_be_cut_to_some_tokens_or_to_the_context() {
+        let read = |value: serde_json::Value| {
+            truncate(&Fields::root(&json!({"truncate_prompt_tokens": value})).unwrap()).map_err(|error| error.param.unwrap())
+        };
+        assert_eq!(
+            (read(json!(5)), read(json!(-1)), read(json!(null))),
+            (Ok(Some(Truncate::To(5))), Ok(Some(Truncate::ToContext)), Ok(None))
+        );
+        for wrong in [json!(0), json!(-2), json!("5"), json!(1.5)] {
+            assert_eq!(read(wrong), Err("truncate_prompt_tokens".into()));
+        }
+    }
 }

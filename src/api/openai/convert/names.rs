@@ -14,6 +14,14 @@ pub const CHAT: FieldNames = FieldNames {
     logit_bias: "logit_bias",
 };
 
+/// A chat with `functions`.
+pub const FUNCTIONS: FieldNames =
+    FieldNames { tools: "functions", tool_parameters: |index| format!("functions[{index}].parameters"), ..CHAT };
+
+pub const RERANK: FieldNames = FieldNames { prompt: "documents", ..CHAT };
+
+pub const SCORE: FieldNames = FieldNames { prompt: "text_2", ..CHAT };
+
 pub const COMPLETIONS: FieldNames = FieldNames { prompt: "prompt", ..CHAT };
 
 pub const RESPONSES: FieldNames = FieldNames {

@@ -24,32 +24,23 @@ use Neutral::*;
 const BOTH: &[(&str, Neutral)] = &[
     ("use_beam_search", False),
     ("length_penalty", Number(1.0)),
-    ("include_stop_str_in_output", False),
-    ("skip_special_tokens", True),
     ("spaces_between_special_tokens", True),
-    ("bad_words", Empty),
-    ("allowed_token_ids", Empty),
-    ("truncate_prompt_tokens", Nothing),
     ("prompt_logprobs", Nothing),
-    ("return_token_ids", False),
     ("logits_processors", Empty),
-    ("json_schema", Nothing),
+    ("return_tokens_as_token_ids", False),
+    ("thinking_token_budget", Nothing),
+    ("priority", Number(0.0)),
+    ("include_reasoning", True),
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
-    ("functions", Empty),
-    ("function_call", Texts(&["none", "auto"])),
     ("best_of", Number(1.0)),
     ("suffix", Texts(&[""])),
     ("audio", Nothing),
     ("modalities", TextOnly),
-    ("prediction", Nothing),
     ("web_search_options", Nothing),
-    ("verbosity", Nothing),
     ("store", False),
-    ("service_tier", Texts(&["auto", "default"])),
     ("echo", False),
-    ("chat_template", Nothing),
     ("documents", Empty),
     ("add_special_tokens", False),
     ("max_output_tokens", Nothing),
@@ -73,6 +64,7 @@ const COMPLETIONS: &[(&str, Neutral)] = &[
     ("parallel_tool_calls", Nothing),
     ("add_generation_prompt", Nothing),
     ("continue_final_message", False),
+    ("chat_template", Nothing),
     ("chat_template_kwargs", Nothing),
     ("include", Empty),
     ("instructions", Nothing),
@@ -83,6 +75,19 @@ const COMPLETIONS: &[(&str, Neutral)] = &[
     ("text", Nothing),
     ("reasoning", Nulls),
     ("reasoning_effort", Nothing),
+    ("functions", Empty),
+    ("function_call", Texts(&["none", "auto"])),
+    ("verbosity", Texts(&["medium"])),
+];
+
+/// vLLM's fields that chat and text completions honour.
+const OF_CHOICES: &[(&str, Neutral)] = &[
+    ("include_stop_str_in_output", False),
+    ("skip_special_tokens", True),
+    ("truncate_prompt_tokens", Nothing),
+    ("return_token_ids", False),
+    ("allowed_token_ids", Empty),
+    ("bad_words", Empty),
 ];
 
 /// Fields of other endpoints, and fields of this one that are not supported.
@@ -162,7 +167,35 @@ const EMBEDDINGS: &[(&str, Neutral)] = &[
     ("text", Nothing),
     ("reasoning", Nulls),
     ("reasoning_effort", Nothing),
+    ("include_stop_str_in_output", False),
+    ("skip_special_tokens", True),
+    ("return_token_ids", False),
+    ("allowed_token_ids", Empty),
+    ("bad_words", Empty),
+    ("json_schema", Nothing),
+    ("chat_template", Nothing),
 ];
+
+fn names(tables: &[&'static [(&'static str, Neutral)]]) -> impl Iterator<Item = &'static str> {
+    tables.iter().flat_map(|table| table.iter().map(|(name, _)| *name)).collect::<Vec<_>>().into_iter()
+}
+
+/// The fields that a chat refuses by name.
+pub fn chat_names() -> impl Iterator<Item = &'static str> {
+    names(&[BOTH, CHAT])
+}
+
+pub fn completion_names() -> impl Iterator<Item = &'static str> {
+    names(&[BOTH, COMPLETIONS])
+}
+
+pub fn response_names() -> impl Iterator<Item = &'static str> {
+    names(&[BOTH, OF_CHOICES, RESPONSES])
+}
+
+pub fn embedding_names() -> impl Iterator<Item = &'static str> {
+    names(&[EMBEDDINGS])
+}
 
 fn is_neutral(value: &Value, neutral: &Neutral) -> bool {
     match neutral {
@@ -200,6 +233,7 @@ pub fn completions(fields: &Fields) -> Result<(), ApiError> {
 
 pub fn responses(fields: &Fields) -> Result<(), ApiError> {
     refuse(fields, BOTH)?;
+    refuse(fields, OF_CHOICES)?;
     refuse(fields, RESPONSES)
 }
 
@@ -223,20 +257,13 @@ mod tests {
     #[test]
     fn a_value_that_asks_for_nothing_is_accepted() {
         let value = json!({"tools": [], "tool_choice": "auto", "n": 1, "logprobs": false, "top_logprobs": null, "modalities": ["text"],
-            "parallel_tool_calls": false, "best_of": 1, "unheard_of": 3});
+            "parallel_tool_calls": false, "best_of": 1});
         assert_eq!(param_of(chat(&Fields::root(&value).unwrap())), None);
     }
 
     #[test]
     fn the_error_names_the_field() {
-        for (field, value) in [
-            ("functions", json!([{"name": "f"}])),
-            ("suffix", json!("x")),
-            ("best_of", json!(-1)),
-            ("best_of", json!(2)),
-            ("audio", json!({})),
-            ("chat_template", json!("{{ 1 }}")),
-        ] {
+        for (field, value) in [("suffix", json!("x")), ("best_of", json!(-1)), ("best_of", json!(2)), ("audio", json!({}))] {
             let body = json!({ field: value });
             assert_eq!(param_of(chat(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }

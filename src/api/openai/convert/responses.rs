@@ -1,8 +1,9 @@
 //! `/v1/responses`: the request.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::types::responses::Settings;
+use super::known::Body;
 use super::tools::{self, Shape};
 use super::{chat, generation, names, refuse, response_input, structured};
 use crate::http::error::{ApiError, quoted};
@@ -13,9 +14,6 @@ use config::Limits;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options};
 
-const MAX_METADATA: usize = 16;
-const MAX_KEY: usize = 64;
-const MAX_VALUE: usize = 512;
 /// The largest size as JSON of each field that a response repeats and that has no other bound. In bytes.
 const MAX_REPEATED: usize = 1 << 20;
 
@@ -46,6 +44,7 @@ pub struct Responses {
 /// `stored` finds an item of a stored response by its id.
 pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Responses, ApiError> {
     let fields = Fields::root(body)?;
+    Body::Response.check(body, limits)?;
     let model = super::model(&fields)?;
     refuse::responses(&fields)?;
     let max_output_tokens = fields.count("max_output_tokens", 1)?;
@@ -75,7 +74,7 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
     Ok(Settings {
         instructions: fields.string("instructions")?.map(str::to_owned),
         max_output_tokens,
-        metadata: metadata(fields)?,
+        metadata: generation::metadata(fields)?,
         parallel_tool_calls: fields.bool("parallel_tool_calls")?.unwrap_or(true),
         previous_response_id: fields.string("previous_response_id")?.map(str::to_owned),
         reasoning: json!({"effort": reasoning(fields)?, "summary": null}),
@@ -145,28 +144,9 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     Ok(top.or(wanted.then_some(0)).filter(|top| wanted || *top > 0).map(|top| top as u8))
 }
 
-fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
-    let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
-    let fits = |(key, value): (&String, &Value)| {
-        key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
-    };
-    if map.len() > MAX_METADATA || !map.iter().all(fits) {
-        let bounds = format_args!("must be up to {MAX_METADATA} texts of {MAX_VALUE} characters, their keys of {MAX_KEY}").to_string();
-        return Err(fields.invalid("metadata", bounds));
-    }
-    Ok(map.clone())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn metadata_is_bounded() {
-        for (body, param) in [(json!({"metadata": {"a": 1}}), "metadata"), (json!({"metadata": {"a": "x".repeat(513)}}), "metadata")] {
-            assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some(param));
-        }
-    }
 
     #[test]
     fn what_a_response_repeats_is_bounded() {

@@ -34,7 +34,9 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
         Ok(())
     };
     take("response_format", fields.get("response_format").map(response_format).transpose()?.flatten())?;
-    for (field, kind) in [("regex", "regex"), ("grammar", "grammar"), ("choice", "choice"), ("guided_json", "json")] {
+    for (field, kind) in
+        [("regex", "regex"), ("grammar", "grammar"), ("choice", "choice"), ("guided_json", "json"), ("json_schema", "json")]
+    {
         take(field, format(fields, field, kind)?)?;
     }
     for (field, kind) in [("guided_regex", "regex"), ("guided_grammar", "grammar"), ("guided_choice", "choice")] {
@@ -42,11 +44,25 @@ pub fn structure(fields: &Fields) -> Result<Option<Structure>, ApiError> {
     }
     if let Some(value) = fields.get("structured_outputs") {
         let inner = Fields::at(value, "structured_outputs")?;
+        refuse_variants(&inner)?;
         for kind in ["json", "regex", "grammar", "choice", "json_object"] {
             take("structured_outputs", format(&inner, kind, kind)?)?;
         }
     }
     Ok(found)
+}
+
+/// What `structured_outputs` can ask for elsewhere and not here.
+fn refuse_variants(fields: &Fields) -> Result<(), ApiError> {
+    let asks = |name: &str| fields.get(name).is_some_and(|value| value != &Value::Bool(false));
+    let variants = ["structural_tag", "whitespace_pattern", "disable_any_whitespace", "disable_additional_properties"];
+    match variants.into_iter().find(|name| asks(name)) {
+        Some(name) => {
+            let path = fields.path(name);
+            Err(ApiError::unsupported(&path, format!("`{path}` is not supported yet")))
+        }
+        None => Ok(()),
+    }
 }
 
 /// The same for `/v1/responses`, which has a field `text` of its own.

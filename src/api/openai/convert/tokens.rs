@@ -1,17 +1,21 @@
 //! `/tokenize`, `/detokenize` and `/apply-template`: the requests.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::chat;
+use super::known::Body;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use ::chat::Conversation;
+use config::Limits;
 
 /// What to tokenize.
 #[derive(Debug)]
 pub enum Text {
     Plain { text: String, add_special: bool },
-    Chat(Box<Conversation>),
+    Chat { conversation: Box<Conversation>, template: Option<Arc<str>> },
 }
 
 #[derive(Debug)]
@@ -22,8 +26,9 @@ pub struct Tokenize {
     pub with_pieces: bool,
 }
 
-pub fn tokenize(body: &Value) -> Result<Tokenize, ApiError> {
+pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
     let fields = Fields::root(body)?;
+    Body::Tokenize.check(body, limits)?;
     let model = fields.string("model")?.map(str::to_owned);
     let add_special = fields.bool("add_special_tokens")?;
     let of = match fields.get("messages") {
@@ -31,10 +36,11 @@ pub fn tokenize(body: &Value) -> Result<Tokenize, ApiError> {
         Some(_) if add_special.is_some() => {
             return Err(fields.invalid("add_special_tokens", "is only allowed with `prompt`: a template writes its own"));
         }
-        Some(_) => Text::Chat(Box::new(chat::conversation(&fields)?)),
+        Some(_) => Text::Chat { conversation: Box::new(chat::conversation(&fields)?), template: chat::template(&fields)? },
         None => {
             let text = fields.required("prompt", fields.string("prompt")?)?.to_owned();
-            let of_chats = ["add_generation_prompt", "continue_final_message", "chat_template_kwargs", "tools", "tool_choice"];
+            let of_chats =
+                ["add_generation_prompt", "continue_final_message", "chat_template", "chat_template_kwargs", "tools", "tool_choice"];
             if let Some(field) = of_chats.iter().find(|field| fields.get(field).is_some()) {
                 return Err(fields.invalid(field, "is only allowed with `messages`"));
             }
@@ -45,14 +51,16 @@ pub fn tokenize(body: &Value) -> Result<Tokenize, ApiError> {
 }
 
 /// The model, if one is named, and the ids.
-pub fn detokenize(body: &Value) -> Result<(Option<String>, Vec<u32>), ApiError> {
+pub fn detokenize(body: &Value, limits: &Limits) -> Result<(Option<String>, Vec<u32>), ApiError> {
     let fields = Fields::root(body)?;
+    Body::Detokenize.check(body, limits)?;
     let model = fields.string("model")?.map(str::to_owned);
     Ok((model, fields.required("tokens", fields.ids("tokens")?)?))
 }
 
-/// The model and the conversation.
-pub fn apply_template(body: &Value) -> Result<(String, Conversation), ApiError> {
+/// The model, the conversation, and a template in place of the model's.
+pub fn apply_template(body: &Value, limits: &Limits) -> Result<(String, Conversation, Option<Arc<str>>), ApiError> {
     let fields = Fields::root(body)?;
-    Ok((super::model(&fields)?, chat::conversation(&fields)?))
+    Body::Template.check(body, limits)?;
+    Ok((super::model(&fields)?, chat::conversation(&fields)?, chat::template(&fields)?))
 }

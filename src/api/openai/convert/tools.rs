@@ -23,19 +23,59 @@ pub enum Shape {
     Flat,
 }
 
+/// The tools of a list, and their names.
+fn list<'a>(fields: &Fields, field: &str, shape: Shape, tools: &'a mut Vec<Tool>) -> Result<HashSet<&'a str>, ApiError> {
+    let list = fields.array(field)?.unwrap_or_default();
+    if list.len() > MAX_TOOLS {
+        return Err(fields.invalid(field, format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
+    }
+    fields.check_size(field, MAX_BYTES)?;
+    *tools = list.iter().enumerate().map(|(i, value)| tool(value, &format!("{field}[{i}]"), shape)).collect::<Result<_, _>>()?;
+    let mut names = HashSet::new();
+    match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
+        Some(tool) => Err(fields.invalid(field, format_args!("holds `{}` twice", quoted(&tool.name)))),
+        None => Ok(names),
+    }
+}
+
+/// Whether the request has `functions`, the older form of `tools`.
+pub fn is_legacy(fields: &Fields) -> Result<bool, ApiError> {
+    let has = |name: &str| Ok::<_, ApiError>(fields.array(name)?.is_some_and(|list| !list.is_empty()));
+    let legacy = has("functions")?;
+    match legacy && has("tools")? {
+        true => Err(fields.invalid("functions", "cannot be combined with `tools`: it is the older form of the same")),
+        false => Ok(legacy),
+    }
+}
+
+/// `functions` and `function_call`, the older form. An answer makes one call.
+pub fn functions(fields: &Fields) -> Result<Option<Tools>, ApiError> {
+    let mut tools = Vec::new();
+    let names = list(fields, "functions", Shape::Flat, &mut tools)?;
+    let choice = match fields.get("function_call") {
+        None => Some(ToolChoice::Auto),
+        Some(Value::String(mode)) if mode == "auto" => Some(ToolChoice::Auto),
+        Some(Value::String(mode)) if mode == "none" => None,
+        Some(value @ Value::Object(_)) => {
+            let named = Fields::at(value, "function_call")?;
+            let name = name(&named)?;
+            if !names.contains(name) {
+                return Err(fields.invalid("function_call", format_args!("names `{name}`, which is not among `functions`")));
+            }
+            Some(ToolChoice::Named(name.to_owned()))
+        }
+        Some(Value::String(other)) => {
+            return Err(fields.invalid("function_call", format_args!("must be none, auto or a function, not `{}`", quoted(other))));
+        }
+        Some(other) => return Err(wrong_type("function_call", "a string or an object", other)),
+    };
+    Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel: false }))
+}
+
 /// `None`: there are no tools, or none may be called.
 pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
-    let list = fields.array("tools")?.unwrap_or_default();
-    if list.len() > MAX_TOOLS {
-        return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
-    }
-    fields.check_size("tools", MAX_BYTES)?;
-    let tools: Vec<Tool> =
-        list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"), shape)).collect::<Result<_, _>>()?;
-    let mut names = HashSet::new();
-    if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
-        return Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name))));
-    }
+    let mut tools = Vec::new();
+    let names = list(fields, "tools", shape, &mut tools)?;
     let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let choice = choice(fields, &names, shape)?;
     Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel }))
@@ -97,6 +137,9 @@ fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option
                 Err(fields.invalid("tool_choice", format_args!("must be none, auto, required or a function, not `{}`", quoted(other))))
             }
         },
+        Some(value @ Value::Object(_)) if value["type"] == "allowed_tools" => {
+            needs_tools(allowed(&Fields::at(value, "tool_choice")?, names, shape)?)
+        }
         Some(value @ Value::Object(_)) => {
             let named = function_of(Fields::at(value, "tool_choice")?, shape)?;
             let name = name(&named)?;
@@ -107,6 +150,35 @@ fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option
         }
         Some(other) => Err(wrong_type("tool_choice", "a string or an object", other)),
     }
+}
+
+/// `allowed_tools`: some of the tools may be called.
+fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolChoice, ApiError> {
+    let nested = match shape {
+        Shape::Nested => choice.get("allowed_tools").map(|value| Fields::at(value, &choice.path("allowed_tools"))).transpose()?,
+        Shape::Flat => None,
+    };
+    let fields = nested.as_ref().unwrap_or(choice);
+    let required = match fields.required("mode", fields.string("mode")?)? {
+        "auto" => false,
+        "required" => true,
+        other => return Err(fields.invalid("mode", format_args!("must be auto or required, not `{}`", quoted(other)))),
+    };
+    let list = fields.required("tools", fields.array("tools")?)?;
+    if list.is_empty() || list.len() > MAX_TOOLS {
+        return Err(fields.invalid("tools", format_args!("must hold 1 to {MAX_TOOLS} tools")));
+    }
+    let one = |(i, value): (usize, &Value)| {
+        let named = Fields::at(value, &format!("{}[{i}]", fields.path("tools")))?;
+        let nested = if named.has("function") { Shape::Nested } else { Shape::Flat };
+        let function = function_of(named, nested)?;
+        let name = name(&function)?;
+        match names.contains(name) {
+            true => Ok(name.to_owned()),
+            false => Err(function.invalid("name", format_args!("is `{name}`, which is not among `tools`"))),
+        }
+    };
+    Ok(ToolChoice::Among { names: list.iter().enumerate().map(one).collect::<Result<_, _>>()?, required })
 }
 
 /// A call of an earlier answer. Its arguments are not checked: they are what a model wrote.

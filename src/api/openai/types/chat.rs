@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::common::Generation;
+use super::common::{Generation, StopReason};
 use super::logprobs::ChatLogprobs;
 use super::template::TemplateFields;
+use super::tools::{FunctionDefinition, NamedFunction};
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -19,11 +20,17 @@ pub struct ChatRequest {
     /// The older name of `max_completion_tokens`, which takes precedence.
     #[schema(minimum = 1)]
     pub max_tokens: Option<u32>,
+    /// The older form of `tools`. Calls are answered in its form too.
+    pub functions: Option<Vec<FunctionDefinition>>,
+    /// The older form of `tool_choice`: `none`, `auto`, or the function to call.
+    pub function_call: Option<FunctionChoice>,
     /// Whether one answer may make several calls. The default is true.
     pub parallel_tool_calls: Option<bool>,
-    /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high` or `xhigh`. Only for models whose chat
-    /// template has such levels.
+    /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`. A model whose chat
+    /// template has no levels takes `medium`, which is OpenAI's default, and refuses the others.
     pub reasoning_effort: Option<String>,
+    /// `medium`, which is OpenAI's default: no model here has another length of answers.
+    pub verbosity: Option<String>,
     /// Return the log-probability of each token of the answer.
     pub logprobs: Option<bool>,
     /// How many of the likeliest tokens to return at each position. Only with `logprobs`.
@@ -44,6 +51,8 @@ pub enum Role {
     User,
     Assistant,
     Tool,
+    /// The older form of `tool`.
+    Function,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -60,6 +69,15 @@ pub struct Message {
     /// The reasoning of an assistant's message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
+    /// Another name of `reasoning_content`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// What the assistant said to refuse. It counts as its text.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+    /// The call that an assistant's message made, in the older form.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<FunctionCall>,
     /// On the last message, if it is the assistant's: the same as `continue_final_message`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prefix: Option<bool>,
@@ -93,10 +111,21 @@ pub enum Content {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Part {
-    /// `text`
+    /// `text`, or `refusal` in a message of the assistant.
     #[serde(rename = "type")]
     pub kind: String,
-    pub text: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<String>,
+}
+
+/// `none`, `auto`, or the function to call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum FunctionChoice {
+    Mode(String),
+    Named(NamedFunction),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -113,6 +142,9 @@ pub struct ChatCompletion {
     #[schema(example = "fp_0.1.0_5f3a0c9d1b2e_cpu")]
     pub system_fingerprint: String,
     pub usage: Usage,
+    /// The tokens of the prompt. Only with `return_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -122,8 +154,14 @@ pub struct ChatChoice {
     /// Null unless the request asks for log-probabilities.
     #[schema(required = true)]
     pub logprobs: Option<ChatLogprobs>,
-    /// `stop`, `length` or `tool_calls`
+    /// `stop`, `length` or `tool_calls`; `function_call` if the request has `functions`
     pub finish_reason: String,
+    /// What ended the answer: the stop text, or one of `stop_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+    /// The tokens of the answer. Only with `return_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -138,13 +176,16 @@ pub struct AssistantMessage {
     pub reasoning_content: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCall>>,
+    /// The call, if the request has `functions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<FunctionCall>,
     /// Always null.
     #[schema(required = true)]
     pub refusal: Option<String>,
 }
 
 /// One server-sent event of a streamed answer.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatChunk {
     pub id: String,
     #[schema(example = "chat.completion.chunk")]
@@ -160,6 +201,12 @@ pub struct ChatChunk {
     /// Only with `stream_options.include_progress`, in chunks without choices before the first token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_progress: Option<PromptProgress>,
+    /// The tokens of the prompt, in the first chunk. Only with `return_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
+    /// Random characters. Only with `stream_options.include_obfuscation`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obfuscation: Option<String>,
 }
 
 /// How far the prompt is, in tokens.
@@ -172,7 +219,7 @@ pub struct PromptProgress {
     pub processed: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ChatChunkChoice {
     pub index: usize,
     pub delta: Delta,
@@ -181,6 +228,12 @@ pub struct ChatChunkChoice {
     pub logprobs: Option<ChatLogprobs>,
     #[schema(required = true)]
     pub finish_reason: Option<String>,
+    /// What ended the answer: the stop text, or one of `stop_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+    /// The tokens of the answer. Only with `return_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -193,6 +246,18 @@ pub struct Delta {
     pub reasoning_content: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<Vec<ToolCallDelta>>,
+    /// A piece of the call, if the request has `functions`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<FunctionDelta>,
+}
+
+impl Delta {
+    /// The length of its texts.
+    pub fn num_bytes(&self) -> usize {
+        let texts = [&self.content, &self.reasoning_content].into_iter().flatten().map(String::len).sum::<usize>();
+        let calls = self.tool_calls.iter().flatten().map(|call| &call.function).chain(&self.function_call);
+        texts + calls.map(|function| function.arguments.len()).sum::<usize>()
+    }
 }
 
 /// A piece of a call. The first piece of each call has the id, the type and the name. The arguments of all its pieces concatenate to JSON.

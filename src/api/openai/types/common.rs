@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::ToSchema;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -13,6 +14,20 @@ pub struct StreamOptions {
     /// An extension: until the first token comes, send chunks that say how far the prompt is. Chat only, with `stream`.
     #[serde(default)]
     pub include_progress: bool,
+    /// With `include_usage`: every chunk has the token counts so far.
+    #[serde(default)]
+    pub continuous_usage_stats: bool,
+    /// Add random characters to every chunk, so that its size does not tell the length of its text.
+    #[serde(default)]
+    pub include_obfuscation: bool,
+}
+
+/// A stop text, or the id of a stop token.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum StopReason {
+    Text(String),
+    Token(u32),
 }
 
 /// One text, or up to four.
@@ -30,8 +45,8 @@ pub struct Sampling {
     /// 0 is greedy.
     #[schema(minimum = 0, maximum = 2, default = 1.0)]
     pub temperature: Option<f64>,
-    /// Sample from the smallest set of likeliest tokens whose probabilities add up to this value.
-    #[schema(exclusive_minimum = 0, maximum = 1, default = 1.0)]
+    /// Sample from the smallest set of likeliest tokens whose probabilities add up to this value, and at least one.
+    #[schema(minimum = 0, maximum = 1, default = 1.0)]
     pub top_p: Option<f64>,
     /// Sample from this many of the likeliest tokens. 0 and -1 turn it off.
     #[schema(minimum = -1)]
@@ -65,6 +80,11 @@ pub struct Sampling {
     pub grammar: Option<String>,
     /// An extension: the answer is one of these texts.
     pub choice: Option<Vec<String>>,
+    /// An extension: the answer is JSON that follows this schema.
+    #[schema(value_type = Option<Object>)]
+    pub json_schema: Option<Value>,
+    /// vLLM's way to ask for a format.
+    pub structured_outputs: Option<super::structured::StructuredOutputs>,
     /// Identifies the end user. It does not change the answer. The prefix cache is shared only between requests of the same user.
     pub user: Option<String>,
 }
@@ -81,4 +101,19 @@ pub struct Generation {
     /// Send the answer piece by piece as server-sent events.
     pub stream: Option<bool>,
     pub stream_options: Option<StreamOptions>,
+    /// An extension: an answer that a stop text ends keeps that text.
+    pub include_stop_str_in_output: Option<bool>,
+    /// An extension: false shows the texts of control tokens in the answer.
+    #[schema(default = true)]
+    pub skip_special_tokens: Option<bool>,
+    /// An extension: keep this many tokens at the end of the prompt. -1 keeps as many as the context holds. Absent: a longer prompt is
+    /// refused.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
+    /// An extension: return the token ids of the prompt and of the answer.
+    pub return_token_ids: Option<bool>,
+    /// An extension: the answer consists of these token ids only.
+    pub allowed_token_ids: Option<Vec<u32>>,
+    /// An extension: texts whose tokens never occur in a row in the answer.
+    pub bad_words: Option<Vec<String>>,
 }

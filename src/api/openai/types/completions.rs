@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::common::Generation;
+use super::common::{Generation, StopReason};
 use super::logprobs::CompletionLogprobs;
 use super::usage::Usage;
 
@@ -56,9 +56,12 @@ pub struct Completion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Usage>)]
     pub usage: Option<Option<Usage>>,
+    /// Random characters. Only with `stream_options.include_obfuscation`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub obfuscation: Option<String>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CompletionChoice {
     pub index: usize,
     pub text: String,
@@ -68,4 +71,13 @@ pub struct CompletionChoice {
     /// `stop` or `length`. Null in a stream until the choice ends.
     #[schema(required = true)]
     pub finish_reason: Option<String>,
+    /// What ended the answer: the stop text, or one of `stop_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_reason: Option<StopReason>,
+    /// The tokens of the answer. Only with `return_token_ids`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<u32>>,
+    /// The tokens of the prompt. Only with `return_token_ids`, in a stream in the first chunk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_token_ids: Option<Vec<u32>>,
 }

@@ -8,6 +8,7 @@ pub mod embeddings;
 pub mod error;
 pub mod logprobs;
 pub mod models;
+pub mod rerank;
 pub mod response_items;
 pub mod responses;
 pub mod structured;

@@ -30,6 +30,19 @@ pub enum ResponseFormat {
     },
 }
 
+/// The form of the answer as clients of vLLM ask for it. Exactly one of its fields may ask.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct StructuredOutputs {
+    /// A JSON schema, also as text.
+    #[schema(value_type = Option<Object>)]
+    pub json: Option<Value>,
+    pub regex: Option<String>,
+    pub choice: Option<Vec<String>>,
+    /// A grammar in Lark's syntax.
+    pub grammar: Option<String>,
+    pub json_object: Option<bool>,
+}
+
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct NamedSchema {
     #[schema(pattern = "^[a-zA-Z0-9_-]{1,64}$")]

@@ -25,12 +25,30 @@ pub struct FunctionDefinition {
     pub strict: Option<bool>,
 }
 
-/// `none`, `auto` (the model decides), `required` (at least one call), or the function to call.
+/// `none`, `auto` (the model decides), `required` (at least one call), the function to call, or those that may be called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ToolChoice {
     Mode(String),
     Named(NamedTool),
+    Allowed(AllowedToolChoice),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AllowedToolChoice {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^allowed_tools$", example = "allowed_tools")]
+    pub kind: String,
+    pub allowed_tools: AllowedTools,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AllowedTools {
+    /// `auto`, or `required` for at least one call.
+    #[schema(pattern = "^(auto|required)$", example = "auto")]
+    pub mode: String,
+    /// The tools that may be called. The model sees the others too.
+    pub tools: Vec<NamedTool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -1,0 +1,99 @@
+//! `POST /v1/rerank` and `POST /score`: how well texts answer a query.
+
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+
+use super::convert::names;
+use super::convert::rerank::{self, Asked};
+use super::types::error::ErrorBody;
+use super::types::rerank::{DocumentText, RankUsage, Ranked, Ranking, RerankRequest, Score, ScoreRequest, Scores};
+use crate::http::budget::Held;
+use crate::http::error::{ApiError, Kind};
+use crate::http::head::Head;
+use crate::http::journal::Journal;
+use crate::http::json::JsonBody;
+use crate::http::middleware::requested_model;
+use crate::http::state::{Active, AppState, off_loop};
+use crate::http::subject::FieldNames;
+use crate::http::tenant::Tenant;
+use serving::score;
+
+/// Rank documents by how well they answer a query
+///
+/// A model that ranks reads the query and each document together. A model that embeds compares their vectors. A generative model is asked
+/// whether the document answers the query.
+#[utoipa::path(post, path = "/v1/rerank", operation_id = "rerank", tag = "generation", request_body = RerankRequest, responses(
+    (status = 200, description = "the documents' places in the request, the best first", body = Ranking),
+    (status = 400, description = "a field is wrong, a text is longer than the context, or the model cannot rank", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
+    (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
+pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let limits = state.limits();
+    let (request, held) = body.read(move |value| rerank::rerank(value, &limits)).await?;
+    let documents = if request.return_documents { request.documents.clone() } else { Vec::new() };
+    let query = request.query;
+    let pairs = request.documents.into_iter().map(|document| (query.clone(), document)).collect();
+    let (head, scores, usage) = scored(state, &http, Work { asked: request.asked, pairs, held, names: names::RERANK }).await?;
+    let mut order: Vec<usize> = (0..scores.len()).collect();
+    // Documents with equal scores stay in the client's order.
+    order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
+    let ranked = |index: usize| {
+        let document = documents.get(index).map(|text| DocumentText { text: text.clone() });
+        Ranked { index, relevance_score: scores[index].into(), document }
+    };
+    let results = order.into_iter().take(request.top_n).map(ranked).collect();
+    Ok(HttpResponse::Ok().json(Ranking { id: head.id.replacen("score", "rerank", 1), model: head.model, results, usage }))
+}
+
+/// Score pairs of texts
+#[utoipa::path(post, path = "/v1/score", operation_id = "score", tag = "generation", request_body = ScoreRequest, responses(
+    (status = 200, description = "one score per pair, in order", body = Scores),
+    (status = 400, description = "a field is wrong, a text is longer than the context, or the model cannot rank", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody),
+    (status = 429, description = "the queue is full", body = ErrorBody),
+    (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
+    (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
+pub async fn score(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let limits = state.limits();
+    let (request, held) = body.read(move |value| rerank::score(value, &limits)).await?;
+    let work = Work { asked: request.asked, pairs: request.pairs, held, names: names::SCORE };
+    let (head, scores, usage) = scored(state, &http, work).await?;
+    let one = |(index, score): (usize, f32)| Score { index, object: "score".into(), score: score.into() };
+    let data = scores.into_iter().enumerate().map(one).collect();
+    let Head { id, created, model, .. } = head;
+    Ok(HttpResponse::Ok().json(Scores { id, object: "list".into(), created, model, data, usage }))
+}
+
+/// Pairs to score, and what was asked about them.
+struct Work {
+    asked: Asked,
+    pairs: Vec<(String, String)>,
+    held: Arc<Held>,
+    names: FieldNames,
+}
+
+/// The scores of the pairs.
+async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: Work) -> Result<(Head, Vec<f32>, RankUsage), ApiError> {
+    let Work { asked, pairs, held, names } = work;
+    let model = requested_model(&state, http, &asked.model).await?;
+    let (tenant, journal, active) = (Tenant::of(http), Journal::of(http), Active::new(state));
+    let (head, salt) = (Head::new("score", &model), tenant.salt(asked.user));
+    let validate = move || {
+        let _held = held;
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        score::validate(&model, &pairs, salt)
+    };
+    let valid = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;
+    let num_tokens = valid.num_tokens();
+    let running = valid.submit(tenant.client())?;
+    tenant.spend(u64::from(num_tokens));
+    running.accounts().for_each(|account| journal.follow(&account, true));
+    let scores = tokio::select! {
+        scores = running.scores(asked.activated) => scores.map_err(|failure| names.failure(&failure))?,
+        () = active.state().drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+    };
+    Ok((head, scores, RankUsage { prompt_tokens: num_tokens, total_tokens: num_tokens }))
+}

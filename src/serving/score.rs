@@ -1,0 +1,138 @@
+//! How well texts fit together: by a model that ranks, by the vectors of a model that embeds, or by asking a generative model.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::account::Account;
+use super::embedding::{self, Pooled, ValidText};
+use super::error::{Failure, RequestError, SubmitError};
+use super::judge;
+use super::model::Model;
+use super::prompt::Prompt;
+use super::rank;
+use scheduler::Client;
+
+/// How a model compares texts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// A classifier reads both texts.
+    Ranks,
+    /// The cosine of two vectors.
+    Embeds,
+    /// "Yes" against "no".
+    Judges,
+}
+
+impl Way {
+    fn of(model: &Model) -> Result<Self, RequestError> {
+        match (&model.base.ranking, &model.template) {
+            (Some(_), _) => Ok(Self::Ranks),
+            (None, _) if model.base.spec.arch.bidirectional => Ok(Self::Embeds),
+            (None, Some(_)) => Ok(Self::Judges),
+            (None, None) => Err(RequestError::NoRanking(model.id.clone())),
+        }
+    }
+}
+
+/// Pairs that their model can compare.
+pub struct ValidPairs {
+    way: Way,
+    texts: Vec<ValidText>,
+    /// For each pair its one or two texts.
+    pairs: Vec<[usize; 2]>,
+}
+
+/// Encodes and checks pairs. Takes up to a second per megabyte: call it off the event loop.
+pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cache_salt: u64) -> Result<ValidPairs, RequestError> {
+    let way = Way::of(model)?;
+    let (mut texts, mut indices, mut known) = (Vec::new(), Vec::with_capacity(pairs.len()), HashMap::new());
+    for &(query, document) in pairs {
+        let at = texts.len();
+        match way {
+            Way::Ranks => {
+                texts.push(rank::validate(model.clone(), query, document, cache_salt)?);
+                indices.push([at, at]);
+            }
+            Way::Judges => {
+                texts.extend(judge::questions(model, query, document, cache_salt)?);
+                indices.push([at, at + 1]);
+            }
+            Way::Embeds => {
+                let mut index = |text| match known.get(text) {
+                    Some(at) => Ok::<usize, RequestError>(*at),
+                    None => {
+                        texts.push(embedding::validate(model.clone(), &Prompt::Text(String::from(text)), cache_salt)?);
+                        known.insert(text, texts.len() - 1);
+                        Ok(texts.len() - 1)
+                    }
+                };
+                indices.push([index(query)?, index(document)?]);
+            }
+        }
+    }
+    Ok(ValidPairs { way, texts, pairs: indices })
+}
+
+impl ValidPairs {
+    /// The tokens of the prompts. A question that is asked twice is computed once.
+    pub fn num_tokens(&self) -> u32 {
+        let step = if self.way == Way::Judges { 2 } else { 1 };
+        self.texts.iter().step_by(step).map(ValidText::num_tokens).sum()
+    }
+
+    /// Hands the pairs to their model's engine thread, all or none.
+    pub fn submit(self, client: Client) -> Result<Scoring, SubmitError> {
+        Ok(Scoring { way: self.way, running: embedding::submit(self.texts, client)?, pairs: self.pairs })
+    }
+}
+
+/// Scores on their way. Dropping them cancels their sequences.
+pub struct Scoring {
+    way: Way,
+    running: Vec<Pooled>,
+    pairs: Vec<[usize; 2]>,
+}
+
+impl Scoring {
+    /// What each sequence has cost so far.
+    pub fn accounts(&self) -> impl Iterator<Item = Account> {
+        self.running.iter().map(Pooled::account)
+    }
+
+    /// The score of each pair. `activated`: as a probability; otherwise as the model's own number. A cosine stays what it is.
+    pub async fn scores(self, activated: bool) -> Result<Vec<f32>, Failure> {
+        let mut found: Vec<Vec<f32>> = Vec::with_capacity(self.running.len());
+        for running in self.running {
+            found.push(match self.way {
+                Way::Ranks => running.pooled().await?,
+                Way::Embeds => running.vector(None).await?,
+                Way::Judges => vec![running.first_logprob().await?],
+            });
+        }
+        let score = |[one, other]: [usize; 2]| match self.way {
+            Way::Ranks if activated => rank::probability(&found[one]),
+            Way::Ranks => rank::logit(&found[one]),
+            Way::Embeds => cosine(&found[one], &found[other]),
+            Way::Judges => {
+                let odds = found[one][0] - found[other][0];
+                if activated { rank::probability(&[odds]) } else { odds }
+            }
+        };
+        Ok(self.pairs.iter().map(|pair| score(*pair)).collect())
+    }
+}
+
+/// Of two vectors of length 1.
+fn cosine(one: &[f32], other: &[f32]) -> f32 {
+    one.iter().zip(other).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() as f32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cosine_tells_how_alike_directions_are() {
+        assert_eq!((cosine(&[0.6, 0.8], &[0.6, 0.8]), cosine(&[1.0, 0.0], &[0.0, 1.0])), (1.0, 0.0));
+    }
+}
