@@ -1,7 +1,7 @@
 //! Tells the binary what it was built from, for `penstock --version`: a commit, the target and the features.
 //!
-//! The commit is `PENSTOCK_BUILD` if it is set, as a build outside of a checkout may have it (the Dockerfile, `tools/package`). Otherwise git
-//! tells it, if this folder is the top of a checkout. A source archive without either says that the commit is unknown.
+//! The commit is `PENSTOCK_BUILD` if it is set, as a build outside of a checkout may have it (the Dockerfile, `tools/package`). Otherwise
+//! git tells it, if this folder is the top of a checkout. A source archive without either says that the commit is unknown.
 
 use std::path::Path;
 use std::process::Command;

@@ -35,7 +35,7 @@ class Needs:
             if family in self.symbols:
                 fitting = [row[2] for row in CPLUSPLUS if row[column] >= self.symbols[family]]
                 if not fitting:
-                    raise Problem(f"the binary needs {family}_{dotted(self.symbols[family])}, which no known distribution has: link it here")
+                    raise Problem(f"the binary needs {family}_{dotted(self.symbols[family])}, which no known distribution has")
                 needs.append(fitting[0])
         return max(needs, default=())
 
