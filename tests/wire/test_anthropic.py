@@ -6,7 +6,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from harness import CODER, MODEL, Reply, Server, cli, open_stream, wait_until
+from harness import CODER, MODEL, Reply, Server, cli, open_stream, parse_metrics, wait_until
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_cli import show
@@ -468,9 +468,13 @@ def test_the_answers_to_keys_and_to_a_full_queue(tmp_path):
         reply = server.post("/v1/messages", body(), headers={"x-api-key": slow})
         assert (reply.status, error_of(reply)["type"]) == (429, "rate_limit_error") and int(reply.headers["retry-after"]) >= 1
         assert error_of(server.get("/v1/models", headers=VERSION))["type"] == "authentication_error"
-        streams = [open_stream(server, "/v1/messages", body(**ENDLESS), {"x-api-key": free}) for _ in range(2)]
-        wait_until(lambda: server.post("/v1/messages", body(), headers={"x-api-key": free}, timeout=30).status == 529, 30, "the queue is full")
-        reply = server.post("/v1/messages", body(), headers={"x-api-key": free})
+        key = {"x-api-key": free}
+        gauge = lambda name: parse_metrics(server.get("/metrics", headers=key).body.decode())[(f"penstock_{name}", (("model_name", MODEL),))]
+        streams = []
+        for name in ("num_requests_running", "num_requests_waiting"):
+            streams.append(open_stream(server, "/v1/messages", body(**ENDLESS), key))
+            wait_until(lambda: gauge(name) == 1, 30, name)
+        reply = server.post("/v1/messages", body(), headers=key)
         assert (reply.status, error_of(reply)["type"]) == (529, "overloaded_error") and reply.headers["retry-after"]
         for one in streams:
             one.close()
