@@ -1,5 +1,5 @@
-//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` and `anthropic` are dialects, and `ops` is for
-//! operators.
+//! HTTP and its dialects: the only place that knows them. `http` holds what every dialect shares, `openai` and `anthropic` are dialects,
+//! and `ops` is for operators.
 
 mod anthropic;
 mod http;
