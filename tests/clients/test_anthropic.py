@@ -145,8 +145,9 @@ def test_thinking_comes_in_its_own_block(thinker):
     assert "thinking" in events and "signature" in events
     whole = thinker.messages.create(**fields, thinking=thinking)
     assert [block.model_dump() for block in whole.content] == [block.model_dump() for block in streamed.content]
-    again = [*QUESTION, {"role": "assistant", "content": [thought, {"type": "text", "text": "Paris."}]}, {"role": "user", "content": "Sure?"}]
-    assert thinker.messages.create(**{**fields, "messages": again, "max_tokens": 4}, thinking={"type": "disabled"}).content[0].type == "text"
+    answer = {"role": "assistant", "content": [thought, {"type": "text", "text": "Paris."}]}
+    more = {**fields, "messages": [*QUESTION, answer, {"role": "user", "content": "Sure?"}], "max_tokens": 4}
+    assert thinker.messages.create(**more, thinking={"type": "disabled"}).content[0].type == "text"
 
 
 def test_tokens_are_counted(client, model, coder):

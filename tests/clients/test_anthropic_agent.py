@@ -61,5 +61,6 @@ def test_the_prefix_cache_holds_an_agents_conversation(server, coder, capsys):
     shares = [cached / total for cached, total in rows[1:]]
     share = sum(cached for cached, _ in rows[1:]) / sum(total for _, total in rows[1:])
     with capsys.disabled():
-        print(f"\nprompt tokens {rows[0][1]} to {rows[-1][1]}; from the cache, from the second turn on: {share:.1%} (least {min(shares):.1%})")
+        size = f"{rows[0][1]} to {rows[-1][1]} tokens"
+        print(f"\nprompts of {size}; from the cache, from the second turn on: {share:.1%} (least {min(shares):.1%})")
     assert min(shares) > 0.85 and share > 0.93, rows

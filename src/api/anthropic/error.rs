@@ -77,7 +77,8 @@ mod tests {
     #[test]
     fn the_envelope_names_the_request() {
         let error = ApiError::new(Kind::ContextLength, "context_length_exceeded: it has 5 tokens");
-        let text = r#"{"type":"error","error":{"type":"invalid_request_error","message":"prompt is too long: it has 5 tokens"},"request_id":"r1"}"#;
+        let inner = r#"{"type":"invalid_request_error","message":"prompt is too long: it has 5 tokens"}"#;
+        let text = format!(r#"{{"type":"error","error":{inner},"request_id":"r1"}}"#);
         assert_eq!(body(&error, Some("r1")), text);
         assert_eq!(event(&error, Some("r1")), format!("event: error\ndata: {text}\n\n"));
     }

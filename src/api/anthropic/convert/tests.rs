@@ -146,10 +146,9 @@ fn the_options_are_read() {
 }
 
 #[test]
-fn an_error_names_the_field() {
+fn an_error_names_the_message_and_the_block() {
     let content = |content: Value| json!({"messages": [{"role": "user", "content": content}]});
     let assistant = |block: Value| json!({"messages": [{"role": "assistant", "content": [block]}, {"role": "user", "content": "u"}]});
-    let tool = |tool: Value| json!({"tools": [tool]});
     let f = json!({"name": "f", "input_schema": {}});
     let cases = [
         (json!({"max_tokens": null}), "max_tokens"),
@@ -175,6 +174,27 @@ fn an_error_names_the_field() {
         (assistant(json!({"type": "tool_use", "id": "1", "name": "f g", "input": {}})), "messages[0].content[0].name"),
         (assistant(json!({"type": "server_tool_use", "id": "1"})), "messages[0].content[0].type"),
         (assistant(json!({"type": "redacted_thinking"})), "messages[0].content[0].data"),
+    ];
+    for (fields, field) in cases {
+        assert_eq!(param(fields.clone()), field, "{fields}");
+    }
+    let call = json!({"type": "tool_use", "id": "1", "name": "f", "input": {}});
+    assert_eq!(param(json!({"messages": [{"role": "assistant", "content": [call]}]})), "messages[0].content");
+    assert_eq!(
+        param(json!({"messages": [{"role": "assistant", "content": [call, call]}, {"role": "user", "content": "u"}]})),
+        "messages[0].content"
+    );
+    let reference = json!([{"type": "tool_reference", "tool_name": "g"}]);
+    let result = json!({"type": "tool_result", "tool_use_id": "1", "content": reference});
+    let messages = json!([{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]);
+    assert_eq!(param(json!({"messages": messages, "tools": [f]})), "messages[1].content[0].content[0].tool_name");
+}
+
+#[test]
+fn an_error_names_the_field() {
+    let tool = |tool: Value| json!({"tools": [tool]});
+    let f = json!({"name": "f", "input_schema": {}});
+    let cases = [
         (json!({"system": 3}), "system"),
         (json!({"system": [{"type": "image"}]}), "system[0].type"),
         (tool(json!({"type": "web_search_20250305", "name": "web_search"})), "tools[0].type"),
@@ -208,14 +228,4 @@ fn an_error_names_the_field() {
     for (fields, field) in cases {
         assert_eq!(param(fields.clone()), field, "{fields}");
     }
-    let call = json!({"type": "tool_use", "id": "1", "name": "f", "input": {}});
-    assert_eq!(param(json!({"messages": [{"role": "assistant", "content": [call]}]})), "messages[0].content");
-    assert_eq!(
-        param(json!({"messages": [{"role": "assistant", "content": [call, call]}, {"role": "user", "content": "u"}]})),
-        "messages[0].content"
-    );
-    let reference = json!([{"type": "tool_reference", "tool_name": "g"}]);
-    let result = json!({"type": "tool_result", "tool_use_id": "1", "content": reference});
-    let messages = json!([{"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]);
-    assert_eq!(param(json!({"messages": messages, "tools": [f]})), "messages[1].content[0].content[0].tool_name");
 }
