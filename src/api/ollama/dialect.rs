@@ -11,6 +11,9 @@ use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
 
+/// Where browsers get the chat page.
+const ROOT: &str = "/";
+
 pub struct Ollama;
 
 impl Dialect for Ollama {
@@ -20,7 +23,7 @@ impl Dialect for Ollama {
 
     fn routes(&self, config: &mut ServiceConfig) {
         config
-            .service(web::resource("/").guard(guard::fn_guard(asks_no_page)).to(running))
+            .service(web::resource(ROOT).guard(guard::fn_guard(asks_no_page)).to(running))
             .service(resource("/api/version", "GET, HEAD", get().to(models::version)))
             .service(resource("/api/tags", "GET, HEAD", get().to(models::tags)))
             .service(resource("/api/ps", "GET, HEAD", get().to(models::ps)))

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use super::stream::line;
+use super::lines::line;
 use super::types::common::ErrorBody;
 use crate::http::error::ApiError;
 

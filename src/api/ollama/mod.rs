@@ -9,6 +9,7 @@ pub mod embed;
 pub mod error;
 pub mod generate;
 pub mod life;
+pub mod lines;
 pub mod models;
 pub mod names;
 pub mod pull;

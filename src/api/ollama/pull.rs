@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::body::Body;
 use super::convert;
 use super::error::error_line;
-use super::stream::{FRAMING, line};
+use super::lines::{FRAMING, line};
 use super::types::common::ErrorBody;
 use super::types::models::{Progress, PullRequest};
 use crate::http::error::{ApiError, Kind};

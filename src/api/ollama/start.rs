@@ -5,8 +5,9 @@ use std::sync::Arc;
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::ask::Think;
+use super::lines::FRAMING;
 use super::said::Said;
-use super::stream::{FRAMING, Lines, Words};
+use super::stream::{Lines, Words};
 use super::timing::Clock;
 use crate::http::caller::Caller;
 use crate::http::choices::Choices;

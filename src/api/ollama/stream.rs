@@ -1,4 +1,4 @@
-//! Streams as lines of JSON.
+//! Answers as they are streamed.
 
 use std::collections::VecDeque;
 
@@ -6,24 +6,14 @@ use bytes::Bytes;
 use serde::Serialize;
 
 use super::error::error_line;
+use super::lines::line;
 use super::said::{Said, logprob, whole_call};
 use super::timing::Clock;
 use super::types::common::End;
 use crate::http::choices::{Choices, FunctionCall};
-use crate::http::stream::{Frames, Framing};
+use crate::http::stream::Frames;
 use chat::Piece;
 use serving::Output;
-
-/// A line has no comment that could be sent while there is nothing to say.
-pub const FRAMING: Framing = Framing { content_type: "application/x-ndjson", keep_alive: None };
-
-/// An object on a line of its own. JSON escapes line breaks.
-pub fn line(value: &impl Serialize) -> Bytes {
-    // Our own types always serialise: their maps have string keys.
-    let mut text = serde_json::to_vec(value).expect("a line is JSON");
-    text.push(b'\n');
-    text.into()
-}
 
 /// An endpoint's objects.
 pub trait Words: 'static {

@@ -37,7 +37,7 @@ pub fn parse(text: &str) -> Option<Signed> {
 }
 
 fn with_units(mut text: &str) -> Option<f64> {
-    let mut sum = 0.0;
+    let mut sum = (!text.is_empty()).then_some(0.0)?;
     while !text.is_empty() {
         let (count, rest) = number(text);
         let (unit, length) = UNITS.into_iter().find(|(unit, _)| rest.starts_with(unit))?;
