@@ -24,14 +24,17 @@ export function callCard(call) {
 }
 
 export function resultCard({ name, content }) {
-  return card(make("span", {}, "Result of ", make("code", {}, name || "the tool")), make("pre", { className: "result", tabIndex: 0 }, content));
+  const title = make("span", {}, "Result of ", make("code", {}, name || "the tool"));
+  return card(title, make("pre", { className: "result", tabIndex: 0 }, content));
 }
 
 /** A form with a field for the result of each call. `send` gets the results. */
 export function resultsForm(calls, send, label = "Send results") {
-  const areas = calls.map((call) => make("textarea", { rows: 2, value: call.content ?? "", placeholder: "What the tool returns: text or JSON" }));
+  const placeholder = "What the tool returns: text or JSON";
+  const areas = calls.map((call) => make("textarea", { rows: 2, value: call.content ?? "", placeholder }));
   const fields = calls.map((call, i) => make("label", {}, "Result of " + call.name, areas[i]));
-  const form = make("form", { className: "results" }, ...fields, make("div", { className: "buttons" }, make("button", { className: "main" }, label)));
+  const buttons = make("div", { className: "buttons" }, make("button", { className: "main" }, label));
+  const form = make("form", { className: "results" }, ...fields, buttons);
   form.addEventListener("input", (event) => fit(event.target));
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.localName === "textarea") {

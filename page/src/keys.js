@@ -39,7 +39,8 @@ function pressed(event) {
 
 export function startKeys() {
   for (const [keys, what] of KEYS) {
-    $("keys").append(make("div", {}, make("dt", {}, ...keys.split("+").flatMap((key, i) => [i ? "+" : "", make("kbd", {}, key)])), make("dd", {}, what)));
+    const parts = keys.split("+").flatMap((key, i) => [i ? "+" : "", make("kbd", {}, key)]);
+    $("keys").append(make("div", {}, make("dt", {}, ...parts), make("dd", {}, what)));
   }
   $("help").addEventListener("click", showShortcuts);
   for (const button of document.querySelectorAll("[data-close]")) button.addEventListener("click", () => button.closest("dialog").close());

@@ -97,8 +97,9 @@ export class MarkdownView {
 
   /** Replaces the blocks from the index `from` on. A block whose text is the same keeps its element. */
   replace(from, tokens) {
+    const isSame = (old, token) => old && token && old.raw === token.raw && !old.open && !token.node;
     let at = from;
-    while (at - from < tokens.length && this.blocks[at]?.raw === tokens[at - from].raw && !tokens[at - from].node && !this.blocks[at].open) at += 1;
+    while (isSame(this.blocks[at], tokens[at - from])) at += 1;
     for (const old of this.blocks.splice(at)) old.node?.remove();
     for (const token of tokens.slice(at - from)) {
       const node = token.node ?? build(token);

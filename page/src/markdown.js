@@ -91,7 +91,8 @@ function list(token) {
     const row = node.appendChild(make("li"));
     if (item.task) {
       row.className = "task";
-      row.append(make("input", { type: "checkbox", disabled: true, checked: item.checked, ariaLabel: item.checked ? "done" : "to do" }), " ");
+      const ariaLabel = item.checked ? "done" : "to do";
+      row.append(make("input", { type: "checkbox", disabled: true, checked: item.checked, ariaLabel }), " ");
     }
     for (const part of item.tokens) {
       if (part.type === "text") inline(row, part.tokens ?? [part]);

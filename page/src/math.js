@@ -46,7 +46,8 @@ export function formula({ text, raw, display }) {
   const node = document.createElement("span");
   node.className = display ? "formula wide" : "formula";
   try {
-    const tree = katex.__renderToDomTree(text.trim(), { displayMode: display, throwOnError: true, trust: false, maxExpand: 500, maxSize: 40 });
+    const options = { displayMode: display, throwOnError: true, trust: false, maxExpand: 500, maxSize: 40 };
+    const tree = katex.__renderToDomTree(text.trim(), options);
     node.append(withoutStyles(tree).toNode());
     if (display) node.tabIndex = 0;
   } catch {

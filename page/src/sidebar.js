@@ -84,8 +84,8 @@ function row(one, extract) {
     closeIfNarrow();
     $("prompt").focus();
   });
-  const more = make("button", { type: "button", className: "icon", ariaLabel: "More about " + one.title, ariaExpanded: "false" }, icon("dots"));
-  more.ariaHasPopup = "menu";
+  const about = { ariaLabel: "More about " + one.title, ariaHasPopup: "menu", ariaExpanded: "false" };
+  const more = make("button", { type: "button", className: "icon", ...about }, icon("dots"));
   more.addEventListener("click", () => openMenu(more, one));
   return make("li", { className: isShown ? "current" : "" }, open, more);
 }

@@ -35,7 +35,8 @@ function branches({ index, siblings, choose }) {
 function edit(turn, message, save) {
   const area = make("textarea", { value: message.content, ariaLabel: "Edit the message", rows: 1 });
   const cancel = make("button", { type: "button" }, "Cancel");
-  const form = make("form", { className: "edit" }, area, make("div", { className: "buttons" }, cancel, make("button", { className: "main" }, "Send")));
+  const row = make("div", { className: "buttons" }, cancel, make("button", { className: "main" }, "Send"));
+  const form = make("form", { className: "edit" }, area, row);
   const close = () => {
     form.replaceWith(turn.text);
     turn.node.classList.remove("editing");

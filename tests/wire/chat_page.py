@@ -63,7 +63,7 @@ def parameters(page, **values):
     if not page.is_visible("#settings"):
         page.click("#open")
     for name, value in values.items():
-        if page.get_attribute(f"[name={name}]", "type") is None and page.evaluate(f"document.querySelector('[name={name}]').localName") == "select":
+        if page.locator(f"select[name={name}]").count():
             page.select_option(f"[name={name}]", value)
         else:
             page.fill(f"[name={name}]", str(value))

@@ -144,12 +144,12 @@ def test_a_conversation_moves_to_another_browser(open_page):
     other.click("#open")
     assert other.input_value("[name=system]") == "Be brief." and other.input_value("[name=temperature]") == "0.5"
 
-    first = exported["conversations"][0]
+    first, boss = exported["conversations"][0], {"messages": [{"id": "x", "role": "boss"}]}
     bad = [
         (b"{", "is not JSON"),
         (b"[]", "is no export"),
         (json.dumps(exported | {"version": 9}).encode(), "version 9, expected 1"),
-        (json.dumps(exported | {"conversations": [first, {"messages": [{"id": "x", "role": "boss"}]}]}).encode(), 'messages[0].role is "boss"'),
+        (json.dumps(exported | {"conversations": [first, boss]}).encode(), 'messages[0].role is "boss"'),
         (json.dumps(exported | {"conversations": [{}]}).encode(), "conversations[0].messages is missing"),
     ]
     for data, says_what in bad:
@@ -157,7 +157,10 @@ def test_a_conversation_moves_to_another_browser(open_page):
         wait_until(lambda: says_what in other.inner_text("#toast"), 5, says_what)
     assert len(rows(other, "conversations")) == 4, "a file is imported whole or not at all"
     # a circle of parents, and an answer that never ended
-    circle = [{"id": "a", "parent": "b", "role": "user", "content": "A"}, {"id": "b", "parent": "a", "role": "assistant", "state": "streaming"}]
+    circle = [
+        {"id": "a", "parent": "b", "role": "user", "content": "A"},
+        {"id": "b", "parent": "a", "role": "assistant", "state": "streaming"},
+    ]
     odd = {"conversations": [{"title": "odd", "messages": circle, "head": "b", "settings": {"system": 5, "stop": "x"}}]}
     other.set_input_files("#load", {"name": "odd.json", "mimeType": "application/json", "buffer": json.dumps(exported | odd).encode()})
     wait_until(lambda: "odd" in titles(other), 5, "imported")
@@ -313,7 +316,8 @@ def test_a_long_stream_takes_time_in_proportion_to_its_length(open_page):
     work = []
     for paragraphs in (150, 600):
         page.unroute("**/v1/chat/completions")
-        text = "".join(f"Paragraph {at} has *some* words and `code`.\n\n- a\n- b\n\n```js\nlet x = {at};\n```\n\n" for at in range(paragraphs))
+        one = "Paragraph {} has *some* words and `code`.\n\n- a\n- b\n\n```js\nlet x = 1;\n```\n\n"
+        text = "".join(one.format(at) for at in range(paragraphs))
         # the pieces come one frame at a time
         page.evaluate(
             """(text) => {
@@ -375,12 +379,9 @@ def test_calls_are_shown_and_their_results_sent(open_page):
     with page.expect_request("**/v1/chat/completions") as sent:
         page.press(".results textarea", "Enter")
     finished(page)
+    function = {"name": "get_weather", "arguments": '{"city":"<b>Paris</b>"}'}
     assert sent.value.post_data_json["messages"][1:] == [
-        {
-            "role": "assistant",
-            "content": "",
-            "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city":"<b>Paris</b>"}'}}],
-        },
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "call_1", "type": "function", "function": function}]},
         {"role": "tool", "tool_call_id": "call_1", "content": '{"sky": "rain"}'},
     ]
     assert page.inner_text(".tool .result") == '{"sky": "rain"}' and texts(page)[-1] == "It rains."
@@ -426,7 +427,8 @@ def test_images_go_to_a_model_that_takes_them(open_page):
     page = open_page(setup=lambda page: page.route("**/v1/models", lambda route: route.fulfill(json={"object": "list", "data": [model]})))
     says(page, "a dot")
     dot = bytes.fromhex(
-        "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c6360f8cf500f0003860180b4e8b8330000000049454e44ae426082"
+        "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c489"
+        "0000000d49444154789c6360f8cf500f0003860180b4e8b8330000000049454e44ae426082"
     )
     page.set_input_files("#pick", [{"name": "dot.png", "mimeType": "image/png", "buffer": dot}])
     page.wait_for_selector("#files img")
@@ -434,8 +436,9 @@ def test_images_go_to_a_model_that_takes_them(open_page):
         ask(page, "What is this?")
     finished(page)
     content = sent.value.post_data_json["messages"][0]["content"]
-    assert content[0] == {"type": "text", "text": "What is this?"} and content[1]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
-    assert page.locator(".user .files img").evaluate("(image) => image.naturalWidth") >= 0
+    assert content[0] == {"type": "text", "text": "What is this?"}
+    assert content[1]["image_url"]["url"].startswith("data:image/png;base64,iVBOR")
+    assert page.locator(".user .files img").get_attribute("alt") == "dot.png"
 
 
 @needs_browser

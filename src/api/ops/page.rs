@@ -1,5 +1,5 @@
-//! The chat page at `/` and its files below `/page/`: all from the binary, and nothing from elsewhere. `page/` at the top of the project has
-//! their sources (docs/page.md).
+//! The chat page at `/` and its files below `/page/`: all from the binary, and nothing from elsewhere. `page/` at the top of the project
+//! has their sources (docs/page.md).
 
 use std::io::Write as _;
 use std::sync::LazyLock;

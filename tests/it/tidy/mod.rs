@@ -79,7 +79,9 @@ fn unsafe_says_why_it_is_sound() {
 fn nothing_is_left_unfinished() {
     let marks = [concat!("to", "do!("), concat!("unimple", "mented!("), concat!("TO", "DO"), concat!("FIX", "ME")];
     let mut broken = Vec::new();
-    for file in ["src", "tests", "cuda", "benches"].into_iter().flat_map(files) {
+    // The bundle of the chat page names the marks, because its highlighter shows them.
+    let is_ours = |file: &&Source| !file.path.starts_with("src/api/ops/page/");
+    for file in ["src", "tests", "cuda", "benches", "page"].into_iter().flat_map(files).filter(is_ours) {
         for mark in marks {
             let hits = file.text.match_indices(mark);
             broken.extend(hits.map(|(at, _)| format!("{}:{}: `{mark}`", file.path, line_of(&file.text, at))));
