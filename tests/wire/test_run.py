@@ -43,7 +43,8 @@ def test_the_speed_of_an_answer_is_shown_if_asked_for():
     assert done.returncode == 0 and done.stdout.startswith("The capital of France is Paris.")
     line = done.stderr.strip()
     found = re.fullmatch(
-        r"prompt: (\d+) tokens in [\d.]+ s, [\d.]+ tokens/s; answer: (\d+) tokens in [\d.]+ s, [\d.]+ tokens/s; first token after [\d.]+ s",
+        r"prompt: (\d+) tokens in [\d.]+ s, [\d.]+ tokens/s; "
+        r"answer: (\d+) tokens in [\d.]+ s, [\d.]+ tokens/s; first token after [\d.]+ s",
         line,
     )
     assert found and 20 < int(found[1]) < 60 and 5 < int(found[2]) <= 12, line

@@ -223,7 +223,8 @@ impl Args {
             threads: self.threads,
             device: self.device.index,
             context,
-            kv_tokens: context * sequences as usize,
+            // A scheduler keeps an eighth for requests that run nothing yet.
+            kv_tokens: context * (if self.mixed { (sequences * 5).div_ceil(4) } else { sequences }) as usize,
             block_size: BLOCK as usize,
             max_slots: self.slots() as usize,
             max_batch_tokens: max_batch_tokens as usize,

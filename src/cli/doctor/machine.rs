@@ -183,7 +183,7 @@ impl Disk {
     /// The folder need not exist yet.
     fn of(folder: &Path) -> Self {
         let there = folder.ancestors().find(|path| path.is_dir()).unwrap_or(Path::new("/"));
-        // The sizes of these fields differ between systems.
+        #[allow(clippy::useless_conversion, reason = "the field is narrower on other systems")]
         let free =
             nix::sys::statvfs::statvfs(there).ok().map(|stat| u64::from(stat.blocks_available()).saturating_mul(stat.fragment_size()));
         Self { folder: folder.display().to_string(), free }
