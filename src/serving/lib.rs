@@ -15,6 +15,7 @@ mod model;
 mod name_defaults;
 mod options;
 mod output;
+mod own_template;
 mod pair_template;
 mod permitted;
 mod prompt;
