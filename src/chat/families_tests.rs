@@ -332,7 +332,10 @@ fn levels_of_reasoning_reach_the_template() {
         ("Qwen-Qwen3-0.6B", "none", Ok("<think>\n\n</think>")),
         ("GLM-4.7-Flash", "none", Ok("</think>")),
         ("MiniMax-M3", "none", Ok("Current thinking mode: disabled")),
-        ("Qwen-Qwen2.5-7B-Instruct", "none", Err("no levels of reasoning")),
+        ("Qwen-Qwen2.5-7B-Instruct", "none", Ok("What-is-asked")),
+        ("Qwen-Qwen2.5-7B-Instruct", "medium", Ok("What-is-asked")),
+        ("Qwen-Qwen2.5-7B-Instruct", "low", Err("no levels of reasoning")),
+        ("Qwen-Qwen3-0.6B", "medium", Ok("What-is-asked")),
         ("Qwen-Qwen3-0.6B", "high", Err("no levels of reasoning")),
     ] {
         let family = families().into_iter().find(|family| family.name == name).unwrap();
