@@ -335,7 +335,10 @@ fn levels_of_reasoning_reach_the_template() {
         ("MiniMax-M3", crate::REASON, Ok("Current thinking mode: enabled")),
         ("openai-gpt-oss-120b", crate::REASON, Ok("Reasoning: medium")),
         ("Qwen-Qwen2.5-7B-Instruct", crate::REASON, Ok("assistant")),
-        ("Qwen-Qwen2.5-7B-Instruct", "none", Err("no levels of reasoning")),
+        ("Qwen-Qwen2.5-7B-Instruct", "none", Ok("What-is-asked")),
+        ("Qwen-Qwen2.5-7B-Instruct", "medium", Ok("What-is-asked")),
+        ("Qwen-Qwen2.5-7B-Instruct", "low", Err("no levels of reasoning")),
+        ("Qwen-Qwen3-0.6B", "medium", Ok("What-is-asked")),
         ("Qwen-Qwen3-0.6B", "high", Err("no levels of reasoning")),
     ] {
         let family = families().into_iter().find(|family| family.name == name).unwrap();

@@ -16,6 +16,7 @@ mod model;
 mod name_defaults;
 mod options;
 mod output;
+mod own_template;
 mod pair_template;
 mod permitted;
 mod prompt;

@@ -108,8 +108,7 @@ impl Shape {
             let at = Path::Field(path, name);
             match self.fields.get(name) {
                 Some(field) => field.shape.check_at(value, &at, aliases)?,
-                // Null is absence.
-                None if value.is_null() => {}
+                None if asks_nothing(value) => {}
                 None => return Err(self.unknown(name, &at, aliases)),
             }
         }
@@ -197,6 +196,16 @@ impl Reader<'_> {
     }
 }
 
+/// Null is absence, and what is empty says nothing either.
+fn asks_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    }
+}
+
 fn is_object(kind: &Value) -> bool {
     kind == "object" || kind.as_array().is_some_and(|kinds| kinds.iter().any(|kind| kind == "object"))
 }
@@ -272,7 +281,7 @@ mod tests {
             (json!({"ebnf": "x"}), "ebnf", "`grammar`"),
             (json!({"SEED": 1}), "SEED", "`seed`"),
             (json!({"inner": {"include_usages": true}}), "inner.include_usages", "`include_usage`"),
-            (json!({"many": [{}, {"usage": {}}]}), "many[1].usage", "leave it out"),
+            (json!({"many": [{}, {"usage": 1}]}), "many[1].usage", "leave it out"),
             (json!({"mirostat": 2}), "mirostat", "leave it out"),
             (json!({"audios": 2}), "audios", "leave it out"),
         ] {
@@ -287,7 +296,7 @@ mod tests {
     fn what_is_known_passes() {
         for body in [
             json!({"temperature": 1, "free": {"any": {"thing": 1}}, "inner": {"include_usage": true, "cache_control": {"x": 1}}}),
-            json!({"audio": {"x": 1}, "nothing": null, "seed": 5, "inner": null}),
+            json!({"audio": {"x": 1}, "nothing": null, "nobody": {}, "none": [], "seed": 5, "inner": null}),
             json!({"inner": "of another type", "many": 5}),
             json!([1]),
         ] {

@@ -1,0 +1,27 @@
+//! A chat template that a request brings.
+
+use std::sync::Arc;
+
+use super::error::RequestError;
+use super::model::Model;
+use chat::Dialect;
+use template::ChatTemplate;
+
+impl Model {
+    /// The model with another chat template, for one request.
+    ///
+    /// # Errors
+    /// The template is malformed.
+    pub fn or_with_template(self: &Arc<Self>, source: Option<&str>) -> Result<Arc<Self>, RequestError> {
+        source.map_or_else(|| Ok(self.clone()), |source| self.with_template(source))
+    }
+
+    fn with_template(self: &Arc<Self>, source: &str) -> Result<Arc<Self>, RequestError> {
+        let special = |id: Option<u32>| id.and_then(|id| self.base.tokenizer.token_text(id)).unwrap_or_default();
+        let (bos, eos) = (special(self.base.tokenizer.bos()), special(self.base.tokenizer.eos()));
+        let template = ChatTemplate::new(source, bos, eos).map_err(|error| RequestError::Template(error.to_string()))?;
+        let dialect = Dialect::of(&template, &self.base.tokenizer);
+        let (template, dialect) = (Some(Arc::new(template)), Some(Arc::new(dialect)));
+        Ok(Arc::new(Self { template, dialect, ..self.leased(Box::new(self.clone())) }))
+    }
+}
