@@ -47,6 +47,11 @@ pub enum Kind {
     Draining,
     EngineStopped,
     Deadline,
+    NotFound,
+    NoSpace,
+    StorageFull,
+    StorageGone,
+    Conflict,
 }
 
 impl Kind {
@@ -84,6 +89,11 @@ impl Kind {
             Self::Draining => (StatusCode::SERVICE_UNAVAILABLE, "shutting_down"),
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "insufficient_storage"),
+            Self::StorageFull => (StatusCode::TOO_MANY_REQUESTS, "storage_limit_exceeded"),
+            Self::StorageGone => (StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable"),
+            Self::Conflict => (StatusCode::CONFLICT, "conflict"),
         }
     }
 
