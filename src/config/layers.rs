@@ -11,8 +11,8 @@ use super::error::ConfigError;
 use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
 use super::settings::{Config, Engine, Limits, Server};
-use super::surroundings::{PREFIX, Surroundings, env_origin};
 use super::storage::{self, Storage};
+use super::surroundings::{PREFIX, Surroundings, env_origin};
 use super::traces::{self, Traces};
 use super::validate;
 

@@ -51,7 +51,6 @@ pub enum Kind {
     NoSpace,
     StorageFull,
     StorageGone,
-    Conflict,
 }
 
 impl Kind {
@@ -91,9 +90,8 @@ impl Kind {
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
             Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
             Self::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "insufficient_storage"),
-            Self::StorageFull => (StatusCode::TOO_MANY_REQUESTS, "storage_limit_exceeded"),
+            Self::StorageFull => (StatusCode::BAD_REQUEST, "storage_limit_exceeded"),
             Self::StorageGone => (StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable"),
-            Self::Conflict => (StatusCode::CONFLICT, "conflict"),
         }
     }
 

@@ -1,22 +1,34 @@
 //! OpenAI's dialect as the server sees it: its paths, routes, errors and document.
 
+use actix_web::rt;
 use actix_web::web::{self, Data, ServiceConfig};
 use serde_json::Value;
 
+use super::batches::handlers as batches;
+use super::batches::worker::keep_running;
+use super::files::handlers as files;
+use super::files::room::Rooms;
 use super::store::ResponseStore;
 use super::{chat, completions, docs, embeddings, error, models, responses, tokens};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
-use config::Limits;
+use crate::http::state::AppState;
+use config::Config;
 
+/// The dialect. Its clones share what clients keep.
+#[derive(Clone)]
 pub struct OpenAi {
+    rooms: Data<Rooms>,
     responses: Data<ResponseStore>,
 }
 
 impl OpenAi {
-    pub fn new(limits: &Limits) -> Self {
-        Self { responses: Data::new(ResponseStore::new(limits.max_stored_responses)) }
+    pub fn new(config: &Config) -> Self {
+        Self {
+            rooms: Data::new(Rooms::new(config.storage.clone())),
+            responses: Data::new(ResponseStore::new(config.limits.max_stored_responses)),
+        }
     }
 }
 
@@ -28,6 +40,7 @@ impl Dialect for OpenAi {
     fn routes(&self, config: &mut ServiceConfig) {
         config
             .app_data(self.responses.clone())
+            .app_data(self.rooms.clone())
             .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
             .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
@@ -36,12 +49,23 @@ impl Dialect for OpenAi {
                 resource("/v1/responses/{id}", "GET, HEAD, DELETE", get().to(responses::retrieve))
                     .route(web::delete().to(responses::delete)),
             )
+            .service(resource("/v1/files", "GET, HEAD, POST", get().to(files::list)).route(web::post().to(files::create)))
+            .service(resource("/v1/files/{id}", "GET, HEAD, DELETE", get().to(files::retrieve)).route(web::delete().to(files::delete)))
+            .service(resource("/v1/files/{id}/content", "GET, HEAD", get().to(files::content)))
+            .service(resource("/v1/batches", "GET, HEAD, POST", get().to(batches::list)).route(web::post().to(batches::create)))
+            .service(resource("/v1/batches/{id}", "GET, HEAD", get().to(batches::retrieve)))
+            .service(resource("/v1/batches/{id}/cancel", "POST", web::post().to(batches::cancel)))
             .service(resource("/tokenize", "POST", web::post().to(tokens::tokenize)))
             .service(resource("/detokenize", "POST", web::post().to(tokens::detokenize)))
             .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
             .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
             .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
             .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)));
+    }
+
+    fn begin(&self, state: &Data<AppState>) {
+        let routes = self.clone();
+        rt::spawn(keep_running(self.rooms.clone().into_inner(), state.clone(), move |config| routes.routes(config)));
     }
 
     fn error_body(&self, error: &ApiError) -> String {

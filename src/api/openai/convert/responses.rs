@@ -145,7 +145,8 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     Ok(top.or(wanted.then_some(0)).filter(|top| wanted || *top > 0).map(|top| top as u8))
 }
 
-fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
+/// Up to 16 short texts.
+pub fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
     let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
     let fits = |(key, value): (&String, &Value)| {
         key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
