@@ -8,8 +8,8 @@ use super::batches::handlers as batches;
 use super::batches::worker::keep_running;
 use super::files::handlers as files;
 use super::files::room::Rooms;
-use super::store::ResponseStore;
-use super::{chat, completions, docs, embeddings, error, models, responses, tokens};
+use super::shelves::Shelves;
+use super::{chat, completions, conversations, docs, embeddings, error, models, response_parts, responses, tokens};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
@@ -20,15 +20,12 @@ use config::Config;
 #[derive(Clone)]
 pub struct OpenAi {
     rooms: Data<Rooms>,
-    responses: Data<ResponseStore>,
+    shelves: Data<Shelves>,
 }
 
 impl OpenAi {
     pub fn new(config: &Config) -> Self {
-        Self {
-            rooms: Data::new(Rooms::new(config.storage.clone())),
-            responses: Data::new(ResponseStore::new(config.limits.max_stored_responses)),
-        }
+        Self { rooms: Data::new(Rooms::new(config.storage.clone())), shelves: Data::new(Shelves::new(config)) }
     }
 }
 
@@ -39,15 +36,35 @@ impl Dialect for OpenAi {
 
     fn routes(&self, config: &mut ServiceConfig) {
         config
-            .app_data(self.responses.clone())
+            .app_data(self.shelves.clone())
+            .app_data(self.shelves.responses.clone())
+            .app_data(self.shelves.conversations.clone())
             .app_data(self.rooms.clone())
             .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
             .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
+            .service(resource("/v1/responses/input_tokens", "POST", web::post().to(response_parts::input_tokens)))
+            .service(resource("/v1/responses/compact", "POST", web::post().to(response_parts::compact)))
             .service(resource("/v1/responses", "POST", web::post().to(responses::create)))
             .service(
                 resource("/v1/responses/{id}", "GET, HEAD, DELETE", get().to(responses::retrieve))
                     .route(web::delete().to(responses::delete)),
+            )
+            .service(resource("/v1/responses/{id}/input_items", "GET, HEAD", get().to(response_parts::input_items)))
+            .service(resource("/v1/responses/{id}/cancel", "POST", web::post().to(response_parts::cancel)))
+            .service(resource("/v1/conversations", "POST", web::post().to(conversations::create)))
+            .service(
+                resource("/v1/conversations/{id}", "GET, HEAD, POST, DELETE", get().to(conversations::retrieve))
+                    .route(web::post().to(conversations::update))
+                    .route(web::delete().to(conversations::delete)),
+            )
+            .service(
+                resource("/v1/conversations/{id}/items", "GET, HEAD, POST", get().to(conversations::list_items))
+                    .route(web::post().to(conversations::create_items)),
+            )
+            .service(
+                resource("/v1/conversations/{id}/items/{item}", "GET, HEAD, DELETE", get().to(conversations::retrieve_item))
+                    .route(web::delete().to(conversations::delete_item)),
             )
             .service(resource("/v1/files", "GET, HEAD, POST", get().to(files::list)).route(web::post().to(files::create)))
             .service(resource("/v1/files/{id}", "GET, HEAD, DELETE", get().to(files::retrieve)).route(web::delete().to(files::delete)))

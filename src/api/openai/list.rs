@@ -82,12 +82,6 @@ impl Query {
         Ok(Self { after: map.remove("after"), limit: limit.map_or(default, |limit| limit as usize), is_ascending, others: map })
     }
 
-    /// Lists that begin with the oldest unless the client asks otherwise.
-    pub fn ascending_unless_asked(mut self, request: &HttpRequest) -> Self {
-        self.is_ascending |= !request.query_string().contains("order=");
-        self
-    }
-
     pub fn other(&self, name: &str) -> Option<&str> {
         self.others.get(name).map(String::as_str)
     }

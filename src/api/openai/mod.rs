@@ -3,6 +3,8 @@
 pub mod batches;
 pub mod chat;
 pub mod completions;
+pub mod conversation_store;
+pub mod conversations;
 pub mod convert;
 pub mod dialect;
 pub mod disk;
@@ -10,15 +12,22 @@ pub mod docs;
 pub mod embeddings;
 pub mod error;
 pub mod files;
+pub mod kept;
 pub mod list;
+pub mod live;
 pub mod models;
+pub mod response_background;
 pub mod response_draft;
 pub mod response_events;
+pub mod response_parts;
 pub mod response_record;
+pub mod response_start;
 pub mod responses;
+pub mod shelves;
 pub mod store;
 pub mod stream;
 pub mod tokens;
+pub mod truncation;
 pub mod types;
 
 #[cfg(test)]

@@ -80,8 +80,12 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
 
 /// The number of the `user`. Users do not share the prefix cache, so that none can probe what another has asked.
 pub fn user(fields: &Fields) -> Result<u64, ApiError> {
-    let Some(user) = fields.string("user")? else { return Ok(0) };
-    Ok(Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    Ok(fields.string("user")?.map_or(0, number_of))
+}
+
+/// The number of a user's name.
+pub fn number_of(user: &str) -> u64 {
+    Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// `n` from 1 to 16.

@@ -4,6 +4,7 @@ pub mod chat;
 pub mod completions;
 pub mod embeddings;
 pub mod generation;
+pub mod kept_items;
 pub mod names;
 pub mod prompts;
 pub mod refuse;

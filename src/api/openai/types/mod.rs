@@ -5,6 +5,7 @@ pub mod batches;
 pub mod chat;
 pub mod common;
 pub mod completions;
+pub mod conversations;
 pub mod embeddings;
 pub mod error;
 pub mod files;
