@@ -9,7 +9,7 @@ use super::batches::worker::keep_running;
 use super::files::handlers as files;
 use super::files::room::Rooms;
 use super::shelves::Shelves;
-use super::{chat, completions, conversations, docs, embeddings, error, models, response_parts, responses, tokens};
+use super::{chat, completions, conversations, docs, embeddings, error, models, response_parts, responses, stored_chats, tokens};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
@@ -40,7 +40,13 @@ impl Dialect for OpenAi {
             .app_data(self.shelves.responses.clone())
             .app_data(self.shelves.conversations.clone())
             .app_data(self.rooms.clone())
-            .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
+            .service(resource("/v1/chat/completions", "GET, HEAD, POST", web::post().to(chat::create)).route(get().to(stored_chats::list)))
+            .service(
+                resource("/v1/chat/completions/{id}", "GET, HEAD, POST, DELETE", get().to(stored_chats::retrieve))
+                    .route(web::post().to(stored_chats::update))
+                    .route(web::delete().to(stored_chats::delete)),
+            )
+            .service(resource("/v1/chat/completions/{id}/messages", "GET, HEAD", get().to(stored_chats::messages)))
             .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
             .service(resource("/v1/responses/input_tokens", "POST", web::post().to(response_parts::input_tokens)))

@@ -57,9 +57,10 @@ pub fn flag(name: &str, value: &str) -> Result<bool, ApiError> {
     }
 }
 
-/// Refuses parameters that are not among `known`.
+/// Refuses parameters that are not among `known`. `metadata[` stands for `metadata[KEY]` with any key.
 pub fn check_known(parameters: &BTreeMap<String, String>, known: &[&str]) -> Result<(), ApiError> {
-    match parameters.keys().find(|name| !known.contains(&name.as_str())) {
+    let is_known = |name: &&String| known.iter().any(|known| name == known || known.ends_with('[') && name.starts_with(known));
+    match parameters.keys().find(|name| !is_known(name)) {
         None => Ok(()),
         Some(name) => {
             let message = format!("the parameter `{}` is not known here: leave it out, or use {}", quoted(name), known.join(", "));
@@ -80,6 +81,12 @@ impl Query {
             Some(other) => return Err(ApiError::field("order", format!("`order` must be asc or desc, not `{}`", quoted(other)))),
         };
         Ok(Self { after: map.remove("after"), limit: limit.map_or(default, |limit| limit as usize), is_ascending, others: map })
+    }
+
+    /// A list that begins with the oldest unless the client asks otherwise.
+    pub fn ascending_unless_asked(mut self, request: &HttpRequest) -> Self {
+        self.is_ascending |= !request.query_string().contains("order=");
+        self
     }
 
     pub fn other(&self, name: &str) -> Option<&str> {

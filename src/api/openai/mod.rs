@@ -2,6 +2,7 @@
 
 pub mod batches;
 pub mod chat;
+pub mod chat_store;
 pub mod completions;
 pub mod conversation_store;
 pub mod conversations;
@@ -25,6 +26,7 @@ pub mod response_start;
 pub mod responses;
 pub mod shelves;
 pub mod store;
+pub mod stored_chats;
 pub mod stream;
 pub mod tokens;
 pub mod truncation;

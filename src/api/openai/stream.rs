@@ -70,6 +70,46 @@ pub fn chunks(choices: Choices, format: impl ChunkFormat, include_usage: bool) -
     frames(choices, Chunks { format, include_usage })
 }
 
+/// Someone who sees what a stream consists of.
+pub trait Watch: 'static {
+    fn output(&mut self, index: usize, output: &Output);
+    fn end(&mut self, usage: Usage);
+}
+
+struct Watched<F, W> {
+    chunks: Chunks<F>,
+    watch: Option<W>,
+}
+
+impl<F: ChunkFormat, W: Watch> Events for Watched<F, W> {
+    fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
+        self.chunks.begin(num_choices)
+    }
+
+    fn output(&mut self, index: usize, output: Output) -> Vec<Bytes> {
+        if let Some(watch) = &mut self.watch {
+            watch.output(index, &output);
+        }
+        self.chunks.output(index, output)
+    }
+
+    fn end(&mut self, usage: Usage) -> Vec<Bytes> {
+        if let Some(watch) = &mut self.watch {
+            watch.end(usage);
+        }
+        self.chunks.end(usage)
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
+        self.chunks.fail(error)
+    }
+}
+
+/// The choices as chunks, which `watch` sees too.
+pub fn watched_chunks(choices: Choices, format: impl ChunkFormat, include_usage: bool, watch: Option<impl Watch>) -> impl Frames {
+    frames(choices, Watched { chunks: Chunks { format, include_usage }, watch })
+}
+
 /// The choices as `events`.
 pub fn frames(choices: Choices, mut events: impl Events) -> impl Frames {
     let ready = events.begin(choices.len()).into();

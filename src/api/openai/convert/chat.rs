@@ -25,6 +25,16 @@ pub struct Chat {
     pub options: Options,
     pub names: FieldNames,
     pub stream: Option<StreamOptions>,
+    /// What is kept with the answer. `None`: it is not kept.
+    pub keep: Option<Asked>,
+}
+
+/// What a request said, as far as it is kept.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Each message as JSON.
+    pub messages: Vec<String>,
+    pub metadata: Map<String, Value>,
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
@@ -42,7 +52,17 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.logprobs = logprobs(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream })
+    let keep = asked(&fields)?;
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, keep })
+}
+
+/// `store`, and what is stored.
+fn asked(fields: &Fields) -> Result<Option<Asked>, ApiError> {
+    if !fields.bool("store")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    let messages = fields.array("messages")?.unwrap_or_default().iter().map(Value::to_string).collect();
+    Ok(Some(Asked { messages, metadata: super::responses::metadata(fields)? }))
 }
 
 /// What the template gets, but for the level of reasoning.

@@ -46,7 +46,6 @@ const CHAT: &[(&str, Neutral)] = &[
     ("prediction", Nothing),
     ("web_search_options", Nothing),
     ("verbosity", Nothing),
-    ("store", False),
     ("service_tier", Texts(&["auto", "default"])),
     ("echo", False),
     ("chat_template", Nothing),
