@@ -13,6 +13,7 @@ use super::list::{Page, Query, check_known, parameters};
 use super::store::ResponseStore;
 use super::types::conversations::{ConversationObject, ConversationRequest, DeletedConversation, ItemsRequest, MetadataRequest};
 use super::types::error::ErrorBody;
+use super::types::response_items::InputItem;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::fields::Fields;
 use crate::http::json::JsonBody;
@@ -139,7 +140,7 @@ pub fn page_of(http: &HttpRequest, items: Vec<Value>) -> Result<Page<Value>, Api
         ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc by time; the default is desc")),
     responses(
-        (status = 200, description = "a page of items", body = Page<Value>),
+        (status = 200, description = "a page of items", body = Page<InputItem>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "the conversation is not there", body = ErrorBody)))]
 pub async fn list_items(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
@@ -151,7 +152,7 @@ pub async fn list_items(store: Store, http: HttpRequest) -> Result<HttpResponse,
 #[utoipa::path(post, path = "/v1/conversations/{id}/items", operation_id = "createConversationItems", tag = "conversations",
     params(("id" = String, Path, description = "the id of the conversation")), request_body = ItemsRequest,
     responses(
-        (status = 200, description = "the new items", body = Page<Value>),
+        (status = 200, description = "the new items", body = Page<InputItem>),
         (status = 400, description = "a field is wrong", body = ErrorBody),
         (status = 404, description = "the conversation is not there", body = ErrorBody)))]
 pub async fn create_items(store: Store, responses: Responses, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
@@ -183,7 +184,7 @@ fn item_of(conversation: &Conversation, http: &HttpRequest) -> Result<usize, Api
 #[utoipa::path(get, path = "/v1/conversations/{id}/items/{item}", operation_id = "retrieveConversationItem", tag = "conversations",
     params(("id" = String, Path, description = "the id of the conversation"), ("item" = String, Path, description = "the id of the item")),
     responses(
-        (status = 200, description = "the item", body = Value),
+        (status = 200, description = "the item", body = InputItem),
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn retrieve_item(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let given = parameters(&http)?;

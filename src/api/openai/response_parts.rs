@@ -10,6 +10,7 @@ use super::response_start::{shown, with_earlier};
 use super::responses::{id_of, json, not_found};
 use super::shelves::Shelves;
 use super::types::error::ErrorBody;
+use super::types::response_items::InputItem;
 use super::types::responses::{InputTokens, ResponseObject, ResponseRequest};
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::json::JsonBody;
@@ -70,7 +71,7 @@ pub async fn compact() -> Result<HttpResponse, ApiError> {
         ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc; the default is desc")),
     responses(
-        (status = 200, description = "a page of items", body = Page<Value>),
+        (status = 200, description = "a page of items", body = Page<InputItem>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "the response is not there", body = ErrorBody)))]
 pub async fn input_items(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {

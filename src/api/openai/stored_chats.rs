@@ -4,15 +4,16 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::chat_store::StoredChat;
 use super::convert::responses::metadata;
 use super::list::{Page, Query};
 use super::shelves::Shelves;
-use super::types::chat::ChatCompletion;
+use super::types::chat::{ChatCompletion, Message};
 use super::types::conversations::MetadataRequest;
 use super::types::error::ErrorBody;
+use super::types::responses::DeletedResponse;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::fields::Fields;
 use crate::http::json::JsonBody;
@@ -45,7 +46,7 @@ fn id_in(value: &Value) -> String {
         ("order" = Option<String>, Query, description = "asc or desc by time; the default is asc"),
         ("model" = Option<String>, Query, description = "only those of this model")),
     responses(
-        (status = 200, description = "a page of answers; `metadata[KEY]=VALUE` in the address selects", body = Page<Value>),
+        (status = 200, description = "a page of answers; `metadata[KEY]=VALUE` in the address selects", body = Page<ChatCompletion>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody)))]
 pub async fn list(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &["model", "metadata["])?.ascending_unless_asked(&http);
@@ -101,14 +102,15 @@ pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBo
 #[utoipa::path(delete, path = "/v1/chat/completions/{id}", operation_id = "deleteChatCompletion", tag = "generation",
     params(("id" = String, Path, description = "the id of the answer")),
     responses(
-        (status = 200, description = "it is forgotten", body = Value),
+        (status = 200, description = "it is forgotten", body = DeletedResponse),
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn delete(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let id = id_of(&http);
     if !shelves.chats.delete(Tenant::of(&http).name(), id) {
         return Err(gone(id));
     }
-    Ok(HttpResponse::Ok().json(json!({"id": id, "object": "chat.completion.deleted", "deleted": true})))
+    let object = "chat.completion.deleted".into();
+    Ok(HttpResponse::Ok().json(DeletedResponse { id: id.to_owned(), object, deleted: true }))
 }
 
 /// List the messages of a stored chat completion
@@ -118,7 +120,7 @@ pub async fn delete(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<Ht
         ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
         ("order" = Option<String>, Query, description = "asc or desc; the default is asc")),
     responses(
-        (status = 200, description = "a page of the request's messages", body = Page<Value>),
+        (status = 200, description = "a page of the request's messages", body = Page<Message>),
         (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn messages(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {

@@ -37,6 +37,8 @@ const BOTH: &[(&str, Neutral)] = &[
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
+    ("background", False),
+    ("truncation", Texts(&["disabled"])),
     ("functions", Empty),
     ("function_call", Texts(&["none", "auto"])),
     ("best_of", Number(1.0)),
@@ -62,6 +64,8 @@ const CHAT: &[(&str, Neutral)] = &[
 ];
 
 const COMPLETIONS: &[(&str, Neutral)] = &[
+    ("background", False),
+    ("truncation", Texts(&["disabled"])),
     ("add_special_tokens", True),
     ("prompt_embeds", Nothing),
     ("top_logprobs", Nothing),
@@ -108,6 +112,8 @@ const RESPONSES: &[(&str, Neutral)] = &[
 
 /// Fields about generation, which mean nothing for an embedding.
 const EMBEDDINGS: &[(&str, Neutral)] = &[
+    ("background", False),
+    ("truncation", Texts(&["disabled"])),
     ("stream_options", Nothing),
     ("stream", False),
     ("n", Number(1.0)),
