@@ -7,7 +7,8 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Map, Value, json};
 
 use super::conversation_store::{Conversation, ConversationStore, MAX_ITEMS};
-use super::convert::responses::{check_included, metadata};
+use super::convert::metadata::metadata;
+use super::convert::responses::check_included;
 use super::convert::{kept_items, response_input};
 use super::list::{Page, Query, check_known, parameters};
 use super::store::ResponseStore;

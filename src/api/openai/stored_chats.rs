@@ -7,7 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::{Map, Value};
 
 use super::chat_store::StoredChat;
-use super::convert::responses::metadata;
+use super::convert::metadata::metadata;
 use super::list::{Page, Query};
 use super::shelves::Shelves;
 use super::types::chat::{ChatCompletion, Message};

@@ -6,7 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::super::convert::responses::metadata;
+use super::super::convert::metadata::metadata;
 use super::super::disk::{self, now};
 use super::super::files::entry::new_id;
 use super::super::files::room::{Room, Rooms};

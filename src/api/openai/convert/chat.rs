@@ -62,7 +62,7 @@ fn asked(fields: &Fields) -> Result<Option<Asked>, ApiError> {
         return Ok(None);
     }
     let messages = fields.array("messages")?.unwrap_or_default().iter().map(Value::to_string).collect();
-    Ok(Some(Asked { messages, metadata: super::responses::metadata(fields)? }))
+    Ok(Some(Asked { messages, metadata: super::metadata::metadata(fields)? }))
 }
 
 /// What the template gets, but for the level of reasoning.

@@ -5,6 +5,7 @@ pub mod completions;
 pub mod embeddings;
 pub mod generation;
 pub mod kept_items;
+pub mod metadata;
 pub mod names;
 pub mod prompts;
 pub mod refuse;

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::types::responses::{ConversationRef, Settings};
+use super::metadata::{MAX_VALUE, metadata};
 use super::tools::{self, Shape};
 use super::{chat, generation, kept_items, names, refuse, response_input, structured};
 use crate::http::error::{ApiError, quoted};
@@ -13,9 +14,6 @@ use config::Limits;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options};
 
-const MAX_METADATA: usize = 16;
-const MAX_KEY: usize = 64;
-const MAX_VALUE: usize = 512;
 /// The largest size as JSON of each field that a response repeats and that has no other bound. In bytes.
 const MAX_REPEATED: usize = 1 << 20;
 
@@ -217,19 +215,6 @@ fn logprobs(fields: &Fields) -> Result<Option<u8>, ApiError> {
     }
     let top = fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?;
     Ok(top.or(wanted.then_some(0)).filter(|top| wanted || *top > 0).map(|top| top as u8))
-}
-
-/// Up to 16 short texts.
-pub fn metadata(fields: &Fields) -> Result<Map<String, Value>, ApiError> {
-    let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
-    let fits = |(key, value): (&String, &Value)| {
-        key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
-    };
-    if map.len() > MAX_METADATA || !map.iter().all(fits) {
-        let bounds = format_args!("must be up to {MAX_METADATA} texts of {MAX_VALUE} characters, their keys of {MAX_KEY}").to_string();
-        return Err(fields.invalid("metadata", bounds));
-    }
-    Ok(map.clone())
 }
 
 #[cfg(test)]
