@@ -1,6 +1,6 @@
 //! `/v1/responses`: the request.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::super::types::responses::{ConversationRef, Settings};
 use super::metadata::{MAX_VALUE, metadata};
