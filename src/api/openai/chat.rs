@@ -118,7 +118,8 @@ impl Watch for Keeper {
 
     fn end(&mut self, usage: Usage) {
         if let Some(head) = self.head.take() {
-            self.keep(&completion(head, std::mem::take(&mut self.answers), usage, self.has_logprobs));
+            let answers = std::mem::take(&mut self.answers);
+            self.keep(&completion(head, answers, usage, self.has_logprobs));
         }
     }
 }
