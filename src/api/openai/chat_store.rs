@@ -25,6 +25,11 @@ impl StoredChat {
         Self { id: completion.id.clone(), model: completion.model.clone(), metadata, completion: text, messages }
     }
 
+    /// The same answer with other metadata.
+    pub fn with_metadata(&self, metadata: Map<String, Value>) -> Self {
+        Self { metadata, ..self.clone() }
+    }
+
     /// The answer with its metadata.
     pub fn object(&self) -> Value {
         // The server itself wrote the text.

@@ -91,7 +91,7 @@ pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBo
         metadata(&fields)
     };
     let (metadata, _held) = body.read(read).await?;
-    let change = |chat: &StoredChat| Ok::<_, Infallible>(StoredChat { metadata, ..chat.clone() });
+    let change = |chat: &StoredChat| Ok::<_, Infallible>(chat.with_metadata(metadata));
     match shelves.chats.change(Tenant::of(&http).name(), id_of(&http), change) {
         Some(Ok(chat)) => Ok(HttpResponse::Ok().json(chat.object())),
         _ => Err(gone(id_of(&http))),
