@@ -29,8 +29,8 @@ pub struct Kept<T> {
 struct Shelf<T> {
     /// Each thing by its id, with its size.
     by_id: HashMap<String, (Arc<T>, usize)>,
-    /// Maps each part's id to its whole's id.
-    by_part: HashMap<String, String>,
+    /// Maps each part's id to the ids of its wholes: an answer that a client sends back is a part of two.
+    by_part: HashMap<String, Vec<String>>,
     /// Ids in the order of their arrival. May contain deleted ones.
     order: VecDeque<String>,
     num_bytes: usize,
@@ -61,7 +61,13 @@ impl<T: Keepable> Shelf<T> {
         let (stored, size) = self.by_id.remove(id)?;
         self.num_bytes -= size;
         for part in stored.parts() {
-            self.by_part.remove(part);
+            let wholes = self.by_part.get_mut(part).map(|wholes| {
+                wholes.retain(|whole| whole != id);
+                wholes.len()
+            });
+            if wholes == Some(0) {
+                self.by_part.remove(part);
+            }
         }
         Some(stored)
     }
@@ -69,7 +75,9 @@ impl<T: Keepable> Shelf<T> {
     fn add(&mut self, id: &str, thing: T) {
         let size = thing.num_bytes();
         self.num_bytes += size;
-        self.by_part.extend(thing.parts().into_iter().map(|part| (part.to_owned(), id.to_owned())));
+        for part in thing.parts() {
+            self.by_part.entry(part.to_owned()).or_default().push(id.to_owned());
+        }
         self.by_id.insert(id.to_owned(), (Arc::new(thing), size));
     }
 }
@@ -132,7 +140,7 @@ impl<T: Keepable> Kept<T> {
     pub fn whole_of(&self, tenant: &str, part: &str) -> Option<Arc<T>> {
         let inner = self.lock();
         let shelf = inner.shelves.get(tenant)?;
-        shelf.by_id.get(shelf.by_part.get(part)?).map(|(stored, _)| stored.clone())
+        shelf.by_id.get(shelf.by_part.get(part)?.last()?).map(|(stored, _)| stored.clone())
     }
 
     /// What a tenant has stored, in the order of its arrival.
@@ -181,7 +189,7 @@ impl<T: Keepable> Kept<T> {
         assert_eq!(inner.num_bytes, sum(|shelf| shelf.by_id.values().map(|(_, size)| size).sum()));
         assert_eq!((inner.num_bytes, inner.num_ordered), (sum(|shelf| shelf.num_bytes), sum(|shelf| shelf.order.len())));
         let parts = sum(|shelf| shelf.by_id.values().map(|(thing, _)| thing.parts().len()).sum());
-        assert_eq!(sum(|shelf| shelf.by_part.len()), parts);
+        assert_eq!(sum(|shelf| shelf.by_part.values().map(Vec::len).sum()), parts);
         inner.num_bytes
     }
 }

@@ -119,6 +119,20 @@ mod tests {
     }
 
     #[test]
+    fn an_item_of_two_responses_stays_until_both_are_gone() {
+        let store = ResponseStore::new(10);
+        let again = || Stored { input: stored("one").items, ..Stored::default() };
+        for order in [["a", "b"], ["b", "a"]] {
+            store.insert("", "a", stored("one"));
+            store.insert("", "b", again());
+            store.check();
+            assert!(store.delete("", order[0]) && store.item("", "item_one").is_some());
+            assert!(store.delete("", order[1]) && store.item("", "item_one").is_none());
+            store.check();
+        }
+    }
+
+    #[test]
     fn a_response_is_there_for_its_tenant_alone() {
         let store = ResponseStore::new(10);
         store.insert("a", "one", stored("one"));

@@ -240,7 +240,7 @@ async fn one(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
     let json = task.body.to_string().into_bytes();
     let reply = loop {
         let (tenant, json) = (tenant(&shop, &batch), json.clone());
-        let reply = match tenant.and_then(|tenant| Ok((tenant.begin(Instant::now()), tenant))) {
+        let reply = match tenant.map(|tenant| (tenant.begin(Instant::now()), tenant)) {
             Err(error) => Err(error),
             Ok((Err(refusal), _)) => {
                 sleep(refusal.retry_after.clamp(Duration::from_millis(50), Duration::from_secs(60))).await;
