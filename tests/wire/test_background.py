@@ -148,8 +148,16 @@ def test_settings_come_back_and_obfuscation_pads(server):
     assert server.post("/v1/responses/compact", {"model": MODEL}).error["code"] == "unsupported_parameter"
 
 
-@pytest.mark.parametrize("field, value", [("max_tool_calls", 0), ("prompt_cache_key", "x" * 600), ("conversation", 7), ("background", "yes"),
-                                          ("stream_options", {"include_obfuscation": True})])
+WRONG = {
+    "max_tool_calls": 0,
+    "prompt_cache_key": "x" * 600,
+    "conversation": 7,
+    "background": "yes",
+    "stream_options": {"include_obfuscation": True},
+}
+
+
+@pytest.mark.parametrize("field, value", WRONG.items())
 def test_a_wrong_value_is_named(server, field, value):
     reply = server.post("/v1/responses", {"model": MODEL, "input": "Hi", field: value})
     assert reply.status == 400 and reply.error["param"] == field

@@ -44,8 +44,14 @@ def test_a_file_comes_back_byte_by_byte_and_is_gone_when_deleted(store, folder):
 
 
 def test_the_parts_may_come_in_any_order(store):
-    body, headers = form([("file", "x.jsonl", b"{}"), ("expires_after[seconds]", None, b"3600"), ("expires_after[anchor]", None, b"created_at"),
-                          ("purpose", None, b"batch")])
+    body, headers = form(
+        [
+            ("file", "x.jsonl", b"{}"),
+            ("expires_after[seconds]", None, b"3600"),
+            ("expires_after[anchor]", None, b"created_at"),
+            ("purpose", None, b"batch"),
+        ]
+    )
     file = store.request("POST", "/v1/files", body, headers=headers).json()
     assert file["expires_at"] == file["created_at"] + 3600
 

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from keep import chat_line, jsonl, upload
 from harness import MODEL, Server
+from keep import chat_line, jsonl, upload
 
 # names a loaded model, so that requests pass the first check
 HOOKS = f"""
@@ -93,7 +93,8 @@ def test_every_request_example_is_answered(document, server):
 
 def things(server) -> dict[str, str]:
     """The id of something that is kept, by the path of its kind."""
-    made = {"/v1/conversations": {}, "/v1/chat/completions": {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "store": True}}
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "store": True}
+    made = {"/v1/conversations": {}, "/v1/chat/completions": chat}
     ids = {path: server.post(path, body | ({"max_tokens": 1} if body else {})).json()["id"] for path, body in made.items()}
     return ids | {"/v1/files": upload(server, jsonl([chat_line(0)])).json()["id"]}
 

@@ -22,8 +22,8 @@ use crate::http::tenant::Tenant;
 
 /// Answer a conversation, and keep it
 ///
-/// With `stream` the answer is a stream of named events, in the order of `ResponseEvent`'s types. With `background` the answer comes at once,
-/// with the status `queued`, and the response is asked for until it has ended.
+/// With `stream` the answer is a stream of named events, in the order of `ResponseEvent`'s types. With `background` the answer comes at
+/// once, with the status `queued`, and the response is asked for until it has ended.
 #[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "generation", request_body = ResponseRequest, responses(
     (status = 200, description = "the answer", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
     (status = 400, description = "a field is wrong, the context is too short, or the previous response is not there", body = ErrorBody),

@@ -25,7 +25,11 @@ async function start() {
   const port = await freePort();
   const child = spawn(binary, ["serve", "--port", String(port)], {
     stdio: "ignore",
-    env: { ...process.env, PENSTOCK__SERVER__DEFAULT_MODELS: `${model},${coder}`, PENSTOCK__STORAGE__FOLDER: mkdtempSync(join(tmpdir(), "penstock-")) },
+    env: {
+      ...process.env,
+      PENSTOCK__SERVER__DEFAULT_MODELS: `${model},${coder}`,
+      PENSTOCK__STORAGE__FOLDER: mkdtempSync(join(tmpdir(), "penstock-")),
+    },
   });
   const url = `http://127.0.0.1:${port}`;
   for (let tries = 0; tries < 1200; tries++) {

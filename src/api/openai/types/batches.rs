@@ -5,7 +5,8 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"input_file_id": "file-6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a", "endpoint": "/v1/chat/completions", "completion_window": "24h"}))]
+#[schema(example = json!({"input_file_id": "file-6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a",
+    "endpoint": "/v1/chat/completions", "completion_window": "24h"}))]
 pub struct BatchRequest {
     /// A file with the purpose `batch`. Each line has `custom_id`, `method`, `url` and `body`.
     pub input_file_id: String,

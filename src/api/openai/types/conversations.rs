@@ -7,7 +7,8 @@ use utoipa::ToSchema;
 use super::response_items::InputItem;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"metadata": {"topic": "rivers"}, "items": [{"type": "message", "role": "user", "content": "Name three rivers."}]}))]
+#[schema(example = json!({"metadata": {"topic": "rivers"},
+    "items": [{"type": "message", "role": "user", "content": "Name three rivers."}]}))]
 pub struct ConversationRequest {
     /// Up to 16 texts.
     #[schema(value_type = Option<Object>)]
