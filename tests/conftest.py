@@ -16,7 +16,8 @@ def pytest_sessionstart(session):
 
 
 @pytest.fixture(scope="session")
-def server():
+def server(tmp_path_factory):
     """A server of the default model, shared by every test that changes nothing for others."""
-    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__ON_DEMAND": "false", "ENGINE__KV_TOKENS": "8192"}) as running:
+    folder = {"STORAGE__FOLDER": str(tmp_path_factory.mktemp("kept"))}
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "SERVER__ON_DEMAND": "false", "ENGINE__KV_TOKENS": "8192"} | folder) as running:
         yield running

@@ -26,7 +26,7 @@ pub use http::spans::switch_on as trace_requests;
 /// The dialects that the server speaks, the default first. To add one, write its folder beside `openai` and name it here.
 fn dialects(config: &Config) -> Dialects {
     let others: Vec<Box<dyn Dialect>> = vec![Box::new(anthropic::dialect::Anthropic), Box::new(ollama::dialect::Ollama)];
-    Dialects::new(Box::new(openai::dialect::OpenAi::new(&config.limits)), others)
+    Dialects::new(Box::new(openai::dialect::OpenAi::new(config)), others)
 }
 
 /// Serves until a signal ends the process, or `stopped` reports that loading failed. `reload` is called at each SIGHUP. Blocks.

@@ -11,6 +11,7 @@ use super::error::ConfigError;
 use super::models::{BUILT_IN, Models};
 use super::overrides::Overrides;
 use super::settings::{Config, Engine, Limits, Server};
+use super::storage::{self, Storage};
 use super::surroundings::{PREFIX, Surroundings, env_origin};
 use super::traces::{self, Traces};
 use super::validate;
@@ -63,6 +64,7 @@ fn load(surroundings: &Surroundings, overrides: &Overrides) -> Result<Config, Co
         auth: merged.section("auth").map_err(|fault| builtin_fault(&fault))?,
         engine: merged.section("engine").map_err(|fault| builtin_fault(&fault))?,
         limits: merged.section("limits").map_err(|fault| builtin_fault(&fault))?,
+        storage: merged.section("storage").map_err(|fault| builtin_fault(&fault))?,
         traces: merged.section("traces").map_err(|fault| builtin_fault(&fault))?,
         models: merged.models.finish()?,
     };
@@ -192,6 +194,7 @@ impl Merged {
             "server" => self.section::<Server>(section).and_then(|server| validate::server(key, &server)),
             "auth" => self.section::<Auth>(section).and_then(|auth| auth::check(key, &auth)),
             "engine" => self.section::<Engine>(section).and_then(|engine| validate::engine(key, &engine)),
+            "storage" => self.section::<Storage>(section).and_then(|storage| storage::check(key, &storage)),
             "traces" => self.section::<Traces>(section).and_then(|traces| traces::check(key, &traces)),
             _ => self.section::<Limits>(section).and_then(|limits| validate::limits(key, &limits)),
         };

@@ -16,6 +16,7 @@ mod overrides;
 mod reach;
 mod sampling;
 mod settings;
+mod storage;
 mod surroundings;
 #[cfg(test)]
 mod tests;
@@ -30,5 +31,6 @@ pub use error::ConfigError;
 pub use log::{LogFormat, log_filter};
 pub use overrides::Overrides;
 pub use settings::{Backend, Config, Engine, Limits, Server, UnknownFields};
+pub use storage::Storage;
 pub use surroundings::Surroundings;
 pub use traces::Traces;

@@ -10,6 +10,7 @@ use super::auth::Auth;
 use super::context::Context;
 use super::entry::ModelEntry;
 use super::log::LogFormat;
+use super::storage::Storage;
 use super::traces::Traces;
 
 /// The whole configuration.
@@ -20,6 +21,7 @@ pub struct Config {
     pub auth: Auth,
     pub engine: Engine,
     pub limits: Limits,
+    pub storage: Storage,
     pub traces: Traces,
     /// The catalogue: every model that the server knows by name.
     pub models: Vec<ModelEntry>,

@@ -114,6 +114,10 @@ pub(super) fn resolve(config: &mut Config, surroundings: &Surroundings) -> Resul
         true => data_dir(surroundings).map(|dir| dir.join("penstock").join("keys.toml")).unwrap_or_default(),
         false => expand_home(&config.auth.keys_file, surroundings),
     };
+    config.storage.folder = match config.storage.folder.as_os_str().is_empty() {
+        true => data_dir(surroundings).map(|dir| dir.join("penstock").join("files")).unwrap_or_default(),
+        false => expand_home(&config.storage.folder, surroundings),
+    };
     let server = &mut config.server;
     (server.tls_cert, server.tls_key) = (expand_home(&server.tls_cert, surroundings), expand_home(&server.tls_key, surroundings));
     if server.tls_cert.as_os_str().is_empty() != server.tls_key.as_os_str().is_empty() {

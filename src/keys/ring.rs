@@ -47,6 +47,11 @@ impl Ring {
         self.find_digest(Digest::of(secret))
     }
 
+    /// The key with this name.
+    pub fn named(&self, name: &str) -> Option<&Arc<Key>> {
+        self.keys.values().flatten().find(|key| key.name == name)
+    }
+
     fn find_digest(&self, digest: Digest) -> Option<&Arc<Key>> {
         self.keys.get(&digest.index())?.iter().find(|key| key.digest == digest)
     }

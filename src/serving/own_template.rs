@@ -16,7 +16,7 @@ impl Model {
         source.map_or_else(|| Ok(self.clone()), |source| self.with_template(source))
     }
 
-    fn with_template(self: &Arc<Self>, source: &str) -> Result<Arc<Self>, RequestError> {
+    pub fn with_template(self: &Arc<Self>, source: &str) -> Result<Arc<Self>, RequestError> {
         let special = |id: Option<u32>| id.and_then(|id| self.base.tokenizer.token_text(id)).unwrap_or_default();
         let (bos, eos) = (special(self.base.tokenizer.bos()), special(self.base.tokenizer.eos()));
         let template = ChatTemplate::new(source, bos, eos).map_err(|error| RequestError::Template(error.to_string()))?;

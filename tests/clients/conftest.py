@@ -20,6 +20,7 @@ NEEDS = {
     "test_lm_eval.py": "lm_eval",
     "test_ollama.py": "langchain_ollama",
     "test_openai.py": "openai",
+    "test_openai_kept.py": "openai",
     "test_openai_structured.py": "openai",
     "test_openai_surface.py": "openai",
     "test_pydantic_ai.py": "pydantic_ai",
@@ -29,8 +30,9 @@ collect_ignore = [name for name, module in NEEDS.items() if find_spec(module) is
 
 
 @pytest.fixture(scope="session")
-def server():
-    with Server({"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER}", "ENGINE__KV_TOKENS": "8192"}) as running:
+def server(tmp_path_factory):
+    folder = {"STORAGE__FOLDER": str(tmp_path_factory.mktemp("kept"))}
+    with Server({"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER}", "ENGINE__KV_TOKENS": "8192"} | folder) as running:
         yield running
 
 

@@ -74,3 +74,10 @@ def test_the_piece_for_lm_eval_prints_its_table(server):
     assert re.search(
         r"\|capitals\s*\|.*\|acc\s*\|↑\s*\|\s*[01]\b", run(["bash", "-c", line], cwd=ROOT, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     )
+
+
+def test_the_piece_for_batches_prints_that_all_is_done(server, tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "batches.md").read_text(), re.S)
+    script = tmp_path / "piece.py"
+    script.write_text(code.replace("http://127.0.0.1:8080", server.url))
+    assert run([sys.executable, script], cwd=tmp_path) == "completed 3"

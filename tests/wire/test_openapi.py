@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from harness import CODER, MODEL, Server
+from keep import chat_line, jsonl, upload
 
 # names a loaded model, so that requests pass the first check
 HOOKS = f"""
@@ -138,11 +139,22 @@ def test_the_examples_name_a_model_that_is_served():
 
 
 def test_every_request_example_is_answered(document, server):
+    kept = things(server)
     for path, method, operation in operations(document):
-        if "requestBody" in operation:
+        if "application/json" in operation.get("requestBody", {}).get("content", {}):
             example = resolved(document, operation["requestBody"]["content"]["application/json"]["schema"])["example"]
-            reply = server.request(method, path, example)
+            if "input_file_id" in example:
+                example = example | {"input_file_id": kept["/v1/files"]}
+            reply = server.request(method, path.replace("{id}", kept.get(path.split("/{id}")[0], "{id}")), example)
             assert reply.status == 200, (path, reply.body)
+
+
+def things(server) -> dict[str, str]:
+    """The id of something that is kept, by the path of its kind."""
+    chat = {"model": MODEL, "messages": [{"role": "user", "content": "a"}], "store": True}
+    made = {"/v1/conversations": {}, "/v1/chat/completions": chat}
+    ids = {path: server.post(path, body | ({"max_tokens": 1} if body else {})).json()["id"] for path, body in made.items()}
+    return ids | {"/v1/files": upload(server, jsonl([chat_line(0)])).json()["id"]}
 
 
 @pytest.mark.timeout(400)

@@ -19,7 +19,10 @@ TURNS = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He
 # A value for each field and the fields that it needs, per endpoint if they differ.
 VALUES = {
     "stream": {"stream": True},
-    "stream_options": {"stream_options": {"include_usage": True}, "stream": True},
+    "stream_options": {
+        "responses": {"stream_options": {"include_obfuscation": True}, "stream": True},
+        "*": {"stream_options": {"include_usage": True}, "stream": True},
+    },
     "n": {"n": 2},
     "best_of": {"best_of": 2},
     "logprobs": {
@@ -69,6 +72,8 @@ VALUES = {
     "instructions": {"instructions": "Be brief."},
     "previous_response_id": {"previous_response_id": "stored"},
     "store": {"store": True},
+    "background": {"background": True},
+    "truncation": {"truncation": "auto"},
     "metadata": {"metadata": {"a": "b"}},
     "response_format": {"response_format": {"type": "json_object"}},
     "regex": {"regex": "[a-z]+"},

@@ -317,7 +317,7 @@ impl Choices {
 }
 
 impl Answer {
-    fn add(&mut self, piece: Piece) {
+    pub fn add(&mut self, piece: Piece) {
         match piece {
             Piece::Prompt(tokens) => self.prompt = tokens,
             Piece::Text(mut piece) => {

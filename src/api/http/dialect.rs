@@ -2,10 +2,11 @@
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderMap;
-use actix_web::web::ServiceConfig;
+use actix_web::web::{Data, ServiceConfig};
 use serde_json::Value;
 
 use super::error::ApiError;
+use super::state::AppState;
 
 /// A dialect stands in a folder of its own beside `http/`, and nothing in `http/` knows it by name.
 pub trait Dialect: Send + Sync + 'static {
@@ -20,6 +21,9 @@ pub trait Dialect: Send + Sync + 'static {
 
     /// Registers the dialect's routes and the state they share.
     fn routes(&self, config: &mut ServiceConfig);
+
+    /// Starts what the dialect does beside its requests, within the server's runtime.
+    fn begin(&self, _state: &Data<AppState>) {}
 
     /// The dialect's error envelope, as JSON.
     fn error_body(&self, error: &ApiError) -> String;

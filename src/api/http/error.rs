@@ -49,6 +49,10 @@ pub enum Kind {
     EngineStopped,
     Deadline,
     NotImplemented,
+    NotFound,
+    NoSpace,
+    StorageFull,
+    StorageGone,
 }
 
 impl Kind {
@@ -88,6 +92,10 @@ impl Kind {
             Self::EngineStopped => (StatusCode::SERVICE_UNAVAILABLE, "engine_stopped"),
             Self::Deadline => (StatusCode::GATEWAY_TIMEOUT, "deadline_exceeded"),
             Self::NotImplemented => (StatusCode::NOT_IMPLEMENTED, "not_implemented"),
+            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
+            Self::NoSpace => (StatusCode::INSUFFICIENT_STORAGE, "insufficient_storage"),
+            Self::StorageFull => (StatusCode::BAD_REQUEST, "storage_limit_exceeded"),
+            Self::StorageGone => (StatusCode::SERVICE_UNAVAILABLE, "storage_unavailable"),
         }
     }
 

@@ -78,6 +78,12 @@ impl Keyring {
         ring.find(secret).cloned()
     }
 
+    /// The key with this name, for work that goes on after its request has ended.
+    pub fn named(&self, name: &str) -> Option<Arc<Key>> {
+        let ring = self.current.read().unwrap_or_else(PoisonError::into_inner).ring.clone();
+        ring.named(name).cloned()
+    }
+
     /// Reads the keys again if the file has changed. If the new file is wrong or gone, the keys stay as they are and the fault is logged.
     pub fn refresh(&self) {
         let before = self.current();

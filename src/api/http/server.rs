@@ -64,7 +64,7 @@ pub fn serve(
     reload: Reload,
     stopped: impl Future<Output = anyhow::Error> + 'static,
 ) -> anyhow::Result<()> {
-    let (state, access, tls) = (site.state.clone(), access.clone(), access.tls.clone());
+    let (state, dialects, access, tls) = (site.state.clone(), site.dialects.clone(), access.clone(), access.tls.clone());
     let (limits, drain) = (&config.limits, Duration::from_secs(config.server.drain_seconds));
     let patience = Patience { head: Duration::from_secs(limits.head_timeout_seconds), idle: KEEP_ALIVE };
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
@@ -107,6 +107,7 @@ pub fn serve(
         let bodies = state.bodies.clone();
         rt::spawn(async move { bodies.give_back().await });
         rt::spawn(access.refresh());
+        dialects.iter().for_each(|dialect| dialect.begin(&state));
         let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),

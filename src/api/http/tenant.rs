@@ -12,16 +12,31 @@ use keys::{InFlight, Key, Rate, Refusal};
 use registry::{Registry, RegistryError};
 use serving::Client;
 
+/// Stands in for a user's number where a tenant's batches are told from its other requests.
+const BATCHES: u64 = 1;
+
 /// The tenant of a request. The middleware puts one into the extensions of every request whose key it has found, and a nameless one if
 /// the request needs no key.
 #[derive(Clone, Debug, Default)]
 pub struct Tenant {
     key: Option<Arc<Key>>,
+    /// Whether the request is one of a batch, which gets the least of the engine.
+    of_batch: bool,
 }
 
 impl Tenant {
     pub fn with_key(key: Arc<Key>) -> Self {
-        Self { key: Some(key) }
+        Self { key: Some(key), of_batch: false }
+    }
+
+    /// The tenant of a batch's requests: everything that the tenant has, at the lowest priority.
+    pub fn of_batch(self) -> Self {
+        Self { of_batch: true, ..self }
+    }
+
+    /// The name of the tenant's key, which outlives a restart. `None`: there is no key.
+    pub fn key_name(&self) -> Option<&str> {
+        self.key.as_ref().map(|key| key.name.as_str())
     }
 
     /// The tenant of a request. A request that was not admitted has none, which is the same as a nameless one.
@@ -42,6 +57,10 @@ impl Tenant {
 
     /// How the engine tells the tenant's requests from others.
     pub fn client(&self) -> Client {
+        if self.of_batch {
+            // All batches of a tenant share the engine as one, beside the tenant's own requests.
+            return Client { tenant: Some(mark(self.name(), BATCHES)), priority: 1 };
+        }
         match &self.key {
             Some(key) => Client { tenant: Some(mark(&key.tenant, 0)), priority: key.priority },
             None => Client::default(),

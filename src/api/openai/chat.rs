@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 
-use super::convert::{self, chat::Chat};
+use super::chat_store::StoredChat;
+use super::convert;
+use super::convert::chat::{Asked, Chat};
 use super::extras::{Extras, Note};
-use super::stream::{self, ChunkFormat};
+use super::shelves::Shelves;
+use super::stream::{self, ChunkFormat, Watch};
 use super::types;
 use super::types::chat::{
     AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta, FunctionCall, FunctionDelta, ToolCall,
@@ -23,8 +26,9 @@ use crate::http::head::Head;
 use crate::http::json::JsonBody;
 use crate::http::later;
 use crate::http::state::AppState;
+use crate::http::tenant::Tenant;
 use chat::Piece;
-use serving::{End, EndReason};
+use serving::{End, EndReason, Output};
 
 /// Answer a conversation
 ///
@@ -37,25 +41,52 @@ use serving::{End, EndReason};
     (status = 429, description = "the queue is full", body = ErrorBody),
     (status = 503, description = "the model is loading, or the server is shutting down", body = ErrorBody),
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
-pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+pub async fn create(
+    state: web::Data<AppState>,
+    shelves: web::Data<Shelves>,
+    http: HttpRequest,
+    body: JsonBody,
+) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
+    let (mut request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
     let (extras, legacy) = (Extras::of(&request.options, request.stream), request.legacy);
+    let form = Form { has_logprobs, legacy, extras, prompt_ids: None };
+    let keep = request.keep.take().map(|asked| Keeper::new(shelves, caller.tenant.clone(), asked, form.clone()));
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
             let (choices, head) = start(of_stream, &caller, request, held).await?;
+            let keep = keep.map(|keep| keep.of(&head, choices.len()));
             let prompt_ids = choices.prompt_ids().into_iter().next();
-            let include_usage = options.include_usage;
+            let (include_usage, Form { has_logprobs, legacy, extras, .. }) = (options.include_usage, form);
             let chunks = Chunks { head, include_usage, has_logprobs, legacy, extras, prompt_ids };
-            Ok(stream::chunks(choices, chunks, options))
+            Ok(stream::watched_chunks(choices, chunks, options, keep))
         };
         return later::stream(&state, &model, journal, stream::error_event, begin).await;
     }
     let (choices, head) = start(state, &caller, request, held).await?;
-    let prompt_token_ids = choices.prompt_ids().into_iter().next();
+    let form = Form { prompt_ids: choices.prompt_ids().into_iter().next(), ..form };
     let (answers, usage) = choices.collect().await?;
+    let completion = completion(head, answers, usage.into(), form);
+    if let Some(keep) = keep {
+        keep.keep(&completion);
+    }
+    Ok(HttpResponse::Ok().json(completion))
+}
+
+/// What a request wants of the form of its answer.
+#[derive(Clone)]
+struct Form {
+    has_logprobs: bool,
+    legacy: bool,
+    extras: Extras,
+    prompt_ids: Option<Vec<u32>>,
+}
+
+/// The whole answer.
+fn completion(head: Head, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
+    let Form { has_logprobs, legacy, extras, prompt_ids: prompt_token_ids } = form;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
         logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
@@ -67,16 +98,50 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
     let object = "chat.completion".into();
-    Ok(HttpResponse::Ok().json(ChatCompletion {
-        id,
-        object,
-        created,
-        model,
-        choices,
-        system_fingerprint: fingerprint,
-        usage: usage.into(),
-        prompt_token_ids,
-    }))
+    ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids }
+}
+
+/// Keeps an answer that the client wants to ask for again.
+struct Keeper {
+    shelves: web::Data<Shelves>,
+    tenant: Tenant,
+    asked: Asked,
+    form: Form,
+    /// The answer so far, if it is streamed.
+    head: Option<Head>,
+    answers: Vec<Answer>,
+}
+
+impl Keeper {
+    fn new(shelves: web::Data<Shelves>, tenant: Tenant, asked: Asked, form: Form) -> Self {
+        Self { shelves, tenant, asked, form, head: None, answers: Vec::new() }
+    }
+
+    /// Sees a streamed answer.
+    fn of(self, head: &Head, num_choices: usize) -> Self {
+        Self { head: Some(head.clone()), answers: vec![Answer::default(); num_choices], ..self }
+    }
+
+    fn keep(&self, completion: &ChatCompletion) {
+        let stored = StoredChat::new(completion, self.asked.clone());
+        self.shelves.chats.insert(self.tenant.name(), &completion.id, stored);
+    }
+}
+
+impl Watch for Keeper {
+    fn output(&mut self, index: usize, output: &Output) {
+        match output {
+            Output::Piece(piece) => self.answers[index].add(piece.clone()),
+            Output::End(end) => self.answers[index].reason = end.reason,
+        }
+    }
+
+    fn end(&mut self, usage: Usage) {
+        if let Some(head) = self.head.take() {
+            let answers = std::mem::take(&mut self.answers);
+            self.keep(&completion(head, answers, usage, self.form.clone()));
+        }
+    }
 }
 
 /// Starts the choices of a request once its model is there.

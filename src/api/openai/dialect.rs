@@ -1,22 +1,31 @@
 //! OpenAI's dialect as the server sees it: its paths, routes, errors and document.
 
+use actix_web::rt;
 use actix_web::web::{self, Data, ServiceConfig};
 use serde_json::Value;
 
-use super::store::ResponseStore;
-use super::{chat, completions, docs, embeddings, error, models, rerank, responses, tokens};
+use super::batches::handlers as batches;
+use super::batches::worker::keep_running;
+use super::files::handlers as files;
+use super::files::room::Rooms;
+use super::shelves::Shelves;
+use super::{chat, completions, conversations, docs, embeddings, error, models, rerank, response_parts, responses, stored_chats, tokens};
 use crate::http::dialect::Dialect;
 use crate::http::error::ApiError;
 use crate::http::routes::{get, resource};
-use config::Limits;
+use crate::http::state::AppState;
+use config::Config;
 
+/// The dialect. Its clones share what clients keep.
+#[derive(Clone)]
 pub struct OpenAi {
-    responses: Data<ResponseStore>,
+    rooms: Data<Rooms>,
+    shelves: Data<Shelves>,
 }
 
 impl OpenAi {
-    pub fn new(limits: &Limits) -> Self {
-        Self { responses: Data::new(ResponseStore::new(limits.max_stored_responses)) }
+    pub fn new(config: &Config) -> Self {
+        Self { rooms: Data::new(Rooms::new(config.storage.clone())), shelves: Data::new(Shelves::new(config)) }
     }
 }
 
@@ -27,8 +36,17 @@ impl Dialect for OpenAi {
 
     fn routes(&self, config: &mut ServiceConfig) {
         config
-            .app_data(self.responses.clone())
-            .service(resource("/v1/chat/completions", "POST", web::post().to(chat::create)))
+            .app_data(self.shelves.clone())
+            .app_data(self.shelves.responses.clone())
+            .app_data(self.shelves.conversations.clone())
+            .app_data(self.rooms.clone())
+            .service(resource("/v1/chat/completions", "GET, HEAD, POST", web::post().to(chat::create)).route(get().to(stored_chats::list)))
+            .service(
+                resource("/v1/chat/completions/{id}", "GET, HEAD, POST, DELETE", get().to(stored_chats::retrieve))
+                    .route(web::post().to(stored_chats::update))
+                    .route(web::delete().to(stored_chats::delete)),
+            )
+            .service(resource("/v1/chat/completions/{id}/messages", "GET, HEAD", get().to(stored_chats::messages)))
             .service(resource("/v1/completions", "POST", web::post().to(completions::create)))
             .service(resource("/v1/embeddings", "POST", web::post().to(embeddings::create)))
             .service(resource("/v1/rerank", "POST", web::post().to(rerank::create)))
@@ -36,17 +54,46 @@ impl Dialect for OpenAi {
             .service(resource("/rerank", "POST", web::post().to(rerank::create)))
             .service(resource("/v1/score", "POST", web::post().to(rerank::score)))
             .service(resource("/score", "POST", web::post().to(rerank::score)))
+            .service(resource("/v1/responses/input_tokens", "POST", web::post().to(response_parts::input_tokens)))
+            .service(resource("/v1/responses/compact", "POST", web::post().to(response_parts::compact)))
             .service(resource("/v1/responses", "POST", web::post().to(responses::create)))
             .service(
                 resource("/v1/responses/{id}", "GET, HEAD, DELETE", get().to(responses::retrieve))
                     .route(web::delete().to(responses::delete)),
             )
+            .service(resource("/v1/responses/{id}/input_items", "GET, HEAD", get().to(response_parts::input_items)))
+            .service(resource("/v1/responses/{id}/cancel", "POST", web::post().to(response_parts::cancel)))
+            .service(resource("/v1/conversations", "POST", web::post().to(conversations::create)))
+            .service(
+                resource("/v1/conversations/{id}", "GET, HEAD, POST, DELETE", get().to(conversations::retrieve))
+                    .route(web::post().to(conversations::update))
+                    .route(web::delete().to(conversations::delete)),
+            )
+            .service(
+                resource("/v1/conversations/{id}/items", "GET, HEAD, POST", get().to(conversations::list_items))
+                    .route(web::post().to(conversations::create_items)),
+            )
+            .service(
+                resource("/v1/conversations/{id}/items/{item}", "GET, HEAD, DELETE", get().to(conversations::retrieve_item))
+                    .route(web::delete().to(conversations::delete_item)),
+            )
+            .service(resource("/v1/files", "GET, HEAD, POST", get().to(files::list)).route(web::post().to(files::create)))
+            .service(resource("/v1/files/{id}", "GET, HEAD, DELETE", get().to(files::retrieve)).route(web::delete().to(files::delete)))
+            .service(resource("/v1/files/{id}/content", "GET, HEAD", get().to(files::content)))
+            .service(resource("/v1/batches", "GET, HEAD, POST", get().to(batches::list)).route(web::post().to(batches::create)))
+            .service(resource("/v1/batches/{id}", "GET, HEAD", get().to(batches::retrieve)))
+            .service(resource("/v1/batches/{id}/cancel", "POST", web::post().to(batches::cancel)))
             .service(resource("/tokenize", "POST", web::post().to(tokens::tokenize)))
             .service(resource("/detokenize", "POST", web::post().to(tokens::detokenize)))
             .service(resource("/apply-template", "POST", web::post().to(tokens::apply_template)))
             .service(resource("/tokenizer_info", "GET, HEAD", get().to(tokens::info)))
             .service(resource("/v1/models", "GET, HEAD", get().to(models::list)))
             .service(resource("/v1/models/{id:.+}", "GET, HEAD", get().to(models::retrieve)));
+    }
+
+    fn begin(&self, state: &Data<AppState>) {
+        let routes = self.clone();
+        rt::spawn(keep_running(self.rooms.clone().into_inner(), state.clone(), move |config| routes.routes(config)));
     }
 
     fn error_body(&self, error: &ApiError) -> String {

@@ -3,7 +3,9 @@
 use serde_json::Value;
 use utoipa::OpenApi;
 
-use super::types::{chat, common, completions, embeddings, error, logprobs, models, rerank, responses, tokens, usage};
+use super::types::{
+    batches, chat, common, completions, conversations, embeddings, error, files, logprobs, models, rerank, responses, tokens, usage,
+};
 use crate::http::sse::describe_streams;
 
 #[derive(OpenApi)]
@@ -17,6 +19,32 @@ use crate::http::sse::describe_streams;
         super::responses::create,
         super::responses::retrieve,
         super::responses::delete,
+        super::response_parts::input_tokens,
+        super::response_parts::compact,
+        super::response_parts::input_items,
+        super::response_parts::cancel,
+        super::stored_chats::list,
+        super::stored_chats::retrieve,
+        super::stored_chats::update,
+        super::stored_chats::delete,
+        super::stored_chats::messages,
+        super::conversations::create,
+        super::conversations::retrieve,
+        super::conversations::update,
+        super::conversations::delete,
+        super::conversations::list_items,
+        super::conversations::create_items,
+        super::conversations::retrieve_item,
+        super::conversations::delete_item,
+        super::files::handlers::create,
+        super::files::handlers::list,
+        super::files::handlers::retrieve,
+        super::files::handlers::delete,
+        super::files::handlers::content,
+        super::batches::handlers::create,
+        super::batches::handlers::list,
+        super::batches::handlers::retrieve,
+        super::batches::handlers::cancel,
         super::tokens::tokenize,
         super::tokens::detokenize,
         super::tokens::apply_template,
@@ -29,6 +57,13 @@ use crate::http::sse::describe_streams;
         chat::ChatCompletion,
         chat::ChatChunk,
         chat::PromptProgress,
+        batches::BatchRequest,
+        batches::BatchObject,
+        batches::BatchLine,
+        conversations::ConversationRequest,
+        conversations::ConversationObject,
+        files::FileUpload,
+        files::FileObject,
         completions::CompletionRequest,
         completions::Completion,
         common::Generation,
@@ -58,6 +93,8 @@ use crate::http::sse::describe_streams;
     )),
     tags(
         (name = "generation", description = "Answers and texts"),
+        (name = "conversations", description = "Lists of items that responses read and extend"),
+        (name = "files", description = "Files, and batches of requests"),
         (name = "tokens", description = "Prompts as tokens and as text"),
         (name = "models", description = "The models that the server knows")
     )

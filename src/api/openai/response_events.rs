@@ -2,30 +2,47 @@
 
 use bytes::Bytes;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 use super::error::response_code;
 use super::response_draft::{Event, value};
 use super::response_record::Record;
 use super::stream::Events;
-use super::types::responses::{ResponseError, ResponseEvent};
+use super::types::responses::ResponseEvent;
 use super::types::usage::Usage;
 use crate::http::error::ApiError;
 use crate::http::sse;
 use serving::Output;
 
+/// The text of a delta and its padding together have a multiple of so many bytes.
+const PADDED_TO: usize = 16;
+
 pub struct Streamed {
     answer: Record,
     /// The next event's number.
     next: u64,
+    /// Whether deltas are padded.
+    obfuscates: bool,
 }
 
 impl Streamed {
-    pub fn new(answer: Record) -> Self {
-        Self { answer, next: 0 }
+    pub fn new(answer: Record, obfuscates: bool) -> Self {
+        Self { answer, next: 0, obfuscates }
+    }
+
+    /// A stream whose first events were sent already.
+    pub fn after(answer: Record, obfuscates: bool, next: u64) -> Self {
+        Self { answer, next, obfuscates }
     }
 
     fn event(&mut self, (name, fields): Event) -> Bytes {
-        let fields = if let Value::Object(fields) = fields { fields } else { serde_json::Map::new() };
+        let mut fields = if let Value::Object(fields) = fields { fields } else { serde_json::Map::new() };
+        if self.obfuscates
+            && let Some(delta) = fields.get("delta").and_then(Value::as_str)
+        {
+            let noise = Uuid::new_v4().simple().to_string();
+            fields.insert("obfuscation".into(), noise[..PADDED_TO - delta.len() % PADDED_TO].into());
+        }
         let event = ResponseEvent { kind: name.into(), sequence_number: self.next, fields };
         self.next += 1;
         sse::named(name, &event)
@@ -37,6 +54,11 @@ impl Streamed {
     }
 }
 
+/// An event that shows the whole response.
+pub fn whole_event(name: &'static str, response: &Value, number: u64) -> Bytes {
+    sse::named(name, &json!({"type": name, "sequence_number": number, "response": response}))
+}
+
 /// The only event of a stream that fails before its response has begun.
 pub fn error_event(error: &ApiError) -> Bytes {
     let (code, message) = (response_code(error.kind), &error.message);
@@ -45,7 +67,8 @@ pub fn error_event(error: &ApiError) -> Bytes {
 
 impl Events for Streamed {
     fn begin(&mut self, _num_choices: usize) -> Vec<Bytes> {
-        vec![self.whole("response.created"), self.whole("response.in_progress")]
+        let created = (self.next == 0).then(|| self.whole("response.created"));
+        created.into_iter().chain([self.whole("response.in_progress")]).collect()
     }
 
     fn output(&mut self, _index: usize, output: Output) -> Vec<Bytes> {
@@ -59,8 +82,7 @@ impl Events for Streamed {
     }
 
     fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
-        self.answer.draft.status = "failed";
-        self.answer.draft.error = Some(ResponseError { code: response_code(error.kind).into(), message: error.message.clone() });
+        self.answer.fail(error);
         vec![self.whole("response.failed")]
     }
 }

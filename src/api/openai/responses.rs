@@ -1,35 +1,29 @@
 //! `/v1/responses`: one answer to a conversation, which the server may keep for the next turn.
 
-use std::sync::Arc;
-
 use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::Value;
 
-use super::convert::{self, responses::Responses};
-use super::response_draft::Draft;
+use super::convert::{self, responses::check_included};
+use super::list::{check_known, flag, number, parameters};
 use super::response_events::{Streamed, error_event};
-use super::response_record::Record;
-use super::store::ResponseStore;
-use super::stream;
+use super::response_start::start;
+use super::shelves::Shelves;
 use super::types::error::ErrorBody;
 use super::types::responses::{DeletedResponse, ResponseEvent, ResponseObject, ResponseRequest};
-use crate::http::budget::Held;
+use super::{response_background, stream};
 use crate::http::caller::Caller;
-use crate::http::choices::{self, Ask, Choices};
 use crate::http::error::{ApiError, Kind, quoted};
-use crate::http::head::Head;
 use crate::http::json::JsonBody;
 use crate::http::later;
+use crate::http::sse::FRAMING;
 use crate::http::state::AppState;
+use crate::http::stream::respond;
 use crate::http::tenant::Tenant;
-use chat::{Conversation, Message, Role};
-use serving::Prompt;
-
-/// What the path of a response begins with.
-const PREFIX: &str = "/v1/responses/";
 
 /// Answer a conversation, and keep it
 ///
-/// With `stream` the answer is a stream of named events, in the order of `ResponseEvent`'s types.
+/// With `stream` the answer is a stream of named events, in the order of `ResponseEvent`'s types. With `background` the answer comes at
+/// once, with the status `queued`, and the response is asked for until it has ended.
 #[utoipa::path(post, path = "/v1/responses", operation_id = "createResponse", tag = "generation", request_body = ResponseRequest, responses(
     (status = 200, description = "the answer", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
     (status = 400, description = "a field is wrong, the context is too short, or the previous response is not there", body = ErrorBody),
@@ -39,94 +33,98 @@ const PREFIX: &str = "/v1/responses/";
     (status = 504, description = "the request took longer than the server or its own `x-request-timeout` allows", body = ErrorBody)))]
 pub async fn create(
     state: web::Data<AppState>,
-    store: web::Data<ResponseStore>,
+    shelves: web::Data<Shelves>,
     http: HttpRequest,
     body: JsonBody,
 ) -> Result<HttpResponse, ApiError> {
-    let (limits, items, owner) = (state.limits(), store.clone(), Tenant::of(&http));
-    let (request, held) = body.read(move |value| convert::responses::parse(value, &limits, &|id| items.item(owner.name(), id))).await?;
+    let (limits, items, owner) = (state.limits(), shelves.clone(), Tenant::of(&http));
+    let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
+    let (request, held) = body.read(read).await?;
     let caller = Caller::of(&http);
+    if request.settings.background {
+        return response_background::begin(state, shelves, caller, request, held);
+    }
     if request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
+        let obfuscates = request.obfuscates;
         let begin = async move {
-            let (choices, answer) = start(of_stream, store, &caller, request, held).await?;
-            Ok(stream::frames(choices, Streamed::new(answer)))
+            let (choices, answer) = start(of_stream, shelves, &caller, request, held, None).await?;
+            Ok(stream::frames(choices, Streamed::new(answer, obfuscates)))
         };
         return later::stream(&state, &model, journal, error_event, begin).await;
     }
-    let (mut choices, mut answer) = start(state, store, &caller, request, held).await?;
+    let (mut choices, mut answer) = start(state, shelves, &caller, request, held, None).await?;
     while let Some(next) = choices.next().await {
         answer.draft.take(next?.1);
     }
     Ok(json(answer.end(choices.usage().into())))
 }
 
-/// Starts the answer of a request once its model is there.
-async fn start(
-    state: web::Data<AppState>,
-    store: web::Data<ResponseStore>,
-    caller: &Caller,
-    request: Responses,
-    held: Arc<Held>,
-) -> Result<(Choices, Record), ApiError> {
-    let (tenant, journal) = (caller.tenant.clone(), caller.journal.clone());
-    let model = caller.model(&state, &request.model).await?;
-    let Responses { conversation, options, names, settings, .. } = request;
-    let settings = settings.sampled_with(&model.sampling_of(&options));
-    let messages = with_earlier(&store, tenant.name(), conversation.messages, settings.previous_response_id.as_deref())?;
-    let instructions = settings.instructions.iter().map(|text| Message::of_text(Role::System, text));
-    let shown = instructions.chain(messages.iter().cloned()).collect();
-    let prompt = Prompt::Chat(Conversation { messages: shown, ..conversation });
-    let draft = Draft::new(Head::new("resp", &model), settings, options.logprobs.is_some());
-    let answer = Record { draft, messages, store, tenant: tenant.clone(), _held: held.clone() };
-    let ask = Ask { model, prompts: vec![prompt], options, num_choices: 1, best_of: 1, names, held, tenant, journal };
-    Ok((choices::start(state, ask).await?, answer))
-}
-
-/// The messages so far: those of the previous response, and the new ones.
-fn with_earlier(store: &ResponseStore, tenant: &str, messages: Vec<Message>, previous: Option<&str>) -> Result<Vec<Message>, ApiError> {
-    let Some(id) = previous else { return Ok(messages) };
-    let stored = store.get(tenant, id).ok_or_else(|| {
-        let message = format!("the response `{}` is not there: it was not stored, was deleted, or is too old", quoted(id));
-        ApiError::new(Kind::PreviousResponse, message).with_param("previous_response_id")
-    })?;
-    Ok(stored.messages.iter().cloned().chain(messages).collect())
-}
-
-/// A stored response
+/// A stored response, or one in the background
+///
+/// With `stream`, the events of a response that was made with `background`.
 #[utoipa::path(get, path = "/v1/responses/{id}", operation_id = "retrieveResponse", tag = "generation",
-    params(("id" = String, Path, description = "the id of the response")),
+    params(("id" = String, Path, description = "the id of the response"),
+        ("stream" = Option<bool>, Query, description = "send the events of a response that was made with `background`"),
+        ("starting_after" = Option<u64>, Query, description = "the number of the last event that the client has; with `stream`")),
     responses(
-        (status = 200, description = "the response", body = ResponseObject),
+        (status = 200, description = "the response", content((ResponseObject = "application/json"), (ResponseEvent = "text/event-stream"))),
+        (status = 400, description = "a parameter is wrong", body = ErrorBody),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn retrieve(store: web::Data<ResponseStore>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
-    let id = id_of(&request);
-    let stored = store.get(Tenant::of(&request).name(), id).ok_or_else(|| not_found(id))?;
-    Ok(json(stored.response.clone()))
+pub async fn retrieve(state: web::Data<AppState>, shelves: web::Data<Shelves>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (id, tenant, given) = (id_of(&request), Tenant::of(&request), parameters(&request)?);
+    check_known(&given, &["stream", "starting_after", "include", "include[]", "include_obfuscation"])?;
+    check_included(given.get("include").or(given.get("include[]")).map(String::as_str))?;
+    let stream = given.get("stream").map(|value| flag("stream", value)).transpose()?.unwrap_or(false);
+    let after = given.get("starting_after").map(|value| number("starting_after", value, 0..=u64::MAX - 1)).transpose()?;
+    given.get("include_obfuscation").map(|value| flag("include_obfuscation", value)).transpose()?;
+    if after.is_some() && !stream {
+        return Err(ApiError::field("starting_after", "`starting_after` is only allowed with `stream`"));
+    }
+    let (live, stored) = (shelves.lives.get(tenant.name(), id), shelves.responses.get(tenant.name(), id));
+    let live = live.or_else(|| stored.as_ref().and_then(|stored| stored.live.clone()));
+    match (stream, live, stored) {
+        (true, Some(live), _) => Ok(respond(FRAMING, live.follow(after.map_or(0, |after| after + 1))?, state.keep_alive)),
+        (true, None, Some(_)) => {
+            let message = format!("the response `{}` was not made with `background`, so that its events are not kept", quoted(id));
+            Err(ApiError::field("stream", message))
+        }
+        (false, _, Some(stored)) => Ok(json(stored.response.clone())),
+        (false, Some(live), None) => Ok(json(live.response().to_string())),
+        (_, None, None) => Err(not_found(id)),
+    }
 }
 
-fn json(text: String) -> HttpResponse {
+/// A body that is JSON already.
+pub fn json(text: String) -> HttpResponse {
     HttpResponse::Ok().content_type("application/json").body(text)
 }
 
 /// Forget a stored response
+///
+/// One that is made in the background is cancelled.
 #[utoipa::path(delete, path = "/v1/responses/{id}", operation_id = "deleteResponse", tag = "generation",
     params(("id" = String, Path, description = "the id of the response")),
     responses(
         (status = 200, description = "it is forgotten", body = DeletedResponse),
         (status = 404, description = "it is not there", body = ErrorBody)))]
-pub async fn delete(store: web::Data<ResponseStore>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
-    let id = id_of(&request);
-    if !store.delete(Tenant::of(&request).name(), id) {
+pub async fn delete(shelves: web::Data<Shelves>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (id, tenant) = (id_of(&request), Tenant::of(&request));
+    if let Some(live) = shelves.lives.get(tenant.name(), id) {
+        live.cancel();
+        live.when_ended().await;
+    }
+    if !shelves.responses.delete(tenant.name(), id) {
         return Err(not_found(id));
     }
     Ok(HttpResponse::Ok().json(DeletedResponse { id: id.to_owned(), object: "response".into(), deleted: true }))
 }
 
-fn id_of(request: &HttpRequest) -> &str {
-    request.path().strip_prefix(PREFIX).unwrap_or_default()
+/// The id in the path of a response.
+pub fn id_of(request: &HttpRequest) -> &str {
+    request.match_info().query("id")
 }
 
-fn not_found(id: &str) -> ApiError {
+pub fn not_found(id: &str) -> ApiError {
     ApiError::new(Kind::ResponseNotFound, format!("the response `{}` is not there", quoted(id)))
 }

@@ -1,184 +1,87 @@
-//! Stored responses, which later ones may continue. They take a bounded amount of memory; the store drops the oldest first.
+//! Stored responses, which later ones may continue.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::kept::{ENTRY, Keepable, Kept};
+use super::live::Live;
 use super::response_draft::value;
 use super::types::responses::ResponseObject;
 use chat::Message;
 
-/// The bound on the total size of stored responses. In bytes.
-const MAX_BYTES: usize = 64 << 20;
-/// What an entry takes besides its texts: ids, and places in the maps. In bytes.
-const ENTRY: usize = 512;
-
 /// A response and its conversation. What a client sees is kept as text: a tree would take many times its size.
-#[derive(Debug)]
+#[derive(Default)]
 pub struct Stored {
     /// The response as JSON.
     pub response: String,
-    /// Without instructions.
-    pub messages: Vec<Message>,
+    /// Without instructions. `None`: the response did not come to its end, so that nothing continues it.
+    pub messages: Option<Vec<Message>>,
     /// The id of each output item, and the item as JSON.
-    items: Vec<(String, String)>,
+    pub items: Vec<(String, String)>,
+    /// The same of the request's input.
+    pub input: Vec<(String, String)>,
+    /// The events of a response that was made in the background.
+    pub live: Option<Arc<Live>>,
+}
+
+/// The id of an item, and the item as JSON.
+pub fn named(item: &Value) -> (String, String) {
+    (item["id"].as_str().unwrap_or_default().to_owned(), item.to_string())
 }
 
 impl Stored {
     /// `text`: the response as JSON.
-    pub fn new(response: &ResponseObject, text: String, messages: Vec<Message>) -> Self {
-        let item = |item| {
-            let item = value(item);
-            (item["id"].as_str().unwrap_or_default().to_owned(), item.to_string())
-        };
-        Self { response: text, messages, items: response.output.iter().map(item).collect() }
+    pub fn new(response: &ResponseObject, text: String, messages: Option<Vec<Message>>) -> Self {
+        let items = response.output.iter().map(|item| named(&value(item))).collect();
+        Self { response: text, messages, items, ..Self::default() }
     }
 
-    /// The size in memory.
+    fn all_items(&self) -> impl Iterator<Item = &(String, String)> {
+        self.items.iter().chain(&self.input)
+    }
+}
+
+impl Keepable for Stored {
     fn num_bytes(&self) -> usize {
-        let items: usize = self.items.iter().map(|(id, item)| ENTRY + id.capacity() + item.capacity()).sum();
-        ENTRY + self.response.capacity() + items + self.messages.iter().map(Message::num_bytes).sum::<usize>()
+        let items: usize = self.all_items().map(|(id, item)| ENTRY + id.capacity() + item.capacity()).sum();
+        let messages: usize = self.messages.iter().flatten().map(Message::num_bytes).sum();
+        ENTRY + self.response.capacity() + items + messages + self.live.as_ref().map_or(0, |live| live.num_bytes())
+    }
+
+    fn parts(&self) -> Vec<&str> {
+        self.all_items().map(|(id, _)| id.as_str()).collect()
     }
 }
 
-pub struct ResponseStore {
-    max_count: usize,
-    inner: Mutex<Inner>,
-}
+pub type ResponseStore = Kept<Stored>;
 
-/// What a tenant has stored.
-#[derive(Default)]
-struct Shelf {
-    /// Each response by its id, with its size.
-    by_id: HashMap<String, (Arc<Stored>, usize)>,
-    /// Maps each output item's id to its response's id.
-    by_item: HashMap<String, String>,
-    /// Response ids in the order of their arrival. May contain deleted ones.
-    order: VecDeque<String>,
-    num_bytes: usize,
-}
-
-#[derive(Default)]
-struct Inner {
-    /// By the tenant's name.
-    shelves: HashMap<String, Shelf>,
-    /// The sum over all shelves, of their orders' lengths and of their sizes.
-    num_ordered: usize,
-    num_bytes: usize,
-}
-
-impl Shelf {
-    fn remove(&mut self, id: &str) -> Option<Arc<Stored>> {
-        let (stored, size) = self.by_id.remove(id)?;
-        self.num_bytes -= size;
-        for (item, _) in &stored.items {
-            self.by_item.remove(item);
-        }
-        Some(stored)
-    }
-}
-
-impl Inner {
-    /// Takes the oldest response of the tenant that has stored most, by the given measure. So nobody displaces what others have stored.
-    fn remove_oldest(&mut self, measure: fn(&Shelf) -> usize) -> Option<Arc<Stored>> {
-        let name = self.shelves.iter().max_by_key(|(_, shelf)| measure(shelf))?.0.clone();
-        let shelf = self.shelves.get_mut(&name)?;
-        let before = shelf.num_bytes;
-        let removed = shelf.order.pop_front().and_then(|oldest| shelf.remove(&oldest));
-        (self.num_ordered, self.num_bytes) = (self.num_ordered - 1, self.num_bytes - (before - shelf.num_bytes));
-        if shelf.order.is_empty() {
-            self.shelves.remove(&name);
-        }
-        removed
-    }
-}
-
-impl ResponseStore {
-    pub fn new(max_count: usize) -> Self {
-        Self { max_count, inner: Mutex::default() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub fn insert(&self, tenant: &str, id: &str, stored: Stored) {
-        let size = stored.num_bytes();
-        // Dropped after the lock is free.
-        let mut gone = Vec::new();
-        let mut inner = self.lock();
-        let shelf = inner.shelves.entry(tenant.to_owned()).or_default();
-        shelf.num_bytes += size;
-        shelf.by_item.extend(stored.items.iter().map(|(item, _)| (item.clone(), id.to_owned())));
-        shelf.by_id.insert(id.to_owned(), (Arc::new(stored), size));
-        shelf.order.push_back(id.to_owned());
-        (inner.num_ordered, inner.num_bytes) = (inner.num_ordered + 1, inner.num_bytes + size);
-        // The orders hold deleted responses, too, so their length needs a bound of its own.
-        while inner.num_ordered > self.max_count {
-            gone.extend(inner.remove_oldest(|shelf| shelf.order.len()));
-        }
-        while inner.num_bytes > MAX_BYTES {
-            gone.extend(inner.remove_oldest(|shelf| shelf.num_bytes));
-        }
-    }
-
-    /// A response of a tenant. Another tenant's is not there.
-    pub fn get(&self, tenant: &str, id: &str) -> Option<Arc<Stored>> {
-        self.lock().shelves.get(tenant)?.by_id.get(id).map(|(stored, _)| stored.clone())
-    }
-
-    /// An output item of a stored response of a tenant.
+impl Kept<Stored> {
+    /// An item of a stored response of a tenant.
     pub fn item(&self, tenant: &str, id: &str) -> Option<Value> {
-        let stored = {
-            let inner = self.lock();
-            let shelf = inner.shelves.get(tenant)?;
-            shelf.by_id.get(shelf.by_item.get(id)?)?.0.clone()
-        };
-        let (_, item) = stored.items.iter().find(|(item, _)| item == id)?;
+        let stored = self.whole_of(tenant, id)?;
+        let (_, item) = stored.all_items().find(|(item, _)| item == id)?;
         // The server itself wrote the text.
         serde_json::from_str(item).ok()
-    }
-
-    /// Deletes a response of a tenant. Returns whether it was stored.
-    pub fn delete(&self, tenant: &str, id: &str) -> bool {
-        // Dropped after the lock is free.
-        let removed = {
-            let mut inner = self.lock();
-            let Some(shelf) = inner.shelves.get_mut(tenant) else { return false };
-            let before = shelf.num_bytes;
-            let removed = shelf.remove(id);
-            let freed = before - shelf.num_bytes;
-            inner.num_bytes -= freed;
-            removed
-        };
-        removed.is_some()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::openai::kept::MAX_BYTES;
     use chat::Role;
 
     fn stored(text: &str) -> Stored {
         let item = format!("{{\"id\":\"item_{text:.8}\",\"text\":\"{text:.8}\"}}");
         let items = vec![(format!("item_{text:.8}"), item)];
-        Stored { response: text.to_owned(), messages: vec![Message::of_text(Role::User, text)], items }
+        let messages = Some(vec![Message::of_text(Role::User, text)]);
+        Stored { response: text.to_owned(), messages, items, ..Stored::default() }
     }
 
     impl ResponseStore {
         fn has(&self, tenant: &str, id: &str) -> bool {
             self.get(tenant, id).is_some()
-        }
-
-        /// Panics unless the sums are right.
-        fn check(&self) {
-            let inner = self.lock();
-            let sum = |of: fn(&Shelf) -> usize| inner.shelves.values().map(of).sum::<usize>();
-            assert_eq!(inner.num_bytes, sum(|shelf| shelf.by_id.values().map(|(_, size)| size).sum()));
-            assert_eq!((inner.num_bytes, inner.num_ordered), (sum(|shelf| shelf.num_bytes), sum(|shelf| shelf.order.len())));
-            assert_eq!(sum(|shelf| shelf.by_item.len()), sum(|shelf| shelf.by_id.len()));
         }
     }
 
@@ -206,13 +109,27 @@ mod tests {
         let large = "x".repeat(MAX_BYTES / 5);
         for id in 0..10 {
             store.insert("", &id.to_string(), stored(&large));
-            assert!(store.lock().num_bytes <= MAX_BYTES);
+            assert!(store.check() <= MAX_BYTES);
         }
         assert!(!store.has("", "7") && store.has("", "9"), "two of them fit");
         let none = ResponseStore::new(0);
         none.insert("", "a", stored("a"));
-        assert!(!none.has("", "a") && none.lock().num_bytes == 0);
+        assert!(!none.has("", "a") && none.check() == 0);
         none.check();
+    }
+
+    #[test]
+    fn an_item_of_two_responses_stays_until_both_are_gone() {
+        let store = ResponseStore::new(10);
+        let again = || Stored { input: stored("one").items, ..Stored::default() };
+        for order in [["a", "b"], ["b", "a"]] {
+            store.insert("", "a", stored("one"));
+            store.insert("", "b", again());
+            store.check();
+            assert!(store.delete("", order[0]) && store.item("", "item_one").is_some());
+            assert!(store.delete("", order[1]) && store.item("", "item_one").is_none());
+            store.check();
+        }
     }
 
     #[test]

@@ -117,6 +117,54 @@ pub fn chunks(choices: Choices, format: impl ChunkFormat, options: StreamOptions
     frames(choices, Chunks { format, options, notes: BTreeMap::new() })
 }
 
+/// Someone who sees what a stream consists of.
+pub trait Watch: 'static {
+    fn output(&mut self, index: usize, output: &Output);
+    fn end(&mut self, usage: Usage);
+}
+
+struct Watched<F, W> {
+    chunks: Chunks<F>,
+    watch: Option<W>,
+}
+
+impl<F: ChunkFormat, W: Watch> Events for Watched<F, W> {
+    fn begin(&mut self, num_choices: usize) -> Vec<Bytes> {
+        self.chunks.begin(num_choices)
+    }
+
+    fn note(&mut self, index: usize, note: Note) {
+        self.chunks.note(index, note);
+    }
+
+    fn output(&mut self, index: usize, output: Output) -> Vec<Bytes> {
+        if let Some(watch) = &mut self.watch {
+            watch.output(index, &output);
+        }
+        self.chunks.output(index, output)
+    }
+
+    fn end(&mut self, usage: Usage) -> Vec<Bytes> {
+        if let Some(watch) = &mut self.watch {
+            watch.end(usage);
+        }
+        self.chunks.end(usage)
+    }
+
+    fn progress(&mut self, progress: PromptProgress) -> Option<Vec<Bytes>> {
+        self.chunks.progress(progress)
+    }
+
+    fn fail(&mut self, error: &ApiError) -> Vec<Bytes> {
+        self.chunks.fail(error)
+    }
+}
+
+/// The choices as chunks, which `watch` sees too.
+pub fn watched_chunks(choices: Choices, format: impl ChunkFormat, options: StreamOptions, watch: Option<impl Watch>) -> impl Frames {
+    frames(choices, Watched { chunks: Chunks { format, options, notes: BTreeMap::new() }, watch })
+}
+
 /// The choices as `events`.
 pub fn frames(choices: Choices, mut events: impl Events) -> impl Frames {
     let ready = events.begin(choices.len()).into();

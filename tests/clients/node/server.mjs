@@ -1,7 +1,10 @@
 // A running server for a test file: the one that PENSTOCK_URL names, otherwise one of its own.
 import assert from "node:assert/strict";
 import { spawn } from "node:child_process";
+import { mkdtempSync } from "node:fs";
 import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { after, before } from "node:test";
 import { fileURLToPath } from "node:url";
 
@@ -22,7 +25,11 @@ async function start() {
   const port = await freePort();
   const child = spawn(binary, ["serve", "--port", String(port)], {
     stdio: "ignore",
-    env: { ...process.env, PENSTOCK__SERVER__DEFAULT_MODELS: `${model},${coder}` },
+    env: {
+      ...process.env,
+      PENSTOCK__SERVER__DEFAULT_MODELS: `${model},${coder}`,
+      PENSTOCK__STORAGE__FOLDER: mkdtempSync(join(tmpdir(), "penstock-")),
+    },
   });
   const url = `http://127.0.0.1:${port}`;
   for (let tries = 0; tries < 1200; tries++) {

@@ -32,6 +32,16 @@ pub struct Chat {
     pub stream: Option<StreamOptions>,
     /// The request has `functions`, so that its calls are answered in their form.
     pub legacy: bool,
+    /// What is kept with the answer. `None`: it is not kept.
+    pub keep: Option<Asked>,
+}
+
+/// What a request said, as far as it is kept.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Each message as JSON.
+    pub messages: Vec<String>,
+    pub metadata: Map<String, Value>,
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
@@ -40,7 +50,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let model = super::model(&fields)?;
     refuse::chat(&fields)?;
     generation::check_verbosity(&fields)?;
-    generation::metadata(&fields)?;
+    super::metadata::metadata(&fields)?;
     let legacy = tools::is_legacy(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let budget = fields.count("max_completion_tokens", 1)?.or(max_tokens).map_or(Budget::Rest, |count| generation::budget(count, limits));
@@ -55,7 +65,17 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.template = template(&fields)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy })
+    let keep = asked(&fields)?;
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy, keep })
+}
+
+/// `store`, and what is stored.
+fn asked(fields: &Fields) -> Result<Option<Asked>, ApiError> {
+    if !fields.bool("store")?.unwrap_or(false) {
+        return Ok(None);
+    }
+    let messages = fields.array("messages")?.unwrap_or_default().iter().map(Value::to_string).collect();
+    Ok(Some(Asked { messages, metadata: super::metadata::metadata(fields)? }))
 }
 
 /// What the template gets, but for the level of reasoning.

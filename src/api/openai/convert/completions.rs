@@ -34,7 +34,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     Body::Completion.check(body, limits)?;
     let model = super::model(&fields)?;
     refuse::completions(&fields)?;
-    generation::metadata(&fields)?;
+    super::metadata::metadata(&fields)?;
     let echo = fields.bool("echo")?.unwrap_or(false);
     let budget = fields.count("max_tokens", 0)?.map_or(Budget::Default(16), |count| generation::budget(count, limits));
     if budget.asked() == Some(0) && !echo {

@@ -9,7 +9,6 @@ use crate::http::fields::{Fields, wrong_type};
 use chat::{Conversation, Format};
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
-use serde_json::Map;
 use serving::{Budget, Options, Truncate};
 
 /// The most bytes of one stop text.
@@ -20,9 +19,6 @@ const EFFORTS: [&str; 7] = ["none", "minimal", "low", "medium", "high", "xhigh",
 const MAX_ALLOWED: usize = 1 << 18;
 const MAX_BAD_WORDS: usize = 1024;
 const MAX_BAD_WORD: usize = 256;
-const MAX_METADATA: usize = 16;
-const MAX_KEY: usize = 64;
-const MAX_VALUE: usize = 512;
 /// The most choices per prompt.
 pub const MAX_CHOICES: i64 = 16;
 
@@ -118,19 +114,6 @@ pub fn check_verbosity(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
-/// `metadata`: up to 16 texts.
-pub fn metadata(fields: &Fields) -> Result<Map<String, serde_json::Value>, ApiError> {
-    let Some(map) = fields.object("metadata")? else { return Ok(Map::new()) };
-    let fits = |(key, value): (&String, &serde_json::Value)| {
-        key.chars().count() <= MAX_KEY && value.as_str().is_some_and(|value| value.chars().count() <= MAX_VALUE)
-    };
-    if map.len() > MAX_METADATA || !map.iter().all(fits) {
-        let bounds = format_args!("must be up to {MAX_METADATA} texts of {MAX_VALUE} characters, their keys of {MAX_KEY}").to_string();
-        return Err(fields.invalid("metadata", bounds));
-    }
-    Ok(map.clone())
-}
-
 /// The name of a level of reasoning.
 pub fn effort(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
     let Some(effort) = fields.string(name)? else { return Ok(None) };
@@ -151,8 +134,12 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
 
 /// The number of the `user`. Users do not share the prefix cache, so that none can probe what another has asked.
 pub fn user(fields: &Fields) -> Result<u64, ApiError> {
-    let Some(user) = fields.string("user")? else { return Ok(0) };
-    Ok(Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    Ok(fields.string("user")?.map_or(0, number_of))
+}
+
+/// The number of a user's name.
+pub fn number_of(user: &str) -> u64 {
+    Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 
 /// `n` from 1 to 16.
@@ -259,14 +246,6 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-
-    #[test]
-    fn metadata_is_bounded() {
-        for value in [json!({"a": 1}), json!({"a": "x".repeat(513)}), json!({"k".repeat(65): ""}), json!([])] {
-            let body = json!({ "metadata": value });
-            assert_eq!(metadata(&Fields::root(&body).unwrap()).unwrap_err().param.as_deref(), Some("metadata"));
-        }
-    }
 
     #[test]
     fn a_prompt_may_be_cut_to_some_tokens_or_to_the_context() {

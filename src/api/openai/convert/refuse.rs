@@ -34,12 +34,13 @@ const BOTH: &[(&str, Neutral)] = &[
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
+    ("background", False),
+    ("truncation", Texts(&["disabled"])),
     ("best_of", Number(1.0)),
     ("suffix", Texts(&[""])),
     ("audio", Nothing),
     ("modalities", TextOnly),
     ("web_search_options", Nothing),
-    ("store", False),
     ("echo", False),
     ("documents", Empty),
     ("add_special_tokens", False),
@@ -54,6 +55,8 @@ const CHAT: &[(&str, Neutral)] = &[
 ];
 
 const COMPLETIONS: &[(&str, Neutral)] = &[
+    ("background", False),
+    ("truncation", Texts(&["disabled"])),
     ("add_special_tokens", True),
     ("prompt_embeds", Nothing),
     ("top_logprobs", Nothing),
@@ -101,15 +104,10 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("max_completion_tokens", Nothing),
     ("messages", Nothing),
     ("prompt", Nothing),
-    ("stream_options", Nothing),
     ("add_generation_prompt", True),
     ("continue_final_message", False),
     ("chat_template", Nothing),
-    ("max_tool_calls", Nothing),
-    ("background", False),
-    ("conversation", Nothing),
     ("context_management", Nothing),
-    ("truncation", Texts(&["disabled"])),
     ("service_tier", Texts(&["auto", "default"])),
     ("moderation", Nothing),
     ("encoding_format", Nothing),
@@ -119,6 +117,8 @@ const RESPONSES: &[(&str, Neutral)] = &[
 
 /// Fields about generation, which mean nothing for an embedding.
 const EMBEDDINGS: &[(&str, Neutral)] = &[
+    ("background", False),
+    ("truncation", Texts(&["disabled"])),
     ("stream_options", Nothing),
     ("stream", False),
     ("n", Number(1.0)),

@@ -22,12 +22,17 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
     if items.is_empty() || items.len() > MAX_ITEMS {
         return Err(fields.invalid("input", format_args!("must hold 1 to {MAX_ITEMS} items")));
     }
+    of_items(items, "input", stored)
+}
+
+/// The messages that a list of items becomes. `path`: of the list, for errors.
+pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Vec<Message>, ApiError> {
     let mut messages: Vec<Message> = Vec::with_capacity(items.len());
     // Whether the last items belong to an answer.
     let mut answering = false;
     let mut referred = HashSet::new();
     for (i, item) in items.iter().enumerate() {
-        let path = format!("input[{i}]");
+        let path = format!("{path}[{i}]");
         let found = reference(&Fields::at(item, &path)?, stored, &mut referred)?;
         let fields = Fields::at(found.as_ref().unwrap_or(item), &path)?;
         match fields.string("type")? {

@@ -2,10 +2,11 @@
 
 use serde_json::{Value, json};
 
-use super::super::types::responses::Settings;
+use super::super::types::responses::{ConversationRef, Settings};
 use super::known::Body;
+use super::metadata::{MAX_VALUE, metadata};
 use super::tools::{self, Shape};
-use super::{chat, generation, names, refuse, response_input, structured};
+use super::{chat, generation, kept_items, names, refuse, response_input, structured};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -38,7 +39,10 @@ pub struct Responses {
     pub options: Options,
     pub names: FieldNames,
     pub settings: Settings,
+    /// The new items as they are kept, with ids. Empty unless the response or its conversation is kept.
+    pub input: Vec<Value>,
     pub stream: bool,
+    pub obfuscates: bool,
 }
 
 /// `stored` finds an item of a stored response by its id.
@@ -63,8 +67,58 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     options.logprobs = logprobs(&fields)?;
     let settings = settings(&fields, max_output_tokens)?;
     let stream = fields.bool("stream")?.unwrap_or(false);
+    let obfuscates = obfuscates(&fields, stream)?;
     conversation.messages = response_input::messages(&fields, stored)?;
-    Ok(Responses { model, conversation, options, names, settings, stream })
+    let input = if settings.store || settings.conversation.is_some() { kept_items::of_input(&fields, stored) } else { Vec::new() };
+    if options.cache_salt == 0 {
+        options.cache_salt = settings.safety_identifier.as_deref().map_or(0, generation::number_of);
+    }
+    Ok(Responses { model, conversation, options, names, settings, input, stream, obfuscates })
+}
+
+/// `stream_options.include_obfuscation`
+fn obfuscates(fields: &Fields, stream: bool) -> Result<bool, ApiError> {
+    let Some(value) = fields.get("stream_options") else { return Ok(false) };
+    let options = Fields::at(value, "stream_options")?;
+    let wanted = options.bool("include_obfuscation")?.unwrap_or(false);
+    match stream {
+        true => Ok(wanted),
+        false => Err(fields.invalid("stream_options", "is only allowed with `stream`")),
+    }
+}
+
+/// The id of the conversation that the response belongs to.
+fn conversation_id(fields: &Fields) -> Result<Option<String>, ApiError> {
+    let id = match fields.get("conversation") {
+        None => return Ok(None),
+        Some(Value::String(id)) => id.as_str(),
+        Some(value @ Value::Object(_)) => {
+            let inner = Fields::at(value, "conversation")?;
+            inner.required("id", inner.string("id")?)?
+        }
+        Some(other) => return Err(wrong_type("conversation", "an id or an object with one", other)),
+    };
+    if fields.get("previous_response_id").is_some() {
+        return Err(fields.invalid("conversation", "cannot be combined with `previous_response_id`: both say what came before"));
+    }
+    Ok(Some(id.to_owned()))
+}
+
+/// `truncation`
+fn truncation(fields: &Fields) -> Result<String, ApiError> {
+    match fields.string("truncation")?.unwrap_or("disabled") {
+        known @ ("auto" | "disabled") => Ok(known.to_owned()),
+        other => Err(fields.invalid("truncation", format_args!("must be auto or disabled, not `{}`", quoted(other)))),
+    }
+}
+
+/// A text of the client's that the response repeats.
+fn short_text(fields: &Fields, name: &str) -> Result<Option<String>, ApiError> {
+    let text = fields.string(name)?;
+    match text.filter(|text| text.chars().count() > MAX_VALUE) {
+        Some(_) => Err(fields.invalid(name, format_args!("has more than {MAX_VALUE} characters"))),
+        None => Ok(text.map(str::to_owned)),
+    }
 }
 
 fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings, ApiError> {
@@ -74,7 +128,7 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
     Ok(Settings {
         instructions: fields.string("instructions")?.map(str::to_owned),
         max_output_tokens,
-        metadata: generation::metadata(fields)?,
+        metadata: metadata(fields)?,
         parallel_tool_calls: fields.bool("parallel_tool_calls")?.unwrap_or(true),
         previous_response_id: fields.string("previous_response_id")?.map(str::to_owned),
         reasoning: json!({"effort": reasoning(fields)?, "summary": null}),
@@ -85,11 +139,24 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         tools: fields.array("tools")?.unwrap_or_default().iter().map(shown_tool).collect(),
         top_logprobs: fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0) as u8,
         top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
-        truncation: "disabled".into(),
+        truncation: truncation(fields)?,
         user: fields.string("user")?.map(str::to_owned),
-        background: false,
+        background: background(fields)?,
         service_tier: "default".into(),
+        conversation: conversation_id(fields)?.map(|id| ConversationRef { id }),
+        max_tool_calls: fields.count("max_tool_calls", 1)?,
+        prompt_cache_key: short_text(fields, "prompt_cache_key")?,
+        safety_identifier: short_text(fields, "safety_identifier")?,
     })
+}
+
+/// `background`
+fn background(fields: &Fields) -> Result<bool, ApiError> {
+    let background = fields.bool("background")?.unwrap_or(false);
+    match background && fields.bool("store")? == Some(false) {
+        true => Err(fields.invalid("background", "needs `store`: nobody could ask for the response later")),
+        false => Ok(background),
+    }
 }
 
 /// `reasoning.effort`. Reasoning is returned in full, which also serves as an automatic summary.
@@ -127,6 +194,14 @@ fn shown_choice(choice: &Value) -> Value {
         Value::String(any) if any == "any" => "required".into(),
         Value::Object(named) => json!({"type": "function", "name": named.get("name")}),
         other => other.clone(),
+    }
+}
+
+/// Checks `include` of an address. What it names is there anyway, or never.
+pub fn check_included(name: Option<&str>) -> Result<(), ApiError> {
+    match name.filter(|name| !INCLUDABLE.contains(name)) {
+        None => Ok(()),
+        Some(name) => Err(ApiError::field("include", format!("`include` names `{}`, which is nothing that can be included", quoted(name)))),
     }
 }
 

@@ -1,11 +1,14 @@
 //! OpenAI's JSON as types. The types of requests only document them: [`super::convert`] reads a request field by field, so that an error
 //! names the wrong field.
 
+pub mod batches;
 pub mod chat;
 pub mod common;
 pub mod completions;
+pub mod conversations;
 pub mod embeddings;
 pub mod error;
+pub mod files;
 pub mod logprobs;
 pub mod models;
 pub mod rerank;

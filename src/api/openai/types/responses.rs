@@ -33,6 +33,24 @@ pub struct ResponseRequest {
     pub parallel_tool_calls: Option<bool>,
     /// How much the model reasons before it answers. Only for models whose chat template has such levels.
     pub reasoning: Option<ReasoningSettings>,
+    /// A conversation that the response belongs to: its items come before the input, and it gets the input and the output at the end.
+    #[schema(value_type = Option<ConversationChoice>)]
+    pub conversation: Option<Value>,
+    /// Answer at once and go on in the background. The response is asked for with GET until it has ended. Needs `store`.
+    pub background: Option<bool>,
+    /// `disabled`, or `auto`: if the conversation is longer than the context, its oldest turns are left out.
+    pub truncation: Option<String>,
+    /// Only with `stream`.
+    pub stream_options: Option<ResponseStreamOptions>,
+    /// Has no effect: it bounds the calls of built-in tools, and there are none.
+    #[schema(minimum = 1)]
+    pub max_tool_calls: Option<u32>,
+    /// Has no effect but to be returned: the server finds common prefixes by itself.
+    #[schema(max_length = 512)]
+    pub prompt_cache_key: Option<String>,
+    /// Identifies the end user, as `user` does.
+    #[schema(max_length = 512)]
+    pub safety_identifier: Option<String>,
     /// The format of the answer.
     pub text: Option<TextSettings>,
     /// `message.output_text.logprobs` adds log-probabilities to the text.
@@ -45,6 +63,26 @@ pub struct ResponseRequest {
     pub metadata: Option<Map<String, Value>>,
     #[serde(flatten)]
     pub sampling: super::common::Sampling,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseStreamOptions {
+    /// Pad each delta with a random `obfuscation`, so that the sizes of events do not tell what they hold. The default is false.
+    pub include_obfuscation: Option<bool>,
+}
+
+/// The id of a conversation, or an object with it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum ConversationChoice {
+    Id(String),
+    Object(ConversationRef),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ConversationRef {
+    #[schema(example = "conv_6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -106,7 +144,7 @@ pub struct ResponseObject {
     pub object: String,
     /// Unix seconds.
     pub created_at: u64,
-    /// `in_progress`, `completed`, `incomplete` or `failed`
+    /// `queued`, `in_progress`, `completed`, `incomplete`, `cancelled` or `failed`
     #[schema(example = "completed")]
     pub status: String,
     #[schema(required = true)]
@@ -153,6 +191,14 @@ pub struct Settings {
     pub background: bool,
     #[schema(example = "default")]
     pub service_tier: String,
+    #[schema(required = true)]
+    pub conversation: Option<ConversationRef>,
+    #[schema(required = true)]
+    pub max_tool_calls: Option<u32>,
+    #[schema(required = true)]
+    pub prompt_cache_key: Option<String>,
+    #[schema(required = true)]
+    pub safety_identifier: Option<String>,
 }
 
 impl Settings {
@@ -231,4 +277,13 @@ pub struct DeletedResponse {
     #[schema(example = "response")]
     pub object: String,
     pub deleted: bool,
+}
+
+/// The length of a prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InputTokens {
+    #[schema(example = "response.input_tokens")]
+    pub object: String,
+    /// The tokens that the request's prompt would have.
+    pub input_tokens: usize,
 }

@@ -1,0 +1,92 @@
+//! A batch as it stands on the disk.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::disk::now;
+use super::super::types::batches::{BatchError, BatchErrors, BatchObject};
+
+/// How a batch ends whose lines are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ending {
+    Completed,
+    Expired,
+    Cancelled,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Batch {
+    /// What a client sees.
+    pub object: BatchObject,
+    /// Whose batch it is. Empty: it was made without a key.
+    pub tenant: String,
+    /// The name of the key that it was made with.
+    pub key: Option<String>,
+    /// Its place among all batches, in the order of their arrival.
+    pub serial: u64,
+    /// Seconds after which its output goes.
+    pub keep_output: u64,
+    /// How it ends. `None`: it has lines to run.
+    pub ending: Option<Ending>,
+    /// The ids that its files get.
+    pub output_id: String,
+    pub errors_id: String,
+}
+
+impl Batch {
+    pub fn has_ended(&self) -> bool {
+        matches!(self.object.status.as_str(), "completed" | "failed" | "expired" | "cancelled")
+    }
+
+    /// When it ended, in Unix seconds.
+    pub fn ended_at(&self) -> Option<u64> {
+        let object = &self.object;
+        object.completed_at.or(object.failed_at).or(object.expired_at).or(object.cancelled_at)
+    }
+
+    /// The time is over for its lines.
+    pub fn is_overdue(&self) -> bool {
+        self.object.expires_at.is_some_and(|at| at <= now())
+    }
+
+    pub fn start(&mut self, total: usize) {
+        self.object.request_counts.total = total;
+        self.object.in_progress_at = Some(now());
+        self.object.status = "in_progress".into();
+    }
+
+    pub fn fail(&mut self, data: Vec<BatchError>) {
+        self.object.errors = Some(BatchErrors { object: "list".into(), data });
+        self.object.failed_at = Some(now());
+        self.object.status = "failed".into();
+    }
+
+    /// A client wants it to end.
+    pub fn cancel(&mut self) {
+        self.object.cancelling_at = Some(now());
+        self.object.status = "cancelling".into();
+        self.ending = Some(Ending::Cancelled);
+    }
+
+    /// No more lines are run.
+    pub fn finalize(&mut self, ending: Ending) {
+        self.object.finalizing_at = Some(now());
+        if ending != Ending::Cancelled {
+            self.object.status = "finalizing".into();
+        }
+        self.ending = Some(ending);
+    }
+
+    /// Its files are there.
+    pub fn end(&mut self, ending: Ending, output: Option<String>, errors: Option<String>) {
+        let object = &mut self.object;
+        (object.output_file_id, object.error_file_id) = (output, errors);
+        let (status, at) = match ending {
+            Ending::Completed => ("completed", &mut object.completed_at),
+            Ending::Expired => ("expired", &mut object.expired_at),
+            Ending::Cancelled => ("cancelled", &mut object.cancelled_at),
+        };
+        *at = Some(now());
+        object.status = status.into();
+    }
+}

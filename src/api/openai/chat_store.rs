@@ -1,0 +1,60 @@
+//! Chat completions with `store`. They take a bounded amount of memory; the oldest go first.
+
+use serde_json::{Map, Value};
+
+use super::convert::chat::Asked;
+use super::kept::{ENTRY, Keepable, Kept};
+use super::response_draft::value;
+use super::types::chat::ChatCompletion;
+
+#[derive(Clone)]
+pub struct StoredChat {
+    pub id: String,
+    pub model: String,
+    pub metadata: Map<String, Value>,
+    /// The answer as JSON, without metadata.
+    completion: String,
+    /// Each message of the request as JSON.
+    messages: Vec<String>,
+}
+
+impl StoredChat {
+    pub fn new(completion: &ChatCompletion, asked: Asked) -> Self {
+        let Asked { messages, metadata } = asked;
+        let text = value(completion).to_string();
+        Self { id: completion.id.clone(), model: completion.model.clone(), metadata, completion: text, messages }
+    }
+
+    /// The same answer with other metadata.
+    pub fn with_metadata(&self, metadata: Map<String, Value>) -> Self {
+        Self { metadata, ..self.clone() }
+    }
+
+    /// The answer with its metadata.
+    pub fn object(&self) -> Value {
+        // The server itself wrote the text.
+        let mut object: Value = serde_json::from_str(&self.completion).unwrap_or_default();
+        object["metadata"] = self.metadata.clone().into();
+        object
+    }
+
+    /// The messages of the request, each with an id.
+    pub fn messages(&self) -> Vec<Value> {
+        let message = |(i, text): (usize, &String)| {
+            let mut message: Value = serde_json::from_str(text).unwrap_or_default();
+            message["id"] = format!("{}-{i}", self.id).into();
+            message
+        };
+        self.messages.iter().enumerate().map(message).collect()
+    }
+}
+
+impl Keepable for StoredChat {
+    fn num_bytes(&self) -> usize {
+        let metadata: usize = self.metadata.iter().map(|(key, value)| ENTRY + key.len() + value.as_str().map_or(0, str::len)).sum();
+        let messages: usize = self.messages.iter().map(|text| ENTRY + text.capacity()).sum();
+        ENTRY + self.completion.capacity() + messages + metadata
+    }
+}
+
+pub type ChatStore = Kept<StoredChat>;

@@ -1,0 +1,78 @@
+//! Files of the server's own that must be whole after a crash, and the words for a disk that takes no more.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::http::error::{ApiError, Kind};
+
+/// What the name of an unfinished file ends with.
+pub const UNFINISHED: &str = ".part";
+
+/// Writes a file so that a reader finds the old content or the new one, whatever happens in between.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    let written = File::create(&name).and_then(|mut file| file.write_all(bytes).and_then(|()| file.sync_all()));
+    if let Err(error) = written.and_then(|()| publish(Path::new(&name), path)) {
+        // The folder is cleaned at the next start if this fails, too.
+        let _ = fs::remove_file(&name);
+        return Err(error);
+    }
+    Ok(())
+}
+
+/// Renames a file whose content is on the disk, so that its name is there, too.
+pub fn publish(from: &Path, to: &Path) -> io::Result<()> {
+    fs::rename(from, to)?;
+    match to.parent() {
+        Some(folder) => File::open(folder)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+/// Removes a file that may be gone already.
+pub fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the disk, or what the process may write to it, is full.
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
+/// The error for a client. The cause may name the server's files, so it goes to the log.
+pub fn refused(error: &io::Error, what: &str) -> ApiError {
+    tracing::error!("{what} failed: {error}");
+    if is_full(error) {
+        return ApiError::new(Kind::NoSpace, format!("{what} failed: the server's disk is full; nothing of it was kept"));
+    }
+    ApiError::new(Kind::StorageGone, format!("{what} failed: the server's log has the cause"))
+}
+
+/// Unix seconds.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_written_leaves_the_old_one() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        write_whole(&path, b"old").unwrap();
+        fs::create_dir(dir.path().join("a.part")).unwrap();
+        assert!(write_whole(&path, b"new").is_err());
+        assert_eq!(fs::read(&path).unwrap(), b"old");
+        fs::remove_dir(dir.path().join("a.part")).unwrap();
+        write_whole(&path, b"new").unwrap();
+        assert_eq!((fs::read(&path).unwrap(), fs::read_dir(dir.path()).unwrap().count()), (b"new".to_vec(), 1));
+    }
+}

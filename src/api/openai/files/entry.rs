@@ -1,0 +1,64 @@
+//! What the server knows of a file, as it stands beside the file on disk.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::super::disk::now;
+use super::super::types::files::FileObject;
+
+/// Files that batches write.
+pub const OUTPUT: &str = "batch_output";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    pub id: String,
+    /// Whose file it is. Empty: it was uploaded without a key.
+    pub tenant: String,
+    pub bytes: u64,
+    /// Unix seconds.
+    pub created_at: u64,
+    /// Unix seconds.
+    pub expires_at: Option<u64>,
+    pub filename: String,
+    pub purpose: String,
+    /// Its place among all files, in the order of their arrival.
+    pub serial: u64,
+}
+
+impl Entry {
+    /// A file of a tenant. The shelf gives it its place.
+    pub fn new(tenant: &str, filename: String, purpose: &str) -> Self {
+        Self {
+            id: new_id(),
+            tenant: tenant.to_owned(),
+            bytes: 0,
+            created_at: now(),
+            expires_at: None,
+            filename,
+            purpose: purpose.to_owned(),
+            serial: 0,
+        }
+    }
+
+    pub fn is_expired(&self, now: u64) -> bool {
+        self.expires_at.is_some_and(|at| at <= now)
+    }
+
+    pub fn object(&self) -> FileObject {
+        FileObject {
+            id: self.id.clone(),
+            object: "file".into(),
+            bytes: self.bytes,
+            created_at: self.created_at,
+            expires_at: self.expires_at,
+            filename: self.filename.clone(),
+            purpose: self.purpose.clone(),
+            status: "processed".into(),
+        }
+    }
+}
+
+/// A new file's id. It is also the name of the file in the folder.
+pub fn new_id() -> String {
+    format!("file-{}", Uuid::new_v4().simple())
+}

@@ -1,0 +1,111 @@
+//! What stands around a response: its input, its length, its end before its time.
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::Value;
+
+use super::conversations::page_of;
+use super::convert;
+use super::list::Page;
+use super::response_start::{shown, with_earlier};
+use super::responses::{id_of, json, not_found};
+use super::shelves::Shelves;
+use super::types::error::ErrorBody;
+use super::types::response_items::InputItem;
+use super::types::responses::{InputTokens, ResponseObject, ResponseRequest};
+use crate::http::error::{ApiError, Kind, quoted};
+use crate::http::json::JsonBody;
+use crate::http::middleware::requested_model;
+use crate::http::state::{AppState, off_loop};
+use crate::http::tenant::Tenant;
+use chat::Conversation;
+
+/// Count the tokens of a response's input
+///
+/// The request is one that `/v1/responses` would answer. Nothing is generated.
+#[utoipa::path(post, path = "/v1/responses/input_tokens", operation_id = "countInputTokens", tag = "generation",
+    request_body = ResponseRequest, responses(
+    (status = 200, description = "the number of tokens", body = InputTokens),
+    (status = 400, description = "a field is wrong, or the previous response is not there", body = ErrorBody),
+    (status = 404, description = "the model is unknown", body = ErrorBody)))]
+pub async fn input_tokens(
+    state: web::Data<AppState>,
+    shelves: web::Data<Shelves>,
+    http: HttpRequest,
+    body: JsonBody,
+) -> Result<HttpResponse, ApiError> {
+    let (limits, items, tenant) = (state.limits(), shelves.clone(), Tenant::of(&http));
+    let owner = tenant.clone();
+    let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
+    let (request, held) = body.read(read).await?;
+    let model = requested_model(&state, &http, &request.model).await?;
+    let messages = with_earlier(&shelves, tenant.name(), request.conversation.messages, &request.settings)?;
+    let conversation = shown(Conversation { messages, ..request.conversation }, &request.settings);
+    let mut memory = state.bodies.share();
+    let size: usize = conversation.messages.iter().map(chat::Message::num_bytes).sum();
+    memory.set(serving::MEMORY_PER_BYTE * size.min(serving::MAX_TEXT))?;
+    let count = move || {
+        let _memory = (held, memory);
+        serving::tokenize_chat(&model, &conversation).map(|ids| ids.len())
+    };
+    let input_tokens = off_loop(count).await?.map_err(|error| request.names.request_error(&error))?;
+    Ok(HttpResponse::Ok().json(InputTokens { object: "response.input_tokens".into(), input_tokens }))
+}
+
+/// Compact a conversation
+///
+/// Not supported: the server has no representation of a conversation that is shorter than the conversation and says the same.
+#[utoipa::path(post, path = "/v1/responses/compact", operation_id = "compactResponse", tag = "generation", responses(
+    (status = 400, description = "always", body = ErrorBody)))]
+pub async fn compact() -> Result<HttpResponse, ApiError> {
+    let message = "compaction is not supported: nothing here can shorten a conversation without loss; send `truncation: \"auto\"` to leave \
+                   out its oldest turns, or ask the model for a summary";
+    Err(ApiError::new(Kind::Unsupported, message))
+}
+
+/// List the input items of a response
+///
+/// Only those of its own request, not what came before.
+#[utoipa::path(get, path = "/v1/responses/{id}/input_items", operation_id = "listInputItems", tag = "generation",
+    params(("id" = String, Path, description = "the id of the response"),
+        ("after" = Option<String>, Query, description = "the id of the last item of the page before"),
+        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+        ("order" = Option<String>, Query, description = "asc or desc; the default is desc")),
+    responses(
+        (status = 200, description = "a page of items", body = Page<InputItem>),
+        (status = 400, description = "a parameter is wrong", body = ErrorBody),
+        (status = 404, description = "the response is not there", body = ErrorBody)))]
+pub async fn input_items(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (id, tenant) = (id_of(&http), Tenant::of(&http));
+    let input = match (shelves.responses.get(tenant.name(), id), shelves.lives.get(tenant.name(), id)) {
+        (Some(stored), _) => stored.input.clone(),
+        (None, Some(live)) => live.input.clone(),
+        (None, None) => return Err(not_found(id)),
+    };
+    // The server itself wrote the texts.
+    let items = input.iter().filter_map(|(_, item)| serde_json::from_str(item).ok()).collect();
+    Ok(HttpResponse::Ok().json(page_of(&http, items)?))
+}
+
+/// Cancel a response that is made in the background
+#[utoipa::path(post, path = "/v1/responses/{id}/cancel", operation_id = "cancelResponse", tag = "generation",
+    params(("id" = String, Path, description = "the id of the response")),
+    responses(
+        (status = 200, description = "the response, which has ended", body = ResponseObject),
+        (status = 400, description = "it was not made in the background", body = ErrorBody),
+        (status = 404, description = "it is not there", body = ErrorBody)))]
+pub async fn cancel(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let (id, tenant) = (id_of(&http), Tenant::of(&http));
+    if let Some(live) = shelves.lives.get(tenant.name(), id) {
+        live.cancel();
+        live.when_ended().await;
+        return Ok(json(live.response().to_string()));
+    }
+    let stored = shelves.responses.get(tenant.name(), id).ok_or_else(|| not_found(id))?;
+    match stored.live {
+        Some(_) => Ok(json(stored.response.clone())),
+        None => {
+            let message = format!("the response `{}` was not made with `background`, so that there is nothing to cancel", quoted(id));
+            Err(ApiError::field("id", message))
+        }
+    }
+}

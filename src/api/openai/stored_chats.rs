@@ -1,0 +1,129 @@
+//! The endpoints of chat completions that were made with `store`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use actix_web::{HttpRequest, HttpResponse, web};
+use serde_json::{Map, Value};
+
+use super::chat_store::StoredChat;
+use super::convert::metadata::metadata;
+use super::list::{Page, Query};
+use super::shelves::Shelves;
+use super::types::chat::{ChatCompletion, Message};
+use super::types::conversations::MetadataRequest;
+use super::types::error::ErrorBody;
+use super::types::responses::DeletedResponse;
+use crate::http::error::{ApiError, Kind, quoted};
+use crate::http::fields::Fields;
+use crate::http::json::JsonBody;
+use crate::http::tenant::Tenant;
+
+/// The default and the largest number of entries on a page.
+const PAGE: (usize, usize) = (20, 100);
+
+fn id_of(http: &HttpRequest) -> &str {
+    http.match_info().query("id")
+}
+
+fn gone(id: &str) -> ApiError {
+    let message = format!("the chat completion `{}` is not there: it was not stored, was deleted, or is too old", quoted(id));
+    ApiError::new(Kind::NotFound, message).with_param("id")
+}
+
+fn found(shelves: &Shelves, http: &HttpRequest) -> Result<Arc<StoredChat>, ApiError> {
+    shelves.chats.get(Tenant::of(http).name(), id_of(http)).ok_or_else(|| gone(id_of(http)))
+}
+
+fn id_in(value: &Value) -> String {
+    value["id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// List the stored chat completions
+#[utoipa::path(get, path = "/v1/chat/completions", operation_id = "listChatCompletions", tag = "generation",
+    params(("after" = Option<String>, Query, description = "the id of the last one of the page before"),
+        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+        ("order" = Option<String>, Query, description = "asc or desc by time; the default is asc"),
+        ("model" = Option<String>, Query, description = "only those of this model")),
+    responses(
+        (status = 200, description = "a page of answers; `metadata[KEY]=VALUE` in the address selects", body = Page<ChatCompletion>),
+        (status = 400, description = "a parameter is wrong", body = ErrorBody)))]
+pub async fn list(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let query = Query::of(&http, PAGE, &["model", "metadata["])?.ascending_unless_asked(&http);
+    let wanted: Vec<(&str, &str)> = query.others().iter().filter_map(|(name, value)| Some((key_of(name)?, value.as_str()))).collect();
+    let is_wanted = |chat: &Arc<StoredChat>| {
+        query.other("model").is_none_or(|model| chat.model == model)
+            && wanted.iter().all(|(key, value)| chat.metadata.get(*key).and_then(Value::as_str) == Some(*value))
+    };
+    let chats = shelves.chats.list(Tenant::of(&http).name()).into_iter().filter(is_wanted).map(|chat| chat.object()).collect();
+    Ok(HttpResponse::Ok().json(query.page(chats, id_in)?))
+}
+
+/// The key of `metadata[key]`.
+fn key_of(name: &str) -> Option<&str> {
+    name.strip_prefix("metadata[")?.strip_suffix(']')
+}
+
+/// A stored chat completion
+#[utoipa::path(get, path = "/v1/chat/completions/{id}", operation_id = "retrieveChatCompletion", tag = "generation",
+    params(("id" = String, Path, description = "the id of the answer")),
+    responses(
+        (status = 200, description = "the answer, with its metadata", body = ChatCompletion),
+        (status = 404, description = "it is not there", body = ErrorBody)))]
+pub async fn retrieve(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    Ok(HttpResponse::Ok().json(found(&shelves, &http)?.object()))
+}
+
+/// Change a stored chat completion's metadata
+#[utoipa::path(post, path = "/v1/chat/completions/{id}", operation_id = "updateChatCompletion", tag = "generation",
+    params(("id" = String, Path, description = "the id of the answer")), request_body = MetadataRequest,
+    responses(
+        (status = 200, description = "the answer, with its metadata", body = ChatCompletion),
+        (status = 400, description = "a field is wrong", body = ErrorBody),
+        (status = 404, description = "it is not there", body = ErrorBody)))]
+pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
+    let read = |value: &Value| {
+        let fields = Fields::root(value)?;
+        if let Some(name) = value.as_object().into_iter().flat_map(Map::keys).find(|name| *name != "metadata") {
+            return Err(ApiError::field(name, format!("`{}` is not known: only `metadata` can be changed", quoted(name))));
+        }
+        fields.required("metadata", fields.get("metadata"))?;
+        metadata(&fields)
+    };
+    let (metadata, _held) = body.read(read).await?;
+    let change = |chat: &StoredChat| Ok::<_, Infallible>(chat.with_metadata(metadata));
+    match shelves.chats.change(Tenant::of(&http).name(), id_of(&http), change) {
+        Some(Ok(chat)) => Ok(HttpResponse::Ok().json(chat.object())),
+        _ => Err(gone(id_of(&http))),
+    }
+}
+
+/// Forget a stored chat completion
+#[utoipa::path(delete, path = "/v1/chat/completions/{id}", operation_id = "deleteChatCompletion", tag = "generation",
+    params(("id" = String, Path, description = "the id of the answer")),
+    responses(
+        (status = 200, description = "it is forgotten", body = DeletedResponse),
+        (status = 404, description = "it is not there", body = ErrorBody)))]
+pub async fn delete(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let id = id_of(&http);
+    if !shelves.chats.delete(Tenant::of(&http).name(), id) {
+        return Err(gone(id));
+    }
+    let object = "chat.completion.deleted".into();
+    Ok(HttpResponse::Ok().json(DeletedResponse { id: id.to_owned(), object, deleted: true }))
+}
+
+/// List the messages of a stored chat completion
+#[utoipa::path(get, path = "/v1/chat/completions/{id}/messages", operation_id = "listChatMessages", tag = "generation",
+    params(("id" = String, Path, description = "the id of the answer"),
+        ("after" = Option<String>, Query, description = "the id of the last message of the page before"),
+        ("limit" = Option<u32>, Query, description = "at most so many, from 1 to 100"),
+        ("order" = Option<String>, Query, description = "asc or desc; the default is asc")),
+    responses(
+        (status = 200, description = "a page of the request's messages", body = Page<Message>),
+        (status = 400, description = "a parameter is wrong", body = ErrorBody),
+        (status = 404, description = "it is not there", body = ErrorBody)))]
+pub async fn messages(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
+    let query = Query::of(&http, PAGE, &[])?.ascending_unless_asked(&http);
+    Ok(HttpResponse::Ok().json(query.page(found(&shelves, &http)?.messages(), id_in)?))
+}

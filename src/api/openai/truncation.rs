@@ -1,0 +1,73 @@
+//! `truncation: "auto"`: the oldest turns of a conversation are left out until it fits the context.
+
+use std::sync::Arc;
+
+use super::convert::names;
+use crate::http::error::ApiError;
+use crate::http::state::off_loop;
+use chat::{Conversation, Role};
+use serving::{Model, RequestError, tokenize_chat};
+
+/// The part of the context that is left for the answer if the request does not say how long it may be: one in this many.
+const FOR_ANSWER: usize = 8;
+
+/// The conversation without its oldest turns. System messages at its head stay, and so does its last turn.
+pub async fn fitted(model: Arc<Model>, conversation: Conversation, max_output: Option<u32>) -> Result<Conversation, ApiError> {
+    off_loop(move || fit(&model, conversation, max_output)).await?.map_err(|error| names::RESPONSES.request_error(&error))
+}
+
+fn fit(model: &Model, conversation: Conversation, max_output: Option<u32>) -> Result<Conversation, RequestError> {
+    let context = model.base.context;
+    let answer = max_output.map_or(context / FOR_ANSWER, |count| count as usize).min(context / 2);
+    let fits = |conversation: &Conversation| match tokenize_chat(model, conversation) {
+        Ok(ids) => Ok(ids.len() + answer <= context),
+        Err(RequestError::TooMuch { .. }) => Ok(false),
+        Err(error) => Err(error),
+    };
+    if fits(&conversation)? {
+        return Ok(conversation);
+    }
+    let starts = turns(&conversation);
+    // The first of the turns from which on the rest fits. The last one is taken unseen: if it does not fit, the context refuses it.
+    let (mut low, mut high) = (0, starts.len().saturating_sub(1));
+    while low < high {
+        let middle = (low + high) / 2;
+        if fits(&from(&conversation, starts[middle]))? { high = middle } else { low = middle + 1 }
+    }
+    Ok(starts.get(low).map_or(conversation.clone(), |start| from(&conversation, *start)))
+}
+
+/// The number of system messages at the head.
+fn head(conversation: &Conversation) -> usize {
+    conversation.messages.iter().take_while(|message| message.role == Role::System).count()
+}
+
+/// Where a turn begins: with the user's message. So no result is left without its call.
+fn turns(conversation: &Conversation) -> Vec<usize> {
+    let first = head(conversation);
+    let is_user = |&i: &usize| conversation.messages[i].role == Role::User;
+    (first + 1..conversation.messages.len()).filter(is_user).collect()
+}
+
+/// The head of a conversation, and its messages from `start` on.
+fn from(conversation: &Conversation, start: usize) -> Conversation {
+    let head = head(conversation);
+    let messages = [&conversation.messages[..head], &conversation.messages[start..]].concat();
+    Conversation { messages, ..conversation.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chat::Message;
+
+    #[test]
+    fn turns_begin_with_the_user_and_the_head_stays() {
+        let roles = [Role::System, Role::User, Role::Assistant, Role::Tool, Role::User, Role::Assistant, Role::User];
+        let messages = roles.iter().enumerate().map(|(i, role)| Message::of_text(*role, i.to_string())).collect();
+        let conversation = Conversation { messages, ..Conversation::default() };
+        assert_eq!(turns(&conversation), [4, 6]);
+        let texts = |start| from(&conversation, start).messages.iter().map(Message::text).collect::<String>();
+        assert_eq!((texts(4), texts(6)), ("0456".to_owned(), "06".to_owned()));
+    }
+}
