@@ -73,7 +73,12 @@ def test_a_model_file_can_be_named():
 
 def test_a_reader_that_leaves_is_not_an_error():
     process = subprocess.Popen(
-        [BINARY, "run", MODEL, "Tell me a story.", *GREEDY], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(), cwd=ROOT
+        [BINARY, "run", MODEL, "Tell me a story.", *GREEDY],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+        cwd=ROOT,
     )
     assert process.stdout.read(1)
     process.stdout.close()
