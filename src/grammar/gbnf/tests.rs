@@ -190,7 +190,8 @@ fn an_error_says_what_is_wrong_and_where() {
 /// Bodies of rules over few characters, so that terminals meet.
 fn body(depth: u32) -> BoxedStrategy<String> {
     let leaf = prop_oneof![
-        4 => prop::sample::select(vec!["\"a\"", "\"b\"", "\" \"", "[ab]", "[ a]", "\"ab\"", "\"aab\"", "\"\"", "[^a]"]).prop_map(str::to_owned),
+        4 => prop::sample::select(vec!["\"a\"", "\"b\"", "\" \"", "[ab]", "[ a]", "\"ab\"", "\"aab\"", "\"\"", "[^a]"])
+            .prop_map(str::to_owned),
         2 => prop::sample::select(vec!["root", "x", "y", "ws"]).prop_map(str::to_owned),
     ];
     leaf.prop_recursive(depth, 12, 3, |inner| {

@@ -47,7 +47,7 @@ const ALSO: &[Also] = &[
     Also { schema: "Sampling", field: "guided_regex", reason: "honoured: the older name of structured_outputs.regex" },
     Also { schema: "Sampling", field: "guided_choice", reason: "honoured: the older name of structured_outputs.choice" },
     Also { schema: "Sampling", field: "guided_grammar", reason: "honoured: the older name of structured_outputs.grammar" },
-    Also { schema: "Sampling", field: "metadata", reason: "checked, and not stored" },
+    Also { schema: "Sampling", field: "metadata", reason: "checked, and kept with what is stored" },
     Also { schema: "NamedTool", field: "name", reason: "honoured: the form of /v1/responses" },
     Also { schema: "NamedFunction", field: "description", reason: "the declaration stands in `tools`" },
     Also { schema: "NamedFunction", field: "parameters", reason: "the declaration stands in `tools`" },
