@@ -265,7 +265,7 @@ mod tests {
     fn logits_of_a_step_are_bounded_whatever_the_vocabulary() {
         for vocab in [1, 32_000, 262_144, 10_000_000] {
             let rows = rows_at_once(vocab);
-            assert!(rows >= 1 && rows <= 64 && (rows == 1 || rows * vocab * 4 <= 32 << 20), "{rows} rows of {vocab}");
+            assert!((1..=64).contains(&rows) && (rows == 1 || rows * vocab * 4 <= 32 << 20), "{rows} rows of {vocab}");
         }
     }
 }

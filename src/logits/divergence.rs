@@ -60,7 +60,7 @@ impl<'a> Distribution<'a> {
         let of_token = |(&p, &q): (&f32, &f32)| {
             let log_p = f64::from(p) - reference.log_sum;
             if log_p == f64::NEG_INFINITY {
-                return 0.0;
+                return (f64::from(q) - self.log_sum).exp();
             }
             // Σ p·ln(p/q) = Σ (p·ln(p/q) - p + q), since both sum to 1. No summand is negative, so nothing cancels, however close the two
             // distributions are.

@@ -210,8 +210,8 @@ pub fn q2_k(x: &[f32; 256], out: &mut [u8; 84]) {
     for (i, code) in block.codes(x, 3.0).into_iter().enumerate() {
         out[16 + i / 128 * 32 + i % 32] |= code << (i / 32 % 4 * 2);
     }
-    for group in 0..16 {
-        out[group] = block.scales[group] | block.mins[group] << 4;
+    for (byte, (scale, min)) in out.iter_mut().zip(block.scales.iter().zip(&block.mins)) {
+        *byte = scale | min << 4;
     }
     out[80..82].copy_from_slice(&half_bits(block.d).to_le_bytes());
     out[82..].copy_from_slice(&half_bits(block.dmin).to_le_bytes());

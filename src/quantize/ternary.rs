@@ -12,7 +12,7 @@ fn codes(x: &[f32; 256]) -> (f32, [u8; 256]) {
 
 /// Digits of base 3 as a fraction of 256, rounded up: multiplying by 3 again shifts the first digit out.
 fn fraction(value: u16) -> u8 {
-    ((value * 256 + 242) / 243) as u8
+    (value * 256).div_ceil(243) as u8
 }
 
 /// Five digits per byte: weights 0..160 in 32 bytes, 160..240 in 16, and the last 16 as four digits in each of 4.
@@ -20,8 +20,8 @@ pub fn tq1_0(x: &[f32; 256], out: &mut [u8; 54]) {
     let (d, codes) = codes(x);
     let digits =
         |first: usize, stride: usize, count: usize| (0..count).fold(0u16, |value, n| value * 3 + u16::from(codes[first + n * stride]));
-    for m in 0..32 {
-        out[m] = fraction(digits(m, 32, 5));
+    for (m, byte) in out[..32].iter_mut().enumerate() {
+        *byte = fraction(digits(m, 32, 5));
     }
     for m in 0..16 {
         out[32 + m] = fraction(digits(160 + m, 16, 5));

@@ -45,7 +45,7 @@ def test_health_ready_and_version_answer(server):
 def test_an_unknown_route_is_a_404_and_an_unknown_method_a_405(server):
     reply = server.get("/v1/nothing")
     assert reply.status == 404 and reply.error["type"] == "invalid_request_error"
-    reply = server.get("/v1/chat/completions")
+    reply = server.get("/v1/completions")
     assert reply.status == 405 and reply.error["type"] == "invalid_request_error"
     assert reply.headers["allow"] == "POST"
     reply = server.request("DELETE", "/health")

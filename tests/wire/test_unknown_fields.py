@@ -66,10 +66,10 @@ def test_a_field_that_is_like_no_other_is_refused_with_advice(server, path):
     "fields, param, name",
     [
         ({"stream": True, "stream_options": {"include_usages": True}}, "stream_options.include_usages", "include_usage"),
-        ({"response_format": {"type": "json_object", "shema": {}}}, "response_format.shema", "schema"),
+        ({"response_format": {"type": "json_object", "shema": {"type": "object"}}}, "response_format.shema", "schema"),
         ({"tools": [{**TOOL, "functoin": 1}]}, "tools[0].functoin", "function"),
         (
-            {"tools": [TOOL, {"type": "function", "function": {"name": "g", "paramters": {}}}]},
+            {"tools": [TOOL, {"type": "function", "function": {"name": "g", "paramters": {"type": "object"}}}]},
             "tools[1].function.paramters",
             "parameters",
         ),

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesInputMessage)]
 pub struct InputMessage {
     pub role: InputRole,
     pub content: InputContent,
@@ -24,6 +25,7 @@ pub enum InputRole {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesInputContent)]
 #[serde(untagged)]
 pub enum InputContent {
     Text(String),

@@ -15,8 +15,7 @@ pub struct EmbedRequest {
     /// Cut texts that are longer than the context at its end. False: they are refused.
     #[schema(default = true)]
     pub truncate: Option<bool>,
-    /// Keep this many leading elements of each vector and scale it to length 1 again.
-    #[schema(minimum = 1)]
+    /// Keep this many leading elements of each vector and scale it to length 1 again. 0 keeps all.
     pub dimensions: Option<u32>,
     pub options: Option<Options>,
     pub keep_alive: Option<KeepAlive>,

@@ -36,6 +36,8 @@ pub struct ChatRequest {
     /// How many of the likeliest tokens to return at each position. Only with `logprobs`.
     #[schema(minimum = 0, maximum = 20)]
     pub top_logprobs: Option<u8>,
+    /// Keep the answer, so that it can be asked for again. The server keeps a bounded number in memory.
+    pub store: Option<bool>,
     #[serde(flatten)]
     pub template: TemplateFields,
     #[serde(flatten)]
