@@ -99,7 +99,7 @@ def test_tools_that_a_response_repeats_are_bounded(own):
     with Peak(own) as seen:
         assert post(own, "/v1/responses", body(50_000)).status == 413
         tool = {"type": "function", "name": "f", "description": "x" * MB}
-        for fields in ({"tools": [tool]}, {"text": {"format": "x" * MB}}, {"user": "x" * MB}):
+        for fields in ({"tools": [tool]}, {"instructions": ["x" * MB]}, {"user": "x" * MB}):
             reply = own.post("/v1/responses", {**RESPONSE, **fields})
             assert reply.status == 400 and reply.error["param"] in fields, reply.body[:200]
     assert seen.peak < 640 * MB, seen.peak >> 20

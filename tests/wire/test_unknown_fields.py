@@ -94,6 +94,14 @@ def test_a_long_or_strange_name_stays_a_short_message(server):
         assert len(error["message"]) < 500 and error["message"].isprintable(), error
 
 
+def test_what_routers_fill_in_is_accepted_and_refused_if_it_asks_for_something(server):
+    defaults = {"no_stop_trim": False, "return_hidden_states": False, "separate_reasoning": True, "stream_reasoning": True}
+    assert server.chat(**defaults).status == 200
+    for name, value in defaults.items():
+        reply = server.chat(**{name: not value})
+        assert reply.status == 400 and reply.error["param"] == name, reply.body
+
+
 def test_fields_that_mean_nothing_here_are_accepted(server):
     plain = server.chat("Name a fruit.").json()["choices"]
     fields = {

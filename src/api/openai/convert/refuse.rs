@@ -31,6 +31,11 @@ const BOTH: &[(&str, Neutral)] = &[
     ("thinking_token_budget", Nothing),
     ("priority", Number(0.0)),
     ("include_reasoning", True),
+    // what the routers of other servers fill in
+    ("no_stop_trim", False),
+    ("return_hidden_states", False),
+    ("separate_reasoning", True),
+    ("stream_reasoning", True),
 ];
 
 const CHAT: &[(&str, Neutral)] = &[
