@@ -34,6 +34,7 @@ const LIVE: &[&str] = &[
     "limits.max_prompts",
     "limits.strict_max_tokens",
     "limits.unknown_fields",
+    "limits.request_templates",
     "limits.body_timeout_seconds",
     "limits.max_queue_seconds",
     "limits.request_timeout_seconds",

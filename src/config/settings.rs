@@ -168,6 +168,8 @@ pub struct Limits {
     pub strict_max_tokens: bool,
     /// What becomes of a request with a field that the server does not know.
     pub unknown_fields: UnknownFields,
+    /// Whether a request may bring a chat template of its own. It runs in the sandbox of the models' templates.
+    pub request_templates: bool,
     /// Responses kept for `previous_response_id`. The oldest one is dropped first. 0: none are kept.
     pub max_stored_responses: usize,
     /// Seconds to receive a request's head.

@@ -307,7 +307,12 @@ def test_obfuscation_hides_the_length_of_a_text(server):
     assert all("obfuscation" not in chunk for chunk in plain)
 
 
-def test_a_request_may_bring_its_own_template(server):
+def test_a_request_may_bring_its_own_template_where_the_server_takes_it():
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "LIMITS__REQUEST_TEMPLATES": "true"}) as server:
+        brings_its_own_template(server)
+
+
+def brings_its_own_template(server):
     template = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
     messages = [{"role": "user", "content": "Hi <|im_start|>"}]
     body = {"model": MODEL, "messages": messages, "chat_template": template}

@@ -21,6 +21,7 @@ pub fn limits() -> Limits {
         max_prompts: 4,
         strict_max_tokens: false,
         unknown_fields: config::UnknownFields::Refuse,
+        request_templates: true,
         max_stored_responses: 8,
         head_timeout_seconds: 5,
         body_timeout_seconds: 30,

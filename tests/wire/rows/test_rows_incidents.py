@@ -286,10 +286,12 @@ def test_incident_compressed_bombs(server):
     before = resident(server)
     paths = [path for path, methods in json.loads((ROOT / "openapi" / "openapi.json").read_text())["paths"].items() if "post" in methods]
     bomb = gzip_bomb(256)
+    # An upload takes no encoding at all, and compaction is refused before its body is read.
+    unread = {"/v1/files": 415, "/v1/responses/compact": 400}
     for path in paths:
         if "{" not in path and not path.startswith("/admin"):
             reply = server.post(path, bomb, headers={"content-encoding": "gzip"})
-            assert reply.status == 413, (path, reply.status, reply.body[:200])
+            assert reply.status == unread.get(path, 413), (path, reply.status, reply.body[:200])
     assert len(paths) > 5
     wait_until(lambda: resident(server) - before < 16 << 20, 15, "memory is flat")
 

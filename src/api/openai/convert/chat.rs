@@ -62,7 +62,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let mut options = generation::options(&fields, limits, budget, structure)?;
     generation::check_tools(&fields, &conversation, &options)?;
     options.logprobs = logprobs(&fields)?;
-    options.template = template(&fields)?;
+    options.template = template(&fields, limits)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
     let keep = asked(&fields)?;
@@ -88,8 +88,12 @@ pub fn conversation(fields: &Fields) -> Result<Conversation, ApiError> {
 }
 
 /// `chat_template`
-pub fn template(fields: &Fields) -> Result<Option<Arc<str>>, ApiError> {
+pub fn template(fields: &Fields, limits: &Limits) -> Result<Option<Arc<str>>, ApiError> {
     match fields.string("chat_template")? {
+        Some(_) if !limits.request_templates => {
+            let message = "`chat_template` is refused: the server uses the model's own, unless it has limits.request_templates = true";
+            Err(ApiError::unsupported("chat_template", message))
+        }
         Some(source) if source.len() > MAX_TEMPLATE => {
             Err(fields.invalid("chat_template", format_args!("has {} bytes, and {MAX_TEMPLATE} are allowed", source.len())))
         }

@@ -36,7 +36,7 @@ pub fn tokenize(body: &Value, limits: &Limits) -> Result<Tokenize, ApiError> {
         Some(_) if add_special.is_some() => {
             return Err(fields.invalid("add_special_tokens", "is only allowed with `prompt`: a template writes its own"));
         }
-        Some(_) => Text::Chat { conversation: Box::new(chat::conversation(&fields)?), template: chat::template(&fields)? },
+        Some(_) => Text::Chat { conversation: Box::new(chat::conversation(&fields)?), template: chat::template(&fields, limits)? },
         None => {
             let text = fields.required("prompt", fields.string("prompt")?)?.to_owned();
             let of_chats =
@@ -62,5 +62,5 @@ pub fn detokenize(body: &Value, limits: &Limits) -> Result<(Option<String>, Vec<
 pub fn apply_template(body: &Value, limits: &Limits) -> Result<(String, Conversation, Option<Arc<str>>), ApiError> {
     let fields = Fields::root(body)?;
     Body::Template.check(body, limits)?;
-    Ok((super::model(&fields)?, chat::conversation(&fields)?, chat::template(&fields)?))
+    Ok((super::model(&fields)?, chat::conversation(&fields)?, chat::template(&fields, limits)?))
 }

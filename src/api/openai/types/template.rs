@@ -17,7 +17,8 @@ pub struct TemplateFields {
     pub add_generation_prompt: Option<bool>,
     /// Continue the last message, which must be the assistant's, instead of answering it.
     pub continue_final_message: Option<bool>,
-    /// An extension: a chat template in Jinja, in place of the model's own. It runs in the same sandbox.
+    /// An extension: a chat template in Jinja, in place of the model's own. It runs in the same sandbox. Only servers with
+    /// `limits.request_templates` take it.
     pub chat_template: Option<String>,
     /// Further variables for the model's chat template.
     #[schema(value_type = Option<Object>)]
