@@ -32,32 +32,42 @@ def run(penstock: Path, *args: str) -> dict:
     return json.loads(done.stdout)
 
 
+def shipped_row(penstock: Path, model: str, how: list[str], chunks: int) -> dict:
+    return run(penstock, "eval", model, "--reference", "exact", *how)["against"] | {"bytes": None, "chunks": chunks}
+
+
+def type_row(penstock: Path, copy: Path, source: Path, written: dict, how: list[str]) -> dict:
+    found = run(penstock, "eval", str(copy), "--reference", str(source), *how)
+    against = found["against"]
+    row = {key: against[key] for key in against if key != "perplexity"}
+    row |= {"source_perplexity": against["perplexity"], "perplexity": found["perplexity"], "bytes": written["bytes"]}
+    return row | {"chunks": found["chunks"], "tokens": found["tokens"], "seconds": written["seconds"]}
+
+
 def measure(args: argparse.Namespace) -> None:
     penstock = args.penstock.resolve(strict=True)
     done = [json.loads(line) for line in args.out.read_text().splitlines()] if args.out.exists() else []
     known = {(row["model"], row["type"], row["device"]) for row in done}
-    how = ["--text", str(args.text), "--context", str(args.context), "--chunks", str(args.chunks), "--device", args.device]
+    threads = ["--threads", str(args.threads)]
+    how = ["--text", str(args.text), "--context", str(args.context), "--chunks", str(args.chunks), *threads]
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, args.out.open("a") as out:
+        source, copy = Path(folder) / "source.gguf", Path(folder) / "copy.gguf"
         for model in args.models:
-            wanted = [kind for kind in [SHIPPED, *args.types] if (model, kind, args.device) not in known]
-            source = Path(folder) / "source.gguf"
-            if any(kind != SHIPPED for kind in wanted):
-                run(penstock, "quantize", model, "--type", "F32", "-o", str(source), "--force")
-            for kind in wanted:
-                row = {"model": model, "type": kind, "device": args.device, "context": args.context}
-                if kind == SHIPPED:
-                    row |= run(penstock, "eval", model, "--reference", "exact", *how)["against"] | {"bytes": None}
-                    row["chunks"] = args.chunks
-                else:
-                    copy = Path(folder) / "copy.gguf"
-                    written = run(penstock, "quantize", str(source), "--type", kind, "-o", str(copy), "--force")
-                    found = run(penstock, "eval", str(copy), "--reference", str(source), *how)
-                    against = found["against"]
-                    row |= {key: against[key] for key in against if key != "perplexity"}
-                    row |= {"source_perplexity": against["perplexity"], "perplexity": found["perplexity"], "bytes": written["bytes"]}
-                    row |= {"chunks": found["chunks"], "tokens": found["tokens"], "seconds": written["seconds"]}
-                out.write(json.dumps(row) + "\n")
-                out.flush()
+            wanted = [(kind, [name for name in args.device if (args.name or model, kind, name) not in known]) for kind in [SHIPPED, *args.types]]
+            if any(devices for kind, devices in wanted if kind != SHIPPED):
+                run(penstock, "quantize", model, "--type", "F32", "-o", str(source), "--force", *threads)
+            for kind, devices in wanted:
+                if devices and kind != SHIPPED:
+                    written = run(penstock, "quantize", str(source), "--type", kind, "-o", str(copy), "--force", *threads)
+                for device in devices:
+                    on = [*how, "--device", device]
+                    if kind == SHIPPED:
+                        found = shipped_row(penstock, model, on, args.chunks)
+                    else:
+                        found = type_row(penstock, copy, source, written, on)
+                    row = {"model": args.name or model, "type": kind, "device": device, "context": args.context} | found
+                    out.write(json.dumps(row) + "\n")
+                    out.flush()
 
 
 def table(path: Path) -> None:
@@ -79,7 +89,9 @@ def main() -> None:
     parser.add_argument("--penstock", type=Path, default=ROOT / "target" / "release" / "penstock", help="the binary")
     parser.add_argument("--models", nargs="+", default=["smollm2:135m", "gemma3:270m", "qwen2.5-coder:0.5b"], help="names or files")
     parser.add_argument("--types", nargs="+", default=TYPES)
-    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--name", help="the model's name in the rows, if a file is measured")
+    parser.add_argument("--device", nargs="+", default=["cpu"], help="cpu, cuda or both")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: one per physical core")
     parser.add_argument("--text", type=Path, default=ROOT / "ARCHITECTURE.md")
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--chunks", type=int, default=4)
