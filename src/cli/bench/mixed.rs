@@ -13,14 +13,16 @@ use scheduler::{Event, Handle, NewSequence, SchedulerOptions};
 
 /// How long the engine thread may take to end.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Requests of a measurement, at least.
+const FEWEST_REQUESTS: u32 = 16;
 /// Tokens of an answer that only warms the device.
 const WARM_TOKENS: u32 = 16;
 
 /// What to measure.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// Requests of a measurement.
-    pub requests: u32,
+    /// Requests of a measurement. `None`: four times as many as run at once, at least [`FEWEST_REQUESTS`].
+    pub requests: Option<u32>,
     pub prompt: u32,
     pub generate: u32,
     pub seed: u64,
@@ -101,7 +103,7 @@ pub fn run(engine: Box<dyn Engine>, plan: Plan, at_once: &[u32]) -> anyhow::Resu
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let measured = runtime.block_on(async {
         // A device's first steps are slower than all others.
-        let warm = Plan { requests: most, generate: plan.generate.min(WARM_TOKENS), seed: plan.seed ^ u64::MAX, ..plan };
+        let warm = Plan { requests: Some(most), generate: plan.generate.min(WARM_TOKENS), seed: plan.seed ^ u64::MAX, ..plan };
         Level { handle: handle.clone(), plan: warm, vocab, at_once: most, index: 0 }.run().await?;
         let mut measured = Vec::new();
         for (index, &at_once) in at_once.iter().enumerate() {
@@ -125,10 +127,14 @@ struct Level {
 }
 
 impl Level {
+    fn requests(&self) -> u32 {
+        self.plan.requests.unwrap_or((4 * self.at_once).max(FEWEST_REQUESTS))
+    }
+
     async fn run(self) -> anyhow::Result<Loaded> {
         let (level, next) = (Arc::new(self), Arc::new(AtomicUsize::new(0)));
         let (start, mut clients) = (Instant::now(), tokio::task::JoinSet::new());
-        for _ in 0..level.at_once.min(level.plan.requests) {
+        for _ in 0..level.at_once.min(level.requests()) {
             let (level, next) = (level.clone(), next.clone());
             clients.spawn(async move { level.client(&next).await });
         }
@@ -137,8 +143,8 @@ impl Level {
             times.add(client.context("a client ended unexpectedly")??);
         }
         let seconds = start.elapsed().as_secs_f64();
-        let Plan { requests, prompt, .. } = level.plan;
-        let prompts = u64::from(requests) * u64::from(prompt);
+        let requests = level.requests();
+        let prompts = u64::from(requests) * u64::from(level.plan.prompt);
         Ok(Loaded {
             at_once: level.at_once,
             requests,
@@ -157,7 +163,7 @@ impl Level {
         let mut times = Times::default();
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            if number >= self.plan.requests as usize {
+            if number >= self.requests() as usize {
                 return Ok(times);
             }
             times.add(self.request(number as u64).await?);

@@ -170,9 +170,7 @@ impl Args {
     }
 
     fn mixed(&self, engine: Box<dyn Engine>, step_tokens: usize) -> anyhow::Result<Vec<Row>> {
-        let most = self.at_once.iter().copied().max().unwrap_or(1);
-        let requests = self.requests.unwrap_or((4 * most).max(16));
-        let plan = mixed::Plan { requests, prompt: self.prompt, generate: self.generate, seed: self.seed, step_tokens };
+        let plan = mixed::Plan { requests: self.requests, prompt: self.prompt, generate: self.generate, seed: self.seed, step_tokens };
         Ok(mixed::run(engine, plan, &self.at_once)?.into_iter().map(Row::Mixed).collect())
     }
 
