@@ -80,21 +80,21 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     let dialect = dialects.of_request(request.path(), request.headers());
     let origin = state.cors.allowed(request.headers());
     let admission = admit(&request, &state, &journal).unwrap_or_else(|error| Admission::Answer(error.error_response()));
-    let mut in_flight = None;
     let result = match admission {
         Admission::Answer(response) => Ok(request.into_response(response)),
-        Admission::Serve(counted) => tokio::select! {
-            // Without this, a panic would close the connection without an answer.
-            served = AssertUnwindSafe(next.call(request)).catch_unwind() => match served {
-                Ok(result) => {
-                    in_flight = counted;
-                    result.map(ServiceResponse::map_into_boxed_body)
-                }
-                Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
-            },
-            error = journal.clone().overdue() => Err(error.into()),
-        },
+        Admission::Serve(in_flight) => {
+            journal.set_in_flight(in_flight);
+            tokio::select! {
+                // Without this, a panic would close the connection without an answer.
+                served = AssertUnwindSafe(next.call(request)).catch_unwind() => match served {
+                    Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
+                    Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
+                },
+                error = journal.clone().overdue() => Err(error.into()),
+            }
+        }
     };
+    let in_flight = journal.take_in_flight();
     match result {
         Ok(response) => {
             let (request, response) = response.into_parts();
