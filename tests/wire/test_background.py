@@ -176,4 +176,6 @@ def test_a_response_in_the_background_counts_against_its_key(tmp_path):
         refused = server.post("/v1/responses", body, headers=ann)
         assert refused.status == 429 and "at once" in refused.error["message"], refused.body
         assert server.post("/v1/responses", body, headers=bob).status == 200
-    assert id
+        assert server.get(f"/v1/responses/{id}", headers=ann).json()["status"] in ("queued", "in_progress")
+        assert server.request("POST", f"/v1/responses/{id}/cancel", headers=ann).json()["status"] == "cancelled"
+        wait_until(lambda: server.post("/v1/responses", body, headers=ann).status == 200, 10, "its place is free")
