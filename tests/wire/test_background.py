@@ -165,9 +165,8 @@ def test_a_wrong_value_is_named(server, field, value):
 
 def test_a_response_in_the_background_counts_against_its_key(tmp_path):
     env = {"AUTH__KEYS_FILE": str(tmp_path / "keys.toml")}
-    ann, bob = (
-        {"authorization": "Bearer " + cli("keys", "add", name, "--max-concurrent", "1", env=env).stdout.split()[-1]} for name in ["ann", "bob"]
-    )
+    add = lambda name: cli("keys", "add", name, "--max-concurrent", "1", env=env).stdout.split()[-1]
+    ann, bob = ({"authorization": f"Bearer {add(name)}"} for name in ["ann", "bob"])
     body = {"model": MODEL, "input": "Count.", "max_output_tokens": 4}
     with Server(CONFIG | env) as server:
         # Its output is bounded by the context, which takes far longer than this test.
