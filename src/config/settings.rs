@@ -170,7 +170,7 @@ pub struct Limits {
     pub unknown_fields: UnknownFields,
     /// Whether a request may bring a chat template of its own. It runs in the sandbox of the models' templates.
     pub request_templates: bool,
-    /// Responses kept for `previous_response_id`. The oldest one is dropped first. 0: none are kept.
+    /// Responses kept for `previous_response_id`. The least recently used one is dropped first. 0: none are kept.
     pub max_stored_responses: usize,
     /// Seconds to receive a request's head.
     pub head_timeout_seconds: u64,

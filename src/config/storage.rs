@@ -26,9 +26,9 @@ pub struct Storage {
     pub batch_concurrency: usize,
     /// Days for which a batch and its output are kept after its end.
     pub batch_days: u64,
-    /// Conversations, in memory. The oldest one is dropped first.
+    /// Conversations, in memory. The least recently used one is dropped first.
     pub max_conversations: usize,
-    /// Chat completions with `store`, in memory. The oldest one is dropped first.
+    /// Chat completions with `store`, in memory. The least recently used one is dropped first.
     pub max_stored_chats: usize,
     /// Responses with `background` that run at once.
     pub max_background: usize,

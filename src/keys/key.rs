@@ -93,13 +93,28 @@ impl Key {
     /// # Errors
     /// A limit is reached. The request does not count then.
     pub fn begin(&self, now: Instant) -> Result<InFlight, Refusal> {
-        let Limits { requests_per_minute, tokens_per_minute, max_concurrent } = self.limits;
-        let refusal = |limit, allowed, retry_after| Refusal { limit, allowed, retry_after };
         let mut usage = self.usage();
-        if max_concurrent > 0 && usage.num_in_flight >= max_concurrent {
+        let allowed = self.limits.max_concurrent;
+        if allowed > 0 && usage.num_in_flight >= allowed {
             // Nobody knows when a request will end.
-            return Err(refusal(Limit::Concurrency, max_concurrent, Duration::from_secs(1)));
+            return Err(Refusal { limit: Limit::Concurrency, allowed, retry_after: Duration::from_secs(1) });
         }
+        self.take_rates(&mut usage, now)?;
+        usage.num_in_flight += 1;
+        Ok(InFlight { usage: self.usage.clone() })
+    }
+
+    /// Counts a request against the rates alone. It runs nothing, so it takes no place among the requests that run at once.
+    ///
+    /// # Errors
+    /// A rate is reached. The request does not count then.
+    pub fn look(&self, now: Instant) -> Result<(), Refusal> {
+        self.take_rates(&mut self.usage(), now)
+    }
+
+    fn take_rates(&self, usage: &mut Usage, now: Instant) -> Result<(), Refusal> {
+        let Limits { requests_per_minute, tokens_per_minute, .. } = self.limits;
+        let refusal = |limit, allowed, retry_after| Refusal { limit, allowed, retry_after };
         if tokens_per_minute > 0 {
             // How many tokens a request takes is known at its end only, so one left is enough to begin.
             let wait = usage.tokens.wait(1, tokens_per_minute, now);
@@ -114,8 +129,7 @@ impl Key {
             }
             usage.requests.take(1, requests_per_minute, now);
         }
-        usage.num_in_flight += 1;
-        Ok(InFlight { usage: self.usage.clone() })
+        Ok(())
     }
 
     /// Counts tokens against the rate. They may be more than there are left: then the next requests wait.
@@ -200,5 +214,14 @@ mod tests {
         assert!(key.begin(now).is_err());
         drop((two, three));
         assert!(key.begin(now).is_ok());
+    }
+
+    #[test]
+    fn a_look_takes_no_place_but_counts_against_the_rate() {
+        let limits = Limits { max_concurrent: 1, requests_per_minute: 2, ..Limits::default() };
+        let (key, now) = (key(limits), Instant::now());
+        let _running = key.begin(now).unwrap();
+        assert_eq!(key.look(now), Ok(()));
+        assert_eq!(key.look(now).unwrap_err().limit, Limit::Requests);
     }
 }

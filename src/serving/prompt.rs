@@ -1,5 +1,7 @@
 //! What a model continues, and its token ids.
 
+use std::sync::Arc;
+
 use super::error::{RequestError, Room};
 use super::model::Model;
 use chat::{Conversation, Ending, Message, Role, Subject, render};
@@ -14,8 +16,11 @@ pub enum Prompt {
     /// Token ids. No BOS is added.
     Ids(Vec<u32>),
     /// The two sides of a text that is to be filled in.
-    Infill { prefix: String, suffix: String },
+    Infill { prefix: String, suffix: Arc<str> },
 }
+
+/// The longest prefix and suffix together. Encoding takes many times the memory of a text, and both are encoded whole. In bytes.
+const MAX_INFILL: usize = 4 << 20;
 
 impl Prompt {
     /// The prompt as a client sees it before the answer. `ids` are its token ids.
@@ -60,6 +65,10 @@ pub(super) fn encode_up_to(model: &Model, prompt: &Prompt, most: usize) -> Resul
         Prompt::Ids(ids) => Some(ids.clone()),
         Prompt::Infill { prefix, suffix } => {
             let infill = tokenizer.infill().ok_or_else(|| RequestError::NoInfill(model.id.clone()))?;
+            let size = prefix.len() + suffix.len();
+            if size > MAX_INFILL {
+                return Err(RequestError::TooMuch { size, most: MAX_INFILL, unit: "bytes of text" });
+            }
             Some(tokenizer.encode_infill(infill, prefix, suffix))
         }
     };

@@ -4,7 +4,7 @@ import json
 import time
 
 import pytest
-from harness import MODEL, Server, wait_until
+from harness import MODEL, Server, cli, wait_until
 
 CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "SERVER__ON_DEMAND": "false", "ENGINE__KV_TOKENS": "8192"}
 ENDED = {"completed", "incomplete", "failed", "cancelled"}
@@ -161,3 +161,20 @@ WRONG = {
 def test_a_wrong_value_is_named(server, field, value):
     reply = server.post("/v1/responses", {"model": MODEL, "input": "Hi", field: value})
     assert reply.status == 400 and reply.error["param"] == field
+
+
+def test_a_response_in_the_background_counts_against_its_key(tmp_path):
+    env = {"AUTH__KEYS_FILE": str(tmp_path / "keys.toml")}
+    add = lambda name: cli("keys", "add", name, "--max-concurrent", "1", env=env).stdout.split()[-1]
+    ann, bob = ({"authorization": f"Bearer {add(name)}"} for name in ["ann", "bob"])
+    body = {"model": MODEL, "input": "Count.", "max_output_tokens": 4}
+    with Server(CONFIG | env) as server:
+        # Its output is bounded by the context, which takes far longer than this test.
+        long = body | {"background": True, "max_output_tokens": 100_000, "input": "word " * 2000}
+        id = server.post("/v1/responses", long, headers=ann).json()["id"]
+        refused = server.post("/v1/responses", body, headers=ann)
+        assert refused.status == 429 and "at once" in refused.error["message"], refused.body
+        assert server.post("/v1/responses", body, headers=bob).status == 200
+        assert server.get(f"/v1/responses/{id}", headers=ann).json()["status"] in ("queued", "in_progress")
+        assert server.request("POST", f"/v1/responses/{id}/cancel", headers=ann).json()["status"] == "cancelled"
+        wait_until(lambda: server.post("/v1/responses", body, headers=ann).status == 200, 10, "its place is free")

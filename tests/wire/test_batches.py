@@ -314,3 +314,86 @@ def test_unfinished_batches_are_bounded(tmp_path):
         server.request("POST", f"/v1/batches/{ids[0]}/cancel")
         assert ended(server, ids[0], 20)["status"] == "cancelled"
         assert server.post("/v1/batches", body).status == 200
+
+
+def names_of(folder, id: str) -> list[str]:
+    return sorted(os.listdir(folder / "batches" / id))
+
+
+def test_a_batch_that_has_ended_holds_nothing(tmp_path):
+    config = CONFIG | {"STORAGE__FOLDER": str(tmp_path)}
+    with Server(config) as server:
+        failed = make_batch(server, [chat_line(0, temperature=9)])["id"]
+        done = make_batch(server, [chat_line(0)])["id"]
+        assert ended(server, failed)["status"] == "failed" and ended(server, done)["status"] == "completed"
+        for id in [failed, done]:
+            wait_until(lambda id=id: names_of(tmp_path, id) == ["batch.json"], 10, "the input is removed")
+    # As if the process had ended before it removed the input.
+    (tmp_path / "batches" / failed / "input.jsonl").write_bytes(b"x")
+    with Server(config) as server:
+        assert batch_of(server, failed)["status"] == "failed" and names_of(tmp_path, failed) == ["batch.json"]
+
+
+def test_what_batches_hold_counts_as_files_do(tmp_path):
+    """The input of a batch outlives its file, so deleting the file makes no room."""
+    config = {"STORAGE__FOLDER": str(tmp_path), "STORAGE__MAX_BYTES": "100000", "STORAGE__BATCH_CONCURRENCY": "0"}
+    content = jsonl([chat_line(0)]).ljust(39_999) + b"\n"
+    body = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
+    with Server(CONFIG | config) as server:
+        file = upload(server, content).json()["id"]
+        id = server.post("/v1/batches", body | {"input_file_id": file}).json()["id"]
+        refused = server.post("/v1/batches", body | {"input_file_id": file})
+        assert refused.status == 400 and "storage.max_bytes" in refused.error["message"]
+        assert server.request("DELETE", f"/v1/files/{file}").status == 200
+        assert upload(server, content).status == 200
+        assert "storage.max_bytes" in upload(server, content).error["message"]
+    with Server(CONFIG | config) as server:
+        assert "storage.max_bytes" in upload(server, content).error["message"], "a restart counts them, too"
+        server.request("POST", f"/v1/batches/{id}/cancel")
+        assert ended(server, id, 20)["status"] == "cancelled"
+        wait_until(lambda: upload(server, content).status == 200, 10, "the batch has let go of its input")
+
+
+def test_a_batch_that_waits_for_its_key_holds_up_nobody(tmp_path):
+    env = {"AUTH__KEYS_FILE": str(tmp_path / "keys.toml")}
+    add = lambda name, *args: {"authorization": "Bearer " + cli("keys", "add", name, *args, env=env).stdout.split()[-1]}
+    held_up, fast = add("held-up", "--requests-per-minute", "4"), add("fast")
+    config = CONFIG | env | {"STORAGE__FOLDER": str(tmp_path / "store"), "STORAGE__BATCH_CONCURRENCY": "1"}
+    with Server(config) as server:
+        waits = make_batch(server, [chat_line(number, max_tokens=2) for number in range(10)], headers=held_up)
+        time.sleep(3)
+        start = time.monotonic()
+        runs = make_batch(server, [chat_line(number, max_tokens=2) for number in range(4)], headers=fast)
+        assert ended(server, runs["id"], 30, headers=fast)["request_counts"]["completed"] == 4
+        assert time.monotonic() - start < 10
+        server.request("POST", f"/v1/batches/{waits['id']}/cancel", headers=held_up)
+
+
+def test_a_line_that_is_too_long_by_now_fails_alone(tmp_path):
+    config = CONFIG | {"STORAGE__FOLDER": str(tmp_path), "STORAGE__BATCH_CONCURRENCY": "1"}
+    long = chat_line(2)
+    long["body"]["messages"][0]["content"] = " " * 20_000
+    with Server(config) as server:
+        id = make_batch(server, [slow(0), slow(1), long, chat_line(3)])["id"]
+        wait_for(server, id, lambda batch: batch["status"] == "in_progress")
+        kill(server)
+    with Server(config | {"LIMITS__MAX_BODY_BYTES": "10000"}) as server:
+        batch = ended(server, id)
+        assert batch["status"] == "completed" and batch["request_counts"] == {"total": 4, "completed": 3, "failed": 1}
+        (failed,) = results(server, batch["error_file_id"])
+        assert failed["custom_id"] == "line-2" and failed["response"]["body"]["error"]["code"] == "request_too_large"
+
+
+def test_lines_refer_to_items_and_store_only_if_they_say_so(store):
+    body = {"model": MODEL, "input": "Hi", "max_output_tokens": 4}
+    item = store.post("/v1/responses", body).json()["output"][0]["id"]
+    refer = [{"type": "item_reference", "id": item}, {"role": "user", "content": "And?"}]
+    bodies = [body | {"input": refer}, body | {"store": True}, body | {"input": [{"type": "item_reference", "id": "msg_nope"}]}]
+    lines = [{"custom_id": str(i), "method": "POST", "url": "/v1/responses", "body": body} for i, body in enumerate(bodies)]
+    batch = ended(store, make_batch(store, lines, "/v1/responses")["id"])
+    assert batch["status"] == "completed" and batch["request_counts"] == {"total": 3, "completed": 2, "failed": 1}, batch
+    out = {line["custom_id"]: line["response"]["body"] for line in results(store, batch["output_file_id"])}
+    assert out["0"]["store"] is False and store.get(f"/v1/responses/{out['0']['id']}").status == 404
+    assert store.get(f"/v1/responses/{out['1']['id']}").status == 200
+    (failed,) = results(store, batch["error_file_id"])
+    assert failed["custom_id"] == "2" and failed["response"]["body"]["error"]["param"] == "input[0].id"

@@ -163,3 +163,16 @@ def test_freed_memory_returns_to_the_system(own):
     text = "word " * 6_000_000
     assert own.complete(text).status == 400
     wait_until(lambda: memory(own) - before < 60 * MB, 15, "the memory is given back while the server is idle")
+
+
+def test_a_text_of_many_pairs_is_not_copied_for_each(own):
+    long = "a" * 31_000_000
+    with Peak(own) as seen:
+        for path, fields, param in (
+            ("/v1/rerank", {"query": long, "documents": ["b"] * 1024}, "query"),
+            ("/v1/score", {"text_1": long, "text_2": ["b"] * 1024}, "text_1"),
+            ("/v1/completions", {"prompt": ["b"] * 128, "suffix": long, "max_tokens": 1}, "suffix"),
+        ):
+            reply = own.post(path, {"model": MODEL, **fields})
+            assert reply.status == 400 and reply.error["param"] == param, reply.body[:200]
+    assert seen.peak < 640 * MB, seen.peak >> 20

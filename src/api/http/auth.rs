@@ -60,12 +60,14 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&[u8]>, ApiError> {
     Ok(scheme.eq_ignore_ascii_case(b"bearer").then(|| rest.trim_ascii()).filter(|token| !token.is_empty()))
 }
 
-/// Begins a request of a tenant, which counts against the limits of its key.
+/// Begins a request of a tenant, which counts against the limits of its key. One that only looks takes no place among those that run.
 ///
 /// # Errors
 /// A limit is reached.
-pub fn begin(tenant: &Tenant) -> Result<Option<InFlight>, ApiError> {
-    tenant.begin(Instant::now()).map_err(|Refusal { limit, allowed, retry_after }| {
+pub fn begin(tenant: &Tenant, only_looks: bool) -> Result<Option<InFlight>, ApiError> {
+    let now = Instant::now();
+    let begun = if only_looks { tenant.look(now).map(|()| None) } else { tenant.begin(now) };
+    begun.map_err(|Refusal { limit, allowed, retry_after }| {
         let message = match limit {
             Limit::Requests => format!("this API key may send {allowed} requests per minute: try again in {}", seconds(retry_after)),
             Limit::Tokens => format!("this API key may use {allowed} tokens per minute: try again in {}", seconds(retry_after)),

@@ -45,7 +45,7 @@ impl Budget {
 
     /// A share of the budget, at first of nothing.
     pub fn share(self: &Arc<Self>) -> Held {
-        Held { budget: self.clone(), bytes: 0 }
+        Held { budget: self.clone(), bytes: 0, _along: None }
     }
 
     /// Takes `more` bytes for a body that then holds `whole`.
@@ -65,6 +65,8 @@ impl Budget {
 pub struct Held {
     budget: Arc<Budget>,
     bytes: usize,
+    /// What else is held as long.
+    _along: Option<Arc<Held>>,
 }
 
 impl Held {
@@ -77,6 +79,12 @@ impl Held {
             self.shrink_to(bytes);
         }
         Ok(())
+    }
+
+    /// Holds what `other` holds, too.
+    pub fn along(mut self, other: Arc<Held>) -> Self {
+        self._along = Some(other);
+        self
     }
 
     /// Holds `bytes` at most.

@@ -15,6 +15,7 @@ use super::error::{ApiError, quoted};
 use super::record::{Ending, Followed, Record, Refusal};
 use super::tenant::Tenant;
 use super::{access_log, metrics, spans};
+use keys::InFlight;
 use serving::{Account, EndReason};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -26,6 +27,8 @@ pub struct Journal {
     record: RefCell<Record>,
     deadline: Cell<Deadline>,
     is_overdue: Cell<bool>,
+    /// Counts the request against the limits of its key, until its answer or whoever works on takes it.
+    in_flight: Cell<Option<InFlight>>,
     /// False for a request that did not come through the middleware, as in tests: nothing is written.
     is_written: bool,
 }
@@ -52,7 +55,22 @@ impl Journal {
     }
 
     fn new(record: Record, is_written: bool) -> Self {
-        Self { record: RefCell::new(record), deadline: Cell::default(), is_overdue: Cell::new(false), is_written }
+        Self {
+            record: RefCell::new(record),
+            deadline: Cell::default(),
+            is_overdue: Cell::new(false),
+            in_flight: Cell::default(),
+            is_written,
+        }
+    }
+
+    pub fn set_in_flight(&self, in_flight: Option<InFlight>) {
+        self.in_flight.set(in_flight);
+    }
+
+    /// Takes over what counts the request against the limits of its key. The request counts until that is dropped.
+    pub fn take_in_flight(&self) -> Option<InFlight> {
+        self.in_flight.take()
     }
 
     pub fn set_deadline(&self, deadline: Deadline) {

@@ -10,6 +10,7 @@ use std::task::{Context, Poll};
 use actix_web::body::{BodySize, BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::{ErrorInternalServerError, InternalError};
+use actix_web::http::Method;
 use actix_web::http::header::{self, HeaderValue};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
@@ -42,6 +43,17 @@ fn is_probe(path: &str) -> bool {
     matches!(path, "/health" | "/ready" | "/metrics" | "/version")
 }
 
+/// Whether a request asks for a response or ends it. A key whose responses in the background take all its places can still do that.
+fn only_looks(request: &ServiceRequest) -> bool {
+    let (path, method) = (request.path(), request.method());
+    let is_quick = match *method {
+        Method::GET => !request.query_string().contains("stream"),
+        Method::POST => path.ends_with("/cancel"),
+        _ => *method == Method::DELETE,
+    };
+    is_quick && path.starts_with("/v1/responses/")
+}
+
 /// What becomes of a request that is not refused.
 enum Admission {
     /// The answer is known.
@@ -66,7 +78,7 @@ fn admit(request: &ServiceRequest, state: &AppState, journal: &Journal) -> Resul
     if state.drain.is_draining() && !is_probe(request.path()) {
         return Err(ApiError::new(Kind::Draining, "the server is shutting down"));
     }
-    auth::begin(&tenant).map(Admission::Serve)
+    auth::begin(&tenant, only_looks(request)).map(Admission::Serve)
 }
 
 pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'static>) -> Result<ServiceResponse<BoxBody>, Error> {
@@ -80,21 +92,21 @@ pub async fn around(request: ServiceRequest, next: Next<impl MessageBody + 'stat
     let dialect = dialects.of_request(request.path(), request.headers());
     let origin = state.cors.allowed(request.headers());
     let admission = admit(&request, &state, &journal).unwrap_or_else(|error| Admission::Answer(error.error_response()));
-    let mut in_flight = None;
     let result = match admission {
         Admission::Answer(response) => Ok(request.into_response(response)),
-        Admission::Serve(counted) => tokio::select! {
-            // Without this, a panic would close the connection without an answer.
-            served = AssertUnwindSafe(next.call(request)).catch_unwind() => match served {
-                Ok(result) => {
-                    in_flight = counted;
-                    result.map(ServiceResponse::map_into_boxed_body)
-                }
-                Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
-            },
-            error = journal.clone().overdue() => Err(error.into()),
-        },
+        Admission::Serve(in_flight) => {
+            journal.set_in_flight(in_flight);
+            tokio::select! {
+                // Without this, a panic would close the connection without an answer.
+                served = AssertUnwindSafe(next.call(request)).catch_unwind() => match served {
+                    Ok(result) => result.map(ServiceResponse::map_into_boxed_body),
+                    Err(_) => Err(ApiError::new(Kind::Internal, "an internal error occurred").into()),
+                },
+                error = journal.clone().overdue() => Err(error.into()),
+            }
+        }
     };
+    let in_flight = journal.take_in_flight();
     match result {
         Ok(response) => {
             let (request, response) = response.into_parts();

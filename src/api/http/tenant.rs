@@ -75,6 +75,14 @@ impl Tenant {
         self.key.as_ref().map(|key| key.begin(now)).transpose()
     }
 
+    /// Counts a request that runs nothing against the key's rates.
+    ///
+    /// # Errors
+    /// A rate is reached.
+    pub fn look(&self, now: Instant) -> Result<(), Refusal> {
+        self.key.as_ref().map_or(Ok(()), |key| key.look(now))
+    }
+
     /// Counts tokens against the key's rate.
     pub fn spend(&self, num_tokens: u64) {
         if let Some(key) = &self.key {

@@ -86,7 +86,7 @@ async fn prepared(
         _ if think.as_ref().is_some_and(|think| *think != Think::Switch(false)) => {
             return Err(ApiError::field("think", "`think` is not allowed without a chat template: leave `raw` and `suffix` out"));
         }
-        Kind::Infill(suffix) => return Ok((model, Prompt::Infill { prefix: text, suffix }, None)),
+        Kind::Infill(suffix) => return Ok((model, Prompt::Infill { prefix: text, suffix: suffix.into() }, None)),
         Kind::Raw | Kind::Empty => return Ok((model, Prompt::Text(text), None)),
     };
     let Turn { system, template, context: before } = turn;

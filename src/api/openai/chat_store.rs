@@ -1,4 +1,5 @@
-//! Chat completions with `store`. They take a bounded amount of memory; the oldest go first.
+//! Chat completions with `store`. They take a bounded amount of memory; those that were not used for longest go
+//! first.
 
 use serde_json::{Map, Value};
 
@@ -38,14 +39,18 @@ impl StoredChat {
         object
     }
 
-    /// The messages of the request, each with an id.
-    pub fn messages(&self) -> Vec<Value> {
-        let message = |(i, text): (usize, &String)| {
-            let mut message: Value = serde_json::from_str(text).unwrap_or_default();
-            message["id"] = format!("{}-{i}", self.id).into();
-            message
-        };
-        self.messages.iter().enumerate().map(message).collect()
+    /// The ids of the request's messages.
+    pub fn message_ids(&self) -> Vec<String> {
+        (0..self.messages.len()).map(|i| format!("{}-{i}", self.id)).collect()
+    }
+
+    /// A message of the request, with its id.
+    pub fn message(&self, id: &str) -> Value {
+        let at = id.rsplit('-').next().and_then(|at| at.parse::<usize>().ok());
+        let text = at.and_then(|at| self.messages.get(at));
+        let mut message: Value = text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
+        message["id"] = id.into();
+        message
     }
 }
 

@@ -1,10 +1,11 @@
-//! Conversations: lists of items that responses read and extend. They take a bounded amount of memory; the oldest go first.
+//! Conversations: lists of items that responses read and extend. They take a bounded amount of memory; those that were not used
+//! for longest go first.
 
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
 use super::disk::now;
-use super::kept::{ENTRY, Keepable, Kept};
+use super::kept::{ENTRY, Item, Keepable, Kept};
 use super::store::named;
 use super::types::conversations::ConversationObject;
 
@@ -16,13 +17,12 @@ pub struct Conversation {
     pub id: String,
     pub created_at: u64,
     pub metadata: Map<String, Value>,
-    /// The id of each item, and the item as JSON.
-    pub items: Vec<(String, String)>,
+    pub items: Vec<Item>,
 }
 
 impl Keepable for Conversation {
     fn num_bytes(&self) -> usize {
-        let items: usize = self.items.iter().map(|(id, item)| ENTRY + id.capacity() + item.capacity()).sum();
+        let items: usize = self.items.iter().map(|item| ENTRY + item.0.capacity() + item.1.capacity()).sum();
         let metadata: usize = self.metadata.iter().map(|(key, value)| ENTRY + key.len() + value.as_str().map_or(0, str::len)).sum();
         ENTRY + self.id.capacity() + items + metadata
     }
@@ -39,38 +39,58 @@ impl Conversation {
         ConversationObject { id, object: "conversation".into(), created_at, metadata }
     }
 
-    /// The items as JSON. The server itself wrote their text.
-    pub fn values(&self) -> Vec<Value> {
-        self.items.iter().filter_map(|(_, item)| serde_json::from_str(item).ok()).collect()
-    }
-
-    /// The conversation with more items. One of an id that it has replaces the item of that id. `None`: it would have too many.
-    pub fn with(&self, more: &[Value]) -> Option<Self> {
+    /// The conversation with more items. One of an id that it has replaces the item of that id.
+    pub fn with(&self, more: &[Value]) -> Self {
         let mut grown = self.clone();
         for item in more.iter().map(named) {
-            grown.items.retain(|(id, _)| *id != item.0);
+            grown.items.retain(|known| known.0 != item.0);
             grown.items.push(item);
         }
-        (grown.items.len() <= MAX_ITEMS).then_some(grown)
+        grown
     }
 }
 
 pub type ConversationStore = Kept<Conversation>;
 
 impl Kept<Conversation> {
-    /// Adds what a response has brought. A conversation that was deleted in the meantime stays deleted. One that is full drops its oldest
-    /// items, because the response was given already.
-    pub fn append(&self, tenant: &str, id: &str, items: Vec<Value>) {
-        let grow = |conversation: &Conversation| {
-            let mut grown = conversation.clone();
-            for item in items.iter().map(named) {
-                grown.items.retain(|(id, _)| *id != item.0);
-                grown.items.push(item);
-            }
-            grown.items.drain(..grown.items.len().saturating_sub(MAX_ITEMS));
-            Ok::<_, ()>(grown)
+    /// Adds what a response has brought. A conversation that was deleted in the meantime stays deleted. One that is full, or for which
+    /// there is no room, drops its oldest items, because the response was given already.
+    pub fn append(&self, tenant: &str, id: &str, items: &[Value]) {
+        let mut most = MAX_ITEMS;
+        let grow = |most: &mut usize| {
+            self.change(tenant, id, |conversation| {
+                let mut grown = conversation.with(items);
+                *most = grown.items.len().min(*most);
+                grown.items.drain(..grown.items.len() - *most);
+                Ok(grown)
+            })
         };
-        // `None` and the error, which there is not, both mean that nothing is to be done.
-        let _ = self.change(tenant, id, grow);
+        while most > 0 && matches!(grow(&mut most), Some(Err(_))) {
+            most /= 2;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::kept::MAX_BYTES;
+    use super::*;
+
+    fn item(id: &str, size: usize) -> Value {
+        json!({"id": id, "text": "x".repeat(size)})
+    }
+
+    #[test]
+    fn a_conversation_that_finds_no_room_drops_its_oldest_items() {
+        let store = ConversationStore::new(10);
+        let conversation = Conversation::new(Map::new(), &[item("a", MAX_BYTES / 2)]);
+        let id = conversation.id.clone();
+        assert!(store.insert("", &id, conversation));
+        store.append("", &id, &[item("b", MAX_BYTES / 4), item("c", MAX_BYTES / 2)]);
+        let ids: Vec<_> = store.get("", &id).unwrap().items.iter().map(|item| item.0.clone()).collect();
+        assert_eq!(ids, ["c"]);
+        store.check();
     }
 }

@@ -1,6 +1,5 @@
 //! The endpoints of `/v1/conversations`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -10,6 +9,7 @@ use super::conversation_store::{Conversation, ConversationStore, MAX_ITEMS};
 use super::convert::metadata::metadata;
 use super::convert::responses::check_included;
 use super::convert::{kept_items, response_input};
+use super::kept::{Item, too_large};
 use super::list::{Page, Query, check_known, parameters};
 use super::store::ResponseStore;
 use super::types::conversations::{ConversationObject, ConversationRequest, DeletedConversation, ItemsRequest, MetadataRequest};
@@ -18,6 +18,8 @@ use super::types::response_items::InputItem;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::fields::Fields;
 use crate::http::json::JsonBody;
+use crate::http::parse::{Meter, parse};
+use crate::http::state::off_loop;
 use crate::http::tenant::Tenant;
 
 /// The most items that a request brings.
@@ -32,7 +34,7 @@ type Responses = web::Data<ResponseStore>;
 #[utoipa::path(post, path = "/v1/conversations", operation_id = "createConversation", tag = "conversations",
     request_body = ConversationRequest, responses(
     (status = 200, description = "the conversation", body = ConversationObject),
-    (status = 400, description = "a field is wrong", body = ErrorBody)))]
+    (status = 400, description = "a field is wrong, or there is no room for the conversation", body = ErrorBody)))]
 pub async fn create(store: Store, responses: Responses, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let tenant = Tenant::of(&http);
     let owner = tenant.clone();
@@ -44,7 +46,9 @@ pub async fn create(store: Store, responses: Responses, http: HttpRequest, body:
     };
     let (conversation, _held) = body.read(read).await?;
     let object = conversation.object();
-    store.insert(tenant.name(), &object.id, conversation);
+    if !store.insert(tenant.name(), &object.id, conversation) {
+        return Err(too_large());
+    }
     Ok(HttpResponse::Ok().json(object))
 }
 
@@ -106,11 +110,9 @@ pub async fn update(store: Store, http: HttpRequest, body: JsonBody) -> Result<H
         metadata(&fields)
     };
     let (metadata, _held) = body.read(read).await?;
-    let change = |conversation: &Conversation| Ok::<_, Infallible>(Conversation { metadata, ..conversation.clone() });
-    match store.change(Tenant::of(&http).name(), id_of(&http), change) {
-        Some(Ok(conversation)) => Ok(HttpResponse::Ok().json(conversation.object())),
-        _ => Err(gone(id_of(&http))),
-    }
+    let change = |conversation: &Conversation| Ok(Conversation { metadata, ..conversation.clone() });
+    let changed = store.change(Tenant::of(&http).name(), id_of(&http), change).ok_or_else(|| gone(id_of(&http)))?;
+    Ok(HttpResponse::Ok().json(changed?.object()))
 }
 
 /// Delete a conversation and its items
@@ -127,11 +129,13 @@ pub async fn delete(store: Store, http: HttpRequest) -> Result<HttpResponse, Api
     Ok(HttpResponse::Ok().json(DeletedConversation { id: id.to_owned(), object: "conversation.deleted".into(), deleted: true }))
 }
 
-/// The page of items that a request asks for.
-pub fn page_of(http: &HttpRequest, items: Vec<Value>) -> Result<Page<Value>, ApiError> {
+/// The page of items that a request asks for. Only those on the page are parsed.
+pub async fn page_of(http: &HttpRequest, items: Vec<Item>) -> Result<Page<Value>, ApiError> {
     let query = Query::of(http, PAGE, &["include", "include[]"])?;
     check_included(query.other("include").or(query.other("include[]")))?;
-    query.page(items, |item| item["id"].as_str().unwrap_or_default().to_owned())
+    let page = query.page(items, |item| item.0.clone())?;
+    // The server itself wrote the texts.
+    off_loop(move || page.map(|item| serde_json::from_str(&item.1).unwrap_or_default())).await
 }
 
 /// List the items of a conversation
@@ -146,7 +150,7 @@ pub fn page_of(http: &HttpRequest, items: Vec<Value>) -> Result<Page<Value>, Api
         (status = 404, description = "the conversation is not there", body = ErrorBody)))]
 pub async fn list_items(store: Store, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let conversation = found(&store, &http)?;
-    Ok(HttpResponse::Ok().json(page_of(&http, conversation.values())?))
+    Ok(HttpResponse::Ok().json(page_of(&http, conversation.items.clone()).await?))
 }
 
 /// Add items to a conversation
@@ -167,8 +171,9 @@ pub async fn create_items(store: Store, responses: Responses, http: HttpRequest,
     };
     let (items, _held) = body.read(read).await?;
     let full = || ApiError::field("items", format!("the conversation would have more than {MAX_ITEMS} items: begin another one"));
-    let grown = store.change(tenant.name(), id, |conversation| conversation.with(&items).ok_or_else(full));
-    grown.ok_or_else(|| gone(id))??;
+    let grow =
+        |conversation: &Conversation| Some(conversation.with(&items)).filter(|grown| grown.items.len() <= MAX_ITEMS).ok_or_else(full);
+    store.change(tenant.name(), id, grow).ok_or_else(|| gone(id))??;
     let name = |item: Option<&Value>| item.and_then(|item| item["id"].as_str()).map(str::to_owned);
     let (first_id, last_id) = (name(items.first()), name(items.last()));
     Ok(HttpResponse::Ok().json(Page { object: "list".into(), data: items, first_id, last_id, has_more: false }))
@@ -177,7 +182,7 @@ pub async fn create_items(store: Store, responses: Responses, http: HttpRequest,
 /// The place of the item that a request names.
 fn item_of(conversation: &Conversation, http: &HttpRequest) -> Result<usize, ApiError> {
     let id = http.match_info().query("item");
-    let at = conversation.items.iter().position(|(item, _)| item == id);
+    let at = conversation.items.iter().position(|item| item.0 == id);
     at.ok_or_else(|| ApiError::new(Kind::NotFound, format!("the item `{}` is not in the conversation", quoted(id))).with_param("item_id"))
 }
 
@@ -191,8 +196,8 @@ pub async fn retrieve_item(store: Store, http: HttpRequest) -> Result<HttpRespon
     let given = parameters(&http)?;
     check_known(&given, &["include", "include[]"])?;
     let conversation = found(&store, &http)?;
-    let (_, item) = &conversation.items[item_of(&conversation, &http)?];
-    Ok(HttpResponse::Ok().content_type("application/json").body(item.clone()))
+    let item = &conversation.items[item_of(&conversation, &http)?];
+    Ok(HttpResponse::Ok().content_type("application/json").body(item.1.clone()))
 }
 
 /// Remove an item from a conversation
@@ -208,14 +213,20 @@ pub async fn delete_item(store: Store, http: HttpRequest) -> Result<HttpResponse
         changed.items.remove(at);
         Ok(changed)
     };
-    let changed: Result<_, ApiError> = store.change(Tenant::of(&http).name(), id_of(&http), without).ok_or_else(|| gone(id_of(&http)))?;
+    let changed = store.change(Tenant::of(&http).name(), id_of(&http), without).ok_or_else(|| gone(id_of(&http)))?;
     Ok(HttpResponse::Ok().json(changed?.object()))
 }
 
-/// What a response's conversation holds, for the prompt.
-pub fn earlier(store: &ConversationStore, tenant: &str, id: &str) -> Result<Vec<chat::Message>, ApiError> {
-    let conversation = store.get(tenant, id).ok_or_else(|| gone(id))?;
+/// What a response's conversation holds, for the prompt. `charge` is called with the memory of the items' trees as it grows. Takes up to
+/// a second: call it off the event loop.
+pub fn earlier(conversation: &Conversation, charge: &mut dyn FnMut(usize) -> Result<(), ApiError>) -> Result<Vec<chat::Message>, ApiError> {
+    let meter = Meter::new(usize::MAX, charge);
+    let items = conversation.items.iter().map(|item| parse(item.1.as_bytes(), &meter)).collect::<Result<Vec<_>, _>>()?;
     // What was referred to was put in its place when the item came.
-    let nothing = |_: &str| -> Option<Value> { Some(json!({"type": "message", "role": "user", "content": ""})) };
-    response_input::of_items(&conversation.values(), "conversation", &nothing)
+    response_input::of_items(&items, "conversation", &any_item)
+}
+
+/// Stands in for an item that a reference names, where it does not matter which.
+pub fn any_item(_: &str) -> Option<Value> {
+    Some(json!({"type": "message", "role": "user", "content": ""}))
 }

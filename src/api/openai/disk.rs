@@ -27,9 +27,29 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
 pub fn publish(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)?;
     match to.parent() {
-        Some(folder) => File::open(folder)?.sync_all(),
+        Some(folder) => sync_folder(folder),
         None => Ok(()),
     }
+}
+
+/// Makes the names in a folder safe from a loss of power.
+pub fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
+}
+
+/// Gives a whole file a second name, or copies it where the file system has no hard links. `to` is there whole or not at all.
+pub fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::hard_link(from, to).or_else(|_| copy_whole(from, to))
+}
+
+fn copy_whole(from: &Path, to: &Path) -> io::Result<()> {
+    let mut name = to.as_os_str().to_owned();
+    name.push(UNFINISHED);
+    let copied = fs::copy(from, &name).and_then(|_| File::open(&name)?.sync_all());
+    copied.and_then(|()| publish(Path::new(&name), to)).inspect_err(|_| {
+        // The folder is cleaned at the next start if this fails, too.
+        let _ = fs::remove_file(&name);
+    })
 }
 
 /// Removes a file that may be gone already.
@@ -62,6 +82,19 @@ pub fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_copy_is_there_whole_or_not_at_all() {
+        let dir = tempfile::tempdir().unwrap();
+        let (from, to) = (dir.path().join("a"), dir.path().join("b"));
+        assert!(copy_whole(&from, &to).is_err() && fs::read_dir(dir.path()).unwrap().count() == 0);
+        fs::write(&from, b"text").unwrap();
+        copy_whole(&from, &to).unwrap();
+        assert_eq!((fs::read(&to).unwrap(), fs::read_dir(dir.path()).unwrap().count()), (b"text".to_vec(), 2));
+        // As if the copy ended in the middle: its name is taken by a folder.
+        fs::create_dir(dir.path().join("c.part")).unwrap();
+        assert!(copy_whole(&from, &dir.path().join("c")).is_err() && !dir.path().join("c").exists());
+    }
 
     #[test]
     fn a_file_that_cannot_be_written_leaves_the_old_one() {

@@ -28,6 +28,14 @@ pub struct Page<T> {
     pub has_more: bool,
 }
 
+impl<T> Page<T> {
+    /// The same page of what `read` makes of its items.
+    pub fn map<U>(self, read: impl FnMut(T) -> U) -> Page<U> {
+        let Self { object, data, first_id, last_id, has_more } = self;
+        Page { object, data: data.into_iter().map(read).collect(), first_id, last_id, has_more }
+    }
+}
+
 /// The parameters in a request's address.
 pub fn parameters(request: &HttpRequest) -> Result<BTreeMap<String, String>, ApiError> {
     let pairs = web::Query::<Vec<(String, String)>>::from_query(request.query_string());

@@ -2,21 +2,25 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use serde_json::Value;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
+use super::kept::{ENTRY, Item};
 use crate::http::error::{ApiError, Kind};
 use crate::http::stream::Frames;
 
 /// The largest size of a response's events. The oldest go first. In bytes.
 const MAX_BYTES: usize = 4 << 20;
+/// How long a client that cancels a response waits for its end.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A response in the background. It stays with the stored response after its end.
 pub struct Live {
-    /// The id of each new item of the input, and the item as JSON.
-    pub input: Vec<(String, String)>,
+    /// The new items of the input.
+    pub input: Vec<Item>,
     events: Mutex<Events>,
     /// The number of events so far, and whether there will be no more.
     progress: watch::Sender<(u64, bool)>,
@@ -24,8 +28,8 @@ pub struct Live {
 }
 
 struct Events {
-    /// The response as it is now.
-    response: Value,
+    /// The response as it is now, as JSON.
+    response: String,
     frames: VecDeque<Bytes>,
     /// The number of the first frame.
     first: u64,
@@ -34,7 +38,7 @@ struct Events {
 
 impl Live {
     /// `response`: as it is while it waits.
-    pub fn new(response: Value, input: Vec<(String, String)>) -> Arc<Self> {
+    pub fn new(response: String, input: Vec<Item>) -> Arc<Self> {
         let events = Events { response, frames: VecDeque::new(), first: 0, num_bytes: 0 };
         let (progress, cancelled) = (watch::Sender::new((0, false)), watch::Sender::new(false));
         Arc::new(Self { input, events: Mutex::new(events), progress, cancelled })
@@ -44,15 +48,18 @@ impl Live {
         self.events.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// The size in memory. It grows until the response has ended.
     pub fn num_bytes(&self) -> usize {
-        self.lock().num_bytes
+        let input: usize = self.input.iter().map(|item| ENTRY + item.0.capacity() + item.1.capacity()).sum();
+        let events = self.lock();
+        input + events.response.capacity() + events.num_bytes
     }
 
-    pub fn response(&self) -> Value {
+    pub fn response(&self) -> String {
         self.lock().response.clone()
     }
 
-    pub fn set_response(&self, response: Value) {
+    pub fn set_response(&self, response: String) {
         self.lock().response = response;
     }
 
@@ -69,12 +76,16 @@ impl Live {
         self.progress.send_replace((count, false));
     }
 
+    pub fn num_events(&self) -> u64 {
+        self.progress.borrow().0
+    }
+
     /// No more events follow.
     pub fn close(&self) {
         self.progress.send_modify(|(_, has_ended)| *has_ended = true);
     }
 
-    pub fn cancel(&self) {
+    fn cancel(&self) {
         self.cancelled.send_replace(true);
     }
 
@@ -83,9 +94,13 @@ impl Live {
         let _ = self.cancelled.subscribe().wait_for(|is_cancelled| *is_cancelled).await;
     }
 
-    /// Completes once no more events follow.
-    pub async fn when_ended(&self) {
-        let _ = self.progress.subscribe().wait_for(|(_, has_ended)| *has_ended).await;
+    /// Cancels the response, and completes once no more events follow.
+    pub async fn end_now(&self) -> Result<(), ApiError> {
+        self.cancel();
+        let mut progress = self.progress.subscribe();
+        let ended = timeout(PATIENCE, progress.wait_for(|(_, has_ended)| *has_ended)).await;
+        let late = |_| ApiError::new(Kind::Internal, format!("the response did not end within {} s", PATIENCE.as_secs()));
+        ended.map(drop).map_err(late)
     }
 
     /// The frames from the event `from` on.
@@ -143,10 +158,17 @@ impl Lives {
         self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A tenant with a key takes at most as many places as it leaves free, so that others find one.
     pub fn insert(&self, tenant: &str, id: &str, live: Arc<Live>) -> Result<(), ApiError> {
         let mut by_id = self.lock();
         if by_id.len() >= self.max {
             let message = format!("{} responses run in the background (storage.max_background): wait for one to end", by_id.len());
+            return Err(ApiError::new(Kind::QueueFull, message));
+        }
+        let (own, free) = (by_id.values().filter(|(owner, _)| owner == tenant).count(), self.max - by_id.len());
+        if !tenant.is_empty() && own >= free {
+            let message =
+                format!("{own} of your responses run in the background, and {free} places are left for others: wait for one to end");
             return Err(ApiError::new(Kind::QueueFull, message));
         }
         by_id.insert(id.to_owned(), (tenant.to_owned(), live));
@@ -164,13 +186,11 @@ impl Lives {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[actix_web::test]
     async fn a_reader_gets_every_event_from_where_it_begins() {
-        let live = Live::new(json!({}), Vec::new());
+        let live = Live::new(String::new(), Vec::new());
         for n in 0..5 {
             live.push(Bytes::from(n.to_string()));
         }
@@ -192,9 +212,21 @@ mod tests {
         assert_eq!(live.follow(5).unwrap().next().await.unwrap(), "5");
     }
 
+    #[test]
+    fn a_tenant_leaves_places_for_others() {
+        let lives = Lives::new(4);
+        let begin = |tenant: &str, id: &str| lives.insert(tenant, id, Live::new(String::new(), Vec::new())).is_ok();
+        assert!(begin("ann", "1") && begin("ann", "2") && !begin("ann", "3"));
+        assert!(begin("bob", "4") && !begin("bob", "5") && begin("carl", "6") && !begin("dora", "7"));
+        lives.remove("1");
+        assert!(!begin("ann", "8") && begin("dora", "9"));
+        let alone = Lives::new(2);
+        assert!((0..2).all(|id| alone.insert("", &id.to_string(), Live::new(String::new(), Vec::new())).is_ok()), "without keys");
+    }
+
     #[actix_web::test]
     async fn the_oldest_events_go_first() {
-        let live = Live::new(json!({}), Vec::new());
+        let live = Live::new(String::new(), Vec::new());
         for _ in 0..5 {
             live.push(Bytes::from(vec![b'x'; MAX_BYTES / 4]));
         }

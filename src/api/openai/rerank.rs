@@ -33,7 +33,8 @@ use serving::score;
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
     let (request, held) = body.read(move |value| rerank::rerank(value, &limits)).await?;
-    let documents = if request.return_documents { request.documents.clone() } else { Vec::new() };
+    // What is returned is held until the answer is written.
+    let (documents, _held) = if request.return_documents { (request.documents.clone(), Some(held.clone())) } else { (Vec::new(), None) };
     let query = request.query;
     let pairs = request.documents.into_iter().map(|document| (query.clone(), document)).collect();
     let (head, scores, usage) = scored(state, &http, Work { asked: request.asked, pairs, held, names: names::RERANK }).await?;
@@ -41,7 +42,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     // Documents with equal scores stay in the client's order.
     order.sort_by(|&a, &b| scores[b].total_cmp(&scores[a]));
     let ranked = |index: usize| {
-        let document = documents.get(index).map(|text| DocumentText { text: text.clone() });
+        let document = documents.get(index).map(|text| DocumentText { text: text.to_string() });
         Ranked { index, relevance_score: scores[index].into(), document }
     };
     let results = order.into_iter().take(request.top_n).map(ranked).collect();
@@ -70,7 +71,7 @@ pub async fn score(state: web::Data<AppState>, http: HttpRequest, body: JsonBody
 /// Pairs to score, and what was asked about them.
 struct Work {
     asked: Asked,
-    pairs: Vec<(String, String)>,
+    pairs: Vec<(Arc<str>, Arc<str>)>,
     held: Arc<Held>,
     names: FieldNames,
 }
@@ -83,7 +84,7 @@ async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: Work) -> R
     let (head, salt) = (Head::new("score", &model), tenant.salt(asked.user));
     let validate = move || {
         let _held = held;
-        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(one, other)| (one.as_str(), other.as_str())).collect();
+        let pairs: Vec<(&str, &str)> = pairs.iter().map(|(one, other)| (&**one, &**other)).collect();
         score::validate(&model, &pairs, salt)
     };
     let valid = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::conversations::page_of;
 use super::convert;
 use super::list::Page;
-use super::response_start::{shown, with_earlier};
+use super::response_start::{Said, shown};
 use super::responses::{id_of, json, not_found};
 use super::shelves::Shelves;
 use super::types::error::ErrorBody;
@@ -38,13 +38,13 @@ pub async fn input_tokens(
     let read = move |value: &Value| convert::responses::parse(value, &limits, &|id| items.responses.item(owner.name(), id));
     let (request, held) = body.read(read).await?;
     let model = requested_model(&state, &http, &request.model).await?;
-    let messages = with_earlier(&shelves, tenant.name(), request.conversation.messages, &request.settings)?;
-    let conversation = shown(Conversation { messages, ..request.conversation }, &request.settings);
+    let said = Said::new(&state, &shelves, tenant.name(), request.conversation.messages, &request.settings).await?;
+    let conversation = shown(Conversation { messages: said.messages, ..request.conversation }, &request.settings);
     let mut memory = state.bodies.share();
     let size: usize = conversation.messages.iter().map(chat::Message::num_bytes).sum();
     memory.set(serving::MEMORY_PER_BYTE * size.min(serving::MAX_TEXT))?;
     let count = move || {
-        let _memory = (held, memory);
+        let _memory = (held, said.memory, memory);
         serving::tokenize_chat(&model, &conversation).map(|ids| ids.len())
     };
     let input_tokens = off_loop(count).await?.map_err(|error| request.names.request_error(&error))?;
@@ -81,9 +81,7 @@ pub async fn input_items(shelves: web::Data<Shelves>, http: HttpRequest) -> Resu
         (None, Some(live)) => live.input.clone(),
         (None, None) => return Err(not_found(id)),
     };
-    // The server itself wrote the texts.
-    let items = input.iter().filter_map(|(_, item)| serde_json::from_str(item).ok()).collect();
-    Ok(HttpResponse::Ok().json(page_of(&http, items)?))
+    Ok(HttpResponse::Ok().json(page_of(&http, input).await?))
 }
 
 /// Cancel a response that is made in the background
@@ -96,9 +94,8 @@ pub async fn input_items(shelves: web::Data<Shelves>, http: HttpRequest) -> Resu
 pub async fn cancel(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&http), Tenant::of(&http));
     if let Some(live) = shelves.lives.get(tenant.name(), id) {
-        live.cancel();
-        live.when_ended().await;
-        return Ok(json(live.response().to_string()));
+        live.end_now().await?;
+        return Ok(json(live.response()));
     }
     let stored = shelves.responses.get(tenant.name(), id).ok_or_else(|| not_found(id))?;
     match stored.live {

@@ -19,7 +19,7 @@ use chat::Message;
 
 pub struct Record {
     pub draft: Draft,
-    /// The conversation before the answer, without instructions.
+    /// The conversation before the answer, without instructions. Empty unless the response is stored.
     pub messages: Vec<Message>,
     /// The new items of the request's input, as they are kept.
     pub input: Vec<Value>,
@@ -41,8 +41,8 @@ impl Record {
         let text = serde_json::to_string(&response).expect("a response is JSON");
         let input = std::mem::take(&mut self.input);
         if let Some(conversation) = &self.draft.settings.conversation {
-            let items = input.iter().cloned().chain(response.output.iter().map(value)).collect();
-            self.shelves.conversations.append(self.tenant.name(), &conversation.id, items);
+            let items: Vec<Value> = input.iter().cloned().chain(response.output.iter().map(value)).collect();
+            self.shelves.conversations.append(self.tenant.name(), &conversation.id, &items);
         }
         if self.draft.settings.store {
             let mut messages = std::mem::take(&mut self.messages);
@@ -67,7 +67,7 @@ impl Record {
 
     fn keep(&self, stored: Stored) {
         if let Some(live) = &self.live {
-            live.set_response(value(&self.draft.object()));
+            live.set_response(stored.response.clone());
         }
         let stored = Stored { live: self.live.clone(), ..stored };
         self.shelves.responses.insert(self.tenant.name(), &self.draft.head.id, stored);

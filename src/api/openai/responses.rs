@@ -90,7 +90,7 @@ pub async fn retrieve(state: web::Data<AppState>, shelves: web::Data<Shelves>, r
             Err(ApiError::field("stream", message))
         }
         (false, _, Some(stored)) => Ok(json(stored.response.clone())),
-        (false, Some(live), None) => Ok(json(live.response().to_string())),
+        (false, Some(live), None) => Ok(json(live.response())),
         (_, None, None) => Err(not_found(id)),
     }
 }
@@ -111,8 +111,7 @@ pub fn json(text: String) -> HttpResponse {
 pub async fn delete(shelves: web::Data<Shelves>, request: HttpRequest) -> Result<HttpResponse, ApiError> {
     let (id, tenant) = (id_of(&request), Tenant::of(&request));
     if let Some(live) = shelves.lives.get(tenant.name(), id) {
-        live.cancel();
-        live.when_ended().await;
+        live.end_now().await?;
     }
     if !shelves.responses.delete(tenant.name(), id) {
         return Err(not_found(id));

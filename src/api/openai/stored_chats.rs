@@ -1,6 +1,5 @@
 //! The endpoints of chat completions that were made with `store`.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -17,6 +16,7 @@ use super::types::responses::DeletedResponse;
 use crate::http::error::{ApiError, Kind, quoted};
 use crate::http::fields::Fields;
 use crate::http::json::JsonBody;
+use crate::http::state::off_loop;
 use crate::http::tenant::Tenant;
 
 /// The default and the largest number of entries on a page.
@@ -35,10 +35,6 @@ fn found(shelves: &Shelves, http: &HttpRequest) -> Result<Arc<StoredChat>, ApiEr
     shelves.chats.get(Tenant::of(http).name(), id_of(http)).ok_or_else(|| gone(id_of(http)))
 }
 
-fn id_in(value: &Value) -> String {
-    value["id"].as_str().unwrap_or_default().to_owned()
-}
-
 /// List the stored chat completions
 #[utoipa::path(get, path = "/v1/chat/completions", operation_id = "listChatCompletions", tag = "generation",
     params(("after" = Option<String>, Query, description = "the id of the last one of the page before"),
@@ -55,8 +51,9 @@ pub async fn list(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<Http
         query.other("model").is_none_or(|model| chat.model == model)
             && wanted.iter().all(|(key, value)| chat.metadata.get(*key).and_then(Value::as_str) == Some(*value))
     };
-    let chats = shelves.chats.list(Tenant::of(&http).name()).into_iter().filter(is_wanted).map(|chat| chat.object()).collect();
-    Ok(HttpResponse::Ok().json(query.page(chats, id_in)?))
+    let chats = shelves.chats.list(Tenant::of(&http).name()).into_iter().filter(is_wanted).collect();
+    let page = query.page(chats, |chat: &Arc<StoredChat>| chat.id.clone())?;
+    Ok(HttpResponse::Ok().json(off_loop(move || page.map(|chat| chat.object())).await?))
 }
 
 /// The key of `metadata[key]`.
@@ -91,11 +88,9 @@ pub async fn update(shelves: web::Data<Shelves>, http: HttpRequest, body: JsonBo
         metadata(&fields)
     };
     let (metadata, _held) = body.read(read).await?;
-    let change = |chat: &StoredChat| Ok::<_, Infallible>(chat.with_metadata(metadata));
-    match shelves.chats.change(Tenant::of(&http).name(), id_of(&http), change) {
-        Some(Ok(chat)) => Ok(HttpResponse::Ok().json(chat.object())),
-        _ => Err(gone(id_of(&http))),
-    }
+    let change = |chat: &StoredChat| Ok(chat.with_metadata(metadata));
+    let changed = shelves.chats.change(Tenant::of(&http).name(), id_of(&http), change).ok_or_else(|| gone(id_of(&http)))?;
+    Ok(HttpResponse::Ok().json(changed?.object()))
 }
 
 /// Forget a stored chat completion
@@ -125,5 +120,7 @@ pub async fn delete(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<Ht
         (status = 404, description = "it is not there", body = ErrorBody)))]
 pub async fn messages(shelves: web::Data<Shelves>, http: HttpRequest) -> Result<HttpResponse, ApiError> {
     let query = Query::of(&http, PAGE, &[])?.ascending_unless_asked(&http);
-    Ok(HttpResponse::Ok().json(query.page(found(&shelves, &http)?.messages(), id_in)?))
+    let chat = found(&shelves, &http)?;
+    let page = query.page(chat.message_ids(), String::clone)?;
+    Ok(HttpResponse::Ok().json(off_loop(move || page.map(|id| chat.message(&id))).await?))
 }

@@ -1,20 +1,24 @@
 //! Every batch, in its folder and in memory.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::super::disk::{self, now};
+use super::super::files::shelf::{Reserved, Shelf};
 use super::state::Batch;
 use config::Storage;
 
 /// The number of ended batches that are kept, for each that may be unfinished.
 const ENDED: usize = 100;
 const STATE: &str = "batch.json";
+const INPUT: &str = "input.jsonl";
+/// What a batch holds until it has ended: its input and its results.
+const HELD: [&str; 3] = [INPUT, "output.jsonl", "errors.jsonl"];
 /// Seconds of a day.
 const DAY: u64 = 86400;
 
@@ -22,31 +26,76 @@ pub struct Book {
     folder: PathBuf,
     max_unfinished: usize,
     keep_seconds: u64,
-    by_serial: Mutex<BTreeMap<u64, Batch>>,
+    /// Held while a batch's state is changed on the disk. Whoever takes it may block.
+    writing: Mutex<()>,
+    /// Handlers on the event loop take it, so nobody waits for the disk with it.
+    inner: Mutex<Inner>,
     /// Told when a client cancels a batch.
     pub cancelled: Notify,
 }
 
+#[derive(Default)]
+struct Inner {
+    by_serial: BTreeMap<u64, Batch>,
+    /// The place of the next batch.
+    next: u64,
+    /// What each batch holds until it has ended, by the batch's id.
+    held: HashMap<String, Holding>,
+}
+
+/// The input and the results of a batch, and the room that they take on the shelf of files.
+struct Holding {
+    input: u64,
+    room: Reserved,
+}
+
+impl Inner {
+    fn add(&mut self, batch: Batch, held: Holding) {
+        self.next = self.next.max(batch.serial + 1);
+        self.held.insert(batch.object.id.clone(), held);
+        self.by_serial.insert(batch.serial, batch);
+    }
+
+    fn get(&self, id: &str) -> Option<&Batch> {
+        self.by_serial.values().find(|batch| batch.object.id == id)
+    }
+}
+
 impl Book {
-    /// Reads the batches in the folder, which is made if it is not there.
-    pub fn open(folder: &Path, storage: &Storage) -> io::Result<Self> {
+    /// Reads the batches in the folder, which is made if it is not there. What they hold counts on the shelf.
+    pub fn open(folder: &Path, storage: &Storage, shelf: &Arc<Shelf>) -> io::Result<Self> {
         fs::create_dir_all(folder)?;
-        let mut by_serial = BTreeMap::new();
+        let (max_unfinished, keep_seconds) = (storage.max_batches, storage.batch_days * DAY);
+        let (writing, inner, cancelled) = (Mutex::default(), Mutex::default(), Notify::new());
+        let book = Self { folder: folder.to_owned(), max_unfinished, keep_seconds, writing, inner, cancelled };
         for item in fs::read_dir(folder)? {
             let path = item?.path();
             match fs::read(path.join(STATE)).and_then(|text| serde_json::from_slice::<Batch>(&text).map_err(io::Error::other)) {
-                Ok(batch) => drop(by_serial.insert(batch.serial, batch)),
+                Ok(batch) => {
+                    let (id, has_ended) = (batch.object.id.clone(), batch.has_ended());
+                    let [input, output, errors] = HELD.map(|name| path.join(name).metadata().map_or(0, |data| data.len()));
+                    let mut room = shelf.reserved();
+                    room.set(input + output + errors);
+                    book.lock().add(batch, Holding { input, room });
+                    if has_ended {
+                        // It ended, and then the process did. If this fails, the next sweep tries it again.
+                        let _ = book.let_go(&id);
+                    }
+                }
                 // It was being made, or being deleted.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => fs::remove_dir_all(&path)?,
                 Err(error) => tracing::warn!(folder = %path.display(), "the state of a batch cannot be read, so it is left alone: {error}"),
             }
         }
-        let (max_unfinished, keep_seconds) = (storage.max_batches, storage.batch_days * DAY);
-        Ok(Self { folder: folder.to_owned(), max_unfinished, keep_seconds, by_serial: Mutex::new(by_serial), cancelled: Notify::new() })
+        Ok(book)
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Batch>> {
-        self.by_serial.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn lock_writing(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A file of a batch.
@@ -60,73 +109,102 @@ impl Book {
 
     /// Whether as many batches are unfinished as may be.
     pub fn is_full(&self) -> bool {
-        self.lock().values().filter(|batch| !batch.has_ended()).count() >= self.max_unfinished
+        self.lock().by_serial.values().filter(|batch| !batch.has_ended()).count() >= self.max_unfinished
     }
 
-    /// Adds a batch whose input is the file `input`. Its content stays if the file is deleted.
-    pub fn create(&self, mut batch: Batch, input: &Path) -> io::Result<Batch> {
-        let mut by_serial = self.lock();
-        batch.serial = by_serial.last_key_value().map_or(0, |(serial, _)| serial + 1);
+    /// Adds a batch whose input is the file `input`. Its content stays if the file is deleted, so it takes room of its own.
+    /// Once this returns, a loss of power loses nothing of the batch. Blocks.
+    pub fn create(&self, mut batch: Batch, input: &Path, room: Reserved) -> io::Result<Batch> {
+        let mut inner = self.lock();
+        batch.serial = inner.next;
+        inner.next += 1;
+        drop(inner);
         let folder = self.folder.join(&batch.object.id);
-        let copy = folder.join("input.jsonl");
         let made = fs::create_dir(&folder)
-            // Some file systems have no hard links.
-            .and_then(|()| fs::hard_link(input, &copy).or_else(|_| fs::copy(input, &copy).map(drop)))
-            .and_then(|()| self.write(&batch));
+            .and_then(|()| disk::link_or_copy(input, &folder.join(INPUT)))
+            .and_then(|()| self.write(&batch))
+            .and_then(|()| disk::sync_folder(&self.folder));
         if let Err(error) = made {
             // If this fails, the next start removes it.
-            let _ = fs::remove_dir_all(&folder);
+            let _ = disk::remove(&folder.join(STATE)).and_then(|()| fs::remove_dir_all(&folder));
             return Err(error);
         }
-        by_serial.insert(batch.serial, batch.clone());
+        self.lock().add(batch.clone(), Holding { input: room.num_bytes(), room });
         Ok(batch)
     }
 
     pub fn get(&self, id: &str) -> Option<Batch> {
-        self.lock().values().find(|batch| batch.object.id == id).cloned()
+        self.lock().get(id).cloned()
     }
 
     /// The batches of a tenant, in the order of their arrival.
     pub fn list(&self, tenant: &str) -> Vec<Batch> {
-        self.lock().values().filter(|batch| batch.tenant == tenant).cloned().collect()
+        self.lock().by_serial.values().filter(|batch| batch.tenant == tenant).cloned().collect()
     }
 
     /// The batches that have something to do, in the order of their arrival.
     pub fn unfinished(&self) -> Vec<String> {
-        self.lock().values().filter(|batch| !batch.has_ended()).map(|batch| batch.object.id.clone()).collect()
+        self.lock().by_serial.values().filter(|batch| !batch.has_ended()).map(|batch| batch.object.id.clone()).collect()
     }
 
-    /// Changes a batch, on the disk first. `change` returns whether there is a change. Returns the batch as it then is.
+    /// Changes a batch, on the disk first. `change` returns whether there is a change. Returns the batch as it then is. Blocks.
     pub fn change(&self, id: &str, change: impl FnOnce(&mut Batch) -> bool) -> io::Result<Option<Batch>> {
-        let mut by_serial = self.lock();
-        let Some(batch) = by_serial.values_mut().find(|batch| batch.object.id == id) else { return Ok(None) };
-        let mut changed = batch.clone();
-        if change(&mut changed) {
-            self.write(&changed)?;
-            *batch = changed;
+        let _writing = self.lock_writing();
+        let Some(before) = self.get(id) else { return Ok(None) };
+        let mut changed = before.clone();
+        if !change(&mut changed) {
+            return Ok(Some(before));
         }
-        Ok(Some(batch.clone()))
+        self.write(&changed)?;
+        if let Some(batch) = self.lock().by_serial.get_mut(&before.serial) {
+            if changed.object.request_counts == before.object.request_counts {
+                // Lines may have ended in the meantime.
+                changed.object.request_counts = batch.object.request_counts.clone();
+            }
+            *batch = changed.clone();
+        }
+        Ok(Some(changed))
     }
 
-    /// Counts the lines that are done, in memory only: after a crash they are counted again.
-    pub fn count(&self, id: &str, completed: usize, failed: usize) {
-        if let Some(batch) = self.lock().values_mut().find(|batch| batch.object.id == id) {
+    /// Counts the lines that are done, in memory only: after a crash they are counted again. `results`: their size in bytes.
+    pub fn count(&self, id: &str, completed: usize, failed: usize, results: u64) {
+        let mut inner = self.lock();
+        if let Some(batch) = inner.by_serial.values_mut().find(|batch| batch.object.id == id) {
             (batch.object.request_counts.completed, batch.object.request_counts.failed) = (completed, failed);
         }
+        if let Some(held) = inner.held.get_mut(id) {
+            held.room.set(held.input + results);
+        }
     }
 
-    /// Forgets the batches that ended long ago, and the oldest if there are too many.
+    /// Removes the input and the results of a batch that has ended, so that their room is free. Blocks.
+    pub fn let_go(&self, id: &str) -> io::Result<()> {
+        HELD.iter().try_for_each(|name| disk::remove(&self.path(id, name)))?;
+        self.lock().held.remove(id);
+        Ok(())
+    }
+
+    /// Forgets the batches that ended long ago, and the oldest if there are too many. Blocks.
     pub fn sweep(&self) -> io::Result<()> {
-        let mut by_serial = self.lock();
-        let ended: Vec<(u64, u64)> = by_serial.iter().filter_map(|(serial, batch)| Some((*serial, batch.ended_at()?))).collect();
+        let _writing = self.lock_writing();
+        let ended: Vec<(u64, String, u64)> = {
+            let inner = self.lock();
+            let ended = inner.by_serial.iter().filter_map(|(serial, batch)| Some((*serial, batch.object.id.clone(), batch.ended_at()?)));
+            ended.collect()
+        };
         let too_many = ended.len().saturating_sub(ENDED * self.max_unfinished);
-        for (i, (serial, at)) in ended.into_iter().enumerate() {
+        for (i, (serial, id, at)) in ended.into_iter().enumerate() {
             if i < too_many || at + self.keep_seconds <= now() {
-                let folder = self.folder.join(&by_serial[&serial].object.id);
+                let folder = self.folder.join(&id);
                 // Without its state, the folder is removed at the next start.
                 disk::remove(&folder.join(STATE))?;
                 fs::remove_dir_all(&folder)?;
-                by_serial.remove(&serial);
+                let mut inner = self.lock();
+                inner.by_serial.remove(&serial);
+                inner.held.remove(&id);
+            } else if self.lock().held.contains_key(&id) {
+                // What it held could not be removed when it ended.
+                self.let_go(&id)?;
             }
         }
         Ok(())

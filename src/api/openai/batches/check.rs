@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::Value;
 
+use super::super::conversations::any_item;
 use super::super::convert::{chat, completions, embeddings, responses};
 use super::super::types::batches::BatchError;
 use super::lines::{Lines, Raw};
@@ -136,7 +137,7 @@ impl Check<'_> {
             "/v1/completions" => completions::parse(body, self.limits)?.model,
             "/v1/embeddings" => embeddings::parse(body, self.limits)?.model,
             // Whether what it refers to is there is known when it runs.
-            _ => responses::parse(body, self.limits, &|_| None)?.model,
+            _ => responses::parse(body, self.limits, &any_item)?.model,
         };
         self.tenant.check_model(self.registry, &model)
     }

@@ -52,16 +52,15 @@ pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) 
         let message = format!("`input_file_id` names a file for `{}`: upload it with the purpose `batch`", quoted(&input.purpose));
         return Err(ApiError::field("input_file_id", message));
     }
-    if room.files.is_full() {
-        let message = "the server holds as many files as it may (storage.max_files, storage.max_bytes): delete some";
-        return Err(ApiError::new(Kind::StorageFull, message));
-    }
+    // The batch keeps its input even if the file is deleted, and its output becomes a file.
+    let mut held = room.files.reserved();
+    room.files.reserve(&mut held, input.bytes)?;
     if room.batches.is_full() {
         let message = format!("{} batches are unfinished (storage.max_batches): wait for one to end", rooms.storage.max_batches);
         return Err(ApiError::new(Kind::QueueFull, message));
     }
     let path = room.files.path(&input.id);
-    let made = off_loop(move || room.batches.create(batch, &path)).await?;
+    let made = off_loop(move || room.batches.create(batch, &path, held)).await?;
     let batch = made.map_err(|error| disk::refused(&error, "keeping the batch"))?;
     rooms.wake.notify_one();
     Ok(HttpResponse::Ok().json(batch.object))

@@ -2,17 +2,22 @@
 
 use std::collections::HashSet;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+/// What some programs write before the first line.
+const BOM: &[u8] = b"\xef\xbb\xbf";
 
 /// Reads a file line by line, each of at most `max` bytes.
 pub struct Lines {
     file: BufReader<File>,
     max: usize,
     number: usize,
+    /// Where the next line starts.
+    at: u64,
 }
 
 /// A line as it stands in the file.
@@ -20,6 +25,8 @@ pub struct Lines {
 pub struct Raw {
     /// From 1.
     pub number: usize,
+    /// Where the line starts in the file.
+    start: u64,
     /// Empty if the line is too long.
     pub bytes: Vec<u8>,
     pub is_too_long: bool,
@@ -27,28 +34,28 @@ pub struct Raw {
 
 impl Lines {
     pub fn open(path: &Path, max: usize) -> io::Result<Self> {
-        Ok(Self { file: BufReader::with_capacity(1 << 16, File::open(path)?), max, number: 0 })
+        Ok(Self { file: BufReader::with_capacity(1 << 16, File::open(path)?), max, number: 0, at: 0 })
     }
 
     /// The next line that is not blank.
     pub fn next(&mut self) -> io::Result<Option<Raw>> {
         loop {
             let mut bytes = Vec::new();
-            let length = self.file.by_ref().take(self.max as u64 + 1).read_until(b'\n', &mut bytes)?;
+            let length = self.file.by_ref().take((self.max as u64).saturating_add(1)).read_until(b'\n', &mut bytes)?;
             if length == 0 {
                 return Ok(None);
             }
-            self.number += 1;
+            let start = self.at;
+            (self.number, self.at) = (self.number + 1, start + length as u64);
             let is_too_long = length > self.max && bytes.last() != Some(&b'\n');
             if is_too_long {
                 self.skip_rest()?;
                 bytes.clear();
             }
-            if self.number == 1 && bytes.starts_with(b"\xef\xbb\xbf") {
-                bytes.drain(..3);
-            }
+            let mark = if start == 0 && bytes.starts_with(BOM) { BOM.len() } else { 0 };
+            bytes.drain(..mark);
             if is_too_long || !bytes.trim_ascii().is_empty() {
-                return Ok(Some(Raw { number: self.number, bytes, is_too_long }));
+                return Ok(Some(Raw { number: self.number, start: start + mark as u64, bytes, is_too_long }));
             }
         }
     }
@@ -57,7 +64,9 @@ impl Lines {
         loop {
             let piece = self.file.fill_buf()?;
             let (end, length) = (piece.iter().position(|byte| *byte == b'\n'), piece.len());
-            self.file.consume(end.map_or(length, |end| end + 1));
+            let skipped = end.map_or(length, |end| end + 1);
+            self.file.consume(skipped);
+            self.at += skipped as u64;
             if end.is_some() || length == 0 {
                 return Ok(());
             }
@@ -65,19 +74,48 @@ impl Lines {
     }
 }
 
-/// A line of the input that was found valid.
-#[derive(Debug, Deserialize)]
+/// A line of the input that is to run. While it waits, only its place in the file is known.
+#[derive(Clone, Debug)]
 pub struct Task {
     pub custom_id: String,
-    pub body: Value,
+    start: u64,
+    length: usize,
+}
+
+impl Task {
+    /// The next line that is not done. The input was found valid. Should a line have become unreadable since, its number stands in for its
+    /// id, so that the batch still comes to its end.
+    pub fn next(lines: &mut Lines, done: &HashSet<String>) -> io::Result<Option<Self>> {
+        while let Some(raw) = lines.next()? {
+            let head = serde_json::from_slice::<Head>(&raw.bytes);
+            let custom_id = head.map_or_else(|_| format!("line {}", raw.number), |head| head.custom_id);
+            if !done.contains(&custom_id) {
+                return Ok(Some(Self { custom_id, start: raw.start, length: raw.bytes.len() }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The line's body. `None`: the file does not have it any more.
+    pub fn body(&self, mut input: &File) -> Option<Map<String, Value>> {
+        #[derive(Deserialize)]
+        struct Line {
+            body: Map<String, Value>,
+        }
+        let mut bytes = vec![0; self.length];
+        input.seek(SeekFrom::Start(self.start)).and_then(|_| input.read_exact(&mut bytes)).ok()?;
+        serde_json::from_slice::<Line>(&bytes).ok().map(|line| line.body)
+    }
+}
+
+/// The id of a line of the input, or of the results.
+#[derive(Deserialize)]
+struct Head {
+    custom_id: String,
 }
 
 /// The ids of the lines that a file of results has. A last line that a crash has cut is removed from the file.
 pub fn done(path: &Path) -> io::Result<HashSet<String>> {
-    #[derive(Deserialize)]
-    struct Done {
-        custom_id: String,
-    }
     let file = match OpenOptions::new().read(true).write(true).open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(HashSet::new()),
         file => file?,
@@ -86,7 +124,7 @@ pub fn done(path: &Path) -> io::Result<HashSet<String>> {
     loop {
         let mut line = Vec::new();
         let length = reader.read_until(b'\n', &mut line)?;
-        let Some(done) = Some(&line).filter(|line| line.ends_with(b"\n")).and_then(|line| serde_json::from_slice::<Done>(line).ok()) else {
+        let Some(done) = Some(&line).filter(|line| line.ends_with(b"\n")).and_then(|line| serde_json::from_slice::<Head>(line).ok()) else {
             break;
         };
         good += length as u64;
@@ -98,6 +136,8 @@ pub fn done(path: &Path) -> io::Result<HashSet<String>> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn lines(text: &[u8], max: usize) -> Vec<(usize, Option<String>)> {
@@ -121,6 +161,24 @@ mod tests {
         let long = [vec![b'x'; 200_000], b"\nab\n".to_vec(), vec![b'y'; 11]].concat();
         assert_eq!(lines(&long, 10), [(1, None), (2, Some("ab".into())), (3, None)]);
         assert_eq!(lines(b"0123456789\nb", 10).len(), 2);
+    }
+
+    #[test]
+    fn a_task_finds_its_body_and_one_that_is_lost_keeps_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("input.jsonl");
+        let line = |id: &str, size: usize| json!({"custom_id": id, "body": {"prompt": "x".repeat(size)}}).to_string();
+        let text = format!("\u{feff}{}\r\n\n{}\nnonsense\n{}", line("a", 1), line("long", 100_000), line("b", 2));
+        std::fs::write(&path, text).unwrap();
+        let (mut lines, done) = (Lines::open(&path, usize::MAX).unwrap(), HashSet::from(["none".to_owned()]));
+        let tasks: Vec<_> = std::iter::from_fn(|| Task::next(&mut lines, &done).unwrap()).collect();
+        assert_eq!(tasks.iter().map(|task| task.custom_id.as_str()).collect::<Vec<_>>(), ["a", "long", "line 4", "b"]);
+        let file = File::open(&path).unwrap();
+        let sizes: Vec<_> = tasks.iter().map(|task| task.body(&file).map(|body| body["prompt"].as_str().unwrap().len())).collect();
+        assert_eq!(sizes, [Some(1), Some(100_000), None, Some(2)]);
+        let done = HashSet::from(["a", "long", "line 4"].map(str::to_owned));
+        let mut lines = Lines::open(&path, usize::MAX).unwrap();
+        assert_eq!(Task::next(&mut lines, &done).unwrap().unwrap().custom_id, "b");
     }
 
     #[test]

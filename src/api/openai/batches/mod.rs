@@ -1,14 +1,16 @@
 //! `/v1/batches`: files of requests that run when the engine has nothing better to do.
 //!
 //! A batch has a folder. `input.jsonl` is its input, `output.jsonl` and `errors.jsonl` grow by a line as soon as one has ended, and
-//! `batch.json` has its state. After a crash, the lines in both files are those that are done.
+//! `batch.json` has its state. After a crash, the lines in both files are those that are done. Once it has ended, its state alone is left.
 
 pub mod book;
 pub mod check;
 pub mod handlers;
 pub mod inside;
+pub mod line;
 pub mod lines;
 pub mod run;
 pub mod sink;
 pub mod state;
 pub mod worker;
+pub mod workshop;

@@ -5,53 +5,25 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use actix_web::web::Data;
 use futures_util::StreamExt;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::FuturesUnordered;
-use tokio::sync::Semaphore;
 use tokio::time::sleep;
-use uuid::Uuid;
 
-use super::super::disk::{self, now};
+use super::super::disk::now;
 use super::super::files::entry::{Entry, OUTPUT};
-use super::super::files::room::Room;
-use super::super::types::batches::{BatchError, BatchLine, LineError, LineResponse};
+use super::super::types::batches::BatchError;
 use super::check::Check;
-use super::inside::{Inside, Reply};
+use super::line::{self, Done};
 use super::lines::{self, Lines, Task};
 use super::sink::Sink;
 use super::state::{Batch, Ending};
-use crate::http::error::{ApiError, Kind};
-use crate::http::state::{AppState, off_loop};
-use crate::http::tenant::Tenant;
-use config::Storage;
+use super::workshop::{RETRY, Workshop, blocking};
 
-/// How long to wait before something is tried again that did not work: a busy model, a full disk.
-const RETRY: Duration = Duration::from_secs(1);
 /// How often a running batch looks whether its time is over.
 const TICK: Duration = Duration::from_millis(500);
-
-/// What every batch runs with.
-pub struct Workshop {
-    pub state: Data<AppState>,
-    pub room: Arc<Room>,
-    pub inside: Inside,
-    pub storage: Storage,
-    /// The places for lines that run at once.
-    pub places: Semaphore,
-    /// The server ends.
-    pub stop: Arc<AtomicBool>,
-}
-
-/// A line that has ended.
-struct Done {
-    line: BatchLine,
-    has_failed: bool,
-}
 
 /// What has been written so far.
 struct Results {
@@ -64,7 +36,15 @@ struct Results {
 /// Brings a batch to its end. Returns early only if the server ends, and goes on at the next start then.
 pub async fn run(shop: Rc<Workshop>, id: String) {
     loop {
-        let Some(batch) = shop.room.batches.get(&id).filter(|batch| !batch.has_ended()) else { return };
+        let Some(batch) = shop.room.batches.get(&id) else { return };
+        if batch.has_ended() {
+            let (room, of_id) = (shop.room.clone(), id.clone());
+            if let Err(error) = blocking(move || room.batches.let_go(&of_id)).await {
+                // The next sweep tries it again.
+                tracing::error!(batch = id, "the input of a batch that has ended cannot be removed: {error}");
+            }
+            return;
+        }
         let step = match (batch.ending, batch.object.status.as_str()) {
             (Some(ending), _) => publish(&shop, &batch, ending).await,
             (None, "validating") => validate(&shop, &batch).await,
@@ -76,18 +56,6 @@ pub async fn run(shop: Rc<Workshop>, id: String) {
             sleep(RETRY).await;
         }
     }
-}
-
-/// The tenant of a batch, if it may still do what it did when it made the batch.
-fn tenant(shop: &Workshop, batch: &Batch) -> Result<Tenant, ApiError> {
-    let Some(name) = &batch.key else { return Ok(Tenant::default().of_batch()) };
-    let key = shop.state.keys.named(name).filter(|key| *key.tenant == *batch.tenant);
-    let key = key.ok_or_else(|| ApiError::new(Kind::Unauthorized, "the key that the batch was made with was revoked"))?;
-    Ok(Tenant::with_key(key).of_batch())
-}
-
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
-    off_loop(work).await.map_err(io::Error::other)?
 }
 
 /// Changes a batch on the disk.
@@ -105,7 +73,7 @@ async fn change(shop: &Workshop, id: &str, change: impl FnOnce(&mut Batch) + Sen
 }
 
 async fn validate(shop: &Workshop, batch: &Batch) -> io::Result<()> {
-    let tenant = match tenant(shop, batch) {
+    let tenant = match line::tenant(shop, batch) {
         Ok(tenant) => tenant,
         Err(error) => {
             let error = BatchError { code: error.kind.code().into(), message: error.message, param: None, line: None };
@@ -131,15 +99,15 @@ async fn work(shop: Rc<Workshop>, batch: &Batch) -> io::Result<()> {
     let id = &batch.object.id;
     let path = |name: &str| shop.room.batches.path(id, name);
     let (output, errors, input) = (path("output.jsonl"), path("errors.jsonl"), path("input.jsonl"));
-    let max = shop.state.limits().max_body_bytes;
     let opened = blocking(move || {
         let (mut ids, failed) = (lines::done(&output)?, lines::done(&errors)?);
         let results = Results { completed: ids.len(), failed: failed.len(), output: Sink::open(&output)?, errors: Sink::open(&errors)? };
         ids.extend(failed);
-        Ok((results, ids, Lines::open(&input, max)?))
+        // How long a line may be was checked, and may have changed since: its endpoint will say so.
+        Ok((results, ids, Lines::open(&input, usize::MAX)?))
     });
     let (mut results, mut done, mut lines) = opened.await?;
-    shop.room.batches.count(id, results.completed, results.failed);
+    results.count(&shop, id);
     let mut running: FuturesUnordered<LocalBoxFuture<Done>> = FuturesUnordered::new();
     let mut has_more = true;
     loop {
@@ -153,16 +121,18 @@ async fn work(shop: Rc<Workshop>, batch: &Batch) -> io::Result<()> {
             return expire(&shop, batch, results, done).await;
         }
         while has_more && running.len() < shop.storage.batch_concurrency {
+            // The semaphore is never closed.
+            let _reading = shop.reading.acquire().await;
             let next;
             (lines, done, next) = blocking(move || next_task(lines, done)).await?;
             has_more = next.is_some();
-            running.extend(next.map(|task| -> LocalBoxFuture<Done> { Box::pin(one(shop.clone(), batch.clone(), task)) }));
+            running.extend(next.map(|task| -> LocalBoxFuture<Done> { Box::pin(line::run(shop.clone(), batch.clone(), task)) }));
         }
         tokio::select! {
             Some(ended) = running.next() => {
                 done.insert(ended.line.custom_id.clone());
                 results = keep(&shop, id, results, ended).await?;
-                shop.room.batches.count(id, results.completed, results.failed);
+                results.count(&shop, id);
             }
             () = cancelled => {}
             () = sleep(TICK) => {}
@@ -176,13 +146,8 @@ async fn work(shop: Rc<Workshop>, batch: &Batch) -> io::Result<()> {
 
 /// The next line that is not done.
 fn next_task(mut lines: Lines, done: HashSet<String>) -> io::Result<(Lines, HashSet<String>, Option<Task>)> {
-    while let Some(raw) = lines.next()? {
-        let task: Task = serde_json::from_slice(&raw.bytes).map_err(io::Error::other)?;
-        if !done.contains(&task.custom_id) {
-            return Ok((lines, done, Some(task)));
-        }
-    }
-    Ok((lines, done, None))
+    let task = Task::next(&mut lines, &done)?;
+    Ok((lines, done, task))
 }
 
 impl Results {
@@ -190,6 +155,11 @@ impl Results {
         let mut line = serde_json::to_vec(&done.line).map_err(io::Error::other)?;
         line.push(b'\n');
         if done.has_failed { self.errors.append(&line) } else { self.output.append(&line) }
+    }
+
+    fn count(&self, shop: &Workshop, id: &str) {
+        let num_bytes = self.output.num_bytes() + self.errors.num_bytes();
+        shop.room.batches.count(id, self.completed, self.failed, num_bytes);
     }
 
     fn sync(&mut self) -> io::Result<()> {
@@ -233,70 +203,24 @@ async fn keep(shop: &Workshop, id: &str, mut results: Results, done: Done) -> io
     }
 }
 
-/// Runs one line to its end.
-async fn one(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
-    // The semaphore is never closed.
-    let _place = shop.places.acquire().await;
-    let json = task.body.to_string().into_bytes();
-    let reply = loop {
-        let (tenant, json) = (tenant(&shop, &batch), json.clone());
-        let reply = match tenant.map(|tenant| (tenant.begin(Instant::now()), tenant)) {
-            Err(error) => Err(error),
-            Ok((Err(refusal), _)) => {
-                sleep(refusal.retry_after.clamp(Duration::from_millis(50), Duration::from_secs(60))).await;
-                continue;
-            }
-            Ok((Ok(_in_flight), tenant)) => Ok(shop.inside.post(&batch.object.endpoint, json, tenant).await),
-        };
-        match reply {
-            Ok(reply) if reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) => sleep(RETRY).await,
-            other => break other,
-        }
-    };
-    let (id, custom_id) = (request_id(), task.custom_id);
-    match reply {
-        Ok(Reply { status, body, error }) => {
-            let response = LineResponse { status_code: status, request_id: id.replacen("batch_req", "req", 1), body };
-            Done { line: BatchLine { id, custom_id, response: Some(response), error: None }, has_failed: error.is_some() }
-        }
-        Err(error) => never_run(custom_id, error.kind.code(), &error.message),
-    }
-}
-
-fn request_id() -> String {
-    format!("batch_req_{}", Uuid::new_v4().simple())
-}
-
-fn never_run(custom_id: String, code: &str, message: &str) -> Done {
-    let error = Some(LineError { code: code.into(), message: message.into() });
-    Done { line: BatchLine { id: request_id(), custom_id, response: None, error }, has_failed: true }
-}
-
-/// Whether a line may succeed later: the model is busy or being loaded, or the server ends.
-fn is_passing(kind: Kind) -> bool {
-    use Kind::*;
-    matches!(kind, RateLimit | QueueFull | QueueTimeout | Overloaded | ModelLoading | ModelNoRoom | Draining | EngineStopped)
-}
-
 /// Ends a batch whose time is over. Its other lines are reported as not run.
 async fn expire(shop: &Workshop, batch: &Batch, mut results: Results, mut done: HashSet<String>) -> io::Result<()> {
     let input = shop.room.batches.path(&batch.object.id, "input.jsonl");
-    let max = shop.state.limits().max_body_bytes;
     let message = format!("the line was not run within {}, the batch's completion_window", batch.object.completion_window);
     let written = blocking(move || {
-        let mut lines = Lines::open(&input, max)?;
+        let mut lines = Lines::open(&input, usize::MAX)?;
         loop {
             let task;
             (lines, done, task) = next_task(lines, done)?;
             let Some(task) = task else { break };
-            results.write(&never_run(task.custom_id, "batch_expired", &message))?;
+            results.write(&line::never_run(task.custom_id, "batch_expired", &message))?;
             results.failed += 1;
         }
         results.sync()?;
         Ok(results)
     });
     let results = written.await?;
-    shop.room.batches.count(&batch.object.id, results.completed, results.failed);
+    results.count(shop, &batch.object.id);
     change(shop, &batch.object.id, |batch| batch.finalize(Ending::Expired)).await
 }
 
@@ -324,7 +248,7 @@ async fn publish(shop: &Workshop, batch: &Batch, ending: Ending) -> io::Result<(
             batch.end(ending, output.map(|(id, _)| id), errors.map(|(id, _)| id));
             true
         })?;
-        ["input.jsonl", "output.jsonl", "errors.jsonl"].iter().try_for_each(|name| disk::remove(&path(name)))
+        Ok(())
     })
     .await
 }

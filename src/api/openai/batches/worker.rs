@@ -14,7 +14,8 @@ use tokio::time::{sleep, timeout};
 
 use super::super::files::room::{Room, Rooms};
 use super::inside::Inside;
-use super::run::{Workshop, run};
+use super::run::run;
+use super::workshop::Workshop;
 use crate::http::state::{AppState, off_loop};
 
 /// How often the worker looks for work of which nobody has told it.
@@ -30,8 +31,8 @@ pub async fn keep_running(rooms: Arc<Rooms>, state: Data<AppState>, routes: impl
         let room = open(&rooms).await;
         let inside = Inside::new(state.clone(), routes).await;
         let storage = rooms.storage.clone();
-        let places = Semaphore::new(storage.batch_concurrency);
-        let shop = Rc::new(Workshop { state, room: room.clone(), inside, storage, places, stop: of_work });
+        let (places, reading) = (Semaphore::new(storage.batch_concurrency), Semaphore::new(1));
+        let shop = Rc::new(Workshop { state, room: room.clone(), inside, storage, places, reading, stop: of_work });
         follow(&rooms, &shop).await;
     };
     tokio::select! {

@@ -1,5 +1,7 @@
 //! `/v1/completions`: the request.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::super::types::common::StreamOptions;
@@ -13,6 +15,8 @@ use serving::{Budget, Options, Prompt};
 
 /// The most alternatives per token, as in OpenAI's legacy API.
 const MAX_LOGPROBS: i64 = 5;
+/// The largest total size of a suffix that is encoded once per prompt. In bytes.
+const MAX_SUFFIXES: usize = 16 << 20;
 
 /// A completion request whose fields are valid by themselves.
 #[derive(Debug)]
@@ -81,9 +85,36 @@ fn infills(fields: &Fields, prompts: Vec<Prompt>) -> Result<Vec<Prompt>, ApiErro
     if fields.bool("echo")?.unwrap_or(false) {
         return Err(fields.invalid("echo", "is not allowed with `suffix`: the prompt stands on both sides of the answer"));
     }
+    let size = suffix.len().saturating_mul(prompts.len());
+    if prompts.len() > 1 && size > MAX_SUFFIXES {
+        let count = prompts.len();
+        return Err(fields.invalid("suffix", format_args!("takes {size} bytes behind {count} prompts, and {MAX_SUFFIXES} are allowed")));
+    }
+    let suffix: Arc<str> = suffix.into();
     let infill = |prompt| match prompt {
-        Prompt::Text(prefix) => Ok(Prompt::Infill { prefix, suffix: suffix.to_owned() }),
+        Prompt::Text(prefix) => Ok(Prompt::Infill { prefix, suffix: suffix.clone() }),
         _ => Err(fields.invalid("suffix", "is only allowed where `prompt` is text")),
     };
     prompts.into_iter().map(infill).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::super::tests::limits;
+    use super::*;
+
+    #[test]
+    fn a_suffix_of_several_prompts_is_shared_and_bounded() {
+        let read = |size: usize| {
+            let body = json!({"model": "m", "prompt": ["a", "b", "c", "d"], "suffix": "x".repeat(size)});
+            parse(&body, &limits()).map(|request| request.prompts)
+        };
+        assert_eq!(read(MAX_SUFFIXES / 4 + 1).unwrap_err().param.as_deref(), Some("suffix"));
+        let prompts = read(MAX_SUFFIXES / 4).unwrap();
+        let suffixes: Vec<_> =
+            prompts.iter().filter_map(|prompt| if let Prompt::Infill { suffix, .. } = prompt { Some(suffix) } else { None }).collect();
+        assert!(suffixes.len() == 4 && suffixes.iter().all(|suffix| Arc::ptr_eq(suffix, suffixes[0])));
+    }
 }

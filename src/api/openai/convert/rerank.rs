@@ -1,5 +1,7 @@
 //! `/v1/rerank` and `/score`: the requests.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::generation;
@@ -9,13 +11,17 @@ use crate::http::fields::{Fields, wrong_type};
 use config::Limits;
 
 const MAX_PAIRS: usize = 1024;
+/// The largest total size of the texts of all pairs. A text counts once per pair that it is in, because it is encoded so often. In bytes.
+const MAX_TEXTS: usize = 16 << 20;
+
+type Pair = (Arc<str>, Arc<str>);
 
 /// A query and the texts that may answer it.
 #[derive(Debug)]
 pub struct Rerank {
     pub asked: Asked,
-    pub query: String,
-    pub documents: Vec<String>,
+    pub query: Arc<str>,
+    pub documents: Vec<Arc<str>>,
     /// How many results to return.
     pub top_n: usize,
     pub return_documents: bool,
@@ -25,7 +31,7 @@ pub struct Rerank {
 #[derive(Debug)]
 pub struct Scores {
     pub asked: Asked,
-    pub pairs: Vec<(String, String)>,
+    pub pairs: Vec<Pair>,
 }
 
 /// What both requests say.
@@ -53,9 +59,10 @@ pub fn rerank(body: &Value, limits: &Limits) -> Result<Rerank, ApiError> {
     }
     let list = fields.required("documents", fields.array("documents")?)?;
     let documents = texts(&fields, "documents", list, document)?;
+    check_total(&fields, "query", query.len() * documents.len() + documents.iter().map(|text| text.len()).sum::<usize>())?;
     let top_n = fields.count("top_n", 1)?.map_or(documents.len(), |count| documents.len().min(count as usize));
     let return_documents = fields.bool("return_documents")?.unwrap_or(false);
-    Ok(Rerank { asked, query: query.to_owned(), documents, top_n, return_documents })
+    Ok(Rerank { asked, query: query.into(), documents, top_n, return_documents })
 }
 
 pub fn score(body: &Value, limits: &Limits) -> Result<Scores, ApiError> {
@@ -73,12 +80,22 @@ pub fn score(body: &Value, limits: &Limits) -> Result<Scores, ApiError> {
         return Err(fields.invalid("text_1", format_args!("holds {one} texts and `text_2` {other}: send one, or as many")));
     }
     let first = first.into_iter().cycle();
-    Ok(Scores { asked, pairs: first.zip(second).collect() })
+    let pairs: Vec<Pair> = first.zip(second).collect();
+    check_total(&fields, "text_1", pairs.iter().map(|(one, other)| one.len() + other.len()).sum())?;
+    Ok(Scores { asked, pairs })
 }
 
-type Read = fn(&Fields, &Value, &str) -> Result<String, ApiError>;
+fn check_total(fields: &Fields, field: &str, size: usize) -> Result<(), ApiError> {
+    if size > MAX_TEXTS {
+        let problem = format!("makes pairs whose texts have {size} bytes in total, and {MAX_TEXTS} are allowed: send fewer at a time");
+        return Err(fields.invalid(field, problem));
+    }
+    Ok(())
+}
 
-fn texts(fields: &Fields, field: &str, list: &[Value], read: Read) -> Result<Vec<String>, ApiError> {
+type Read = fn(&Fields, &Value, &str) -> Result<Arc<str>, ApiError>;
+
+fn texts(fields: &Fields, field: &str, list: &[Value], read: Read) -> Result<Vec<Arc<str>>, ApiError> {
     if list.is_empty() || list.len() > MAX_PAIRS {
         return Err(fields.invalid(field, format_args!("must hold 1 to {MAX_PAIRS} texts")));
     }
@@ -89,17 +106,17 @@ fn texts(fields: &Fields, field: &str, list: &[Value], read: Read) -> Result<Vec
     list.iter().enumerate().map(one).collect()
 }
 
-fn text_of(_: &Fields, item: &Value, path: &str) -> Result<String, ApiError> {
-    item.as_str().map(str::to_owned).ok_or_else(|| wrong_type(path, "a string", item))
+fn text_of(_: &Fields, item: &Value, path: &str) -> Result<Arc<str>, ApiError> {
+    item.as_str().map(Arc::from).ok_or_else(|| wrong_type(path, "a string", item))
 }
 
 /// A text, or an object with one.
-fn document(_: &Fields, item: &Value, path: &str) -> Result<String, ApiError> {
+fn document(_: &Fields, item: &Value, path: &str) -> Result<Arc<str>, ApiError> {
     match item {
-        Value::String(text) => Ok(text.clone()),
+        Value::String(text) => Ok(text.as_str().into()),
         Value::Object(_) => {
             let fields = Fields::at(item, path)?;
-            Ok(fields.required("text", fields.string("text")?)?.to_owned())
+            Ok(fields.required("text", fields.string("text")?)?.into())
         }
         other => Err(wrong_type(path, "a string or an object with `text`", other)),
     }
@@ -122,10 +139,21 @@ mod tests {
     #[test]
     fn one_text_is_compared_with_each_of_several() {
         let read = |one: Value, other: Value| score(&json!({"model": "m", "text_1": one, "text_2": other}), &limits());
-        let pair = |one: &str, other: &str| (one.to_owned(), other.to_owned());
+        let pair = |one: &str, other: &str| -> Pair { (one.into(), other.into()) };
         assert_eq!(read(json!("q"), json!(["a", "b"])).unwrap().pairs, [pair("q", "a"), pair("q", "b")]);
         assert_eq!(read(json!(["p", "q"]), json!(["a", "b"])).unwrap().pairs, [pair("p", "a"), pair("q", "b")]);
         assert_eq!(read(json!(["p", "q"]), json!("a")).unwrap_err().param.as_deref(), Some("text_1"));
+    }
+
+    #[test]
+    fn a_text_of_many_pairs_is_shared_and_bounded() {
+        let body = |size: usize| json!({"model": "m", "query": "q".repeat(size), "documents": vec!["a"; 1024]});
+        assert_eq!(rerank(&body(MAX_TEXTS / 1024), &limits()).unwrap_err().param.as_deref(), Some("query"));
+        assert!(rerank(&body(MAX_TEXTS / 1024 - 1), &limits()).is_ok());
+        let body = |size: usize| json!({"model": "m", "text_1": "q".repeat(size), "text_2": vec!["a"; 1024]});
+        assert_eq!(score(&body(MAX_TEXTS / 1024), &limits()).unwrap_err().param.as_deref(), Some("text_1"));
+        let pairs = score(&body(1000), &limits()).unwrap().pairs;
+        assert!(pairs.iter().all(|(one, _)| Arc::ptr_eq(one, &pairs[0].0)));
     }
 
     #[test]

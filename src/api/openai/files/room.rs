@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Notify;
 
 use super::super::batches::book::Book;
+use super::super::disk;
 use super::shelf::Shelf;
 use crate::http::error::{ApiError, Kind};
 use crate::http::state::off_loop;
@@ -86,7 +87,9 @@ impl Room {
             TryLockError::Error(error) => error,
         })?;
         let files = Arc::new(Shelf::open(&folder.join("files"), storage)?);
-        let batches = Arc::new(Book::open(&folder.join("batches"), storage)?);
+        let batches = Arc::new(Book::open(&folder.join("batches"), storage, &files)?);
+        // The names of the two folders, which may be new.
+        disk::sync_folder(folder)?;
         Ok(Self { files, batches, _lock: lock })
     }
 }

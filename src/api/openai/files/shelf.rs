@@ -23,19 +23,18 @@ pub struct Shelf {
 struct Inner {
     by_serial: BTreeMap<u64, Entry>,
     serials: HashMap<String, u64>,
-    /// Of all files, and of those that are being uploaded.
+    /// The place of the next file.
+    next: u64,
+    /// Of all files, of those that are being uploaded, and of what batches hold.
     num_bytes: u64,
 }
 
 impl Inner {
     fn add(&mut self, entry: Entry) {
         self.num_bytes += entry.bytes;
+        self.next = self.next.max(entry.serial + 1);
         self.serials.insert(entry.id.clone(), entry.serial);
         self.by_serial.insert(entry.serial, entry);
-    }
-
-    fn next_serial(&self) -> u64 {
-        self.by_serial.last_key_value().map_or(0, |(serial, _)| serial + 1)
     }
 }
 
@@ -86,7 +85,7 @@ impl Shelf {
         self.folder.join(format!("{id}{UNFINISHED}"))
     }
 
-    /// Takes room for `more` bytes of a file that is being uploaded.
+    /// Takes room for `more` bytes of a file that is being uploaded, or that a batch holds.
     pub fn reserve(self: &Arc<Self>, held: &mut Reserved, more: u64) -> Result<(), ApiError> {
         let mut inner = self.lock();
         if inner.by_serial.len() >= self.max_files {
@@ -114,23 +113,19 @@ impl Shelf {
         if let Some(serial) = inner.serials.get(&entry.id) {
             return Ok(inner.by_serial[serial].clone());
         }
-        entry.serial = inner.next_serial();
+        entry.serial = inner.next;
+        inner.next += 1;
+        // Handlers on the event loop take the lock, and a disk may be slow.
+        drop(inner);
         let text = serde_json::to_vec(&entry).map_err(io::Error::other)?;
-        // Under the lock: no two files get the same place.
         let known = self.entry_path(&entry.id);
         disk::write_whole(&known, &text)?;
         disk::publish(from, &self.path(&entry.id)).inspect_err(|_| {
             // If this fails, the next start removes it.
             let _ = fs::remove_file(&known);
         })?;
-        inner.add(entry.clone());
+        self.lock().add(entry.clone());
         Ok(entry)
-    }
-
-    /// Whether a new file would be refused.
-    pub fn is_full(&self) -> bool {
-        let inner = self.lock();
-        inner.by_serial.len() >= self.max_files || inner.num_bytes >= self.max_bytes
     }
 
     /// A file of a tenant. Another tenant's is not there.
@@ -148,9 +143,9 @@ impl Shelf {
 
     /// Deletes a file.
     pub fn delete(&self, id: &str) -> io::Result<()> {
-        let mut inner = self.lock();
         disk::remove(&self.path(id))?;
         disk::remove(&self.entry_path(id))?;
+        let mut inner = self.lock();
         if let Some(entry) = inner.serials.remove(id).and_then(|serial| inner.by_serial.remove(&serial)) {
             inner.num_bytes -= entry.bytes;
         }
@@ -170,10 +165,23 @@ impl Shelf {
     }
 }
 
-/// Room for a file that is being uploaded, until dropped.
+/// Room for a file that is being uploaded, or for what a batch holds, until dropped.
 pub struct Reserved {
     shelf: Arc<Shelf>,
     bytes: u64,
+}
+
+impl Reserved {
+    pub fn num_bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Holds so much, whether there is room or not.
+    pub fn set(&mut self, bytes: u64) {
+        let mut inner = self.shelf.lock();
+        inner.num_bytes = inner.num_bytes - self.bytes + bytes;
+        self.bytes = bytes;
+    }
 }
 
 impl Drop for Reserved {

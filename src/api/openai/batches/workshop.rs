@@ -1,0 +1,34 @@
+//! What every batch runs with.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use actix_web::web::Data;
+use tokio::sync::Semaphore;
+
+use super::super::files::room::Room;
+use super::inside::Inside;
+use crate::http::state::{AppState, off_loop};
+use config::Storage;
+
+/// How long to wait before something is tried again that did not work: a busy model, a full disk.
+pub const RETRY: Duration = Duration::from_secs(1);
+
+pub struct Workshop {
+    pub state: Data<AppState>,
+    pub room: Arc<Room>,
+    pub inside: Inside,
+    pub storage: Storage,
+    /// The places for lines that run at once.
+    pub places: Semaphore,
+    /// The place for a batch that looks for its next line, which may be long.
+    pub reading: Semaphore,
+    /// The server ends.
+    pub stop: Arc<AtomicBool>,
+}
+
+pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    off_loop(work).await.map_err(io::Error::other)?
+}
