@@ -11,6 +11,7 @@ use grammar::enable_trials;
 pub mod bench;
 mod colour;
 pub mod completions;
+mod device;
 pub mod doctor;
 mod engine_args;
 pub mod eval;
@@ -40,7 +41,7 @@ mod supervise;
 pub mod tokenize;
 mod version;
 
-/// An OpenAI-compatible API gateway over an engine of its own for quantised GGUF models.
+/// Runs GGUF models and serves them to clients of OpenAI, Anthropic and Ollama.
 #[derive(Parser, Debug)]
 #[command(name = "penstock", version, long_version = version::LONG, propagate_version = true)]
 pub struct Cli {
