@@ -15,7 +15,6 @@ mod device;
 pub mod doctor;
 mod engine_args;
 pub mod eval;
-mod eval_rows;
 mod eval_sums;
 pub mod health;
 pub mod inspect;
@@ -33,6 +32,7 @@ mod reload;
 mod remote;
 pub mod render;
 pub mod rm;
+mod rows;
 pub mod run;
 pub mod serve;
 pub mod show;
@@ -131,7 +131,7 @@ pub fn main() -> ! {
             telemetry::print_error(&output::for_terminal(&format!("{error:#}")));
             match error.downcast_ref::<supervise::Ended>() {
                 Some(ended) => ended.code(),
-                None if error.is::<Interrupted>() => 130,
+                None if error.is::<Interrupted>() || error.is::<run::Interrupted>() => 130,
                 None => 1,
             }
         }
