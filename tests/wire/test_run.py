@@ -68,7 +68,8 @@ def test_reasoning_is_no_part_of_what_a_pipe_gets(tmp_path):
     (tmp_path / "open.jinja").write_text(OPEN)
     path = show(MODEL)["path"]
     config = tmp_path / "c.toml"
-    config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{tmp_path}/open.jinja'\nsource = {{ type = 'file', path = '{path}' }}\n")
+    source = f"source = {{ type = 'file', path = '{path}' }}"
+    config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{tmp_path}/open.jinja'\n{source}\n")
     done = cli("--config", config, "run", "thinker", QUESTION, *GREEDY, "--max-tokens", "8")
     assert (done.returncode, done.stdout, done.stderr) == (0, "\n", ""), "all that came was reasoning"
     answer = cli("--config", config, "run", "thinker", QUESTION, *GREEDY, "--max-tokens", "8", "--think", "off")
