@@ -6,6 +6,7 @@ import { modelInfo } from "./models.js";
 import { requestBody } from "./request.js";
 import { append, keep } from "./threads.js";
 import { path } from "./tree.js";
+import { writes } from "./writers.js";
 
 /** The shortest time between two copies of an unfinished answer in the browser's storage, in milliseconds. */
 const KEEP_EVERY = 400;
@@ -93,6 +94,7 @@ export async function answer(thread, { parent, message, model, settings }) {
   thread.run = run;
   emit("running", thread);
   const copied = keeper(run);
+  const written = writes(target.id);
   let error = null;
   try {
     const list = path(thread.messages, continues ? target.id : parent);
@@ -107,6 +109,7 @@ export async function answer(thread, { parent, message, model, settings }) {
   end(run, error);
   thread.run = null;
   await keep(thread, [target], { updated: Date.now() });
+  written();
   emit("ended", thread, target, controller.signal.aborted ? null : error);
 }
 

@@ -1,26 +1,30 @@
 // Files that go with a message: texts, and images where the model takes them.
 
+import { on } from "./bus.js";
 import { $, icon, make, toast } from "./dom.js";
 import { takesImages } from "./models.js";
+import { draftId } from "./threads.js";
 
 const MAX_FILES = 16;
 const MAX_BYTES = 1 << 20;
 const MAX_IMAGE_BYTES = 8 << 20;
 
-let files = [];
-export const attached = () => files;
+// by the conversations that the files are drafts for
+const drafts = new Map();
+export const attached = () => drafts.get(draftId()) ?? [];
 
 export function clearFiles() {
-  files = [];
+  drafts.delete(draftId());
   show();
 }
 
 function show() {
+  const files = attached();
   $("files").hidden = !files.length;
   $("files").replaceChildren(...files.map((file) => {
     const button = make("button", { type: "button", className: "quiet", ariaLabel: "Remove " + file.name }, icon("cross"));
     button.addEventListener("click", () => {
-      files = files.filter((other) => other !== file);
+      drafts.set(draftId(), attached().filter((other) => other !== file));
       show();
       $("prompt").focus();
     });
@@ -50,11 +54,15 @@ async function read(file) {
   return { name: file.name, text };
 }
 
-export async function attach(list) {
+async function attach(list) {
+  // another conversation may be shown while a file is read
+  const id = draftId();
   for (const file of list) {
     try {
+      const content = await read(file);
+      const files = drafts.get(id) ?? [];
       if (files.length >= MAX_FILES) throw new Error(`a message has at most ${MAX_FILES} files`);
-      files = [...files, await read(file)];
+      drafts.set(id, [...files, content]);
     } catch (error) {
       toast(`${file.name}: ${error.message}`);
     }
@@ -63,6 +71,7 @@ export async function attach(list) {
 }
 
 export function startAttachments() {
+  on("thread", show);
   $("attach").addEventListener("click", () => {
     // empty: every file. Most texts have no type that all systems know
     $("pick").accept = "";

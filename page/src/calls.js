@@ -1,7 +1,7 @@
 // Calls of tools and their results. The page runs nothing: the user enters what a tool would return.
 
 import { codeBlock, highlight } from "./code.js";
-import { fit, icon, make } from "./dom.js";
+import { fit, icon, make, sends } from "./dom.js";
 
 /** The arguments with line breaks, if they are JSON. */
 function pretty(text) {
@@ -37,7 +37,7 @@ export function resultsForm(calls, send, label = "Send results") {
   const form = make("form", { className: "results" }, ...fields, buttons);
   form.addEventListener("input", (event) => fit(event.target));
   form.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.localName === "textarea") {
+    if (sends(event) && event.target.localName === "textarea") {
       event.preventDefault();
       form.requestSubmit();
     }

@@ -56,6 +56,13 @@ export function placeIcons() {
   for (const button of document.querySelectorAll("[data-icon]")) button.prepend(icon(button.dataset.icon));
 }
 
+const coarse = matchMedia("(pointer: coarse)");
+/** On a touch screen, Enter starts a line: no Shift is at hand there, and a button sends. */
+export const isTouch = () => coarse.matches;
+
+/** Whether a key that was pressed in a field sends it. */
+export const sends = (event) => event.key === "Enter" && !event.shiftKey && !event.isComposing && !isTouch();
+
 /** Makes a text field as high as its text. */
 export function fit(area) {
   area.style.height = "auto";

@@ -16,7 +16,7 @@ const KEYS = [
   ["Ctrl+/", "These shortcuts"],
 ];
 
-export function showShortcuts() {
+function showShortcuts() {
   if (!$("shortcuts").open) $("shortcuts").showModal();
 }
 

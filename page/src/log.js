@@ -4,6 +4,7 @@ import { on } from "./bus.js";
 import { callCard } from "./calls.js";
 import { $, make } from "./dom.js";
 import { shown, shownPath } from "./threads.js";
+import { groups } from "./tree.js";
 import { makeTurn, reasoning } from "./turn.js";
 
 /** Turns at the end whose Markdown is shown at once. The others show it when the reader comes near. */
@@ -13,7 +14,7 @@ const scroller = $("scroll");
 let follows = true;
 const atEnd = () => scroller.scrollHeight - scroller.scrollTop - scroller.clientHeight < 40;
 
-export function toEnd(force) {
+function toEnd(force) {
   if (force) follows = true;
   if (follows) scroller.scrollTop = scroller.scrollHeight;
   $("latest").hidden = follows || atEnd();
@@ -34,8 +35,8 @@ const near = new IntersectionObserver((entries) => {
   }
 }, { root: scroller, rootMargin: "1200px 0px" });
 
-function placeOf(thread, groups, message, isLast) {
-  const siblings = groups.get(message.parent).sort((a, b) => a.created - b.created || (a.id < b.id ? -1 : 1));
+function placeOf(families, message, isLast) {
+  const siblings = families.get(message.parent);
   return { siblings, index: siblings.indexOf(message), isLast, isLive: message.state === "streaming" };
 }
 
@@ -58,11 +59,11 @@ function starters() {
 function show() {
   const { thread } = shown;
   const list = shownPath(thread);
-  const groups = Map.groupBy ? Map.groupBy(thread.messages.values(), (message) => message.parent) : grouped(thread.messages.values());
+  const families = groups(thread.messages);
   const before = turns;
   turns = new Map();
   list.forEach((message, i) => {
-    const place = placeOf(thread, groups, message, i === list.length - 1);
+    const place = placeOf(families, message, i === list.length - 1);
     const isOurs = thread.run?.message === message;
     const signature = signatureOf(message, place, isOurs);
     const known = before.get(message.id);
@@ -89,12 +90,6 @@ function adopt(turn, old) {
   turn.text.replaceWith(old.text);
   Object.assign(turn, { text: old.text, view: old.view, render: null });
   if (turn.thoughts) turn.thoughts.node.open = old.thoughts?.node.open ?? false;
-}
-
-function grouped(messages) {
-  const groups = new Map();
-  for (const message of messages) groups.set(message.parent, [...(groups.get(message.parent) ?? []), message]);
-  return groups;
 }
 
 /** Makes `nodes` the children of the log and leaves alone those that are in their places. */

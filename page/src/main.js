@@ -2,8 +2,8 @@
 
 import { answer, stop } from "./answer.js";
 import { attached, clearFiles, startAttachments } from "./attach.js";
-import { emit, on } from "./bus.js";
-import { $, copy, fit, placeIcons, toast } from "./dom.js";
+import { on } from "./bus.js";
+import { $, copy, fit, isTouch, placeIcons, sends, toast } from "./dom.js";
 import { kept } from "./kept.js";
 import { startKeys } from "./keys.js";
 import { startLog } from "./log.js";
@@ -12,7 +12,8 @@ import { curl, requestBody } from "./request.js";
 import { blame, startSettings, toolsAreFine } from "./settings.js";
 import { startSidebar } from "./sidebar.js";
 import { storage } from "./store.js";
-import { append, change, chooseBranch, showNew, showStored, shown, shownPath } from "./threads.js";
+import { append, change, chooseBranch, draftId, showNew, showStored, shown, shownPath, unkept } from "./threads.js";
+import { download, fileOf } from "./transfer.js";
 
 const prompt = $("prompt");
 
@@ -24,6 +25,12 @@ async function stopped(thread) {
   while (thread.run) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
+/** Whether there is a model to ask, with tools that can be read. Says what is missing. */
+function mayAsk() {
+  if (!hasModel()) toast("There is no model to ask: the server cannot be reached, or it has none");
+  return hasModel() && toolsAreFine();
+}
+
 function ask(thread, parent, message) {
   blame(null);
   if (thread.conversation.model !== chosenModel()) change(thread, { model: chosenModel() });
@@ -33,7 +40,7 @@ function ask(thread, parent, message) {
 async function send(text) {
   const { thread } = shown;
   const files = attached();
-  if (thread.run || (!text.trim() && !files.length) || !hasModel() || !toolsAreFine()) return;
+  if (thread.run || (!text.trim() && !files.length) || !mayAsk()) return;
   prompt.value = "";
   typed();
   clearFiles();
@@ -47,6 +54,7 @@ const actions = {
   send,
   async edit(message, content) {
     const { thread } = shown;
+    if (!mayAsk()) return;
     await stopped(thread);
     const more = message.attachments ? { attachments: message.attachments } : {};
     const edited = append(thread, message.parent, { role: "user", content, ...more });
@@ -54,24 +62,25 @@ const actions = {
   },
   async again(message) {
     const { thread } = shown;
+    if (!mayAsk()) return;
     await stopped(thread);
     await ask(thread, message.parent);
   },
   async goOn(message) {
     const { thread } = shown;
+    if (!mayAsk()) return;
     await stopped(thread);
     await ask(thread, message.parent, thread.messages.get(message.id));
   },
   async results(parent, results) {
     const { thread } = shown;
+    if (!mayAsk()) return;
     await stopped(thread);
     const message = append(thread, parent, { role: "tool", results });
     await ask(thread, message.id);
   },
-  async choose(message) {
-    await stopped(shown.thread);
-    chooseBranch(shown.thread, message);
-  },
+  // an answer on another branch goes on
+  choose: (message) => chooseBranch(shown.thread, message),
 };
 
 // ---- the message field ----
@@ -84,12 +93,20 @@ function ready() {
 }
 
 function typed() {
-  kept.set(sessionStorage, "typed", prompt.value);
+  kept.set(sessionStorage, "drafts", { ...kept.get(sessionStorage, "drafts", {}), [draftId()]: prompt.value || undefined });
+  fit(prompt);
+  ready();
+}
+
+/** Shows what was typed for the conversation that is shown. */
+function showDraft() {
+  prompt.value = kept.get(sessionStorage, "drafts", {})[draftId()] ?? "";
   fit(prompt);
   ready();
 }
 
 function startComposer() {
+  prompt.enterKeyHint = isTouch() ? "enter" : "send";
   $("composer").addEventListener("submit", (event) => {
     event.preventDefault();
     send(prompt.value);
@@ -102,7 +119,7 @@ function startComposer() {
       if (buttons.length) event.preventDefault();
       buttons[buttons.length - 1]?.click();
     }
-    if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+    if (!sends(event)) return;
     event.preventDefault();
     send(prompt.value);
   });
@@ -132,6 +149,20 @@ function showTitle() {
   document.title = title ? title + " · Penstock" : "Penstock";
 }
 
+/** Says what the browser did not keep, as long as that is so. */
+function showUnkept() {
+  const threads = unkept();
+  $("unkept").hidden = !threads.length;
+  if (!threads.length) return;
+  const names = threads.map((thread) => `“${thread.conversation.title}”`).join(", ");
+  $("unkept-text").textContent = `The browser does not keep ${names}, which is lost when this tab closes: ${threads[0].fault.message}`;
+}
+
+function downloadUnkept() {
+  const whole = ({ conversation, messages }) => ({ ...conversation, messages: [...messages.values()] });
+  download("penstock-chats.json", fileOf(unkept().map(whole)));
+}
+
 function ended(thread, message, error) {
   if (thread === shown.thread) {
     $("said").textContent = message.error ? "" : "Answer: " + message.content.slice(0, 1000);
@@ -152,7 +183,7 @@ async function start() {
   $("curl").addEventListener("click", copyCurl);
   on("thread", () => {
     showTitle();
-    ready();
+    showDraft();
     chooseModel(shown.thread.conversation.model);
   });
   on("title", showTitle);
@@ -166,15 +197,13 @@ async function start() {
     ready();
   });
   on("ended", ended);
-  on("unkept", (error) => toast("The browser did not keep this conversation: " + error.message));
+  on("kept", showUnkept);
+  $("unkept-save").addEventListener("click", downloadUnkept);
   const id = kept.get(sessionStorage, "shown");
   if (!id || !(await showStored(id))) showNew();
-  prompt.value = kept.get(sessionStorage, "typed", "");
-  fit(prompt);
-  await Promise.all([startSidebar(), startModels().then(() => chooseModel(shown.thread.conversation.model))]);
+  await Promise.all([startSidebar(), startModels()]);
   if (!storage.keeps) toast("This browser keeps no data: conversations are lost when the tab closes");
   if (matchMedia("(pointer: fine)").matches && document.activeElement === document.body) prompt.focus();
-  emit("started");
 }
 
 start();

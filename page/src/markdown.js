@@ -39,12 +39,17 @@ function link(href, ...children) {
   return to ? make("a", { href: to, target: "_blank", rel: "noopener noreferrer nofollow" }, ...children) : make("span", {}, ...children);
 }
 
-function inline(parent, tokens) {
+/** How many tags of a line may be open at once. A browser hangs on thousands of elements inside each other, so deeper tags stay text. */
+const MAX_OPEN = 32;
+
+/** Appends the tokens of a line to `parent`. `depth`: how many tags are open around them. */
+function inline(parent, tokens, depth = 0) {
   // the innermost open tag is last
   const open = [parent];
   for (const token of tokens ?? []) {
     const at = open.at(-1);
-    const nested = (tag) => inline(at.appendChild(make(tag)), token.tokens);
+    const inner = depth + open.length;
+    const nested = (tag) => inline(at.appendChild(make(tag)), token.tokens, inner);
     switch (token.type) {
       case "strong":
       case "em":
@@ -58,7 +63,7 @@ function inline(parent, tokens) {
         at.append(make("br"));
         break;
       case "link":
-        inline(at.appendChild(link(token.href)), token.tokens);
+        inline(at.appendChild(link(token.href)), token.tokens, inner);
         break;
       case "image":
         // The policy loads nothing from elsewhere.
@@ -72,13 +77,13 @@ function inline(parent, tokens) {
       case "html": {
         const tag = TAGS.exec(token.raw.trim());
         if (/^<br\s*\/?>$/i.test(token.raw.trim())) at.append(make("br"));
-        else if (tag && !tag[1]) open.push(at.appendChild(make(tag[2].toLowerCase())));
+        else if (tag && !tag[1] && inner <= MAX_OPEN) open.push(at.appendChild(make(tag[2].toLowerCase())));
         else if (tag && at.localName === tag[2].toLowerCase() && open.length > 1) open.pop();
         else at.append(token.raw);
         break;
       }
       default:
-        if (token.tokens) inline(at, token.tokens);
+        if (token.tokens) inline(at, token.tokens, inner);
         else at.append(token.type === "escape" ? token.text : decode(token.text ?? token.raw));
     }
   }

@@ -6,41 +6,51 @@ import { $, make, toast } from "./dom.js";
 import { kept } from "./kept.js";
 
 let models = [];
+/** The model of the conversation that is shown, also while the server does not list it. */
+let wanted = null;
+let timer = 0;
 
 export const modelInfo = (id) => models.find((model) => model.id === id);
 export const chosenModel = () => $("model").value;
-export const hasModel = () => !$("model").disabled;
+/** Whether there is a model to ask. While the server cannot be reached, the picker shows the last list and is disabled. */
+export const hasModel = () => !$("model").disabled && Boolean(modelInfo(chosenModel()));
 export const takesImages = () => modelInfo(chosenModel())?.input_modalities?.includes("image") ?? false;
 
 /** Fetches the list, again after a while if the server cannot be reached. */
 export async function listModels() {
   const picker = $("model");
+  clearTimeout(timer);
   try {
     models = await fetchModels();
   } catch (error) {
-    picker.replaceChildren(make("option", {}, "no models"));
+    if (!models.length) picker.replaceChildren(make("option", { value: "" }, "no models"));
     picker.disabled = true;
     emit("models");
     if (error.status === 401) return emit("refused", error);
     toast(error instanceof TypeError ? "The server cannot be reached: trying again" : error.message);
-    setTimeout(listModels, 3000);
+    timer = setTimeout(listModels, 3000);
     return;
   }
-  const wanted = picker.disabled ? kept.get(localStorage, "model") : picker.value;
+  const before = picker.value;
   picker.replaceChildren(...models.map((model) => make("option", { value: model.id }, model.id + (model.loaded ? "" : " (not loaded)"))));
   picker.disabled = !models.length;
-  chooseModel([wanted, models.find((model) => model.loaded)?.id, models[0]?.id].find(modelInfo));
+  if (!models.length) picker.replaceChildren(make("option", { value: "" }, "no models"));
+  const usual = [kept.get(localStorage, "model"), models.find((model) => model.loaded)?.id, models[0]?.id];
+  picker.value = [wanted, before, ...usual].find(modelInfo) ?? "";
+  emit("models");
 }
 
+/** Chooses the model of a conversation: now, or with the next list that has it. */
 export function chooseModel(id) {
-  if (!modelInfo(id)) return;
-  $("model").value = id;
+  wanted = id;
+  if (modelInfo(id)) $("model").value = id;
   emit("models");
 }
 
 export function startModels() {
   $("model").addEventListener("change", () => {
-    kept.set(localStorage, "model", chosenModel());
+    wanted = chosenModel();
+    kept.set(localStorage, "model", wanted);
     emit("models", "chosen");
   });
   return listModels();

@@ -15,7 +15,7 @@ export const NUMBERS = [
   ["presence_penalty", "Presence penalty", -2, 2, 0.1, "0"],
 ];
 export const CHOICES = [
-  ["reasoning_effort", "Reasoning effort", ["low", "medium", "high"]],
+  ["reasoning_effort", "Reasoning effort", ["none", "minimal", "low", "medium", "high", "xhigh", "max"]],
   ["tool_choice", "Use of tools", ["auto", "required", "none"]],
 ];
 
@@ -51,7 +51,7 @@ function parameters(settings) {
 }
 
 /** A user's message with its attachments. Each text stands in a fence that is longer than any inside of it. */
-export function contentOf({ content, attachments = [] }) {
+function contentOf({ content, attachments = [] }) {
   const texts = attachments.filter((file) => file.text !== undefined).map(({ name, text }) => {
     const longest = Math.max(2, ...Array.from(text.matchAll(/`+/g), (found) => found[0].length));
     const fence = "`".repeat(longest + 1);
@@ -80,14 +80,14 @@ function spoken(message) {
 
 const isEmpty = (message) => message.role === "assistant" && !message.content && !message.calls?.length;
 
-/** The conversation for the server. It leaves out questions without an answer, because many templates want alternating roles, and calls
- * without results. */
-export function messagesOf(list, settings) {
+/** The conversation for the server. It leaves out calls without results, and then questions without an answer, because many templates want
+ * alternating roles. */
+function messagesOf(list, settings) {
   const full = list.filter((message) => !isEmpty(message));
-  const kept = full.filter((message, i) => message.role !== "user" || full[i + 1]?.role !== "user");
-  const closed = kept.filter((message, i) => !message.calls?.length || kept[i + 1]?.role === "tool" || i === kept.length - 1);
+  const closed = full.filter((message, i) => !message.calls?.length || full[i + 1]?.role === "tool" || i === full.length - 1);
+  const kept = closed.filter((message, i) => message.role !== "user" || closed[i + 1]?.role !== "user");
   const system = (settings.system ?? "").trim();
-  return [...(system ? [{ role: "system", content: system }] : []), ...closed.flatMap(spoken)];
+  return [...(system ? [{ role: "system", content: system }] : []), ...kept.flatMap(spoken)];
 }
 
 /** The body of a request. `continues`: the last message is the answer to go on with. */

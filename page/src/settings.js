@@ -1,6 +1,6 @@
 // The parameters of a conversation, the key and the colours.
 
-import { emit, on } from "./bus.js";
+import { on } from "./bus.js";
 import { key } from "./api.js";
 import { $, make, toast } from "./dom.js";
 import { kept } from "./kept.js";
@@ -68,7 +68,7 @@ function showDefaults() {
   }
 }
 
-export function openSettings() {
+function openSettings() {
   if (panel.open) return;
   if (narrow.matches) panel.showModal();
   else panel.show();
@@ -151,5 +151,4 @@ export function startSettings() {
   on("settings", show);
   on("models", showDefaults);
   on("refused", blame);
-  emit("settings-ready");
 }

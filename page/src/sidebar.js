@@ -3,7 +3,7 @@
 import { emit, on } from "./bus.js";
 import { $, icon, make, question, toast } from "./dom.js";
 import * as store from "./store.js";
-import { remove, rename, showNew, showStored, shown } from "./threads.js";
+import { remove, rename, showNew, showStored, shown, unkept } from "./threads.js";
 import { download, exported, imported } from "./transfer.js";
 
 const DAY = 86_400_000;
@@ -32,7 +32,7 @@ function openMenu(button, one) {
   };
   const items = [
     entry("Rename", "pencil", () => askName(one)),
-    entry("Export", "download", async () => download(fileName(one.title), await exported([one.id]))),
+    entry("Export", "download", () => attempt(async () => download(fileName(one.title), await exported([one.id])))),
     entry("Delete", "trash", () => askRemoval(one)),
   ];
   menu.replaceChildren(...items);
@@ -64,14 +64,23 @@ menu.addEventListener("keydown", (event) => {
 
 const fileName = (title) => "penstock-" + (title.replace(/[^\p{L}\p{N}]+/gu, "-").replace(/^-|-$/g, "").slice(0, 60) || "chat") + ".json";
 
+/** Does something with the storage. If the browser refuses, says so. */
+async function attempt(action) {
+  try {
+    await action();
+  } catch (error) {
+    toast("It failed: " + error.message);
+  }
+}
+
 async function askName(one) {
   const title = await question({ text: "Rename the conversation", value: one.title, yes: "Rename" });
-  if (title) await rename(one.id, title);
+  if (title) await attempt(() => rename(one.id, title));
 }
 
 async function askRemoval(one) {
   const text = `Delete “${one.title}” with all its messages? This cannot be undone.`;
-  if (await question({ text, yes: "Delete" })) await remove(one.id);
+  if (await question({ text, yes: "Delete" })) await attempt(() => remove(one.id));
 }
 
 function row(one, extract) {
@@ -94,9 +103,10 @@ let round = 0;
 async function show() {
   const mine = (round += 1);
   const words = $("search").value.trim();
-  const [all, found] = await Promise.all([store.conversations(), words ? store.search(words) : null]);
+  const [stored, found] = await Promise.all([store.conversations(), words ? store.search(words) : null]);
   // a later call has overtaken this one
   if (mine !== round) return;
+  const all = [...unkept().filter((thread) => thread.isNew).map((thread) => thread.conversation), ...stored];
   const wanted = all.filter((one) => !found || found.has(one.id)).sort((a, b) => b.updated - a.updated);
   const groups = new Map();
   for (const one of wanted.slice(0, listed)) {
@@ -123,7 +133,7 @@ function moreButton(count) {
 const sidebar = $("sidebar");
 export const narrow = matchMedia("(max-width: 55rem)");
 
-export function openSidebar() {
+function openSidebar() {
   if (sidebar.open) return;
   const focused = document.activeElement;
   if (narrow.matches) {
@@ -137,7 +147,7 @@ export function openSidebar() {
   $("show").hidden = !narrow.matches;
 }
 
-export function closeIfNarrow() {
+function closeIfNarrow() {
   if (narrow.matches && sidebar.open) sidebar.close();
 }
 
@@ -195,12 +205,13 @@ export function startSidebar() {
   sidebar.addEventListener("click", (event) => event.target === sidebar && closeIfNarrow());
   $("import").addEventListener("click", () => $("load").click());
   $("load").addEventListener("change", importFile);
-  $("export").addEventListener("click", async () => download("penstock-chats.json", await exported()));
+  $("export").addEventListener("click", () => attempt(async () => download("penstock-chats.json", await exported())));
   narrow.addEventListener("change", () => {
     sidebar.close();
     if (!narrow.matches) openSidebar();
   });
   on("list", soon);
+  on("kept", soon);
   on("thread", soon);
   on("search", toSearch);
   if (!narrow.matches) openSidebar();

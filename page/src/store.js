@@ -72,6 +72,12 @@ function indexed(database) {
 }
 
 export const storage = { keeps: true };
+
+/** Asks the browser not to evict what is kept when its disk runs short. It may decline, and has no such thing without HTTPS elsewhere. */
+export function persist() {
+  navigator.storage?.persist?.().catch(() => {});
+}
+
 const opened = openDatabase()
   .then(indexed)
   .catch(() => {

@@ -3,25 +3,41 @@
 import { emit } from "./bus.js";
 import { kept, newId, stamp } from "./kept.js";
 import * as store from "./store.js";
-import { children, leaf, path } from "./tree.js";
+import { leaf, path } from "./tree.js";
+import { whoWrites } from "./writers.js";
 
-// thread: {conversation, messages: Map, head, run, isNew}
+// thread: {conversation, messages: Map, head, run, isNew, pending: {messages: Set, patch}, writing, fault}
+// isNew: the storage does not have it. pending: what it does not have yet. fault: the error of the last attempt to keep it.
 const threads = new Map();
 export const shown = { thread: null };
 
 function draft() {
   const settings = kept.get(localStorage, "draft", kept.get(localStorage, "defaults", {}));
   const conversation = { id: newId(), title: "", named: false, created: stamp(), updated: 0, head: null, model: null, settings };
-  return { conversation, messages: new Map(), head: null, run: null, isNew: true };
+  return threadOf(conversation, new Map(), null, true);
 }
+
+function threadOf(conversation, messages, head, isNew) {
+  const pending = { messages: new Set(), patch: {} };
+  return { conversation, messages, head, run: null, isNew, pending, writing: Promise.resolve(), fault: null };
+}
+
+const isPending = ({ pending }) => pending.messages.size > 0 || Object.keys(pending.patch).length > 0;
+
+/** The threads that the browser has refused to keep. */
+export const unkept = () => [...threads.values()].filter((thread) => thread.fault);
+
+/** Which conversation a draft belongs to. All new chats share one. */
+export const draftId = ({ conversation, messages } = shown.thread) => (messages.size ? conversation.id : "new");
 
 function show(thread) {
   const before = shown.thread;
-  if (before && !before.run && before !== thread) threads.delete(before.conversation.id);
+  if (before && !before.run && before !== thread && !isPending(before)) threads.delete(before.conversation.id);
   shown.thread = thread;
   threads.set(thread.conversation.id, thread);
   kept.set(sessionStorage, "shown", thread.isNew ? null : thread.conversation.id);
   emit("thread");
+  watch(thread);
 }
 
 export function showNew() {
@@ -39,26 +55,30 @@ export async function showStored(id) {
   if (!conversation) return false;
   const messages = new Map(list.map((message) => [message.id, message]));
   const head = messages.has(conversation.head) ? conversation.head : leaf(messages, null);
-  show({ conversation, messages, head, run: null, isNew: false });
-  claim(shown.thread);
+  show(threadOf(conversation, messages, head, false));
   return true;
 }
 
-// Which streaming messages another tab says it writes.
-const claimed = new Set();
+/** How often a tab asks whether the answers that it shows and does not write are still written by another, in milliseconds. */
+const WATCH_EVERY = 2000;
 
-/** An answer that no tab writes was interrupted: its tab was reloaded or closed. */
-async function claim(thread) {
-  const open = [...thread.messages.values()].filter((message) => message.state === "streaming" && thread.run?.message !== message);
-  if (!open.length) return;
-  store.tell({ kind: "who", messages: open.map((message) => message.id) });
-  await new Promise((resolve) => setTimeout(resolve, 400));
-  const lost = open.filter((message) => !claimed.has(message.id) && thread.messages.get(message.id)?.state === "streaming");
-  for (const message of lost) message.state = "interrupted";
-  if (lost.length) {
-    await keep(thread, lost);
-    emit("messages", thread);
+/** Watches the answers of a shown thread that other tabs write. One that no tab writes was interrupted: its tab was reloaded or closed. */
+async function watch(thread) {
+  const open = () => [...thread.messages.values()].filter((message) => message.state === "streaming" && thread.run?.message !== message);
+  if (thread.isWatched) return;
+  thread.isWatched = true;
+  while (shown.thread === thread && open().length) {
+    const asked = new Set(open().map((message) => message.id));
+    const written = await whoWrites([...asked]);
+    const lost = open().filter(({ id }) => asked.has(id) && !written.has(id));
+    for (const message of lost) message.state = "interrupted";
+    if (lost.length) {
+      await keep(thread, lost);
+      emit("messages", thread);
+    }
+    if (open().length) await new Promise((resolve) => setTimeout(resolve, WATCH_EVERY));
   }
+  thread.isWatched = false;
 }
 
 function titleOf(text) {
@@ -66,21 +86,45 @@ function titleOf(text) {
   return line.length > 60 ? line.slice(0, 59).trimEnd() + "…" : line;
 }
 
-/** Keeps messages of a thread, and the thread with its first one. */
-export async function keep(thread, messages, patch = {}) {
+/** Keeps messages of a thread, and the thread with its first one. What the browser refuses is kept with the next attempt. */
+export function keep(thread, messages, patch = {}) {
   Object.assign(thread.conversation, patch);
+  Object.assign(thread.pending.patch, patch);
+  for (const message of messages) thread.pending.messages.add(message);
+  // one write after the other
+  thread.writing = thread.writing.then(() => write(thread));
+  return thread.writing;
+}
+
+/** How long after a refusal the browser is asked to keep a thread again, in milliseconds. */
+const RETRY_AFTER = 5000;
+
+async function write(thread) {
+  // an earlier write has taken it along, or the conversation was deleted
+  if (!isPending(thread) || thread.isGone) return;
+  const { messages, patch } = thread.pending;
+  thread.pending = { messages: new Set(), patch: {} };
+  const before = thread.fault;
   try {
-    if (thread.isNew) {
-      thread.isNew = false;
-      await store.add([{ conversation: thread.conversation, messages: [...thread.messages.values()] }]);
-      if (shown.thread === thread) kept.set(sessionStorage, "shown", thread.conversation.id);
-      kept.set(localStorage, "draft", null);
-    } else {
-      await store.save(thread.conversation.id, messages, patch);
-    }
+    if (thread.isNew) await begin(thread);
+    else await store.save(thread.conversation.id, [...messages], patch);
+    thread.fault = null;
   } catch (error) {
-    emit("unkept", error);
+    thread.pending = { messages: new Set([...messages, ...thread.pending.messages]), patch: { ...patch, ...thread.pending.patch } };
+    thread.fault = error;
+    clearTimeout(thread.timer);
+    thread.timer = setTimeout(() => keep(thread, []), RETRY_AFTER);
   }
+  if (before !== thread.fault) emit("kept");
+}
+
+/** Keeps a new thread with all its messages. */
+async function begin(thread) {
+  await store.add([{ conversation: thread.conversation, messages: [...thread.messages.values()] }]);
+  thread.isNew = false;
+  if (shown.thread === thread) kept.set(sessionStorage, "shown", thread.conversation.id);
+  kept.set(localStorage, "draft", null);
+  store.persist();
 }
 
 /** Adds a message below `parent` and makes it the end of what is shown. */
@@ -101,10 +145,6 @@ export function shownPath(thread = shown.thread) {
   return path(thread.messages, thread.head);
 }
 
-export function siblings(thread, message) {
-  return children(thread.messages, message.parent);
-}
-
 /** Shows the branch through a message. */
 export function chooseBranch(thread, message) {
   thread.head = leaf(thread.messages, message.id);
@@ -113,27 +153,34 @@ export function chooseBranch(thread, message) {
 }
 
 export function change(thread, patch) {
-  if (!thread.isNew) return keep(thread, [], patch);
+  if (thread.messages.size) return keep(thread, [], patch);
   Object.assign(thread.conversation, patch);
   if (patch.settings) kept.set(localStorage, "draft", patch.settings);
 }
 
+/** Throws an error if the browser does not keep the name. */
 export async function rename(id, title) {
+  const patch = { title, named: true };
   const thread = threads.get(id);
-  if (thread) Object.assign(thread.conversation, { title, named: true });
-  await store.save(id, [], { title, named: true });
+  if (thread) await keep(thread, [], patch);
+  else if (!(await store.save(id, [], patch))) throw new Error("this conversation was deleted");
   emit("list");
   emit("title");
 }
 
+/** Throws an error if the browser does not remove it. */
 export async function remove(id) {
   await store.remove(id);
   forget(id);
 }
 
 function forget(id) {
-  threads.get(id)?.run?.controller.abort();
+  const thread = threads.get(id);
+  if (thread) thread.isGone = true;
+  thread?.run?.controller.abort();
+  clearTimeout(thread?.timer);
   threads.delete(id);
+  emit("kept");
   if (shown.thread?.conversation.id === id) showNew();
   emit("list");
 }
@@ -152,18 +199,13 @@ async function takeOver({ conversation: id, messages, patch }) {
   // follows the other tab as long as both look at the same branch
   if (theirs && !thread.run && path(thread.messages, theirs).some((message) => message.id === before)) thread.head = theirs;
   emit("messages", thread);
+  watch(thread);
   if (fields.title) emit("title");
   if (settings && thread === shown.thread) emit("settings");
 }
 
 store.onChange((change) => {
-  const mine = () => [...threads.values()].map((thread) => thread.run?.message.id);
   if (change.kind === "saved") takeOver(change);
   else if (change.kind === "removed") forget(change.conversation);
   else if (change.kind === "list") emit("list");
-  else if (change.kind === "mine") change.messages.forEach((id) => claimed.add(id));
-  else if (change.kind === "who") {
-    const messages = mine().filter((id) => change.messages.includes(id));
-    if (messages.length) store.tell({ kind: "mine", messages });
-  }
 });

@@ -12,6 +12,11 @@ export async function exported(ids) {
   const wanted = (await store.conversations()).filter((one) => !ids || ids.includes(one.id));
   const conversations = [];
   for (const one of wanted) conversations.push({ ...one, messages: await store.messagesOf(one.id) });
+  return fileOf(conversations);
+}
+
+/** The file of conversations with their messages. */
+export function fileOf(conversations) {
   return JSON.stringify({ format: FORMAT, version: 1, exported: new Date().toISOString(), conversations }, null, 1) + "\n";
 }
 
@@ -50,6 +55,21 @@ function message(raw, where) {
 /** Settings are texts, as the user typed them. */
 const settings = (raw) => Object.fromEntries(Object.entries(raw ?? {}).filter(([, value]) => typeof value === "string"));
 
+/** A conversation that the terminal's /save has written: a list of messages, each of which answers the one before. */
+function spoken(raw) {
+  const { system, think, sampling, seed, max_tokens, stop } = raw.settings ?? {};
+  const effort = think === "off" ? "none" : think === "on" ? null : think;
+  const own = { ...sampling, system, seed, max_completion_tokens: max_tokens, reasoning_effort: effort };
+  const given = Object.entries(own).filter(([, value]) => ["string", "number"].includes(typeof value));
+  const stops = (Array.isArray(stop) ? stop : []).map((one) => String(one).replaceAll("\n", "\\n")).join("\n");
+  const now = Date.now();
+  const links = (i) => ({ id: String(i), parent: i ? String(i - 1) : null, created: now + i });
+  const messages = raw.messages.map((one, i) => ({ role: one?.role, content: one?.content, model: raw.model, ...links(i) }));
+  const first = text(raw.messages.find((one) => one?.role === "user")?.content).trim().split("\n")[0].slice(0, 60);
+  const settings = { ...Object.fromEntries(given.map(([name, value]) => [name, String(value)])), ...(stops && { stop: stops }) };
+  return { title: first, created: now, updated: now, head: String(messages.length - 1), model: raw.model, settings, messages };
+}
+
 function entry(raw, at) {
   const where = `conversations[${at}]`;
   if (!Array.isArray(raw?.messages)) throw new Error(`${where}.messages is missing`);
@@ -79,6 +99,7 @@ export async function imported(file) {
   } catch (error) {
     throw new Error("the file is not JSON: " + error.message);
   }
+  if (raw?.format === FORMAT && Array.isArray(raw.messages)) raw = { ...raw, version: 1, conversations: [spoken(raw)] };
   if (raw?.format !== FORMAT || !Array.isArray(raw.conversations)) throw new Error(`the file is no export of this page (format ${FORMAT})`);
   if (raw.version !== 1) throw new Error(`the file has version ${raw.version}, expected 1`);
   const entries = raw.conversations.map(entry).map(renew);

@@ -3,8 +3,11 @@
 
 const byTime = (a, b) => a.created - b.created || (a.id < b.id ? -1 : 1);
 
-export function children(messages, parent) {
-  return [...messages.values()].filter((message) => message.parent === parent).sort(byTime);
+/** The messages by their parents, the oldest of each parent first. */
+export function groups(messages) {
+  const all = Map.groupBy(messages.values(), (message) => message.parent);
+  for (const siblings of all.values()) siblings.sort(byTime);
+  return all;
 }
 
 /** The messages from the first one down to `head`. A parent that is missing or that closes a circle ends the walk. */
@@ -20,13 +23,12 @@ export function path(messages, head) {
 
 /** The end of the branch through `id` that was written last. */
 export function leaf(messages, id) {
-  const below = new Map();
-  for (const message of messages.values()) below.set(message.parent, [...(below.get(message.parent) ?? []), message]);
+  const below = groups(messages);
   const seen = new Set();
   let at = id;
   while (below.has(at) && !seen.has(at)) {
     seen.add(at);
-    at = below.get(at).sort(byTime).at(-1).id;
+    at = below.get(at).at(-1).id;
   }
   return at;
 }

@@ -1,7 +1,7 @@
 // The element of a message: its text, its reasoning, its calls and its buttons.
 
 import { callCard, resultCard, resultsForm } from "./calls.js";
-import { copy, fit, icon, make, quiet } from "./dom.js";
+import { copy, fit, icon, make, quiet, sends } from "./dom.js";
 import { MarkdownView } from "./markdown-view.js";
 
 const STATES = {
@@ -49,7 +49,7 @@ function edit(turn, message, save) {
     if (event.key === "Escape") {
       event.stopPropagation();
       close();
-    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+    } else if (sends(event)) {
       event.preventDefault();
       form.requestSubmit();
     }
@@ -74,7 +74,8 @@ function buttons(turn, message, place, actions) {
   if (message.role === "assistant") below.append(quiet("Try again", "retry", () => actions.again(message)));
   const unfinished = message.role === "assistant" && message.state !== "done" && message.content && !message.calls?.length;
   if (unfinished && place.isLast) below.append(quiet("Continue", "more", () => actions.goOn(message)));
-  const said = [STATES[message.state], message.note].filter(Boolean).join(" · ");
+  const isThought = message.state !== "done" && message.reasoning && !message.content;
+  const said = [STATES[message.state], isThought && "reasoning cannot be continued", message.note].filter(Boolean).join(" · ");
   if (said) below.append(make("span", { className: "note" }, said));
 }
 

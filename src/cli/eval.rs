@@ -2,17 +2,17 @@
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, bail, ensure};
 use serde::Serialize;
 
-use super::eval_rows::{CHUNK, Rows, rows_at_once};
+use super::device::DeviceArgs;
 use super::eval_sums::{Figures, Sums};
 use super::names::file_of;
 use super::output::print;
+use super::rows::{CHUNK, Rows, rows_at_once};
 use crate::config::Backend;
 use crate::engine::cpu::open_exact;
 use crate::engine::{self, EngineOptions};
@@ -51,40 +51,14 @@ pub struct Args {
     /// The number of chunks [default: all that the text has]
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
     chunks: Option<u32>,
-    /// Where to compute: auto, cpu or cuda
-    #[arg(long, default_value = "auto")]
-    backend: Backend,
-    /// Index of the GPU, or cpu, cuda or cuda:N in place of --backend
-    #[arg(long, value_name = "DEVICE", default_value = "0")]
-    device: DeviceChoice,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// CPU threads; 0: one per physical core
     #[arg(long, default_value_t = 0)]
     threads: usize,
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// A device by its index, by its backend, or by both.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct DeviceChoice {
-    backend: Option<Backend>,
-    index: u32,
-}
-
-impl FromStr for DeviceChoice {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let (name, index) = match text.split_once(':') {
-            Some((name, index)) => (Some(name), index),
-            None if text.starts_with(|c: char| c.is_ascii_digit()) => (None, text),
-            None => (Some(text), "0"),
-        };
-        let expected = || "expected the index of a GPU, cpu, cuda or cuda:N".to_owned();
-        let backend = name.map(|name| name.parse::<Backend>().map_err(|_| expected())).transpose()?;
-        Ok(Self { backend, index: index.parse().map_err(|_| expected())? })
-    }
 }
 
 /// What was measured, and on what.
@@ -190,11 +164,11 @@ fn open(args: &Args, file: Arc<GgufFile>, exact: bool) -> anyhow::Result<Rows> {
         bail!("--context is {}, and {path} has {most} positions: choose at most {most}", args.context);
     }
     let context = args.context as usize;
-    let choice = args.device.backend.unwrap_or(args.backend);
+    let choice = args.device.backend(Backend::Auto)?;
     let at_once = rows_at_once(weights.spec.vocab_size);
     let options = EngineOptions {
         threads: args.threads,
-        device: args.device.index,
+        device: args.device.index(),
         context,
         kv_tokens: context,
         max_slots: at_once,
@@ -249,17 +223,6 @@ fn text_of(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_device_is_an_index_a_backend_or_both() {
-        let parsed = |text: &str| text.parse::<DeviceChoice>().ok().map(|choice| (choice.backend, choice.index));
-        assert_eq!(parsed("1"), Some((None, 1)));
-        assert_eq!(parsed("cpu"), Some((Some(Backend::Cpu), 0)));
-        assert_eq!(parsed("cuda:3"), Some((Some(Backend::Cuda), 3)));
-        for wrong in ["", "gpu", "cuda:", "cuda:x", "-1", "1x", "cpu:99999999999"] {
-            assert_eq!(parsed(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn logits_of_a_step_are_bounded_whatever_the_vocabulary() {

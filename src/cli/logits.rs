@@ -5,18 +5,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use clap::builder::{PossibleValuesParser, TypedValueParser};
 
+use super::device::DeviceArgs;
 use super::names::file_of;
+use super::rows::{CHUNK, Rows};
 use crate::config::Backend;
-use crate::engine::{self, Batch, Engine, EngineOptions, Input, SlotInit, StepOutput, Tables, VectorRequest};
+use crate::engine::{self, EngineOptions};
 use crate::gguf::GgufFile;
-use crate::logits::SamplingParams;
 use crate::model::Weights;
 use crate::registry::backend;
-
-/// Rows per prefill step.
-const CHUNK: usize = 256;
 
 #[derive(clap::Args, Debug)]
 #[command(after_help = "Example:\n  echo '[[1,2,3]]' > ids.json && penstock logits model.gguf --ids ids.json --out logits.npy")]
@@ -33,12 +30,9 @@ pub struct Args {
     /// The output file: NumPy, float32 [prompts, vocabulary]
     #[arg(long, value_name = "FILE.npy")]
     out: PathBuf,
-    /// Where to compute: cpu or cuda
-    #[arg(long, default_value = "cpu", value_parser = PossibleValuesParser::new(["cpu", "cuda"]).try_map(|name| name.parse::<Backend>()))]
-    backend: Backend,
-    /// Index of the GPU
-    #[arg(long, default_value_t = 0)]
-    device: u32,
+    /// The CPU computes unless a flag names another device
+    #[command(flatten)]
+    device: DeviceArgs,
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
@@ -51,53 +45,24 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
         args.ids.display()
     );
     let longest = prompts.iter().map(Vec::len).max().unwrap_or(1);
-    let mut engine = open(&args, &file_of(config, &args.model)?, longest)?;
-    let vocab = engine.spec().vocab_size;
+    let mut rows = open(&args, &file_of(config, &args.model)?, longest)?;
+    let vocab = rows.engine.spec().vocab_size;
     if let Some(id) = prompts.iter().flatten().find(|&&id| id as usize >= vocab) {
         bail!("{}: id {id} is not in the vocabulary, which has {vocab} tokens", args.ids.display());
     }
-    let rows = prompts.iter().map(|p| last_row(&mut *engine, p, args.vectors)).collect::<Result<Vec<_>, _>>()?;
+    let mut read = |prompt: &Vec<u32>| if args.vectors { rows.vector(prompt) } else { rows.last(prompt) };
+    let rows = prompts.iter().map(&mut read).collect::<Result<Vec<_>, _>>()?;
     write_npy(&args.out, &rows, rows.first().map_or(0, Vec::len)).with_context(|| format!("cannot write {}", args.out.display()))
 }
 
-fn open(args: &Args, file: &Path, context: usize) -> anyhow::Result<Box<dyn Engine>> {
+fn open(args: &Args, file: &Path, context: usize) -> anyhow::Result<Rows> {
     let weights = Weights::load(Arc::new(GgufFile::open(file)?))?;
-    let device = args.device;
+    let (device, chosen) = (args.device.index(), args.device.backend(Backend::Cpu)?);
     let max_batch_tokens = if weights.spec.arch.bidirectional { context } else { CHUNK };
     ensure!(args.vectors || !weights.spec.arch.bidirectional, "{}: the model gives vectors, not logits: add --vectors", file.display());
     let options = EngineOptions { device, context, kv_tokens: context, max_slots: 1, max_batch_tokens, ..EngineOptions::default() };
-    engine::open(weights, &options, backend(args.backend)).with_context(|| format!("--backend {}", args.backend.name()))
-}
-
-/// The logits behind a prompt, or its vector.
-fn last_row(engine: &mut dyn Engine, prompt: &[u32], vector: bool) -> anyhow::Result<Vec<f32>> {
-    let (pooling, chunk_len) = (engine.spec().pooling, if engine.spec().arch.bidirectional { prompt.len() } else { CHUNK });
-    let capacity = engine.kv_capacity();
-    let params = Arc::new(SamplingParams::greedy());
-    let (mut out, mut tables) = (StepOutput::default(), Tables::new(capacity.clone(), 1));
-    for (i, chunk) in prompt.chunks(chunk_len).enumerate() {
-        let start = i * chunk_len;
-        let context = start + chunk.len();
-        let complete = context == prompt.len();
-        let init = SlotInit { slot: 0, params: params.clone(), prompt: prompt.into(), generated: Vec::new() };
-        let mut batch = Batch {
-            inputs: chunk.iter().map(|&id| Input::Token(id)).collect(),
-            positions: (start as u32..context as u32).collect(),
-            cu_seqlens_q: vec![0, chunk.len() as u32],
-            context_lens: vec![context as u32],
-            engine_slots: vec![0],
-            state_slots: if capacity.has_state() { vec![0] } else { Vec::new() },
-            sampled_rows: if complete && !vector { vec![chunk.len() as u32 - 1] } else { Vec::new() },
-            vectors: if vector { vec![Some(VectorRequest { pooling, complete })] } else { Vec::new() },
-            init: if i == 0 { vec![init] } else { Vec::new() },
-            want_logits: !vector,
-            ..Batch::default()
-        };
-        tables.place(&mut batch, &[0])?;
-        let step = engine.submit(&batch)?;
-        engine.collect(step, &mut out)?;
-    }
-    Ok(if vector { out.vectors.swap_remove(0) } else { out.logits.swap_remove(0) })
+    let engine = engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))?;
+    Ok(Rows::new(engine))
 }
 
 /// NumPy's format 1.0: magic, version, header length, a Python literal padded to 64 bytes, then the data.

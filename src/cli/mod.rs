@@ -11,10 +11,10 @@ use grammar::enable_trials;
 pub mod bench;
 mod colour;
 pub mod completions;
+mod device;
 pub mod doctor;
 mod engine_args;
 pub mod eval;
-mod eval_rows;
 mod eval_sums;
 pub mod health;
 pub mod inspect;
@@ -32,6 +32,7 @@ mod reload;
 mod remote;
 pub mod render;
 pub mod rm;
+mod rows;
 pub mod run;
 pub mod serve;
 pub mod show;
@@ -40,7 +41,7 @@ mod supervise;
 pub mod tokenize;
 mod version;
 
-/// An OpenAI-compatible API gateway over an engine of its own for quantised GGUF models.
+/// Runs GGUF models and serves them to clients of OpenAI, Anthropic and Ollama.
 #[derive(Parser, Debug)]
 #[command(name = "penstock", version, long_version = version::LONG, propagate_version = true)]
 pub struct Cli {
@@ -130,7 +131,7 @@ pub fn main() -> ! {
             telemetry::print_error(&output::for_terminal(&format!("{error:#}")));
             match error.downcast_ref::<supervise::Ended>() {
                 Some(ended) => ended.code(),
-                None if error.is::<Interrupted>() => 130,
+                None if error.is::<Interrupted>() || error.is::<run::Interrupted>() => 130,
                 None => 1,
             }
         }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::names::file_of;
-use super::output::{columns, human_bytes, print};
+use super::output::{columns, for_terminal, human_bytes, print};
 use crate::gguf::{GgufFile, ggml_type};
 use crate::quantize::{FILE_TYPES, FileType, Options, Report, TensorReport, plan, quantize};
 
@@ -65,7 +65,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
         let mut progress = |tensor: &TensorReport| {
             done += 1;
             if bar {
-                eprint!("\r\x1b[K{done} of {all}: {} to {}", tensor.name, tensor.to);
+                eprint!("\r\x1b[K{done} of {all}: {} to {}", for_terminal(&tensor.name), tensor.to);
             }
         };
         let options = Options { threads: args.threads.into(), force: args.force };
@@ -96,7 +96,8 @@ fn default_output(name: &str, path: &Path, kind: &FileType) -> PathBuf {
 fn warn_of_quantised(source: &GgufFile, kind: &FileType) {
     let is_whole = |id: u32| matches!(id, 0 | 1 | 30);
     if !is_whole(kind.base) && source.tensors().iter().any(|tensor| ggml_type(tensor.type_id).is_some_and(|kind| kind.block_size > 1)) {
-        eprintln!("warning: {} is quantised already, and its error stays in the result", source.path().display());
+        let path = source.path().display().to_string();
+        eprintln!("warning: {} is quantised already, and its error stays in the result", for_terminal(&path));
     }
 }
 

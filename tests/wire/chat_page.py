@@ -72,7 +72,10 @@ def parameters(page, **values):
 
 def ask(page, text=QUESTION):
     page.fill("#prompt", text)
-    page.press("#prompt", "Enter")
+    if page.evaluate("matchMedia('(pointer: coarse)').matches"):
+        page.tap("#send")
+    else:
+        page.press("#prompt", "Enter")
 
 
 def finished(page):

@@ -233,6 +233,10 @@ def test_tools_take_names_as_well_as_files(tmp_path):
         done = cli("logits", model, "--ids", tmp_path / "ids.json", "--out", tmp_path / f"{number}.npy")
         assert done.returncode == 0, done.stderr
     assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "1.npy").read_bytes()
+    logits = ("logits", MODEL, "--ids", tmp_path / "ids.json", "--out", tmp_path / "2.npy")
+    assert cli(*logits, "--device", "cpu").returncode == 0
+    assert (tmp_path / "0.npy").read_bytes() == (tmp_path / "2.npy").read_bytes(), "a device is named as for bench and eval"
+    failed(cli(*logits, "--device", "cuda", "--backend", "cpu"), "--backend is cpu")
     for command in (["tokenize"], ["inspect"], ["render", "--input", tmp_path / "input.json"], ["bench"]):
         failed(cli(*command, "smollm2:136m"), "did you mean smollm2:135m?")
         failed(cli(*command, tmp_path / "gone.gguf"), "gone.gguf: no such file")
@@ -269,6 +273,13 @@ def test_health_ps_and_stop_find_a_server(tmp_path):
     failed(cli("health", "--port", gone), str(gone))
     failed(cli("ps", "--port", gone), str(gone), "penstock serve")
     assert cli("ps", "--port", gone, "--url", "x").returncode == 2
+
+
+def test_one_sentence_says_what_it_is_everywhere():
+    sentence = "Runs GGUF models and serves them to clients of OpenAI, Anthropic and Ollama"
+    assert cli("--help").stdout.splitlines()[0] == sentence
+    for file in ("README.md", "Cargo.toml", "tools/formats/product.py"):
+        assert sentence in (ROOT / file).read_text(), file
 
 
 def test_completions_know_every_command():

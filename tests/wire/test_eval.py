@@ -69,7 +69,7 @@ def test_what_cannot_be_measured_is_refused(text, tmp_path):
     assert "--text: cannot read" in refused(MODEL, "--text", tmp_path / "missing")
     assert "--text: cannot read" in refused(MODEL, "--text", binary)
     assert "has another vocabulary" in refused(MODEL, "--reference", "gemma3:270m", "--text", text, *CHUNK)
-    assert "expected the index of a GPU, cpu, cuda or cuda:N" in refused(MODEL, "--text", text, "--device", "tpu")
+    assert "expected the index of a GPU, or cpu, cuda or cuda:INDEX" in refused(MODEL, "--text", text, "--device", "tpu")
 
 
 def test_a_device_may_be_named_by_its_backend(text):

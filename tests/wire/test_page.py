@@ -247,6 +247,7 @@ NASTY = [
     "<form action=http://127.0.0.1:1><input name=q><button>Send</button></form><base href=http://127.0.0.1:1/>",
     ">" * 5000 + " deep",
     "[" * 3000 + "x" + "](y)" * 3000,
+    "x " + "<b>" * 60_000,
 ]
 
 

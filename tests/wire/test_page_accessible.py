@@ -55,7 +55,7 @@ def test_axe_finds_nothing_serious(open_page, viewport, scheme):
     page.unroute("**/v1/chat/completions")
     answers(page, {"error": {"message": "no luck", "type": "server_error", "param": "temperature", "code": "x"}})
     page.fill(".results textarea", "1")
-    page.press(".results textarea", "Enter")
+    page.get_by_role("button", name="Send results").click()
     finished(page)
     check(page, "an error")
     parameters(page, temperature=1)

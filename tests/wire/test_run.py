@@ -1,5 +1,6 @@
 """`penstock run`: one answer, a prompt on stdin, a chat on a terminal."""
 
+import json
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ from pathlib import Path
 from harness import BINARY, MODEL, ROOT, cli, environment
 from pseudo import GREEDY, MORE, Terminal
 from test_cli import failed, show
+from test_reasoning import OPEN
 
 QUESTION = "What is the capital of France?"
 
@@ -62,6 +64,18 @@ def test_reasoning_is_set_only_where_the_template_knows_it():
     failed(cli("run", MODEL, "x", "--think", "perhaps"), "--think", "perhaps")
 
 
+def test_reasoning_is_no_part_of_what_a_pipe_gets(tmp_path):
+    (tmp_path / "open.jinja").write_text(OPEN)
+    path = show(MODEL)["path"]
+    config = tmp_path / "c.toml"
+    source = f"source = {{ type = 'file', path = '{path}' }}"
+    config.write_text(f"[[models]]\nid = 'thinker'\nchat_template = '{tmp_path}/open.jinja'\n{source}\n")
+    done = cli("--config", config, "run", "thinker", QUESTION, *GREEDY, "--max-tokens", "8")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "\n", ""), "all that came was reasoning"
+    answer = cli("--config", config, "run", "thinker", QUESTION, *GREEDY, "--max-tokens", "8", "--think", "off")
+    assert answer.returncode == 0 and "Paris" in answer.stdout, answer
+
+
 def test_a_model_file_can_be_named():
     with tempfile.TemporaryDirectory() as folder:
         file = shutil.copy(show(MODEL)["path"], Path(folder, "some-model.gguf"))
@@ -96,7 +110,7 @@ def test_an_interrupt_ends_the_answer():
     )
     assert process.stdout.read(1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(10) == 1 and b"interrupted" in process.stderr.read()
+    assert process.wait(10) == 130 and b"interrupted" in process.stderr.read()
 
 
 def test_a_chat_knows_its_commands():
@@ -185,6 +199,27 @@ def test_a_conversation_is_kept_in_a_file(tmp_path):
     assert "cannot read" in chat.ask(f"/load {tmp_path}/gone.json")
     assert "name of a file is missing" in chat.ask("/save")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other.json", "talk.json"]
+    chat.type("/bye\r")
+    assert chat.ends() == 0
+
+
+def test_an_export_of_the_page_is_gone_on_with(tmp_path):
+    messages = [
+        {"id": "a", "parent": None, "role": "user", "content": "Hi"},
+        {"id": "b", "parent": "a", "role": "assistant", "content": "one", "state": "done", "model": MODEL},
+        {"id": "c", "parent": "a", "role": "assistant", "content": "two", "state": "done", "model": MODEL},
+    ]
+    one = {"title": "Hi", "head": "b", "model": MODEL, "settings": {"system": "Be brief.", "seed": "7"}, "messages": messages}
+    file = tmp_path / "export.json"
+    chat = Terminal("--max-tokens", "2")
+    chat.prompt()
+    file.write_text(json.dumps({"format": "penstock-chat", "version": 1, "conversations": [one]}))
+    assert "2 messages" in chat.ask(f"/load {file}")
+    assert chat.ask("/show messages") == "user: Hi\nassistant: one\n", "the branch that the page showed"
+    assert "Be brief." in chat.ask("/show system") and re.search(r"^seed +7$", chat.ask("/show"), re.M)
+    assert "not replaced" in chat.ask(f"/save {file}"), "the other branches would be lost"
+    file.write_text(json.dumps({"format": "penstock-chat", "version": 1, "conversations": [one, one]}))
+    assert "2 conversations, expected one" in chat.ask(f"/load {file}")
     chat.type("/bye\r")
     assert chat.ends() == 0
 

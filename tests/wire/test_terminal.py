@@ -6,7 +6,8 @@ import pty
 import subprocess
 
 import pytest
-from harness import BINARY, ROOT, cli, environment
+from harness import BINARY, MODEL, ROOT, cli, environment
+from test_cli import show
 from tiny import VOCAB, Tiny
 
 # Sets the title, clears the screen, and reverses what follows.
@@ -88,6 +89,19 @@ def test_answers(model, tmp_path):
     assert "\ufffd" in answer
     piped = subprocess.run([str(BINARY), *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True, env=environment(), cwd=ROOT)
     assert piped.returncode == 0 and b"\x1b" in piped.stdout, (piped.stdout, piped.stderr)
+
+
+def test_names_in_a_file_that_is_quantised(model, tmp_path):
+    evil = tmp_path / f"{EVIL}.gguf"
+    quantised = on_terminal("quantize", model, "--type", "Q8_0", "-o", evil)
+    # what the command itself writes to clear its line
+    harmless(quantised.replace("\r\x1b[K", ""))
+    assert "odd." in quantised and evil.is_file()
+    evil.unlink()
+    evil.symlink_to(show(MODEL)["path"])
+    warned = on_terminal("quantize", evil, "--type", "Q4_0", "--dry-run")
+    harmless(warned)
+    assert "is quantised already" in warned
 
 
 def test_names_that_are_not_known():

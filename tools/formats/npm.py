@@ -17,10 +17,10 @@ TYPES = """\
 /** The path of the binary, for programs that start it themselves. */
 export const binary: string;
 """
-README = """\
+README = f"""\
 # Penstock
 
-An OpenAI-compatible server for quantised GGUF models: `npx penstock serve`. `penstock --help` lists the commands.
+{SUMMARY}: `npx penstock serve`. `penstock --help` lists the commands.
 """
 
 

@@ -19,7 +19,7 @@ from formats.notices import notices
 from formats.problem import Problem
 
 ROOT = Path(__file__).resolve().parents[2]
-SUMMARY = "OpenAI-compatible server for GGUF models with an engine of its own"
+SUMMARY = "Runs GGUF models and serves them to clients of OpenAI, Anthropic and Ollama"
 COMPLETIONS = {
     "bash": "bash-completion/completions/penstock",
     "zsh": "zsh/{zsh}/_penstock",

@@ -50,12 +50,12 @@ def main() -> None:
 if __name__ == "__main__":
     main()
 '''
-INIT = '"""Penstock, an OpenAI-compatible server for quantised GGUF models. The program is a binary: see `penstock --help`."""\n'
-DESCRIPTION = """\
+INIT = f'"""{SUMMARY}. The program is a binary: see `penstock --help`."""\n'
+DESCRIPTION = f"""\
 # Penstock
 
-An OpenAI-compatible server for quantised GGUF models: `penstock serve`, or `python -m penstock serve`. The first start fetches a small
-model. `penstock --help` lists the commands, and `http://127.0.0.1:8080/docs` documents the API.
+{SUMMARY}: `penstock serve`, or `python -m penstock serve`.
+The first start fetches a small model. `penstock --help` lists the commands, and `http://127.0.0.1:8080/docs` documents the API.
 """
 
 

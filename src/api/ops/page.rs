@@ -28,7 +28,7 @@ struct File {
     bytes: &'static [u8],
     /// `bytes` compressed. None for a font, which is compressed already.
     gzip: Option<Vec<u8>>,
-    /// Of `bytes`, for the header `etag`.
+    /// A digest of `bytes` for the header `etag`.
     tag: String,
 }
 

@@ -1,7 +1,6 @@
 //! `penstock bench`: the speed of an engine, without a server.
 
 mod depth;
-mod device;
 mod measure;
 mod mixed;
 mod plot;
@@ -11,8 +10,9 @@ mod steps;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 
+use super::device::DeviceArgs;
 use super::names::file_of;
 use super::output::print;
 use crate::config::Backend;
@@ -20,7 +20,6 @@ use crate::engine::{self, BackendKind, Engine, EngineInfo, EngineOptions};
 use crate::gguf::GgufFile;
 use crate::model::{ModelSpec, Weights};
 use crate::registry::backend;
-use device::DeviceArg;
 use measure::{Measured, step_bytes};
 use report::{Measurement, Report, Row};
 
@@ -42,12 +41,8 @@ pub struct Args {
     /// The same as MODEL
     #[arg(long, value_name = "MODEL|FILE.gguf")]
     model: Vec<String>,
-    /// Where to compute: auto, cpu or cuda
-    #[arg(long)]
-    backend: Option<Backend>,
-    /// Index of the GPU; or cpu, cuda or cuda:INDEX
-    #[arg(long, default_value = "0", value_name = "DEVICE")]
-    device: DeviceArg,
+    #[command(flatten)]
+    device: DeviceArgs,
     /// Tokens of each prompt
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=MOST_TOKENS))]
     prompt: u32,
@@ -219,7 +214,7 @@ impl Args {
         ensure!(!weights.spec.arch.bidirectional, "the model gives vectors, not text: bench measures models that generate");
         let options = EngineOptions {
             threads: self.threads,
-            device: self.device.index,
+            device: self.device.index(),
             context,
             // A scheduler keeps an eighth for requests that run nothing yet.
             kv_tokens: context * (if self.mixed { (sequences * 5).div_ceil(4) } else { sequences }) as usize,
@@ -228,12 +223,7 @@ impl Args {
             max_batch_tokens: max_batch_tokens as usize,
             ..EngineOptions::default()
         };
-        let chosen = match (self.backend, self.device.backend) {
-            (Some(asked), Some(of_device)) if asked != of_device => {
-                bail!("--backend is {}, but --device names the backend {}: leave one of them out", asked.name(), of_device.name())
-            }
-            (asked, of_device) => asked.or(of_device).unwrap_or(Backend::Auto),
-        };
+        let chosen = self.device.backend(Backend::Auto)?;
         engine::open(weights, &options, backend(chosen)).with_context(|| format!("--backend {}", chosen.name()))
     }
 }

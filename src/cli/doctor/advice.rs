@@ -17,12 +17,12 @@ pub fn advice(machine: &Machine, models: &[Fit], threads: usize) -> Vec<String> 
             && free < total / 5
         {
             let (free, total) = (human_bytes(free), human_bytes(total));
-            all.push(format!("only {free} of {total} are free on {}: other programs hold the rest", device.name));
+            all.push(format!("only {free} of {total} is free on {}: other programs hold the rest", device.name));
         }
     }
     if let Some(free) = machine.disk.free.filter(|free| *free < LITTLE_DISK) {
         let folder = &machine.disk.folder;
-        all.push(format!("only {} are free for models in {folder}: PENSTOCK__SERVER__MODELS_DIR names another folder", human_bytes(free)));
+        all.push(format!("only {} is free for models in {folder}: PENSTOCK__SERVER__MODELS_DIR names another folder", human_bytes(free)));
     }
     if !models.iter().any(|model| model.on_disk) {
         let small = models.iter().filter(|model| model.fits == Some(true)).min_by_key(|model| model.size);
@@ -34,13 +34,16 @@ pub fn advice(machine: &Machine, models: &[Fit], threads: usize) -> Vec<String> 
 fn gpus(machine: &Machine, all: &mut Vec<String>) {
     let nvidia = &machine.nvidia;
     match (machine.has_gpu(), machine.has_cuda_build(), nvidia.gpus > 0 || nvidia.driver.is_some()) {
-        (true, ..) | (false, false, false) => {}
-        (false, false, true) => all.push("there is an NVIDIA GPU, but this build is without CUDA: use a build with it".into()),
+        (true, ..) | (false, _, false) => {}
+        (false, false, true) => all.push(
+            "there is an NVIDIA GPU, but this build is without CUDA: `cargo build --release --features cuda` makes one that uses it, and \
+             packages with `cuda` in their names hold one"
+                .into(),
+        ),
         (false, true, true) => {
             let why = nvidia.fault.as_deref().unwrap_or("its driver does not show it");
             all.push(format!("there is an NVIDIA GPU that cannot be used: {why}"));
         }
-        (false, true, false) => all.push("this build can use an NVIDIA GPU, and there is none: models run on the CPU".into()),
     }
 }
 
@@ -94,12 +97,14 @@ mod tests {
     #[test]
     fn a_good_machine_needs_no_advice() {
         assert_eq!(of(&machine(), &[on_disk()], 0), "");
+        let cuda = Machine { backends: vec!["cpu", "cuda"], ..machine() };
+        assert_eq!(of(&cuda, &[on_disk()], 0), "", "a machine without a GPU is as it is");
     }
 
     #[test]
     fn each_hindrance_is_named() {
         let gpu = |fault: Option<&str>| Nvidia { driver: Some("580".into()), gpus: 1, fault: fault.map(str::to_owned) };
-        assert!(of(&Machine { nvidia: gpu(None), ..machine() }, &[on_disk()], 0).contains("without CUDA"));
+        assert!(of(&Machine { nvidia: gpu(None), ..machine() }, &[on_disk()], 0).contains("`cargo build --release --features cuda`"));
         let cuda = Machine { nvidia: gpu(Some("the driver is too old")), backends: vec!["cpu", "cuda"], ..machine() };
         assert!(of(&cuda, &[on_disk()], 0).contains("cannot be used: the driver is too old"));
         let slow = Processor { kernels: "portable", limit: Some(1.5), governor: Some("powersave".into()), ..machine().processor };

@@ -48,7 +48,7 @@ pub struct Processor {
     pub threads: usize,
     /// The limit of a container, in processors.
     pub limit: Option<f64>,
-    /// Of [`FEATURES`], those that the processor has.
+    /// The processor's share of [`FEATURES`].
     pub features: Vec<&'static str>,
     /// The kernels that engines on the CPU use here.
     pub kernels: &'static str,

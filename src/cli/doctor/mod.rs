@@ -72,10 +72,9 @@ fn rows(machine: &Machine) -> Vec<[String; 2]> {
     ];
     rows.extend(devices.iter().map(memory));
     let driver = nvidia.driver.as_ref().map_or("no driver".to_owned(), |version| format!("driver {version}"));
-    rows.push([
-        "NVIDIA".to_owned(),
-        format!("{driver}, {} on the bus", if nvidia.gpus == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", nvidia.gpus) }),
-    ]);
+    let gpus = if nvidia.gpus == 1 { "1 GPU".to_owned() } else { format!("{} GPUs", nvidia.gpus) };
+    let rest = if machine.has_gpu() { "" } else { "; models run on the CPU" };
+    rows.push(["NVIDIA".to_owned(), format!("{driver}, {gpus} on the bus{rest}")]);
     rows.push(["models".to_owned(), format!("{free} free in {}", disk.folder)]);
     rows.into_iter().map(|row| row.map(|cell| for_terminal(&cell).into_owned())).collect()
 }

@@ -2,6 +2,7 @@
 
 mod chat;
 mod command;
+mod exported;
 mod images;
 mod quiet;
 mod repl;
@@ -29,6 +30,18 @@ const EXAMPLES: &str = "Examples:
   penstock run smollm2:135m 'Name three rivers.'      one answer
   cat notes.txt | penstock run smollm2:135m 'Summarise this.'
   penstock run ./some.gguf --temperature 0 < question.txt";
+
+/// Ctrl-C ended the one answer that was asked for.
+#[derive(Debug)]
+pub struct Interrupted;
+
+impl std::error::Error for Interrupted {}
+
+impl std::fmt::Display for Interrupted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("interrupted")
+    }
+}
 
 /// The most that is read from stdin. No context holds more text.
 const MAX_STDIN: u64 = 64 << 20;
@@ -111,7 +124,7 @@ pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {
     let result = match prompt(&args)? {
         Some(prompt) => match runtime.block_on(chat.answer(&prompt))? {
             End::Complete => Ok(()),
-            End::Interrupted => bail!("interrupted"),
+            End::Interrupted => Err(Interrupted.into()),
         },
         None => repl::run(&mut chat, &runtime),
     };

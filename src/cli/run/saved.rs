@@ -6,8 +6,10 @@ use std::path::Path;
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::chat::Chat;
+use super::exported::{Branch, Exported};
 use super::settings::Settings;
 use crate::chat::{Message, Role};
 
@@ -65,28 +67,48 @@ pub fn save(chat: &Chat, path: &Path) -> anyhow::Result<()> {
     placed.with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Goes on with a conversation of a file. Returns the model that it was held with. If it fails, the chat stays as it is.
+/// Goes on with a conversation of a file, which `/save` or the chat page wrote. Returns the model that it was held with. If it fails, the
+/// chat stays as it is.
 pub fn load(chat: &mut Chat, path: &Path) -> anyhow::Result<String> {
-    let saved = read(path)?;
+    let saved = read_any(path)?;
     let Settings { verbose, wordwrap, history, .. } = chat.settings;
     let settings = Settings { verbose, wordwrap, history, ..saved.settings };
     settings.check().and_then(|()| chat.try_settings(&settings)).map_err(|fault| anyhow::anyhow!("{}: {fault}", path.display()))?;
-    let message = |message: SavedMessage| {
-        let role = if matches!(message.role, Speaker::Assistant) { Role::Assistant } else { Role::User };
-        Message::of_text(role, message.content)
-    };
-    chat.messages = saved.messages.into_iter().map(message).collect();
+    chat.messages = saved.messages;
     chat.settings = settings;
     Ok(saved.model)
 }
 
-fn read(path: &Path) -> anyhow::Result<Saved> {
+/// A conversation that `/save` wrote, or the chat page.
+fn read_any(path: &Path) -> anyhow::Result<Branch> {
+    let is_export = |value: &Value| value["format"] == FORMAT && value["conversations"].is_array();
+    let value: Option<Value> = serde_json::from_slice(&bytes_of(path)?).ok().filter(is_export);
+    if let Some(value) = value {
+        let named = || path.display().to_string();
+        return serde_json::from_value::<Exported>(value).with_context(named)?.branch().with_context(named);
+    }
+    let Saved { model, settings, messages, .. } = read(path)?;
+    let message = |message: SavedMessage| {
+        let role = if matches!(message.role, Speaker::Assistant) { Role::Assistant } else { Role::User };
+        Message::of_text(role, message.content)
+    };
+    Ok(Branch { model, settings, messages: messages.into_iter().map(message).collect() })
+}
+
+fn bytes_of(path: &Path) -> anyhow::Result<Vec<u8>> {
     let named = || path.display().to_string();
     let mut bytes = Vec::new();
     let file = File::open(path).with_context(|| format!("cannot read {}", named()))?;
     ensure!(file.metadata()?.is_file(), "{}: not a file", named());
     file.take(MAX_BYTES + 1).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", named()))?;
     ensure!(bytes.len() as u64 <= MAX_BYTES, "{}: more than {} MiB, the most that is read", named(), MAX_BYTES >> 20);
+    Ok(bytes)
+}
+
+/// A conversation that `/save` wrote.
+fn read(path: &Path) -> anyhow::Result<Saved> {
+    let named = || path.display().to_string();
+    let bytes = bytes_of(path)?;
     let saved: Saved = serde_json::from_slice(&bytes).with_context(|| format!("{}: no conversation that /save wrote", named()))?;
     if saved.format != FORMAT {
         bail!("{}: its format is `{}`, expected `{FORMAT}`", named(), saved.format);

@@ -37,14 +37,18 @@ impl Screen {
         self.spinner.turn(account);
     }
 
+    /// Shows reasoning on a terminal. Elsewhere, stdout holds the answer alone.
     pub fn reasoning(&mut self, text: &str) -> io::Result<()> {
+        if !self.is_terminal {
+            return Ok(());
+        }
         let begins = !std::mem::replace(&mut self.in_reasoning, true);
         self.write(text, if begins { self.dim.0 } else { "" })
     }
 
     pub fn text(&mut self, text: &str) -> io::Result<()> {
         let ends = std::mem::replace(&mut self.in_reasoning, false);
-        if ends && self.is_terminal {
+        if ends {
             self.end_reasoning()?;
         }
         self.write(text, "")

@@ -1,9 +1,9 @@
-//! Runs a chunk of a text through an engine and hands out the logits of its rows, a few at a time.
+//! Runs sequences of token ids through an engine, one after the other, and hands out logits or vectors.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::engine::{BackendKind, Batch, Engine, Input, SlotInit, StepOutput, Tables};
+use crate::engine::{BackendKind, Batch, Engine, Input, SlotInit, StepOutput, Tables, VectorRequest};
 use crate::logits::SamplingParams;
 
 /// Rows per step without logits.
@@ -18,7 +18,21 @@ pub fn rows_at_once(vocab: usize) -> usize {
     (LOGITS_BYTES / 4 / vocab.max(1)).clamp(1, MOST_ROWS)
 }
 
-/// An engine that reads one chunk after the other.
+/// What a step returns.
+#[derive(Clone, Copy, PartialEq)]
+enum Wanted {
+    Nothing,
+    /// The logits of each row.
+    Rows,
+    /// The logits of the last row.
+    Last,
+    /// The pooled vector of a sequence, once the step completes it.
+    Vector {
+        complete: bool,
+    },
+}
+
+/// An engine that reads one sequence after the other.
 pub struct Rows {
     pub engine: Box<dyn Engine>,
     tables: Tables,
@@ -40,7 +54,7 @@ impl Rows {
     /// Reads `ids[range]`, which follows what was read before, without logits.
     pub fn skip(&mut self, ids: &[u32], range: Range<usize>) -> anyhow::Result<()> {
         for start in range.clone().step_by(CHUNK) {
-            self.step(ids, start..range.end.min(start + CHUNK), false)?;
+            self.step(ids, start..range.end.min(start + CHUNK), Wanted::Nothing)?;
         }
         Ok(())
     }
@@ -48,19 +62,40 @@ impl Rows {
     /// Reads `ids[range]`, which follows what was read before, and returns the logits of each row.
     pub fn read(&mut self, ids: &[u32], range: Range<usize>) -> anyhow::Result<Vec<Vec<f32>>> {
         if self.takes_many() {
-            return self.step(ids, range, true);
+            self.step(ids, range, Wanted::Rows)?;
+            return Ok(std::mem::take(&mut self.out.logits));
         }
         let mut rows = Vec::with_capacity(range.len());
         for row in range {
-            rows.append(&mut self.step(ids, row..row + 1, true)?);
+            self.step(ids, row..row + 1, Wanted::Rows)?;
+            rows.append(&mut self.out.logits);
         }
         Ok(rows)
     }
 
-    fn step(&mut self, ids: &[u32], range: Range<usize>, logits: bool) -> anyhow::Result<Vec<Vec<f32>>> {
+    /// The logits behind a sequence.
+    pub fn last(&mut self, ids: &[u32]) -> anyhow::Result<Vec<f32>> {
+        let start = (ids.len() - 1) / CHUNK * CHUNK;
+        self.skip(ids, 0..start)?;
+        self.step(ids, start..ids.len(), Wanted::Last)?;
+        Ok(self.out.logits.swap_remove(0))
+    }
+
+    /// The pooled vector of a sequence.
+    pub fn vector(&mut self, ids: &[u32]) -> anyhow::Result<Vec<f32>> {
+        // each row of a bidirectional model sees all others, so one step holds them all
+        let chunk = if self.engine.spec().arch.bidirectional { ids.len() } else { CHUNK };
+        for start in (0..ids.len()).step_by(chunk) {
+            let end = ids.len().min(start + chunk);
+            self.step(ids, start..end, Wanted::Vector { complete: end == ids.len() })?;
+        }
+        Ok(self.out.vectors.swap_remove(0))
+    }
+
+    fn step(&mut self, ids: &[u32], range: Range<usize>, wanted: Wanted) -> anyhow::Result<()> {
         let mut init = Vec::new();
         if range.start == 0 {
-            // a new chunk: its blocks are all free
+            // a new sequence: all blocks are free
             self.tables = Tables::new(self.engine.kv_capacity(), 1);
             init.push(SlotInit { slot: 0, params: self.params.clone(), prompt: [].into(), generated: Vec::new() });
         }
@@ -71,14 +106,22 @@ impl Rows {
             cu_seqlens_q: vec![0, len],
             context_lens: vec![range.end as u32],
             engine_slots: vec![0],
-            sampled_rows: if logits { (0..len).collect() } else { Vec::new() },
+            sampled_rows: match wanted {
+                Wanted::Rows => (0..len).collect(),
+                Wanted::Last => vec![len - 1],
+                Wanted::Nothing | Wanted::Vector { .. } => Vec::new(),
+            },
+            vectors: match wanted {
+                Wanted::Vector { complete } => vec![Some(VectorRequest { pooling: self.engine.spec().pooling, complete })],
+                _ => Vec::new(),
+            },
             init,
-            want_logits: logits,
+            want_logits: matches!(wanted, Wanted::Rows | Wanted::Last),
             ..Batch::default()
         };
         self.tables.place(&mut batch, &[0])?;
         let step = self.engine.submit(&batch)?;
         self.engine.collect(step, &mut self.out)?;
-        Ok(std::mem::take(&mut self.out.logits))
+        Ok(())
     }
 }
