@@ -8,4 +8,4 @@
 pub mod cli;
 pub mod telemetry;
 
-pub use {api, catalogue, chat, config, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer};
+pub use {api, catalogue, chat, config, convert, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer};
