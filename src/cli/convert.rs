@@ -13,14 +13,12 @@ use crate::convert::{Conversion, Options, Report, TensorReport};
 use crate::quantize::FileType;
 
 #[derive(clap::Args, Debug)]
-#[command(
-    after_help = "The folder holds config.json, the weights as *.safetensors (F32, F16 or BF16) and the tokenizer's files.
+#[command(after_help = "The folder holds config.json, the weights as *.safetensors (F32, F16 or BF16) and the tokenizer's files.
 
 Examples:
   penstock convert Qwen3-0.6B
   penstock convert Qwen3-0.6B --type Q4_K_M -o qwen3-q4_k_m.gguf
-  penstock convert Qwen3-0.6B --type Q8_0 --dry-run"
-)]
+  penstock convert Qwen3-0.6B --type Q8_0 --dry-run")]
 pub struct Args {
     /// The folder of the checkpoint
     #[arg(value_name = "DIR")]

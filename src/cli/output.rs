@@ -7,7 +7,6 @@ use anyhow::Context;
 
 use crate::quantize::{FILE_TYPES, FileType};
 
-
 /// Longest cell of a table, in characters.
 const MAX_CELL: usize = 1000;
 

@@ -142,7 +142,10 @@ fn built(checkpoint: &Checkpoint, name: String, target: &Target, shape: &Shape) 
         let (rows, cols) = matrix(&tensor.shape);
         for rows_taken in choices(how, &tensor.shape, shape) {
             if rows_taken.count(rows, cols).is_none() {
-                return wrong(format!("{} has the shape {:?}, which does not fit {} heads of {}", tensor.name, tensor.shape, shape.heads, shape.head_dim));
+                return wrong(format!(
+                    "{} has the shape {:?}, which does not fit {} heads of {}",
+                    tensor.name, tensor.shape, shape.heads, shape.head_dim
+                ));
             }
             parts.push(Part { tensor: index, rows: rows_taken });
         }

@@ -144,7 +144,8 @@ fn report(tensor: &Planned, relative_error: f64) -> TensorReport {
 
 /// The float type that holds most of the matrices' weights.
 fn own_type(tensors: &[Planned]) -> &'static FileType {
-    let weights = |id: u32| tensors.iter().filter(|tensor| tensor.type_id == id && tensor.dims.len() > 1).map(|tensor| tensor.bytes).sum::<u64>();
+    let weights =
+        |id: u32| tensors.iter().filter(|tensor| tensor.type_id == id && tensor.dims.len() > 1).map(|tensor| tensor.bytes).sum::<u64>();
     let floats = FILE_TYPES.iter().filter(|kind| [0, 1, 30].contains(&kind.base));
     floats.max_by_key(|kind| weights(kind.base)).unwrap_or(&FILE_TYPES[0])
 }

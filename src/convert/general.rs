@@ -81,7 +81,9 @@ mod tests {
 
     #[test]
     fn sizes_have_three_digits_at_most() {
-        for (elements, label) in [(134_515_008, "135M"), (1_235_814_400, "1.2B"), (70_553_706_496, "71B"), (4_000, "4.0K"), (9_960_000, "10M")] {
+        for (elements, label) in
+            [(134_515_008, "135M"), (1_235_814_400, "1.2B"), (70_553_706_496, "71B"), (4_000, "4.0K"), (9_960_000, "10M")]
+        {
             assert_eq!(size_label(elements), label);
         }
     }

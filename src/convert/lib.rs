@@ -30,7 +30,9 @@ mod metadata;
 mod pattern;
 mod rope;
 mod rows;
+mod sentencepiece;
 mod shard;
+mod table;
 mod vocabulary;
 mod write;
 

@@ -19,7 +19,9 @@ impl Rows {
     pub fn count(self, rows: u64, cols: u64) -> Option<u64> {
         match self {
             Rows::All => Some(rows),
-            Rows::Pairs { head, rotated } => (head > 0 && rows.is_multiple_of(head) && rotated <= head && rotated.is_multiple_of(2)).then_some(rows),
+            Rows::Pairs { head, rotated } => {
+                (head > 0 && rows.is_multiple_of(head) && rotated <= head && rotated.is_multiple_of(2)).then_some(rows)
+            }
             Rows::Grouped { group, start, count } => {
                 (group > 0 && rows.is_multiple_of(group) && start + count <= group).then(|| rows / group * count)
             }

@@ -17,16 +17,8 @@ pub fn plain(_: &Config, _: &mut Shape, _: &mut Keys) -> Fallible<()> {
     Ok(())
 }
 
-pub const COMMON: Family = Family {
-    classes: &[],
-    arch: "",
-    section: None,
-    tensors: &[],
-    beside: &[],
-    norm_eps: None,
-    four_times: false,
-    own: plain,
-};
+pub const COMMON: Family =
+    Family { classes: &[], arch: "", section: None, tensors: &[], beside: &[], norm_eps: None, four_times: false, own: plain };
 
 /// Embeddings, output and the norm before it.
 pub const ENDS: &[Rule] = &[copy("embed_tokens", "token_embd"), copy("norm", "output_norm"), copy("lm_head", "output")];

@@ -64,17 +64,17 @@ const NEMOTRON: &[Rule] = &[
 
 pub const ROWS: &[Family] = &[
     Family { classes: &["GPT2LMHeadModel", "GPT2Model"], arch: "gpt2", tensors: &[GPT2, CONV1D], four_times: true, own: gpt2, ..COMMON },
-    Family {
-        classes: &["GPTBigCodeForCausalLM"],
-        arch: "starcoder",
-        tensors: &[GPT2, LINEAR],
-        four_times: true,
-        own: big_code,
-        ..COMMON
-    },
+    Family { classes: &["GPTBigCodeForCausalLM"], arch: "starcoder", tensors: &[GPT2, LINEAR], four_times: true, own: big_code, ..COMMON },
     Family { classes: &["Starcoder2ForCausalLM"], arch: "starcoder2", tensors: &[ENDS, NORMS, ATTENTION, STARCODER2], ..COMMON },
     Family { classes: &["GPTNeoXForCausalLM"], arch: "gptneox", tensors: &[NEOX], own: neox, ..COMMON },
-    Family { classes: &["FalconForCausalLM", "RWForCausalLM"], arch: "falcon", tensors: &[FALCON], four_times: true, own: falcon, ..COMMON },
+    Family {
+        classes: &["FalconForCausalLM", "RWForCausalLM"],
+        arch: "falcon",
+        tensors: &[FALCON],
+        four_times: true,
+        own: falcon,
+        ..COMMON
+    },
     Family { classes: &["NemotronForCausalLM"], arch: "nemotron", tensors: &[NEMOTRON, ATTENTION], ..COMMON },
 ];
 
@@ -90,7 +90,8 @@ fn big_code(config: &Config, shape: &mut Shape, _: &mut Keys) -> Fallible<()> {
     Ok(())
 }
 
-fn neox(config: &Config, _: &mut Shape, keys: &mut Keys) -> Fallible<()> {
+fn neox(config: &Config, shape: &mut Shape, keys: &mut Keys) -> Fallible<()> {
+    shape.kv_heads = shape.heads;
     keys.arch("use_parallel_residual", config.flag(&["use_parallel_residual"])?.unwrap_or(true));
     Ok(())
 }

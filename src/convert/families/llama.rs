@@ -48,27 +48,14 @@ pub const ROWS: &[Family] = &[
         own: granite,
         ..COMMON
     },
-    Family {
-        classes: &["OlmoForCausalLM"],
-        arch: "olmo",
-        tensors: &[ENDS, PAIRED, FFN],
-        norm_eps: Some(1e-5),
-        own: clamped,
-        ..COMMON
-    },
+    Family { classes: &["OlmoForCausalLM"], arch: "olmo", tensors: &[ENDS, PAIRED, FFN], norm_eps: Some(1e-5), own: clamped, ..COMMON },
     Family {
         classes: &["Olmo2ForCausalLM", "Olmo3ForCausalLM"],
         arch: "olmo2",
         tensors: &[ENDS, ATTENTION, QK_NORMS, OLMO_NORMS, FFN],
         ..COMMON
     },
-    Family {
-        classes: &["OlmoeForCausalLM"],
-        arch: "olmoe",
-        tensors: &[ENDS, NORMS, ATTENTION, QK_NORMS, EXPERTS],
-        own: clamped,
-        ..COMMON
-    },
+    Family { classes: &["OlmoeForCausalLM"], arch: "olmoe", tensors: &[ENDS, NORMS, ATTENTION, QK_NORMS, EXPERTS], own: clamped, ..COMMON },
     // Cohere's models rotate adjacent pairs themselves.
     Family { classes: &["CohereForCausalLM"], arch: "command-r", tensors: &[ENDS, NORMS, ATTENTION, QK_NORMS, FFN], own: cohere, ..COMMON },
     Family { classes: &["Cohere2ForCausalLM"], arch: "cohere2", tensors: &[ENDS, NORMS, ATTENTION, FFN], own: cohere, ..COMMON },

@@ -9,8 +9,7 @@ const SHARED_EXPERT: &[Rule] = &[
     copy("layers.{}.mlp.shared_expert.down_proj", "blk.{}.ffn_down_shexp"),
 ];
 
-const GEMMA_ENDS: &[Rule] =
-    &[copy("embed_tokens", "token_embd"), rule("norm", "output_norm", How::PlusOne), copy("lm_head", "output")];
+const GEMMA_ENDS: &[Rule] = &[copy("embed_tokens", "token_embd"), rule("norm", "output_norm", How::PlusOne), copy("lm_head", "output")];
 
 const GEMMA_NORMS: &[Rule] = &[
     rule("layers.{}.input_layernorm", "blk.{}.attn_norm", How::PlusOne),
@@ -49,10 +48,8 @@ const PHI2: &[Rule] = &[
     copy("layers.{}.mlp.fc2", "blk.{}.ffn_down"),
 ];
 
-const SEED_NORMS: &[Rule] = &[
-    copy("layers.{}.input_layernorm", "blk.{}.attn_norm"),
-    copy("layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm"),
-];
+const SEED_NORMS: &[Rule] =
+    &[copy("layers.{}.input_layernorm", "blk.{}.attn_norm"), copy("layers.{}.post_attention_layernorm", "blk.{}.post_attention_norm")];
 
 const GEMMA3: Family = Family {
     classes: &["Gemma3ForCausalLM", "Gemma3TextModel"],
