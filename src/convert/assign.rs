@@ -79,7 +79,14 @@ pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, i
         if places.is_empty() {
             unknown.push(tensor.name.as_str());
         }
+        if !places.is_empty() && float_type(tensor.dtype).is_none() {
+            return refuse_type(tensor);
+        }
         for (order, rule, found, ending) in places {
+            if rule.to.contains("{}") && found.first().is_some_and(|&layer| layer >= shape.layers) {
+                let (name, layers) = (&tensor.name, shape.layers);
+                return wrong(format!("tensor {name} is of a layer beyond the {layers} that config.json names (num_hidden_layers)"));
+            }
             let layer = found.first().filter(|_| rule.to.contains("{}"));
             let name = format!("{}{ending}", filled(rule.to, layer.map(std::slice::from_ref).unwrap_or_default()));
             let key = (layer.map_or(0, |layer| layer.saturating_add(1)), order, ending, name);
@@ -108,6 +115,15 @@ pub fn assign(checkpoint: &Checkpoint, family: &'static Family, shape: &Shape, i
         Some(pair) => wrong(format!("two tensors of the checkpoint have the place of {}", pair[0].name)),
         None => Ok(assigned),
     }
+}
+
+/// The names in the checkpoint of what an output tensor is made of.
+pub fn origin(family: &'static Family, name: &str) -> Option<String> {
+    let at = name.len() - [".weight", ".bias"].into_iter().find(|ending| name.ends_with(ending))?.len();
+    let (stem, ending) = name.split_at(at);
+    let found = |rule: &Rule| Some(format!("{}{ending}", filled(rule.from, &numbers(rule.to, stem)?)));
+    let names: Vec<String> = family.rules().filter_map(found).collect();
+    (!names.is_empty()).then(|| names.join(" or "))
 }
 
 /// What follows from the configuration and is stored all the same. A bias that counts is a vector.

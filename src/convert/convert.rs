@@ -88,7 +88,7 @@ impl Conversion {
         let vocabulary = vocabulary::read(dir, &whole, family.arch, rows)?;
         pairs.push((format!("{}.vocab_size", family.arch), Value::U32(rows.try_into().unwrap_or(u32::MAX))));
         pairs.extend(vocabulary.pairs);
-        draft::typed(&pairs, &mut tensors, kind)?;
+        draft::typed(&pairs, &mut tensors, family, kind)?;
         Ok(Self { checkpoint, kind, architecture: family.arch, pairs, tensors, notes: vocabulary.notes, options })
     }
 

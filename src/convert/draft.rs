@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use gguf::writer::{TensorHead, head};
 use gguf::{GgufFile, Value, ggml_type};
-use model::{ModelError, Weights};
+use model::{ModelError, ModelFault, Weights};
 use quantize::{ALIGNMENT, FileType, is_matrix, plan};
 use tokenizer::Tokenizer;
 
-use crate::assign::Assigned;
-use crate::error::{Fallible, wrong};
+use crate::assign::{Assigned, origin};
+use crate::error::{ConvertError, Fallible, wrong};
+use crate::family::Family;
 use crate::rope::Factors;
 
 /// What a tensor of the output is made of.
@@ -68,8 +69,8 @@ pub fn head_of(pairs: &[(String, Value)], tensors: &[Planned]) -> Vec<u8> {
 
 /// Gives each tensor its type in the output. A file with the output's head and holes in place of the weights shows whether the engines
 /// take it, before anything of its size is written.
-pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], kind: &FileType) -> Fallible<()> {
-    let failed = |error: std::io::Error| crate::error::ConvertError::Checkpoint(format!("cannot write a draft: {error}"));
+pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], family: &'static Family, kind: &FileType) -> Fallible<()> {
+    let failed = |error: std::io::Error| ConvertError::Checkpoint(format!("cannot write a draft: {error}"));
     let draft = tempfile::Builder::new().prefix("penstock-").suffix(".gguf").tempfile().map_err(failed)?;
     let mut at = head_of(pairs, tensors);
     let data = at.len().next_multiple_of(ALIGNMENT as usize) as u64;
@@ -85,7 +86,7 @@ pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], kind: &FileType
         }
     }
     draft.as_file().set_len(end).map_err(failed)?;
-    let file = check(draft.path()).or_else(|fault| wrong(explained(fault)))?;
+    let file = check(draft.path()).or_else(|fault| wrong(explained(fault, family)))?;
     for planned in plan(&file, kind)? {
         let tensor = &mut tensors[planned.tensor];
         (tensor.type_id, tensor.bytes) = (planned.type_id, planned.bytes);
@@ -93,11 +94,14 @@ pub fn typed(pairs: &[(String, Value)], tensors: &mut [Planned], kind: &FileType
     Ok(())
 }
 
-/// What is wrong with a draft, without the draft's own name.
-fn explained(fault: Fault) -> String {
-    match fault {
-        Fault::Model(error) => format!("the engines would not take the model: {}", error.fault),
-        Fault::Other(text) => format!("the engines would not take the model: {text}"),
+/// What is wrong with a draft, in the names of the checkpoint where the fault is a tensor's.
+fn explained(fault: Fault, family: &'static Family) -> String {
+    let Fault::Model(ModelError { fault, .. }) = fault else { return format!("the engines would not take the model: {fault}") };
+    let origin = |tensor: &str| origin(family, tensor).unwrap_or_else(|| "a tensor".to_owned());
+    match &fault {
+        ModelFault::MissingTensor { tensor, .. } => format!("the checkpoint has no {}, which becomes {tensor}", origin(tensor)),
+        ModelFault::TensorShape { tensor, .. } => format!("{} does not fit config.json: {fault}", origin(tensor)),
+        _ => format!("the engines would not take the model: {fault}"),
     }
 }
 

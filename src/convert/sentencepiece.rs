@@ -70,12 +70,12 @@ pub fn read(path: &Path) -> Fallible<Table> {
     let Some(model) = open(path)? else { return fault(path, "does not exist") };
     let trainer = model.trainer.unwrap_or_default();
     let normalizer = model.normalizer.unwrap_or_default();
-    let mut table = Table::default();
-    table.model = match trainer.kind.unwrap_or(1) {
+    let kind = match trainer.kind.unwrap_or(1) {
         1 => "t5",
         2 => "llama",
         other => return fault(path, format!("model_type is {other}, expected 1 (unigram) or 2 (BPE)")),
     };
+    let mut table = Table { model: kind, ..Table::default() };
     table.scores = Some(model.pieces.iter().map(|piece| piece.score.unwrap_or(0.0)).collect());
     table.types = model.pieces.iter().map(|piece| piece.kind.unwrap_or(1)).collect();
     table.tokens = model.pieces.into_iter().map(|piece| piece.piece.unwrap_or_default()).collect();
