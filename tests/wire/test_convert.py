@@ -242,7 +242,8 @@ def test_an_index_must_name_what_is_there(tmp_path):
     folder, out = of("llama").write(tmp_path / "model", shards=2), tmp_path / "model.gguf"
     path = folder / "model.safetensors.index.json"
     index = json.loads(path.read_text())
-    for change in ({"other.weight": index["weight_map"][NORM]}, {NORM: "../model.safetensors"}, {NORM: "/etc/passwd"}, {NORM: "no.safetensors"}):
+    elsewhere = ["../model.safetensors", "/etc/passwd", "no.safetensors"]
+    for change in ({"other.weight": index["weight_map"][NORM]}, *({NORM: file} for file in elsewhere)):
         path.write_text(json.dumps({"weight_map": index["weight_map"] | change}))
         refused(folder, out)
     path.write_text(json.dumps(index))
