@@ -2,10 +2,10 @@
 //!
 //! Arrows point down only: `cli → api → registry → serving → scheduler → engine → cpu | cuda`; `registry → catalogue`;
 //! `api → keys`; `serving → chat → grammar → tokenizer`; `serving → template`; `engine → model → gguf`;
-//! `quantize → model`. `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are leaves. Token ids below `serving`,
-//! text above it.
+//! `convert → quantize → model`; `convert → tokenizer`. `gguf`, `tokenizer`, `template`, `logits`, `config`, `keys` and `metrics` are
+//! leaves. Token ids below `serving`, text above it.
 
 pub mod cli;
 pub mod telemetry;
 
-pub use {api, catalogue, chat, config, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer};
+pub use {api, catalogue, chat, config, convert, engine, gguf, keys, logits, model, quantize, registry, serving, template, tokenizer};

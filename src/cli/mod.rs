@@ -11,6 +11,7 @@ use grammar::enable_trials;
 pub mod bench;
 mod colour;
 pub mod completions;
+pub mod convert;
 mod device;
 pub mod doctor;
 mod engine_args;
@@ -86,6 +87,8 @@ pub enum Command {
     Logits(logits::Args),
     /// Measure a model on a text: perplexity, and how far its logits are from a reference
     Eval(eval::Args),
+    /// Write a Hugging Face checkpoint as a GGUF file
+    Convert(convert::Args),
     /// Write a model's tensors in other types
     Quantize(quantize::Args),
     /// Show what this machine has, which models fit, and what would make it faster
@@ -118,6 +121,7 @@ pub fn main() -> ! {
         Command::Bench(args) => bench::run(args, config),
         Command::Logits(args) => logits::run(args, config),
         Command::Eval(args) => eval::run(args, config),
+        Command::Convert(args) => convert::run(args),
         Command::Quantize(args) => quantize::run(args, config),
         Command::Doctor(args) => doctor::run(&args, config),
         Command::Completions(args) => completions::run::<Cli>(&args),

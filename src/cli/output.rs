@@ -5,6 +5,8 @@ use std::io::{self, ErrorKind, IsTerminal, Write};
 
 use anyhow::Context;
 
+use crate::quantize::{FILE_TYPES, FileType};
+
 /// Longest cell of a table, in characters.
 const MAX_CELL: usize = 1000;
 
@@ -82,6 +84,12 @@ pub fn human_bytes(bytes: u64) -> String {
         (value, unit) = (value / 1024.0, larger);
     }
     if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") }
+}
+
+/// The file type of a name in a command line.
+pub fn file_type(name: &str) -> Result<&'static FileType, String> {
+    let names = || FILE_TYPES.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+    FileType::by_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 #[cfg(test)]

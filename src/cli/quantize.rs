@@ -9,9 +9,9 @@ use anyhow::Context;
 use serde_json::json;
 
 use super::names::file_of;
-use super::output::{columns, for_terminal, human_bytes, print};
+use super::output::{columns, file_type, for_terminal, human_bytes, print};
 use crate::gguf::{GgufFile, ggml_type};
-use crate::quantize::{FILE_TYPES, FileType, Options, Report, TensorReport, plan, quantize};
+use crate::quantize::{FileType, Options, Report, TensorReport, plan, quantize};
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -44,11 +44,6 @@ pub struct Args {
     /// Print JSON: each tensor with its types, bytes and squared error
     #[arg(long)]
     json: bool,
-}
-
-fn file_type(name: &str) -> Result<&'static FileType, String> {
-    let names = || FILE_TYPES.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
-    FileType::by_name(name).ok_or_else(|| format!("expected one of {}", names()))
 }
 
 pub fn run(args: Args, config: Option<&Path>) -> anyhow::Result<()> {

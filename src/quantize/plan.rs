@@ -49,10 +49,8 @@ const KEPT: &[&str] = &[
 ];
 
 /// Whether a file type has a say in a tensor's type.
-fn is_matrix(tensor: &TensorInfo) -> bool {
-    tensor.name.ends_with("weight")
-        && tensor.dims.iter().filter(|&&dim| dim > 1).count() >= 2
-        && !KEPT.iter().any(|part| tensor.name.contains(part))
+pub fn is_matrix(name: &str, dims: &[u64]) -> bool {
+    name.ends_with("weight") && dims.iter().filter(|&&dim| dim > 1).count() >= 2 && !KEPT.iter().any(|part| name.contains(part))
 }
 
 /// The layer in a tensor's name: `blk.7.attn_v.weight`.
@@ -68,7 +66,7 @@ pub fn plan(source: &GgufFile, kind: &FileType) -> Result<Vec<Planned>, Quantize
     let traits = traits(source);
     let tensors = source.tensors();
     let layers_with = |role: Role| {
-        let of = tensors.iter().filter(|tensor| is_matrix(tensor) && Role::of(&tensor.name) == role);
+        let of = tensors.iter().filter(|tensor| is_matrix(&tensor.name, &tensor.dims) && Role::of(&tensor.name) == role);
         let mut layers: Vec<_> = of.filter_map(|tensor| layer_of(&tensor.name)).collect();
         layers.sort_unstable();
         layers.dedup();
@@ -86,7 +84,7 @@ pub fn plan(source: &GgufFile, kind: &FileType) -> Result<Vec<Planned>, Quantize
     };
     let planned = |(index, tensor): (usize, &TensorInfo)| {
         let keep = Planned { tensor: index, type_id: tensor.type_id, bytes: tensor.nbytes };
-        if !is_matrix(tensor) {
+        if !is_matrix(&tensor.name, &tensor.dims) {
             return Ok(keep);
         }
         let (role, cols) = (Role::of(&tensor.name), tensor.dims[0]);

@@ -1,22 +1,21 @@
 //! [`quantize`]: the copy of a file with its tensors in other types.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::encoder::Encoder;
 use crate::error::QuantizeError;
 use crate::file_type::FileType;
+use crate::output::{ALIGNMENT, Output, may_write};
+use crate::piece::{Piece, encode_weights};
 use crate::plan::{Planned, plan};
 use gguf::writer::{TensorHead, head};
 use gguf::{GgufFile, TensorInfo, Value};
 use model::Quant;
 
 /// The version of the block layouts: `general.quantization_version`.
-const QUANTIZATION_VERSION: u32 = 2;
+pub const QUANTIZATION_VERSION: u32 = 2;
 /// Weights that a thread takes at once: 4 MiB in float32.
-const PIECE: usize = 1 << 20;
-const ALIGNMENT: u32 = 32;
+pub const PIECE: usize = 1 << 20;
 
 #[derive(Clone, Debug, Default)]
 pub struct Options {
@@ -44,21 +43,6 @@ pub struct Report {
     pub bytes: u64,
 }
 
-/// Removes the unfinished output unless it was renamed.
-struct Unfinished {
-    path: PathBuf,
-    renamed: bool,
-}
-
-impl Drop for Unfinished {
-    fn drop(&mut self) {
-        if !self.renamed {
-            // It may not have come into being; nothing else can be done about it here.
-            drop(std::fs::remove_file(&self.path));
-        }
-    }
-}
-
 /// Writes `source` to `out` in another file type. `progress` is told of each tensor that was written.
 ///
 /// # Errors
@@ -72,12 +56,7 @@ pub fn quantize(
 ) -> Result<Report, QuantizeError> {
     check_output(source, out, options.force)?;
     let planned = plan(source, kind)?;
-    let mut name = out.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}.partial", std::process::id()));
-    let failed = |error| QuantizeError::Write { path: out.to_owned(), error };
-    let mut unfinished = Unfinished { path: out.with_file_name(name), renamed: false };
-    let file = OpenOptions::new().write(true).create_new(true).open(&unfinished.path).map_err(failed)?;
-    let mut output = Output { file: BufWriter::new(file), written: 0, path: out };
+    let mut output = Output::create(out)?;
     output.put(&head_of(source, kind, &planned))?;
     let mut report = Report::default();
     for planned in &planned {
@@ -86,27 +65,22 @@ pub fn quantize(
         progress(&tensor);
         report.tensors.push(tensor);
     }
-    report.bytes = output.written;
-    output.file.into_inner().map_err(|error| failed(error.into_error()))?.sync_all().map_err(failed)?;
+    report.bytes = output.written();
     // Whatever was read was what the file held when it was opened.
-    source.verify_unchanged()?;
-    std::fs::rename(&unfinished.path, out).map_err(failed)?;
-    unfinished.renamed = true;
+    output.finish(|_| source.verify_unchanged().map_err(QuantizeError::File))?;
     Ok(report)
 }
 
 fn check_output(source: &GgufFile, out: &Path, force: bool) -> Result<(), QuantizeError> {
-    if !out.exists() {
-        return Ok(());
-    }
     let same = |path: &Path| path.canonicalize().ok().zip(out.canonicalize().ok()).is_some_and(|(a, b)| a == b);
     if source.paths().any(same) {
         return Err(QuantizeError::SameFile(out.to_owned()));
     }
-    if force { Ok(()) } else { Err(QuantizeError::Exists(out.to_owned())) }
+    may_write(out, force)
 }
 
-fn threads(wanted: usize) -> usize {
+/// The number of threads that a user means. 0: one per processor.
+pub fn threads(wanted: usize) -> usize {
     if wanted > 0 { wanted } else { std::thread::available_parallelism().map_or(1, usize::from) }
 }
 
@@ -128,26 +102,6 @@ fn head_of(source: &GgufFile, kind: &FileType, planned: &[Planned]) -> Vec<u8> {
         TensorHead { name: &tensor.name, dims: &tensor.dims, type_id: planned.type_id, bytes: planned.bytes }
     };
     head(3, ALIGNMENT, &pairs, &planned.iter().map(of).collect::<Vec<_>>())
-}
-
-/// The unfinished output.
-struct Output<'a> {
-    file: BufWriter<File>,
-    written: u64,
-    /// The name in errors.
-    path: &'a Path,
-}
-
-impl Output<'_> {
-    fn put(&mut self, bytes: &[u8]) -> Result<(), QuantizeError> {
-        self.written += bytes.len() as u64;
-        self.file.write_all(bytes).map_err(|error: io::Error| QuantizeError::Write { path: self.path.to_owned(), error })
-    }
-
-    fn align(&mut self) -> Result<(), QuantizeError> {
-        let gap = self.written.next_multiple_of(u64::from(ALIGNMENT)) - self.written;
-        self.put(&vec![0; gap as usize])
-    }
 }
 
 fn write_tensor(source: &GgufFile, planned: &Planned, threads: usize, out: &mut Output) -> Result<TensorReport, QuantizeError> {
@@ -193,33 +147,10 @@ fn write_tensor(source: &GgufFile, planned: &Planned, threads: usize, out: &mut 
     Ok(report)
 }
 
-/// Encoded weights, the sum of their squared errors, and that of their squares.
-struct Piece {
-    bytes: Vec<u8>,
-    error: f64,
-    square: f64,
-}
-
 /// Encodes some of a tensor's weights. `first`: the index of the first, for errors.
 fn encode_piece(tensor: &TensorInfo, (from, to): (&Quant, &Encoder), piece: &[u8], first: u64) -> Result<Piece, QuantizeError> {
     let count = piece.len() / from.block_bytes * from.block_size;
     let mut weights = vec![0f32; count];
     (from.dequantize)(piece, &mut weights);
-    if let Some(i) = weights.iter().position(|x| !x.is_finite()) {
-        return Err(QuantizeError::NotFinite { tensor: tensor.name.clone(), index: first + i as u64, value: weights[i] });
-    }
-    let mut bytes = vec![0; count / to.quant.block_size * to.quant.block_bytes];
-    to.encode(&weights, &mut bytes);
-    let mut back = vec![0f32; count];
-    (to.quant.dequantize)(&bytes, &mut back);
-    if let Some(i) = back.iter().position(|x| !x.is_finite()) {
-        let (tensor, type_name) = (tensor.name.clone(), to.quant.name);
-        return Err(QuantizeError::TooLarge { tensor, index: first + i as u64, value: weights[i], type_name });
-    }
-    let (mut error, mut square) = (0.0, 0.0);
-    for (x, back) in weights.iter().zip(&back) {
-        error += f64::from(back - x).powi(2);
-        square += f64::from(*x).powi(2);
-    }
-    Ok(Piece { bytes, error, square })
+    encode_weights(&tensor.name, to, &weights, first)
 }

@@ -92,6 +92,8 @@ impl Pipeline {
             "Punctuation" if matches!(step["behavior"].as_str(), Some("Isolated") | None) => {
                 self.patterns.push(r"[\p{P}!-/:-@\[-`{-~]".into());
             }
+            // Falcon's, in the words of its GGUF pattern
+            "Punctuation" if step["behavior"] == "Contiguous" => self.patterns.push(r"[\p{P}\$\+<=>\^~\|`]+".into()),
             "Metaspace" if step["replacement"].as_str().is_none_or(|sign| sign == SPACE_SIGN.to_string()) => {
                 let never = step["prepend_scheme"] == "never" || step["prepend_scheme"].is_null() && step["add_prefix_space"] == false;
                 self.spaces_are_signs = true;
@@ -110,6 +112,7 @@ impl Pipeline {
         }
         let pattern = match (text, regex) {
             (Some(text), _) => text.chars().map(|c| if c.is_alphanumeric() { c.to_string() } else { format!("[\\{c}]") }).collect(),
+            (_, Some("[0-9][0-9][0-9]")) => "[0-9]{3}".to_owned(),
             (_, Some(regex)) => regex.to_owned(),
             _ => return Err("Split without a pattern".into()),
         };

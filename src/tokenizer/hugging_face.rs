@@ -100,10 +100,25 @@ pub(super) struct JsonVocab {
     unknown: Option<u32>,
     bos: Option<u32>,
     eos: Option<u32>,
+    /// Tokens that include the white space before them.
+    pub(super) left: Vec<String>,
 }
 
 impl JsonVocab {
     pub(super) fn open(path: &Path) -> Result<Self, TokenizerError> {
+        let shown = path.display();
+        let vocab = Self::open_any(path)?;
+        match vocab.left.first() {
+            Some(token) => fault(format!(
+                "{shown}: added_tokens: `{}` includes the white space before it (lstrip), which is not supported",
+                token.escape_debug()
+            )),
+            None => Ok(vocab),
+        }
+    }
+
+    /// Like `open`, even if tokens include the white space before them.
+    pub(super) fn open_any(path: &Path) -> Result<Self, TokenizerError> {
         let shown = path.display();
         let json: Json = read(path)?.ok_or_else(|| TokenizerError(format!("{shown} does not exist")))?;
         let config: Value = read(&path.with_file_name("tokenizer_config.json"))?.unwrap_or_default();
@@ -138,6 +153,7 @@ impl JsonVocab {
         let by_text = |text: &str, tokens: &[String]| tokens.iter().position(|token| token == text).map(|id| id as u32);
         let unknown = json.model.unk_id.or_else(|| by_text(json.model.unk_token.as_deref()?, &tokens));
         let greedy = add(&json.added_tokens, &mut tokens, &mut types)?;
+        let left = json.added_tokens.iter().filter(|token| token.lstrip).map(|token| token.content.clone()).collect();
         let is_in_texts = |kind: &TokenType| is_word_piece && *kind == TokenType::Control;
         if let Some(kind) = unknown.and_then(|id| types.get_mut(id as usize)).filter(|kind| !is_in_texts(kind)) {
             *kind = TokenType::Unknown;
@@ -170,6 +186,7 @@ impl JsonVocab {
             unknown,
             bos,
             eos,
+            left,
         })
     }
 
@@ -267,12 +284,6 @@ fn set_token(tokens: &mut Vec<String>, id: u32, token: String) -> Result<(), Tok
 fn add(added: &[Added], tokens: &mut Vec<String>, types: &mut Vec<TokenType>) -> Result<Vec<u32>, TokenizerError> {
     let mut greedy = Vec::new();
     for token in added {
-        if token.lstrip {
-            return fault(format!(
-                "added_tokens: `{}` includes the white space before it (lstrip), which is not supported",
-                token.content.escape_debug()
-            ));
-        }
         set_token(tokens, token.id, token.content.clone())?;
         types.resize(tokens.len(), TokenType::Unused);
         types[token.id as usize] = if token.special { TokenType::Control } else { TokenType::UserDefined };

@@ -99,6 +99,43 @@ pub(super) fn patterns(name: &str) -> Option<&'static [&'static str]> {
     })
 }
 
+/// Names with different patterns or habits, for files that are written. The usual one of several comes first.
+const WRITTEN: &[&str] = &[
+    "gpt-2",
+    "smollm",
+    "starcoder",
+    "command-r",
+    "llama-bpe",
+    "dbrx",
+    "qwen2",
+    "stablelm2",
+    "tekken",
+    "gpt-4o",
+    "llama4",
+    "granite-embed-multi-97m",
+    "qwen35",
+    "falcon",
+    "deepseek-llm",
+    "deepseek-coder",
+    "deepseek-v3",
+    "bailingmoe",
+    "seed-coder",
+    "minicpm5",
+    "youtu",
+    "bloom",
+    "viking",
+    "jais-2",
+    "ufakzeka",
+    "spark2_5",
+    "laguna",
+];
+
+/// The names of pre-tokenizers with exactly these patterns, the usual one first.
+pub(super) fn names_of(wanted: &[String], ignore_merges: bool) -> Vec<&'static str> {
+    let fits = |name: &&str| patterns(name).is_some_and(|patterns| patterns == wanted) && habits(name).ignore_merges == ignore_merges;
+    WRITTEN.iter().copied().filter(fits).collect()
+}
+
 /// Whether BPE with this pre-tokenizer merges characters instead of bytes.
 pub(super) fn over_chars(name: &str) -> bool {
     matches!(name, "sarvam-moe" | "granite-embed-multi-311m" | "whitespace")

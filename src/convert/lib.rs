@@ -1,0 +1,40 @@
+//! Turns the folder of a Hugging Face checkpoint into a GGUF file.
+//!
+//! ```no_run
+//! use convert::{Conversion, Options};
+//!
+//! let conversion = Conversion::plan("Qwen3-0.6B".as_ref(), Options::default()).unwrap();
+//! let report = conversion.write("qwen3.gguf".as_ref(), &mut |_| {}).unwrap();
+//! println!("{} bytes", report.bytes);
+//! ```
+//!
+//! # Invariants
+//! - A family is data: a row of `families/` says which tensors become which and what only this family has. No other file asks for a name.
+//! - Every tensor of the checkpoint has a place or is refused by name. Buffers that follow from the configuration are left out.
+//! - A setting that changes what the model computes is written, or refused by name.
+//! - Weights are moved, never rounded, unless another type is asked for.
+//! - Memory is bounded, whatever the size of the checkpoint: a few megabytes per thread, and one matrix of GPT-2.
+//! - The output appears whole or not at all. Before it gets its name, it is opened and checked as an engine does it.
+
+mod assign;
+mod checkpoint;
+mod config;
+mod convert;
+mod draft;
+mod error;
+mod families;
+mod family;
+mod general;
+mod json;
+mod metadata;
+mod pattern;
+mod rope;
+mod rows;
+mod sentencepiece;
+mod shard;
+mod table;
+mod vocabulary;
+mod write;
+
+pub use convert::{Conversion, Options, Report, TensorReport};
+pub use error::ConvertError;

@@ -1,0 +1,95 @@
+//! [`Shard`]: one safetensors file. Its header is checked, and its data is read where it is needed.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use safetensors::tensor::{Dtype, Metadata};
+
+use crate::error::{Fallible, fault};
+
+/// The library's own bound of a header.
+const MAX_HEADER: u64 = 100_000_000;
+/// Bytes before the header: its length.
+const LENGTH: u64 = 8;
+/// No tensor of a known model has more.
+const MAX_DIMS: usize = 8;
+
+/// A tensor of a checkpoint.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    pub name: String,
+    /// Outermost dimension first.
+    pub shape: Vec<u64>,
+    pub dtype: Dtype,
+    /// Where its data begins in its file.
+    offset: u64,
+}
+
+pub struct Shard {
+    pub path: PathBuf,
+    file: File,
+}
+
+impl Shard {
+    /// Opens a file and lists its tensors, in the order of their data.
+    ///
+    /// # Errors
+    /// If the header is malformed, or if the tensors do not fill the rest of the file without gaps and overlaps.
+    pub fn open(path: &Path) -> Fallible<(Self, Vec<Tensor>)> {
+        if !path.metadata().is_ok_and(|meta| meta.is_file()) {
+            return fault(path, "is not a regular file: is a part of the checkpoint missing?");
+        }
+        let opened = File::open(path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (bytes, file) = opened.or_else(|error| fault(path, error.to_string()))?;
+        let shard = Self { path: path.to_owned(), file };
+        let mut length = [0; LENGTH as usize];
+        if bytes < LENGTH {
+            return fault(path, format!("has {bytes} bytes, which is no safetensors file"));
+        }
+        shard.read(0, &mut length)?;
+        let header = u64::from_le_bytes(length);
+        if header > MAX_HEADER || header > bytes - LENGTH {
+            return fault(path, format!("its header claims {header} bytes, but the file has {bytes}: is it cut off, or another format?"));
+        }
+        let mut text = vec![0; header as usize];
+        shard.read(LENGTH, &mut text)?;
+        // The library checks that the offsets leave no gaps and fit types and shapes.
+        let metadata: Metadata = serde_json::from_slice(&text).or_else(|error| fault(path, format!("malformed header: {error}")))?;
+        let data = metadata.data_len() as u64;
+        if data != bytes - LENGTH - header {
+            let there = bytes - LENGTH - header;
+            return fault(path, format!("its tensors take {data} bytes, but {there} follow the header: download the file again"));
+        }
+        let mut tensors = Vec::new();
+        for name in metadata.offset_keys() {
+            let Some(info) = metadata.info(&name) else { continue };
+            if info.shape.len() > MAX_DIMS || info.shape.contains(&0) {
+                return fault(path, format!("tensor {name} has the shape {:?}, expected 1 to {MAX_DIMS} dimensions above 0", info.shape));
+            }
+            let shape = info.shape.iter().map(|&dim| dim as u64).collect();
+            let offset = LENGTH + header + info.data_offsets.0 as u64;
+            tensors.push(Tensor { name, shape, dtype: info.dtype, offset });
+        }
+        Ok((shard, tensors))
+    }
+
+    /// Fills `out` with a tensor's bytes from `from` on.
+    pub fn read_tensor(&self, tensor: &Tensor, from: u64, out: &mut [u8]) -> Fallible<()> {
+        self.read(tensor.offset + from, out)
+    }
+
+    fn read(&self, from: u64, out: &mut [u8]) -> Fallible<()> {
+        self.file.read_exact_at(out, from).or_else(|error| fault(&self.path, format!("cannot read byte {from}: {error}")))
+    }
+}
+
+/// ggml's type of a tensor's weights. None for types that hold no floats, or floats that another tensor scales.
+pub fn float_type(dtype: Dtype) -> Option<u32> {
+    match dtype {
+        Dtype::F32 => Some(0),
+        Dtype::F16 => Some(1),
+        Dtype::BF16 => Some(30),
+        _ => None,
+    }
+}

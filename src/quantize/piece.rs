@@ -1,0 +1,43 @@
+//! [`encode_weights`]: some of a tensor's weights in another type, with what that costs.
+
+use crate::encoder::Encoder;
+use crate::error::QuantizeError;
+
+/// Encoded weights, the sum of their squared errors, and that of their squares.
+pub struct Piece {
+    pub bytes: Vec<u8>,
+    pub error: f64,
+    pub square: f64,
+}
+
+/// Encodes whole blocks of a tensor's weights. `first`: the index of the first weight, for errors.
+///
+/// # Errors
+/// If a weight is not finite, or if the type cannot hold it.
+pub fn encode_weights(tensor: &str, to: &Encoder, weights: &[f32], first: u64) -> Result<Piece, QuantizeError> {
+    check_finite(tensor, weights, first)?;
+    let count = weights.len();
+    let mut bytes = vec![0; count / to.quant.block_size * to.quant.block_bytes];
+    to.encode(weights, &mut bytes);
+    let mut back = vec![0f32; count];
+    (to.quant.dequantize)(&bytes, &mut back);
+    if let Some(i) = back.iter().position(|x| !x.is_finite()) {
+        let (tensor, type_name) = (tensor.to_owned(), to.quant.name);
+        return Err(QuantizeError::TooLarge { tensor, index: first + i as u64, value: weights[i], type_name });
+    }
+    let (mut error, mut square) = (0.0, 0.0);
+    for (x, back) in weights.iter().zip(&back) {
+        error += f64::from(back - x).powi(2);
+        square += f64::from(*x).powi(2);
+    }
+    Ok(Piece { bytes, error, square })
+}
+
+/// # Errors
+/// If a weight is infinite or not a number.
+pub fn check_finite(tensor: &str, weights: &[f32], first: u64) -> Result<(), QuantizeError> {
+    match weights.iter().position(|x| !x.is_finite()) {
+        Some(i) => Err(QuantizeError::NotFinite { tensor: tensor.to_owned(), index: first + i as u64, value: weights[i] }),
+        None => Ok(()),
+    }
+}
