@@ -113,7 +113,8 @@ def test_ps_lists_the_loaded_models(server):
 def test_show_describes_a_model(both):
     shown = whole(both.post("/api/show", {"model": CODER}))
     info = shown["model_info"]
-    assert info["general.architecture"] == "qwen2" and info["qwen2.context_length"] == 32768 and info["qwen2.embedding_length"] == 896
+    assert info["general.architecture"] == "qwen2" and info["qwen2.embedding_length"] == 896
+    assert info["qwen2.context_length"] == 2048, "it is served with less than it was made for"
     assert info["general.parameter_count"] > 4e8 and info["tokenizer.ggml.tokens"] is None
     assert shown["capabilities"] == ["completion", "tools", "insert"]
     assert "tool_call" in shown["template"] and shown["details"]["family"] == "qwen2" and shown["modelfile"].startswith(f"FROM {CODER}")
@@ -259,7 +260,7 @@ def test_thinking_is_refused_where_the_model_has_none(thinker):
     assert whole(chat(thinker, think=False, stream=False))["message"]["content"] == ANSWER
     refused(chat(thinker, think=True), "`think`", MODEL)
     refused(generate(thinker, think="high"), "`think`")
-    refused(chat(thinker, model="thinker", think="high"), "`think`", "levels")
+    assert whole(chat(thinker, model="thinker", think="high", stream=False))["message"]["thinking"], "a switch has one level"
     refused(generate(thinker, model="thinker", think=True, raw=True), "`think`")
     for wrong in ("HIGH", "", "a" * 33, 1, []):
         refused(chat(thinker, model="thinker", think=wrong), "`think`")
@@ -366,21 +367,19 @@ def test_options_of_loading_mean_nothing(server):
         ({"penalize_newline": False}, ("`options.penalize_newline`",)),
         ({"temperature": -1}, ("`options.temperature`",)),
         ({"temperature": "hot"}, ("`options.temperature`", "a number")),
-        ({"top_p": 0}, ("`options.top_p`",)),
+        ({"top_p": -0.1}, ("`options.top_p`",)),
         ({"top_k": -2}, ("`options.top_k`",)),
         ({"min_p": 2}, ("`options.min_p`",)),
         ({"repeat_penalty": 0}, ("`options.repeat_penalty`",)),
-        ({"repeat_penalty": 1.5, "repeat_last_n": 64}, ("`options.repeat_last_n`", "whole text")),
+        ({"repeat_last_n": -2}, ("`options.repeat_last_n`",)),
         ({"presence_penalty": 3}, ("`options.presence_penalty`",)),
-        ({"num_predict": 0}, ("`options.num_predict`", "-1")),
-        ({"num_predict": -3}, ("`options.num_predict`",)),
         ({"num_predict": 1.5}, ("`options.num_predict`",)),
-        ({"num_ctx": 0}, ("`options.num_ctx`",)),
-        ({"num_ctx": 10**9}, ("`options.num_ctx`", "1000000000", MODEL)),
+        ({"num_ctx": -1}, ("`options.num_ctx`",)),
+        ({"num_ctx": "8k"}, ("`options.num_ctx`",)),
         ({"seed": 10**30}, ("`options.seed`",)),
         ({"stop": [""]}, ("`options.stop`",)),
         ({"stop": [1]}, ("`options.stop`",)),
-        ({"stop": ["x"] * 100}, ("`options.stop`",)),
+        ({"stop": ["x"] * 65}, ("`options.stop`", "64")),
         ({"stop": "é" * 600}, ("`options.stop`", "1024")),
         ({"num_gpu": "all"}, ("`options.num_gpu`",)),
     ],
@@ -389,8 +388,38 @@ def test_a_wrong_option_is_refused_by_name(server, options, words):
     refused(generate(server, options=options), *words)
 
 
-def test_a_context_that_the_model_has_is_taken(server):
-    assert whole(generate(server, stream=False, options={"num_ctx": 512}))["response"] == ANSWER
+def test_whatever_context_is_asked_for_the_model_s_own_is_served(both):
+    """Clients send the context that they know of the model, or one of their settings."""
+    for count in (0, 512, 32_768, 10**9):
+        assert whole(generate(both, stream=False, options={"num_ctx": count}))["response"] == ANSWER
+    refused(generate(both, "river " * 3000, options={"num_ctx": 32_768}), "2048 tokens")
+    assert whole(both.post("/api/show", {"model": MODEL}))["model_info"]["llama.context_length"] == 2048
+
+
+def test_what_clients_of_ollama_send_is_taken(server):
+    for options in ({"top_p": 0, "temperature": 1.5}, {"num_predict": 0}, {"num_predict": -3}, {"stop": list("QWXYZ@#%^")}):
+        assert whole(generate(server, stream=False, options=options))["response"] == ANSWER, options
+    hot = {"temperature": 5.0, "seed": -1, "num_predict": 8}
+    assert len({whole(generate(server, stream=False, options=hot))["response"] for _ in range(3)}) > 1
+    assert whole(generate(server, stream=False, options={"repeat_penalty": 1.1, "repeat_last_n": 64}))["response"]
+    for field in ("truncate", "shift"):
+        assert whole(chat(server, stream=False, **{field: True}))["message"]["content"] == ANSWER
+    refused(chat(server, _debug_render_only=True), "`_debug_render_only`", "/apply-template")
+    messages = [{"role": "Developer", "content": "Answer briefly."}, {"role": "USER", "content": QUESTION}]
+    assert whole(chat(server, messages=messages, stream=False))["message"]["content"]
+
+
+def test_many_tools_with_long_names_and_odd_schemas_are_taken(server):
+    odd = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}, "anyOf": [{"required": ["a"]}, {}]}
+    tools = [{"type": "function", "function": {"name": f"{'n' * 100}{i}", "parameters": odd}} for i in range(130)]
+    earlier = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "web search", "arguments": {"q": "x"}}}]}
+    messages = [{"role": "user", "content": QUESTION}, earlier, {"role": "tool", "content": "Paris"}]
+    assert whole(chat(server, messages=messages, stream=False))["message"]["content"]
+    refused(chat(server, messages=messages, tools=tools * 4), "`tools`", "512")
+    assert whole(chat(server, tools=tools[:4], stream=False))["message"]
+
+
+def test_no_penalty_has_any_window(server):
     assert whole(generate(server, stream=False, options={"repeat_last_n": 64}))["response"] == ANSWER, "there is no penalty"
 
 
@@ -441,10 +470,9 @@ def test_unknown_fields_are_refused_with_the_nearest_name(server):
     refused(chat(server, messages=[{"role": "user", "contents": "x"}]), "`messages[0].contents`", "`content`")
     refused(generate(server, sufix="x"), "`sufix`", "`suffix`")
     refused(chat(server, stream="yes"), "`stream`")
-    refused(chat(server, truncate=True), "`truncate`")
+    refused(chat(server, truncate="yes"), "`truncate`")
     refused(chat(server, tools=[{"type": "function", "function": {"name": "a b"}}]), "`tools[0].function.name`")
-    bad = {"name": "f", "parameters": {"type": "wrong"}}
-    refused(chat(server, tools=[{"type": "function", "function": bad}]), "tools[0].function.parameters")
+    refused(chat(server, tools=[{"type": "function", "function": {"name": "f", "parameters": []}}]), "tools[0].function.parameters")
     refused(chat(server, messages="hi"), "`messages`")
     refused(chat(server, "x " * 300_000), "context")
 
@@ -477,7 +505,9 @@ def test_an_error_within_a_stream_is_its_last_line(both):
 
 
 def running(server) -> dict:
-    return {model["name"]: model["expires_at"] for model in server.get("/api/ps").json()["models"]}
+    models = server.get("/api/ps").json()["models"]
+    assert all(model["name"] == model["model"] for model in models)
+    return {model["name"].removesuffix(":latest"): model["expires_at"] for model in models}
 
 
 def load(server, model="one", **fields):
@@ -526,6 +556,18 @@ def test_a_model_in_use_goes_when_its_requests_have_ended(files, tmp_path):
         wait_until(lambda: loaded(server) == {"one"}, 15, "it goes then")
 
 
+def test_a_name_without_a_tag_is_listed_and_served_with_one(files, tmp_path):
+    """Web pages of Ollama's list the models that are loaded beside those on disk, and ask for them by the names that they found."""
+    with serve(files, tmp_path) as server:
+        for path in ("/api/tags", "/api/ps"):
+            one = server.get(path).json()["models"][0]
+            assert one["name"] == one["model"] == "one:latest", path
+        shown = whole(server.post("/api/show", {"model": "one:latest"}))
+        assert shown["capabilities"]
+        done = whole(generate(server, "abc", model="one:latest", stream=False, raw=True, options={"num_predict": 2}))
+        assert done["model"] == "one:latest" and done["done"]
+
+
 def test_a_pinned_model_stays(files, tmp_path):
     with serve(files, tmp_path, entry(files, "one", pinned=True), entry(files, "two")) as server:
         refused(server.post("/api/generate", {"model": "one", "keep_alive": 0}), "pinned", status=409)
@@ -542,7 +584,7 @@ def test_only_keys_that_manage_models_decide(files, tmp_path):
         ask = lambda key, **fields: server.post("/api/generate", {"model": "two", **fields}, headers=bearer(key))
         assert ask(user, keep_alive="1s").status == 200
         time.sleep(2.5)
-        assert server.get("/api/ps", headers=bearer(user)).json()["models"][1]["name"] == "two", "it said nothing that counts"
+        assert server.get("/api/ps", headers=bearer(user)).json()["models"][1]["name"] == "two:latest", "it said nothing that counts"
         refused(ask(user, keep_alive=0), "`keep_alive`", status=403)
         assert ask(boss, keep_alive=0).json()["done_reason"] == "unload"
         refused(server.get("/api/tags"), status=401)
@@ -580,7 +622,7 @@ def test_a_model_is_fetched_and_deleted(files, tmp_path):
         refused(server.request("DELETE", "/api/delete", {}), "`model`")
         refused(server.post("/api/pull", {"model": "no-such-model"}), "no-such-model")
         refused(server.post("/api/pull", {"model": "/etc/passwd"}), "path")
-        refused(server.post("/api/pull", {"model": MODEL, "insecure": True}), "`insecure`")
+        refused(server.post("/api/pull", {"model": MODEL, "insecure": "yes"}), "`insecure`")
 
 
 def test_a_model_that_the_server_was_started_with_is_not_deleted(server):
