@@ -46,7 +46,7 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
             tokens::Text::Chat { conversation, .. } => Some(*conversation),
             tokens::Text::Plain { .. } => None,
         },
-        "/v1/messages" => Some(messages::parse(&value, limits)?.prompt.conversation),
+        "/v1/messages" => Some(messages::parse(&value, limits, false)?.prompt.conversation),
         "/detokenize" => tokens::detokenize(&value, limits).map(|_| None)?,
         _ => Some(tokens::apply_template(&value, limits)?.1),
     })

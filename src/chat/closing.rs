@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 /// Keywords next to which `properties` is not the whole list of names.
-const OTHER_NAMES: [&str; 12] = [
+pub const OTHER_NAMES: [&str; 12] = [
     "additionalProperties",
     "unevaluatedProperties",
     "patternProperties",

@@ -13,6 +13,9 @@ pub struct Conversation {
     pub ending: Ending,
     /// How much to reason before the answer, for templates that know levels of reasoning.
     pub effort: Option<String>,
+    /// Efforts to try in turn if the template does not take the one asked for. If it takes none of them, it is told of none.
+    /// `None`: the effort is taken or refused.
+    pub or_efforts: Option<Vec<String>>,
     /// Further variables of the template. Their names must not be reserved ([`is_reserved`](super::is_reserved)).
     pub variables: Map<String, Value>,
 }

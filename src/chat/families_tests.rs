@@ -56,7 +56,12 @@ fn tools(choice: ToolChoice) -> Tools {
     let tool = |name: &str, properties: Value, required: Value| {
         let parameters = json!({"type": "object", "properties": properties, "required": required});
         let function = json!({"name": name, "description": "Looks up.", "parameters": parameters});
-        Tool { name: name.into(), parameters: Some(parameters), declaration: Declaration::Function(function.as_object().unwrap().clone()) }
+        Tool {
+            name: name.into(),
+            parameters: Some(parameters),
+            strict: false,
+            declaration: Declaration::Function(function.as_object().unwrap().clone()),
+        }
     };
     let look_up = tool("look_up", json!({"q": {"type": "string", "description": "Query"}}), json!(["q"]));
     Tools { tools: vec![tool("get_weather", weather, json!(["city"])), look_up], choice, parallel: true }
@@ -351,4 +356,24 @@ fn levels_of_reasoning_reach_the_template() {
             (text, _) => panic!("{name} {effort}: {text:?}"),
         }
     }
+}
+
+#[test]
+fn an_effort_that_is_advice_becomes_the_nearest_that_the_template_takes() {
+    let (_, tokenizer) = &*RIG;
+    for (name, effort, others, shown) in [
+        ("Kimi-K3", "medium", crate::nearest_efforts("medium"), "thinking_effort=high"),
+        ("Kimi-K3", "low", crate::nearest_efforts("low"), "thinking_effort=low"),
+        ("MiniMax-M3", "medium", vec![crate::REASON.into()], "Current thinking mode: enabled"),
+        ("MiniMax-M3", "none", Vec::new(), "Current thinking mode: disabled"),
+        ("Qwen-Qwen2.5-7B-Instruct", "high", crate::nearest_efforts("high"), "What-is-asked"),
+        ("Qwen-Qwen2.5-7B-Instruct", "none", Vec::new(), "What-is-asked"),
+    ] {
+        let family = families().into_iter().find(|family| family.name == name).unwrap();
+        let messages = vec![Message::of_text(Role::User, QUESTION)];
+        let conversation = Conversation { messages, effort: Some(effort.into()), or_efforts: Some(others), ..Conversation::default() };
+        let text = render(&family.template, &family.dialect, tokenizer, &conversation).unwrap();
+        assert!(text.contains(shown), "{name} {effort}: {text}");
+    }
+    assert_eq!(crate::nearest_efforts("xhigh"), ["max", "high", "medium", "low", "minimal"]);
 }

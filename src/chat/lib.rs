@@ -13,6 +13,7 @@ mod dialect;
 mod format;
 mod late_system;
 mod literal;
+mod loosened;
 mod parameters;
 mod parser;
 mod piece;
@@ -27,8 +28,8 @@ pub use dialect::Dialect;
 pub use format::Format;
 pub use parser::{Parser, Repeated};
 pub use piece::{Piece, Text, TokenLogprob};
-pub use render::{REASON, RenderError, render};
-pub use rules::{RuleError, Rules};
+pub use render::{REASON, RenderError, nearest_efforts, render};
+pub use rules::{Followed, RuleError, Rules};
 pub use subject::Subject;
 pub use tools::{Declaration, Tool, ToolChoice, Tools};
 

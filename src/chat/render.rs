@@ -51,19 +51,31 @@ pub fn render(
     conversation: &Conversation,
 ) -> Result<String, RenderError> {
     let shield = |text: &str| tokenizer.shield(text);
-    let mut input = input(dialect, &shield, conversation);
-    if let Some(effort) = &conversation.effort {
+    let input = input(dialect, &shield, conversation);
+    let is_advice = conversation.or_efforts.is_some();
+    let with = |effort: &String| {
+        let mut input = input.clone();
         match effort_variable(template, effort, &input) {
             Some((name, mut value)) => {
                 shield_value(&shield, &mut value);
                 input.kwargs.insert(name.into(), value);
             }
             // Where nothing switches reasoning on, the model reasons by itself.
-            None if effort == REASON || is_usual(dialect, effort) => {}
+            None if effort == REASON || (!is_advice && is_usual(dialect, effort)) => {}
             None => return Err(RenderError::NoEffort),
         }
-    }
-    let mut text = template.render(&input)?;
+        Ok(template.render(&input)?)
+    };
+    let others = conversation.or_efforts.iter().flatten();
+    let mut efforts = conversation.effort.iter().chain(others.filter(|_| conversation.effort.is_some())).map(with);
+    let mut text = match (efforts.next(), is_advice) {
+        (None, _) => template.render(&input)?,
+        (Some(Err(_)), true) => match efforts.find_map(Result::ok) {
+            Some(text) => text,
+            None => template.render(&input)?,
+        },
+        (Some(first), _) => first?,
+    };
     if conversation.ending == Ending::Continue {
         let end = text.rfind(HERE).ok_or(RenderError::LastMessageHidden)?;
         text.truncate(end);
@@ -76,6 +88,17 @@ pub const REASON: &str = "on";
 /// Whether a level asks for nothing: the one that clients send by default, or no reasoning of a model that does none.
 fn is_usual(dialect: &Dialect, effort: &str) -> bool {
     effort == "medium" || (effort == "none" && dialect.thinking.is_none())
+}
+
+/// Levels of reasoning by their strength.
+const STRENGTHS: [&str; 6] = ["minimal", "low", "medium", "high", "xhigh", "max"];
+
+/// The levels next to one, the nearest first, and the stronger one of two that are as near. Empty if the level is not known.
+pub fn nearest_efforts(effort: &str) -> Vec<String> {
+    let Some(at) = STRENGTHS.iter().position(|level| *level == effort) else { return Vec::new() };
+    let mut others: Vec<usize> = (0..STRENGTHS.len()).rev().filter(|other| *other != at).collect();
+    others.sort_by_key(|other| other.abs_diff(at));
+    others.into_iter().map(|other| STRENGTHS[other].to_owned()).collect()
 }
 
 /// The variables by which templates know levels of reasoning.

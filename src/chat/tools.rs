@@ -2,6 +2,8 @@
 
 use serde_json::{Map, Value, json};
 
+use super::subject::Subject;
+
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
@@ -9,6 +11,8 @@ pub struct Tool {
     pub name: String,
     /// The schema of its arguments. `None`: any object.
     pub parameters: Option<Value>,
+    /// Whether the request is refused if the schema cannot be followed. Otherwise a looser one is.
+    pub strict: bool,
     pub declaration: Declaration,
 }
 
@@ -57,6 +61,11 @@ impl Tools {
             ToolChoice::Named(name) => *name == tool.name,
             ToolChoice::Among { names, .. } => names.contains(&tool.name),
         })
+    }
+
+    /// What an error of a tool's schema is about.
+    pub fn parameters_of(&self, tool: &Tool) -> Subject {
+        Subject::ToolParameters(self.tools.iter().position(|other| other.name == tool.name).unwrap_or(0))
     }
 
     /// Whether the answer has to make a call.

@@ -7,7 +7,7 @@ use super::descriptions::Described;
 use super::error::RegistryError;
 use super::options::default_sampling;
 use super::registry::Registry;
-use config::ModelEntry;
+use config::{Context, ModelEntry};
 use logits::SamplingChoice;
 
 /// A model on disk.
@@ -21,6 +21,8 @@ pub struct ModelFacts {
     /// The sha256 of a model of the store, or else the digest of a file's beginnings.
     pub digest: String,
     pub file: Arc<Described>,
+    /// The longest context that it is served with, in tokens. `None`: that is decided when it is loaded.
+    pub context: Option<usize>,
     /// What it is sampled with if a request does not say.
     pub sampling: SamplingChoice,
     /// The system message of conversations without one.
@@ -58,6 +60,11 @@ impl Registry {
             Some(_) => variant.sampling.or(default_sampling(&base.entry, of_file)),
             None => default_sampling(variant, of_file),
         };
+        let loaded = base.slot.peek().map(|loaded| loaded.context);
+        let context = loaded.or_else(|| match base.entry.context.unwrap_or(self.settings().engine.context) {
+            Context::Tokens(tokens) => Some(tokens),
+            Context::Auto => None,
+        });
         let stored = self.store.find(&base.entry).map(|manifest| manifest.sha256);
         Ok(Some(ModelFacts {
             id: variant.id.clone(),
@@ -65,6 +72,7 @@ impl Registry {
             modified: path.metadata().and_then(|meta| meta.modified()).map_or(base.created, unix_seconds),
             digest: stored.unwrap_or_else(|| file.description.digest.clone()),
             file,
+            context,
             sampling,
             system: variant.system.clone(),
         }))

@@ -86,6 +86,16 @@ impl RequestError {
         matches!(self, Self::Context { .. } | Self::TooLong { .. })
     }
 
+    /// How many tokens were asked for and how many there may be, if they are too many. A prompt that was not counted to its end has as many
+    /// as were counted.
+    pub fn overflow(&self) -> Option<(usize, usize)> {
+        match self {
+            Self::Context { prompt, wanted, room } => Some((prompt.saturating_add(*wanted as usize), room.context)),
+            Self::TooLong { most, room } => Some((most.saturating_add(1), room.context)),
+            _ => None,
+        }
+    }
+
     /// Whether the same request may be served later.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Rules(RuleError { error: GrammarError::Busy, .. }))

@@ -66,11 +66,11 @@ impl ValidRequest {
             (true, Some(_)) => model.base.tokenizer.decode(&ids, true),
         };
         let max_tokens = budget(ids.len(), Room::of(&model), model.defaults.budget(options.budget))?;
-        let chat = match prompt {
+        let mut chat = match prompt {
             Prompt::Chat(conversation) => Some(Chat { model: &model, conversation, opened, options }),
             _ => None,
         };
-        let grammar = match &chat {
+        let grammar = match &mut chat {
             Some(chat) => chat.grammar()?,
             None => grammar(&model, options.format.as_ref())?,
         };
@@ -197,10 +197,17 @@ impl Chat<'_> {
         self.conversation.tools.as_ref()
     }
 
-    fn grammar(&self) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
+    /// The rules of the answer. Tools whose schemas cannot be followed get looser ones.
+    fn grammar(&mut self) -> Result<Option<Arc<dyn Grammar>>, RequestError> {
         let (format, grammars) = (self.options.format.as_ref(), &self.model.base.grammars);
         let Some(dialect) = &self.model.dialect else { return grammar(self.model, format) };
-        let rules = Rules { dialect, grammars, tools: self.tools(), format, opened: self.opened }.grammar()?;
+        let followed = Rules { dialect, grammars, tools: self.conversation.tools.as_ref(), format, opened: self.opened }.followed()?;
+        for (name, why) in &followed.loosened {
+            let (name, why) = (name.escape_debug(), why.escape_debug());
+            tracing::debug!("the schema of the tool `{name}` cannot be followed as it is, so a looser one is: {why}");
+        }
+        self.conversation.tools = followed.tools.or_else(|| self.conversation.tools.take());
+        let rules = followed.grammar;
         let (Some(most), Some(thinking)) = (self.options.thinking_budget, dialect.reasons()) else { return Ok(rules) };
         let (tags, vocab_size) = ((thinking.open, thinking.close), grammars.vocab_size());
         Ok(Some(Arc::new(ThinkingBudget::new(grammars.tokenizer(), vocab_size, tags, self.opened, most, rules))))

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import anthropic
 import pytest
+from anthropic.types import OutputConfigParam, beta, message_create_params
+from anthropic.types.beta import message_create_params as beta_params
 from harness import MODEL, Server, cli
 
 QUESTION = [{"role": "user", "content": "What is the capital of France?"}]
@@ -49,6 +51,24 @@ def thinker():
 def ask(client, model, **fields):
     wanted = {"model": model, "messages": QUESTION, "max_tokens": 12, "extra_body": GREEDY, **fields}
     return client.messages.create(**wanted)
+
+
+def test_no_field_of_the_sdk_is_unknown(server, model):
+    """A wrong value may be refused, but each field that the SDK can send in a body has its own answer."""
+    wanted = {"model": model, "messages": QUESTION, "max_tokens": 1}
+    asked = lambda **fields: server.post("/v1/messages", {**wanted, **fields}).body.decode()
+    # The list of betas is a header.
+    params = {*message_create_params.MessageCreateParamsBase.__annotations__, *beta_params.MessageCreateParamsBase.__annotations__}
+    assert {"user_profile_id", "fallbacks", "compaction"} < params
+    unknown = [name for name in params - {"betas"} if f"`{name}` is not a known field" in asked(**{name: {"type": "x"}})]
+    outputs = {*OutputConfigParam.__annotations__, *beta.BetaOutputConfigParam.__annotations__}
+    unknown += [name for name in outputs if "is not a known field" in asked(output_config={name: 1})]
+    for kind in ("Enabled", "Disabled", "Adaptive", "BetweenTools"):
+        names = set(getattr(beta, f"BetaThinkingConfig{kind}Param").__annotations__) - {"type"}
+        spelt = "between_tools" if kind == "BetweenTools" else kind.lower()
+        unknown += [(kind, name) for name in names if "is not a known field" in asked(thinking={"type": spelt, name: "x"})]
+    unknown += [name for name in beta.BetaToolParam.__annotations__ if "is not a known field" in asked(tools=[{name: 1}])]
+    assert unknown == []
 
 
 def test_a_message_is_answered(client, model):

@@ -117,7 +117,7 @@ def test_models_are_listed_and_described(client, model, coder):
     assert {model, coder} <= set(listed) and listed[model].details.quantization_level == "Q4_1" and listed[model].size > 5e7
     assert listed[model].modified_at.year >= 2020 and len(listed[model].digest) == 64
     shown = client.show(coder)
-    assert shown.capabilities == ["completion", "tools", "insert"] and shown.modelinfo["qwen2.context_length"] == 32768
+    assert shown.capabilities == ["completion", "tools", "insert"] and shown.modelinfo["qwen2.context_length"] == 8192
     assert shown.details.family == "qwen2" and shown.template and shown.modified_at.year >= 2020
     running = {one.model: one for one in client.ps().models}
     assert running[model].context_length > 0 and running[model].expires_at.year > 2100

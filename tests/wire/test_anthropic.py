@@ -189,7 +189,7 @@ def test_an_answer_that_fills_the_context_says_so():
         assert usage["input_tokens"] + usage["cache_read_input_tokens"] + usage["output_tokens"] == 64
         assert folded(stream(server, "Hi", **fields))["stop_reason"] == "model_context_window_exceeded"
         message = refused(server, body("x " * 200))
-        assert message.startswith("prompt is too long: ") and "64" in message
+        assert re.match(r"prompt is too long: \d{3} tokens > 64 maximum: ", message), message
 
 
 def test_system_prompts_and_the_billing_header(server):
@@ -323,19 +323,49 @@ def test_requests_that_mean_nothing_here_are_accepted(server):
         container=None,
         cache_control={"type": "ephemeral"},
         thinking={"type": "disabled"},
-        output_config={"effort": "low"},
-        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}]},
+        output_config={"effort": "low", "task_budget": {"type": "tokens", "total": 9000}},
+        context_management={"edits": [{"type": "clear_thinking_20251015", "keep": "all"}, {"type": "compact_20260112"}]},
         diagnostics={"previous_message_id": None},
+        user_profile_id="u",
+        workspace_id="w",
+        fallbacks="default",
+        fallback_credit_token="t",
+        billing_policy={},
+        stop_sequences=list("QWXYZ@#%^"),
     )
     assert message["content"][0]["text"] == ANSWER
     betas = {**VERSION, "anthropic-beta": "context-1m-2025-08-07,interleaved-thinking-2025-05-14", "x-api-key": "any"}
     assert server.post("/v1/messages?beta=true", body(), headers=betas).status == 200
 
 
+def test_old_results_of_tools_are_cleared_where_that_is_asked(many):
+    use = {"type": "tool_use", "name": "get_weather", "input": {"city": "Oslo"}}
+    call = lambda i: {"role": "assistant", "content": [{**use, "id": f"t{i}"}]}
+    result = lambda i: {"role": "user", "content": [{"type": "tool_result", "tool_use_id": f"t{i}", "content": "rain and wind " * 60}]}
+    messages = [{"role": "user", "content": "Weather?"}] + [step(i) for i in range(5) for step in (call, result)]
+    tokens = lambda *edits: count(many, messages=messages, model=CODER, tools=[TOOL], context_management={"edits": list(edits)})
+    clear = lambda **more: {"type": "clear_tool_uses_20250919", **more}
+    trigger = lambda value: {"type": "input_tokens", "value": value}
+    whole = tokens()
+    assert tokens(clear()) == whole, "100,000 tokens trigger it unless the request says otherwise"
+    assert tokens(clear(trigger=trigger(whole))) == whole
+    two = tokens(clear(trigger=trigger(whole - 1)))
+    assert two < whole - 2 * 100
+    four = tokens(clear(trigger={"type": "tool_uses", "value": 4}, keep={"type": "tool_uses", "value": 1}))
+    assert four < two - 2 * 100
+    assert tokens(clear(trigger=trigger(100), clear_at_least=trigger(whole))) == whole
+    assert tokens(clear(trigger=trigger(100), exclude_tools=["get_weather"])) == whole
+    assert tokens({"type": "compact_20260112", "trigger": trigger(whole)}) == whole
+    edits = {"edits": [{"type": "compact_20260112", "trigger": trigger(100)}]}
+    message = refused(many, body(messages=messages, model=CODER, tools=[TOOL], context_management=edits))
+    assert "`context_management.edits[0].type`" in message and "summaries" in message
+
+
 def test_users_do_not_share_the_cache(server):
     long = "Users have their own. " * 40
     cached = lambda user: ask(server, long, max_tokens=1, metadata={"user_id": user})["usage"]["cache_read_input_tokens"]
     assert (cached("a"), cached("b")) == (0, 0) and cached("a") > 100
+    assert cached("c_session_1") == 0 and cached("c_session_2") > 100, "sessions of one user do"
 
 
 @pytest.mark.parametrize(
@@ -350,7 +380,7 @@ def test_users_do_not_share_the_cache(server):
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, ["`messages[0].content[0].type`", "image"]),
         ({"messages": [{"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x"}]}]}, ["content[0].tool_use_id"]),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, ["`tools[0].type`", "web_search_20250305"]),
-        ({"tools": [{**TOOL, "input_schema": {"type": "nonsense"}}], "tool_choice": {"type": "any"}}, ["tools[0].input_schema"]),
+        ({"tools": [{**TOOL, "strict": True, "input_schema": {"type": "nonsense"}}]}, ["tools[0].input_schema"]),
         ({"tool_choice": {"type": "any"}}, ["`tool_choice`"]),
         ({"thinking": {"type": "enabled", "budget_tokens": 10}}, ["`thinking.budget_tokens`", "1024"]),
         ({"thinking": {"type": "enabled", "budget_tokens": 2000}}, ["`thinking.budget_tokens`", "`max_tokens`"]),
@@ -413,6 +443,8 @@ def test_the_models_are_listed_in_this_form_too(many):
     for path in ("/v1/models/nope", "/v1/models?limit=0", "/v1/models?after_id=nope"):
         reply = many.get(path, headers=VERSION)
         assert error_of(reply)["type"] == ("not_found_error" if "/nope" in path else "invalid_request_error")
+    assert many.get("/v1/models?lifecycle=active&beta=true", headers=VERSION).json() == listed
+    assert many.get("/v1/models?lifecycle[]=retired", headers=VERSION).json()["data"] == []
     assert many.get("/v1/models").json()["object"] == "list", "without the header, the list has OpenAI's form"
 
 

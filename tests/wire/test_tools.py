@@ -170,12 +170,42 @@ def test_the_result_of_a_call_is_answered(server):
     assert message["content"]
 
 
+def declared(parameters: dict, **more) -> dict:
+    return {"type": "function", "function": {"name": "f", "parameters": parameters, **more}}
+
+
+def strict(parameters: dict) -> dict:
+    return declared(parameters, strict=True)
+
+
+UNFOLLOWABLE = [
+    {"properties": {"a": {"type": "array", "uniqueItems": True}}},
+    {"properties": {"a": {"type": "string", "not": {"const": "x"}}}, "if": {"required": ["a"]}, "then": {"required": ["b"]}},
+    {"properties": {"a": {"pattern": "["}}, "dependencies": {"a": ["b"]}},
+    {"type": "object", "properties": {"a": {"type": "array", "contains": {"const": 1}}}, "anyOf": [{"required": ["a"]}, {}]},
+    {"type": "strin"},
+]
+
+
+@pytest.mark.parametrize("schema", UNFOLLOWABLE)
+def test_a_tool_that_is_not_strict_is_offered_whatever_its_schema_says(server, schema):
+    """Agents declare dozens of tools: one unusual schema must not refuse the whole request."""
+    for choice in ("auto", "required"):
+        reply = server.chat("x", tools=[declared(schema)], tool_choice=choice, max_tokens=60)
+        assert reply.status == 200, reply.body
+    message = message_of(reply)
+    assert message["tool_calls"]
+    if message["finish_reason"] == "tool_calls":
+        assert isinstance(json.loads(message["tool_calls"][0]["function"]["arguments"]), dict)
+
+
 @pytest.mark.usefixtures("survives")
 @pytest.mark.parametrize(
     "fields, param",
     [
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "strin"}}}]}, "tools"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"properties": {"a": {"pattern": "["}}}}}]}, "tools"),
+        ({"tools": [strict({"type": "strin"})]}, "tools"),
+        ({"tools": [strict({"properties": {"a": {"pattern": "["}}})]}, "tools"),
+        ({"tools": [strict({"properties": {"a": {"type": "array", "uniqueItems": True}}})]}, "tools"),
         ({"tools": [{"type": "retrieval"}]}, "tools[0].type"),
         ({"tools": TOOLS, "tool_choice": named("other")}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": "sometimes"}, "tool_choice"),

@@ -4,6 +4,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::convert::names::MESSAGES;
 use super::convert::request;
+use super::edits;
 use super::types::answer::MessagesCount;
 use super::types::error::MessagesErrorBody;
 use super::types::request::MessagesPrompt;
@@ -15,16 +16,19 @@ use chat::Message;
 use serving::{MAX_TEXT, MEMORY_PER_BYTE, tokenize_chat};
 
 /// Count the tokens of a prompt
+///
+/// A prompt is counted whether the model could answer it or not: it may be too long, and its tools are not compiled.
 #[utoipa::path(post, path = "/v1/messages/count_tokens", operation_id = "countMessageTokens", tag = "messages",
     request_body = MessagesPrompt, responses(
-    (status = 200, description = "the count, exactly as the same request would have it as its input", body = MessagesCount),
+    (status = 200, description = "the tokens of the prompt, which may be more than the context holds", body = MessagesCount),
     (status = 400, description = "a field is wrong", body = MessagesErrorBody),
     (status = 404, description = "the model is unknown", body = MessagesErrorBody)))]
 pub async fn count(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (prompt, held) = body.read(move |value| request::parse_count(value, &limits)).await?;
+    let interleaved = request::interleaves(&http);
+    let (prompt, held) = body.read(move |value| request::parse_count(value, &limits, interleaved)).await?;
     let model = requested_model(&state, &http, &prompt.model).await?;
-    let conversation = prompt.for_model(&model);
+    let conversation = edits::edited(&state, &model, prompt).await?;
     let size: usize = conversation.messages.iter().map(Message::num_bytes).sum();
     let mut memory = state.bodies.share();
     memory.set(MEMORY_PER_BYTE * size.min(MAX_TEXT))?;

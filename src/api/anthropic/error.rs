@@ -36,11 +36,19 @@ pub fn status(error: &ApiError) -> StatusCode {
     row(error.kind).0
 }
 
+/// Agents read from these words that they must shorten the conversation, and by how much.
+fn too_long(error: &ApiError) -> String {
+    let message = error.message.strip_prefix(OVERFLOW).unwrap_or(&error.message);
+    match error.overflow {
+        Some((asked, most)) => format!("prompt is too long: {asked} tokens > {most} maximum: {message}"),
+        None => format!("prompt is too long: {message}"),
+    }
+}
+
 pub fn body(error: &ApiError, id: Option<&str>) -> String {
-    let message = match error.message.strip_prefix(OVERFLOW) {
-        // Agents know by these words that they must shorten the conversation.
-        Some(message) => format!("prompt is too long: {message}"),
-        None => error.message.clone(),
+    let message = match error.kind {
+        Kind::ContextLength => too_long(error),
+        _ => error.message.clone(),
     };
     // Its clients then send the whole conversation.
     let is_thread = error.kind == Kind::Unsupported && error.param.as_deref() == Some(THREAD);
@@ -76,8 +84,9 @@ mod tests {
 
     #[test]
     fn the_envelope_names_the_request() {
-        let error = ApiError::new(Kind::ContextLength, "context_length_exceeded: it has 5 tokens");
-        let inner = r#"{"type":"invalid_request_error","message":"prompt is too long: it has 5 tokens"}"#;
+        let error = ApiError::new(Kind::ContextLength, "context_length_exceeded: shorten it");
+        let error = ApiError { overflow: Some((5, 4)), ..error };
+        let inner = r#"{"type":"invalid_request_error","message":"prompt is too long: 5 tokens > 4 maximum: shorten it"}"#;
         let text = format!(r#"{{"type":"error","error":{inner},"request_id":"r1"}}"#);
         assert_eq!(body(&error, Some("r1")), text);
         assert_eq!(event(&error, Some("r1")), format!("event: error\ndata: {text}\n\n"));

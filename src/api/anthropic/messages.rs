@@ -7,6 +7,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 use super::convert::names::MESSAGES;
 use super::convert::request::{self, Messages};
 use super::draft::{Draft, Folded};
+use super::edits;
 use super::error;
 use super::stream::Stream;
 use super::types::answer::MessagesAnswer;
@@ -35,15 +36,17 @@ use serving::Prompt;
     (status = 529, description = "the queue is full, the model is loading, or the server is shutting down", body = MessagesErrorBody)))]
 pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let limits = state.limits();
-    let (request, held) = body.read(move |value| request::parse(value, &limits)).await?;
+    let interleaved = request::interleaves(&http);
+    let (request, held) = body.read(move |value| request::parse(value, &limits, interleaved)).await?;
     let caller = Caller::of(&http);
     if request.stream {
         let (model, journal, of_stream) = (request.prompt.model.clone(), caller.journal.clone(), state.clone());
+        let id = journal.id();
         let begin = async move {
             let (choices, draft) = start(of_stream, &caller, request, held).await?;
             Ok(Stream::new(choices, draft, caller.journal.id()))
         };
-        return later::stream(&state, &model, journal, |error| error::event(error, None), begin).await;
+        return later::stream(&state, &model, journal, move |error| error::event(error, Some(&id)), begin).await;
     }
     let (mut choices, mut draft) = start(state, &caller, request, held).await?;
     let mut folded = Folded::default();
@@ -63,7 +66,7 @@ async fn start(state: web::Data<AppState>, caller: &Caller, request: Messages, h
     let shown = prompt.thinking.map(|thinking| thinking.shown).unwrap_or_default();
     let id = format!("msg_{}", uuid::Uuid::new_v4().simple());
     let draft = Draft::new(id, model.id.clone(), shown, options.stop.clone(), max_tokens);
-    let conversation = prompt.for_model(&model);
+    let conversation = edits::edited(&state, &model, prompt).await?;
     let ask = Ask {
         model,
         prompts: vec![Prompt::Chat(conversation)],

@@ -5,6 +5,7 @@ pub mod count;
 pub mod dialect;
 pub mod docs;
 pub mod draft;
+mod edits;
 pub mod error;
 pub mod messages;
 pub mod models;

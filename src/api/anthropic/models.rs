@@ -6,6 +6,7 @@ use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::types::models::{MessagesModel, MessagesModelList};
 use crate::http::error::{ApiError, quoted};
+use crate::http::moment::of_seconds;
 use crate::http::percent::percent_decode;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
@@ -17,11 +18,16 @@ pub const PREFIX: &str = "/v1/models/";
 /// Models per page, unless the query says otherwise.
 const PAGE: usize = 20;
 const MAX_PAGE: usize = 1000;
+/// `beta` says which of Anthropic's two documents the client was made from.
+const KNOWN: [&str; 6] = ["limit", "after_id", "before_id", "lifecycle", "lifecycle[]", "beta"];
+const STAGES: [&str; 3] = [ACTIVE, "deprecated", "retired"];
+/// The stage of every model here.
+const ACTIVE: &str = "active";
 
 impl From<ModelInfo> for MessagesModel {
     fn from(info: ModelInfo) -> Self {
         let ModelInfo { id, created, context, .. } = info;
-        let (kind, display_name, created_at, lifecycle) = ("model".into(), id.clone(), time_of(created), "active".into());
+        let (kind, display_name, created_at, lifecycle) = ("model".into(), id.clone(), of_seconds(created), ACTIVE.into());
         Self { kind, id, display_name, created_at, lifecycle, max_input_tokens: context, max_tokens: context }
     }
 }
@@ -40,9 +46,18 @@ pub async fn list(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
 
 /// The models that a query asks for, and whether there are more in its direction.
 fn page(mut models: Vec<MessagesModel>, query: &BTreeMap<String, String>) -> Result<(Vec<MessagesModel>, bool), ApiError> {
-    if let Some(name) = query.keys().find(|name| !["limit", "after_id", "before_id"].contains(&name.as_str())) {
+    if let Some(name) = query.keys().find(|name| !KNOWN.contains(&name.as_str())) {
         let name = quoted(name);
-        return Err(ApiError::field(&name, format!("`{name}` is not a known parameter: there are limit, after_id and before_id")));
+        return Err(ApiError::field(&name, format!("`{name}` is not a known parameter: there are {}", KNOWN.join(", "))));
+    }
+    for stages in ["lifecycle", "lifecycle[]"].iter().filter_map(|name| query.get(*name)) {
+        if let Some(stage) = stages.split(',').find(|stage| !STAGES.contains(stage)) {
+            let stage = quoted(stage);
+            return Err(ApiError::field("lifecycle", format!("`lifecycle` must be of {}, not `{stage}`", STAGES.join(", "))));
+        }
+        if stages.split(',').all(|stage| stage != ACTIVE) {
+            models.clear();
+        }
     }
     let limit =
         match query.get("limit") {
@@ -86,36 +101,9 @@ pub async fn retrieve(state: web::Data<AppState>, request: HttpRequest) -> Resul
     Ok(HttpResponse::Ok().json(MessagesModel::from(info)))
 }
 
-/// Unix seconds in RFC 3339.
-fn time_of(seconds: u64) -> String {
-    let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Eras of 400 years that begin on 1 March, so that a leap day is the last of its year.
-    let (era, day) = ((days + 719_468) / 146_097, (days + 719_468) % 146_097);
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let month = if month < 10 { month + 3 } else { month - 9 };
-    let year = 400 * era + year + u64::from(month <= 2);
-    format!("{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z", rest / 3600, rest / 60 % 60, rest % 60)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_are_written_in_rfc_3339() {
-        let due = [
-            (0, "1970-01-01T00:00:00Z"),
-            (951_782_400, "2000-02-29T00:00:00Z"),
-            (951_868_799, "2000-02-29T23:59:59Z"),
-            (1_709_251_199, "2024-02-29T23:59:59Z"),
-            (1_795_392_000, "2026-11-23T00:00:00Z"),
-            (4_107_542_400, "2100-03-01T00:00:00Z"),
-        ];
-        assert_eq!(due.map(|(seconds, _)| time_of(seconds)), due.map(|(_, text)| text));
-    }
 
     #[test]
     fn the_list_comes_in_pages() {
@@ -141,7 +129,9 @@ mod tests {
         assert_eq!(ids(&[("limit", "2"), ("after_id", "a")]), due("bc", false));
         assert_eq!(ids(&[("limit", "1"), ("before_id", "c")]), due("b", true));
         assert_eq!(ids(&[("after_id", "c")]), due("", false));
-        for (name, value) in [("limit", "0"), ("limit", "x"), ("after_id", "z"), ("lmit", "1")] {
+        assert_eq!(ids(&[("lifecycle", "deprecated,active"), ("beta", "true")]), due("abc", false));
+        assert_eq!(ids(&[("lifecycle[]", "retired")]), due("", false));
+        for (name, value) in [("lifecycle", "new"), ("limit", "0"), ("limit", "x"), ("after_id", "z"), ("lmit", "1")] {
             assert_eq!(ids(&[(name, value)]), Err(name.to_owned()));
         }
     }

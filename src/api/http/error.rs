@@ -138,11 +138,13 @@ pub struct ApiError {
     pub param: Option<String>,
     /// In place of what the kind says.
     pub retry_after: Option<Duration>,
+    /// How many tokens a prompt has and how many it may have, if they are too many.
+    pub overflow: Option<(usize, usize)>,
 }
 
 impl ApiError {
     pub fn new(kind: Kind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), param: None, retry_after: None }
+        Self { kind, message: message.into(), param: None, retry_after: None, overflow: None }
     }
 
     /// A known field has a wrong value.

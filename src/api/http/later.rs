@@ -25,7 +25,7 @@ pub async fn stream<F: Frames>(
     state: &AppState,
     model: &str,
     journal: Rc<Journal>,
-    fail: fn(&ApiError) -> Bytes,
+    fail: impl Fn(&ApiError) -> Bytes + 'static,
     begin: impl Future<Output = Result<F, ApiError>> + 'static,
 ) -> Result<HttpResponse, ApiError> {
     let (since, keep_alive) = (Instant::now(), state.keep_alive);
@@ -37,7 +37,7 @@ pub async fn stream<F: Frames>(
     match timeout(PATIENCE, &mut begin).await {
         Ok(frames) => Ok(respond(FRAMING, frames?, keep_alive)),
         Err(_) => {
-            let later = Later { stage: Stage::Waiting(begin), since, journal, fail, has_begun: false };
+            let later = Later { stage: Stage::Waiting(begin), since, journal, fail: Box::new(fail), has_begun: false };
             Ok(respond(FRAMING, later, keep_alive))
         }
     }
@@ -53,7 +53,7 @@ struct Later<F> {
     stage: Stage<F>,
     since: Instant,
     journal: Rc<Journal>,
-    fail: fn(&ApiError) -> Bytes,
+    fail: Box<dyn Fn(&ApiError) -> Bytes>,
     /// Whether the first comment was sent, with which the head goes out.
     has_begun: bool,
 }

@@ -22,6 +22,7 @@ pub mod known;
 pub mod later;
 pub mod metrics;
 pub mod middleware;
+pub mod moment;
 pub mod parse;
 pub mod percent;
 pub mod record;
@@ -30,10 +31,12 @@ pub mod server;
 pub mod spans;
 pub mod sse;
 pub mod state;
+pub mod stop;
 pub mod stream;
 pub mod subject;
 pub mod tenant;
 pub mod tls;
+pub mod tool_list;
 
 #[cfg(test)]
 mod tests;

@@ -58,7 +58,8 @@ impl FieldNames {
         );
         let message = if at_field { format!("`{}`: {error}", self.path(subject)) } else { error.to_string() };
         if error.is_too_long() {
-            return ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}")).with_param(self.field(subject));
+            let too_long = ApiError::new(Kind::ContextLength, format!("context_length_exceeded: {message}"));
+            return ApiError { overflow: error.overflow(), ..too_long.with_param(self.field(subject)) };
         }
         if error.is_busy() {
             return ApiError::new(Kind::QueueFull, message);

@@ -41,7 +41,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     }
     let (caller, Common { model: name, settings, think, keep, stream }) = (Caller::of(&http), common);
     let model = start::model(&state, &http, &caller, &name, keep).await?;
-    settings.check(&model)?;
+    settings.log_differences(&model);
     set_effort(&model, think, &mut conversation)?;
     let clock = Clock::new(began, caller.journal.clone());
     let ask = Ask {

@@ -72,7 +72,7 @@ async fn run(
 ) -> Result<Done, ApiError> {
     let caller = Caller::of(http);
     let model = start::model(state, http, &caller, &request.model, request.keep).await?;
-    request.settings.check(&model)?;
+    request.settings.log_differences(&model);
     let hidden = model.base.spec.hidden_dim;
     if let Some(count) = request.dimensions.filter(|&count| count > hidden) {
         return Err(ApiError::field("dimensions", format!("`dimensions` is {count}, but the model's vectors have {hidden}")));

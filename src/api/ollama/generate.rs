@@ -46,7 +46,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     }
     let (caller, Common { model: name, mut settings, think, keep, stream }) = (Caller::of(&http), common);
     let model = start::model(&state, &http, &caller, &name, keep).await?;
-    settings.check(&model)?;
+    settings.log_differences(&model);
     let (model, prompt, told) = prepared(model, prompt, kind, think, &mut settings.options).await?;
     words.told = told;
     let clock = Clock::new(began, caller.journal.clone());

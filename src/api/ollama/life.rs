@@ -17,7 +17,7 @@ pub async fn load_or_unload(state: &web::Data<AppState>, http: &HttpRequest, com
     let caller = Caller::of(http);
     if common.keep != Some(Keep::For(Duration::ZERO)) {
         let model = start::model(state, http, &caller, &common.model, common.keep).await?;
-        common.settings.check(&model)?;
+        common.settings.log_differences(&model);
         let load = u64::try_from(began.elapsed().as_nanos()).ok();
         return Ok(End { done_reason: Some("load".into()), total_duration: load, load_duration: load, ..End::default() });
     }

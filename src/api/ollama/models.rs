@@ -4,35 +4,22 @@ use std::time::SystemTime;
 
 use actix_web::{HttpRequest, HttpResponse, web};
 use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
 use super::body::Body;
 use super::convert;
 use super::types::common::ErrorBody;
 use super::types::models::{Details, Loaded, Running, Tag, Tags, Version};
 use crate::http::error::ApiError;
+use crate::http::moment::{NEVER, of_seconds, written};
 use crate::http::state::{AppState, off_loop};
 use crate::http::tenant::Tenant;
-use registry::{ModelFacts, ModelStatus, State};
+use registry::{LATEST, ModelFacts, ModelStatus, State};
 
 /// The version of Ollama whose API this is. Clients ask it for what they may use.
 const VERSION: &str = "0.13.0";
-/// When a model is unloaded that stays.
-const NEVER: &str = "9999-12-31T23:59:59Z";
-
-/// A moment as clients write it.
-pub fn written(time: OffsetDateTime) -> String {
-    time.format(&Rfc3339).unwrap_or_else(|_| NEVER.into())
-}
 
 pub fn now() -> String {
     written(OffsetDateTime::now_utc())
-}
-
-/// A number of Unix seconds as clients write it.
-pub fn of_seconds(seconds: u64) -> String {
-    let time = i64::try_from(seconds).ok().and_then(|seconds| OffsetDateTime::from_unix_timestamp(seconds).ok());
-    time.map_or_else(|| NEVER.into(), written)
 }
 
 fn of_time(time: SystemTime) -> String {
@@ -54,11 +41,11 @@ pub async fn tags(state: web::Data<AppState>, request: HttpRequest) -> Result<Ht
     let (tenant, registry) = (Tenant::of(&request), state.registry.clone());
     let models = off_loop(move || registry.on_disk(|id| tenant.may_use(&registry, id))).await?;
     let tag = |facts: ModelFacts| Tag {
-        name: facts.id.clone(),
+        name: tagged(&facts.id),
         modified_at: of_seconds(facts.modified),
         size: facts.file.description.file_bytes,
         details: details(&facts),
-        model: facts.id,
+        model: tagged(&facts.id),
         digest: facts.digest,
     };
     Ok(HttpResponse::Ok().json(Tags { models: models.into_iter().map(tag).collect() }))
@@ -79,8 +66,8 @@ pub async fn ps(state: web::Data<AppState>, request: HttpRequest) -> Result<Http
     let models = off_loop(loaded).await?.into_iter().map(|(facts, expires, status)| {
         let size = status.bytes.map_or(0, |bytes| bytes.total());
         Loaded {
-            name: facts.id.clone(),
-            model: facts.id.clone(),
+            name: tagged(&facts.id),
+            model: tagged(&facts.id),
             size,
             details: details(&facts),
             digest: facts.digest,
@@ -106,6 +93,12 @@ pub async fn delete(state: web::Data<AppState>, http: HttpRequest, body: Body) -
     let registry = state.registry.clone();
     off_loop(move || registry.delete(&model)).await??;
     Ok(HttpResponse::Ok().finish())
+}
+
+/// A name as Ollama lists it: always with a tag.
+fn tagged(id: &str) -> String {
+    let name = id.rsplit('/').next().unwrap_or(id);
+    if name.contains(':') { id.to_owned() } else { format!("{id}{LATEST}") }
 }
 
 pub fn details(facts: &ModelFacts) -> Details {
@@ -136,8 +129,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_moments_are_written_as_clients_read_them() {
+    fn numbers_and_names_are_written_as_clients_read_them() {
+        let due = ["a:latest", "a:7b", "hf:o/a:latest", "hf:o/a:Q4_0"];
+        assert_eq!(["a", "a:7b", "hf:o/a", "hf:o/a:Q4_0"].map(tagged), due);
         assert_eq!([7, 1500, 134_515_008, 8_030_261_248].map(human), ["7", "1.50K", "134.52M", "8.0B"]);
-        assert_eq!((of_seconds(0).as_str(), of_seconds(u64::MAX).as_str()), ("1970-01-01T00:00:00Z", NEVER));
     }
 }

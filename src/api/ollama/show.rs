@@ -5,15 +5,16 @@ use serde_json::Value;
 
 use super::body::Body;
 use super::convert;
-use super::models::{details, of_seconds};
+use super::models::details;
 use super::types::common::ErrorBody;
 use super::types::models::{Show, ShowRequest};
 use crate::http::error::ApiError;
+use crate::http::moment::of_seconds;
 use crate::http::state::{AppState, off_loop};
 use crate::http::tenant::Tenant;
 use logits::SamplingChoice;
 use registry::{ModelFacts, RegistryError};
-use serving::Abilities;
+use serving::{Abilities, Metadata};
 
 /// Describe a model, as Ollama does
 ///
@@ -40,10 +41,21 @@ pub async fn show(state: web::Data<AppState>, http: HttpRequest, body: Body) -> 
         // Verbose metadata is large: it is written here rather than on the event loop.
         let mut shown = worded(&facts, abilities);
         shown.model_info.extend(metadata);
+        bound_context(&mut shown.model_info, &facts.file.description.architecture, facts.context);
         Ok::<_, RegistryError>(serde_json::to_vec(&shown).expect("a description is JSON"))
     };
     let text = off_loop(describe).await??;
     Ok(HttpResponse::Ok().content_type("application/json").body(text))
+}
+
+/// Tells no longer context than the one that the model is served with, where that is known: clients ask for as much as they are told.
+fn bound_context(info: &mut Metadata, architecture: &str, served: Option<usize>) {
+    let trained = info.get_mut(&format!("{architecture}.context_length"));
+    if let (Some(trained), Some(served)) = (trained, served.map(|served| served as u64))
+        && trained.as_u64().is_some_and(|most| most > served)
+    {
+        *trained = served.into();
+    }
 }
 
 fn worded(facts: &ModelFacts, abilities: Abilities) -> Show {

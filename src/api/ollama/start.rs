@@ -14,7 +14,7 @@ use crate::http::choices::Choices;
 use crate::http::error::{ApiError, quoted};
 use crate::http::state::AppState;
 use crate::http::stream::respond;
-use chat::{Conversation, REASON};
+use chat::{Conversation, REASON, nearest_efforts};
 use registry::Keep;
 use serving::Model;
 
@@ -49,9 +49,17 @@ pub fn set_effort(model: &Model, think: Option<Think>, conversation: &mut Conver
             let message = format!("`think`: the model `{}` does not reason before it answers: leave it out", quoted(&model.id));
             return Err(ApiError::field("think", message));
         }
-        Some(Think::Switch(false)) => Some("none".to_owned()),
+        // A model that nothing switches off reasons.
+        Some(Think::Switch(false)) => {
+            conversation.or_efforts = Some(Vec::new());
+            Some("none".to_owned())
+        }
         Some(Think::Switch(true)) => Some(REASON.to_owned()),
-        Some(Think::Level(level)) => Some(level),
+        // Where the template has no levels, every level switches reasoning on.
+        Some(Think::Level(level)) => {
+            conversation.or_efforts = Some(nearest_efforts(&level).into_iter().chain([REASON.to_owned()]).collect());
+            Some(level)
+        }
     };
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
 
+mod followed;
 mod notated;
 mod python;
 mod stages;
@@ -18,6 +19,7 @@ use super::format::Format;
 use super::parameters::Parameters;
 use super::subject::Subject;
 use super::tools::{Tool, ToolChoice, Tools};
+pub use followed::Followed;
 use grammar::{Compiler, GrammarError, Source, lark_string};
 use logits::Grammar;
 use stages::{Preface, Staged, Tail, Until};
@@ -206,10 +208,8 @@ impl Rules<'_> {
         let writer = Literals { literal: &|text| self.literal(text), closes_by_token: self.has_control(notation.mark) };
         let mut rules = notated::Rules::default();
         for (i, tool) in tools.callable().enumerate() {
-            rules.add(&writer, notation, i, &tool.schema()).map_err(|text| {
-                let at = tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0);
-                RuleError { subject: Subject::ToolParameters(at), error: GrammarError::Invalid(text) }
-            })?;
+            let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
+            rules.add(&writer, notation, i, &tool.schema()).map_err(error)?;
         }
         Ok(rules)
     }
@@ -283,10 +283,8 @@ impl Rules<'_> {
 /// The parameters of each tool that may be called.
 fn parameters(tools: &Tools) -> Result<Vec<Parameters>, RuleError> {
     let of = |tool: &Tool| {
-        Parameters::of(&tool.schema()).map_err(|text| {
-            let at = tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0);
-            RuleError { subject: Subject::ToolParameters(at), error: GrammarError::Invalid(text) }
-        })
+        let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
+        Parameters::of(&tool.schema()).map_err(error)
     };
     tools.callable().map(of).collect()
 }
@@ -311,15 +309,17 @@ trait WithTools: Sized {
 
 impl WithTools for Source {
     fn with_tools(self, tools: &Tools) -> Result<Self, RuleError> {
-        let add = |source: Self, (i, schema): (usize, Value)| source.with_schema(&format!("tool_{i}"), &schema);
-        let schemas = tools.callable().map(|tool| match tool.schema() {
-            // Arguments are objects, even if the schema leaves that open.
-            Value::Object(mut map) => {
-                map.entry("type").or_insert_with(|| "object".into());
-                closed(Value::Object(map))
-            }
-            other => other,
-        });
-        schemas.enumerate().try_fold(self, add).map_err(RuleError::of(Subject::Tools))
+        let add = |source: Self, (i, tool): (usize, &Tool)| {
+            let schema = match tool.schema() {
+                // Arguments are objects, even if the schema leaves that open.
+                Value::Object(mut map) => {
+                    map.entry("type").or_insert_with(|| "object".into());
+                    closed(Value::Object(map))
+                }
+                other => other,
+            };
+            source.with_schema(&format!("tool_{i}"), &schema).map_err(RuleError::of(tools.parameters_of(tool)))
+        };
+        tools.callable().enumerate().try_fold(self, add)
     }
 }

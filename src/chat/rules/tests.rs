@@ -91,6 +91,7 @@ fn tools(choice: ToolChoice) -> Tools {
     let tool = |name: &str| Tool {
         name: name.into(),
         parameters: Some(parameters.clone()),
+        strict: false,
         declaration: Declaration::Function(Default::default()),
     };
     Tools { tools: vec![tool("first"), tool("second")], choice, parallel: false }
@@ -308,4 +309,49 @@ fn an_invalid_schema_is_blamed_on_its_tool() {
     let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
     let RuleError { subject, error } = rules.grammar().unwrap_err();
     assert!(subject == Subject::ToolParameters(1) && error.to_string().starts_with("#/properties/a"), "{error}");
+}
+
+/// The schemas that rules follow in place of `schema`, the second tool's.
+fn followed(rig: &Rig, syntax: &'static Syntax, schema: Value, strict: bool) -> Result<Vec<Value>, Subject> {
+    let mut tools = tools(ToolChoice::Auto);
+    (tools.tools[1].parameters, tools.tools[1].strict) = (Some(schema), strict);
+    let dialect = dialect(syntax, false);
+    let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
+    let found = rules.followed().map_err(|error| error.subject)?;
+    assert_eq!(found.tools.is_some(), !found.loosened.is_empty());
+    assert!(found.loosened.iter().all(|(name, _)| name == "second"), "{:?}", found.loosened);
+    Ok(found.tools.unwrap_or(tools).tools.iter().map(Tool::schema).collect())
+}
+
+#[test]
+fn a_schema_that_cannot_be_followed_is_loosened_unless_it_is_strict() {
+    let rig = Rig::new();
+    let first = tools(ToolChoice::Auto).tools[0].schema();
+    let of = |mut schema: Value| {
+        schema["type"] = "object".into();
+        schema
+    };
+    let one = |member: Value| of(json!({"properties": {"a": member}}));
+    let nothing = json!({"properties": {"a": {"type": "strin"}}});
+    for (given, due) in [
+        (one(json!({"type": "array", "uniqueItems": true})), one(json!({"type": "array"}))),
+        (one(json!({"not": {}})), one(json!({}))),
+        (one(json!({"type": "string", "pattern": "["})), one(json!({"type": "string"}))),
+        (of(json!({"dependencies": {"a": ["b"]}})), of(json!({}))),
+        (of(nothing), of(json!({}))),
+    ] {
+        assert_eq!(followed(&rig, GENERIC, given.clone(), false), Ok(vec![first.clone(), due]), "{given}");
+        assert_eq!(followed(&rig, GENERIC, given.clone(), true), Err(Subject::ToolParameters(1)), "{given}");
+    }
+}
+
+#[test]
+fn every_family_follows_what_it_can_of_a_schema() {
+    let rig = Rig::new();
+    let either = json!({"type": "object", "properties": {"a": {"type": "string"}, "b": {"allOf": [{"minimum": 3}, {"type": "integer"}]}},
+        "anyOf": [{"required": ["a"]}, {"required": ["b"]}], "propertyNames": {"maxLength": 3}});
+    for syntax in SYNTAXES.iter().chain([GENERIC]) {
+        let found = followed(&rig, syntax, either.clone(), false).unwrap();
+        assert_eq!(found[1]["properties"]["a"], json!({"type": "string"}), "{}: {}", syntax.name, found[1]);
+    }
 }

@@ -18,14 +18,26 @@ const BILLING: &str = "x-anthropic-billing-header:";
 /// What a signature begins with that carries the reasoning itself.
 pub const CARRIED: &str = "reasoning:";
 
+/// What stands in place of an image or a document in a tool's result: a refusal would end an agent's session, whose history keeps it.
+const NO_IMAGE: &str = "[an image was left out: this model takes none]";
+const NO_DOCUMENT: &str = "[a document was left out: this model takes only documents of text]";
+
+/// Where blocks stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    System,
+    Message,
+    Result,
+}
+
 /// A block that is no text has been met: what it is, and who may have it.
 pub type Other<'a, 'b> = &'a mut dyn FnMut(&Fields<'b>, &str) -> Result<Option<Part>, ApiError>;
 
 /// The parts of a string or of a list of blocks. `other` reads the blocks that are not text.
-pub fn parts<'b>(fields: &Fields<'b>, name: &str, other: Other<'_, 'b>) -> Result<Vec<Part>, ApiError> {
+pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_, 'b>) -> Result<Vec<Part>, ApiError> {
     let path = fields.path(name);
     let blocks = match fields.required(name, fields.get(name))? {
-        Value::String(text) => return Ok(without_billing(text).into_iter().collect()),
+        Value::String(text) => return Ok(text_part(text, place).into_iter().collect()),
         Value::Array(blocks) => blocks,
         wrong => return Err(wrong_type(&path, "a string or a list of blocks", wrong)),
     };
@@ -40,10 +52,11 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, other: Other<'_, 'b>) -> Resul
         match block.required("type", block.string("type")?)? {
             "text" => {
                 only(&block, &["type", "text", "cache_control", "citations"])?;
-                parts.extend(without_billing(block.required("text", block.string("text")?)?));
+                parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
-            "document" => parts.extend(document(&block)?),
-            "search_result" => parts.extend(search_result(&block)?),
+            "image" if place == Place::Result => parts.push(Part::Text(NO_IMAGE.into())),
+            "document" => parts.extend(document(&block, place)?),
+            "search_result" => parts.extend(search_result(&block, place)?),
             kind => parts.extend(other(&block, kind)?),
         }
     }
@@ -64,9 +77,9 @@ pub fn refused(block: &Fields, kind: &str) -> ApiError {
     ApiError::unsupported(&path, format!("`{path}` is `{}`, which is not supported here: {problem}", quoted(kind)))
 }
 
-/// Text without the line of the billing header. `None` if nothing else is in it.
-fn without_billing(text: &str) -> Option<Part> {
-    let rest = match text.starts_with(BILLING) {
+/// A system prompt loses the line of the billing header. `None` if nothing else is in it.
+fn text_part(text: &str, place: Place) -> Option<Part> {
+    let rest = match place == Place::System && text.starts_with(BILLING) {
         true => text.split_once('\n').map(|(_, rest)| rest).filter(|rest| !rest.trim().is_empty())?,
         false => text,
     };
@@ -74,14 +87,15 @@ fn without_billing(text: &str) -> Option<Part> {
 }
 
 /// A document of plain text.
-fn document(block: &Fields) -> Result<Vec<Part>, ApiError> {
+fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
     let path = block.path("source");
     only(block, &["type", "source", "title", "context", "citations", "cache_control"])?;
     check_citations(block)?;
     let source = Fields::at(block.required("source", block.get("source"))?, &path)?;
     let texts = match source.required("type", source.string("type")?)? {
         "text" => vec![Part::Text(source.required("data", source.string("data")?)?.to_owned())],
-        "content" => parts(&source, "content", &mut |block, kind| Err(refused(block, kind)))?,
+        "content" => parts(&source, "content", place, &mut |block, kind| Err(refused(block, kind)))?,
+        _ if place == Place::Result => vec![Part::Text(NO_DOCUMENT.into())],
         other => {
             let path = source.path("type");
             let message = format!("`{path}` is `{}`; only documents of text are supported (type text or content)", quoted(other));
@@ -93,11 +107,11 @@ fn document(block: &Fields) -> Result<Vec<Part>, ApiError> {
 }
 
 /// What a search has found, with its title and where it is from.
-fn search_result(block: &Fields) -> Result<Vec<Part>, ApiError> {
+fn search_result(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
     only(block, &["type", "source", "title", "content", "citations", "cache_control"])?;
     check_citations(block)?;
     let head = |name| Ok::<_, ApiError>(Part::Text(block.required(name, block.string(name)?)?.to_owned()));
-    let texts = parts(block, "content", &mut |part, kind| Err(refused(part, kind)))?;
+    let texts = parts(block, "content", place, &mut |part, kind| Err(refused(part, kind)))?;
     Ok([head("title")?, head("source")?].into_iter().chain(texts).collect())
 }
 
@@ -122,7 +136,7 @@ pub fn thinking(block: &Fields) -> Result<String, ApiError> {
 pub fn result(block: &Fields, tools: &HashSet<&str>) -> Result<Vec<Part>, ApiError> {
     let mut found = match block.get("content") {
         None => Vec::new(),
-        Some(_) => parts(block, "content", &mut |part, kind| match kind {
+        Some(_) => parts(block, "content", Place::Result, &mut |part, kind| match kind {
             "tool_reference" => reference(part, tools).map(Some),
             kind => Err(refused(part, kind)),
         })?,

@@ -4,10 +4,11 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::blocks::{self, Place};
 use super::known::only;
-use super::{blocks, tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::tool_list::tool_name;
 use chat::{Call, Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 100_000;
@@ -23,7 +24,7 @@ pub fn messages(fields: &Fields, tools: &HashSet<&str>) -> Result<(Vec<Message>,
     }
     let mut writer = Writer::new(tools);
     if fields.get("system").is_some() {
-        let parts = blocks::parts(fields, "system", &mut |block, kind| Err(blocks::refused(block, kind)))?;
+        let parts = blocks::parts(fields, "system", Place::System, &mut |block, kind| Err(blocks::refused(block, kind)))?;
         writer.push(Message { parts, ..Message::new(Role::System) });
     }
     for (i, value) in list.iter().enumerate() {
@@ -87,7 +88,7 @@ impl<'a> Writer<'a> {
     }
 
     fn system(&mut self, fields: &Fields) -> Result<(), ApiError> {
-        let parts = blocks::parts(fields, "content", &mut |block, kind| Err(blocks::refused(block, kind)))?;
+        let parts = blocks::parts(fields, "content", Place::System, &mut |block, kind| Err(blocks::refused(block, kind)))?;
         let message = Message { parts, ..Message::new(Role::System) };
         match self.open.is_empty() {
             true => self.push(message),
@@ -100,7 +101,7 @@ impl<'a> Writer<'a> {
     fn user(&mut self, fields: &Fields) -> Result<(), ApiError> {
         check_not_empty(fields)?;
         let (mut results, tools, called) = (Vec::new(), self.tools, &self.called);
-        let parts = blocks::parts(fields, "content", &mut |block, kind| {
+        let parts = blocks::parts(fields, "content", Place::Message, &mut |block, kind| {
             if kind != "tool_result" {
                 return Err(blocks::refused(block, kind));
             }
@@ -122,7 +123,7 @@ impl<'a> Writer<'a> {
 
     fn assistant(&mut self, fields: &Fields) -> Result<(), ApiError> {
         let (mut calls, mut reasoning) = (Vec::new(), None::<String>);
-        let parts = blocks::parts(fields, "content", &mut |block, kind| {
+        let parts = blocks::parts(fields, "content", Place::Message, &mut |block, kind| {
             match kind {
                 "tool_use" => calls.push(call(block)?),
                 "thinking" => {
@@ -148,14 +149,20 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// A last message of the assistant is continued.
-    fn ending(&self, last: usize) -> Result<Ending, ApiError> {
+    /// A last message of the assistant is continued. One without text is dropped: agents send it if an answer was broken off.
+    fn ending(&mut self, last: usize) -> Result<Ending, ApiError> {
         let Some(message) = self.messages.last().filter(|message| message.role == Role::Assistant) else { return Ok(Ending::OpenTurn) };
+        if message.calls.is_empty() && !message.text().is_empty() {
+            return Ok(Ending::Continue);
+        }
         let path = format!("messages[{last}].content");
-        let problem = match (message.calls.is_empty(), message.text().is_empty()) {
-            (false, _) => "makes calls, whose results must follow: send them as `tool_result` in a message of the user",
-            (true, true) => "is the last message's and has no text that the answer could continue",
-            (true, false) => return Ok(Ending::Continue),
+        let problem = match message.calls.is_empty() {
+            false => "makes calls, whose results must follow: send them as `tool_result` in a message of the user",
+            true if self.messages.len() == 1 => "is the only message's and has no text that the answer could continue",
+            true => {
+                self.messages.pop();
+                return Ok(Ending::OpenTurn);
+            }
         };
         Err(ApiError::field(&path, format!("`{path}` {problem}")))
     }
@@ -174,7 +181,7 @@ fn check_not_empty(fields: &Fields) -> Result<(), ApiError> {
 fn call(block: &Fields) -> Result<Call, ApiError> {
     only(block, &["type", "id", "name", "input", "cache_control", "caller", "toolset_name"])?;
     let id = block.required("id", block.string("id")?)?.to_owned();
-    let name = tools::name(block)?.to_owned();
+    let name = tool_name(block)?.to_owned();
     let arguments = match block.required("input", block.get("input"))? {
         object @ Value::Object(_) => object.to_string(),
         other => return Err(wrong_type(&block.path("input"), "an object", other)),

@@ -1,6 +1,7 @@
 //! Anthropic's JSON becomes what `serving` understands, or an error that names the field.
 
 pub mod blocks;
+pub mod edits;
 pub mod known;
 pub mod messages;
 pub mod names;

@@ -1,18 +1,20 @@
 //! The fields of a request besides its prompt.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::stop::stop_texts;
 use chat::Format;
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Options};
 
-/// The most bytes of one stop sequence.
-const MAX_STOP_BYTES: usize = 1024;
 const MAX_USER: usize = 4096;
 /// The field that asks the server to keep the conversation.
 pub const THREAD: &str = "thread";
@@ -26,31 +28,27 @@ pub fn options(fields: &Fields, limits: &Limits, max_tokens: u32) -> Result<Opti
         top_k: fields.count("top_k", 0)?,
         ..SamplingChoice::default()
     };
+    fields.array("stop_sequences")?;
     let seed = uuid::Uuid::new_v4().as_u64_pair().0;
     let sampling = chosen.applied_to(SamplingParams { seed, ..SamplingParams::default() });
     let budget = if limits.strict_max_tokens { Budget::Strict(max_tokens) } else { Budget::Explicit(max_tokens) };
     Ok(Options {
         chosen: Some(chosen),
-        stop: stop(fields, limits.max_stop_sequences)?,
+        stop: stop_texts(fields, "stop_sequences", limits.max_stop_sequences)?,
         cache_salt: user(fields)?,
         ..Options::new(sampling, budget)
     })
 }
 
-fn stop(fields: &Fields, most: usize) -> Result<Vec<String>, ApiError> {
-    let list = fields.array("stop_sequences")?.unwrap_or_default();
-    if list.len() > most {
-        return Err(fields.invalid("stop_sequences", format_args!("holds {} texts, and {most} are allowed", list.len())));
-    }
-    let text = |item: &Value| match item.as_str() {
-        None => Err(wrong_type("stop_sequences", "a list of strings", item)),
-        Some("") => Err(fields.invalid("stop_sequences", "must not hold an empty text")),
-        Some(text) if text.len() > MAX_STOP_BYTES => {
-            Err(fields.invalid("stop_sequences", format_args!("holds a text of more than {MAX_STOP_BYTES} bytes")))
+/// A user's id without the session that agents write into it: the next session of the same user begins with the same prompt.
+fn without_session(user: &str) -> Cow<'_, str> {
+    match serde_json::from_str::<BTreeMap<String, Value>>(user) {
+        Ok(mut map) => {
+            map.remove("session_id");
+            serde_json::json!(map).to_string().into()
         }
-        Some(text) => Ok(text.to_owned()),
-    };
-    list.iter().map(text).collect()
+        Err(_) => user.split_once("_session_").map_or(user, |(user, _)| user).into(),
+    }
 }
 
 /// The number of `metadata.user_id`. Users do not share the prefix cache, so that none can probe what another has asked.
@@ -60,7 +58,7 @@ fn user(fields: &Fields) -> Result<u64, ApiError> {
     only(&inner, &["user_id"])?;
     inner.check_size("user_id", MAX_USER)?;
     let Some(user) = inner.string("user_id")? else { return Ok(0) };
-    Ok(Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
+    Ok(Sha256::digest(without_session(user).as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
 }
 
 /// `format` of `output_config`, or `output_format` as it was called before.
@@ -96,11 +94,14 @@ pub fn check_neutral(fields: &Fields) -> Result<(), ApiError> {
         None | Some("standard") => {}
         Some(other) => return Err(fields.invalid("speed", format_args!("must be standard, not `{}`: there is one speed", quoted(other)))),
     }
-    for name in ["inference_geo", "anthropic_version"] {
+    for name in ["inference_geo", "anthropic_version", "user_profile_id", "workspace_id"] {
         fields.string(name)?;
     }
     fields.array("anthropic_beta")?;
     fields.object("diagnostics")?;
+    if fields.get("compaction").is_some() {
+        return refuse("compaction", "the server writes no summaries. Ask for one as for any answer");
+    }
     if fields.get(THREAD).is_some() {
         return refuse(THREAD, "no conversation is kept here. Send all messages with each request");
     }

@@ -2,18 +2,23 @@
 
 use std::collections::HashSet;
 
+use actix_web::HttpRequest;
 use serde_json::{Map, Value};
 
+use super::edits::{self, Edit};
 use super::known::{cache_control, only};
 use super::thinking::{self, Thinking};
 use super::{messages, options, tools};
-use crate::http::error::{ApiError, quoted};
+use crate::http::error::ApiError;
 use crate::http::fields::Fields;
-use chat::{Conversation, Message};
+use chat::Conversation;
 use config::Limits;
 use serving::{Model, Options};
 
-const KNOWN: [&str; 26] = [
+/// What the name of the beta of interleaved reasoning begins with.
+const INTERLEAVED: &str = "interleaved-thinking";
+
+const KNOWN: [&str; 32] = [
     "model",
     "messages",
     "max_tokens",
@@ -41,6 +46,12 @@ const KNOWN: [&str; 26] = [
     "anthropic_beta",
     "diagnostics",
     "thread",
+    "user_profile_id",
+    "workspace_id",
+    "fallbacks",
+    "fallback_credit_token",
+    "billing_policy",
+    "compaction",
 ];
 
 /// The prompt of a request, valid by itself. `serving` checks what depends on the model.
@@ -50,6 +61,14 @@ pub struct Prompt {
     pub conversation: Conversation,
     /// `None`: the request does not say whether the model is to reason.
     pub thinking: Option<Thinking>,
+    /// What is to be left out of a long conversation.
+    pub edits: Vec<Edit>,
+}
+
+/// Whether a request's header says that the model may reason between its calls.
+pub fn interleaves(http: &HttpRequest) -> bool {
+    let betas = http.headers().get_all("anthropic-beta").filter_map(|value| value.to_str().ok());
+    betas.flat_map(|betas| betas.split(',')).any(|beta| beta.trim().starts_with(INTERLEAVED))
 }
 
 #[derive(Debug)]
@@ -72,7 +91,7 @@ impl Prompt {
 }
 
 /// A request to generate.
-pub fn parse(body: &Value, limits: &Limits) -> Result<Messages, ApiError> {
+pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Messages, ApiError> {
     let fields = Fields::root(body)?;
     only(&fields, &KNOWN)?;
     let max_tokens = fields.required("max_tokens", fields.count("max_tokens", 1)?)?;
@@ -80,11 +99,11 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Messages, ApiError> {
     let mut options = options::options(&fields, limits, max_tokens)?;
     options.format = options::format(&fields, output.as_ref())?;
     let stream = fields.bool("stream")?.unwrap_or(false);
-    Ok(Messages { prompt: prompt(&fields, output.as_ref(), Some(max_tokens))?, max_tokens, options, stream })
+    Ok(Messages { prompt: prompt(&fields, output.as_ref(), Some(max_tokens), interleaved)?, max_tokens, options, stream })
 }
 
-/// A request to count. It may hold what a request to generate holds, which is checked as it is there.
-pub fn parse_count(body: &Value, limits: &Limits) -> Result<Prompt, ApiError> {
+/// A request to count. It may hold what a request to generate holds, whose fields are checked as they are there.
+pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<Prompt, ApiError> {
     let fields = Fields::root(body)?;
     only(&fields, &KNOWN)?;
     let max_tokens = fields.count("max_tokens", 1)?;
@@ -92,69 +111,33 @@ pub fn parse_count(body: &Value, limits: &Limits) -> Result<Prompt, ApiError> {
     options::options(&fields, limits, max_tokens.unwrap_or(1))?;
     options::format(&fields, output.as_ref())?;
     fields.bool("stream")?;
-    prompt(&fields, output.as_ref(), max_tokens)
+    prompt(&fields, output.as_ref(), max_tokens, interleaved)
 }
 
 fn output<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, ApiError> {
     let Some(value) = fields.get("output_config") else { return Ok(None) };
     let inner = Fields::at(value, "output_config")?;
-    only(&inner, &["effort", "format"])?;
+    only(&inner, &["effort", "format", "task_budget"])?;
+    // A budget of a whole session is the client's to keep: no session is known here.
+    inner.object("task_budget")?;
     Ok(Some(inner))
 }
 
-fn prompt(fields: &Fields, output: Option<&Fields>, max_tokens: Option<u32>) -> Result<Prompt, ApiError> {
+fn prompt(fields: &Fields, output: Option<&Fields>, max_tokens: Option<u32>, interleaved: bool) -> Result<Prompt, ApiError> {
     let model = fields.required("model", fields.string("model")?)?.to_owned();
     options::check_neutral(fields)?;
     cache_control(fields)?;
-    let thinking = thinking::thinking(fields, max_tokens)?;
-    let mut variables = Map::new();
-    output.map_or(Ok(()), |output| thinking::effort(output, &mut variables))?;
+    let thinking = thinking::thinking(fields, max_tokens, interleaved)?;
+    let mut conversation = Conversation::default();
+    output.map_or(Ok(()), |output| thinking::effort(output, &mut conversation))?;
     if let Some(thinking) = thinking {
-        thinking::switch(&mut variables, thinking.is_on, &Map::new());
+        thinking::switch(&mut conversation.variables, thinking.is_on, &Map::new());
     }
     let tools = tools::tools(fields)?;
     let names: HashSet<&str> = tools.iter().map(|tool| tool.name.as_str()).collect();
-    let (mut messages, ending) = messages::messages(fields, &names)?;
+    (conversation.messages, conversation.ending) = messages::messages(fields, &names)?;
     drop(names);
-    clear(fields, &mut messages)?;
-    let tools = tools::choice(fields, tools)?;
-    Ok(Prompt { model, conversation: Conversation { messages, tools, ending, effort: None, variables }, thinking })
-}
-
-/// `context_management`: reasoning of earlier turns can be cleared. Nothing else of a conversation is ever changed.
-fn clear(fields: &Fields, messages: &mut [Message]) -> Result<(), ApiError> {
-    let Some(value) = fields.get("context_management") else { return Ok(()) };
-    let inner = Fields::at(value, "context_management")?;
-    only(&inner, &["edits"])?;
-    for (i, value) in inner.array("edits")?.unwrap_or_default().iter().enumerate() {
-        let path = format!("context_management.edits[{i}]");
-        let edit = Fields::at(value, &path)?;
-        let kind = edit.required("type", edit.string("type")?)?;
-        if kind != "clear_thinking_20251015" {
-            let path = edit.path("type");
-            let message = format!("`{path}` is `{}`; only clear_thinking_20251015 is supported", quoted(kind));
-            return Err(ApiError::unsupported(&path, message));
-        }
-        only(&edit, &["type", "keep"])?;
-        let Some(keep) = kept(&edit)? else { continue };
-        let thoughtful = messages.iter_mut().rev().filter(|message| message.reasoning.is_some());
-        thoughtful.skip(keep).for_each(|message| message.reasoning = None);
-    }
-    Ok(())
-}
-
-/// How many turns keep their reasoning. `None`: all.
-fn kept(edit: &Fields) -> Result<Option<usize>, ApiError> {
-    match edit.get("keep") {
-        None => Ok(Some(1)),
-        Some(Value::String(all)) if all == "all" => Ok(None),
-        Some(value) => {
-            let keep = Fields::at(value, &edit.path("keep"))?;
-            match keep.required("type", keep.string("type")?)? {
-                "all" => Ok(None),
-                "thinking_turns" => Ok(Some(keep.required("value", keep.count("value", 1)?)? as usize)),
-                other => Err(keep.invalid("type", format_args!("must be all or thinking_turns, not `{}`", quoted(other)))),
-            }
-        }
-    }
+    conversation.tools = tools::choice(fields, tools)?;
+    let edits = edits::edits(fields, &mut conversation.messages)?;
+    Ok(Prompt { model, conversation, thinking, edits })
 }

@@ -21,12 +21,12 @@ fn with(fields: Value) -> Value {
 }
 
 fn read(fields: Value) -> Messages {
-    parse(&with(fields), &limits()).unwrap()
+    parse(&with(fields), &limits(), false).unwrap()
 }
 
 /// The field that an error names.
 fn param(fields: Value) -> String {
-    parse(&with(fields.clone()), &limits()).err().and_then(|error| error.param).unwrap_or_else(|| panic!("accepted: {fields}"))
+    parse(&with(fields.clone()), &limits(), false).err().and_then(|error| error.param).unwrap_or_else(|| panic!("accepted: {fields}"))
 }
 
 fn conversation(messages: Value) -> Conversation {
@@ -87,6 +87,47 @@ fn a_last_message_of_the_assistant_is_continued() {
 }
 
 #[test]
+fn a_last_message_of_the_assistant_without_text_is_dropped() {
+    for content in [json!(""), json!([]), json!([{"type": "thinking", "thinking": "hm", "signature": "s"}])] {
+        let found = conversation(json!([{"role": "user", "content": "u"}, {"role": "assistant", "content": content}]));
+        assert_eq!((found.ending, texts(&found.messages)), (Ending::OpenTurn, due(&[(Role::User, "u")])));
+    }
+}
+
+#[test]
+fn only_the_system_prompt_loses_the_billing_header() {
+    let header = "x-anthropic-billing-header: cch=1;\nkept";
+    let call = json!({"type": "tool_use", "id": "1", "name": "f", "input": {}});
+    let result = json!({"type": "tool_result", "tool_use_id": "1", "content": header});
+    let found = conversation(json!([{"role": "user", "content": header}, {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result, {"type": "text", "text": header}]}]));
+    for (i, role) in [(0, Role::User), (2, Role::Tool), (3, Role::User)] {
+        assert_eq!((found.messages[i].role, found.messages[i].text().as_str()), (role, header));
+    }
+}
+
+#[test]
+fn an_image_in_a_tool_s_result_becomes_a_text() {
+    let image = json!({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}});
+    let pdf = json!({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "aGk="}});
+    let call = json!({"type": "tool_use", "id": "1", "name": "f", "input": {}});
+    let result = json!({"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "Here:"}, image, pdf]});
+    let found = conversation(json!([{"role": "user", "content": "u"}, {"role": "assistant", "content": [call]},
+        {"role": "user", "content": [result]}]));
+    let due = "Here:\n[an image was left out: this model takes none]\n[a document was left out: this model takes only documents of text]";
+    assert_eq!(found.messages[2].text(), due);
+}
+
+#[test]
+fn sessions_of_one_user_share_the_prefix_cache() {
+    let salt = |user: &str| read(json!({"metadata": {"user_id": user}})).options.cache_salt;
+    assert_eq!(salt("user_1_account_2_session_3"), salt("user_1_account_2_session_4"));
+    assert_eq!(salt(r#"{"device_id":"1","session_id":"3"}"#), salt(r#"{"session_id":"4","device_id":"1"}"#));
+    assert_ne!(salt("user_1_account_2_session_3"), salt("user_2_account_2_session_3"));
+    assert_ne!(salt(r#"{"device_id":"1","session_id":"3"}"#), salt(r#"{"device_id":"2","session_id":"3"}"#));
+}
+
+#[test]
 fn a_choice_of_tools_is_read() {
     let tool = |name: &str| json!({"name": name, "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral", "ttl": "1h"}});
     let of = |choice: Value| read(json!({"tools": [tool("f"), tool("g")], "tool_choice": choice})).prompt.conversation.tools;
@@ -111,7 +152,11 @@ fn thinking_and_effort_are_read() {
     assert_eq!(of(enabled), (Some((Shown::Whole, Some(1024))), on.clone()));
     assert_eq!(of(json!({"thinking": {"type": "adaptive", "display": "omitted"}})), (Some((Shown::Signed, None)), on));
     assert_eq!(of(json!({"thinking": {"type": "disabled"}})), (Some((Shown::No, None)), switched(false, "disabled")));
-    assert_eq!(of(json!({"output_config": {"effort": "low"}})).1["reasoning_effort"], "low");
+    assert_eq!(of(json!({"thinking": {"type": "between_tools"}})), of(json!({"thinking": {"type": "adaptive", "display": "updates"}})));
+    let low = read(json!({"output_config": {"effort": "low", "task_budget": {"type": "tokens", "total": 9}}})).prompt.conversation;
+    assert_eq!((low.effort.as_deref(), low.or_efforts.unwrap()[0].as_str()), (Some("low"), "medium"));
+    let large = with(json!({"thinking": {"type": "enabled", "budget_tokens": 5000}}));
+    assert_eq!(parse(&large, &limits(), true).unwrap().prompt.thinking.unwrap().budget, Some(1999));
 }
 
 #[test]
@@ -142,7 +187,7 @@ fn the_options_are_read() {
     assert_ne!(request.options.cache_salt, read(json!({"metadata": {"user_id": "v"}})).options.cache_salt);
     assert_eq!(read(json!({})).options.cache_salt, 0);
     let count = json!({"model": "m", "messages": [{"role": "user", "content": "hi"}]});
-    assert!(parse_count(&count, &limits()).is_ok() && parse(&count, &limits()).is_err());
+    assert!(parse_count(&count, &limits(), false).is_ok() && parse(&count, &limits(), false).is_err());
 }
 
 #[test]
@@ -223,7 +268,8 @@ fn an_error_names_the_field() {
         (json!({"stream": "yes"}), "stream"),
         (json!({"tempreature": 1}), "tempreature"),
         (json!({"mcp_servers": [{}]}), "mcp_servers"),
-        (json!({"context_management": {"edits": [{"type": "compact_20260112"}]}}), "context_management.edits[0].type"),
+        (json!({"context_management": {"edits": [{"type": "clear_all"}]}}), "context_management.edits[0].type"),
+        (json!({"compaction": {"type": "summarize"}}), "compaction"),
     ];
     for (fields, field) in cases {
         assert_eq!(param(fields.clone()), field, "{fields}");

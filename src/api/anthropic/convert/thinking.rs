@@ -5,12 +5,11 @@ use serde_json::{Map, Value};
 use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
+use chat::{Conversation, nearest_efforts};
 
 /// The least budget, as in Anthropic's API.
 const MIN_BUDGET: i64 = 1024;
 const EFFORTS: [&str; 5] = ["low", "medium", "high", "xhigh", "max"];
-/// The variables by which chat templates know levels of reasoning. A template without them shows none.
-const LEVELS: [&str; 3] = ["reasoning_effort", "thinking_effort", "reasoning_strength"];
 /// The variables by which chat templates switch reasoning on and off.
 const SWITCHES: [&str; 2] = ["enable_thinking", "thinking"];
 
@@ -33,33 +32,44 @@ pub struct Thinking {
     pub budget: Option<u32>,
 }
 
-/// `None`: the request does not say.
-pub fn thinking(fields: &Fields, max_tokens: Option<u32>) -> Result<Option<Thinking>, ApiError> {
+/// `None`: the request does not say. `interleaved`: it may reason between its calls.
+pub fn thinking(fields: &Fields, max_tokens: Option<u32>, interleaved: bool) -> Result<Option<Thinking>, ApiError> {
     let Some(value) = fields.get("thinking") else { return Ok(None) };
     let inner = Fields::at(value, "thinking")?;
     let kind = inner.required("type", inner.string("type")?)?;
     match kind {
-        "enabled" => only(&inner, &["type", "budget_tokens", "display"])?,
-        "adaptive" => only(&inner, &["type", "display"])?,
+        "enabled" => only(&inner, &["type", "budget_tokens", "display", "block_binding"])?,
+        "adaptive" => only(&inner, &["type", "display", "block_binding"])?,
+        // The model decides when it reasons.
+        "between_tools" => only(&inner, &["type"])?,
         "disabled" => {
             only(&inner, &["type"])?;
             return Ok(Some(Thinking { is_on: false, shown: Shown::No, budget: None }));
         }
-        other => return Err(inner.invalid("type", format_args!("must be enabled, disabled or adaptive, not `{}`", quoted(other)))),
+        other => {
+            return Err(
+                inner.invalid("type", format_args!("must be enabled, disabled, adaptive or between_tools, not `{}`", quoted(other)))
+            );
+        }
     }
+    inner.object("block_binding")?;
     let shown = match inner.string("display")? {
-        None | Some("summarized") => Shown::Whole,
+        None | Some("summarized" | "updates") => Shown::Whole,
         Some("omitted") => Shown::Signed,
-        Some(other) => return Err(inner.invalid("display", format_args!("must be summarized or omitted, not `{}`", quoted(other)))),
+        Some(other) => {
+            return Err(inner.invalid("display", format_args!("must be summarized, updates or omitted, not `{}`", quoted(other))));
+        }
     };
-    let budget = if kind == "enabled" { Some(budget(&inner, max_tokens)?) } else { None };
+    let budget = if kind == "enabled" { Some(budget(&inner, max_tokens, interleaved)?) } else { None };
     Ok(Some(Thinking { is_on: true, shown, budget }))
 }
 
-fn budget(inner: &Fields, max_tokens: Option<u32>) -> Result<u32, ApiError> {
+/// `interleaved`: the budget is one of all turns, and an answer takes of it what fits.
+fn budget(inner: &Fields, max_tokens: Option<u32>, interleaved: bool) -> Result<u32, ApiError> {
     let budget = inner.integer("budget_tokens", MIN_BUDGET..=i64::from(u32::MAX))?;
     let budget = inner.required("budget_tokens", budget)? as u32;
     match max_tokens.filter(|most| budget >= *most) {
+        Some(most) if interleaved => Ok((most - 1).max(1)),
         Some(most) => Err(inner.invalid("budget_tokens", format_args!("is {budget}, and must be less than the {most} of `max_tokens`"))),
         None => Ok(budget),
     }
@@ -74,12 +84,13 @@ pub fn switch(variables: &mut Map<String, Value>, is_on: bool, kept: &Map<String
     }
 }
 
-/// `effort` of `output_config`. It is advice: a model without levels of reasoning has one for all of them.
-pub fn effort(output: &Fields, variables: &mut Map<String, Value>) -> Result<(), ApiError> {
+/// `effort` of `output_config`. It is advice: a template that does not know it gets the nearest that it knows, or none.
+pub fn effort(output: &Fields, conversation: &mut Conversation) -> Result<(), ApiError> {
     let Some(effort) = output.string("effort")? else { return Ok(()) };
     if !EFFORTS.contains(&effort) {
         return Err(output.invalid("effort", format_args!("must be one of {}, not `{}`", EFFORTS.join(", "), quoted(effort))));
     }
-    variables.extend(LEVELS.map(|name| (name.to_owned(), effort.into())));
+    conversation.or_efforts = Some(nearest_efforts(effort));
+    conversation.effort = Some(effort.to_owned());
     Ok(())
 }

@@ -1,19 +1,13 @@
 //! `tools` and `tool_choice`.
 
-use std::collections::HashSet;
-
 use serde_json::{Map, Value};
 
 use super::known::{cache_control, only};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::tool_list::{tool_list, tool_name};
 use chat::{Declaration, Tool, ToolChoice, Tools};
 
-/// Agents with several servers of tools have hundreds.
-const MAX_TOOLS: usize = 512;
-/// The largest size of all tools as JSON. In bytes.
-const MAX_BYTES: usize = 2 << 20;
-const MAX_NAME: usize = 128;
 const KNOWN: [&str; 10] = [
     "type",
     "name",
@@ -27,29 +21,9 @@ const KNOWN: [&str; 10] = [
     "allowed_callers",
 ];
 
-/// The name of a tool.
-pub fn name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
-    let name = fields.required("name", fields.string("name")?)?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
-        return Err(fields.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
-    }
-    Ok(name)
-}
-
 /// All tools of a request, whether they may be called or not.
 pub fn tools(fields: &Fields) -> Result<Vec<Tool>, ApiError> {
-    let list = fields.array("tools")?.unwrap_or_default();
-    if list.len() > MAX_TOOLS {
-        return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
-    }
-    fields.check_size("tools", MAX_BYTES)?;
-    let tools: Vec<Tool> = list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
-    let mut names = HashSet::new();
-    match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
-        Some(tool) => Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name)))),
-        None => Ok(tools),
-    }
+    tool_list(fields, tool)
 }
 
 fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
@@ -67,11 +41,12 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
     }
     only(&fields, &KNOWN)?;
     cache_control(&fields)?;
-    for flag in ["strict", "defer_loading", "eager_input_streaming"] {
+    let strict = fields.bool("strict")?.unwrap_or(false);
+    for flag in ["defer_loading", "eager_input_streaming"] {
         fields.bool(flag)?;
     }
     check_callers(&fields)?;
-    let name = name(&fields)?.to_owned();
+    let name = tool_name(&fields)?.to_owned();
     let schema = match fields.required("input_schema", fields.get("input_schema"))? {
         schema @ Value::Object(_) => schema.clone(),
         other => return Err(wrong_type(&fields.path("input_schema"), "a JSON schema of an object", other)),
@@ -82,7 +57,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
         function.insert("description".into(), description.into());
     }
     function.insert("parameters".into(), schema.clone());
-    Ok(Tool { name, parameters: Some(schema), declaration: Declaration::Function(function) })
+    Ok(Tool { name, parameters: Some(schema), strict, declaration: Declaration::Function(function) })
 }
 
 /// The description, with the examples of the input behind it: templates show no examples.
@@ -134,7 +109,7 @@ fn read_choice(inner: &Fields, tools: &[Tool]) -> Result<Option<ToolChoice>, Api
         "any" => Ok(Some(ToolChoice::Required)),
         "none" => Ok(None),
         "tool" => {
-            let name = name(inner)?;
+            let name = tool_name(inner)?;
             match tools.is_empty() || tools.iter().any(|tool| tool.name == name) {
                 true => Ok(Some(ToolChoice::Named(name.to_owned()))),
                 false => Err(inner.invalid("name", format_args!("is `{name}`, which is not among `tools`"))),

@@ -68,6 +68,41 @@ pub enum InputBlock {
     RedactedThinking {
         data: String,
     },
+    Document(InputDocument),
+    SearchResult(SearchResult),
+}
+
+/// A document of text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesInputDocument)]
+pub struct InputDocument {
+    pub source: DocumentSource,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub title: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_control: Option<CacheControl>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesDocumentSource)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum DocumentSource {
+    Text { data: String },
+    Content { content: ResultContent },
+}
+
+/// What a search of the client's has found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesSearchResult)]
+pub struct SearchResult {
+    pub title: String,
+    pub source: String,
+    #[schema(no_recursion)]
+    pub content: ResultContent,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_control: Option<CacheControl>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -87,6 +122,17 @@ pub enum ResultBlock {
     ToolReference {
         tool_name: String,
     },
+    /// A text stands in its place.
+    Image {
+        #[schema(value_type = Object)]
+        source: Value,
+    },
+    /// Where the document is not of text, a text stands in its place.
+    Document {
+        #[schema(value_type = Object)]
+        source: Value,
+    },
+    SearchResult(SearchResult),
 }
 
 /// Accepted wherever Anthropic has it. Every prompt is cached by itself.

@@ -47,6 +47,55 @@ pub struct MessagesPrompt {
     pub thinking: Option<MessagesThinking>,
     pub output_config: Option<OutputConfig>,
     pub cache_control: Option<CacheControl>,
+    pub context_management: Option<ContextManagement>,
+}
+
+/// What is to be left out of a long conversation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ContextManagement {
+    pub edits: Vec<ContextEdit>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type")]
+pub enum ContextEdit {
+    /// Only the last turns keep their reasoning.
+    #[serde(rename = "clear_thinking_20251015")]
+    ClearThinking {
+        /// `all`, or how many. Absent: one.
+        #[schema(value_type = Object)]
+        keep: Option<Value>,
+    },
+    /// Once the trigger is exceeded, only the last uses of tools keep their results.
+    #[serde(rename = "clear_tool_uses_20250919")]
+    ClearToolUses {
+        /// Absent: 100,000 input tokens.
+        trigger: Option<Measure>,
+        /// Absent: three uses.
+        keep: Option<Measure>,
+        clear_at_least: Option<Measure>,
+        /// Whether arguments are cleared too, or for which tools.
+        #[schema(value_type = Object)]
+        clear_tool_inputs: Option<Value>,
+        exclude_tools: Option<Vec<String>>,
+    },
+    /// Accepted as long as the prompt does not exceed the trigger.
+    #[serde(rename = "compact_20260112")]
+    Compact {
+        /// Absent: 150,000 input tokens.
+        trigger: Option<Measure>,
+        instructions: Option<String>,
+        pause_after_compaction: Option<bool>,
+    },
+}
+
+/// A number and what it counts.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesMeasure)]
+#[serde(tag = "type", content = "value", rename_all = "snake_case")]
+pub enum Measure {
+    InputTokens(u32),
+    ToolUses(u32),
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -71,7 +120,7 @@ pub enum SystemBlock {
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum MessagesThinking {
     Enabled {
-        /// The most tokens of reasoning, less than `max_tokens`.
+        /// The most tokens of reasoning, less than `max_tokens` unless `anthropic-beta` names `interleaved-thinking`.
         #[schema(minimum = 1024)]
         budget_tokens: u32,
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -81,6 +130,8 @@ pub enum MessagesThinking {
         #[serde(skip_serializing_if = "Option::is_none")]
         display: Option<ThinkingDisplay>,
     },
+    /// Read as `adaptive`.
+    BetweenTools,
     Disabled,
 }
 
@@ -89,13 +140,15 @@ pub enum MessagesThinking {
 pub enum ThinkingDisplay {
     /// The reasoning is returned in full.
     Summarized,
+    /// The same.
+    Updates,
     /// Its block is empty but for the signature, which carries it.
     Omitted,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct OutputConfig {
-    /// For models whose chat template has levels of reasoning. The others have one level.
+    /// For models whose chat template has levels of reasoning: the nearest that it knows. The others have one level.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effort: Option<MessagesEffort>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -124,7 +177,7 @@ pub enum OutputFormat {
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct MessagesMetadata {
-    /// Users do not share the prefix cache.
+    /// Users do not share the prefix cache. The session within an id does not count.
     pub user_id: Option<String>,
 }
 

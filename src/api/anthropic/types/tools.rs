@@ -19,7 +19,8 @@ pub struct MessagesTool {
     /// A JSON schema of the input.
     #[schema(value_type = Object)]
     pub input_schema: Map<String, Value>,
-    /// A schema is always followed.
+    /// Calls follow the schema either way. With `true`, a schema that the server cannot follow is refused; otherwise calls follow what it
+    /// can follow of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strict: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -36,12 +36,13 @@ pub const FIELDS: [&str; 11] =
 const MAX_LEVEL: usize = 32;
 
 pub fn common(fields: &Fields, limits: &Limits) -> Result<Common, ApiError> {
-    for name in ["truncate", "shift", "_debug_render_only"] {
-        // Clients say `false` where they do not want it.
-        if fields.bool(name)? == Some(true) {
-            let message = format!("`{name}` is not supported: the server never cuts a prompt, and refuses one that is too long");
-            return Err(ApiError::unsupported(name, message));
-        }
+    // A prompt that fits is not cut, and one that does not fit is refused.
+    for name in ["truncate", "shift"] {
+        fields.bool(name)?;
+    }
+    if fields.bool("_debug_render_only")? == Some(true) {
+        let message = "`_debug_render_only` is not supported: POST /apply-template shows the prompt of a conversation";
+        return Err(ApiError::unsupported("_debug_render_only", message));
     }
     let mut settings = settings(fields, limits)?;
     settings.options.format = format(fields)?;

@@ -1,7 +1,7 @@
 //! `messages`. Results name their function rather than their call, so calls get ids here and results find theirs.
 
 use super::{known, tools};
-use crate::http::error::{ApiError, quoted};
+use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use chat::{Ending, Message, Part, Role};
 
@@ -45,14 +45,12 @@ struct Reader {
 impl Reader {
     fn message(&mut self, fields: &Fields) -> Result<Message, ApiError> {
         known::check(fields, KNOWN)?;
-        let role = match fields.required("role", fields.string("role")?)? {
-            "system" => Role::System,
+        let role = match fields.required("role", fields.string("role")?)?.to_lowercase().as_str() {
             "user" => Role::User,
             "assistant" => Role::Assistant,
             "tool" => Role::Tool,
-            other => {
-                return Err(fields.invalid("role", format_args!("must be system, user, assistant or tool, not `{}`", quoted(other))));
-            }
+            // Modelfiles and clients have names of their own for whoever instructs.
+            _ => Role::System,
         };
         refuse_images(fields)?;
         let text = |name: &str| Ok::<_, ApiError>(fields.string(name)?.map(str::to_owned));
@@ -118,7 +116,6 @@ mod tests {
     fn the_error_names_the_field() {
         for (message, param) in [
             (json!({"content": "x"}), "role"),
-            (json!({"role": "boss"}), "role"),
             (json!({"role": "user", "content": ["x"]}), "content"),
             (json!({"role": "user", "content": "x", "images": ["aGk="]}), "images"),
             (json!({"role": "user", "tool_calls": [{"function": {"name": "f"}}]}), "tool_calls"),
@@ -131,6 +128,12 @@ mod tests {
             assert_eq!(read(json!([message])).unwrap_err().param.unwrap(), format!("messages[0].{param}"), "{message}");
         }
         assert!(read(json!([{"role": "user", "content": "x", "images": [], "tool_calls": []}])).is_ok());
+    }
+
+    #[test]
+    fn roles_are_read_in_any_case_and_others_instruct() {
+        let of = |role: &str| read(json!([{"role": role, "content": "x"}])).unwrap()[0].role;
+        assert_eq!(["User", "ASSISTANT", "developer", "control"].map(of), [Role::User, Role::Assistant, Role::System, Role::System]);
     }
 
     #[test]

@@ -3,15 +3,18 @@
 use serde_json::Value;
 
 use super::known;
-use crate::http::error::{ApiError, quoted};
+use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::stop::stop_texts;
 use config::Limits;
 use logits::{SamplingChoice, SamplingParams};
 use serving::{Budget, Model, Options};
 
 const FIELD: &str = "options";
-/// The most bytes of one stop text.
-const MAX_STOP_BYTES: usize = 1024;
+/// Beyond it, all tokens are as likely.
+const MAX_TEMPERATURE: f64 = 1000.0;
+/// The seed that stands for any.
+const ANY_SEED: i64 = -1;
 
 const HONOURED: &[&str] = &[
     "num_predict",
@@ -41,7 +44,6 @@ const SWITCHES: &[(&str, bool)] = &[("penalize_newline", true), ("logits_all", f
 #[derive(Debug)]
 pub struct Settings {
     pub options: Options,
-    num_ctx: Option<u32>,
     repeat_last_n: Option<i64>,
 }
 
@@ -61,15 +63,16 @@ pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> 
         _ => chosen(&options)?,
     };
     let seed = options.integer("seed", i64::MIN..=i64::MAX)?;
-    let seed = seed.map_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0, |seed| seed as u64);
+    let seed = seed.filter(|seed| *seed != ANY_SEED).map_or_else(|| uuid::Uuid::new_v4().as_u64_pair().0, |seed| seed as u64);
+    // A model's context is the one that it is served with. Clients ask for the one that they know, and what does not fit is refused.
+    options.count("num_ctx", 0)?;
     let sampling = chosen.applied_to(SamplingParams { seed, ..SamplingParams::default() });
     Ok(Settings {
         options: Options {
             chosen: Some(chosen),
-            stop: stop(&options, limits.max_stop_sequences)?,
+            stop: stop_texts(&options, "stop", limits.max_stop_sequences)?,
             ..Options::new(sampling, budget(&options, limits)?)
         },
-        num_ctx: options.count("num_ctx", 1)?,
         repeat_last_n,
     })
 }
@@ -103,10 +106,9 @@ fn refuse(options: &Fields) -> Result<(), ApiError> {
 }
 
 fn budget(options: &Fields, limits: &Limits) -> Result<Budget, ApiError> {
-    match options.integer("num_predict", -2..=i64::from(u32::MAX))? {
+    match options.integer("num_predict", i64::from(i32::MIN)..=i64::from(u32::MAX))? {
         // As many as the context has left: nothing is moved out of it to make room.
-        None | Some(-1 | -2) => Ok(Budget::Rest),
-        Some(0) => Err(options.invalid("num_predict", "must be at least 1, or -1 for as many tokens as the context has left, not 0")),
+        None | Some(..=0) => Ok(Budget::Rest),
         Some(count) if limits.strict_max_tokens => Ok(Budget::Strict(count as u32)),
         Some(count) => Ok(Budget::Explicit(count as u32)),
     }
@@ -119,9 +121,10 @@ fn chosen(options: &Fields) -> Result<SamplingChoice, ApiError> {
         value => Ok(value),
     };
     Ok(SamplingChoice {
-        temperature: number("temperature", 0.0..=2.0)?,
+        temperature: number("temperature", 0.0..=MAX_TEMPERATURE)?,
         top_k: options.integer("top_k", -1..=i64::from(u32::MAX))?.map(|value| value.max(0) as u32),
-        top_p: positive("top_p", 1.0)?,
+        // Nothing but the likeliest token fits into a share of 0.
+        top_p: number("top_p", 0.0..=1.0)?.map(|share| share.max(f32::MIN_POSITIVE)),
         min_p: number("min_p", 0.0..=1.0)?,
         presence_penalty: number("presence_penalty", -2.0..=2.0)?,
         frequency_penalty: number("frequency_penalty", -2.0..=2.0)?,
@@ -129,53 +132,13 @@ fn chosen(options: &Fields) -> Result<SamplingChoice, ApiError> {
     })
 }
 
-fn stop(options: &Fields, most: usize) -> Result<Vec<String>, ApiError> {
-    let wrong = |value: &Value| wrong_type(&options.path("stop"), "a string or a list of strings", value);
-    let texts = match options.get("stop") {
-        None => Vec::new(),
-        Some(Value::String(text)) => vec![text.clone()],
-        Some(Value::Array(items)) if items.len() > most => {
-            return Err(options.invalid("stop", format_args!("holds {} texts, and {most} are allowed", items.len())));
-        }
-        Some(Value::Array(items)) => {
-            items.iter().map(|item| item.as_str().map(str::to_owned).ok_or_else(|| wrong(item))).collect::<Result<_, _>>()?
-        }
-        Some(other) => return Err(wrong(other)),
-    };
-    match texts.iter().find(|text| text.is_empty() || text.len() > MAX_STOP_BYTES) {
-        Some(text) if text.is_empty() => Err(options.invalid("stop", "must not hold an empty text")),
-        Some(text) => Err(options.invalid(
-            "stop",
-            format_args!("holds `{}`, of more than {MAX_STOP_BYTES} bytes", quoted(&text[..text.floor_char_boundary(40)])),
-        )),
-        None => Ok(texts),
-    }
-}
-
 impl Settings {
-    /// Checks what depends on the model: its context, and penalties that it may bring itself.
-    pub fn check(&self, model: &Model) -> Result<(), ApiError> {
-        let context = model.base.context;
-        if let Some(asked) = self.num_ctx.filter(|&asked| asked as usize > context) {
-            let most = model.base.spec.context_length;
-            let advice = match context < most {
-                true => format!("start the server with a larger --context (the model was made for up to {most})"),
-                false => "the model was made for no more".to_owned(),
-            };
-            let message =
-                format!("`options.num_ctx` is {asked}, but `{}` is served with a context of {context} tokens: {advice}", model.id);
-            return Err(ApiError::field("options.num_ctx", message));
-        }
+    /// Writes to the log what the model does in another way than was asked: its penalties see more than the last tokens.
+    pub fn log_differences(&self, model: &Model) {
         let sampling = model.sampling_of(&self.options);
         let penalises = sampling.repetition_penalty != 1.0 || sampling.presence_penalty != 0.0 || sampling.frequency_penalty != 0.0;
-        match self.repeat_last_n {
-            Some(last @ 1..) if penalises && last < context as i64 => {
-                let message = format!(
-                    "`options.repeat_last_n` is {last}, but penalties see the whole text: send -1, or at least {context}, the context"
-                );
-                Err(ApiError::unsupported("options.repeat_last_n", message))
-            }
-            _ => Ok(()),
+        if let Some(last @ 1..) = self.repeat_last_n.filter(|&last| penalises && last < model.base.context as i64) {
+            tracing::warn!("{}: `options.repeat_last_n` is {last}, but penalties see the whole text", model.id);
         }
     }
 }

@@ -1,41 +1,18 @@
 //! `tools` and the calls of earlier answers. Ollama declares tools as OpenAI does, and writes arguments as objects.
 
-use std::collections::HashSet;
-
 use serde_json::{Map, Value};
 
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::tool_list::{tool_list, tool_name};
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
-const MAX_TOOLS: usize = 128;
-/// The largest size of all tools as JSON. In bytes.
-const MAX_BYTES: usize = 1 << 20;
 const MAX_CALLS: usize = 128;
-const MAX_NAME: usize = 64;
 
 /// `None`: there are no tools.
 pub fn tools(fields: &Fields) -> Result<Option<Tools>, ApiError> {
-    let list = fields.array("tools")?.unwrap_or_default();
-    if list.len() > MAX_TOOLS {
-        return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
-    }
-    fields.check_size("tools", MAX_BYTES)?;
-    let tools = list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"))).collect::<Result<Vec<_>, _>>()?;
-    let mut names = HashSet::new();
-    if let Some(tool) = tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
-        return Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name))));
-    }
+    let tools = tool_list(fields, tool)?;
     Ok((!tools.is_empty()).then_some(Tools { tools, choice: ToolChoice::Auto, parallel: true }))
-}
-
-fn name(function: &Fields) -> Result<String, ApiError> {
-    let name = function.required("name", function.string("name")?)?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
-        return Err(function.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
-    }
-    Ok(name.to_owned())
 }
 
 fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
@@ -50,7 +27,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
     // Templates ask for the type.
     let mut whole = Map::from_iter([("type".to_owned(), "function".into())]);
     whole.extend(value.as_object().cloned().unwrap_or_default());
-    Ok(Tool { name: name(&function)?, parameters, declaration: Declaration::Whole(whole) })
+    Ok(Tool { name: tool_name(&function)?.to_owned(), parameters, strict: false, declaration: Declaration::Whole(whole) })
 }
 
 fn function_of<'a>(fields: &Fields<'a>) -> Result<Fields<'a>, ApiError> {
@@ -76,7 +53,9 @@ pub fn calls(message: &Fields, mut ids: impl FnMut() -> String) -> Result<Vec<Ca
             Some(other) => return Err(wrong_type(&function.path("arguments"), "an object", other)),
         };
         let id = fields.string("id")?.filter(|id| !id.is_empty()).map_or_else(&mut ids, str::to_owned);
-        Ok(Call { id, name: name(&function)?, arguments })
+        // Templates show whatever name another model has called.
+        let name = function.required("name", function.string("name")?)?.to_owned();
+        Ok(Call { id, name, arguments })
     };
     list.iter().enumerate().map(one).collect()
 }

@@ -9,13 +9,11 @@ use utoipa::ToSchema;
 #[derive(Clone, Debug, Default, Serialize, ToSchema)]
 #[schema(as = OllamaOptions)]
 pub struct Options {
-    /// The largest number of tokens to generate. -1 and -2: as many as the context has left.
-    #[schema(minimum = -2)]
+    /// The largest number of tokens to generate. 0 and less: as many as the context has left.
     pub num_predict: Option<i32>,
-    /// The context that the request needs. At most the one that the model is served with.
-    #[schema(minimum = 1)]
+    /// Changes nothing: a model has the context that it is served with.
     pub num_ctx: Option<u32>,
-    #[schema(minimum = 0, maximum = 2)]
+    #[schema(minimum = 0, maximum = 1000)]
     pub temperature: Option<f32>,
     /// 0 and -1: off.
     #[schema(minimum = -1)]
@@ -28,7 +26,7 @@ pub struct Options {
     pub typical_p: Option<f32>,
     #[schema(exclusive_minimum = 0, maximum = 10)]
     pub repeat_penalty: Option<f32>,
-    /// 0: no penalties. -1: they see the whole text. Another number only without penalties, or if it is the whole context.
+    /// 0: no penalties. Otherwise they see the whole text.
     #[schema(minimum = -1)]
     pub repeat_last_n: Option<i32>,
     #[schema(minimum = -2, maximum = 2)]
@@ -37,5 +35,6 @@ pub struct Options {
     pub frequency_penalty: Option<f32>,
     /// Texts that end the answer.
     pub stop: Option<Vec<String>>,
+    /// -1: any.
     pub seed: Option<i64>,
 }

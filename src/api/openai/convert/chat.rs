@@ -84,7 +84,7 @@ pub fn conversation(fields: &Fields) -> Result<Conversation, ApiError> {
     let ending = ending(fields, &messages)?;
     let variables = template_variables(fields)?;
     let tools = if tools::is_legacy(fields)? { tools::functions(fields)? } else { tools::tools(fields, Shape::Nested)? };
-    Ok(Conversation { messages, tools, ending, effort: None, variables })
+    Ok(Conversation { messages, tools, ending, variables, ..Conversation::default() })
 }
 
 /// `chat_template`

@@ -10,7 +10,7 @@ use super::{chat, generation, kept_items, names, refuse, response_input, structu
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
-use ::chat::{Conversation, Ending};
+use ::chat::Conversation;
 use config::Limits;
 use logits::MAX_LOGPROBS;
 use serving::{Budget, Options};
@@ -57,11 +57,10 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     let names = FieldNames { format: structured::field_of(structure.as_ref(), names::RESPONSES), ..names::RESPONSES };
     let mut options = generation::options(&fields, limits, budget, structure)?;
     let mut conversation = Conversation {
-        messages: Vec::new(),
         tools: tools::tools(&fields, Shape::Flat)?,
-        ending: Ending::OpenTurn,
         effort: reasoning(&fields)?,
         variables: chat::template_variables(&fields)?,
+        ..Conversation::default()
     };
     generation::check_tools(&fields, &conversation, &options)?;
     options.logprobs = logprobs(&fields)?;

@@ -95,7 +95,7 @@ fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
     let function = function_of(fields, shape)?;
     let name = name(&function)?.to_owned();
     function.string("description")?;
-    function.bool("strict")?;
+    let strict = function.bool("strict")?.unwrap_or(false);
     let parameters = match function.get("parameters") {
         None => None,
         Some(value @ Value::Object(_)) => Some(value.clone()),
@@ -106,7 +106,7 @@ fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
         Shape::Nested => Declaration::Whole(own),
         Shape::Flat => Declaration::Function(own.into_iter().filter(|(key, _)| key != "type").collect()),
     };
-    Ok(Tool { name, parameters, declaration })
+    Ok(Tool { name, parameters, strict, declaration })
 }
 
 /// The function of a tool, a call or a choice. Its `type` must be `function`.

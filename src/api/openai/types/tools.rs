@@ -18,10 +18,11 @@ pub struct FunctionDefinition {
     #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "get_weather")]
     pub name: String,
     pub description: Option<String>,
-    /// A JSON schema for the arguments, which every call follows. Absent: any object.
+    /// A JSON schema for the arguments. Absent: any object.
     #[schema(value_type = Option<Object>)]
     pub parameters: Option<Value>,
-    /// Has no effect: answers always follow the schema strictly.
+    /// Calls follow the schema either way. With `true`, a schema that the server cannot follow is refused; otherwise calls follow what it
+    /// can follow of it.
     pub strict: Option<bool>,
 }
 

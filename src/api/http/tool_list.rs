@@ -1,0 +1,40 @@
+//! `tools`, as the dialects beside OpenAI's bound them.
+
+use std::collections::HashSet;
+
+use serde_json::Value;
+
+use super::error::{ApiError, quoted};
+use super::fields::Fields;
+use chat::Tool;
+
+/// Agents with several servers of tools have hundreds.
+const MAX_TOOLS: usize = 512;
+/// The largest size of all tools as JSON. In bytes.
+const MAX_BYTES: usize = 2 << 20;
+const MAX_NAME: usize = 128;
+
+/// The name of a tool.
+pub fn tool_name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
+    let name = fields.required("name", fields.string("name")?)?;
+    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
+        return Err(fields.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
+    }
+    Ok(name)
+}
+
+/// The tools of a request, whose names are unique. `read`: reads one of them at its path.
+pub fn tool_list(fields: &Fields, read: impl Fn(&Value, &str) -> Result<Tool, ApiError>) -> Result<Vec<Tool>, ApiError> {
+    let list = fields.array("tools")?.unwrap_or_default();
+    if list.len() > MAX_TOOLS {
+        return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
+    }
+    fields.check_size("tools", MAX_BYTES)?;
+    let tools: Vec<Tool> = list.iter().enumerate().map(|(i, value)| read(value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
+    let mut names = HashSet::new();
+    match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
+        Some(tool) => Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name)))),
+        None => Ok(tools),
+    }
+}

@@ -1,0 +1,159 @@
+//! Looser forms of schemas that cannot be followed: a tool that does not ask to be `strict` is offered with them rather than refused.
+
+use serde_json::{Map, Value, json};
+
+use super::closing::OTHER_NAMES;
+
+/// Keywords that no grammar follows.
+const NEVER: [&str; 15] = [
+    "not",
+    "if",
+    "then",
+    "else",
+    "uniqueItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "propertyNames",
+    "unevaluatedItems",
+    "unevaluatedProperties",
+    "contentSchema",
+];
+/// The keywords of a schema's outline.
+const OUTLINE: [&str; 12] = [
+    "type",
+    "properties",
+    "required",
+    "additionalProperties",
+    "items",
+    "enum",
+    "const",
+    "anyOf",
+    "$ref",
+    "$defs",
+    "definitions",
+    "description",
+];
+/// Keywords that combine schemas. They can list names of members in them.
+const COMBINING: [&str; 7] = ["anyOf", "oneOf", "allOf", "not", "if", "then", "else"];
+
+/// How much of a schema is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Looseness {
+    /// What no grammar follows.
+    Followable,
+    /// All but types, names and values.
+    Outline,
+    /// Everything: any object is taken.
+    Open,
+}
+
+impl Looseness {
+    pub fn next(self) -> Self {
+        if self == Self::Followable { Self::Outline } else { Self::Open }
+    }
+}
+
+/// The schema without what a looseness leaves out. It takes whatever the schema takes.
+pub fn loosened(schema: &Value, looseness: Looseness) -> Value {
+    match looseness {
+        Looseness::Open => json!({"type": "object"}),
+        _ => part(schema, looseness == Looseness::Outline),
+    }
+}
+
+fn part(schema: &Value, outline: bool) -> Value {
+    let Value::Object(map) = schema else { return schema.clone() };
+    let is_typed = map.contains_key("type") || map.contains_key("properties");
+    let stays = |key: &str| match key {
+        "anyOf" | "oneOf" if outline => !is_typed,
+        key if outline => OUTLINE.contains(&key),
+        key => !NEVER.contains(&key),
+    };
+    let mut out = Map::new();
+    let mut loses_names = false;
+    for (key, value) in map {
+        if stays(key) {
+            // Alternatives that exclude each other are followed only if that shows.
+            let name = if outline && key == "oneOf" { "anyOf" } else { key };
+            out.insert(name.to_owned(), inner(key, value, outline));
+        } else {
+            loses_names |= if COMBINING.contains(&key.as_str()) { lists_names(value) } else { OTHER_NAMES.contains(&key.as_str()) };
+        }
+    }
+    // Otherwise the names that are left would be taken for all.
+    if loses_names && out.contains_key("properties") && !out.contains_key("additionalProperties") {
+        out.insert("additionalProperties".into(), true.into());
+    }
+    Value::Object(out)
+}
+
+/// The value of a keyword, whose schemas are looser.
+fn inner(key: &str, value: &Value, outline: bool) -> Value {
+    match (key, value) {
+        ("properties" | "patternProperties" | "$defs" | "definitions", Value::Object(named)) => {
+            named.iter().map(|(name, schema)| (name.clone(), part(schema, outline))).collect()
+        }
+        ("items" | "prefixItems" | "anyOf" | "oneOf" | "allOf", Value::Array(list)) => {
+            list.iter().map(|schema| part(schema, outline)).collect()
+        }
+        ("items" | "additionalProperties" | "additionalItems", schema) => part(schema, outline),
+        (_, other) => other.clone(),
+    }
+}
+
+/// Whether a schema within the value may list names of members.
+fn lists_names(value: &Value) -> bool {
+    match value {
+        Value::Object(map) => {
+            ["properties", "patternProperties", "$ref"].iter().any(|key| map.contains_key(*key)) || map.values().any(lists_names)
+        }
+        Value::Array(list) => list.iter().any(lists_names),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_cannot_be_followed_is_left_out() {
+        let schema = json!({
+            "type": "object", "not": {"required": ["b"]}, "required": ["a"],
+            "properties": {"a": {"type": "array", "uniqueItems": true, "maxItems": 3}, "not": {"enum": [{"not": 1}]}},
+        });
+        let due = json!({
+            "type": "object", "required": ["a"], "properties": {"a": {"type": "array", "maxItems": 3}, "not": {"enum": [{"not": 1}]}},
+        });
+        assert_eq!(loosened(&schema, Looseness::Followable), due);
+        assert_eq!(loosened(&schema, Looseness::Open), json!({"type": "object"}));
+    }
+
+    #[test]
+    fn an_outline_has_types_names_and_values() {
+        let schema = json!({
+            "$schema": "x", "properties": {"a": {"type": "string", "pattern": "["}, "b": {"oneOf": [{"type": "null"}, {"const": 3}]}},
+            "anyOf": [{"required": ["a"]}, {"required": ["b"]}],
+        });
+        let due = json!({"properties": {"a": {"type": "string"}, "b": {"anyOf": [{"type": "null"}, {"const": 3}]}}});
+        assert_eq!(loosened(&schema, Looseness::Outline), due);
+    }
+
+    #[test]
+    fn an_object_whose_other_names_are_left_out_stays_open() {
+        for (key, value) in [
+            ("if", json!({"properties": {"b": {}}})),
+            ("dependentSchemas", json!({"a": {}})),
+            ("anyOf", json!([{"$ref": "#/$defs/x"}])),
+            ("patternProperties", json!({"^x": {}})),
+        ] {
+            let mut schema = json!({"properties": {"a": {}}});
+            schema[key] = value;
+            assert_eq!(loosened(&schema, Looseness::Outline)["additionalProperties"], true, "{key}");
+        }
+    }
+}

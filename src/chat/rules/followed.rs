@@ -1,0 +1,107 @@
+//! Rules for tools whose schemas cannot all be followed.
+
+use std::sync::Arc;
+
+use super::{RuleError, Rules};
+use crate::loosened::{Looseness, loosened};
+use crate::subject::Subject;
+use crate::tools::Tools;
+use grammar::GrammarError;
+use logits::Grammar;
+
+/// How often one tool alone is made looser. Each time, tools are compiled one by one to find the one at fault.
+const MAX_TRIES: usize = 8;
+
+/// The rules of an answer.
+pub struct Followed {
+    /// `None`: the model may write anything.
+    pub grammar: Option<Arc<dyn Grammar>>,
+    /// The tools with the schemas that the rules follow, if those are not the tools' own.
+    pub tools: Option<Tools>,
+    /// Tools that are not strict and whose schemas could not be followed as they are: their names, and why.
+    pub loosened: Vec<(String, String)>,
+}
+
+impl Rules<'_> {
+    /// Rules in which the schema of a tool that is not strict has only what can be followed. This may take seconds: call it off the
+    /// event loop.
+    ///
+    /// # Errors
+    /// A format or the schema of a strict tool cannot be followed.
+    pub fn followed(&self) -> Result<Followed, RuleError> {
+        let Some(given) = self.tools else {
+            return Ok(Followed { grammar: self.grammar()?, tools: None, loosened: Vec::new() });
+        };
+        let mut loose = Loose::new(given);
+        loop {
+            match (Rules { tools: Some(&loose.tools), ..*self }).grammar() {
+                Ok(grammar) => {
+                    let tools = Some(loose.tools).filter(|tools| tools != given);
+                    return Ok(Followed { grammar, tools, loosened: loose.reasons });
+                }
+                Err(error) => loose.loosen(given, error)?,
+            }
+        }
+    }
+}
+
+struct Loose {
+    tools: Tools,
+    /// By index of the tool.
+    steps: Vec<Looseness>,
+    reasons: Vec<(String, String)>,
+    num_tries: usize,
+}
+
+impl Loose {
+    fn new(given: &Tools) -> Self {
+        let steps = vec![Looseness::Followable; given.tools.len()];
+        let mut loose = Self { tools: given.clone(), steps, reasons: Vec::new(), num_tries: 0 };
+        for i in 0..given.tools.len() {
+            loose.set(given, i, Looseness::Followable, "it has keywords that no grammar follows");
+        }
+        loose
+    }
+
+    /// Whether the schema of a tool has changed.
+    fn set(&mut self, given: &Tools, i: usize, step: Looseness, why: &str) -> bool {
+        self.steps[i] = step;
+        let tool = &given.tools[i];
+        let Some(schema) = tool.parameters.as_ref().filter(|_| !tool.strict) else { return false };
+        let schema = Some(loosened(schema, step));
+        let changes = self.tools.tools[i].parameters != schema;
+        if changes {
+            self.tools.tools[i].parameters = schema;
+            self.reasons.push((tool.name.clone(), why.to_owned()));
+        }
+        changes
+    }
+
+    /// Makes the tools looser that an error may be about.
+    fn loosen(&mut self, given: &Tools, error: RuleError) -> Result<(), RuleError> {
+        self.num_tries += 1;
+        let (all, step) = match (&error.subject, &error.error) {
+            (_, GrammarError::Busy) => return Err(error),
+            (Subject::Tools | Subject::ToolParameters(_), GrammarError::Expensive(_)) => (true, Some(Looseness::Open)),
+            (Subject::ToolParameters(i), _) if given.tools[*i].strict => return Err(error),
+            (Subject::ToolParameters(_), _) if self.num_tries > MAX_TRIES => (true, Some(Looseness::Open)),
+            (Subject::ToolParameters(_), _) => (false, None),
+            (Subject::Tools, _) => (true, None),
+            _ => return Err(error),
+        };
+        let which = match error.subject {
+            Subject::ToolParameters(i) if !all => i..i + 1,
+            _ => 0..given.tools.len(),
+        };
+        let (why, mut has_changed) = (error.error.to_string(), false);
+        for i in which {
+            let mut changes = false;
+            // The next form may be the same.
+            while !changes && self.steps[i] < Looseness::Open {
+                changes = self.set(given, i, step.unwrap_or_else(|| self.steps[i].next()), &why);
+            }
+            has_changed |= changes;
+        }
+        if has_changed { Ok(()) } else { Err(error) }
+    }
+}
