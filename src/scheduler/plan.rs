@@ -1,6 +1,7 @@
 //! Who runs in the next step, with how many rows.
 //!
-//! Decode rows come first. The prompt that has run longest gets the rows that are left, but if shorter ones wait or run, they get half of
+//! Decode rows come first, and a step with such rows takes half as many rows as one of prompts alone: whoever decodes waits for the whole
+//! step. The prompt that has run longest gets the rows that are left, but if shorter ones wait or run, they get half of
 //! these: a long prompt delays a short one by little, and is itself delayed by at most its own length. A prompt that is not shorter waits
 //! until no other one runs. `waiting.rs` says who is admitted. If the members of a family share a prompt, one of them computes it and the
 //! others are forks: they start with its blocks and, for models with recurrent state, with a copy of its state.
@@ -57,6 +58,11 @@ impl Plan {
         let (capacity, mut budget) = (sequences.blocks.max_tokens(), max_rows);
         for sequence in sequences.running.iter_mut().filter(|sequence| sequence.num_remaining(capacity) == 1) {
             budget -= self.push(sequence, &mut sequences.blocks, 1, now);
+        }
+        let num_decodes = max_rows - budget;
+        if num_decodes > 0 {
+            // At least as many rows of prompts as of answers, so that prompts go on however many sequences decode.
+            budget = budget.min((max_rows / 2).max(2 * num_decodes) - num_decodes);
         }
         let first_prompt = sequences.running.iter().map(|sequence| sequence.num_remaining(capacity)).find(|&remaining| remaining > 1);
         if let Some(remaining) = first_prompt {

@@ -16,7 +16,7 @@ from html import escape
 from pathlib import Path
 
 WIDTH, HEIGHT = 640, 360
-LEFT, RIGHT, TOP, BOTTOM = 64, 16, 44, 48
+LEFT, RIGHT, TOP, BOTTOM = 64, 32, 44, 48
 LINE = 18
 # Colours that differ for most people who see fewer of them.
 COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#555555"]
