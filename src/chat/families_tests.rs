@@ -56,7 +56,12 @@ fn tools(choice: ToolChoice) -> Tools {
     let tool = |name: &str, properties: Value, required: Value| {
         let parameters = json!({"type": "object", "properties": properties, "required": required});
         let function = json!({"name": name, "description": "Looks up.", "parameters": parameters});
-        Tool { name: name.into(), parameters: Some(parameters), declaration: Declaration::Function(function.as_object().unwrap().clone()) }
+        Tool {
+            name: name.into(),
+            parameters: Some(parameters),
+            declaration: Declaration::Function(function.as_object().unwrap().clone()),
+            input: None,
+        }
     };
     let look_up = tool("look_up", json!({"q": {"type": "string", "description": "Query"}}), json!(["q"]));
     Tools { tools: vec![tool("get_weather", weather, json!(["city"])), look_up], choice, parallel: true }

@@ -30,7 +30,7 @@ pub use piece::{Piece, Text, TokenLogprob};
 pub use render::{REASON, RenderError, render};
 pub use rules::{RuleError, Rules};
 pub use subject::Subject;
-pub use tools::{Declaration, Tool, ToolChoice, Tools};
+pub use tools::{Declaration, InputGrammar, Tool, ToolChoice, Tools};
 
 pub use template::is_reserved;
 

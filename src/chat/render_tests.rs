@@ -72,7 +72,7 @@ fn calls_are_written_in_the_family_s_syntax_if_the_template_does_not_know_them()
 }
 
 fn with_tools(declarations: Vec<Declaration>) -> Conversation {
-    let tools = declarations.into_iter().map(|declaration| Tool { name: "f".into(), parameters: None, declaration }).collect();
+    let tools = declarations.into_iter().map(|declaration| Tool { name: "f".into(), parameters: None, declaration, input: None }).collect();
     let tools = Tools { tools, choice: ToolChoice::Auto, parallel: true };
     Conversation { messages: vec![user("q")], tools: Some(tools), ..Conversation::default() }
 }

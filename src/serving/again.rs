@@ -61,7 +61,7 @@ mod tests {
     }
 
     fn again(messages: &[Message], choice: ToolChoice) -> Option<Arc<Again>> {
-        let tool = Tool { name: "f".into(), parameters: None, declaration: Declaration::Function(Default::default()) };
+        let tool = Tool { name: "f".into(), parameters: None, declaration: Declaration::Function(Default::default()), input: None };
         let tools = Some(Tools { tools: vec![tool], choice, parallel: true });
         let conversation = Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
         Again::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest))

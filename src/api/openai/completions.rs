@@ -139,7 +139,7 @@ impl ChunkFormat for Chunks {
         self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
     }
 
-    fn piece(&self, index: usize, piece: Piece) -> Option<Completion> {
+    fn piece(&mut self, index: usize, piece: Piece) -> Option<Completion> {
         match piece {
             Piece::Prompt(tokens) => self.echo.get(index).map(|echo| self.text_with(index, echo.clone(), tokens, 0)),
             Piece::Text(piece) => {

@@ -68,6 +68,7 @@ fn tools() -> Tools {
         name: CALLS[0].0.into(),
         parameters: Some(schema),
         declaration: crate::tools::Declaration::Function(serde_json::Map::new()),
+        input: None,
     };
     Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true }
 }
@@ -244,7 +245,7 @@ fn a_repeated_call_is_not_a_piece() {
 fn arguments_one_by_one_have_the_types_of_their_schema() {
     let schema = serde_json::json!({"properties": {"code": {"type": "string"}, "n": {"type": "integer"}, "on": {"type": "boolean"}}});
     let fields = serde_json::json!({"name": "run"}).as_object().unwrap().clone();
-    let tool = Tool { name: "run".into(), parameters: Some(schema), declaration: crate::tools::Declaration::Function(fields) };
+    let tool = Tool { name: "run".into(), parameters: Some(schema), declaration: crate::tools::Declaration::Function(fields), input: None };
     let tools = Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true };
     let of = |name: &str| {
         let syntax = SYNTAXES.iter().find(|syntax| syntax.name == name).unwrap();

@@ -92,6 +92,7 @@ fn tools(choice: ToolChoice) -> Tools {
         name: name.into(),
         parameters: Some(parameters.clone()),
         declaration: Declaration::Function(Default::default()),
+        input: None,
     };
     Tools { tools: vec![tool("first"), tool("second")], choice, parallel: false }
 }

@@ -82,7 +82,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
         function.insert("description".into(), description.into());
     }
     function.insert("parameters".into(), schema.clone());
-    Ok(Tool { name, parameters: Some(schema), declaration: Declaration::Function(function) })
+    Ok(Tool { name, parameters: Some(schema), declaration: Declaration::Function(function), input: None })
 }
 
 /// The description, with the examples of the input behind it: templates show no examples.

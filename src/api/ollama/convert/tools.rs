@@ -50,7 +50,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
     // Templates ask for the type.
     let mut whole = Map::from_iter([("type".to_owned(), "function".into())]);
     whole.extend(value.as_object().cloned().unwrap_or_default());
-    Ok(Tool { name: name(&function)?, parameters, declaration: Declaration::Whole(whole) })
+    Ok(Tool { name: name(&function)?, parameters, declaration: Declaration::Whole(whole), input: None })
 }
 
 fn function_of<'a>(fields: &Fields<'a>) -> Result<Fields<'a>, ApiError> {

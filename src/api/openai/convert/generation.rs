@@ -108,10 +108,17 @@ pub fn check_verbosity(fields: &Fields) -> Result<(), ApiError> {
     match fields.string("verbosity")? {
         None | Some("medium") => Ok(()),
         Some("low" | "high") => {
-            Err(ApiError::unsupported("verbosity", "`verbosity` is not supported beside `medium`: ask for the length in a message"))
+            let path = fields.path("verbosity");
+            Err(ApiError::unsupported(&path, format!("`{path}` is not supported beside `medium`: ask for the length in a message")))
         }
         Some(other) => Err(fields.invalid("verbosity", format_args!("must be low, medium or high, not `{}`", quoted(other)))),
     }
+}
+
+/// `thinking_token_budget`: the most tokens of reasoning. -1 asks for no bound.
+pub fn thinking_budget(fields: &Fields) -> Result<Option<u32>, ApiError> {
+    let most = fields.integer("thinking_token_budget", -1..=i64::from(u32::MAX))?;
+    Ok(most.and_then(|most| u32::try_from(most).ok()))
 }
 
 /// The name of a level of reasoning.

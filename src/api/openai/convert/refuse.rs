@@ -28,7 +28,6 @@ const BOTH: &[(&str, Neutral)] = &[
     ("prompt_logprobs", Nothing),
     ("logits_processors", Empty),
     ("return_tokens_as_token_ids", False),
-    ("thinking_token_budget", Nothing),
     ("priority", Number(0.0)),
     ("include_reasoning", True),
     // what the routers of other servers fill in
@@ -72,6 +71,7 @@ const COMPLETIONS: &[(&str, Neutral)] = &[
     ("parallel_tool_calls", Nothing),
     ("add_generation_prompt", Nothing),
     ("continue_final_message", False),
+    ("thinking_token_budget", Nothing),
     ("chat_template", Nothing),
     ("chat_template_kwargs", Nothing),
     ("include", Empty),
@@ -112,6 +112,7 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("add_generation_prompt", True),
     ("continue_final_message", False),
     ("chat_template", Nothing),
+    ("thinking_token_budget", Nothing),
     ("context_management", Nothing),
     ("service_tier", Texts(&["auto", "default"])),
     ("moderation", Nothing),
