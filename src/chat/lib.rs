@@ -26,7 +26,7 @@ pub use conversation::{Call, Conversation, Ending, Message, Part, Role};
 pub use dialect::Dialect;
 pub use format::Format;
 pub use parser::{Parser, Repeated};
-pub use piece::{Piece, Text, TokenLogprob};
+pub use piece::{Piece, Text, TokenLogprob, TopToken};
 pub use render::{REASON, RenderError, render};
 pub use rules::{RuleError, Rules};
 pub use subject::Subject;

@@ -36,6 +36,8 @@ impl Again {
     pub(super) fn options(&self, spent: u32, seed: u64) -> Option<Options> {
         let mut options = self.options.clone();
         options.sampling.seed = seed;
+        // The client has the first prompt's tokens.
+        options.prompt_logprobs = None;
         if let Budget::Explicit(count) | Budget::Strict(count) = &mut options.budget {
             *count = count.checked_sub(spent).filter(|left| *left > 0)?;
         }

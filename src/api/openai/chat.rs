@@ -15,7 +15,7 @@ use super::stream::{self, ChunkFormat, Watch};
 use super::types;
 use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
 use super::types::error::ErrorBody;
-use super::types::logprobs::ChatLogprobs;
+use super::types::logprobs::{ChatLogprobs, prompt_logprobs};
 use super::types::tools::{
     CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
 };
@@ -53,7 +53,8 @@ pub async fn create(
     let (mut request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
     let (extras, legacy) = (Extras::of(&request.options, request.stream), request.legacy);
-    let form = Form { has_logprobs, legacy, customs: std::mem::take(&mut request.customs), extras, prompt_ids: None };
+    let scores_prompt = request.options.prompt_logprobs.is_some();
+    let form = Form { has_logprobs, scores_prompt, legacy, customs: std::mem::take(&mut request.customs), extras, prompt_ids: None };
     let keep = request.keep.take().map(|asked| Keeper::new(shelves, caller.tenant.clone(), asked, form.clone()));
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
@@ -81,6 +82,8 @@ pub async fn create(
 #[derive(Clone)]
 struct Form {
     has_logprobs: bool,
+    /// Whether the answer has the prompt's log-probabilities.
+    scores_prompt: bool,
     /// The request has `functions`.
     legacy: bool,
     /// The names of tools whose calls are texts.
@@ -92,7 +95,7 @@ struct Form {
 
 /// The whole answer.
 fn completion(head: Head, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
-    let Form { has_logprobs, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
+    let Form { has_logprobs, scores_prompt, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
         logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
@@ -101,10 +104,11 @@ fn completion(head: Head, answers: Vec<Answer>, usage: Usage, form: Form) -> Cha
         stop_reason: extras.stop_reason(answer.stop),
         token_ids: extras.ids(answer.ids),
     };
+    let prompt_logprobs = answers.first().filter(|_| scores_prompt).map(|answer| prompt_logprobs(&answer.prompt));
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
     let object = "chat.completion".into();
-    ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids }
+    ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids, prompt_logprobs }
 }
 
 /// Keeps an answer that the client wants to ask for again.
@@ -321,7 +325,14 @@ mod tests {
 
     fn chunks(include_usage: bool) -> Chunks {
         let head = Head { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
-        let form = Form { has_logprobs: false, legacy: false, customs: Vec::new(), extras: Extras::default(), prompt_ids: None };
+        let form = Form {
+            has_logprobs: false,
+            scores_prompt: false,
+            legacy: false,
+            customs: Vec::new(),
+            extras: Extras::default(),
+            prompt_ids: None,
+        };
         Chunks { head, include_usage, form, inputs: BTreeMap::new() }
     }
 

@@ -21,7 +21,8 @@ fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
 
 /// The characters of a text as tokens.
 fn tokens(text: &str, from: usize) -> Vec<TokenLogprob> {
-    let token = |(i, c): (usize, char)| TokenLogprob { bytes: c.to_string().into(), offset: from + i, logprob: None, top: Vec::new() };
+    let token =
+        |(i, c): (usize, char)| TokenLogprob { bytes: c.to_string().into(), offset: from + i, logprob: None, top: Vec::new(), id: 0 };
     text.chars().enumerate().map(token).collect()
 }
 

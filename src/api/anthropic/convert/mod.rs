@@ -1,7 +1,7 @@
 //! Anthropic's JSON becomes what `serving` understands, or an error that names the field.
 
 pub mod blocks;
-pub mod known;
+pub mod cache_control;
 pub mod messages;
 pub mod names;
 pub mod options;

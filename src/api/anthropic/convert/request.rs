@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::known::{cache_control, only};
+use super::cache_control::cache_control;
 use super::thinking::{self, Thinking};
 use super::{messages, options, tools};
 use crate::http::error::{ApiError, quoted};
@@ -73,8 +73,8 @@ impl Prompt {
 
 /// A request to generate.
 pub fn parse(body: &Value, limits: &Limits) -> Result<Messages, ApiError> {
-    let fields = Fields::root(body)?;
-    only(&fields, &KNOWN)?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
+    fields.only(&KNOWN)?;
     let max_tokens = fields.required("max_tokens", fields.count("max_tokens", 1)?)?;
     let output = output(&fields)?;
     let mut options = options::options(&fields, limits, max_tokens)?;
@@ -85,8 +85,8 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Messages, ApiError> {
 
 /// A request to count. It may hold what a request to generate holds, which is checked as it is there.
 pub fn parse_count(body: &Value, limits: &Limits) -> Result<Prompt, ApiError> {
-    let fields = Fields::root(body)?;
-    only(&fields, &KNOWN)?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
+    fields.only(&KNOWN)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let output = output(&fields)?;
     options::options(&fields, limits, max_tokens.unwrap_or(1))?;
@@ -97,8 +97,8 @@ pub fn parse_count(body: &Value, limits: &Limits) -> Result<Prompt, ApiError> {
 
 fn output<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, ApiError> {
     let Some(value) = fields.get("output_config") else { return Ok(None) };
-    let inner = Fields::at(value, "output_config")?;
-    only(&inner, &["effort", "format"])?;
+    let inner = fields.within(value, "output_config")?;
+    inner.only(&["effort", "format"])?;
     Ok(Some(inner))
 }
 
@@ -124,18 +124,18 @@ fn prompt(fields: &Fields, output: Option<&Fields>, max_tokens: Option<u32>) -> 
 /// `context_management`: reasoning of earlier turns can be cleared. Nothing else of a conversation is ever changed.
 fn clear(fields: &Fields, messages: &mut [Message]) -> Result<(), ApiError> {
     let Some(value) = fields.get("context_management") else { return Ok(()) };
-    let inner = Fields::at(value, "context_management")?;
-    only(&inner, &["edits"])?;
+    let inner = fields.within(value, "context_management")?;
+    inner.only(&["edits"])?;
     for (i, value) in inner.array("edits")?.unwrap_or_default().iter().enumerate() {
         let path = format!("context_management.edits[{i}]");
-        let edit = Fields::at(value, &path)?;
+        let edit = inner.within(value, &path)?;
         let kind = edit.required("type", edit.string("type")?)?;
         if kind != "clear_thinking_20251015" {
             let path = edit.path("type");
             let message = format!("`{path}` is `{}`; only clear_thinking_20251015 is supported", quoted(kind));
             return Err(ApiError::unsupported(&path, message));
         }
-        only(&edit, &["type", "keep"])?;
+        edit.only(&["type", "keep"])?;
         let Some(keep) = kept(&edit)? else { continue };
         let thoughtful = messages.iter_mut().rev().filter(|message| message.reasoning.is_some());
         thoughtful.skip(keep).for_each(|message| message.reasoning = None);
@@ -149,7 +149,7 @@ fn kept(edit: &Fields) -> Result<Option<usize>, ApiError> {
         None => Ok(Some(1)),
         Some(Value::String(all)) if all == "all" => Ok(None),
         Some(value) => {
-            let keep = Fields::at(value, &edit.path("keep"))?;
+            let keep = edit.within(value, &edit.path("keep"))?;
             match keep.required("type", keep.string("type")?)? {
                 "all" => Ok(None),
                 "thinking_turns" => Ok(Some(keep.required("value", keep.count("value", 1)?)? as usize)),

@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
 
@@ -36,13 +35,13 @@ pub struct Thinking {
 /// `None`: the request does not say.
 pub fn thinking(fields: &Fields, max_tokens: Option<u32>) -> Result<Option<Thinking>, ApiError> {
     let Some(value) = fields.get("thinking") else { return Ok(None) };
-    let inner = Fields::at(value, "thinking")?;
+    let inner = fields.within(value, "thinking")?;
     let kind = inner.required("type", inner.string("type")?)?;
     match kind {
-        "enabled" => only(&inner, &["type", "budget_tokens", "display"])?,
-        "adaptive" => only(&inner, &["type", "display"])?,
+        "enabled" => inner.only(&["type", "budget_tokens", "display"])?,
+        "adaptive" => inner.only(&["type", "display"])?,
         "disabled" => {
-            only(&inner, &["type"])?;
+            inner.only(&["type"])?;
             return Ok(Some(Thinking { is_on: false, shown: Shown::No, budget: None }));
         }
         other => return Err(inner.invalid("type", format_args!("must be enabled, disabled or adaptive, not `{}`", quoted(other)))),

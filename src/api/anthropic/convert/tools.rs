@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
-use super::known::{cache_control, only};
+use super::cache_control::cache_control;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Declaration, Tool, ToolChoice, Tools};
@@ -44,7 +44,8 @@ pub fn tools(fields: &Fields) -> Result<Vec<Tool>, ApiError> {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
     fields.check_size("tools", MAX_BYTES)?;
-    let tools: Vec<Tool> = list.iter().enumerate().map(|(i, value)| tool(value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
+    let tools: Vec<Tool> =
+        list.iter().enumerate().map(|(i, value)| tool(fields, value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         Some(tool) => Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name)))),
@@ -52,8 +53,8 @@ pub fn tools(fields: &Fields) -> Result<Vec<Tool>, ApiError> {
     }
 }
 
-fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
-    let fields = Fields::at(value, path)?;
+fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {
+    let fields = whole.within(value, path)?;
     match fields.string("type")? {
         None | Some("custom") => {}
         Some(other) => {
@@ -65,7 +66,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
             return Err(ApiError::unsupported(&path, message));
         }
     }
-    only(&fields, &KNOWN)?;
+    fields.only(&KNOWN)?;
     cache_control(&fields)?;
     for flag in ["strict", "defer_loading", "eager_input_streaming"] {
         fields.bool(flag)?;
@@ -117,8 +118,8 @@ fn check_callers(fields: &Fields) -> Result<(), ApiError> {
 pub fn choice(fields: &Fields, tools: Vec<Tool>) -> Result<Option<Tools>, ApiError> {
     let (mut choice, mut parallel) = (Some(ToolChoice::Auto), true);
     if let Some(value) = fields.get("tool_choice") {
-        let inner = Fields::at(value, "tool_choice")?;
-        only(&inner, &["type", "name", "disable_parallel_tool_use"])?;
+        let inner = fields.within(value, "tool_choice")?;
+        inner.only(&["type", "name", "disable_parallel_tool_use"])?;
         parallel = !inner.bool("disable_parallel_tool_use")?.unwrap_or(false);
         choice = read_choice(&inner, &tools)?;
         if tools.is_empty() && choice.as_ref().is_some_and(|choice| *choice != ToolChoice::Auto) {

@@ -68,6 +68,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     options.template = template(&fields, limits)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
+    options.prompt_logprobs = generation::prompt_logprobs(&fields, stream.is_some(), &options)?;
     let (keep, customs) = (asked(&fields)?, custom_tools::names(&fields)?);
     Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy, customs, keep })
 }

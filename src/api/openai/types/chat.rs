@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::common::{Generation, StopReason};
-use super::logprobs::ChatLogprobs;
+use super::logprobs::{ChatLogprobs, PromptLogprobs};
 use super::template::TemplateFields;
 use super::tools::{FunctionCall, FunctionDefinition, FunctionDelta, NamedFunction, ToolCall, ToolCallDelta};
 use super::usage::Usage;
@@ -132,6 +132,12 @@ pub struct ChatCompletion {
     /// The tokens of the prompt. Only with `return_token_ids`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+    /// Only with `prompt_logprobs`. For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids;
+    /// null for the first token. Each has `logprob`, `rank` and `decoded_token`. The rank of a prompt's token that is not among the
+    /// likeliest is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
