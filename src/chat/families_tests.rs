@@ -61,6 +61,7 @@ fn tools(choice: ToolChoice) -> Tools {
             parameters: Some(parameters),
             strict: false,
             declaration: Declaration::Function(function.as_object().unwrap().clone()),
+            input: None,
         }
     };
     let look_up = tool("look_up", json!({"q": {"type": "string", "description": "Query"}}), json!(["q"]));

@@ -27,11 +27,11 @@ pub use conversation::{Call, Conversation, Ending, Message, Part, Role};
 pub use dialect::Dialect;
 pub use format::Format;
 pub use parser::{Parser, Repeated};
-pub use piece::{Piece, Text, TokenLogprob};
+pub use piece::{Piece, Text, TokenLogprob, TopToken};
 pub use render::{REASON, RenderError, nearest_efforts, render};
 pub use rules::{Followed, RuleError, Rules};
 pub use subject::Subject;
-pub use tools::{Declaration, Tool, ToolChoice, Tools};
+pub use tools::{Declaration, InputGrammar, Tool, ToolChoice, Tools};
 
 pub use template::is_reserved;
 

@@ -37,7 +37,16 @@ pub struct TokenLogprob {
     /// `None` for the first token of a prompt, which has nothing before it.
     pub logprob: Option<f32>,
     /// The likeliest tokens at this position, as many as were requested, in descending order.
-    pub top: Vec<(Vec<u8>, f32)>,
+    pub top: Vec<TopToken>,
+    pub id: u32,
+}
+
+/// One of the likeliest tokens at a position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TopToken {
+    pub id: u32,
+    pub bytes: Vec<u8>,
+    pub logprob: f32,
 }
 
 impl From<String> for Text {

@@ -138,7 +138,7 @@ impl Probe<'_> {
         let parameters = json!({"type": "object", "properties": {"probe": {"type": "string", "description": "d"}}, "required": ["probe"]});
         let function = json!({"name": NAME, "description": "d", "parameters": parameters});
         let declaration = Declaration::Function(function.as_object().cloned().unwrap_or_default());
-        let tool = Tool { name: NAME.into(), parameters: Some(parameters), strict: false, declaration };
+        let tool = Tool { name: NAME.into(), parameters: Some(parameters), strict: false, declaration, input: None };
         let tools = Tools { tools: vec![tool], choice: ToolChoice::Auto, parallel: true };
         let shows_tool = |placement: &ToolPlacement| {
             let messages = vec![Message::of_text(Role::User, "a")];

@@ -72,8 +72,10 @@ fn calls_are_written_in_the_family_s_syntax_if_the_template_does_not_know_them()
 }
 
 fn with_tools(declarations: Vec<Declaration>) -> Conversation {
-    let tools =
-        declarations.into_iter().map(|declaration| Tool { name: "f".into(), parameters: None, strict: false, declaration }).collect();
+    let tools = declarations
+        .into_iter()
+        .map(|declaration| Tool { name: "f".into(), parameters: None, strict: false, declaration, input: None })
+        .collect();
     let tools = Tools { tools, choice: ToolChoice::Auto, parallel: true };
     Conversation { messages: vec![user("q")], tools: Some(tools), ..Conversation::default() }
 }

@@ -11,6 +11,8 @@ pub enum Subject {
     Tools,
     /// The schema of the arguments of the tool with this index.
     ToolParameters(usize),
+    /// The grammar of the text that the tool with this index takes.
+    ToolInput(usize),
     /// The form that the answer must have.
     Format,
     /// How much to reason.

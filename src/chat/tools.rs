@@ -14,6 +14,17 @@ pub struct Tool {
     /// Whether the request is refused if the schema cannot be followed. Otherwise a looser one is.
     pub strict: bool,
     pub declaration: Declaration,
+    /// What the text `input` follows, if that is the tool's only argument and has a grammar.
+    pub input: Option<InputGrammar>,
+}
+
+/// The grammar of a tool's text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InputGrammar {
+    /// A regular expression that the whole text matches.
+    Regex(String),
+    /// A grammar in Lark's syntax.
+    Lark(String),
 }
 
 /// A tool as the client declared it. Templates print declarations as JSON, so the client's order of keys and its further keys

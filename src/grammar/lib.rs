@@ -33,6 +33,7 @@ mod locate;
 mod matcher;
 mod meter;
 mod permit;
+mod quoted;
 mod source;
 #[doc(hidden)]
 pub mod testing;

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 use crate::error::GrammarError;
 use crate::gbnf;
 use crate::locate::DEFINITIONS;
+use crate::quoted;
 
 /// Most bytes of strings in a schema, and longest Lark grammar.
 const MAX_BYTES: usize = 1 << 20;
@@ -67,6 +68,23 @@ impl Source {
             return Err(GrammarError::Invalid("the regex ends with a lone backslash".into()));
         }
         self.with_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
+    }
+
+    /// Adds the named grammar of a text as it stands between a JSON string's quotes. The text follows a grammar in Lark's syntax.
+    pub fn with_quoted_lark(self, name: &str, lark: &str) -> Result<Self, GrammarError> {
+        if lark.len() > MAX_BYTES {
+            return Err(GrammarError::Invalid(format!("the grammar has {} bytes, expected at most {MAX_BYTES}", lark.len())));
+        }
+        let quoted = quoted::lark(lark).map_err(GrammarError::Invalid)?;
+        self.with_lark(name, &quoted)
+    }
+
+    /// The same for a text that a regular expression matches.
+    pub fn with_quoted_regex(self, name: &str, regex: &str) -> Result<Self, GrammarError> {
+        if ends_in_escape(regex) {
+            return Err(GrammarError::Invalid("the regex ends with a lone backslash".into()));
+        }
+        self.with_quoted_lark(name, &format!("start: /{}/", llguidance::regex_to_lark(regex, "d")))
     }
 
     /// Adds a named JSON Schema.

@@ -36,6 +36,8 @@ impl Again {
     pub(super) fn options(&self, spent: u32, seed: u64) -> Option<Options> {
         let mut options = self.options.clone();
         options.sampling.seed = seed;
+        // The client has the first prompt's tokens.
+        options.prompt_logprobs = None;
         if let Budget::Explicit(count) | Budget::Strict(count) = &mut options.budget {
             *count = count.checked_sub(spent).filter(|left| *left > 0)?;
         }
@@ -61,7 +63,8 @@ mod tests {
     }
 
     fn again(messages: &[Message], choice: ToolChoice) -> Option<Arc<Again>> {
-        let tool = Tool { name: "f".into(), parameters: None, strict: false, declaration: Declaration::Function(Default::default()) };
+        let tool =
+            Tool { name: "f".into(), parameters: None, strict: false, declaration: Declaration::Function(Default::default()), input: None };
         let tools = Some(Tools { tools: vec![tool], choice, parallel: true });
         let conversation = Conversation { messages: messages.to_vec(), tools, ..Conversation::default() };
         Again::of(&conversation, &Options::new(SamplingParams::greedy(), Budget::Rest))

@@ -69,6 +69,8 @@ pub struct Options {
     pub thinking_budget: Option<u32>,
     /// `Some(n)`: return each token's log-probability and the `n` likeliest alternatives at its position.
     pub logprobs: Option<u8>,
+    /// `Some(n)`: return the log-probability of every prompt token except the first, with the `n` likeliest at its position.
+    pub prompt_logprobs: Option<u8>,
     /// Return the prompt. With `logprobs`, also return those of its tokens.
     pub echo: bool,
     /// Token ids before a conversation's prompt.
@@ -98,6 +100,7 @@ impl Options {
             format: None,
             thinking_budget: None,
             logprobs: None,
+            prompt_logprobs: None,
             echo: false,
             prefix: Vec::new(),
             cache_salt: 0,

@@ -84,7 +84,7 @@ impl ValidRequest {
             cache_salt: options.cache_salt,
             num_logprobs: options.logprobs,
             grammar,
-            score_prompt: options.logprobs.filter(|_| options.echo),
+            score_prompt: options.prompt_logprobs.or(options.logprobs.filter(|_| options.echo)),
             ..NewSequence::new(ids, params, max_tokens)
         };
         let again = chat.as_ref().and_then(|chat| Again::of(&chat.conversation, options));

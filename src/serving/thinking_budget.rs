@@ -44,11 +44,11 @@ impl ThinkingBudget {
 
 impl Grammar for ThinkingBudget {
     fn start(&self) -> Box<dyn Constraint> {
-        let stage = match self.opened {
-            true => Stage::Inside { tokens: 0, tail: Vec::new() },
-            false => Stage::Beginning(Vec::new()),
+        let (stage, due) = match self.opened {
+            true if self.most == 0 => (Stage::Past, self.close_ids.iter().copied().collect()),
+            true => (Stage::Inside { tokens: 0, tail: Vec::new() }, VecDeque::new()),
+            false => (Stage::Beginning(Vec::new()), VecDeque::new()),
         };
-        let due = if self.opened && self.most == 0 { self.close_ids.iter().copied().collect() } else { VecDeque::new() };
         Box::new(Position {
             tokenizer: self.tokenizer.clone(),
             vocab_size: self.vocab_size,

@@ -1,6 +1,6 @@
 //! Log-probabilities on their way up: ids become bytes and positions in the text.
 
-use chat::TokenLogprob;
+use chat::{TokenLogprob, TopToken};
 use logits::Logprobs;
 use tokenizer::Tokenizer;
 
@@ -10,15 +10,16 @@ fn bytes(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
 
 /// A generated token. `offset`: the characters of the text before it.
 pub(super) fn token_logprob(tokenizer: &Tokenizer, id: u32, offset: usize, logprobs: &Logprobs) -> TokenLogprob {
-    let top = logprobs.top.iter().map(|&(id, logprob)| (bytes(tokenizer, id), logprob)).collect();
-    TokenLogprob { bytes: bytes(tokenizer, id), offset, logprob: Some(logprobs.chosen), top }
+    let top = logprobs.top.iter().map(|&(id, logprob)| TopToken { id, bytes: bytes(tokenizer, id), logprob }).collect();
+    TokenLogprob { bytes: bytes(tokenizer, id), offset, logprob: Some(logprobs.chosen), top, id }
 }
 
 /// The tokens of an echoed prompt. `logprobs` begin with the second token's.
 pub(super) fn prompt_tokens(tokenizer: &Tokenizer, prompt: &[u32], echo: &str, logprobs: &[Logprobs]) -> Vec<TokenLogprob> {
     let pieces: Vec<Vec<u8>> = prompt.iter().map(|&id| bytes(tokenizer, id)).collect();
     let offsets = offsets(&pieces, echo);
-    let first = TokenLogprob { bytes: Vec::new(), offset: 0, logprob: None, top: Vec::new() };
+    let id = prompt.first().copied().unwrap_or_default();
+    let first = TokenLogprob { bytes: Vec::new(), offset: 0, logprob: None, top: Vec::new(), id };
     let scored = prompt.iter().skip(1).zip(logprobs).map(|(&id, logprobs)| token_logprob(tokenizer, id, 0, logprobs));
     let tokens = std::iter::once(first).chain(scored).zip(pieces).zip(offsets);
     tokens.map(|((token, bytes), offset)| TokenLogprob { bytes, offset, ..token }).collect()

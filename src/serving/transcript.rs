@@ -184,7 +184,7 @@ mod tests {
 
     fn push(transcript: &mut Transcript, bytes: &[u8]) -> (String, Vec<Vec<u8>>) {
         let offset = transcript.num_decoded();
-        transcript.add_token(TokenLogprob { bytes: bytes.to_vec(), offset, logprob: Some(0.0), top: Vec::new() });
+        transcript.add_token(TokenLogprob { bytes: bytes.to_vec(), offset, logprob: Some(0.0), top: Vec::new(), id: 0 });
         shown(transcript.token(bytes).0)
     }
 

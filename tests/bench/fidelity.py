@@ -71,17 +71,35 @@ def measure(args: argparse.Namespace) -> None:
 
 
 def table(path: Path) -> None:
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    for model, device in dict.fromkeys((row["model"], row["device"]) for row in rows):
-        print(f"\n**{model}**, {device}\n")
-        print("| type | MB | perplexity | mean KL | p99 KL | largest KL | same first token |")
-        print("|---|---|---|---|---|---|---|")
-        for row in rows:
-            if (row["model"], row["device"]) != (model, device):
-                continue
-            size = f"{row['bytes'] / 1e6:.1f}" if row["bytes"] else "–"
-            divergences = " | ".join(f"{row[key]:.1e}" for key in ("kl_mean", "kl_p99", "kl_max"))
-            print(f"| {row['type']} | {size} | {row['perplexity']:.3f} | {divergences} | {100 * row['same_first']:.1f} % |")
+    rows = {}
+    for line in path.read_text().splitlines():
+        row = json.loads(line)
+        rows[row["model"], row["type"], row["device"]] = row
+    models = dict.fromkeys(model for model, _, _ in rows)
+    devices = sorted({device for _, _, device in rows})
+    for model in models:
+        print(f"\n**{model}**, {' / '.join(devices)}\n")
+        print("| type | MB | perplexity | mean KL | p99 KL | same first token [%] |")
+        print("|---|---|---|---|---|---|")
+        for kind in [SHIPPED, *TYPES]:
+            found = [rows.get((model, kind, device)) for device in devices]
+            if any(found):
+                print(table_row(kind, found))
+
+
+def table_row(kind: str, found: list[dict | None]) -> str:
+    """One type, with the figures of each device. A dash: not measured."""
+    num_bytes = next(row["bytes"] for row in found if row)
+    each = lambda text: " / ".join(text(row) if row else "–" for row in found)
+    cells = [
+        kind,
+        f"{num_bytes / 1e6:.1f}" if num_bytes else "–",
+        each(lambda row: f"{row['perplexity']:.2f}" if row["perplexity"] < 1e4 else f"{row['perplexity']:.0e}"),
+        each(lambda row: f"{row['kl_mean']:.1e}"),
+        each(lambda row: f"{row['kl_p99']:.1e}"),
+        each(lambda row: f"{100 * row['same_first']:.1f}"),
+    ]
+    return f"| {' | '.join(cells)} |"
 
 
 def main() -> None:

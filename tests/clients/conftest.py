@@ -20,6 +20,7 @@ NEEDS = {
     "test_lm_eval.py": "lm_eval",
     "test_ollama.py": "langchain_ollama",
     "test_openai.py": "openai",
+    "test_openai_custom.py": "openai",
     "test_openai_kept.py": "openai",
     "test_openai_structured.py": "openai",
     "test_openai_surface.py": "openai",

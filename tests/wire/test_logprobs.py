@@ -189,3 +189,37 @@ def test_each_choice_has_its_own_log_probabilities(server):
         assert "".join(chunk["text"] for chunk in own) == choice["text"]
         for key in choice["logprobs"]:
             assert [entry for chunk in own if chunk["logprobs"] for entry in chunk["logprobs"][key]] == choice["logprobs"][key]
+
+
+def test_a_prompt_s_log_probabilities_come_by_id(server):
+    """They are those of an echo."""
+    echo = logprobs_of(server.complete(CAPITAL, max_tokens=1, logprobs=3, echo=True))
+    reply = server.complete(CAPITAL, max_tokens=1, prompt_logprobs=3, n=2)
+    assert reply.status == 200, reply.body
+    for choice in reply.json()["choices"]:
+        first, *rest = choice["prompt_logprobs"]
+        assert first is None and len(rest) == len(CAPITAL) - 1 and choice["logprobs"] is None
+        for id, at, token, logprob, top in zip(
+            CAPITAL[1:], rest, echo["tokens"][1:], echo["token_logprobs"][1:], echo["top_logprobs"][1:]
+        ):
+            own = at[str(id)]
+            assert own["decoded_token"] == token and own["logprob"] == logprob and set(own) == {"logprob", "rank", "decoded_token"}
+            assert {entry["decoded_token"]: entry["logprob"] for entry in at.values()} == top
+            ranks = sorted(entry["rank"] for entry in at.values() if entry["rank"])
+            assert ranks == [1, 2, 3] and (len(at) == 3) == (own["rank"] is not None)
+    plain = server.complete(CAPITAL, max_tokens=1).json()["choices"][0]
+    assert plain["text"] == reply.json()["choices"][0]["text"] and "prompt_logprobs" not in plain
+
+
+def test_a_chat_s_prompt_has_log_probabilities(server):
+    answer = server.chat("Hi", max_tokens=2, prompt_logprobs=0, logprobs=True, return_token_ids=True).json()
+    first, *rest = answer["prompt_logprobs"]
+    assert first is None and [list(at) for at in rest] == [[str(id)] for id in answer["prompt_token_ids"][1:]]
+    assert all(entry["rank"] is None and entry["logprob"] <= 0 for at in rest for entry in at.values())
+    assert len(answer["choices"][0]["logprobs"]["content"]) == 2
+
+
+@pytest.mark.parametrize("fields", [{"stream": True}, {"prompt_logprobs": 21}, {"prompt_logprobs": -1}, {"echo": True, "logprobs": 1}])
+def test_prompt_log_probabilities_that_cannot_come_are_refused(server, fields):
+    reply = server.complete(CAPITAL, **{"max_tokens": 1, "prompt_logprobs": 1, **fields})
+    assert reply.status == 400 and reply.error["param"] == "prompt_logprobs", reply.body

@@ -146,3 +146,21 @@ def test_an_answer_is_continued(thinker):
 def test_a_conversation_that_cannot_be_continued_is_refused(thinker, fields, param):
     reply = thinker.chat("x", **fields)
     assert reply.status == 400 and reply.error["param"] == param, reply.body
+
+
+@pytest.mark.parametrize("budget", [0, 5])
+def test_a_thought_ends_at_its_budget(thinker, budget):
+    message = ask(thinker, content="Why?", max_tokens=40, thinking_token_budget=budget)["choices"][0]["message"]
+    assert message["content"] and "think>" not in message["content"], message
+    thought = ask(thinker, content="Why?", max_tokens=5)["choices"][0]["message"]["reasoning_content"] if budget else ""
+    assert message.get("reasoning_content", "").strip() == thought.strip()
+
+
+def test_a_budget_that_says_nothing_is_none(thinker):
+    fields = dict(content="Why?", max_tokens=12)
+    free = ask(thinker, **fields)["choices"][0]["message"]
+    for budget in (-1, None, 100):
+        assert ask(thinker, **fields, thinking_token_budget=budget)["choices"][0]["message"] == free
+    assert thinker.chat("Why?", thinking_token_budget=5).status == 200, "a model that does not reason keeps to any budget"
+    for wrong in (-2, 1.5, "5"):
+        assert thinker.chat("Why?", model="thinker", thinking_token_budget=wrong).error["param"] == "thinking_token_budget"

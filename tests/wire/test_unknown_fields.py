@@ -138,3 +138,11 @@ def test_the_configuration_can_ignore_them():
         assert server.chat(temperature=9).error["param"] == "temperature", "a known field is still checked"
         for path, body in BODIES.items():
             assert server.post(path, {"model": MODEL, **body, "made_up": json.dumps(body)}).status == 200, path
+        message = {"role": "user", "content": "Hi", "made_up": 1}
+        claude = {"model": MODEL, "max_tokens": 2, "messages": [message], "made_up": {"a": 1}, "metadata": {"made_up": 1}}
+        for path in ("/v1/messages", "/v1/messages/count_tokens"):
+            assert server.post(path, claude).status == 200, path
+        llama = {"model": MODEL, "messages": [message], "stream": False, "options": {"num_predict": 2, "made_up": 1}, "made_up": 2}
+        assert server.post("/api/chat", llama).status == 200
+        assert server.post("/api/show", {"model": MODEL, "made_up": 1}).status == 200
+        assert server.post("/api/chat", {**llama, "options": {"temperature": "hot"}}).status == 400, "a known field is still checked"

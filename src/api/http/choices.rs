@@ -122,7 +122,8 @@ pub async fn start(state: web::Data<AppState>, ask: Ask) -> Result<Choices, ApiE
         options.logprobs = options.logprobs.or(Some(0));
     }
     let return_ids = options.return_ids;
-    let (scores_prompts, echo) = (options.echo && options.logprobs.is_some(), options.echo);
+    let scores_prompts = options.prompt_logprobs.is_some() || options.echo && options.logprobs.is_some();
+    let echo = options.echo;
     let has_tools = prompts.iter().any(|prompt| matches!(prompt, Prompt::Chat(chat) if chat.tools.is_some()));
     let is_quick = options.format.is_none() && matches!(&prompts[..], [Prompt::Text(text)] if text.len() <= CHECK_INLINE);
     let valid = move || {
@@ -360,7 +361,7 @@ mod tests {
     use super::*;
 
     fn answer(text: &str, logprobs: &[f32]) -> Answer {
-        let token = |&logprob| TokenLogprob { bytes: Vec::new(), offset: 0, logprob: Some(logprob), top: Vec::new() };
+        let token = |&logprob| TokenLogprob { bytes: Vec::new(), offset: 0, logprob: Some(logprob), top: Vec::new(), id: 0 };
         Answer { shown: Text { text: text.into(), tokens: logprobs.iter().map(token).collect() }, ..Answer::default() }
     }
 

@@ -5,6 +5,8 @@ use std::ops::RangeInclusive;
 use serde_json::{Map, Number, Value};
 
 use super::error::{ApiError, Kind, quoted};
+use super::known;
+use config::UnknownFields;
 
 /// The largest float up to which every integer has its own float.
 const MAX_EXACT: f64 = 9007199254740992.0;
@@ -13,6 +15,7 @@ const MAX_EXACT: f64 = 9007199254740992.0;
 pub struct Fields<'a> {
     map: &'a Map<String, Value>,
     path: String,
+    unknown: UnknownFields,
 }
 
 fn kind_of(value: &Value) -> &'static str {
@@ -36,12 +39,28 @@ impl<'a> Fields<'a> {
         let map = value
             .as_object()
             .ok_or_else(|| ApiError::new(Kind::MalformedBody, format!("the body must be a JSON object, not {}", kind_of(value))))?;
-        Ok(Self { map, path: String::new() })
+        Ok(Self { map, path: String::new(), unknown: UnknownFields::Refuse })
     }
 
     pub fn at(value: &'a Value, path: &str) -> Result<Self, ApiError> {
         let map = value.as_object().ok_or_else(|| wrong_type(path, "an object", value))?;
-        Ok(Self { map, path: path.into() })
+        Ok(Self { map, path: path.into(), unknown: UnknownFields::Refuse })
+    }
+
+    /// A body of which [`Fields::only`] refuses what is not known, or lets it pass.
+    pub fn body(value: &'a Value, unknown: UnknownFields) -> Result<Self, ApiError> {
+        Ok(Self { unknown, ..Self::root(value)? })
+    }
+
+    /// An object inside this one.
+    pub fn within(&self, value: &'a Value, path: &str) -> Result<Self, ApiError> {
+        Ok(Self { unknown: self.unknown, ..Self::at(value, path)? })
+    }
+
+    /// Refuses the first field that is not in `known`, unless the configuration ignores such fields. A null field counts as absent.
+    pub fn only(&self, known: &[&str]) -> Result<(), ApiError> {
+        let unknown = self.names().find(|name| !known.contains(name)).filter(|_| self.unknown == UnknownFields::Refuse);
+        unknown.map_or(Ok(()), |name| Err(known::refused(&self.path(name), known::nearest(known.iter().copied(), name, &[]))))
     }
 
     /// The path of a field.

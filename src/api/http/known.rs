@@ -116,28 +116,8 @@ impl Shape {
     }
 
     fn unknown(&self, name: &str, path: &Path<'_>, aliases: &[Alias]) -> ApiError {
-        let path = quoted(&path.to_string());
-        let advice = match self.nearest(name, aliases) {
-            Some(near) => format!("did you mean `{near}`?"),
-            None => "leave it out, or let the server ignore such fields with limits.unknown_fields = \"ignore\"".to_owned(),
-        };
-        ApiError::new(Kind::UnknownField, format!("there is no field `{path}`: {advice}")).with_param(path)
-    }
-
-    /// The documented name that `name` most likely stands for.
-    fn nearest(&self, name: &str, aliases: &[Alias]) -> Option<&str> {
-        if name.len() > MAX_COMPARED {
-            return None;
-        }
-        let name = name.to_ascii_lowercase();
-        let documented = || self.fields.iter().filter(|(_, field)| field.documented).map(|(known, _)| known.as_str());
-        let alias = aliases.iter().find(|(other, _)| *other == name);
-        if let Some(same) = alias.and_then(|(_, ours)| documented().find(|known| known == ours)) {
-            return Some(same);
-        }
-        let scored =
-            documented().map(|known| (strsim::jaro_winkler(known, &name).max(strsim::normalized_damerau_levenshtein(known, &name)), known));
-        scored.filter(|(score, _)| *score >= ALIKE).max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+        let documented = self.fields.iter().filter(|(_, field)| field.documented).map(|(known, _)| known.as_str());
+        refused(&path.to_string(), nearest(documented, name, aliases))
     }
 
     /// What either shape knows.
@@ -194,6 +174,31 @@ impl Reader<'_> {
         }
         shape
     }
+}
+
+/// The error about a field that is not known. `near`: the name that it most likely stands for.
+pub fn refused(path: &str, near: Option<&str>) -> ApiError {
+    let path = quoted(path);
+    let advice = match near {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => "leave it out, or let the server ignore such fields with limits.unknown_fields = \"ignore\"".to_owned(),
+    };
+    ApiError::new(Kind::UnknownField, format!("there is no field `{path}`: {advice}")).with_param(path)
+}
+
+/// The known name that `name` most likely stands for.
+pub fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str, aliases: &[Alias]) -> Option<&'a str> {
+    if name.len() > MAX_COMPARED {
+        return None;
+    }
+    let name = name.to_ascii_lowercase();
+    let alias = aliases.iter().find(|(other, _)| *other == name).map(|(_, ours)| *ours);
+    let score = |known: &str| match alias == Some(known) {
+        true => f64::INFINITY,
+        false => strsim::jaro_winkler(known, &name).max(strsim::normalized_damerau_levenshtein(known, &name)),
+    };
+    let scored = known.map(|known| (score(known), known)).filter(|(score, _)| *score >= ALIKE);
+    scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }
 
 /// Null is absence, and what is empty says nothing either.

@@ -14,6 +14,8 @@ pub struct FieldNames {
     pub tools: &'static str,
     /// The path of the schema of a tool's arguments.
     pub tool_parameters: fn(usize) -> String,
+    /// The path of the grammar of a tool's text.
+    pub tool_input: fn(usize) -> String,
     pub format: &'static str,
     pub effort: &'static str,
     pub stop_tokens: &'static str,
@@ -27,7 +29,7 @@ impl FieldNames {
             Subject::Model => self.model,
             Subject::Prompt => self.prompt,
             Subject::Suffix => self.suffix,
-            Subject::Tools | Subject::ToolParameters(_) => self.tools,
+            Subject::Tools | Subject::ToolParameters(_) | Subject::ToolInput(_) => self.tools,
             Subject::Format => self.format,
             Subject::Effort => self.effort,
             Subject::StopTokens => self.stop_tokens,
@@ -41,6 +43,7 @@ impl FieldNames {
     fn path(&self, subject: Subject) -> String {
         match subject {
             Subject::ToolParameters(index) => (self.tool_parameters)(index),
+            Subject::ToolInput(index) => (self.tool_input)(index),
             other => self.field(other).to_owned(),
         }
     }

@@ -24,14 +24,15 @@ pub fn tool_name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     Ok(name)
 }
 
-/// The tools of a request, whose names are unique. `read`: reads one of them at its path.
-pub fn tool_list(fields: &Fields, read: impl Fn(&Value, &str) -> Result<Tool, ApiError>) -> Result<Vec<Tool>, ApiError> {
+/// The tools of a request, whose names are unique. `read`: reads one of them, within all fields and at its path.
+pub fn tool_list(fields: &Fields, read: impl Fn(&Fields, &Value, &str) -> Result<Tool, ApiError>) -> Result<Vec<Tool>, ApiError> {
     let list = fields.array("tools")?.unwrap_or_default();
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
     fields.check_size("tools", MAX_BYTES)?;
-    let tools: Vec<Tool> = list.iter().enumerate().map(|(i, value)| read(value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
+    let tools: Vec<Tool> =
+        list.iter().enumerate().map(|(i, value)| read(fields, value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         Some(tool) => Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name)))),

@@ -8,6 +8,7 @@ pub const CHAT: FieldNames = FieldNames {
     suffix: "suffix",
     tools: "tools",
     tool_parameters: |index| format!("tools[{index}].function.parameters"),
+    tool_input: |index| format!("tools[{index}]"),
     format: "format",
     effort: "think",
     stop_tokens: "options.stop",

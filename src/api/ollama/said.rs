@@ -48,7 +48,7 @@ pub fn logprob(token: TokenLogprob) -> Logprob {
         TokenProbability { token: String::from_utf8_lossy(&bytes).into_owned(), logprob, bytes }
     };
     Logprob {
-        top_logprobs: token.top.into_iter().map(|(bytes, logprob)| of(bytes, logprob)).collect(),
+        top_logprobs: token.top.into_iter().map(|top| of(top.bytes, top.logprob)).collect(),
         token: of(token.bytes, token.logprob.unwrap_or(IMPOSSIBLE)),
     }
 }
@@ -71,7 +71,8 @@ mod tests {
 
     #[test]
     fn a_token_has_its_bytes_and_a_finite_number() {
-        let token = TokenLogprob { bytes: b"a".to_vec(), offset: 0, logprob: Some(-0.1), top: vec![(vec![0xff], f32::NEG_INFINITY)] };
+        let top = vec![chat::TopToken { id: 7, bytes: vec![0xff], logprob: f32::NEG_INFINITY }];
+        let token = TokenLogprob { bytes: b"a".to_vec(), offset: 0, logprob: Some(-0.1), top, id: 5 };
         let expected = json!({"token": "a", "logprob": -0.1, "bytes": [97],
             "top_logprobs": [{"token": "\u{fffd}", "logprob": -9999.0, "bytes": [255]}]});
         assert_eq!(serde_json::to_value(logprob(token)).unwrap(), expected);

@@ -1,5 +1,6 @@
 //! `POST /v1/chat/completions`
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix_web::{HttpRequest, HttpResponse, web};
@@ -8,15 +9,16 @@ use super::chat_store::StoredChat;
 use super::convert;
 use super::convert::chat::{Asked, Chat};
 use super::extras::{Extras, Note};
+use super::input_text::{InputText, text_of};
 use super::shelves::Shelves;
 use super::stream::{self, ChunkFormat, Watch};
 use super::types;
-use super::types::chat::{
-    AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta, FunctionCall, FunctionDelta, ToolCall,
-    ToolCallDelta,
-};
+use super::types::chat::{AssistantMessage, ChatChoice, ChatChunk, ChatChunkChoice, ChatCompletion, ChatRequest, Delta};
 use super::types::error::ErrorBody;
-use super::types::logprobs::ChatLogprobs;
+use super::types::logprobs::{ChatLogprobs, prompt_logprobs};
+use super::types::tools::{
+    CustomCall, CustomDelta, CustomToolCall, FunctionCall, FunctionDelta, FunctionToolCall, ToolCall, ToolCallDelta,
+};
 use super::types::usage::Usage;
 use crate::http::budget::Held;
 use crate::http::caller::Caller;
@@ -51,7 +53,8 @@ pub async fn create(
     let (mut request, held) = body.read(move |value| convert::chat::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
     let (extras, legacy) = (Extras::of(&request.options, request.stream), request.legacy);
-    let form = Form { has_logprobs, legacy, extras, prompt_ids: None };
+    let scores_prompt = request.options.prompt_logprobs.is_some();
+    let form = Form { has_logprobs, scores_prompt, legacy, customs: std::mem::take(&mut request.customs), extras, prompt_ids: None };
     let keep = request.keep.take().map(|asked| Keeper::new(shelves, caller.tenant.clone(), asked, form.clone()));
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
@@ -59,8 +62,8 @@ pub async fn create(
             let (choices, head) = start(of_stream, &caller, request, held).await?;
             let keep = keep.map(|keep| keep.of(&head, choices.len()));
             let prompt_ids = choices.prompt_ids().into_iter().next();
-            let (include_usage, Form { has_logprobs, legacy, extras, .. }) = (options.include_usage, form);
-            let chunks = Chunks { head, include_usage, has_logprobs, legacy, extras, prompt_ids };
+            let form = Form { prompt_ids, ..form };
+            let chunks = Chunks { head, include_usage: options.include_usage, form, inputs: BTreeMap::new() };
             Ok(stream::watched_chunks(choices, chunks, options, keep))
         };
         return later::stream(&state, &model, journal, stream::error_event, begin).await;
@@ -79,26 +82,33 @@ pub async fn create(
 #[derive(Clone)]
 struct Form {
     has_logprobs: bool,
+    /// Whether the answer has the prompt's log-probabilities.
+    scores_prompt: bool,
+    /// The request has `functions`.
     legacy: bool,
+    /// The names of tools whose calls are texts.
+    customs: Vec<String>,
     extras: Extras,
+    /// The prompt as ids, if the request wants them. In a stream, until the first chunk.
     prompt_ids: Option<Vec<u32>>,
 }
 
 /// The whole answer.
 fn completion(head: Head, answers: Vec<Answer>, usage: Usage, form: Form) -> ChatCompletion {
-    let Form { has_logprobs, legacy, extras, prompt_ids: prompt_token_ids } = form;
+    let Form { has_logprobs, scores_prompt, legacy, customs, extras, prompt_ids: prompt_token_ids } = form;
     let choice = |(index, answer): (usize, Answer)| ChatChoice {
         index,
         logprobs: has_logprobs.then(|| ChatLogprobs::new(answer.shown.tokens)),
         finish_reason: chat_reason(answer.reason, legacy).into(),
-        message: message(answer.shown.text, answer.reasoning, answer.calls, legacy),
+        message: message(answer.shown.text, answer.reasoning, answer.calls, legacy, &customs),
         stop_reason: extras.stop_reason(answer.stop),
         token_ids: extras.ids(answer.ids),
     };
+    let prompt_logprobs = answers.first().filter(|_| scores_prompt).map(|answer| prompt_logprobs(&answer.prompt));
     let choices = answers.into_iter().enumerate().map(choice).collect();
     let Head { id, created, model, fingerprint } = head;
     let object = "chat.completion".into();
-    ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids }
+    ChatCompletion { id, object, created, model, choices, system_fingerprint: fingerprint, usage, prompt_token_ids, prompt_logprobs }
 }
 
 /// Keeps an answer that the client wants to ask for again.
@@ -176,10 +186,9 @@ fn chat_reason(reason: EndReason, legacy: bool) -> &'static str {
     if legacy && reason == EndReason::Calls { "function_call" } else { finish_reason(reason) }
 }
 
-fn message(text: String, reasoning: String, mut calls: Vec<Call>, legacy: bool) -> AssistantMessage {
+fn message(text: String, reasoning: String, mut calls: Vec<Call>, legacy: bool, customs: &[String]) -> AssistantMessage {
     let function_call = calls.pop_if(|_| legacy).map(|Call { name, arguments }| FunctionCall { name, arguments });
-    let call = |Call { name, arguments }| ToolCall { id: call_id(), kind: "function".into(), function: FunctionCall { name, arguments } };
-    let calls: Vec<ToolCall> = calls.into_iter().map(call).collect();
+    let calls: Vec<ToolCall> = calls.into_iter().map(|call| tool_call(call, customs)).collect();
     AssistantMessage {
         role: "assistant".into(),
         content: Some(text).filter(|text| (calls.is_empty() && function_call.is_none()) || !text.is_empty()),
@@ -190,6 +199,14 @@ fn message(text: String, reasoning: String, mut calls: Vec<Call>, legacy: bool) 
     }
 }
 
+fn tool_call(Call { name, arguments }: Call, customs: &[String]) -> ToolCall {
+    let id = call_id();
+    match customs.contains(&name) {
+        true => ToolCall::Custom(CustomToolCall { id, kind: "custom".into(), custom: CustomCall { name, input: text_of(&arguments) } }),
+        false => ToolCall::Function(FunctionToolCall { id, kind: "function".into(), function: FunctionCall { name, arguments } }),
+    }
+}
+
 fn call_id() -> String {
     format!("call_{}", uuid::Uuid::new_v4().simple())
 }
@@ -197,12 +214,9 @@ fn call_id() -> String {
 struct Chunks {
     head: Head,
     include_usage: bool,
-    has_logprobs: bool,
-    /// The request has `functions`.
-    legacy: bool,
-    extras: Extras,
-    /// The prompt as ids, until the first chunk, if the request wants them.
-    prompt_ids: Option<Vec<u32>>,
+    form: Form,
+    /// The texts of the calls of custom tools, by choice and call.
+    inputs: BTreeMap<(usize, usize), InputText>,
 }
 
 impl Chunks {
@@ -225,48 +239,61 @@ impl ChunkFormat for Chunks {
         Some(self.choice(index, delta, None))
     }
 
-    fn piece(&self, index: usize, piece: Piece) -> Option<ChatChunk> {
+    fn piece(&mut self, index: usize, piece: Piece) -> Option<ChatChunk> {
         let (delta, logprobs) = match piece {
             Piece::Prompt(_) => return None,
             Piece::Text(piece) => {
-                let logprobs = self.has_logprobs.then(|| ChatLogprobs::new(piece.tokens));
+                let logprobs = self.form.has_logprobs.then(|| ChatLogprobs::new(piece.tokens));
                 (Delta { content: Some(piece.text), ..Delta::default() }, logprobs)
             }
             Piece::Reasoning(text) => (Delta { reasoning_content: Some(text), ..Delta::default() }, None),
-            Piece::CallStart { name, .. } if self.legacy => {
+            Piece::CallStart { name, .. } if self.form.legacy => {
                 let function = FunctionDelta { name: Some(name), arguments: String::new() };
                 (Delta { function_call: Some(function), ..Delta::default() }, None)
             }
-            Piece::Arguments { text, .. } if self.legacy => {
+            Piece::Arguments { text, .. } if self.form.legacy => {
                 (Delta { function_call: Some(FunctionDelta { name: None, arguments: text }), ..Delta::default() }, None)
             }
             Piece::CallStart { call, name } => {
-                let function = FunctionDelta { name: Some(name), arguments: String::new() };
-                let call = ToolCallDelta { index: call, id: Some(call_id()), kind: Some("function".into()), function };
-                (Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None)
+                let mut delta = ToolCallDelta { index: call, id: Some(call_id()), ..ToolCallDelta::default() };
+                if self.form.customs.contains(&name) {
+                    self.inputs.insert((index, call), InputText::default());
+                    delta.kind = Some("custom".into());
+                    delta.custom = Some(CustomDelta { name: Some(name), input: String::new() });
+                } else {
+                    delta.kind = Some("function".into());
+                    delta.function = Some(FunctionDelta { name: Some(name), arguments: String::new() });
+                }
+                (Delta { tool_calls: Some(vec![delta]), ..Delta::default() }, None)
             }
             Piece::Arguments { call, text } => {
-                let function = FunctionDelta { name: None, arguments: text };
-                let call = ToolCallDelta { index: call, function, ..ToolCallDelta::default() };
-                (Delta { tool_calls: Some(vec![call]), ..Delta::default() }, None)
+                let mut delta = ToolCallDelta { index: call, ..ToolCallDelta::default() };
+                match self.inputs.get_mut(&(index, call)) {
+                    Some(reader) => {
+                        let input = Some(reader.push(&text)).filter(|input| !input.is_empty())?;
+                        delta.custom = Some(CustomDelta { name: None, input });
+                    }
+                    None => delta.function = Some(FunctionDelta { name: None, arguments: text }),
+                }
+                (Delta { tool_calls: Some(vec![delta]), ..Delta::default() }, None)
             }
         };
         Some(self.chunk(vec![ChatChunkChoice { index, delta, logprobs, ..ChatChunkChoice::default() }], None))
     }
 
     fn end(&self, index: usize, end: End) -> ChatChunk {
-        let mut chunk = self.choice(index, Delta::default(), Some(chat_reason(end.reason, self.legacy).into()));
-        chunk.choices[0].stop_reason = self.extras.stop_reason(end.stop);
+        let mut chunk = self.choice(index, Delta::default(), Some(chat_reason(end.reason, self.form.legacy).into()));
+        chunk.choices[0].stop_reason = self.form.extras.stop_reason(end.stop);
         chunk
     }
 
     fn complete(&mut self, _index: usize, chunk: &mut ChatChunk, note: Option<Note>) {
-        chunk.prompt_token_ids = self.prompt_ids.take();
+        chunk.prompt_token_ids = self.form.prompt_ids.take();
         if let Some(choice) = chunk.choices.first_mut() {
-            chunk.obfuscation = self.extras.obfuscation(choice.delta.num_bytes());
-            choice.token_ids = note.as_ref().and_then(|note| self.extras.ids(note.ids.clone()));
+            chunk.obfuscation = self.form.extras.obfuscation(choice.delta.num_bytes());
+            choice.token_ids = note.as_ref().and_then(|note| self.form.extras.ids(note.ids.clone()));
         }
-        if self.extras.counts {
+        if self.form.extras.counts {
             chunk.usage = note.map(|note| Some(note.usage)).or(chunk.usage);
         }
     }
@@ -298,7 +325,15 @@ mod tests {
 
     fn chunks(include_usage: bool) -> Chunks {
         let head = Head { id: "chatcmpl-1".into(), created: 1, model: "m".into(), fingerprint: "fp".into() };
-        Chunks { head, include_usage, has_logprobs: false, legacy: false, extras: Extras::default(), prompt_ids: None }
+        let form = Form {
+            has_logprobs: false,
+            scores_prompt: false,
+            legacy: false,
+            customs: Vec::new(),
+            extras: Extras::default(),
+            prompt_ids: None,
+        };
+        Chunks { head, include_usage, form, inputs: BTreeMap::new() }
     }
 
     fn hi() -> Piece {
@@ -307,7 +342,7 @@ mod tests {
 
     #[test]
     fn chunks_are_worded_as_clients_expect() {
-        let chunks = chunks(false);
+        let mut chunks = chunks(false);
         let choice = |delta, reason: Value| json!({"choices": [{"index": 0, "delta": delta, "logprobs": null, "finish_reason": reason}]});
         assert_eq!(json_of(&chunks.first(0).unwrap()), choice(json!({"role": "assistant", "content": ""}), Value::Null));
         assert_eq!(json_of(&chunks.piece(0, hi()).unwrap()), choice(json!({"content": "hi"}), Value::Null));
@@ -319,7 +354,7 @@ mod tests {
 
     #[test]
     fn usage_is_null_until_the_last_chunk() {
-        let chunks = chunks(true);
+        let mut chunks = chunks(true);
         assert_eq!(json_of(&chunks.piece(0, hi()).unwrap())["usage"], Value::Null);
         assert!(json_of(&chunks.piece(0, hi()).unwrap()).as_object().unwrap().contains_key("usage"));
         let last = json_of(&chunks.usage(Counts { prompt: 3, cached: 2, generated: 4, reasoning: 0 }.into()));

@@ -11,7 +11,7 @@ use super::extras::{Extras, Note};
 use super::stream::{self, ChunkFormat};
 use super::types::completions::{Completion, CompletionChoice, CompletionRequest};
 use super::types::error::ErrorBody;
-use super::types::logprobs::CompletionLogprobs;
+use super::types::logprobs::{CompletionLogprobs, prompt_logprobs};
 use super::types::usage::Usage;
 use crate::http::budget::Held;
 use crate::http::caller::Caller;
@@ -40,7 +40,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let limits = state.limits();
     let (request, held) = body.read(move |value| convert::completions::parse(value, &limits)).await?;
     let (caller, has_logprobs) = (Caller::of(&http), request.options.logprobs.is_some());
-    let extras = Extras::of(&request.options, request.stream);
+    let (extras, scores_prompt) = (Extras::of(&request.options, request.stream), request.options.prompt_logprobs.is_some());
     if let Some(options) = request.stream {
         let (model, journal, of_stream) = (request.model.clone(), caller.journal.clone(), state.clone());
         let begin = async move {
@@ -55,7 +55,9 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     let (choices, head) = start(state, &caller, request, held).await?;
     let (echo, mut prompt_ids) = (choices.echoes(), choices.prompt_ids());
     let (answers, usage) = choices.collect().await?;
-    let choice = |(index, answer): (usize, Answer)| {
+    let choice = |(index, mut answer): (usize, Answer)| {
+        // Without an echo, the prompt is no part of the text.
+        let prompt = scores_prompt.then(|| std::mem::take(&mut answer.prompt));
         let echo = echo.get(index).map_or("", String::as_str);
         let logprobs = has_logprobs.then(|| {
             let mut logprobs = CompletionLogprobs::default();
@@ -71,6 +73,7 @@ pub async fn create(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
             stop_reason: extras.stop_reason(answer.stop),
             token_ids: extras.ids(answer.ids),
             prompt_token_ids: prompt_ids.get_mut(index).map(std::mem::take),
+            prompt_logprobs: prompt.map(|prompt| prompt_logprobs(&prompt)),
         }
     };
     let choices = answers.into_iter().enumerate().map(choice).collect();
@@ -139,7 +142,7 @@ impl ChunkFormat for Chunks {
         self.echo.get(index).filter(|_| !self.has_logprobs).map(|echo| self.choice(index, echo.clone(), None))
     }
 
-    fn piece(&self, index: usize, piece: Piece) -> Option<Completion> {
+    fn piece(&mut self, index: usize, piece: Piece) -> Option<Completion> {
         match piece {
             Piece::Prompt(tokens) => self.echo.get(index).map(|echo| self.text_with(index, echo.clone(), tokens, 0)),
             Piece::Text(piece) => {

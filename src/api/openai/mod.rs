@@ -14,6 +14,7 @@ pub mod embeddings;
 pub mod error;
 pub mod extras;
 pub mod files;
+pub mod input_text;
 pub mod kept;
 pub mod list;
 pub mod live;

@@ -4,8 +4,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::input_text::{InputText, arguments_of};
 use super::types::logprobs::ChatLogprobs;
-use super::types::response_items::{OutputCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
+use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
 use super::types::responses::{IncompleteDetails, ResponseError, ResponseObject, ResponseUsage, Settings};
 use super::types::usage::Usage;
 use crate::http::head::Head;
@@ -26,6 +27,8 @@ pub struct Draft {
     items: Vec<OutputItem>,
     /// Whether the last item is still being written.
     open: bool,
+    /// Reads the text of the last item, if that is a call with a text.
+    input: InputText,
 }
 
 pub fn value(of: &impl Serialize) -> Value {
@@ -58,9 +61,15 @@ impl OutputItem {
         Self::FunctionCall(OutputCall { id: id("fc"), status: "in_progress".into(), call_id: id("call"), name, arguments: String::new() })
     }
 
+    fn custom_call(name: String) -> Self {
+        let (id, call_id, status) = (id("ctc"), id("call"), "in_progress".into());
+        Self::CustomToolCall(OutputCustomCall { id, status, call_id, name, input: String::new() })
+    }
+
     fn id(&self) -> &str {
         match self {
             Self::Message(item) => &item.id,
+            Self::CustomToolCall(item) => &item.id,
             Self::FunctionCall(item) => &item.id,
             Self::Reasoning(item) => &item.id,
         }
@@ -70,6 +79,7 @@ impl OutputItem {
         let place = match self {
             Self::Message(item) => &mut item.status,
             Self::FunctionCall(item) => &mut item.status,
+            Self::CustomToolCall(item) => &mut item.status,
             Self::Reasoning(item) => &mut item.status,
         };
         *place = status.into();
@@ -86,7 +96,7 @@ impl OutputItem {
                 item.content.push(reasoning_text(String::new()));
                 item.content.last().map(value)
             }
-            Self::FunctionCall(_) => None,
+            Self::FunctionCall(_) | Self::CustomToolCall(_) => None,
         }
     }
 }
@@ -94,7 +104,8 @@ impl OutputItem {
 impl Draft {
     pub fn new(head: Head, settings: Settings, has_logprobs: bool) -> Self {
         let head = Head { id: head.id.replacen('-', "_", 1), ..head };
-        Self { head, settings, has_logprobs, status: "in_progress", error: None, usage: None, items: Vec::new(), open: false }
+        let (items, input) = (Vec::new(), InputText::default());
+        Self { head, settings, has_logprobs, status: "in_progress", error: None, usage: None, items, open: false, input }
     }
 
     /// Takes more of the answer. Returns the events that report it.
@@ -138,13 +149,33 @@ impl Draft {
                 events.push(("response.reasoning_text.delta", self.of_part(json!({"delta": text}))));
                 events
             }
+            Piece::CallStart { name, .. } if self.takes_text(&name) => {
+                self.input = InputText::default();
+                self.begin(OutputItem::custom_call(name))
+            }
             Piece::CallStart { name, .. } => self.begin(OutputItem::call(name)),
-            Piece::Arguments { text, .. } => {
-                if let Some(OutputItem::FunctionCall(item)) = self.items.last_mut() {
-                    item.arguments.push_str(&text);
-                }
+            Piece::Arguments { text, .. } => self.add_arguments(&text),
+        }
+    }
+
+    /// Whether the tool of this name takes a text.
+    fn takes_text(&self, name: &str) -> bool {
+        self.settings.tools.iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
+    }
+
+    fn add_arguments(&mut self, text: &str) -> Vec<Event> {
+        match self.items.last_mut() {
+            Some(OutputItem::FunctionCall(item)) => {
+                item.arguments.push_str(text);
                 vec![("response.function_call_arguments.delta", self.of_item(json!({"delta": text})))]
             }
+            Some(OutputItem::CustomToolCall(item)) => {
+                let text = self.input.push(text);
+                item.input.push_str(&text);
+                let delta = (!text.is_empty()).then(|| self.of_item(json!({"delta": text})));
+                delta.map(|delta| ("response.custom_tool_call_input.delta", delta)).into_iter().collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -181,6 +212,9 @@ impl Draft {
             ],
             Some(OutputItem::FunctionCall(OutputCall { name, arguments, .. })) => {
                 vec![("response.function_call_arguments.done", self.of_item(json!({"name": name, "arguments": arguments})))]
+            }
+            Some(OutputItem::CustomToolCall(OutputCustomCall { input, .. })) => {
+                vec![("response.custom_tool_call_input.done", self.of_item(json!({"input": input})))]
             }
             None => Vec::new(),
         };
@@ -228,6 +262,9 @@ impl Draft {
                 OutputItem::Reasoning(item) => item.content.iter().for_each(|part| reasoning.push_str(&part.text)),
                 OutputItem::FunctionCall(OutputCall { call_id, name, arguments, .. }) => {
                     calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: arguments.clone() });
+                }
+                OutputItem::CustomToolCall(OutputCustomCall { call_id, name, input, .. }) => {
+                    calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: arguments_of(input) });
                 }
             }
         }

@@ -40,7 +40,7 @@ pub trait ChunkFormat: 'static {
     /// The event that opens a choice, if the endpoint has one.
     fn first(&self, index: usize) -> Option<Self::Chunk>;
     /// `None` for pieces that the endpoint does not return.
-    fn piece(&self, index: usize, piece: Piece) -> Option<Self::Chunk>;
+    fn piece(&mut self, index: usize, piece: Piece) -> Option<Self::Chunk>;
     fn end(&self, index: usize, end: End) -> Self::Chunk;
     /// Adds what the request asks for beside the answer. `note`: none for the event that opens a choice.
     fn complete(&mut self, index: usize, chunk: &mut Self::Chunk, note: Option<Note>);

@@ -157,7 +157,7 @@ fn errors_of_extensions_name_the_field() {
         ("bad_words", json!([" "])),
         ("chat_template", json!("x".repeat(70_000))),
         ("truncate_prompt_tokens", json!(0)),
-        ("thinking_token_budget", json!(10)),
+        ("thinking_token_budget", json!(-2)),
     ] {
         let field = param.split('.').next().unwrap();
         assert_eq!(chat_param(&with(field, value)).as_deref(), Some(param));

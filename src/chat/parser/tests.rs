@@ -21,7 +21,8 @@ fn joined(pieces: impl IntoIterator<Item = Piece>) -> Vec<Piece> {
 
 /// The characters of a text as tokens.
 fn tokens(text: &str, from: usize) -> Vec<TokenLogprob> {
-    let token = |(i, c): (usize, char)| TokenLogprob { bytes: c.to_string().into(), offset: from + i, logprob: None, top: Vec::new() };
+    let token =
+        |(i, c): (usize, char)| TokenLogprob { bytes: c.to_string().into(), offset: from + i, logprob: None, top: Vec::new(), id: 0 };
     text.chars().enumerate().map(token).collect()
 }
 
@@ -69,6 +70,7 @@ fn tools() -> Tools {
         parameters: Some(schema),
         strict: false,
         declaration: crate::tools::Declaration::Function(serde_json::Map::new()),
+        input: None,
     };
     Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true }
 }
@@ -245,8 +247,13 @@ fn a_repeated_call_is_not_a_piece() {
 fn arguments_one_by_one_have_the_types_of_their_schema() {
     let schema = serde_json::json!({"properties": {"code": {"type": "string"}, "n": {"type": "integer"}, "on": {"type": "boolean"}}});
     let fields = serde_json::json!({"name": "run"}).as_object().unwrap().clone();
-    let tool =
-        Tool { name: "run".into(), parameters: Some(schema), strict: false, declaration: crate::tools::Declaration::Function(fields) };
+    let tool = Tool {
+        name: "run".into(),
+        parameters: Some(schema),
+        strict: false,
+        declaration: crate::tools::Declaration::Function(fields),
+        input: None,
+    };
     let tools = Tools { tools: vec![tool], choice: crate::tools::ToolChoice::Auto, parallel: true };
     let of = |name: &str| {
         let syntax = SYNTAXES.iter().find(|syntax| syntax.name == name).unwrap();

@@ -1,6 +1,7 @@
 //! What an answer must follow: a grammar made of a conversation's tools, the requested format and the model's dialect.
 
 mod followed;
+mod input;
 mod notated;
 mod python;
 mod stages;
@@ -137,6 +138,7 @@ impl Rules<'_> {
 
     /// The rule `start` for calls. It begins with their trigger or after it.
     fn call_rules(&self, tools: &Tools, with_trigger: bool) -> Result<String, RuleError> {
+        input::check(self.dialect.syntax, tools)?;
         let Syntax { header, trigger, open, before, between, extra, after, close, .. } = *self.dialect.syntax;
         let lead = if with_trigger { [trigger, open].concat() } else { open.to_owned() };
         // A function that the request names is called once.
@@ -271,9 +273,13 @@ impl Rules<'_> {
             return RuleError { subject, error };
         }
         for (i, tool) in self.tools.into_iter().flat_map(|tools| &tools.tools).enumerate() {
-            let alone = Source::new("start: @tool").with_schema("tool", &tool.schema()).and_then(|source| self.grammars.compile(&source));
-            if let Err(error @ GrammarError::Invalid(_)) = alone {
-                return RuleError { subject: Subject::ToolParameters(i), error };
+            let alone = Source::new("start: @tool_0");
+            let (subject, alone) = match &tool.input {
+                Some(grammar) => (Subject::ToolInput(i), input::with_arguments(alone, 0, grammar)),
+                None => (Subject::ToolParameters(i), alone.with_schema("tool_0", &tool.schema())),
+            };
+            if let Err(error @ GrammarError::Invalid(_)) = alone.and_then(|source| self.grammars.compile(&source)) {
+                return RuleError { subject, error };
             }
         }
         RuleError { subject, error }
@@ -309,16 +315,17 @@ trait WithTools: Sized {
 
 impl WithTools for Source {
     fn with_tools(self, tools: &Tools) -> Result<Self, RuleError> {
-        let add = |source: Self, (i, tool): (usize, &Tool)| {
-            let schema = match tool.schema() {
-                // Arguments are objects, even if the schema leaves that open.
-                Value::Object(mut map) => {
-                    map.entry("type").or_insert_with(|| "object".into());
-                    closed(Value::Object(map))
-                }
-                other => other,
-            };
-            source.with_schema(&format!("tool_{i}"), &schema).map_err(RuleError::of(tools.parameters_of(tool)))
+        let schema = |tool: &Tool| match tool.schema() {
+            // Arguments are objects, even if the schema leaves that open.
+            Value::Object(mut map) => {
+                map.entry("type").or_insert_with(|| "object".into());
+                closed(Value::Object(map))
+            }
+            other => other,
+        };
+        let add = |source: Self, (i, tool): (usize, &Tool)| match &tool.input {
+            Some(grammar) => input::with_arguments(source, i, grammar).map_err(RuleError::of(input::subject(tools, tool))),
+            None => source.with_schema(&format!("tool_{i}"), &schema(tool)).map_err(RuleError::of(tools.parameters_of(tool))),
         };
         tools.callable().enumerate().try_fold(self, add)
     }

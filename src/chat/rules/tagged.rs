@@ -136,7 +136,7 @@ pub fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, Stri
     let regex = format!("(?s:.{{{},{}}})", min.unwrap_or(0), max.map_or(String::new(), |max| max.to_string()));
     let Some(pattern) = pattern else { return Ok(Some((regex, String::new()))) };
     let (begins, ends) = (pattern.starts_with('^'), pattern.ends_with('$') && !pattern.ends_with("\\$"));
-    if (begins || ends) && pattern.contains('|') {
+    if (begins || ends) && pattern.contains('|') && !is_one_group(pattern) {
         let tag = tags.close();
         let text = format!("pattern: this model's calls, which end a value by {tag}, cannot follow alternatives beside `^` or `$`");
         return Err(GrammarError::Invalid(text));
@@ -146,6 +146,25 @@ pub fn constraints(tags: &Tagged, schema: &Value) -> Result<Option<(String, Stri
     let inner = inner.replace("\\/", "/").replace('/', "\\/");
     let any = |anchored: bool| if anchored { "" } else { "(?s:.*)" };
     Ok(Some((regex, format!("{}({inner}){}", any(begins), any(ends)))))
+}
+
+/// Whether a pattern is `^(?:…)$` with one group, which is as good as its inside.
+fn is_one_group(pattern: &str) -> bool {
+    let Some(inner) = pattern.strip_prefix("^(?:").and_then(|rest| rest.strip_suffix(")$")) else { return false };
+    let (mut depth, mut in_class, mut escaped) = (0_i32, false, false);
+    inner.chars().all(|c| {
+        match c {
+            _ if escaped => escaped = false,
+            '\\' => escaped = true,
+            '[' => in_class = true,
+            ']' => in_class = false,
+            '(' if !in_class => depth += 1,
+            ')' if !in_class => depth -= 1,
+            _ => {}
+        }
+        depth >= 0
+    }) && depth == 0
+        && !escaped
 }
 
 /// A text inside a regular expression.

@@ -93,6 +93,7 @@ fn tools(choice: ToolChoice) -> Tools {
         parameters: Some(parameters.clone()),
         strict: false,
         declaration: Declaration::Function(Default::default()),
+        input: None,
     };
     Tools { tools: vec![tool("first"), tool("second")], choice, parallel: false }
 }

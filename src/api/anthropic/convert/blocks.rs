@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
-use super::known::{cache_control, only};
+use super::cache_control::cache_control;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::Part;
@@ -47,11 +47,11 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_,
     let mut parts = Vec::with_capacity(blocks.len());
     for (i, value) in blocks.iter().enumerate() {
         let path = format!("{path}[{i}]");
-        let block = Fields::at(value, &path)?;
+        let block = fields.within(value, &path)?;
         cache_control(&block)?;
         match block.required("type", block.string("type")?)? {
             "text" => {
-                only(&block, &["type", "text", "cache_control", "citations"])?;
+                block.only(&["type", "text", "cache_control", "citations"])?;
                 parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
             "image" if place == Place::Result => parts.push(Part::Text(NO_IMAGE.into())),
@@ -89,9 +89,9 @@ fn text_part(text: &str, place: Place) -> Option<Part> {
 /// A document of plain text.
 fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
     let path = block.path("source");
-    only(block, &["type", "source", "title", "context", "citations", "cache_control"])?;
+    block.only(&["type", "source", "title", "context", "citations", "cache_control"])?;
     check_citations(block)?;
-    let source = Fields::at(block.required("source", block.get("source"))?, &path)?;
+    let source = block.within(block.required("source", block.get("source"))?, &path)?;
     let texts = match source.required("type", source.string("type")?)? {
         "text" => vec![Part::Text(source.required("data", source.string("data")?)?.to_owned())],
         "content" => parts(&source, "content", place, &mut |block, kind| Err(refused(block, kind)))?,
@@ -108,7 +108,7 @@ fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
 
 /// What a search has found, with its title and where it is from.
 fn search_result(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
-    only(block, &["type", "source", "title", "content", "citations", "cache_control"])?;
+    block.only(&["type", "source", "title", "content", "citations", "cache_control"])?;
     check_citations(block)?;
     let head = |name| Ok::<_, ApiError>(Part::Text(block.required(name, block.string(name)?)?.to_owned()));
     let texts = parts(block, "content", place, &mut |part, kind| Err(refused(part, kind)))?;

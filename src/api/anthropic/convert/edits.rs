@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
 use chat::{Message, Part, Role};
@@ -58,12 +57,12 @@ enum Inputs {
 /// Leaves out reasoning of earlier turns where that is asked for, and returns the edits that are left to do.
 pub fn edits(fields: &Fields, messages: &mut [Message]) -> Result<Vec<Edit>, ApiError> {
     let Some(value) = fields.get("context_management") else { return Ok(Vec::new()) };
-    let inner = Fields::at(value, "context_management")?;
-    only(&inner, &["edits"])?;
+    let inner = fields.within(value, "context_management")?;
+    inner.only(&["edits"])?;
     let list = inner.array("edits")?.unwrap_or_default();
     let mut later = Vec::new();
     for (i, value) in list.iter().enumerate() {
-        later.extend(edit(&Fields::at(value, &format!("context_management.edits[{i}]"))?, messages)?);
+        later.extend(edit(&inner.within(value, &format!("context_management.edits[{i}]"))?, messages)?);
     }
     Ok(later)
 }
@@ -73,7 +72,7 @@ fn edit(fields: &Fields, messages: &mut [Message]) -> Result<Option<Edit>, ApiEr
     let path = fields.path("type");
     match fields.required("type", fields.string("type")?)? {
         "clear_thinking_20251015" => {
-            only(fields, &["type", "keep"])?;
+            fields.only(&["type", "keep"])?;
             if let Some(keep) = kept_turns(fields)? {
                 let thoughtful = messages.iter_mut().rev().filter(|message| message.reasoning.is_some());
                 thoughtful.skip(keep).for_each(|message| message.reasoning = None);
@@ -82,7 +81,7 @@ fn edit(fields: &Fields, messages: &mut [Message]) -> Result<Option<Edit>, ApiEr
         }
         "clear_tool_uses_20250919" => clear_tools(fields).map(|edit| Some(Edit::ClearTools(edit))),
         "compact_20260112" => {
-            only(fields, &["type", "instructions", "pause_after_compaction", "trigger"])?;
+            fields.only(&["type", "instructions", "pause_after_compaction", "trigger"])?;
             fields.string("instructions")?;
             fields.bool("pause_after_compaction")?;
             let above = measure(fields, "trigger", &["input_tokens"])?.map_or(COMPACT_AT, |(_, value)| value);
@@ -101,7 +100,7 @@ fn kept_turns(edit: &Fields) -> Result<Option<usize>, ApiError> {
         None => Ok(Some(1)),
         Some(Value::String(all)) if all == "all" => Ok(None),
         Some(value) => {
-            let keep = Fields::at(value, &edit.path("keep"))?;
+            let keep = edit.within(value, &edit.path("keep"))?;
             match keep.required("type", keep.string("type")?)? {
                 "all" => Ok(None),
                 "thinking_turns" => Ok(Some(keep.required("value", keep.count("value", 1)?)? as usize)),
@@ -112,7 +111,7 @@ fn kept_turns(edit: &Fields) -> Result<Option<usize>, ApiError> {
 }
 
 fn clear_tools(fields: &Fields) -> Result<ClearTools, ApiError> {
-    only(fields, &["type", "trigger", "keep", "clear_at_least", "clear_tool_inputs", "exclude_tools"])?;
+    fields.only(&["type", "trigger", "keep", "clear_at_least", "clear_tool_inputs", "exclude_tools"])?;
     let trigger = match measure(fields, "trigger", &["input_tokens", "tool_uses"])? {
         Some(("tool_uses", value)) => Trigger::Uses(value),
         found => Trigger::Tokens(found.map_or(CLEAR_AT, |(_, value)| value)),
@@ -130,8 +129,8 @@ fn clear_tools(fields: &Fields) -> Result<ClearTools, ApiError> {
 /// A number and what it counts, which is one of `kinds`.
 fn measure(fields: &Fields, name: &str, kinds: &[&'static str]) -> Result<Option<(&'static str, u32)>, ApiError> {
     let Some(value) = fields.get(name) else { return Ok(None) };
-    let inner = Fields::at(value, &fields.path(name))?;
-    only(&inner, &["type", "value"])?;
+    let inner = fields.within(value, &fields.path(name))?;
+    inner.only(&["type", "value"])?;
     let kind = inner.required("type", inner.string("type")?)?;
     let Some(kind) = kinds.iter().find(|known| **known == kind) else {
         return Err(inner.invalid("type", format_args!("must be {}, not `{}`", kinds.join(" or "), quoted(kind))));

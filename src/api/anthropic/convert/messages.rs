@@ -5,7 +5,6 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::blocks::{self, Place};
-use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::tool_list::tool_name;
@@ -28,7 +27,7 @@ pub fn messages(fields: &Fields, tools: &HashSet<&str>) -> Result<(Vec<Message>,
         writer.push(Message { parts, ..Message::new(Role::System) });
     }
     for (i, value) in list.iter().enumerate() {
-        writer.read(value, &format!("messages[{i}]"))?;
+        writer.read(fields, value, &format!("messages[{i}]"))?;
     }
     writer.release();
     let ending = writer.ending(list.len() - 1)?;
@@ -76,9 +75,9 @@ impl<'a> Writer<'a> {
         }
     }
 
-    fn read(&mut self, value: &Value, path: &str) -> Result<(), ApiError> {
-        let fields = Fields::at(value, path)?;
-        only(&fields, &["role", "content"])?;
+    fn read(&mut self, whole: &Fields, value: &Value, path: &str) -> Result<(), ApiError> {
+        let fields = whole.within(value, path)?;
+        fields.only(&["role", "content"])?;
         match fields.required("role", fields.string("role")?)? {
             "user" | "ctx" | "msg" => self.user(&fields),
             "assistant" => self.assistant(&fields),
@@ -127,11 +126,11 @@ impl<'a> Writer<'a> {
             match kind {
                 "tool_use" => calls.push(call(block)?),
                 "thinking" => {
-                    only(block, &["type", "thinking", "signature", "cache_control"])?;
+                    block.only(&["type", "thinking", "signature", "cache_control"])?;
                     reasoning.get_or_insert_default().push_str(&blocks::thinking(block)?);
                 }
                 "redacted_thinking" => {
-                    only(block, &["type", "data", "cache_control"])?;
+                    block.only(&["type", "data", "cache_control"])?;
                     block.required("data", block.string("data")?)?;
                 }
                 _ => return Err(blocks::refused(block, kind)),
@@ -179,7 +178,7 @@ fn check_not_empty(fields: &Fields) -> Result<(), ApiError> {
 
 /// A call of an earlier answer.
 fn call(block: &Fields) -> Result<Call, ApiError> {
-    only(block, &["type", "id", "name", "input", "cache_control", "caller", "toolset_name"])?;
+    block.only(&["type", "id", "name", "input", "cache_control", "caller", "toolset_name"])?;
     let id = block.required("id", block.string("id")?)?.to_owned();
     let name = tool_name(block)?.to_owned();
     let arguments = match block.required("input", block.get("input"))? {
@@ -190,7 +189,7 @@ fn call(block: &Fields) -> Result<Call, ApiError> {
 }
 
 fn result(block: &Fields, tools: &HashSet<&str>, called: &HashSet<String>) -> Result<Message, ApiError> {
-    only(block, &["type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"])?;
+    block.only(&["type", "tool_use_id", "content", "is_error", "cache_control", "toolset_name"])?;
     let id = block.required("tool_use_id", block.string("tool_use_id")?)?;
     if !called.contains(id) {
         return Err(block.invalid("tool_use_id", format_args!("is `{}`, which is no id of an earlier `tool_use`", quoted(id))));

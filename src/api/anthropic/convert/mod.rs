@@ -1,8 +1,8 @@
 //! Anthropic's JSON becomes what `serving` understands, or an error that names the field.
 
 pub mod blocks;
+pub mod cache_control;
 pub mod edits;
-pub mod known;
 pub mod messages;
 pub mod names;
 pub mod options;

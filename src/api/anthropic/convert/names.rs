@@ -8,6 +8,7 @@ pub const MESSAGES: FieldNames = FieldNames {
     suffix: "messages",
     tools: "tools",
     tool_parameters: |index| format!("tools[{index}].input_schema"),
+    tool_input: |index| format!("tools[{index}]"),
     format: "output_config.format",
     effort: "output_config.effort",
     stop_tokens: "stop_sequences",

@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::stop::stop_texts;
@@ -54,8 +53,8 @@ fn without_session(user: &str) -> Cow<'_, str> {
 /// The number of `metadata.user_id`. Users do not share the prefix cache, so that none can probe what another has asked.
 fn user(fields: &Fields) -> Result<u64, ApiError> {
     let Some(value) = fields.get("metadata") else { return Ok(0) };
-    let inner = Fields::at(value, "metadata")?;
-    only(&inner, &["user_id"])?;
+    let inner = fields.within(value, "metadata")?;
+    inner.only(&["user_id"])?;
     inner.check_size("user_id", MAX_USER)?;
     let Some(user) = inner.string("user_id")? else { return Ok(0) };
     Ok(Sha256::digest(without_session(user).as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte)))
@@ -72,8 +71,8 @@ pub fn format(fields: &Fields, output: Option<&Fields>) -> Result<Option<Format>
             None => return Ok(None),
         },
     };
-    let inner = Fields::at(value, path)?;
-    only(&inner, &["type", "schema"])?;
+    let inner = fields.within(value, path)?;
+    inner.only(&["type", "schema"])?;
     match inner.required("type", inner.string("type")?)? {
         "json_schema" => match inner.required("schema", inner.get("schema"))? {
             schema @ Value::Object(_) => Ok(Some(Format::JsonSchema(schema.clone()))),

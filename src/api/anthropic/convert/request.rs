@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use actix_web::HttpRequest;
 use serde_json::{Map, Value};
 
+use super::cache_control::cache_control;
 use super::edits::{self, Edit};
-use super::known::{cache_control, only};
 use super::thinking::{self, Thinking};
 use super::{messages, options, tools};
 use crate::http::error::ApiError;
@@ -92,8 +92,8 @@ impl Prompt {
 
 /// A request to generate.
 pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Messages, ApiError> {
-    let fields = Fields::root(body)?;
-    only(&fields, &KNOWN)?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
+    fields.only(&KNOWN)?;
     let max_tokens = fields.required("max_tokens", fields.count("max_tokens", 1)?)?;
     let output = output(&fields)?;
     let mut options = options::options(&fields, limits, max_tokens)?;
@@ -104,8 +104,8 @@ pub fn parse(body: &Value, limits: &Limits, interleaved: bool) -> Result<Message
 
 /// A request to count. It may hold what a request to generate holds, whose fields are checked as they are there.
 pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<Prompt, ApiError> {
-    let fields = Fields::root(body)?;
-    only(&fields, &KNOWN)?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
+    fields.only(&KNOWN)?;
     let max_tokens = fields.count("max_tokens", 1)?;
     let output = output(&fields)?;
     options::options(&fields, limits, max_tokens.unwrap_or(1))?;
@@ -116,8 +116,8 @@ pub fn parse_count(body: &Value, limits: &Limits, interleaved: bool) -> Result<P
 
 fn output<'a>(fields: &Fields<'a>) -> Result<Option<Fields<'a>>, ApiError> {
     let Some(value) = fields.get("output_config") else { return Ok(None) };
-    let inner = Fields::at(value, "output_config")?;
-    only(&inner, &["effort", "format", "task_budget"])?;
+    let inner = fields.within(value, "output_config")?;
+    inner.only(&["effort", "format", "task_budget"])?;
     // A budget of a whole session is the client's to keep: no session is known here.
     inner.object("task_budget")?;
     Ok(Some(inner))

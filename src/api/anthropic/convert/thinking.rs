@@ -2,7 +2,6 @@
 
 use serde_json::{Map, Value};
 
-use super::known::only;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
 use chat::{Conversation, nearest_efforts};
@@ -35,15 +34,15 @@ pub struct Thinking {
 /// `None`: the request does not say. `interleaved`: it may reason between its calls.
 pub fn thinking(fields: &Fields, max_tokens: Option<u32>, interleaved: bool) -> Result<Option<Thinking>, ApiError> {
     let Some(value) = fields.get("thinking") else { return Ok(None) };
-    let inner = Fields::at(value, "thinking")?;
+    let inner = fields.within(value, "thinking")?;
     let kind = inner.required("type", inner.string("type")?)?;
     match kind {
-        "enabled" => only(&inner, &["type", "budget_tokens", "display", "block_binding"])?,
-        "adaptive" => only(&inner, &["type", "display", "block_binding"])?,
+        "enabled" => inner.only(&["type", "budget_tokens", "display", "block_binding"])?,
+        "adaptive" => inner.only(&["type", "display", "block_binding"])?,
         // The model decides when it reasons.
-        "between_tools" => only(&inner, &["type"])?,
+        "between_tools" => inner.only(&["type"])?,
         "disabled" => {
-            only(&inner, &["type"])?;
+            inner.only(&["type"])?;
             return Ok(Some(Thinking { is_on: false, shown: Shown::No, budget: None }));
         }
         other => {

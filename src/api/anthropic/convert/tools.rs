@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::known::{cache_control, only};
+use super::cache_control::cache_control;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::tool_list::{tool_list, tool_name};
@@ -26,8 +26,8 @@ pub fn tools(fields: &Fields) -> Result<Vec<Tool>, ApiError> {
     tool_list(fields, tool)
 }
 
-fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
-    let fields = Fields::at(value, path)?;
+fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {
+    let fields = whole.within(value, path)?;
     match fields.string("type")? {
         None | Some("custom") => {}
         Some(other) => {
@@ -39,7 +39,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
             return Err(ApiError::unsupported(&path, message));
         }
     }
-    only(&fields, &KNOWN)?;
+    fields.only(&KNOWN)?;
     cache_control(&fields)?;
     let strict = fields.bool("strict")?.unwrap_or(false);
     for flag in ["defer_loading", "eager_input_streaming"] {
@@ -57,7 +57,7 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
         function.insert("description".into(), description.into());
     }
     function.insert("parameters".into(), schema.clone());
-    Ok(Tool { name, parameters: Some(schema), strict, declaration: Declaration::Function(function) })
+    Ok(Tool { name, parameters: Some(schema), strict, declaration: Declaration::Function(function), input: None })
 }
 
 /// The description, with the examples of the input behind it: templates show no examples.
@@ -92,8 +92,8 @@ fn check_callers(fields: &Fields) -> Result<(), ApiError> {
 pub fn choice(fields: &Fields, tools: Vec<Tool>) -> Result<Option<Tools>, ApiError> {
     let (mut choice, mut parallel) = (Some(ToolChoice::Auto), true);
     if let Some(value) = fields.get("tool_choice") {
-        let inner = Fields::at(value, "tool_choice")?;
-        only(&inner, &["type", "name", "disable_parallel_tool_use"])?;
+        let inner = fields.within(value, "tool_choice")?;
+        inner.only(&["type", "name", "disable_parallel_tool_use"])?;
         parallel = !inner.bool("disable_parallel_tool_use")?.unwrap_or(false);
         choice = read_choice(&inner, &tools)?;
         if tools.is_empty() && choice.as_ref().is_some_and(|choice| *choice != ToolChoice::Auto) {

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::ask::{self, Common};
-use super::{known, messages, tools};
+use super::{messages, tools};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use ::chat::Conversation;
@@ -18,9 +18,9 @@ pub struct Chat {
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
-    let fields = Fields::root(body)?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
     let known: Vec<&str> = ask::FIELDS.into_iter().chain(["messages", "tools"]).collect();
-    known::check(&fields, &known)?;
+    fields.only(&known)?;
     let messages = messages::messages(&fields)?;
     let ending = messages::ending(&messages);
     let tools = tools::tools(&fields)?;

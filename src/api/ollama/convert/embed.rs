@@ -3,7 +3,6 @@
 use serde_json::Value;
 
 use super::keep_alive::keep_alive;
-use super::known;
 use super::options::{Settings, settings};
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
@@ -29,8 +28,8 @@ pub struct Embed {
 }
 
 pub fn embed(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
-    let fields = Fields::root(body)?;
-    known::check(&fields, &["model", "input", "truncate", "dimensions", "options", "keep_alive"])?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
+    fields.only(&["model", "input", "truncate", "dimensions", "options", "keep_alive"])?;
     let wrong = |value: &Value| wrong_type("input", "a string or a list of strings", value);
     let inputs = match fields.required("input", fields.get("input"))? {
         Value::String(text) if text.is_empty() => Vec::new(),
@@ -50,8 +49,8 @@ pub fn embed(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
 }
 
 pub fn embeddings(body: &Value, limits: &Limits) -> Result<Embed, ApiError> {
-    let fields = Fields::root(body)?;
-    known::check(&fields, &["model", "prompt", "options", "keep_alive"])?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
+    fields.only(&["model", "prompt", "options", "keep_alive"])?;
     let text = fields.string("prompt")?.filter(|text| !text.is_empty());
     Ok(Embed { inputs: text.into_iter().map(str::to_owned).collect(), ..of_model(&fields, limits)? })
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::ask::{self, Common};
-use super::{known, messages};
+use super::messages;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use config::Limits;
@@ -42,10 +42,10 @@ pub struct Turn {
 }
 
 pub fn parse(body: &Value, limits: &Limits) -> Result<Generate, ApiError> {
-    let fields = Fields::root(body)?;
+    let fields = Fields::body(body, limits.unknown_fields)?;
     let own = ["prompt", "suffix", "system", "template", "context", "raw", "images", "width", "height", "steps"];
     let known: Vec<&str> = ask::FIELDS.into_iter().chain(own).collect();
-    known::check(&fields, &known)?;
+    fields.only(&known)?;
     messages::refuse_images(&fields)?;
     for name in ["width", "height", "steps"] {
         if fields.integer(name, 0..=i64::MAX)?.is_some_and(|number| number > 0) {

@@ -1,6 +1,6 @@
 //! `messages`. Results name their function rather than their call, so calls get ids here and results find theirs.
 
-use super::{known, tools};
+use super::tools;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use chat::{Ending, Message, Part, Role};
@@ -14,7 +14,7 @@ pub fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
         return Err(fields.invalid("messages", format_args!("holds more than {MAX_MESSAGES} messages")));
     }
     let mut reader = Reader::default();
-    list.iter().enumerate().map(|(i, value)| reader.message(&Fields::at(value, &format!("messages[{i}]"))?)).collect()
+    list.iter().enumerate().map(|(i, value)| reader.message(&fields.within(value, &format!("messages[{i}]"))?)).collect()
 }
 
 /// An answer that the assistant has begun is continued.
@@ -44,7 +44,7 @@ struct Reader {
 
 impl Reader {
     fn message(&mut self, fields: &Fields) -> Result<Message, ApiError> {
-        known::check(fields, KNOWN)?;
+        fields.only(KNOWN)?;
         let role = match fields.required("role", fields.string("role")?)?.to_lowercase().as_str() {
             "user" => Role::User,
             "assistant" => Role::Assistant,

@@ -6,7 +6,6 @@ pub mod duration;
 pub mod embed;
 pub mod generate;
 pub mod keep_alive;
-pub mod known;
 pub mod messages;
 pub mod model;
 pub mod options;

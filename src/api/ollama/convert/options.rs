@@ -2,7 +2,6 @@
 
 use serde_json::Value;
 
-use super::known;
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::stop::stop_texts;
@@ -49,10 +48,10 @@ pub struct Settings {
 
 pub fn settings(fields: &Fields, limits: &Limits) -> Result<Settings, ApiError> {
     let empty = Value::Object(serde_json::Map::new());
-    let options = Fields::at(fields.get(FIELD).unwrap_or(&empty), FIELD)?;
+    let options = fields.within(fields.get(FIELD).unwrap_or(&empty), FIELD)?;
     let others = OFF.iter().map(|(name, _)| *name).chain(SWITCHES.iter().map(|(name, _)| *name));
     let known: Vec<&str> = HONOURED.iter().chain(OF_LOADING).chain(OF_MIROSTAT).copied().chain(others).collect();
-    known::check(&options, &known)?;
+    options.only(&known)?;
     refuse(&options)?;
     let repeat_last_n = options.integer("repeat_last_n", -1..=i64::from(u32::MAX))?;
     let chosen = match repeat_last_n {

@@ -15,8 +15,8 @@ pub fn tools(fields: &Fields) -> Result<Option<Tools>, ApiError> {
     Ok((!tools.is_empty()).then_some(Tools { tools, choice: ToolChoice::Auto, parallel: true }))
 }
 
-fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
-    let fields = Fields::at(value, path)?;
+fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {
+    let fields = whole.within(value, path)?;
     let function = function_of(&fields)?;
     function.string("description")?;
     let parameters = match function.get("parameters") {
@@ -25,9 +25,9 @@ fn tool(value: &Value, path: &str) -> Result<Tool, ApiError> {
         Some(other) => return Err(wrong_type(&function.path("parameters"), "a JSON schema", other)),
     };
     // Templates ask for the type.
-    let mut whole = Map::from_iter([("type".to_owned(), "function".into())]);
-    whole.extend(value.as_object().cloned().unwrap_or_default());
-    Ok(Tool { name: tool_name(&function)?.to_owned(), parameters, strict: false, declaration: Declaration::Whole(whole) })
+    let mut declared = Map::from_iter([("type".to_owned(), "function".into())]);
+    declared.extend(value.as_object().cloned().unwrap_or_default());
+    Ok(Tool { name: tool_name(&function)?.to_owned(), parameters, strict: false, declaration: Declaration::Whole(declared), input: None })
 }
 
 fn function_of<'a>(fields: &Fields<'a>) -> Result<Fields<'a>, ApiError> {
@@ -35,7 +35,7 @@ fn function_of<'a>(fields: &Fields<'a>) -> Result<Fields<'a>, ApiError> {
         None | Some("" | "function") => {}
         Some(other) => return Err(fields.invalid("type", format_args!("is `{}`; only `function` is supported", quoted(other)))),
     }
-    Fields::at(fields.required("function", fields.get("function"))?, &fields.path("function"))
+    fields.within(fields.required("function", fields.get("function"))?, &fields.path("function"))
 }
 
 /// The calls of a message. A call without an id gets the next of `ids`.
@@ -45,7 +45,7 @@ pub fn calls(message: &Fields, mut ids: impl FnMut() -> String) -> Result<Vec<Ca
         return Err(message.invalid("tool_calls", format_args!("holds more than {MAX_CALLS} calls")));
     }
     let one = |(i, value): (usize, &Value)| {
-        let fields = Fields::at(value, &format!("{}[{i}]", message.path("tool_calls")))?;
+        let fields = message.within(value, &format!("{}[{i}]", message.path("tool_calls")))?;
         let function = function_of(&fields)?;
         let arguments = match function.get("arguments") {
             None => "{}".to_owned(),

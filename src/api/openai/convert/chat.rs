@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use super::super::types::common::StreamOptions;
 use super::known::Body;
 use super::tools::{self, Shape};
-use super::{generation, names, refuse, structured};
+use super::{custom_tools, generation, names, refuse, structured};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -32,6 +32,8 @@ pub struct Chat {
     pub stream: Option<StreamOptions>,
     /// The request has `functions`, so that its calls are answered in their form.
     pub legacy: bool,
+    /// The names of the custom tools, whose calls are answered as texts.
+    pub customs: Vec<String>,
     /// What is kept with the answer. `None`: it is not kept.
     pub keep: Option<Asked>,
 }
@@ -62,11 +64,13 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     let mut options = generation::options(&fields, limits, budget, structure)?;
     generation::check_tools(&fields, &conversation, &options)?;
     options.logprobs = logprobs(&fields)?;
+    options.thinking_budget = generation::thinking_budget(&fields)?;
     options.template = template(&fields, limits)?;
     let num_choices = generation::num_choices(&fields)?;
     let stream = generation::stream(&fields)?;
-    let keep = asked(&fields)?;
-    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy, keep })
+    options.prompt_logprobs = generation::prompt_logprobs(&fields, stream.is_some(), &options)?;
+    let (keep, customs) = (asked(&fields)?, custom_tools::names(&fields)?);
+    Ok(Chat { model, prompt: Prompt::Chat(conversation), num_choices, options, names, stream, legacy, customs, keep })
 }
 
 /// `store`, and what is stored.

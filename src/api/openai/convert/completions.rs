@@ -50,6 +50,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Completions, ApiError> {
     options.echo = echo;
     options.logprobs = fields.integer("logprobs", 0..=MAX_LOGPROBS)?.map(|n| n as u8);
     let stream = generation::stream(&fields)?;
+    options.prompt_logprobs = generation::prompt_logprobs(&fields, stream.is_some(), &options)?;
     if stream.is_some_and(|options| options.include_progress) {
         return Err(fields.invalid("stream_options.include_progress", "is only supported by chat completions"));
     }

@@ -8,7 +8,7 @@ use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Conversation, Format};
 use config::Limits;
-use logits::{SamplingChoice, SamplingParams};
+use logits::{MAX_LOGPROBS, SamplingChoice, SamplingParams};
 use serving::{Budget, Options, Truncate};
 
 /// The most bytes of one stop text.
@@ -108,10 +108,29 @@ pub fn check_verbosity(fields: &Fields) -> Result<(), ApiError> {
     match fields.string("verbosity")? {
         None | Some("medium") => Ok(()),
         Some("low" | "high") => {
-            Err(ApiError::unsupported("verbosity", "`verbosity` is not supported beside `medium`: ask for the length in a message"))
+            let path = fields.path("verbosity");
+            Err(ApiError::unsupported(&path, format!("`{path}` is not supported beside `medium`: ask for the length in a message")))
         }
         Some(other) => Err(fields.invalid("verbosity", format_args!("must be low, medium or high, not `{}`", quoted(other)))),
     }
+}
+
+/// `thinking_token_budget`: the most tokens of reasoning. -1 asks for no bound.
+pub fn thinking_budget(fields: &Fields) -> Result<Option<u32>, ApiError> {
+    let most = fields.integer("thinking_token_budget", -1..=i64::from(u32::MAX))?;
+    Ok(most.and_then(|most| u32::try_from(most).ok()))
+}
+
+/// `prompt_logprobs`: how many of the likeliest tokens to return at each position of the prompt. `streams`: whether the answer is streamed.
+pub fn prompt_logprobs(fields: &Fields, streams: bool, options: &Options) -> Result<Option<u8>, ApiError> {
+    let Some(count) = fields.integer("prompt_logprobs", 0..=MAX_LOGPROBS as i64)? else { return Ok(None) };
+    if streams {
+        return Err(fields.invalid("prompt_logprobs", "is not allowed with `stream`"));
+    }
+    if options.echo && options.logprobs.is_some() {
+        return Err(fields.invalid("prompt_logprobs", "cannot be combined with `echo` and `logprobs`, which return the same"));
+    }
+    Ok(Some(count as u8))
 }
 
 /// The name of a level of reasoning.

@@ -32,6 +32,8 @@ fn item(given: &Value) -> Value {
         "message" => "msg",
         "reasoning" => "rs",
         "function_call" => "fc",
+        "custom_tool_call" => "ctc",
+        "custom_tool_call_output" => "ctco",
         _ => "fco",
     };
     // Parts of a conversation have ids of the server's own, so that two items never share one.

@@ -2,8 +2,9 @@
 
 pub mod chat;
 pub mod completions;
+pub mod custom_tools;
 pub mod embeddings;
-pub mod generation;
+mod generation;
 pub mod kept_items;
 pub mod known;
 pub mod metadata;

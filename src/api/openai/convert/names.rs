@@ -8,6 +8,7 @@ pub const CHAT: FieldNames = FieldNames {
     suffix: "suffix",
     tools: "tools",
     tool_parameters: |index| format!("tools[{index}].function.parameters"),
+    tool_input: |index| format!("tools[{index}].custom.format.grammar.definition"),
     format: "response_format",
     effort: "reasoning_effort",
     stop_tokens: "stop_token_ids",
@@ -27,6 +28,7 @@ pub const COMPLETIONS: FieldNames = FieldNames { prompt: "prompt", ..CHAT };
 pub const RESPONSES: FieldNames = FieldNames {
     prompt: "input",
     tool_parameters: |index| format!("tools[{index}].parameters"),
+    tool_input: |index| format!("tools[{index}].format.definition"),
     format: "text",
     effort: "reasoning",
     ..CHAT

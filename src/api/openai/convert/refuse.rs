@@ -25,10 +25,8 @@ const BOTH: &[(&str, Neutral)] = &[
     ("use_beam_search", False),
     ("length_penalty", Number(1.0)),
     ("spaces_between_special_tokens", True),
-    ("prompt_logprobs", Nothing),
     ("logits_processors", Empty),
     ("return_tokens_as_token_ids", False),
-    ("thinking_token_budget", Nothing),
     ("priority", Number(0.0)),
     ("include_reasoning", True),
     // what the routers of other servers fill in
@@ -72,6 +70,7 @@ const COMPLETIONS: &[(&str, Neutral)] = &[
     ("parallel_tool_calls", Nothing),
     ("add_generation_prompt", Nothing),
     ("continue_final_message", False),
+    ("thinking_token_budget", Nothing),
     ("chat_template", Nothing),
     ("chat_template_kwargs", Nothing),
     ("include", Empty),
@@ -112,6 +111,8 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("add_generation_prompt", True),
     ("continue_final_message", False),
     ("chat_template", Nothing),
+    ("thinking_token_budget", Nothing),
+    ("prompt_logprobs", Nothing),
     ("context_management", Nothing),
     ("service_tier", Texts(&["auto", "default"])),
     ("moderation", Nothing),
@@ -272,7 +273,7 @@ mod tests {
             let body = json!({ field: value });
             assert_eq!(param_of(chat(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }
-        for (field, value) in [("prompt_logprobs", json!(3)), ("top_logprobs", json!(3)), ("prompt_embeds", json!("x"))] {
+        for (field, value) in [("use_beam_search", json!(true)), ("top_logprobs", json!(3)), ("prompt_embeds", json!("x"))] {
             let body = json!({ field: value });
             assert_eq!(param_of(completions(&Fields::root(&body).unwrap())).as_deref(), Some(field), "{body}");
         }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::tools;
+use super::{custom_tools, tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Message, Part, Role};
@@ -49,23 +49,23 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
                 messages.push(Message { reasoning: Some(reasoning(&fields)?), ..Message::new(Role::Assistant) });
                 answering = true;
             }
-            Some("function_call") => {
+            Some(kind @ ("function_call" | "custom_tool_call")) => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
-                let call = tools::call(id, &fields)?;
+                let call = if kind == "function_call" { tools::call(id, &fields)? } else { custom_tools::call(id, &fields)? };
                 match messages.last_mut().filter(|_| answering) {
                     Some(last) => last.calls.push(call),
                     None => messages.push(Message { calls: vec![call], ..Message::new(Role::Assistant) }),
                 }
                 answering = true;
             }
-            Some("function_call_output") => {
+            Some("function_call_output" | "custom_tool_call_output") => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
                 messages.push(Message { parts: parts(&fields, "output")?, call_id: Some(id.to_owned()), ..Message::new(Role::Tool) });
                 answering = false;
             }
             Some(kind) => {
                 let path = fields.path("type");
-                let kinds = "messages, function calls, their outputs and reasoning";
+                let kinds = "messages, calls of functions and custom tools, their outputs and reasoning";
                 return Err(ApiError::unsupported(&path, format!("`{path}` is `{}`; only {kinds} are supported", quoted(kind))));
             }
         }

@@ -180,18 +180,30 @@ fn text(fields: &Fields) -> Result<Value, ApiError> {
 }
 
 fn shown_tool(tool: &Value) -> Value {
-    let mut shown = json!({"type": "function", "description": null, "parameters": null, "strict": true});
+    let mut shown = match tool["type"] == "custom" {
+        true => json!({"type": "custom", "description": null, "format": {"type": "text"}}),
+        false => json!({"type": "function", "description": null, "parameters": null, "strict": true}),
+    };
     for (key, value) in tool.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
         shown[key] = value.clone();
     }
     shown
 }
 
+/// The type and the name of a tool.
+fn shown_name(tool: &Value) -> Value {
+    json!({"type": if tool["type"] == "custom" { "custom" } else { "function" }, "name": tool.get("name")})
+}
+
 /// The `tool_choice` that a response repeats, under the names that clients know.
 fn shown_choice(choice: &Value) -> Value {
     match choice {
         Value::String(any) if any == "any" => "required".into(),
-        Value::Object(named) => json!({"type": "function", "name": named.get("name")}),
+        Value::Object(some) if choice["type"] == "allowed_tools" => {
+            let tools: Vec<Value> = some.get("tools").and_then(Value::as_array).into_iter().flatten().map(shown_name).collect();
+            json!({"type": "allowed_tools", "mode": some.get("mode"), "tools": tools})
+        }
+        Value::Object(_) => shown_name(choice),
         other => other.clone(),
     }
 }

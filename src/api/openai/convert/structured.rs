@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::generation;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -78,9 +79,7 @@ pub fn of_response(fields: &Fields) -> Result<Option<Structure>, ApiError> {
 fn text_format(fields: &Fields) -> Result<Option<Format>, ApiError> {
     let Some(text) = fields.get("text") else { return Ok(None) };
     let text = Fields::at(text, "text")?;
-    if text.string("verbosity")?.is_some_and(|verbosity| verbosity != "medium") {
-        return Err(ApiError::unsupported("text.verbosity", "`text.verbosity` is not supported yet"));
-    }
+    generation::check_verbosity(&text)?;
     let Some(format) = text.get("format") else { return Ok(None) };
     let format = Fields::at(format, "text.format")?;
     match format.required("type", format.string("type")?)? {
@@ -227,6 +226,7 @@ mod tests {
             (both, "text"),
             (json!({"text": "json"}), "text"),
             (json!({"text": {"verbosity": "low"}}), "text.verbosity"),
+            (json!({"text": {"verbosity": "lengthy"}}), "text.verbosity"),
             (format(json!({"type": "regex", "regex": "a"})), "text.format.type"),
             (format(json!({"type": "json_schema", "schema": {}})), "text.format.name"),
             (format(json!({"type": "json_schema", "name": "x", "schema": 3})), "text.format.schema"),

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
+use super::custom_tools;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
@@ -21,6 +22,16 @@ pub enum Shape {
     Nested,
     /// Beside `type`, as in `/v1/responses`.
     Flat,
+}
+
+impl Shape {
+    /// Where the fields of a tool are, which a chat nests in `key`.
+    pub fn inner<'a>(self, fields: Fields<'a>, key: &str) -> Result<Fields<'a>, ApiError> {
+        match self {
+            Self::Nested => Fields::at(fields.required(key, fields.get(key))?, &fields.path(key)),
+            Self::Flat => Ok(fields),
+        }
+    }
 }
 
 /// The tools of a list, and their names.
@@ -81,7 +92,7 @@ pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
     Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel }))
 }
 
-fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
+pub fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
     let name = function.required("name", function.string("name")?)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
@@ -92,6 +103,9 @@ fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
 
 fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
     let fields = Fields::at(value, path)?;
+    if fields.string("type")? == Some("custom") {
+        return custom_tools::tool(fields, shape);
+    }
     let function = function_of(fields, shape)?;
     let name = name(&function)?.to_owned();
     function.string("description")?;
@@ -106,19 +120,19 @@ fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {
         Shape::Nested => Declaration::Whole(own),
         Shape::Flat => Declaration::Function(own.into_iter().filter(|(key, _)| key != "type").collect()),
     };
-    Ok(Tool { name, parameters, strict, declaration })
+    Ok(Tool { name, parameters, strict, declaration, input: None })
 }
 
-/// The function of a tool, a call or a choice. Its `type` must be `function`.
+/// The function of a tool, a call or a choice, or what describes a custom tool in its place.
 fn function_of<'a>(fields: Fields<'a>, shape: Shape) -> Result<Fields<'a>, ApiError> {
-    match fields.string("type")? {
-        None | Some("function") => {}
-        Some(other) => return Err(fields.invalid("type", format_args!("is `{}`; only `function` is supported", quoted(other)))),
-    }
-    match shape {
-        Shape::Nested => Fields::at(fields.required("function", fields.get("function"))?, &fields.path("function")),
-        Shape::Flat => Ok(fields),
-    }
+    let key = match fields.string("type")? {
+        None | Some("function") => "function",
+        Some("custom") => "custom",
+        Some(other) => {
+            return Err(fields.invalid("type", format_args!("is `{}`; only `function` and `custom` are supported", quoted(other))));
+        }
+    };
+    shape.inner(fields, key)
 }
 
 /// `None`: no tool may be called.
@@ -170,7 +184,7 @@ fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolC
     }
     let one = |(i, value): (usize, &Value)| {
         let named = Fields::at(value, &format!("{}[{i}]", fields.path("tools")))?;
-        let nested = if named.has("function") { Shape::Nested } else { Shape::Flat };
+        let nested = if named.has("function") || named.has("custom") { Shape::Nested } else { Shape::Flat };
         let function = function_of(named, nested)?;
         let name = name(&function)?;
         match names.contains(name) {
@@ -201,7 +215,10 @@ pub fn calls(message: &Fields) -> Result<Vec<Call>, ApiError> {
     let one = |(i, value): (usize, &Value)| {
         let fields = Fields::at(value, &format!("{}[{i}]", message.path("tool_calls")))?;
         let id = fields.string("id")?.unwrap_or_default();
-        call(id, &function_of(fields, Shape::Nested)?)
+        match fields.string("type")? {
+            Some("custom") => custom_tools::call(id, &Shape::Nested.inner(fields, "custom")?),
+            _ => call(id, &function_of(fields, Shape::Nested)?),
+        }
     };
     list.iter().enumerate().map(one).collect()
 }

@@ -4,9 +4,9 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::common::{Generation, StopReason};
-use super::logprobs::ChatLogprobs;
+use super::logprobs::{ChatLogprobs, PromptLogprobs};
 use super::template::TemplateFields;
-use super::tools::{FunctionDefinition, NamedFunction};
+use super::tools::{FunctionCall, FunctionDefinition, FunctionDelta, NamedFunction, ToolCall, ToolCallDelta};
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -29,6 +29,9 @@ pub struct ChatRequest {
     /// How much the model reasons before it answers: `none`, `minimal`, `low`, `medium`, `high`, `xhigh` or `max`. A model whose chat
     /// template has no levels takes `medium`, which is OpenAI's default, and refuses the others.
     pub reasoning_effort: Option<String>,
+    /// vLLM's name: the most tokens that the model reasons for before it answers. -1 asks for no bound.
+    #[schema(minimum = -1)]
+    pub thinking_token_budget: Option<i64>,
     /// `medium`, which is OpenAI's default: no model here has another length of answers.
     pub verbosity: Option<String>,
     /// Return the log-probability of each token of the answer.
@@ -85,24 +88,6 @@ pub struct Message {
     pub prefix: Option<bool>,
 }
 
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ToolCall {
-    #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
-    pub id: String,
-    #[serde(rename = "type")]
-    #[schema(example = "function")]
-    pub kind: String,
-    pub function: FunctionCall,
-}
-
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct FunctionCall {
-    pub name: String,
-    /// A JSON object as text.
-    #[schema(example = "{\"city\": \"Oslo\"}")]
-    pub arguments: String,
-}
-
 /// A text, or parts that the server joins with line breaks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
@@ -147,6 +132,12 @@ pub struct ChatCompletion {
     /// The tokens of the prompt. Only with `return_token_ids`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+    /// Only with `prompt_logprobs`. For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids;
+    /// null for the first token. Each has `logprob`, `rank` and `decoded_token`. The rank of a prompt's token that is not among the
+    /// likeliest is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -257,25 +248,7 @@ impl Delta {
     /// The length of its texts.
     pub fn num_bytes(&self) -> usize {
         let texts = [&self.content, &self.reasoning_content].into_iter().flatten().map(String::len).sum::<usize>();
-        let calls = self.tool_calls.iter().flatten().map(|call| &call.function).chain(&self.function_call);
-        texts + calls.map(|function| function.arguments.len()).sum::<usize>()
+        let calls = self.tool_calls.iter().flatten().map(ToolCallDelta::num_bytes).sum::<usize>();
+        texts + calls + self.function_call.as_ref().map_or(0, |function| function.arguments.len())
     }
-}
-
-/// A piece of a call. The first piece of each call has the id, the type and the name. The arguments of all its pieces concatenate to JSON.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ToolCallDelta {
-    pub index: usize,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub id: Option<String>,
-    #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
-    pub function: FunctionDelta,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct FunctionDelta {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    pub arguments: String,
 }

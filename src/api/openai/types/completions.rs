@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::common::{Generation, StopReason};
-use super::logprobs::CompletionLogprobs;
+use super::logprobs::{CompletionLogprobs, PromptLogprobs};
 use super::usage::Usage;
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -80,4 +80,10 @@ pub struct CompletionChoice {
     /// The tokens of the prompt. Only with `return_token_ids`, in a stream in the first chunk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_token_ids: Option<Vec<u32>>,
+    /// Only with `prompt_logprobs`. For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids;
+    /// null for the first token. Each has `logprob`, `rank` and `decoded_token`. The rank of a prompt's token that is not among the
+    /// likeliest is null.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Vec<Option<Object>>>)]
+    pub prompt_logprobs: Option<PromptLogprobs>,
 }

@@ -1,5 +1,7 @@
 //! Log-probabilities in the shape of each endpoint.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -48,6 +50,28 @@ pub struct CompletionLogprobs {
     pub text_offset: Vec<usize>,
 }
 
+/// A token at a position of the prompt.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PromptToken {
+    pub logprob: f64,
+    /// 1 for the likeliest. Null for a token of the prompt that is not among the likeliest that the request asks for.
+    pub rank: Option<usize>,
+    pub decoded_token: String,
+}
+
+/// For each token of the prompt, the likeliest tokens at its position and the token itself, by their ids. Null for the first.
+pub type PromptLogprobs = Vec<Option<BTreeMap<String, PromptToken>>>;
+
+pub fn prompt_logprobs(tokens: &[TokenLogprob]) -> PromptLogprobs {
+    let at = |token: &TokenLogprob| {
+        let of = |bytes: &[u8], logprob, rank| PromptToken { logprob: finite(logprob), rank, decoded_token: text(bytes) };
+        let own = (token.id.to_string(), of(&token.bytes, token.logprob?, None));
+        let top = token.top.iter().enumerate().map(|(i, top)| (top.id.to_string(), of(&top.bytes, top.logprob, Some(i + 1))));
+        Some(std::iter::once(own).chain(top).collect())
+    };
+    tokens.iter().map(at).collect()
+}
+
 fn text(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
         Ok(text) => text.to_owned(),
@@ -63,7 +87,7 @@ fn finite(logprob: f32) -> f64 {
 
 impl ChatLogprobs {
     pub fn new(tokens: Vec<TokenLogprob>) -> Self {
-        let top = |(bytes, logprob): (Vec<u8>, f32)| TopToken { token: text(&bytes), logprob: finite(logprob), bytes };
+        let top = |top: chat::TopToken| TopToken { token: text(&top.bytes), logprob: finite(top.logprob), bytes: top.bytes };
         let token = |token: TokenLogprob| ChatToken {
             token: text(&token.bytes),
             logprob: finite(token.logprob.unwrap_or(IMPOSSIBLE)),
@@ -82,7 +106,7 @@ impl CompletionLogprobs {
             let top = token.logprob.map(|logprob| {
                 let mut top = Map::new();
                 // Two tokens may have the same text. The likelier one counts.
-                for (bytes, logprob) in token.top.iter().map(|(bytes, logprob)| (text(bytes), *logprob)).chain([(name.clone(), logprob)]) {
+                for (bytes, logprob) in token.top.iter().map(|top| (text(&top.bytes), top.logprob)).chain([(name.clone(), logprob)]) {
                     top.entry(bytes).or_insert_with(|| finite(logprob).into());
                 }
                 top
@@ -107,9 +131,13 @@ mod tests {
     #[test]
     fn the_token_itself_is_among_the_likeliest() {
         let mut logprobs = CompletionLogprobs::default();
-        let first = TokenLogprob { bytes: b"a".to_vec(), offset: 0, logprob: None, top: Vec::new() };
-        let top = vec![(b"x".to_vec(), -0.5), (b"y".to_vec(), -1.0)];
-        let second = TokenLogprob { bytes: b"b".to_vec(), offset: 1, logprob: Some(f32::NEG_INFINITY), top };
+        let first = TokenLogprob { bytes: b"a".to_vec(), offset: 0, logprob: None, top: Vec::new(), id: 3 };
+        let top = |id, bytes: &[u8], logprob| chat::TopToken { id, bytes: bytes.to_vec(), logprob };
+        let top = vec![top(5, b"x", -0.5), top(6, b"y", -1.0)];
+        let second = TokenLogprob { bytes: b"b".to_vec(), offset: 1, logprob: Some(f32::NEG_INFINITY), top, id: 4 };
+        let by_id = serde_json::to_value(prompt_logprobs(&[first.clone(), TokenLogprob { id: 6, ..second.clone() }])).unwrap();
+        assert_eq!(by_id[1]["5"], serde_json::json!({"logprob": -0.5, "rank": 1, "decoded_token": "x"}));
+        assert_eq!((&by_id[0], &by_id[1]["6"]["rank"]), (&serde_json::Value::Null, &serde_json::json!(2)), "a token is there once");
         logprobs.extend(vec![first, second.clone()], 3);
         logprobs.extend(vec![TokenLogprob { bytes: b"x".to_vec(), logprob: Some(-0.5), ..second }], 0);
         let value = serde_json::to_value(&logprobs).unwrap();

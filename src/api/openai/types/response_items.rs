@@ -14,6 +14,8 @@ pub enum InputItem {
     Message(InputMessage),
     Call(InputCall),
     Result(CallResult),
+    CustomCall(InputCustomCall),
+    CustomResult(CustomCallResult),
     Reasoning(InputReasoning),
     Reference(ItemReference),
 }
@@ -73,6 +75,25 @@ pub struct CallResult {
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct InputCustomCall {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^custom_tool_call$", example = "custom_tool_call")]
+    pub kind: String,
+    pub call_id: String,
+    pub name: String,
+    pub input: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct CustomCallResult {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^custom_tool_call_output$", example = "custom_tool_call_output")]
+    pub kind: String,
+    pub call_id: String,
+    pub output: InputContent,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct InputReasoning {
     #[serde(rename = "type")]
     #[schema(pattern = "^reasoning$", example = "reasoning")]
@@ -85,6 +106,7 @@ pub struct InputReasoning {
 pub enum OutputItem {
     Message(OutputMessage),
     FunctionCall(OutputCall),
+    CustomToolCall(OutputCustomCall),
     Reasoning(OutputReasoning),
 }
 
@@ -125,6 +147,20 @@ pub struct OutputCall {
     pub name: String,
     /// A JSON object as text.
     pub arguments: String,
+}
+
+/// A call of a tool that takes a text. The client makes the call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct OutputCustomCall {
+    #[schema(example = "ctc_6f1b0a9c4f5e4d0c8f3f5a3f0d1c2b4a")]
+    pub id: String,
+    /// `in_progress`, `completed` or `incomplete`
+    pub status: String,
+    /// The client sends the result of the call with this id.
+    #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
+    pub call_id: String,
+    pub name: String,
+    pub input: String,
 }
 
 /// The model's reasoning before the answer.

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::response_items::{InputItem, OutputItem};
 use super::structured::NamedSchema;
-use super::tools::FunctionDefinition;
+use super::tools::{FunctionDefinition, TextGrammar};
 use super::usage::Usage;
 use logits::SamplingParams;
 
@@ -26,7 +26,7 @@ pub struct ResponseRequest {
     pub stream: Option<bool>,
     #[schema(minimum = 1)]
     pub max_output_tokens: Option<u32>,
-    /// Functions that the model may call.
+    /// Tools that the model may call.
     pub tools: Option<Vec<ResponseTool>>,
     pub tool_choice: Option<ResponseToolChoice>,
     /// Whether one answer may make several calls. The default is true.
@@ -92,8 +92,16 @@ pub enum ResponseInput {
     Items(Vec<InputItem>),
 }
 
+/// A function, or a tool that takes a text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct ResponseTool {
+#[serde(untagged)]
+pub enum ResponseTool {
+    Function(ResponseFunctionTool),
+    Custom(ResponseCustomTool),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseFunctionTool {
     /// `function` or absent.
     #[serde(rename = "type")]
     #[schema(pattern = "^function$", example = "function")]
@@ -102,17 +110,54 @@ pub struct ResponseTool {
     pub function: FunctionDefinition,
 }
 
-/// `none`, `auto` (the model decides), `required` (at least one call), or the function to call.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseCustomTool {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^custom$", example = "custom")]
+    pub kind: String,
+    #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "run_sql")]
+    pub name: String,
+    pub description: Option<String>,
+    /// What the text must be. Absent: any text.
+    pub format: Option<ResponseCustomFormat>,
+}
+
+/// Any text, or one that follows a grammar.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum ResponseCustomFormat {
+    Text,
+    Grammar(TextGrammar),
+}
+
+/// `none`, `auto` (the model decides), `required` (at least one call), the tool to call, or those that may be called.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ResponseToolChoice {
     Mode(String),
-    Named {
-        #[serde(rename = "type")]
-        #[schema(pattern = "^function$", example = "function")]
-        kind: Option<String>,
-        name: String,
-    },
+    Named(ResponseNamedTool),
+    Allowed(ResponseAllowedTools),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseNamedTool {
+    /// `function` (or absent), or `custom`
+    #[serde(rename = "type")]
+    #[schema(pattern = "^(function|custom)$", example = "function")]
+    pub kind: Option<String>,
+    pub name: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseAllowedTools {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^allowed_tools$", example = "allowed_tools")]
+    pub kind: String,
+    /// `auto`, or `required` for at least one call.
+    #[schema(pattern = "^(auto|required)$", example = "auto")]
+    pub mode: String,
+    /// The tools that may be called. The model sees the others too.
+    pub tools: Vec<ResponseNamedTool>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -262,7 +307,7 @@ pub struct ResponseEvent {
     /// and `response.output_item.done`; at the end `response.completed`, `response.incomplete` or `response.failed`. The content of a
     /// message or of reasoning is `response.content_part.added`, then `response.output_text.delta` and `.done` or
     /// `response.reasoning_text.delta` and `.done`, then `response.content_part.done`. The content of a call is
-    /// `response.function_call_arguments.delta` and `.done`.
+    /// `response.function_call_arguments.delta` and `.done`, or `response.custom_tool_call_input.delta` and `.done`.
     #[serde(rename = "type")]
     pub kind: String,
     pub sequence_number: u64,

@@ -9,7 +9,7 @@ use super::tools::{ToolChoice, ToolDefinition};
 /// How a conversation goes through the model's chat template.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TemplateFields {
-    /// Functions that the model may call.
+    /// Tools that the model may call.
     pub tools: Option<Vec<ToolDefinition>>,
     pub tool_choice: Option<ToolChoice>,
     /// Let the template open the assistant's turn.

@@ -1,0 +1,21 @@
+//! `cache_control`: nothing to do.
+
+use crate::http::error::{ApiError, quoted};
+use crate::http::fields::Fields;
+
+/// Checks the `cache_control` of an object, which asks for nothing that does not happen anyway: every prompt is cached.
+pub fn cache_control(fields: &Fields) -> Result<(), ApiError> {
+    let Some(value) = fields.get("cache_control") else { return Ok(()) };
+    let path = fields.path("cache_control");
+    let inner = fields.within(value, &path)?;
+    inner.only(&["type", "ttl", "scope"])?;
+    match inner.required("type", inner.string("type")?)? {
+        "ephemeral" => {}
+        other => return Err(inner.invalid("type", format_args!("must be ephemeral, not `{}`", quoted(other)))),
+    }
+    match inner.string("ttl")? {
+        None | Some("5m" | "1h") => {}
+        Some(other) => return Err(inner.invalid("ttl", format_args!("must be 5m or 1h, not `{}`", quoted(other)))),
+    }
+    inner.string("scope").map(drop)
+}

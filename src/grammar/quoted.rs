@@ -1,0 +1,283 @@
+//! Texts inside JSON's strings: a grammar of a text becomes a grammar of what stands for that text between a string's quotes.
+//!
+//! Each character is written in one way (a line break is `\n`, a quote is `\"`), and no character's form begins another's. So it is enough
+//! to rewrite the terminals character by character: the rules stay, and the longest match stays the longest match. The complement of a
+//! terminal is not the complement of its rewritten form, so `~TERMINAL` is refused, as is everything that is not a text (tokens, other
+//! grammars).
+
+use regex_syntax::hir::{Class, ClassUnicode, ClassUnicodeRange, Hir, HirKind, Look, Repetition};
+
+use super::source::lark_string;
+
+/// The regular expressions of Lark's library that grammars import most.
+const COMMON: [(&str, &str); 24] = [
+    ("DIGIT", "[0-9]"),
+    ("HEXDIGIT", "[0-9a-fA-F]"),
+    ("INT", "[0-9]+"),
+    ("SIGNED_INT", "[+-]?[0-9]+"),
+    ("DECIMAL", r"[0-9]+\.[0-9]*|\.[0-9]+"),
+    ("FLOAT", r"[0-9]+[eE][+-]?[0-9]+|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    ("SIGNED_FLOAT", r"[+-]?([0-9]+[eE][+-]?[0-9]+|([0-9]+\.[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?)"),
+    ("NUMBER", r"([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    ("SIGNED_NUMBER", r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"),
+    ("ESCAPED_STRING", r#""([^"\\]|\\.)*""#),
+    ("LCASE_LETTER", "[a-z]"),
+    ("UCASE_LETTER", "[A-Z]"),
+    ("LETTER", "[A-Za-z]"),
+    ("WORD", "[A-Za-z]+"),
+    ("CNAME", "[A-Za-z_][A-Za-z_0-9]*"),
+    ("WS_INLINE", r"[ \t]+"),
+    ("WS", r"[ \t\f\r\n]+"),
+    ("CR", r"\r"),
+    ("LF", r"\n"),
+    ("NEWLINE", r"(\r?\n)+"),
+    ("SH_COMMENT", r"#[^\n]*"),
+    ("CPP_COMMENT", r"//[^\n]*"),
+    ("C_COMMENT", r"/\*[^*]*\*+([^/*][^*]*\*+)*/"),
+    ("SQL_COMMENT", r"--[^\n]*"),
+];
+
+/// Rewrites a grammar in Lark's syntax.
+///
+/// # Errors
+/// What stands in the grammar that has no meaning inside a string, or that is no Lark.
+pub fn lark(text: &str) -> Result<String, String> {
+    let mut reader = Reader { rest: text, out: String::with_capacity(2 * text.len()) };
+    while let Some(c) = reader.rest.chars().next() {
+        reader.item(c)?;
+    }
+    Ok(reader.out)
+}
+
+struct Reader<'a> {
+    rest: &'a str,
+    out: String,
+}
+
+impl<'a> Reader<'a> {
+    fn item(&mut self, c: char) -> Result<(), String> {
+        match c {
+            '#' => drop(self.until_line_end()),
+            '/' if self.rest.starts_with("//") => drop(self.until_line_end()),
+            '"' => self.string()?,
+            '/' => self.regex()?,
+            '%' => self.statement()?,
+            '~' if !self.rest[1..].trim_start().starts_with(|c: char| c.is_ascii_digit()) => {
+                return Err("`~` before a terminal cannot be followed inside a JSON string".into());
+            }
+            '<' | '@' => return Err(format!("`{c}` begins a token or another grammar, and the input is a text")),
+            _ => {
+                self.out.push(c);
+                self.rest = &self.rest[c.len_utf8()..];
+            }
+        }
+        Ok(())
+    }
+
+    fn until_line_end(&mut self) -> &'a str {
+        let (line, rest) = self.rest.split_at(self.rest.find('\n').unwrap_or(self.rest.len()));
+        self.rest = rest;
+        line
+    }
+
+    /// Takes a text between two `mark`s. Returns it without them, its escapes as they are.
+    fn between(&mut self, mark: char) -> Result<&'a str, String> {
+        let mut escaped = false;
+        for (at, c) in self.rest.char_indices().skip(1) {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                _ if c == mark => {
+                    let inner = &self.rest[1..at];
+                    self.rest = &self.rest[at + 1..];
+                    return Ok(inner);
+                }
+                _ => {}
+            }
+        }
+        Err(format!("nothing ends the text that begins with {}", self.rest.chars().take(20).collect::<String>()))
+    }
+
+    /// A literal, or a range of characters.
+    fn string(&mut self) -> Result<(), String> {
+        let text = unescaped(self.between('"')?)?;
+        if let Some(rest) = self.rest.trim_start_matches([' ', '\t']).strip_prefix("..") {
+            self.rest = rest.trim_start_matches([' ', '\t']);
+            if !self.rest.starts_with('"') {
+                return Err("a range needs a string behind its `..`".into());
+            }
+            let last = unescaped(self.between('"')?)?;
+            let class = match (&*text.chars().collect::<Vec<_>>(), &*last.chars().collect::<Vec<_>>()) {
+                ([first], [last]) if first <= last => ClassUnicode::new([ClassUnicodeRange::new(*first, *last)]),
+                _ => return Err(format!("{} is no range of characters", [lark_string(&text), lark_string(&last)].join(".."))),
+            };
+            self.write(&Hir::class(Class::Unicode(class)))
+        } else if let Some(rest) = self.rest.strip_prefix('i') {
+            self.rest = rest;
+            self.write(&parsed(&format!("(?i){}", regex_syntax::escape(&text)))?)
+        } else {
+            self.out += &lark_string(&text.chars().map(quoted).collect::<String>());
+            Ok(())
+        }
+    }
+
+    fn regex(&mut self) -> Result<(), String> {
+        let pattern = self.between('/')?;
+        let (flags, rest) = self.rest.split_at(self.rest.find(|c| !"imslux".contains(c)).unwrap_or(self.rest.len()));
+        self.rest = rest;
+        let pattern = if flags.is_empty() { pattern.to_owned() } else { format!("(?{flags}){pattern}") };
+        self.write(&parsed(&pattern)?)
+    }
+
+    fn statement(&mut self) -> Result<(), String> {
+        if let Some(rest) = self.rest.strip_prefix("%ignore") {
+            self.out += "%ignore";
+            self.rest = rest;
+            return Ok(());
+        }
+        let line = self.until_line_end();
+        let Some(import) = line.strip_prefix("%import") else {
+            return Err(format!("`{}` is not supported here", line.split_whitespace().next().unwrap_or_default()));
+        };
+        let import = import.split("//").next().unwrap_or_default().trim();
+        let names =
+            import.strip_prefix("common").map(str::trim_start).ok_or_else(|| format!("only `common` can be imported, not {import}"))?;
+        match (names.strip_prefix('.'), names.strip_prefix('(').and_then(|names| names.strip_suffix(')'))) {
+            (Some(name), _) => {
+                let (name, alias) = name.split_once("->").unwrap_or((name, name));
+                self.import(name.trim(), alias.trim())
+            }
+            (None, Some(names)) => names.split(',').map(str::trim).try_for_each(|name| self.import(name, name)),
+            (None, None) => Err(format!("{line} is no import")),
+        }
+    }
+
+    fn import(&mut self, name: &str, alias: &str) -> Result<(), String> {
+        let (_, pattern) = COMMON.iter().find(|(known, _)| *known == name).ok_or_else(|| format!("there is no common.{name}"))?;
+        self.out += &format!("{alias}: ");
+        self.write(&parsed(pattern)?)?;
+        self.out.push('\n');
+        Ok(())
+    }
+
+    /// Writes the quoted form of a terminal.
+    fn write(&mut self, hir: &Hir) -> Result<(), String> {
+        let pattern = image(hir, true, true)?.to_string().replace('/', "\\/");
+        self.out += &if pattern.is_empty() { "\"\"".to_owned() } else { format!("/{pattern}/") };
+        Ok(())
+    }
+}
+
+fn parsed(pattern: &str) -> Result<Hir, String> {
+    regex_syntax::Parser::new().parse(pattern).map_err(|error| error.to_string())
+}
+
+/// A string literal's text. Beside JSON's escapes there is `\xHH`.
+fn unescaped(literal: &str) -> Result<String, String> {
+    let mut json = String::with_capacity(literal.len() + 2);
+    let mut chars = literal.chars();
+    while let Some(c) = chars.next() {
+        match (c, if c == '\\' { chars.next() } else { None }) {
+            ('\\', Some('x')) => json += "\\u00",
+            ('\\', Some(next)) => json.extend(['\\', next]),
+            (other, _) => json.push(other),
+        }
+    }
+    serde_json::from_str(&format!("\"{json}\"")).map_err(|error| format!("a string of the grammar: {error}"))
+}
+
+/// A character inside a JSON string.
+fn quoted(c: char) -> String {
+    match c {
+        '"' | '\\' => format!("\\{c}"),
+        '\n' => "\\n".into(),
+        '\r' => "\\r".into(),
+        '\t' => "\\t".into(),
+        '\u{8}' => "\\b".into(),
+        '\u{c}' => "\\f".into(),
+        control if control < ' ' => format!("\\u{:04x}", u32::from(control)),
+        other => other.into(),
+    }
+}
+
+fn needs_escape(c: char) -> bool {
+    c < ' ' || c == '"' || c == '\\'
+}
+
+/// What stands for the texts of an expression. `first`, `last`: whether it begins and ends the terminal.
+fn image(hir: &Hir, first: bool, last: bool) -> Result<Hir, String> {
+    Ok(match hir.kind() {
+        HirKind::Empty => Hir::empty(),
+        HirKind::Literal(literal) => {
+            let text = std::str::from_utf8(&literal.0).map_err(|_| "a regular expression matches bytes that are no text")?;
+            Hir::literal(text.chars().map(quoted).collect::<String>().into_bytes())
+        }
+        HirKind::Class(Class::Unicode(class)) => of_class(class),
+        HirKind::Class(Class::Bytes(class)) => {
+            of_class(&class.to_unicode_class().ok_or("a regular expression matches bytes that are no text")?)
+        }
+        HirKind::Look(Look::Start) if first => Hir::empty(),
+        HirKind::Look(Look::End) if last => Hir::empty(),
+        HirKind::Look(_) => return Err("a regular expression looks around itself (`^`, `$`, `\\b`), which no grammar can follow".into()),
+        HirKind::Repetition(Repetition { min, max, greedy, sub }) => {
+            Hir::repetition(Repetition { min: *min, max: *max, greedy: *greedy, sub: Box::new(image(sub, false, false)?) })
+        }
+        HirKind::Capture(capture) => image(&capture.sub, first, last)?,
+        HirKind::Concat(parts) => {
+            let part = |(i, part)| image(part, first && i == 0, last && i + 1 == parts.len());
+            Hir::concat(parts.iter().enumerate().map(part).collect::<Result<_, _>>()?)
+        }
+        HirKind::Alternation(parts) => Hir::alternation(parts.iter().map(|part| image(part, first, last)).collect::<Result<_, _>>()?),
+    })
+}
+
+fn of_class(class: &ClassUnicode) -> Hir {
+    let escaped: Vec<char> = ('\0'..='\\')
+        .filter(|c| needs_escape(*c) && class.ranges().iter().any(|range| (range.start()..=range.end()).contains(c)))
+        .collect();
+    let mut plain = class.clone();
+    plain.difference(&ClassUnicode::new(escaped.iter().map(|c| ClassUnicodeRange::new(*c, *c))));
+    let forms = escaped.into_iter().map(|c| Hir::literal(quoted(c).into_bytes()));
+    let plain = (!plain.ranges().is_empty()).then(|| Hir::class(Class::Unicode(plain)));
+    Hir::alternation(plain.into_iter().chain(forms).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn terminals_are_rewritten_and_rules_stay() {
+        for (text, due) in [
+            (r#"start: "a\n" B ~ 1..3 -> x"#, r#"start: "a\\n" B ~ 1..3 -> x"#),
+            ("start: \"say \\\"hi\\\"\" // a comment\nB: \"\\x41\"", "start: \"say \\\\\\\"hi\\\\\\\"\" \nB: \"A\""),
+            ("A: /a\\/b/", "A: /(?:a\\/b)/"),
+            ("A: /\"+/", "A: /(?:\\\\\")+/"),
+            ("A: \"a\"..\"c\" | \"ab\"i", "A: /[a-c]/ | /[Aa][Bb]/"),
+            ("%import common.INT -> N\n%ignore N", "N: /[0-9]+/\n\n%ignore N"),
+            ("%import common (LF, CR)", "LF: /\\\\n/\nCR: /\\\\r/\n"),
+            ("A: /^a$/ & /x/s", "A: /a/ & /x/"),
+        ] {
+            assert_eq!(lark(text).as_deref(), Ok(due), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_has_no_meaning_inside_a_string_is_refused() {
+        for (text, due) in [
+            ("start: ~A", "`~`"),
+            ("start: <|im_end|>", "`<`"),
+            ("start: @other", "`@`"),
+            ("start: %json {}", "`%json`"),
+            ("start: \"a", "nothing ends"),
+            ("A: /a(/", "unclosed"),
+            ("A: /a\\bc/", "looks around"),
+            ("%import python.NAME", "only `common`"),
+            ("%import common.NAME", "common.NAME"),
+            ("A: \"a\"..\"bc\"", "no range"),
+        ] {
+            let error = lark(text).unwrap_err();
+            assert!(error.contains(due), "{text}: {error}");
+        }
+    }
+}
