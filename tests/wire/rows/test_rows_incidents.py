@@ -119,7 +119,7 @@ def test_incident_numbers_at_their_extremes(server):
 
 def test_incident_bad_requests_leave_no_memory_behind(server):
     """A leak per refused request: at most 1 MiB for a hundred of them."""
-    function = {"type": "function", "function": {"name": "f", "parameters": {"type": 5}}}
+    function = {"type": "function", "function": {"name": "f", "strict": True, "parameters": {"type": 5}}}
     fields = [{"temperature": -1}, {"n": 10**9}, {"stop": ["a"] * 9}, {"messages": [{"role": "x", "content": "y" * 5000}]}]
     fields += [{"response_format": named({"pattern": "["})}, {"tools": [function]}, {"model": "none"}]
     fields += [{"logit_bias": {str(i): 1 for i in range(5000)}}]
