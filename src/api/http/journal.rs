@@ -27,7 +27,7 @@ pub struct Journal {
     deadline: Cell<Deadline>,
     is_overdue: Cell<bool>,
     /// False for a request that did not come through the middleware, as in tests: nothing is written.
-    is_written: bool,
+    is_written: Cell<bool>,
 }
 
 impl Journal {
@@ -45,6 +45,25 @@ impl Journal {
         journal
     }
 
+    /// Opens the journal of a request that the server makes itself: the line of a batch. It is written once [`Journal::conclude`] was called.
+    pub fn inside(path: &str, id: &str, tenant: &Tenant) -> Rc<Self> {
+        let mut record = empty();
+        (record.method, record.peer) = ("POST".into(), "batch".into());
+        (record.path, record.id) = (path.to_owned(), id.to_owned());
+        let journal = Rc::new(Self::new(record, false));
+        journal.set_tenant(tenant);
+        journal
+    }
+
+    /// The request that the server made itself has its answer.
+    pub fn conclude(&self, status: u16, error: Option<&ApiError>) {
+        error.into_iter().for_each(|error| self.refuse(error));
+        let path = self.record.borrow().path.clone();
+        self.answer(Some(path), status);
+        self.end(Ending::Whole);
+        self.is_written.set(true);
+    }
+
     /// The journal of a request.
     pub fn of(request: &HttpRequest) -> Rc<Self> {
         let found = request.extensions().get::<Rc<Self>>().cloned();
@@ -52,7 +71,7 @@ impl Journal {
     }
 
     fn new(record: Record, is_written: bool) -> Self {
-        Self { record: RefCell::new(record), deadline: Cell::default(), is_overdue: Cell::new(false), is_written }
+        Self { record: RefCell::new(record), deadline: Cell::default(), is_overdue: Cell::new(false), is_written: Cell::new(is_written) }
     }
 
     pub fn set_deadline(&self, deadline: Deadline) {
@@ -162,7 +181,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.is_written {
+        if self.is_written.get() {
             let (record, now) = (self.record.get_mut(), Instant::now());
             if record.status.is_none() {
                 metrics::count(record.route.as_deref(), record.model.as_deref(), record.status());

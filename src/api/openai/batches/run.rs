@@ -26,6 +26,7 @@ use super::lines::{self, Lines, Task};
 use super::sink::Sink;
 use super::state::{Batch, Ending};
 use crate::http::error::{ApiError, Kind};
+use crate::http::journal::Journal;
 use crate::http::state::{AppState, off_loop};
 use crate::http::tenant::Tenant;
 use config::Storage;
@@ -238,6 +239,8 @@ async fn one(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
     // The semaphore is never closed.
     let _place = shop.places.acquire().await;
     let json = task.body.to_string().into_bytes();
+    let (id, custom_id) = (request_id(), task.custom_id);
+    let public_id = id.replacen("batch_req", "req", 1);
     let reply = loop {
         let (tenant, json) = (tenant(&shop, &batch), json.clone());
         let reply = match tenant.map(|tenant| (tenant.begin(Instant::now()), tenant)) {
@@ -246,21 +249,30 @@ async fn one(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
                 sleep(refusal.retry_after.clamp(Duration::from_millis(50), Duration::from_secs(60))).await;
                 continue;
             }
-            Ok((Ok(_in_flight), tenant)) => Ok(shop.inside.post(&batch.object.endpoint, json, tenant).await),
+            Ok((Ok(_in_flight), tenant)) => Ok(answer(&shop, &batch.object.endpoint, json, tenant, &public_id).await),
         };
         match reply {
             Ok(reply) if reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) => sleep(RETRY).await,
             other => break other,
         }
     };
-    let (id, custom_id) = (request_id(), task.custom_id);
     match reply {
         Ok(Reply { status, body, error }) => {
-            let response = LineResponse { status_code: status, request_id: id.replacen("batch_req", "req", 1), body };
+            let response = LineResponse { status_code: status, request_id: public_id, body };
             Done { line: BatchLine { id, custom_id, response: Some(response), error: None }, has_failed: error.is_some() }
         }
         Err(error) => never_run(custom_id, error.kind.code(), &error.message),
     }
+}
+
+/// What the endpoint answers to a line. A line that is tried again has its line in the log once it has succeeded or failed for good.
+async fn answer(shop: &Workshop, endpoint: &str, json: Vec<u8>, tenant: Tenant, id: &str) -> Reply {
+    let journal = Journal::inside(endpoint, id, &tenant);
+    let reply = shop.inside.post(endpoint, json, tenant, journal.clone()).await;
+    if !reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) {
+        journal.conclude(reply.status, reply.error.as_ref());
+    }
+    reply
 }
 
 fn request_id() -> String {
