@@ -9,10 +9,11 @@ use super::anthropic::convert::request as messages;
 use super::http::error::ApiError;
 use super::http::inflate::Encoding;
 use super::http::parse::{Meter, parse};
-use super::openai::convert::{chat, completions, embeddings, responses, tokens};
+use super::ollama::convert as ollama;
+use super::openai::convert::{chat, completions, embeddings, rerank, responses, tokens};
 
 /// The endpoints whose requests have a body.
-pub const ENDPOINTS: [&str; 8] = [
+pub const ENDPOINTS: [&str; 13] = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
@@ -21,6 +22,11 @@ pub const ENDPOINTS: [&str; 8] = [
     "/detokenize",
     "/apply-template",
     "/v1/messages",
+    "/v1/rerank",
+    "/v1/score",
+    "/api/chat",
+    "/api/generate",
+    "/api/embed",
 ];
 
 /// The largest tree of a body, in bytes of memory.
@@ -47,6 +53,11 @@ fn read(endpoint: &str, body: &[u8], limits: &Limits) -> Result<Option<Conversat
             tokens::Text::Plain { .. } => None,
         },
         "/v1/messages" => Some(messages::parse(&value, limits, false)?.prompt.conversation),
+        "/v1/rerank" => rerank::rerank(&value, limits).map(|_| None)?,
+        "/v1/score" => rerank::score(&value, limits).map(|_| None)?,
+        "/api/chat" => Some(ollama::chat::parse(&value, limits)?.conversation),
+        "/api/generate" => ollama::generate::parse(&value, limits).map(|_| None)?,
+        "/api/embed" => ollama::embed::embed(&value, limits).map(|_| None)?,
         "/detokenize" => tokens::detokenize(&value, limits).map(|_| None)?,
         _ => Some(tokens::apply_template(&value, limits)?.1),
     })

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import MODEL, Server, cli, open_stream, raw, wait_until
+from keep import chat_line, ended, make_batch, results
 
 SECRET = "xyzzyplugh"
 
@@ -322,3 +323,16 @@ def test_a_variable_with_an_unknown_level_is_named(monkeypatch):
     with Logged(None, "-q") as logged:
         logged.post("/v1/completions", completion(), "good")
         assert logged.all() == [], "a flag goes before the variable"
+
+
+def test_each_line_of_a_batch_has_its_line(tmp_path):
+    with Logged({"STORAGE__FOLDER": str(tmp_path)}) as log:
+        lines = [chat_line(1), chat_line(2) | {"body": chat_line(2)["body"] | {"messages": [{"role": "user", "content": "a " * 9000}]}}]
+        batch = ended(log.server, make_batch(log.server, lines)["id"])
+        done = [line["response"] for key in ("output_file_id", "error_file_id") for line in results(log.server, batch[key])]
+        assert sorted(response["status_code"] for response in done) == [200, 400]
+        for response in done:
+            line = log.one(response["request_id"])
+            assert line["status"] == response["status_code"] and line["peer"] == "batch" and line["method"] == "POST"
+            assert line["path"] == line["route"] == "/v1/chat/completions" and line["outcome"] == ("ok" if line["status"] == 200 else "refused")
+            assert line["status"] == 400 or line["generated_tokens"] > 0

@@ -30,7 +30,7 @@ pub struct Journal {
     /// Counts the request against the limits of its key, until its answer or whoever works on takes it.
     in_flight: Cell<Option<InFlight>>,
     /// False for a request that did not come through the middleware, as in tests: nothing is written.
-    is_written: bool,
+    is_written: Cell<bool>,
 }
 
 impl Journal {
@@ -48,6 +48,25 @@ impl Journal {
         journal
     }
 
+    /// Opens the journal of a request that the server makes itself: the line of a batch. It is written once [`Journal::conclude`] was called.
+    pub fn inside(path: &str, id: &str, tenant: &Tenant) -> Rc<Self> {
+        let mut record = empty();
+        (record.method, record.peer) = ("POST".into(), "batch".into());
+        (record.path, record.id) = (path.to_owned(), id.to_owned());
+        let journal = Rc::new(Self::new(record, false));
+        journal.set_tenant(tenant);
+        journal
+    }
+
+    /// The request that the server made itself has its answer.
+    pub fn conclude(&self, status: u16, error: Option<&ApiError>) {
+        error.into_iter().for_each(|error| self.refuse(error));
+        let path = self.record.borrow().path.clone();
+        self.answer(Some(path), status);
+        self.end(Ending::Whole);
+        self.is_written.set(true);
+    }
+
     /// The journal of a request.
     pub fn of(request: &HttpRequest) -> Rc<Self> {
         let found = request.extensions().get::<Rc<Self>>().cloned();
@@ -60,7 +79,7 @@ impl Journal {
             deadline: Cell::default(),
             is_overdue: Cell::new(false),
             in_flight: Cell::default(),
-            is_written,
+            is_written: Cell::new(is_written),
         }
     }
 
@@ -180,7 +199,7 @@ impl Journal {
 
 impl Drop for Journal {
     fn drop(&mut self) {
-        if self.is_written {
+        if self.is_written.get() {
             let (record, now) = (self.record.get_mut(), Instant::now());
             if record.status.is_none() {
                 metrics::count(record.route.as_deref(), record.model.as_deref(), record.status());

@@ -1,6 +1,7 @@
 //! The dialect's own endpoints, called inside the process: what answers a client answers a line of a batch.
 
 use std::panic::AssertUnwindSafe;
+use std::rc::Rc;
 
 use actix_http::{Method, Payload, Request, Uri, h1};
 use actix_service::{Service, ServiceFactory, map_config};
@@ -15,6 +16,7 @@ use serde_json::Value;
 
 use super::super::error;
 use crate::http::error::{ApiError, Kind};
+use crate::http::journal::Journal;
 use crate::http::state::AppState;
 use crate::http::tenant::Tenant;
 
@@ -58,8 +60,8 @@ impl Inside {
         Self { call: Box::new(call) }
     }
 
-    /// Posts JSON to an endpoint as a tenant. The journal of such a request is not written: the batch has no log line per line.
-    pub fn post(&self, endpoint: &str, json: Vec<u8>, tenant: Tenant) -> Answering {
+    /// Posts JSON to an endpoint as a tenant.
+    pub fn post(&self, endpoint: &str, json: Vec<u8>, tenant: Tenant, journal: Rc<Journal>) -> Answering {
         let (_, mut payload) = h1::Payload::create(true);
         payload.unread_data(Bytes::from(json));
         let mut request = Request::with_payload(Payload::from(payload));
@@ -68,6 +70,7 @@ impl Inside {
         head.uri = endpoint.parse().unwrap_or_else(|_| Uri::from_static("/"));
         head.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         request.extensions_mut().insert(tenant);
+        request.extensions_mut().insert(journal);
         (self.call)(request)
     }
 }

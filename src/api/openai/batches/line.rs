@@ -14,6 +14,7 @@ use super::lines::Task;
 use super::state::Batch;
 use super::workshop::{RETRY, Workshop, blocking};
 use crate::http::error::{ApiError, Kind};
+use crate::http::journal::Journal;
 use crate::http::tenant::Tenant;
 
 /// A line that has ended.
@@ -41,22 +42,26 @@ pub fn tenant(shop: &Workshop, batch: &Batch) -> Result<Tenant, ApiError> {
 
 /// Runs a line to its end. While it waits, it holds neither a place nor its text, so that it keeps up nobody else's.
 pub async fn run(shop: Rc<Workshop>, batch: Batch, task: Task) -> Done {
+    let id = request_id();
+    let public_id = id.replacen("batch_req", "req", 1);
     loop {
-        match turn(&shop, &batch, &task).await {
+        match turn(&shop, &batch, &task, &public_id).await {
             Turn::Ended(reply) if reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) => sleep(RETRY).await,
             Turn::Later(wait) => sleep(wait).await,
             Turn::Ended(Reply { status, body, error }) => {
-                let (id, custom_id) = (request_id(), task.custom_id);
-                let response = LineResponse { status_code: status, request_id: id.replacen("batch_req", "req", 1), body };
-                return Done { line: BatchLine { id, custom_id, response: Some(response), error: None }, has_failed: error.is_some() };
+                let response = LineResponse { status_code: status, request_id: public_id, body };
+                return Done {
+                    line: BatchLine { id, custom_id: task.custom_id, response: Some(response), error: None },
+                    has_failed: error.is_some(),
+                };
             }
             Turn::Refused(error) => return never_run(task.custom_id, error.kind.code(), &error.message),
         }
     }
 }
 
-/// A line's turn, with one of the places for lines that run at once.
-async fn turn(shop: &Workshop, batch: &Batch, task: &Task) -> Turn {
+/// A line's turn, with one of the places for lines that run at once. `id`: of its request.
+async fn turn(shop: &Workshop, batch: &Batch, task: &Task, id: &str) -> Turn {
     // The semaphore is never closed.
     let _place = shop.places.acquire().await;
     let tenant = match tenant(shop, batch) {
@@ -68,11 +73,21 @@ async fn turn(shop: &Workshop, batch: &Batch, task: &Task) -> Turn {
         Err(refusal) => return Turn::Later(refusal.retry_after.clamp(Duration::from_millis(50), Duration::from_secs(60))),
     };
     match body(shop, batch, task).await {
-        Ok(Some(json)) => Turn::Ended(shop.inside.post(&batch.object.endpoint, json, tenant).await),
+        Ok(Some(json)) => Turn::Ended(answer(shop, &batch.object.endpoint, json, tenant, id).await),
         Ok(None) => Turn::Refused(ApiError::new(Kind::MalformedBody, "the line cannot be read any more")),
         // The process may have too many open files.
         Err(_) => Turn::Later(RETRY),
     }
+}
+
+/// What the endpoint answers to a line. A line that is tried again has its line in the log once it has succeeded or failed for good.
+async fn answer(shop: &Workshop, endpoint: &str, json: Vec<u8>, tenant: Tenant, id: &str) -> Reply {
+    let journal = Journal::inside(endpoint, id, &tenant);
+    let reply = shop.inside.post(endpoint, json, tenant, journal.clone()).await;
+    if !reply.error.as_ref().is_some_and(|error| is_passing(error.kind)) {
+        journal.conclude(reply.status, reply.error.as_ref());
+    }
+    reply
 }
 
 /// The body of a line as JSON, for its endpoint. `None`: the input does not have it any more.
