@@ -152,11 +152,6 @@ impl Source {
     }
 }
 
-/// A text as a string literal in Lark's syntax.
-pub fn lark_string(text: &str) -> String {
-    Value::from(text).to_string()
-}
-
 /// Whether the last backslash of a regular expression escapes nothing. The compiler drops such a backslash instead of refusing it.
 fn ends_in_escape(regex: &str) -> bool {
     let slashes = regex.len() - regex.trim_end_matches('\\').len();

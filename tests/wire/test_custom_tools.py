@@ -93,7 +93,8 @@ def test_without_a_grammar_any_text_comes(coder):
 
 
 def test_a_streamed_call_is_the_same(coder):
-    fields = dict(content=QUESTION, model=CODER, max_tokens=200, tools=[custom("day", DATE)], tool_choice="required", parallel_tool_calls=False)
+    fields = dict(content=QUESTION, model=CODER, max_tokens=200, tools=[custom("day", DATE)])
+    fields |= dict(tool_choice="required", parallel_tool_calls=False)
     whole = the_call(ask(coder, **fields))
     deltas = [d for c in chunks_of(coder.chat(stream=True, **fields)) for d in c["choices"][0]["delta"].get("tool_calls", [])]
     first, *rest = deltas

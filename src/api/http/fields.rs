@@ -193,6 +193,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_what_is_known_passes_unless_the_rest_is_ignored() {
+        let value = json!({"options": {"tempreature": 1, "top_k": 2, "x": null}});
+        let check = |unknown, known: &[&str]| {
+            let root = Fields::body(&value, unknown).unwrap();
+            root.within(root.get("options").unwrap(), "options").unwrap().only(known).map_err(|error| error.message)
+        };
+        let error = check(UnknownFields::Refuse, &["temperature", "top_k"]).unwrap_err();
+        assert_eq!(error, "there is no field `options.tempreature`: did you mean `temperature`?");
+        assert_eq!(check(UnknownFields::Refuse, &["tempreature", "top_k"]), Ok(()), "null asks for nothing");
+        assert_eq!(check(UnknownFields::Ignore, &[]), Ok(()));
+    }
+
+    #[test]
     fn errors_name_the_path_of_the_field() {
         let value = json!({"a": {"b": "x", "n": 3.5, "big": 18446744073709551615u64, "none": null}});
         let root = Fields::root(&value).unwrap();

@@ -48,7 +48,8 @@ impl Journal {
         journal
     }
 
-    /// Opens the journal of a request that the server makes itself: the line of a batch. It is written once [`Journal::conclude`] was called.
+    /// Opens the journal of a request that the server makes itself: the line of a batch. It is written after
+    /// [`Journal::conclude`].
     pub fn inside(path: &str, id: &str, tenant: &Tenant) -> Rc<Self> {
         let mut record = empty();
         (record.method, record.peer) = ("POST".into(), "batch".into());

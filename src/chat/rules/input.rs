@@ -1,6 +1,5 @@
 //! Rules for tools that take a text with a grammar: the arguments are `{"input": "…"}`, and the text in the string follows the grammar.
 
-use super::RuleError;
 use crate::dialect::{Arguments, Syntax};
 use crate::subject::Subject;
 use crate::tools::{InputGrammar, Tool, Tools};
@@ -22,15 +21,11 @@ pub fn subject(tools: &Tools, tool: &Tool) -> Subject {
     Subject::ToolInput(tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0))
 }
 
-/// Refuses what calls without JSON cannot follow: a grammar does not know where its text ends. A regular expression is followed as the
+/// What calls without JSON cannot follow, and why: a grammar does not know where its text ends. A regular expression is followed as the
 /// pattern of the argument.
-pub fn check(syntax: &Syntax, tools: &Tools) -> Result<(), RuleError> {
+pub fn refused(syntax: &Syntax, tools: &Tools) -> Option<(Subject, GrammarError)> {
     let is_lark = |tool: &&Tool| matches!(tool.input, Some(InputGrammar::Lark(_)));
-    match tools.callable().find(is_lark).filter(|_| syntax.arguments != Arguments::Json) {
-        None => Ok(()),
-        Some(tool) => {
-            let text = "this model's calls hold no JSON, and cannot follow a grammar in Lark's syntax: give a regular expression";
-            Err(RuleError { subject: subject(tools, tool), error: GrammarError::Invalid(text.into()) })
-        }
-    }
+    let tool = tools.callable().find(is_lark).filter(|_| syntax.arguments != Arguments::Json)?;
+    let text = "this model's calls hold no JSON, and cannot follow a grammar in Lark's syntax: give a regular expression";
+    Some((subject(tools, tool), GrammarError::Invalid(text.into())))
 }

@@ -138,7 +138,9 @@ impl Rules<'_> {
 
     /// The rule `start` for calls. It begins with their trigger or after it.
     fn call_rules(&self, tools: &Tools, with_trigger: bool) -> Result<String, RuleError> {
-        input::check(self.dialect.syntax, tools)?;
+        if let Some((subject, error)) = input::refused(self.dialect.syntax, tools) {
+            return Err(RuleError { subject, error });
+        }
         let Syntax { header, trigger, open, before, between, extra, after, close, .. } = *self.dialect.syntax;
         let lead = if with_trigger { [trigger, open].concat() } else { open.to_owned() };
         // A function that the request names is called once.

@@ -6,8 +6,9 @@ use serde_json::{Map, Value};
 
 use super::super::types::common::StreamOptions;
 use super::known::Body;
-use super::tools::{self, Shape};
-use super::{custom_tools, generation, names, refuse, structured};
+use super::tool_shape::Shape;
+use super::tools;
+use super::{custom_tools, generation, names, refuse, structured, verbosity};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -51,7 +52,7 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Chat, ApiError> {
     Body::Chat.check(body, limits)?;
     let model = super::model(&fields)?;
     refuse::chat(&fields)?;
-    generation::check_verbosity(&fields)?;
+    verbosity::check(&fields)?;
     super::metadata::metadata(&fields)?;
     let legacy = tools::is_legacy(&fields)?;
     let max_tokens = fields.count("max_tokens", 1)?;

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::input_text::arguments_of;
-use super::tools::{self, Shape};
+use super::tool_shape::{self, Shape};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
 use chat::{Call, Declaration, InputGrammar, Tool};
@@ -11,7 +11,7 @@ use chat::{Call, Declaration, InputGrammar, Tool};
 /// A tool of the list `tools`.
 pub fn tool(fields: Fields, shape: Shape) -> Result<Tool, ApiError> {
     let custom = shape.inner(fields, "custom")?;
-    let name = tools::name(&custom)?.to_owned();
+    let name = tool_shape::name(&custom)?.to_owned();
     let description = custom.string("description")?;
     let input = match custom.get("format") {
         None => None,
@@ -63,7 +63,7 @@ fn grammar(format: Fields, shape: Shape) -> Result<Option<InputGrammar>, ApiErro
 /// A call of an earlier answer.
 pub fn call(id: &str, custom: &Fields) -> Result<Call, ApiError> {
     let input = custom.required("input", custom.string("input")?)?;
-    Ok(Call { id: id.to_owned(), name: tools::name(custom)?.to_owned(), arguments: arguments_of(input) })
+    Ok(Call { id: id.to_owned(), name: tool_shape::name(custom)?.to_owned(), arguments: arguments_of(input) })
 }
 
 /// The names of the custom tools of a list that was found valid.

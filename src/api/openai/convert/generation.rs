@@ -103,18 +103,6 @@ fn bad_words(fields: &Fields) -> Result<Vec<String>, ApiError> {
     list.iter().map(word).collect()
 }
 
-/// `verbosity`: only the default, since no model here has another length of answers.
-pub fn check_verbosity(fields: &Fields) -> Result<(), ApiError> {
-    match fields.string("verbosity")? {
-        None | Some("medium") => Ok(()),
-        Some("low" | "high") => {
-            let path = fields.path("verbosity");
-            Err(ApiError::unsupported(&path, format!("`{path}` is not supported beside `medium`: ask for the length in a message")))
-        }
-        Some(other) => Err(fields.invalid("verbosity", format_args!("must be low, medium or high, not `{}`", quoted(other)))),
-    }
-}
-
 /// `thinking_token_budget`: the most tokens of reasoning. -1 asks for no bound.
 pub fn thinking_budget(fields: &Fields) -> Result<Option<u32>, ApiError> {
     let most = fields.integer("thinking_token_budget", -1..=i64::from(u32::MAX))?;

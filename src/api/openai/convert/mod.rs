@@ -16,7 +16,9 @@ pub mod response_input;
 pub mod responses;
 pub mod structured;
 pub mod tokens;
+pub mod tool_shape;
 pub mod tools;
+mod verbosity;
 
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;

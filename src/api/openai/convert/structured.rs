@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::generation;
+use super::verbosity;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use crate::http::subject::FieldNames;
@@ -79,7 +79,7 @@ pub fn of_response(fields: &Fields) -> Result<Option<Structure>, ApiError> {
 fn text_format(fields: &Fields) -> Result<Option<Format>, ApiError> {
     let Some(text) = fields.get("text") else { return Ok(None) };
     let text = Fields::at(text, "text")?;
-    generation::check_verbosity(&text)?;
+    verbosity::check(&text)?;
     let Some(format) = text.get("format") else { return Ok(None) };
     let format = Fields::at(format, "text.format")?;
     match format.required("type", format.string("type")?)? {

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::custom_tools;
+use super::tool_shape::{Shape, name};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
@@ -13,26 +14,6 @@ const MAX_TOOLS: usize = 128;
 /// The largest size of all tools as JSON. A tool is kept as a tree and as a declaration, and a response repeats it. In bytes.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_CALLS: usize = 128;
-const MAX_NAME: usize = 64;
-
-/// Where a function's fields are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Shape {
-    /// In `function`, as in a chat.
-    Nested,
-    /// Beside `type`, as in `/v1/responses`.
-    Flat,
-}
-
-impl Shape {
-    /// Where the fields of a tool are, which a chat nests in `key`.
-    pub fn inner<'a>(self, fields: Fields<'a>, key: &str) -> Result<Fields<'a>, ApiError> {
-        match self {
-            Self::Nested => Fields::at(fields.required(key, fields.get(key))?, &fields.path(key)),
-            Self::Flat => Ok(fields),
-        }
-    }
-}
 
 /// The tools of a list, and their names.
 fn list<'a>(fields: &Fields, field: &str, shape: Shape, tools: &'a mut Vec<Tool>) -> Result<HashSet<&'a str>, ApiError> {
@@ -90,15 +71,6 @@ pub fn tools(fields: &Fields, shape: Shape) -> Result<Option<Tools>, ApiError> {
     let parallel = fields.bool("parallel_tool_calls")?.unwrap_or(true);
     let choice = choice(fields, &names, shape)?;
     Ok(choice.filter(|_| !tools.is_empty()).map(|choice| Tools { tools, choice, parallel }))
-}
-
-pub fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
-    let name = function.required("name", function.string("name")?)?;
-    let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
-    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
-        return Err(function.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
-    }
-    Ok(name)
 }
 
 fn tool(value: &Value, path: &str, shape: Shape) -> Result<Tool, ApiError> {

@@ -110,8 +110,8 @@ pub struct Generation {
     /// refused.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
-    /// An extension: return the log-probability of each token of the prompt, with this many of the likeliest tokens at its position. Not with
-    /// `stream`.
+    /// An extension: return the log-probability of each token of the prompt, with this many of the likeliest tokens at its position. Not
+    /// with `stream`.
     #[schema(minimum = 0, maximum = 20)]
     pub prompt_logprobs: Option<u8>,
     /// An extension: return the token ids of the prompt and of the answer.
