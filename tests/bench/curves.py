@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import sys
+import textwrap
 from html import escape
 from pathlib import Path
 
@@ -109,7 +110,8 @@ def draw(title: str, across: str, doubles: bool, curves: dict[str, list[tuple[fl
     whole = HEIGHT + LINE * (len(curves) + 1)
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {whole}" width="{WIDTH}" height="{whole}"'
     head += f' font-family="system-ui, sans-serif" font-size="12" fill="#222">\n<title>{escape(title)}</title>\n'
-    return head + '<rect width="100%" height="100%" fill="#fff"/>\n' + "\n".join(svg) + "\n</svg>\n"
+    lines = [*head.splitlines(), '<rect width="100%" height="100%" fill="#fff"/>', *svg, "</svg>"]
+    return "\n".join(textwrap.fill(line, 120, break_long_words=False, break_on_hyphens=False) for line in lines) + "\n"
 
 
 def main() -> None:

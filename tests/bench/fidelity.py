@@ -53,7 +53,8 @@ def measure(args: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder, args.out.open("a") as out:
         source, copy = Path(folder) / "source.gguf", Path(folder) / "copy.gguf"
         for model in args.models:
-            wanted = [(kind, [name for name in args.device if (args.name or model, kind, name) not in known]) for kind in [SHIPPED, *args.types]]
+            missing = lambda kind: [device for device in args.device if (args.name or model, kind, device) not in known]
+            wanted = [(kind, missing(kind)) for kind in [SHIPPED, *args.types]]
             if any(devices for kind, devices in wanted if kind != SHIPPED):
                 run(penstock, "quantize", model, "--type", "F32", "-o", str(source), "--force", *threads)
             for kind, devices in wanted:
