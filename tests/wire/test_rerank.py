@@ -83,6 +83,7 @@ def test_each_path_and_option(server):
         assert ranked(server, path)["results"] == whole["results"], "the same bits each time"
     assert ranked(server, top_n=1)["results"] == whole["results"][:1]
     assert ranked(server, top_n=100)["results"] == whole["results"]
+    assert ranked(server, top_n=0)["results"] == whole["results"], "0 stands for all"
     shown = ranked(server, return_documents=True, documents=[DOCUMENTS[0], {"text": DOCUMENTS[1]}])["results"]
     assert {result["index"]: result["document"] for result in shown} == {0: {"text": DOCUMENTS[0]}, 1: {"text": DOCUMENTS[1]}}
     assert all("document" not in result for result in whole["results"])
@@ -97,7 +98,7 @@ def test_each_path_and_option(server):
         ("/v1/rerank", {"documents": "text"}, "documents"),
         ("/v1/rerank", {"query": ""}, "query"),
         ("/v1/rerank", {"query": None}, "query"),
-        ("/v1/rerank", {"top_n": 0}, "top_n"),
+        ("/v1/rerank", {"top_n": -1}, "top_n"),
         ("/v1/rerank", {"top_n": -(2**31)}, "top_n"),
         ("/v1/rerank", {"return_documents": 1}, "return_documents"),
         ("/v1/rerank", {"documents": ["word " * 20_000]}, "documents"),

@@ -247,7 +247,7 @@ def test_the_store_is_bounded():
         ({"max_tool_calls": 0}, "max_tool_calls"),
         ({"reasoning": {"effort": "high"}}, "reasoning"),
         ({"reasoning": {"effort": "a lot"}}, "reasoning.effort"),
-        ({"reasoning": {"summary": "detailed"}}, "reasoning.summary"),
+        ({"reasoning": {"summary": "long"}}, "reasoning.summary"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type"),
         ({"text": {"format": {"type": "json_schema", "name": "x", "schema": {"type": "strin"}}}}, "text"),
         ({"text": {"format": {"type": "json_object"}}, "min_tokens": 3}, "min_tokens"),

@@ -114,7 +114,7 @@ const RESPONSES: &[(&str, Neutral)] = &[
     ("thinking_token_budget", Nothing),
     ("prompt_logprobs", Nothing),
     ("context_management", Nothing),
-    ("service_tier", Texts(&["auto", "default"])),
+    ("service_tier", Texts(&["auto", "default", "flex", "scale", "priority"])),
     ("moderation", Nothing),
     ("encoding_format", Nothing),
     ("dimensions", Nothing),

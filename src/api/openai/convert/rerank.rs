@@ -60,7 +60,8 @@ pub fn rerank(body: &Value, limits: &Limits) -> Result<Rerank, ApiError> {
     let list = fields.required("documents", fields.array("documents")?)?;
     let documents = texts(&fields, "documents", list, document)?;
     check_total(&fields, "query", query.len() * documents.len() + documents.iter().map(|text| text.len()).sum::<usize>())?;
-    let top_n = fields.count("top_n", 1)?.map_or(documents.len(), |count| documents.len().min(count as usize));
+    // 0 stands for all.
+    let top_n = fields.count("top_n", 0)?.filter(|&count| count > 0).map_or(documents.len(), |count| documents.len().min(count as usize));
     let return_documents = fields.bool("return_documents")?.unwrap_or(false);
     Ok(Rerank { asked, query: query.into(), documents, top_n, return_documents })
 }

@@ -109,19 +109,17 @@ fn parts(fields: &Fields, name: &str) -> Result<Vec<Part>, ApiError> {
     match fields.required(name, fields.get(name))? {
         Value::String(text) => Ok(vec![Part::Text(text.clone())]),
         Value::Array(parts) => {
-            let texts = texts_of(fields, name, parts, &["input_text", "output_text", "text"])?;
+            let texts = texts_of(fields, name, parts, &["input_text", "output_text", "text", "refusal"])?;
             Ok(texts.into_iter().map(Part::Text).collect())
         }
         other => Err(wrong_type(&fields.path(name), "a string or a list of parts", other)),
     }
 }
 
-/// The text of a reasoning item. Its summary is not a part of it.
+/// The text of a reasoning item. Its summary is not a part of it, and what another server has encrypted is left out: only that server can
+/// read it.
 fn reasoning(fields: &Fields) -> Result<String, ApiError> {
-    if fields.get("encrypted_content").is_some() {
-        let path = fields.path("encrypted_content");
-        return Err(ApiError::unsupported(&path, format!("`{path}` is not supported: nothing here is encrypted")));
-    }
+    fields.string("encrypted_content")?;
     Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"])?.concat())
 }
 
@@ -132,7 +130,10 @@ fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str]) -> Res
     let text = |(i, value): (usize, &Value)| {
         let part = Fields::at(value, &format!("{}[{i}]", fields.path(name)))?;
         match part.required("type", part.string("type")?)? {
-            kind if kinds.contains(&kind) => part.required("text", part.string("text")?).map(str::to_owned),
+            kind if kinds.contains(&kind) => {
+                let key = if kind == "refusal" { kind } else { "text" };
+                part.required(key, part.string(key)?).map(str::to_owned)
+            }
             other => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
         }
     };
@@ -209,7 +210,7 @@ mod tests {
             (json!([{"type": "function_call", "call_id": "a"}]), "input[0].name"),
             (json!([{"type": "function_call", "call_id": "a", "name": "f", "arguments": 3}]), "input[0].arguments"),
             (json!([{"type": "function_call_output", "call_id": "a"}]), "input[0].output"),
-            (json!([{"type": "reasoning", "summary": [], "encrypted_content": "x"}]), "input[0].encrypted_content"),
+            (json!([{"type": "reasoning", "summary": [], "encrypted_content": 5}]), "input[0].encrypted_content"),
             (user(json!(5)), "input[0].content"),
             (user(json!([{"type": "input_image", "image_url": "x"}])), "input[0].content[0].type"),
         ] {

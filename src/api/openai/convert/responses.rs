@@ -159,14 +159,13 @@ fn background(fields: &Fields) -> Result<bool, ApiError> {
     }
 }
 
-/// `reasoning.effort`. Reasoning is returned in full, which also serves as an automatic summary.
+/// `reasoning.effort`. Reasoning is returned in full, which also serves as a summary of any length.
 fn reasoning(fields: &Fields) -> Result<Option<String>, ApiError> {
     let Some(value) = fields.get("reasoning") else { return Ok(None) };
     let inner = Fields::at(value, "reasoning")?;
     for name in ["summary", "generate_summary"] {
-        if inner.string(name)?.is_some_and(|summary| summary != "auto") {
-            let path = inner.path(name);
-            return Err(ApiError::unsupported(&path, format!("`{path}` is not supported: reasoning is not summarised")));
+        if let Some(other) = inner.string(name)?.filter(|summary| !["auto", "concise", "detailed", "none"].contains(summary)) {
+            return Err(inner.invalid(name, format_args!("must be auto, concise, detailed or none, not `{}`", quoted(other))));
         }
     }
     generation::effort(&inner, "effort")

@@ -12,7 +12,7 @@ pub struct RerankRequest {
     /// The texts to rank, at most 1,024.
     pub documents: Vec<Document>,
     /// How many of the best documents to return. Absent: all of them.
-    #[schema(minimum = 1)]
+    #[schema(minimum = 0)]
     pub top_n: Option<u32>,
     /// Repeat the documents in the answer.
     #[schema(default = false)]
