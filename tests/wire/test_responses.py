@@ -241,7 +241,7 @@ def test_the_store_is_bounded():
         ({"input": [{"type": "function_call_output", "call_id": "x", "output": 3}]}, "input[0].output"),
         ({"tools": [{"type": "web_search"}]}, "tools[0].type"),
         ({"tools": [{"type": "function", "name": "a b"}]}, "tools[0].name"),
-        ({"tools": [{"type": "function", "name": "f", "parameters": {"type": "strin"}}]}, "tools"),
+        ({"tools": [{"type": "function", "name": "f", "parameters": {"type": "strin"}, "strict": True}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "other"}}, "tool_choice"),
         ({"max_tool_calls": 0}, "max_tool_calls"),
