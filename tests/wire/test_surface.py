@@ -117,6 +117,14 @@ def coder():
         yield running
 
 
+@pytest.fixture(scope="module")
+def trusting():
+    """A server that takes templates of requests."""
+    config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__KV_TOKENS": "4096", "LIMITS__REQUEST_TEMPLATES": "true"}
+    with Server(config) as running:
+        yield running
+
+
 def test_every_field_is_in_the_table():
     assert sorted(field for field, _ in rows()) == sorted(VALUES)
 
@@ -134,8 +142,13 @@ def thinker():
             yield running
 
 
-# If it depends on the model whether a field can be honoured: a model that can.
-ABLE = {"suffix": ("coder", "qwen2.5-coder:0.5b"), "reasoning": ("thinker", "thinker"), "reasoning_effort": ("thinker", "thinker")}
+# If it depends on the model or the settings whether a field can be honoured: a server that can.
+ABLE = {
+    "suffix": ("coder", "qwen2.5-coder:0.5b"),
+    "reasoning": ("thinker", "thinker"),
+    "reasoning_effort": ("thinker", "thinker"),
+    "chat_template": ("trusting", MODEL),
+}
 
 
 @pytest.mark.parametrize("field, cells", rows(), ids=[field for field, _ in rows()])
