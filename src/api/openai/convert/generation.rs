@@ -139,7 +139,8 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
     }
 }
 
-/// The number of the `user`, which newer clients call `safety_identifier`. Users do not share the prefix cache, so that none can probe what another has asked.
+/// The number of the `user`, which newer clients call `safety_identifier`. Users do not share the prefix cache, so that none can probe what
+/// another has asked.
 pub fn user(fields: &Fields) -> Result<u64, ApiError> {
     let newer = fields.string("safety_identifier")?;
     Ok(fields.string("user")?.or(newer).map_or(0, number_of))

@@ -170,7 +170,7 @@ mod tests {
             ("documents", json!([{"txt": "a"}]), "documents[0].txt"),
             ("documents", json!([{"text": 5}]), "documents[0].text"),
             ("documents", json!(vec!["a"; 1025]), "documents"),
-            ("top_n", json!(0), "top_n"),
+            ("top_n", json!(-1), "top_n"),
             ("model", json!(null), "model"),
             ("top_k", json!(1), "top_k"),
         ] {
