@@ -1,5 +1,6 @@
 //! Where the fields of a tool are, and what its name may be.
 
+use super::offered_tools;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 
@@ -22,6 +23,11 @@ impl Shape {
             Self::Flat => Ok(fields),
         }
     }
+}
+
+/// The name by which the model knows what `function` names: a call, or a choice. Its namespace belongs to it.
+pub fn full_name(function: &Fields) -> Result<String, ApiError> {
+    Ok(offered_tools::full_name(function.string("namespace")?, name(function)?))
 }
 
 /// The name of a tool.
