@@ -81,7 +81,7 @@ def spelled(text: str) -> str:
 
 
 def write(path, donor, call: str, answer: str) -> None:
-    """Writes the model. `donor`: the file whose vocabulary and template it has, which writes calls as JSON. `call`: the JSON of the call."""
+    """Writes the model. `donor`: the file with its vocabulary and template, for which calls are JSON. `call`: the JSON of the call."""
     kept = metadata(donor, lambda key: key.startswith("tokenizer."))
     tokens, kinds = strings(kept["tokenizer.ggml.tokens"]), bytearray(kept["tokenizer.ggml.token_type"])
     free = iter([i for i, token in enumerate(tokens) if token.startswith("[PAD")])

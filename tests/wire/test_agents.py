@@ -79,7 +79,7 @@ def test_an_agent_works_with_its_tool(zoo, tmp_path, name):
     # Those whose first word is a command take what follows behind it.
     ask(*([*arguments, *again, TASK] if name in ("codex", "opencode") else [*again, *arguments, TASK]))
     (hits, queries), (later_hits, later_queries) = first, prompts(zoo, name) - first
-    print(f"{name}: of {queries:.0f} tokens {hits:.0f} came from the prefix cache, of {later_queries:.0f} in the second turn {later_hits:.0f}")
+    print(f"{name}: from the prefix cache {hits:.0f} of {queries:.0f} tokens, in the second turn {later_hits:.0f} of {later_queries:.0f}")
     # The first turn sends its prompt twice: with the task, and with the result. Some agents ask small things beside the conversation.
     assert hits > 0.4 * queries and later_hits > 0.9 * queries / 2
     requests = [dict(labels) for metric, labels in zoo.metrics() if metric == "penstock_http_requests_total"]

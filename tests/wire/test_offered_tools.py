@@ -56,10 +56,11 @@ def test_a_stream_names_the_namespace(coder):
 
 def test_hosted_tools_alone_are_refused(coder):
     question = [{"role": "user", "content": "x"}]
-    for path, fields in (("responses", {"input": "x", "tools": HOSTED}), ("messages", {"messages": question, "max_tokens": 1, "tools": ANTHROPIC})):
+    message = {"messages": question, "max_tokens": 1, "tools": ANTHROPIC}
+    for path, fields in (("responses", {"input": "x", "tools": HOSTED}), ("messages", message)):
         reply = coder.post(f"/v1/{path}", {"model": CODER, **fields})
-        message = reply.json()["error"]["message"]
-        assert reply.status == 400 and "`tools[0].type`" in message and "runs no tools" in message, reply.body
+        text = reply.json()["error"]["message"]
+        assert reply.status == 400 and "`tools[0].type`" in text and "runs no tools" in text, reply.body
     reply = coder.post("/v1/responses", {"model": CODER, "input": "x", "tools": [HALL, *HOSTED], "tool_choice": {"type": "web_search"}})
     assert reply.status == 400 and reply.error["param"] == "tool_choice.type", reply.body
 

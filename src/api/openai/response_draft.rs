@@ -4,7 +4,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::convert::offered_tools::{self, Address, full_name};
+use super::convert::offered_tools::{self, Address};
+use super::convert::tool_shape::joined;
 use super::input_text::{InputText, arguments_of};
 use super::types::logprobs::ChatLogprobs;
 use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
@@ -258,11 +259,11 @@ impl Draft {
                 OutputItem::Message(item) => item.content.iter().for_each(|part| text.push_str(&part.text)),
                 OutputItem::Reasoning(item) => item.content.iter().for_each(|part| reasoning.push_str(&part.text)),
                 OutputItem::FunctionCall(OutputCall { call_id, namespace, name, arguments, .. }) => {
-                    let name = full_name(namespace.as_deref(), name);
+                    let name = joined(namespace.as_deref(), name);
                     calls.push(Call { id: call_id.clone(), name, arguments: arguments.clone() });
                 }
                 OutputItem::CustomToolCall(OutputCustomCall { call_id, namespace, name, input, .. }) => {
-                    let name = full_name(namespace.as_deref(), name);
+                    let name = joined(namespace.as_deref(), name);
                     calls.push(Call { id: call_id.clone(), name, arguments: arguments_of(input) });
                 }
             }

@@ -53,7 +53,7 @@ pub struct MessagesPrompt {
 /// What is to be left out of a long conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ContextManagement {
-    pub edits: Vec<ContextEdit>,
+    pub edits: Option<Vec<ContextEdit>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::tool_shape::{self, Shape};
+use super::tool_shape::{Shape, joined, name};
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 use crate::http::offered::{Offer, offered};
@@ -53,7 +53,7 @@ pub fn found<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<F
 /// The tools of a namespace.
 fn members<'a>(path: &str, value: &'a Value) -> Result<Vec<Found<'a>>, ApiError> {
     let namespace = Fields::at(value, path)?;
-    let (name, description) = (tool_shape::name(&namespace)?, namespace.string("description")?);
+    let (name, description) = (name(&namespace)?, namespace.string("description")?);
     namespace.required("tools", namespace.array("tools")?)?;
     let member = |(i, (path, value)): (usize, Offer<'a>)| {
         let description = description.filter(|text| i == 0 && !text.is_empty());
@@ -62,15 +62,10 @@ fn members<'a>(path: &str, value: &'a Value) -> Result<Vec<Found<'a>>, ApiError>
     Ok(offered(&namespace, "tools", &[])?.into_iter().enumerate().map(member).collect())
 }
 
-/// The name by which the model knows a tool.
-pub fn full_name(namespace: Option<&str>, name: &str) -> String {
-    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}.{name}"))
-}
-
 impl Namespace<'_> {
     /// Gives a tool of this namespace its full name. The first one says what the namespace is: templates have no other place for it.
     pub fn adopt(&self, mut tool: Tool) -> Tool {
-        tool.name = full_name(Some(self.name), &tool.name);
+        tool.name = joined(Some(self.name), &tool.name);
         if let Declaration::Function(function) = &mut tool.declaration {
             function.insert("name".into(), tool.name.as_str().into());
             if let Some(about) = self.description {
@@ -95,7 +90,7 @@ pub struct Address {
 pub fn address(tools: &[Value], full: &str) -> Address {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let of = |tool: &Value, namespace: Option<String>| {
-        let name = text(&tool["name"]).filter(|name| full_name(namespace.as_deref(), name) == full)?;
+        let name = text(&tool["name"]).filter(|name| joined(namespace.as_deref(), name) == full)?;
         Some(Address { namespace, name, takes_text: tool["type"] == "custom" })
     };
     let found = tools.iter().find_map(|tool| match tool["type"].as_str() {

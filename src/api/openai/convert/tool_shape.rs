@@ -1,6 +1,5 @@
 //! Where the fields of a tool are, and what its name may be.
 
-use super::offered_tools;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
 
@@ -27,7 +26,12 @@ impl Shape {
 
 /// The name by which the model knows what `function` names: a call, or a choice. Its namespace belongs to it.
 pub fn full_name(function: &Fields) -> Result<String, ApiError> {
-    Ok(offered_tools::full_name(function.string("namespace")?, name(function)?))
+    Ok(joined(function.string("namespace")?, name(function)?))
+}
+
+/// The name by which the model knows a tool.
+pub fn joined(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}.{name}"))
 }
 
 /// The name of a tool.
