@@ -1,5 +1,6 @@
 """Fixtures for the tests on the wire and with clients."""
 
+import signal
 import sys
 from pathlib import Path
 
@@ -8,6 +9,10 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from harness import BINARY, MODEL, Server  # noqa: E402
+
+
+# Servers inherit it, and a run under nohup ignores the signal.
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def pytest_sessionstart(session):

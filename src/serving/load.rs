@@ -108,6 +108,7 @@ impl ModelFile {
     pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> Result<BaseModel, EngineError> {
         let digest = self.file.digest();
         let spec = self.weights.spec.clone();
+        let embeds = spec.arch.bidirectional || self.file.arch_value("pooling_type").is_some();
         let (kind, index) = device.place();
         let shared = SharedDevice::of(kind, index);
         let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;
@@ -131,6 +132,7 @@ impl ModelFile {
             ),
             backend: info.backend,
             pooling: Some(spec.pooling).filter(|&pooling| pooling != Pooling::Rank),
+            embeds,
             ranking: self.ranking,
             fingerprint: format!("fp_{BUILD}_{digest}_{}", info.backend),
             max_running,

@@ -26,6 +26,8 @@ pub struct BaseModel {
     pub backend: BackendKind,
     /// How a text becomes a vector. None: the model ranks texts and has no embeddings.
     pub pooling: Option<Pooling>,
+    /// The model was made for vectors: it is an encoder, or its file says how they are pooled.
+    pub embeds: bool,
     /// How pairs of texts get scores. None: the model does not rank.
     pub ranking: Option<PairTemplate>,
     /// Identifies what answers depend on: this build, the model's contents and the backend.

@@ -27,7 +27,7 @@ impl Way {
     fn of(model: &Model) -> Result<Self, RequestError> {
         match (&model.base.ranking, &model.template) {
             (Some(_), _) => Ok(Self::Ranks),
-            (None, _) if model.base.spec.arch.bidirectional => Ok(Self::Embeds),
+            (None, _) if model.base.embeds => Ok(Self::Embeds),
             (None, Some(_)) => Ok(Self::Judges),
             (None, None) => Err(RequestError::NoRanking(model.id.clone())),
         }

@@ -45,3 +45,16 @@ def test_a_response_may_call_some_of_its_tools(client, coder):
     fields = dict(model=coder, tools=[FLAT, LAMP], tool_choice=choice, parallel_tool_calls=False, temperature=0, max_output_tokens=60)
     response = client.responses.create(input=QUESTION, **fields)
     assert [item.name for item in response.output] == ["lamp"] and response.tool_choice.tools == choice["tools"]
+
+
+def test_a_tool_of_a_namespace_is_called_in_two_steps(client, coder):
+    space = {"type": "namespace", "name": "hall", "description": "What stands in the hall.", "tools": [LAMP]}
+    fields = dict(model=coder, tools=[space, {"type": "web_search"}], temperature=0, max_output_tokens=60)
+    choice = {"type": "allowed_tools", "mode": "required", "tools": [{"type": "function", "namespace": "hall", "name": "lamp"}]}
+    response = client.responses.create(input="Switch on the lamp.", tool_choice=choice, parallel_tool_calls=False, **fields)
+    (call,) = response.output
+    assert (call.type, call.namespace, call.name) == ("function_call", "hall", "lamp")
+    assert [tool.type for tool in response.tools] == ["namespace"] and response.tools[0].tools[0].name == "lamp"
+    result = {"type": "function_call_output", "call_id": call.call_id, "output": "It is on."}
+    items = [{"role": "user", "content": "Switch on the lamp."}, call, result]
+    assert client.responses.create(input=items, **fields).status in ("completed", "incomplete")

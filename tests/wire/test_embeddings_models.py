@@ -13,6 +13,8 @@ LAYOUTS = [json.loads(line) for line in gzip.decompress((ROOT / "tests/golden/em
 EMBEDDERS = {layout["name"]: layout for layout in LAYOUTS if "vectors" in layout}
 (RANKER,) = (layout["name"] for layout in LAYOUTS if "scores" in layout)
 BERT = "bert-mean"
+# A decoder that was made for vectors.
+DECODER = "qwen3-last"
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +25,10 @@ def zoo(tmp_path_factory):
         path = folder / f"{layout['name']}.gguf"
         write_layout(path, layout)
         config += f'[[models]]\nid = "{layout["name"]}"\nsource = {{ type = "file", path = "{path}" }}\n'
+        if layout["name"] == DECODER:
+            # Such files often keep the template of the generative model that they come from.
+            (folder / "chat.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
+            config += f'chat_template = "{folder}/chat.jinja"\n'
     (folder / "config.toml").write_text(config)
     with Server({"ENGINE__BACKEND": "cpu"}, ("--config", str(folder / "config.toml"))) as server:
         yield server

@@ -4,7 +4,7 @@ import math
 
 import pytest
 from harness import CODER, MODEL, Server
-from test_embeddings_models import BERT, LAYOUTS, RANKER, zoo  # noqa: F401 (a fixture)
+from test_embeddings_models import BERT, DECODER, LAYOUTS, RANKER, zoo  # noqa: F401 (a fixture)
 
 QUERY = "Which river flows through Vienna?"
 DOCUMENTS = ["Oslo lies at the end of a fjord.", "The river Danube flows through Vienna.", "Bread is made of flour."]
@@ -40,13 +40,14 @@ def test_a_model_that_ranks_has_the_scores_of_sentence_transformers(zoo):  # noq
     assert all(abs(result["relevance_score"] - score) < 1e-4 for result, score in zip(results, due, strict=True))
 
 
-def test_an_embedding_model_compares_vectors(zoo):  # noqa: F811
+@pytest.mark.parametrize("name", [BERT, DECODER])
+def test_an_embedding_model_compares_vectors(zoo, name):  # noqa: F811
     texts = ["the gate opens", "water runs", "the gate opens"]
-    vectors = [item["embedding"] for item in zoo.post("/v1/embeddings", {"model": BERT, "input": texts}).json()["data"]]
+    vectors = [item["embedding"] for item in zoo.post("/v1/embeddings", {"model": name, "input": texts}).json()["data"]]
     due = [sum(x * y for x, y in zip(vectors[0], vector)) for vector in vectors]
-    scores = zoo.post("/score", {"model": BERT, "text_1": texts[0], "text_2": texts}).json()
+    scores = zoo.post("/score", {"model": name, "text_1": texts[0], "text_2": texts}).json()
     assert all(abs(item["score"] - cosine) < 1e-5 for item, cosine in zip(scores["data"], due))
-    tokens = sum(zoo.post("/tokenize", {"model": BERT, "prompt": text}).json()["count"] for text in set(texts))
+    tokens = sum(zoo.post("/tokenize", {"model": name, "prompt": text}).json()["count"] for text in set(texts))
     assert scores["usage"]["prompt_tokens"] == tokens, "an equal text is computed once"
 
 

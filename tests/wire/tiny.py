@@ -27,7 +27,9 @@ def encode(x: np.ndarray, kind: int) -> tuple[bytes, np.ndarray]:
 
 
 def value(v) -> bytes:
-    """The bytes of a metadata value with its type: u32, f32, bool, string, or an array of strings, floats or integers."""
+    """The bytes of a metadata value with its type: u32, f32, bool, string, or an array of strings, floats or integers. Bytes are these."""
+    if isinstance(v, bytes):
+        return v
     text = lambda s: struct.pack("<Q", len(s.encode())) + s.encode()
     if isinstance(v, bool):
         return struct.pack("<IB", 7, v)

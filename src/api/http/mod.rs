@@ -23,6 +23,7 @@ pub mod later;
 pub mod metrics;
 pub mod middleware;
 pub mod moment;
+pub mod offered;
 pub mod parse;
 pub mod percent;
 pub mod record;

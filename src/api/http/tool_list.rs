@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::error::{ApiError, quoted};
 use super::fields::Fields;
+use super::offered::offered;
 use chat::Tool;
 
 /// Agents with several servers of tools have hundreds.
@@ -24,15 +25,19 @@ pub fn tool_name<'a>(fields: &Fields<'a>) -> Result<&'a str, ApiError> {
     Ok(name)
 }
 
-/// The tools of a request, whose names are unique. `read`: reads one of them, within all fields and at its path.
-pub fn tool_list(fields: &Fields, read: impl Fn(&Fields, &Value, &str) -> Result<Tool, ApiError>) -> Result<Vec<Tool>, ApiError> {
-    let list = fields.array("tools")?.unwrap_or_default();
+/// The tools of a request but for `hosted` ones, as [`offered`] has them. Their names are unique. `read`: reads one of them, within all
+/// fields and at its path.
+pub fn tool_list(
+    fields: &Fields,
+    hosted: &[&str],
+    read: impl Fn(&Fields, &Value, &str) -> Result<Tool, ApiError>,
+) -> Result<Vec<Tool>, ApiError> {
+    let list = offered(fields, "tools", hosted)?;
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
     fields.check_size("tools", MAX_BYTES)?;
-    let tools: Vec<Tool> =
-        list.iter().enumerate().map(|(i, value)| read(fields, value, &format!("tools[{i}]"))).collect::<Result<_, _>>()?;
+    let tools: Vec<Tool> = list.iter().map(|(path, value)| read(fields, value, path)).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         Some(tool) => Err(fields.invalid("tools", format_args!("holds `{}` twice", quoted(&tool.name)))),

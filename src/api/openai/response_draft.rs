@@ -4,6 +4,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::convert::offered_tools::{self, Address};
+use super::convert::tool_shape::joined;
 use super::input_text::{InputText, arguments_of};
 use super::types::logprobs::ChatLogprobs;
 use super::types::response_items::{OutputCall, OutputCustomCall, OutputItem, OutputMessage, OutputReasoning, OutputText, ReasoningText};
@@ -57,13 +59,14 @@ impl OutputItem {
         Self::Reasoning(OutputReasoning { id: id("rs"), status: "in_progress".into(), summary: Vec::new(), content: Vec::new() })
     }
 
-    fn call(name: String) -> Self {
-        Self::FunctionCall(OutputCall { id: id("fc"), status: "in_progress".into(), call_id: id("call"), name, arguments: String::new() })
+    fn call(Address { namespace, name, .. }: Address) -> Self {
+        let (id, call_id, status) = (id("fc"), id("call"), "in_progress".into());
+        Self::FunctionCall(OutputCall { id, status, call_id, namespace, name, arguments: String::new() })
     }
 
-    fn custom_call(name: String) -> Self {
+    fn custom_call(Address { namespace, name, .. }: Address) -> Self {
         let (id, call_id, status) = (id("ctc"), id("call"), "in_progress".into());
-        Self::CustomToolCall(OutputCustomCall { id, status, call_id, name, input: String::new() })
+        Self::CustomToolCall(OutputCustomCall { id, status, call_id, namespace, name, input: String::new() })
     }
 
     fn id(&self) -> &str {
@@ -149,18 +152,13 @@ impl Draft {
                 events.push(("response.reasoning_text.delta", self.of_part(json!({"delta": text}))));
                 events
             }
-            Piece::CallStart { name, .. } if self.takes_text(&name) => {
+            Piece::CallStart { name, .. } => {
                 self.input = InputText::default();
-                self.begin(OutputItem::custom_call(name))
+                let address = offered_tools::address(&self.settings.tools, &name);
+                self.begin(if address.takes_text { OutputItem::custom_call(address) } else { OutputItem::call(address) })
             }
-            Piece::CallStart { name, .. } => self.begin(OutputItem::call(name)),
             Piece::Arguments { text, .. } => self.add_arguments(&text),
         }
-    }
-
-    /// Whether the tool of this name takes a text.
-    fn takes_text(&self, name: &str) -> bool {
-        self.settings.tools.iter().any(|tool| tool["type"] == "custom" && tool["name"] == name)
     }
 
     fn add_arguments(&mut self, text: &str) -> Vec<Event> {
@@ -260,11 +258,13 @@ impl Draft {
             match item {
                 OutputItem::Message(item) => item.content.iter().for_each(|part| text.push_str(&part.text)),
                 OutputItem::Reasoning(item) => item.content.iter().for_each(|part| reasoning.push_str(&part.text)),
-                OutputItem::FunctionCall(OutputCall { call_id, name, arguments, .. }) => {
-                    calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: arguments.clone() });
+                OutputItem::FunctionCall(OutputCall { call_id, namespace, name, arguments, .. }) => {
+                    let name = joined(namespace.as_deref(), name);
+                    calls.push(Call { id: call_id.clone(), name, arguments: arguments.clone() });
                 }
-                OutputItem::CustomToolCall(OutputCustomCall { call_id, name, input, .. }) => {
-                    calls.push(Call { id: call_id.clone(), name: name.clone(), arguments: arguments_of(input) });
+                OutputItem::CustomToolCall(OutputCustomCall { call_id, namespace, name, input, .. }) => {
+                    let name = joined(namespace.as_deref(), name);
+                    calls.push(Call { id: call_id.clone(), name, arguments: arguments_of(input) });
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! `/admin/models`: what operators see of models, and do with them.
 
+use std::time::Duration;
+
 use actix_web::{HttpRequest, HttpResponse, web};
 
 use super::admin_types::{AdminEvent, AdminModel, AdminModelList, LoadRequest, PullProgress, PullRequest, UnloadRequest, named};
@@ -11,6 +13,9 @@ use crate::http::state::{Active, AppState, off_loop};
 use crate::http::stream::respond;
 use crate::http::tenant::Tenant;
 use registry::{ModelEvent, PullState, RegistryError, What};
+
+/// How often a request to unload looks whether a load has ended.
+const LOADING_POLL: Duration = Duration::from_millis(50);
 
 /// Refuses whoever may not manage models.
 pub fn check(state: &AppState, request: &HttpRequest) -> Result<(), ApiError> {
@@ -56,7 +61,8 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
 
 /// Unload a model
 ///
-/// Every name that stands on the same load goes with it. A model that is not loaded stays so.
+/// Every name that stands on the same load goes with it. A model that is not loaded stays so, and one that is still loading goes as soon as
+/// it is loaded.
 #[utoipa::path(post, path = "/admin/models/unload", operation_id = "adminUnloadModel", tag = "administration",
     request_body = UnloadRequest, responses(
     (status = 200, description = "it is not loaded, and its memory is free", body = AdminModel),
@@ -70,12 +76,15 @@ pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(HttpResponse::Ok().json(model(&state, &request.model)?))
 }
 
-/// Unloads a model unless it is not loaded.
+/// Unloads a model unless it is not loaded. One that is still loading goes as soon as it is loaded.
 pub async fn unload_now(state: &web::Data<AppState>, name: &str, force: bool) -> Result<(), ApiError> {
-    let (registry, name) = (state.registry.clone(), name.to_owned());
-    match off_loop(move || registry.unload(&name, force)).await? {
-        Ok(()) | Err(RegistryError::NotLoaded(_)) => Ok(()),
-        Err(error) => Err(error.into()),
+    loop {
+        let (registry, name) = (state.registry.clone(), name.to_owned());
+        match off_loop(move || registry.unload(&name, force)).await? {
+            Ok(()) | Err(RegistryError::NotLoaded(_)) => return Ok(()),
+            Err(RegistryError::Loading(_)) => tokio::time::sleep(LOADING_POLL).await,
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -21,9 +21,13 @@ const KNOWN: [&str; 10] = [
     "allowed_callers",
 ];
 
+/// How the types begin of tools that Anthropic's servers run, or that its models were trained to call.
+const HOSTED: [&str; 9] =
+    ["bash_", "code_execution_", "computer_", "mcp_toolset", "memory_", "text_editor_", "tool_search_tool_", "web_fetch_", "web_search_"];
+
 /// All tools of a request, whether they may be called or not.
 pub fn tools(fields: &Fields) -> Result<Vec<Tool>, ApiError> {
-    tool_list(fields, tool)
+    tool_list(fields, &HOSTED, tool)
 }
 
 fn tool(whole: &Fields, value: &Value, path: &str) -> Result<Tool, ApiError> {

@@ -53,7 +53,7 @@ pub struct MessagesPrompt {
 /// What is to be left out of a long conversation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ContextManagement {
-    pub edits: Vec<ContextEdit>,
+    pub edits: Option<Vec<ContextEdit>>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -63,8 +63,7 @@ pub enum ContextEdit {
     #[serde(rename = "clear_thinking_20251015")]
     ClearThinking {
         /// `all`, or how many. Absent: one.
-        #[schema(value_type = Object)]
-        keep: Option<Value>,
+        keep: Option<KeptTurns>,
     },
     /// Once the trigger is exceeded, only the last uses of tools keep their results.
     #[serde(rename = "clear_tool_uses_20250919")]
@@ -75,8 +74,7 @@ pub enum ContextEdit {
         keep: Option<Measure>,
         clear_at_least: Option<Measure>,
         /// Whether arguments are cleared too, or for which tools.
-        #[schema(value_type = Object)]
-        clear_tool_inputs: Option<Value>,
+        clear_tool_inputs: Option<ClearedInputs>,
         exclude_tools: Option<Vec<String>>,
     },
     /// Accepted as long as the prompt does not exceed the trigger.
@@ -87,6 +85,34 @@ pub enum ContextEdit {
         instructions: Option<String>,
         pause_after_compaction: Option<bool>,
     },
+}
+
+/// `all`, or an object.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesKeptTurns)]
+#[serde(untagged)]
+pub enum KeptTurns {
+    All(String),
+    Counted(CountedTurns),
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesCountedTurns)]
+pub struct CountedTurns {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^(all|thinking_turns)$", example = "thinking_turns")]
+    pub kind: String,
+    #[schema(minimum = 1)]
+    pub value: Option<u32>,
+}
+
+/// All arguments, or those of some tools.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(as = MessagesClearedInputs)]
+#[serde(untagged)]
+pub enum ClearedInputs {
+    All(bool),
+    Of(Vec<String>),
 }
 
 /// A number and what it counts.

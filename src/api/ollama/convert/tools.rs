@@ -11,7 +11,7 @@ const MAX_CALLS: usize = 128;
 
 /// `None`: there are no tools.
 pub fn tools(fields: &Fields) -> Result<Option<Tools>, ApiError> {
-    let tools = tool_list(fields, tool)?;
+    let tools = tool_list(fields, &[], tool)?;
     Ok((!tools.is_empty()).then_some(Tools { tools, choice: ToolChoice::Auto, parallel: true }))
 }
 

@@ -32,7 +32,8 @@ pub struct ChatRequest {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 #[schema(as = OllamaMessage)]
 pub struct ChatMessage {
-    #[schema(pattern = "^(system|user|assistant|tool)$")]
+    /// `system`, `user`, `assistant` or `tool`. Any other role instructs as `system` does.
+    #[schema(example = "user")]
     pub role: String,
     pub content: Option<String>,
     /// The assistant's reasoning.

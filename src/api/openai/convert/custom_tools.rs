@@ -63,7 +63,7 @@ fn grammar(format: Fields, shape: Shape) -> Result<Option<InputGrammar>, ApiErro
 /// A call of an earlier answer.
 pub fn call(id: &str, custom: &Fields) -> Result<Call, ApiError> {
     let input = custom.required("input", custom.string("input")?)?;
-    Ok(Call { id: id.to_owned(), name: tool_shape::name(custom)?.to_owned(), arguments: arguments_of(input) })
+    Ok(Call { id: id.to_owned(), name: tool_shape::full_name(custom)?, arguments: arguments_of(input) })
 }
 
 /// The names of the custom tools of a list that was found valid.

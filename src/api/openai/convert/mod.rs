@@ -9,6 +9,7 @@ pub mod kept_items;
 pub mod known;
 pub mod metadata;
 pub mod names;
+pub mod offered_tools;
 pub mod prompts;
 pub mod refuse;
 pub mod rerank;

@@ -14,10 +14,14 @@ const MAX_PARTS: usize = 1024;
 
 /// The items of one answer (reasoning, text and calls) become one message again. `stored` finds an item by its id.
 pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Vec<Message>, ApiError> {
-    let items = match fields.required("input", fields.get("input"))? {
-        Value::String(text) => return Ok(vec![Message::of_text(Role::User, text.as_str())]),
-        Value::Array(items) => items,
-        other => return Err(wrong_type("input", "a string or a list of items", other)),
+    let goes_on = ["previous_response_id", "conversation", "instructions"].iter().any(|name| fields.get(name).is_some());
+    let items = match fields.get("input") {
+        None if goes_on => return Ok(Vec::new()),
+        Some(Value::Array(items)) if items.is_empty() && goes_on => return Ok(Vec::new()),
+        Some(Value::String(text)) => return Ok(vec![Message::of_text(Role::User, text.as_str())]),
+        Some(Value::Array(items)) => items,
+        Some(other) => return Err(wrong_type("input", "a string or a list of items", other)),
+        None => return fields.required("input", None),
     };
     if items.is_empty() || items.len() > MAX_ITEMS {
         return Err(fields.invalid("input", format_args!("must hold 1 to {MAX_ITEMS} items")));

@@ -5,11 +5,13 @@ use serde_json::{Value, json};
 use super::super::types::responses::{ConversationRef, Settings};
 use super::known::Body;
 use super::metadata::{MAX_VALUE, metadata};
+use super::offered_tools::HOSTED;
 use super::tool_shape::Shape;
 use super::tools;
 use super::{chat, generation, kept_items, names, refuse, response_input, structured};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::offered::offered;
 use crate::http::subject::FieldNames;
 use ::chat::Conversation;
 use config::Limits;
@@ -21,12 +23,13 @@ const MAX_REPEATED: usize = 1 << 20;
 
 /// What `include` may name. Only log-probabilities are ever returned: the others belong to items that do not occur.
 const LOGPROBS: &str = "message.output_text.logprobs";
-const INCLUDABLE: [&str; 7] = [
+const INCLUDABLE: [&str; 8] = [
     LOGPROBS,
     "reasoning.encrypted_content",
     "message.input_image.image_url",
     "file_search_call.results",
     "web_search_call.results",
+    "web_search_call.action.sources",
     "code_interpreter_call.outputs",
     "computer_call_output.output.image_url",
 ];
@@ -136,7 +139,7 @@ fn settings(fields: &Fields, max_output_tokens: Option<u32>) -> Result<Settings,
         temperature: fields.number("temperature", 0.0..=2.0)?.unwrap_or(1.0),
         text: text(fields)?,
         tool_choice: fields.get("tool_choice").map_or_else(|| "auto".into(), shown_choice),
-        tools: fields.array("tools")?.unwrap_or_default().iter().map(shown_tool).collect(),
+        tools: shown_tools(fields)?,
         top_logprobs: fields.integer("top_logprobs", 0..=MAX_LOGPROBS as i64)?.unwrap_or(0) as u8,
         top_p: fields.number("top_p", 0.0..=1.0)?.unwrap_or(1.0),
         truncation: truncation(fields)?,
@@ -179,20 +182,33 @@ fn text(fields: &Fields) -> Result<Value, ApiError> {
     Ok(text.into())
 }
 
+/// The tools that a response repeats: those that the model was told of.
+fn shown_tools(fields: &Fields) -> Result<Vec<Value>, ApiError> {
+    Ok(offered(fields, "tools", &HOSTED)?.into_iter().map(|(_, tool)| shown_tool(tool)).collect())
+}
+
 fn shown_tool(tool: &Value) -> Value {
-    let mut shown = match tool["type"] == "custom" {
-        true => json!({"type": "custom", "description": null, "format": {"type": "text"}}),
-        false => json!({"type": "function", "description": null, "parameters": null, "strict": true}),
+    let mut shown = match tool["type"].as_str() {
+        Some("custom") => json!({"type": "custom", "description": null, "format": {"type": "text"}}),
+        Some("namespace") => json!({"description": ""}),
+        _ => json!({"type": "function", "description": null, "parameters": null, "strict": true}),
     };
     for (key, value) in tool.as_object().into_iter().flatten().filter(|(_, value)| !value.is_null()) {
-        shown[key] = value.clone();
+        shown[key] = match value {
+            Value::Array(members) if tool["type"] == "namespace" => members.iter().map(shown_tool).collect(),
+            other => other.clone(),
+        };
     }
     shown
 }
 
 /// The type and the name of a tool.
 fn shown_name(tool: &Value) -> Value {
-    json!({"type": if tool["type"] == "custom" { "custom" } else { "function" }, "name": tool.get("name")})
+    let mut shown = json!({"type": if tool["type"] == "custom" { "custom" } else { "function" }, "name": tool.get("name")});
+    if let Some(namespace) = tool.get("namespace").filter(|namespace| !namespace.is_null()) {
+        shown["namespace"] = namespace.clone();
+    }
+    shown
 }
 
 /// The `tool_choice` that a response repeats, under the names that clients know.

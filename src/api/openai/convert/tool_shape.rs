@@ -24,6 +24,16 @@ impl Shape {
     }
 }
 
+/// The name by which the model knows what `function` names: a call, or a choice. Its namespace belongs to it.
+pub fn full_name(function: &Fields) -> Result<String, ApiError> {
+    Ok(joined(function.string("namespace")?, name(function)?))
+}
+
+/// The name by which the model knows a tool.
+pub fn joined(namespace: Option<&str>, name: &str) -> String {
+    namespace.map_or_else(|| name.to_owned(), |namespace| format!("{namespace}.{name}"))
+}
+
 /// The name of a tool.
 pub fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
     let name = function.required("name", function.string("name")?)?;

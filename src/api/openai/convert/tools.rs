@@ -4,25 +4,33 @@ use std::collections::HashSet;
 
 use serde_json::Value;
 
-use super::custom_tools;
-use super::tool_shape::{Shape, name};
+use super::tool_shape::{Shape, full_name, name};
+use super::{custom_tools, offered_tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
-const MAX_TOOLS: usize = 128;
+/// Agents with several servers of tools have hundreds.
+const MAX_TOOLS: usize = 512;
 /// The largest size of all tools as JSON. A tool is kept as a tree and as a declaration, and a response repeats it. In bytes.
 const MAX_BYTES: usize = 1 << 20;
 const MAX_CALLS: usize = 128;
 
 /// The tools of a list, and their names.
 fn list<'a>(fields: &Fields, field: &str, shape: Shape, tools: &'a mut Vec<Tool>) -> Result<HashSet<&'a str>, ApiError> {
-    let list = fields.array(field)?.unwrap_or_default();
+    fields.check_size(field, MAX_BYTES)?;
+    let list = offered_tools::found(fields, field, shape)?;
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid(field, format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
-    fields.check_size(field, MAX_BYTES)?;
-    *tools = list.iter().enumerate().map(|(i, value)| tool(value, &format!("{field}[{i}]"), shape)).collect::<Result<_, _>>()?;
+    let read = |found: offered_tools::Found| {
+        let tool = tool(found.value, &found.path, shape)?;
+        Ok::<_, ApiError>(match found.namespace {
+            Some(namespace) => namespace.adopt(tool),
+            None => tool,
+        })
+    };
+    *tools = list.into_iter().map(read).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {
         Some(tool) => Err(fields.invalid(field, format_args!("holds `{}` twice", quoted(&tool.name)))),
@@ -128,11 +136,11 @@ fn choice(fields: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<Option
         }
         Some(value @ Value::Object(_)) => {
             let named = function_of(Fields::at(value, "tool_choice")?, shape)?;
-            let name = name(&named)?;
-            if !names.contains(name) {
+            let name = full_name(&named)?;
+            if !names.contains(name.as_str()) {
                 return Err(fields.invalid("tool_choice", format_args!("names `{name}`, which is not among `tools`")));
             }
-            needs_tools(ToolChoice::Named(name.to_owned()))
+            needs_tools(ToolChoice::Named(name))
         }
         Some(other) => Err(wrong_type("tool_choice", "a string or an object", other)),
     }
@@ -158,9 +166,9 @@ fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolC
         let named = Fields::at(value, &format!("{}[{i}]", fields.path("tools")))?;
         let nested = if named.has("function") || named.has("custom") { Shape::Nested } else { Shape::Flat };
         let function = function_of(named, nested)?;
-        let name = name(&function)?;
-        match names.contains(name) {
-            true => Ok(name.to_owned()),
+        let name = full_name(&function)?;
+        match names.contains(name.as_str()) {
+            true => Ok(name),
             false => Err(function.invalid("name", format_args!("is `{name}`, which is not among `tools`"))),
         }
     };
@@ -175,7 +183,7 @@ pub fn call(id: &str, function: &Fields) -> Result<Call, ApiError> {
         Some(object @ Value::Object(_)) => object.to_string(),
         Some(other) => return Err(wrong_type(&function.path("arguments"), "a JSON object as a string", other)),
     };
-    Ok(Call { id: id.to_owned(), name: name(function)?.to_owned(), arguments })
+    Ok(Call { id: id.to_owned(), name: full_name(function)?, arguments })
 }
 
 /// The calls of a message.

@@ -60,6 +60,8 @@ pub struct InputCall {
     #[schema(pattern = "^function_call$", example = "function_call")]
     pub kind: String,
     pub call_id: String,
+    /// The namespace of the tool, if it is in one.
+    pub namespace: Option<String>,
     pub name: String,
     /// A JSON object as text.
     pub arguments: String,
@@ -80,6 +82,8 @@ pub struct InputCustomCall {
     #[schema(pattern = "^custom_tool_call$", example = "custom_tool_call")]
     pub kind: String,
     pub call_id: String,
+    /// The namespace of the tool, if it is in one.
+    pub namespace: Option<String>,
     pub name: String,
     pub input: String,
 }
@@ -144,6 +148,9 @@ pub struct OutputCall {
     /// The client sends the result of the call with this id.
     #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
     pub call_id: String,
+    /// The namespace of the tool, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     pub name: String,
     /// A JSON object as text.
     pub arguments: String,
@@ -159,6 +166,9 @@ pub struct OutputCustomCall {
     /// The client sends the result of the call with this id.
     #[schema(example = "call_9f2c1e0d4b5a46c7a8b9c0d1e2f3a4b5")]
     pub call_id: String,
+    /// The namespace of the tool, if it is in one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
     pub name: String,
     pub input: String,
 }

@@ -14,8 +14,8 @@ use logits::SamplingParams;
 #[schema(example = json!({"model": "smollm2:135m", "input": "Name three rivers.", "max_output_tokens": 40}))]
 pub struct ResponseRequest {
     pub model: String,
-    /// A text, or a list of items.
-    pub input: ResponseInput,
+    /// A text, or a list of items. It may be absent if the request continues a response or a conversation, or has instructions.
+    pub input: Option<ResponseInput>,
     /// Instructions before the conversation. They do not carry over to the next response.
     pub instructions: Option<String>,
     /// A stored response that this one continues.
@@ -92,12 +92,42 @@ pub enum ResponseInput {
     Items(Vec<InputItem>),
 }
 
-/// A function, or a tool that takes a text.
+/// A function, a tool that takes a text, a namespace of them, or a tool that only OpenAI's servers or models know.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum ResponseTool {
-    Function(ResponseFunctionTool),
+    Namespace(ResponseNamespace),
     Custom(ResponseCustomTool),
+    Function(ResponseFunctionTool),
+    Hosted(HostedTool),
+}
+
+/// Tools that share the first part of their names. A call of one names both.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ResponseNamespace {
+    #[serde(rename = "type")]
+    #[schema(pattern = "^namespace$", example = "namespace")]
+    pub kind: String,
+    #[schema(pattern = "^[a-zA-Z0-9_.-]{1,64}$", example = "crm")]
+    pub name: String,
+    /// What the tools are for. The model reads it before the description of the first one.
+    pub description: Option<String>,
+    pub tools: Vec<NamespaceMember>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum NamespaceMember {
+    Custom(ResponseCustomTool),
+    Function(ResponseFunctionTool),
+}
+
+/// A tool such as `web_search`, which the model is not told of: nothing here can run it. A request needs other tools beside it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct HostedTool {
+    #[serde(rename = "type")]
+    #[schema(example = "web_search")]
+    pub kind: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -145,6 +175,8 @@ pub struct ResponseNamedTool {
     #[serde(rename = "type")]
     #[schema(pattern = "^(function|custom)$", example = "function")]
     pub kind: Option<String>,
+    /// The namespace of the tool, if it is in one.
+    pub namespace: Option<String>,
     pub name: String,
 }
 

@@ -1,0 +1,52 @@
+//! The tools that a request offers to the model.
+
+use serde_json::Value;
+
+use super::error::{ApiError, quoted};
+use super::fields::Fields;
+
+/// A tool of a list, and its path.
+pub type Offer<'a> = (String, &'a Value);
+
+/// The tools of the list `field` that a model here can be told of. A tool whose type begins like one of `hosted` is run by its own vendor's
+/// servers, or only models that were trained for it can call it. Agents send such tools beside their own; a model may do without any tool,
+/// so they are left out. If there are only such tools, the request is refused: what it is about cannot be done.
+pub fn offered<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Result<Vec<Offer<'a>>, ApiError> {
+    let list = fields.array(field)?.unwrap_or_default();
+    let kind = |tool: &'a Value| tool["type"].as_str().filter(|kind| hosted.iter().any(|prefix| kind.starts_with(prefix)));
+    let ours: Vec<Offer> = list
+        .iter()
+        .enumerate()
+        .filter(|(_, tool)| kind(tool).is_none())
+        .map(|(i, tool)| (format!("{}[{i}]", fields.path(field)), tool))
+        .collect();
+    match list.first().and_then(kind).filter(|_| ours.is_empty()) {
+        Some(first) => {
+            let path = format!("{}[0].type", fields.path(field));
+            let message = format!("`{path}` is `{}`: this server runs no tools of its own. Send tools that the client runs", quoted(first));
+            Err(ApiError::unsupported(&path, message))
+        }
+        None => Ok(ours),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn hosted_tools_are_left_out_unless_there_are_no_others() {
+        let paths = |tools: Value| {
+            let body = json!({"tools": tools});
+            let found = offered(&Fields::root(&body).unwrap(), "tools", &["web_search", "mcp"]);
+            found.map(|found| found.into_iter().map(|(path, _)| path).collect::<Vec<_>>()).map_err(|error| error.param.unwrap())
+        };
+        let (search, ours) = (json!({"type": "web_search_2025_08_26"}), json!({"type": "function"}));
+        assert_eq!(paths(json!([search, ours, {"type": "mcp"}])).unwrap(), ["tools[1]"]);
+        assert_eq!(paths(json!([search, search])).unwrap_err(), "tools[0].type");
+        assert_eq!(paths(json!([{"type": "wob_search"}])).unwrap(), ["tools[0]"], "the reader of tools refuses it");
+        assert!(paths(json!([])).unwrap().is_empty());
+    }
+}

@@ -1,0 +1,87 @@
+"""Real coding agents, set up as docs/agents.md says. A model with a script takes the place of a trained one: each agent gets a task, runs
+its shell tool, sends the result back and shows the answer, all with the long prompts and the many tools that it really sends."""
+
+import json
+import os
+import re
+import subprocess
+
+import numpy as np
+import pytest
+import scripted
+from harness import CODER, ROOT, Server
+from test_cli import show
+
+PROGRAMS = ROOT / "tests" / "agents" / "node_modules" / ".bin"
+ANSWER = "It prints a whale."
+TASK = "What does the tool print?"
+# The shell tool of each agent and its argument, the command line, and how it goes on with a conversation.
+AGENTS = {
+    "codex": ("exec_command", "cmd", ["exec", "--dangerously-bypass-approvals-and-sandbox", "--skip-git-repo-check"], ["resume", "--last"]),
+    "claude": ("Bash", "command", ["--allowedTools", "Bash", "-p"], ["--continue"]),
+    "opencode": ("bash", "command", ["run"], ["--continue"]),
+    "qwen": ("run_shell_command", "command", ["--auth-type", "openai", "--approval-mode", "yolo", "-p"], ["--continue"]),
+}
+SECTIONS = {"codex": "Codex", "claude": "Claude Code", "opencode": "opencode", "qwen": "Qwen Code"}
+pytestmark = pytest.mark.skipif(not PROGRAMS.is_dir(), reason="tests/agents has no packages: tests/run installs them")
+
+
+@pytest.fixture(scope="module")
+def zoo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("agents")
+    config = f"[server]\ndefault_models = {json.dumps(list(AGENTS))}\n"
+    for name, (tool, argument, *_) in AGENTS.items():
+        call = json.dumps({"name": tool, "arguments": {argument: scripted.COMMAND}})
+        scripted.write(folder / f"{name}.gguf", show(CODER)["path"], call, ANSWER)
+        config += f"[[models]]\nid = '{name}'\nsource = {{ type = 'file', path = '{folder}/{name}.gguf' }}\n"
+    (folder / "config.toml").write_text(config)
+    with Server({"ENGINE__CONTEXT": "32768", "ENGINE__BACKEND": "cpu"}, ("--config", str(folder / "config.toml"))) as server:
+        yield server
+
+
+def piece(name, server) -> str:
+    """What the page says about an agent, for this server and this model."""
+    page = (ROOT / "docs" / "agents.md").read_text()
+    (section,) = (part for part in page.split("\n## ") if part.startswith(SECTIONS[name] + "\n"))
+    (code,) = re.findall(r"```\w+\n(.*?)```", section, re.S)
+    return code.replace("http://127.0.0.1:8080", server.url).replace(CODER, name)
+
+
+def prompts(server, model) -> np.ndarray:
+    """The tokens of all prompts so far: those that came from the prefix cache, and all."""
+    return np.array([server.gauge(f"prefix_cache_{kind}_total", model) for kind in ("hits", "queries")])
+
+
+@pytest.mark.parametrize("name", AGENTS)
+def test_an_agent_works_with_its_tool(zoo, tmp_path, name):
+    home, work = tmp_path / "home", tmp_path / "work"
+    (home / ".codex").mkdir(parents=True)
+    work.mkdir()
+    variables, code = {}, piece(name, zoo)
+    if name == "codex":
+        (home / ".codex" / "config.toml").write_text(code)
+    elif name == "opencode":
+        (work / "opencode.json").write_text(code)
+    else:
+        variables = dict(re.findall(r"export (\w+)=(.*)", code))
+    arguments, again = AGENTS[name][2:]
+
+    def ask(*words):
+        environment = {"PATH": os.environ["PATH"], "HOME": str(home), "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", **variables}
+        done = subprocess.run(
+            [PROGRAMS / name, *words], cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150
+        )
+        assert done.returncode == 0 and ANSWER in done.stdout, (done.stdout[-4000:], done.stderr[-4000:])
+        return done.stdout + done.stderr
+
+    ask(*arguments, TASK)
+    first = prompts(zoo, name)
+    # Those whose first word is a command take what follows behind it.
+    ask(*([*arguments, *again, TASK] if name in ("codex", "opencode") else [*again, *arguments, TASK]))
+    (hits, queries), (later_hits, later_queries) = first, prompts(zoo, name) - first
+    print(f"{name}: from the prefix cache {hits:.0f} of {queries:.0f} tokens, in the second turn {later_hits:.0f} of {later_queries:.0f}")
+    # The first turn sends its prompt twice: with the task, and with the result. Some agents ask small things beside the conversation.
+    assert hits > 0.4 * queries and later_hits > 0.9 * queries / 2
+    requests = [dict(labels) for metric, labels in zoo.metrics() if metric == "penstock_http_requests_total"]
+    refused = [labels for labels in requests if labels["route"].startswith("/v1/") and labels["status"] != "200"]
+    assert not refused, refused
