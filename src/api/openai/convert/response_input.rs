@@ -65,7 +65,11 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
             }
             Some("function_call_output" | "custom_tool_call_output") => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
-                messages.push(Message { parts: parts(&fields, "output", &RESULT)?, call_id: Some(id.to_owned()), ..Message::new(Role::Tool) });
+                messages.push(Message {
+                    parts: parts(&fields, "output", &RESULT)?,
+                    call_id: Some(id.to_owned()),
+                    ..Message::new(Role::Tool)
+                });
                 answering = false;
             }
             Some(kind) => {
@@ -134,13 +138,7 @@ fn reasoning(fields: &Fields) -> Result<String, ApiError> {
     Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], &[])?.concat())
 }
 
-fn texts_of(
-    fields: &Fields,
-    name: &str,
-    parts: &[Value],
-    kinds: &[&str],
-    left_out: &[Substitute],
-) -> Result<Vec<String>, ApiError> {
+fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str], left_out: &[Substitute]) -> Result<Vec<String>, ApiError> {
     if parts.len() > MAX_PARTS {
         return Err(fields.invalid(name, format_args!("holds more than {MAX_PARTS} parts")));
     }

@@ -17,6 +17,12 @@ pub struct RerankRequest {
     /// Repeat the documents in the answer.
     #[schema(default = false)]
     pub return_documents: Option<bool>,
+    /// Leave out the end of each document behind so many tokens. Absent: documents stay whole.
+    #[schema(minimum = 1)]
+    pub max_tokens_per_doc: Option<u32>,
+    /// Leave out the end of a document whose prompt, with the query, that takes more tokens. -1 stands for the context. Absent: such a request is refused.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
     #[schema(default = true)]
     pub use_activation: Option<bool>,
@@ -72,6 +78,9 @@ pub struct ScoreRequest {
     pub text_1: Texts,
     /// The texts that are compared with `text_1`.
     pub text_2: Texts,
+    /// Leave out the end of a text of `text_2` whose prompt, with that of `text_1`, that takes more tokens. -1 stands for the context. Absent: such a request is refused.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
     #[schema(default = true)]
     pub use_activation: Option<bool>,
