@@ -100,7 +100,7 @@ def test_a_document_is_cut_to_what_fits(zoo, coder, name):  # noqa: F811
         reply = server.post("/v1/rerank", {"model": name, "query": "the gate opens", "documents": [text], **fields})
         return reply.json() if reply.status == 200 else reply.error
 
-    long = document + "and the gate opens, " * 20_000
+    long = document + "and the gate opens, " * 8000
     assert "context" in score(long)["message"]
     whole = score(document)
     # What is left out makes no difference, and the most that fits is taken.

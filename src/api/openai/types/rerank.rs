@@ -20,7 +20,8 @@ pub struct RerankRequest {
     /// Leave out the end of each document behind so many tokens. Absent: documents stay whole.
     #[schema(minimum = 1)]
     pub max_tokens_per_doc: Option<u32>,
-    /// Leave out the end of a document whose prompt, with the query, that takes more tokens. -1 stands for the context. Absent: such a request is refused.
+    /// The most tokens of a document and the query together. So much of the document's end is left out. -1 stands for the context. Absent:
+    /// what is longer than the context is refused.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
@@ -78,7 +79,8 @@ pub struct ScoreRequest {
     pub text_1: Texts,
     /// The texts that are compared with `text_1`.
     pub text_2: Texts,
-    /// Leave out the end of a text of `text_2` whose prompt, with that of `text_1`, that takes more tokens. -1 stands for the context. Absent: such a request is refused.
+    /// The most tokens of a pair. So much of the end of `text_2` is left out. -1 stands for the context. Absent: what is longer than the
+    /// context is refused.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
