@@ -2,6 +2,7 @@
 
 mod account;
 mod again;
+mod cut;
 mod defaults;
 mod describe;
 mod detokenizer;
@@ -30,6 +31,7 @@ mod tokens;
 mod transcript;
 
 pub use account::Account;
+pub use cut::Cut;
 pub use defaults::file_sampling;
 pub use describe::{Abilities, Description, Metadata, whole_metadata};
 pub use error::{Failure, RequestError, Room, SubmitError};

@@ -38,6 +38,16 @@ pub enum Truncate {
     ToContext,
 }
 
+impl Truncate {
+    /// The most tokens, but for the context.
+    pub fn most(self) -> usize {
+        match self {
+            Self::To(most) => most,
+            Self::ToContext => usize::MAX,
+        }
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct Options {
     pub sampling: SamplingParams,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::account::Account;
+use super::cut::Cut;
 use super::embedding::{self, Pooled, ValidText};
 use super::error::{Failure, RequestError, SubmitError};
 use super::judge;
@@ -43,25 +44,29 @@ pub struct ValidPairs {
 }
 
 /// Encodes and checks pairs. Takes up to a second per megabyte: call it off the event loop.
-pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cache_salt: u64) -> Result<ValidPairs, RequestError> {
+pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Cut, cache_salt: u64) -> Result<ValidPairs, RequestError> {
     let way = Way::of(model)?;
     let (mut texts, mut indices, mut known) = (Vec::new(), Vec::with_capacity(pairs.len()), HashMap::new());
     for &(query, document) in pairs {
         let at = texts.len();
         match way {
             Way::Ranks => {
-                texts.push(rank::validate(model.clone(), query, document, cache_salt)?);
+                texts.extend(
+                    cut.fit(model, document, |document| rank::validate(model.clone(), query, document, cache_salt).map(|text| [text]))?,
+                );
                 indices.push([at, at]);
             }
             Way::Judges => {
-                texts.extend(judge::questions(model, query, document, cache_salt)?);
+                texts.extend(cut.fit(model, document, |document| judge::questions(model, query, document, cache_salt))?);
                 indices.push([at, at + 1]);
             }
             Way::Embeds => {
                 let mut index = |text| match known.get(text) {
                     Some(at) => Ok::<usize, RequestError>(*at),
                     None => {
-                        texts.push(embedding::validate(model.clone(), &Prompt::Text(String::from(text)), cache_salt)?);
+                        let encode =
+                            |text: &str| embedding::validate(model.clone(), &Prompt::Text(text.to_owned()), cache_salt).map(|text| [text]);
+                        texts.extend(cut.fit(model, text, encode)?);
                         known.insert(text, texts.len() - 1);
                         Ok(texts.len() - 1)
                     }

@@ -22,10 +22,10 @@ pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>
     })
 }
 
-/// The ids of as much of a text as the context holds. A token that ends every text (such as SEP) stays at the end. Call it off the event
-/// loop, too.
-pub fn beginning(model: &Model, text: &str) -> Vec<u32> {
-    let (tokenizer, most) = (&model.base.tokenizer, model.base.context);
+/// The ids of as much of a text as `most` tokens and the context hold. A token that ends every text (such as SEP) stays at the end. Call it
+/// off the event loop, too.
+pub fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
+    let (tokenizer, most) = (&model.base.tokenizer, model.base.context.min(most));
     let mut ids = tokenizer.encode_prompt(text, usize::MAX).unwrap_or_default();
     let end = ids.last().copied().filter(|&id| tokenizer.is_control(id));
     ids.truncate(most);

@@ -83,3 +83,17 @@ def test_a_text_that_is_longer_than_the_model_was_made_for_is_refused(zoo):
     assert long_word.status == 200 and long_word.json()["usage"]["prompt_tokens"] == 3, "one unknown token"
     nothing = zoo.post("/v1/embeddings", {"model": BERT, "input": "\u200b"})
     assert nothing.status == 200 and nothing.json()["usage"]["prompt_tokens"] == 2
+
+
+def test_an_input_is_cut_to_its_beginning(zoo):
+    def embed(text, **fields):
+        return zoo.post("/v1/embeddings", {"model": BERT, "input": text, **fields})
+
+    long = "the gate opens " * 5000
+    assert "context" in embed(long).error["message"]
+    most = embed(long, truncate_prompt_tokens=-1).json()["usage"]["prompt_tokens"]
+    short = embed("the gate opens").json()
+    count = short["usage"]["prompt_tokens"]
+    assert most > count and embed(long, truncate_prompt_tokens=count).json()["data"] == short["data"]
+    assert embed(ids(zoo, long), truncate_prompt_tokens=5).json()["usage"]["prompt_tokens"] == 5
+    assert embed("a", truncate_prompt_tokens=0).error["param"] == "truncate_prompt_tokens"

@@ -1,6 +1,7 @@
 """/v1/rerank and /score: by a model that ranks (against sentence-transformers), by vectors, and by asking a generative model."""
 
 import math
+from unittest.mock import ANY
 
 import pytest
 from harness import CODER, MODEL, Server
@@ -90,6 +91,36 @@ def test_each_path_and_option(server):
     assert all("document" not in result for result in whole["results"])
 
 
+@pytest.mark.parametrize("name", [RANKER, BERT, DECODER, CODER])
+def test_a_document_is_cut_to_what_fits(zoo, coder, name):  # noqa: F811
+    server = coder if name == CODER else zoo
+    document = "water runs under the old gate " * 3
+
+    def score(text, **fields):
+        reply = server.post("/v1/rerank", {"model": name, "query": "the gate opens", "documents": [text], **fields})
+        return reply.json() if reply.status == 200 else reply.error
+
+    long = document + "and the gate opens, " * 8000
+    assert "context" in score(long)["message"]
+    whole = score(document)
+    # What is left out makes no difference, and the most that fits is taken.
+    assert score(document, max_tokens_per_doc=1000, truncate_prompt_tokens=-1) == whole | {"id": ANY}
+    few = score(long, max_tokens_per_doc=5)
+    assert few["usage"]["prompt_tokens"] < whole["usage"]["prompt_tokens"] and few["results"] != whole["results"]
+    most = score(long, truncate_prompt_tokens=-1)["usage"]["prompt_tokens"]
+    # A model of vectors reads each text by itself.
+    alone = name in (BERT, DECODER)
+    bound = 8 if alone else whole["usage"]["prompt_tokens"] - 4
+    cut = score(long, truncate_prompt_tokens=bound)
+    assert most > bound and 0 < cut["usage"]["prompt_tokens"] <= bound * (2 if alone else 1)
+    assert cut["results"] == score(document + "and", truncate_prompt_tokens=bound)["results"]
+    refused = score(document, truncate_prompt_tokens=1)
+    if name == DECODER:
+        assert refused["usage"]["prompt_tokens"] == 2, "its texts have no tokens around them"
+    else:
+        assert refused["param"] == "documents" and "1 are allowed" in refused["message"]
+
+
 @pytest.mark.parametrize(
     "path, fields, param",
     [
@@ -102,6 +133,10 @@ def test_each_path_and_option(server):
         ("/v1/rerank", {"top_n": -1}, "top_n"),
         ("/v1/rerank", {"top_n": -(2**31)}, "top_n"),
         ("/v1/rerank", {"return_documents": 1}, "return_documents"),
+        ("/v1/rerank", {"max_tokens_per_doc": 0}, "max_tokens_per_doc"),
+        ("/v1/rerank", {"truncate_prompt_tokens": 0}, "truncate_prompt_tokens"),
+        ("/score", {"truncate_prompt_tokens": -2}, "truncate_prompt_tokens"),
+        ("/score", {"max_tokens_per_doc": 3}, "max_tokens_per_doc"),
         ("/v1/rerank", {"documents": ["word " * 20_000]}, "documents"),
         ("/score", {"text_1": ["a", "b"]}, "text_1"),
         ("/score", {"text_2": None}, "text_2"),

@@ -20,6 +20,7 @@ pub mod json;
 pub mod keyring;
 pub mod known;
 pub mod later;
+pub mod left_out;
 pub mod metrics;
 pub mod middleware;
 pub mod moment;

@@ -115,7 +115,7 @@ fn valid(model: &Arc<Model>, text: String, truncate: bool, salt: u64) -> Result<
     let prompt = Prompt::Text(text);
     match (embedding::validate(model.clone(), &prompt, salt), prompt) {
         (Err(error), Prompt::Text(text)) if truncate && error.is_too_long() => {
-            embedding::validate(model.clone(), &Prompt::Ids(serving::beginning(model, &text)), salt)
+            embedding::validate(model.clone(), &Prompt::Ids(serving::beginning(model, &text, usize::MAX)), salt)
         }
         (result, _) => result,
     }

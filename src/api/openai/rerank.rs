@@ -85,7 +85,7 @@ async fn scored(state: web::Data<AppState>, http: &HttpRequest, work: Work) -> R
     let validate = move || {
         let _held = held;
         let pairs: Vec<(&str, &str)> = pairs.iter().map(|(one, other)| (&**one, &**other)).collect();
-        score::validate(&model, &pairs, salt)
+        score::validate(&model, &pairs, asked.cut, salt)
     };
     let valid = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;
     let num_tokens = valid.num_tokens();

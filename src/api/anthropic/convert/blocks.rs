@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::cache_control::cache_control;
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::left_out;
 use chat::Part;
 
 /// The most blocks of one message.
@@ -18,8 +19,7 @@ const BILLING: &str = "x-anthropic-billing-header:";
 /// What a signature begins with that carries the reasoning itself.
 pub const CARRIED: &str = "reasoning:";
 
-/// What stands in place of an image or a document in a tool's result: a refusal would end an agent's session, whose history keeps it.
-const NO_IMAGE: &str = "[an image was left out: this model takes none]";
+/// What stands in place of a document in a tool's result.
 const NO_DOCUMENT: &str = "[a document was left out: this model takes only documents of text]";
 
 /// Where blocks stand.
@@ -54,7 +54,7 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_,
                 block.only(&["type", "text", "cache_control", "citations"])?;
                 parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
-            "image" if place == Place::Result => parts.push(Part::Text(NO_IMAGE.into())),
+            "image" if place == Place::Result => parts.push(Part::Text(left_out::IMAGE.into())),
             "document" => parts.extend(document(&block, place)?),
             "search_result" => parts.extend(search_result(&block, place)?),
             kind => parts.extend(other(&block, kind)?),

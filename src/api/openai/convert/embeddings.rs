@@ -7,7 +7,7 @@ use super::{generation, prompts, refuse};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::Fields;
 use config::Limits;
-use serving::Prompt;
+use serving::{Prompt, Truncate};
 
 /// As many as OpenAI takes. They join the queue a few at a time.
 const MAX_INPUTS: usize = 2048;
@@ -28,6 +28,8 @@ pub struct Embeddings {
     pub encoding: Encoding,
     /// At least 1. The handler checks whether the model has so many.
     pub dimensions: Option<usize>,
+    /// The end of a longer text is left out.
+    pub most_tokens: Option<usize>,
     /// The number of the `user`.
     pub user: u64,
 }
@@ -45,5 +47,6 @@ pub fn parse(body: &Value, limits: &Limits) -> Result<Embeddings, ApiError> {
     let dimensions = fields.count("dimensions", 1)?.map(|count| count as usize);
     let inputs = prompts::read(&fields, "input", MAX_INPUTS)?;
     prompts::check(&fields, "input", &inputs)?;
-    Ok(Embeddings { model, inputs, encoding, dimensions, user: generation::user(&fields)? })
+    let most_tokens = generation::truncate(&fields)?.map(Truncate::most);
+    Ok(Embeddings { model, inputs, encoding, dimensions, most_tokens, user: generation::user(&fields)? })
 }

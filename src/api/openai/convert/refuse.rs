@@ -157,7 +157,6 @@ const EMBEDDINGS: &[(&str, Neutral)] = &[
     ("continue_final_message", False),
     ("chat_template_kwargs", Nothing),
     ("messages", Nothing),
-    ("truncate_prompt_tokens", Nothing),
     ("add_special_tokens", True),
     ("normalize", True),
     ("include", Empty),

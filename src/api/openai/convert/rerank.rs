@@ -9,6 +9,7 @@ use super::known::Body;
 use crate::http::error::ApiError;
 use crate::http::fields::{Fields, wrong_type};
 use config::Limits;
+use serving::{Cut, Truncate};
 
 const MAX_PAIRS: usize = 1024;
 /// The largest total size of the texts of all pairs. A text counts once per pair that it is in, because it is encoded so often. In bytes.
@@ -40,13 +41,16 @@ pub struct Asked {
     pub model: String,
     /// Probabilities rather than logits.
     pub activated: bool,
+    pub cut: Cut,
     /// The number of the `user`.
     pub user: u64,
 }
 
 fn asked(fields: &Fields) -> Result<Asked, ApiError> {
     let activated = fields.bool("use_activation")?.unwrap_or(true);
-    Ok(Asked { model: super::model(fields)?, activated, user: generation::user(fields)? })
+    let document = fields.count("max_tokens_per_doc", 1)?.map(|most| most as usize);
+    let cut = Cut { document, prompt: generation::truncate(fields)?.map(Truncate::most) };
+    Ok(Asked { model: super::model(fields)?, activated, cut, user: generation::user(fields)? })
 }
 
 pub fn rerank(body: &Value, limits: &Limits) -> Result<Rerank, ApiError> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::{custom_tools, tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::left_out;
 use chat::{Message, Part, Role};
 
 const MAX_ITEMS: usize = 16_384;
@@ -41,7 +42,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
         let fields = Fields::at(found.as_ref().unwrap_or(item), &path)?;
         match fields.string("type")? {
             None | Some("message") => {
-                let (role, parts) = (role(&fields)?, parts(&fields, "content")?);
+                let (role, parts) = (role(&fields)?, parts(&fields, "content", &[])?);
                 let is_answer = role == Role::Assistant;
                 match messages.last_mut().filter(|last| is_answer && answering && last.calls.is_empty() && last.text().is_empty()) {
                     Some(last) => last.parts = parts,
@@ -64,7 +65,11 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
             }
             Some("function_call_output" | "custom_tool_call_output") => {
                 let id = fields.required("call_id", fields.string("call_id")?)?;
-                messages.push(Message { parts: parts(&fields, "output")?, call_id: Some(id.to_owned()), ..Message::new(Role::Tool) });
+                messages.push(Message {
+                    parts: parts(&fields, "output", &RESULT)?,
+                    call_id: Some(id.to_owned()),
+                    ..Message::new(Role::Tool)
+                });
                 answering = false;
             }
             Some(kind) => {
@@ -108,12 +113,18 @@ fn role(fields: &Fields) -> Result<Role, ApiError> {
     }
 }
 
-/// A string or a list of text parts.
-fn parts(fields: &Fields, name: &str) -> Result<Vec<Part>, ApiError> {
+/// What stands in place of the parts of a tool's result that are no text.
+const RESULT: [Substitute; 2] = [("input_image", left_out::IMAGE), ("input_file", left_out::FILE)];
+
+/// A type of a part, and the text in its place.
+type Substitute = (&'static str, &'static str);
+
+/// A string or a list of text parts. `left_out`: other parts that may occur.
+fn parts(fields: &Fields, name: &str, left_out: &[Substitute]) -> Result<Vec<Part>, ApiError> {
     match fields.required(name, fields.get(name))? {
         Value::String(text) => Ok(vec![Part::Text(text.clone())]),
         Value::Array(parts) => {
-            let texts = texts_of(fields, name, parts, &["input_text", "output_text", "text", "refusal"])?;
+            let texts = texts_of(fields, name, parts, &["input_text", "output_text", "text", "refusal"], left_out)?;
             Ok(texts.into_iter().map(Part::Text).collect())
         }
         other => Err(wrong_type(&fields.path(name), "a string or a list of parts", other)),
@@ -124,10 +135,10 @@ fn parts(fields: &Fields, name: &str) -> Result<Vec<Part>, ApiError> {
 /// read it.
 fn reasoning(fields: &Fields) -> Result<String, ApiError> {
     fields.string("encrypted_content")?;
-    Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"])?.concat())
+    Ok(texts_of(fields, "content", fields.array("content")?.unwrap_or_default(), &["reasoning_text"], &[])?.concat())
 }
 
-fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str]) -> Result<Vec<String>, ApiError> {
+fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str], left_out: &[Substitute]) -> Result<Vec<String>, ApiError> {
     if parts.len() > MAX_PARTS {
         return Err(fields.invalid(name, format_args!("holds more than {MAX_PARTS} parts")));
     }
@@ -138,7 +149,10 @@ fn texts_of(fields: &Fields, name: &str, parts: &[Value], kinds: &[&str]) -> Res
                 let key = if kind == "refusal" { kind } else { "text" };
                 part.required(key, part.string(key)?).map(str::to_owned)
             }
-            other => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
+            other => match left_out.iter().find(|(kind, _)| *kind == other) {
+                Some((_, text)) => Ok((*text).to_owned()),
+                None => Err(part.invalid("type", format_args!("is `{}`; only text is supported", quoted(other)))),
+            },
         }
     };
     parts.iter().enumerate().map(text).collect()
@@ -174,6 +188,17 @@ mod tests {
             (Role::Assistant, "stored"),
         ];
         assert_eq!(texts, due.map(|(role, text)| (role, text.to_owned())));
+    }
+
+    #[test]
+    fn pictures_are_left_out_of_results_alone() {
+        let picture = json!({"type": "input_image", "image_url": "data:image/png;base64,AA=="});
+        let result = |output: Value| json!([{"type": "function_call_output", "call_id": "c", "output": output}]);
+        let messages = of(result(json!([{"type": "input_text", "text": "a"}, picture, {"type": "input_file", "file_id": "f"}]))).unwrap();
+        assert_eq!(messages[0].text(), format!("a\n{}\n{}", left_out::IMAGE, left_out::FILE));
+        assert_eq!(of(result(json!([{"type": "input_audio"}]))).unwrap_err().param.as_deref(), Some("input[0].output[0].type"));
+        let asked = of(json!([{"role": "user", "content": [picture]}]));
+        assert_eq!(asked.unwrap_err().param.as_deref(), Some("input[0].content[0].type"));
     }
 
     #[test]

@@ -17,6 +17,9 @@ pub struct EmbeddingRequest {
     /// Keep this many leading elements of each vector and scale it to length 1 again.
     #[schema(minimum = 1)]
     pub dimensions: Option<u32>,
+    /// Keep only so many of an input's first tokens. -1 stands for the context. Absent: a longer input is refused.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
     /// Identifies the end user. It does not change the answer.
     pub user: Option<String>,
 }

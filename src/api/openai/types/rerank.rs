@@ -17,6 +17,13 @@ pub struct RerankRequest {
     /// Repeat the documents in the answer.
     #[schema(default = false)]
     pub return_documents: Option<bool>,
+    /// Leave out the end of each document behind so many tokens. Absent: documents stay whole.
+    #[schema(minimum = 1)]
+    pub max_tokens_per_doc: Option<u32>,
+    /// The most tokens of a document and the query together. So much of the document's end is left out. -1 stands for the context. Absent:
+    /// what is longer than the context is refused.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
     #[schema(default = true)]
     pub use_activation: Option<bool>,
@@ -72,6 +79,10 @@ pub struct ScoreRequest {
     pub text_1: Texts,
     /// The texts that are compared with `text_1`.
     pub text_2: Texts,
+    /// The most tokens of a pair. So much of the end of `text_2` is left out. -1 stands for the context. Absent: what is longer than the
+    /// context is refused.
+    #[schema(minimum = -1)]
+    pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
     #[schema(default = true)]
     pub use_activation: Option<bool>,
