@@ -73,9 +73,6 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     let obfuscates = obfuscates(&fields, stream)?;
     conversation.messages = response_input::messages(&fields, stored)?;
     let input = if settings.store || settings.conversation.is_some() { kept_items::of_input(&fields, stored) } else { Vec::new() };
-    if options.cache_salt == 0 {
-        options.cache_salt = settings.safety_identifier.as_deref().map_or(0, generation::number_of);
-    }
     Ok(Responses { model, conversation, options, names, settings, input, stream, obfuscates })
 }
 
