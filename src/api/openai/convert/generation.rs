@@ -139,8 +139,8 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
     }
 }
 
-/// The number of the `user`, which newer clients call `safety_identifier`, and of vLLM's `cache_salt`. Only requests with the same ones share
-/// the prefix cache, so that no user can probe what another has asked.
+/// The number of the `user`, which newer clients call `safety_identifier`, and of vLLM's `cache_salt`. Only requests with the same ones
+/// share the prefix cache, so that no user can probe what another has asked.
 pub fn user(fields: &Fields) -> Result<u64, ApiError> {
     let newer = fields.string("safety_identifier")?;
     let user = fields.string("user")?.or(newer);
