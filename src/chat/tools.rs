@@ -7,7 +7,7 @@ use super::subject::Subject;
 /// A function that the model may call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tool {
-    /// 1 to 64 of a-z, A-Z, 0-9, `_`, `-` and `.`.
+    /// 1 to 129 of a-z, A-Z, 0-9, `_`, `-` and `.`: it may begin with a namespace.
     pub name: String,
     /// The schema of its arguments. `None`: any object.
     pub parameters: Option<Value>,

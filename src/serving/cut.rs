@@ -7,7 +7,7 @@ use super::error::RequestError;
 use super::model::Model;
 
 /// How many tokens a pair may take. Of a document that is longer, the end is left out.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Cut {
     /// The most tokens of a document.
     pub document: Option<usize>,
@@ -16,7 +16,7 @@ pub struct Cut {
 }
 
 /// A cut text may become one or two tokens more than it was, where a word is broken.
-const TRIES: usize = 4;
+const TRIES: usize = 8;
 
 impl Cut {
     /// What `encode` makes of a document, or of as much of it as fits.
@@ -44,23 +44,37 @@ impl Cut {
             }
             let has = model.base.tokenizer.encode(&text, false).len();
             text = Cow::Owned(beginning(model, &text, has.saturating_sub(taken - room)).into_owned());
-        }
-        match encode(&text) {
-            Ok(valid) if valid[0].num_tokens() as usize > room => {
-                Err(RequestError::NoRoom { tokens: valid[0].num_tokens() as usize, room })
+            if text.is_empty() {
+                break;
             }
-            found => found,
         }
+        Err(RequestError::NoRoom { room })
     }
 }
 
 /// The first tokens of a text, as text.
 fn beginning<'a>(model: &Model, text: &'a str, most: usize) -> Cow<'a, str> {
     let tokenizer = &model.base.tokenizer;
-    let ids = tokenizer.encode(text, false);
+    let start = bounded(text, most);
+    let ids = tokenizer.encode(start, false);
     if ids.len() <= most {
-        return Cow::Borrowed(text);
+        return Cow::Borrowed(start);
     }
     // The last character may be cut.
-    Cow::Owned(tokenizer.decode(&ids[..most], false).trim_end_matches(char::REPLACEMENT_CHARACTER).to_owned())
+    let decoded = tokenizer.decode(&ids[..most], false);
+    let kept = decoded.trim_end_matches(char::REPLACEMENT_CHARACTER).trim_start();
+    // Some vocabularies change what they encode, for example to lower case.
+    let indent = start.len() - start.trim_start().len();
+    match start[indent..].starts_with(kept) {
+        true => Cow::Borrowed(&start[..indent + kept.len()]),
+        false => Cow::Owned(kept.to_owned()),
+    }
+}
+
+/// The most bytes per token of a text that is cut. Only runs of one character have longer tokens on average.
+const MAX_BYTES_PER_TOKEN: usize = 64;
+
+/// As much of a text as so many tokens can hold: encoding takes many times the memory of a text.
+pub(super) fn bounded(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most.saturating_mul(MAX_BYTES_PER_TOKEN))]
 }

@@ -14,8 +14,8 @@ pub enum RequestError {
     Context { prompt: usize, wanted: u32, room: Room },
     #[error("the model's context is {} tokens, but the prompt has more than {most}: {room}", room.context)]
     TooLong { most: usize, room: Room },
-    #[error("the prompt has {tokens} tokens without the document, and {room} are allowed")]
-    NoRoom { tokens: usize, room: usize },
+    #[error("the query leaves no room for the document: both together may have {room} tokens")]
+    NoRoom { room: usize },
     #[error("there is no token {id}: the model's vocabulary ends at {}", vocab_size.saturating_sub(1))]
     Vocabulary { subject: Subject, id: u32, vocab_size: usize },
     #[error("{size} {unit} are too many for one request: send at most {most}")]

@@ -61,17 +61,18 @@ pub fn validate(model: &Arc<Model>, pairs: &[(&str, &str)], cut: Cut, cache_salt
                 indices.push([at, at + 1]);
             }
             Way::Embeds => {
-                let mut index = |text| match known.get(text) {
+                // The model reads each text by itself, and the query is no document.
+                let mut index = |text, cut: Cut| match known.get(&(text, cut)) {
                     Some(at) => Ok::<usize, RequestError>(*at),
                     None => {
                         let encode =
                             |text: &str| embedding::validate(model.clone(), &Prompt::Text(text.to_owned()), cache_salt).map(|text| [text]);
                         texts.extend(cut.fit(model, text, encode)?);
-                        known.insert(text, texts.len() - 1);
+                        known.insert((text, cut), texts.len() - 1);
                         Ok(texts.len() - 1)
                     }
                 };
-                indices.push([index(query)?, index(document)?]);
+                indices.push([index(query, Cut { document: None, ..cut })?, index(document, cut)?]);
             }
         }
     }

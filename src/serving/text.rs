@@ -1,5 +1,6 @@
 //! Texts and ids without a generation: what a prompt becomes, and what ids stand for.
 
+use super::cut::bounded;
 use super::error::RequestError;
 use super::model::Model;
 use super::prompt::{check_ids, rendered, rendered_behind, vocab_size, with_prefix};
@@ -26,7 +27,7 @@ pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>
 /// off the event loop, too.
 pub fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
     let (tokenizer, most) = (&model.base.tokenizer, model.base.context.min(most));
-    let mut ids = tokenizer.encode_prompt(text, usize::MAX).unwrap_or_default();
+    let mut ids = tokenizer.encode_prompt(bounded(text, most), usize::MAX).unwrap_or_default();
     let end = ids.last().copied().filter(|&id| tokenizer.is_control(id));
     ids.truncate(most);
     if let (Some(end), Some(last)) = (end, ids.last_mut()) {

@@ -1,10 +1,13 @@
 """Real coding agents, set up as docs/agents.md says. A model with a script takes the place of a trained one: each agent gets a task, runs
 its shell tool, sends the result back and shows the answer, all with the long prompts and the many tools that it really sends."""
 
+import contextlib
 import json
 import os
 import re
+import signal
 import subprocess
+from subprocess import PIPE
 
 import numpy as np
 import pytest
@@ -52,6 +55,7 @@ def prompts(server, model) -> np.ndarray:
     return np.array([server.gauge(f"prefix_cache_{kind}_total", model) for kind in ("hits", "queries")])
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize("name", AGENTS)
 def test_an_agent_works_with_its_tool(zoo, tmp_path, name):
     home, work = tmp_path / "home", tmp_path / "work"
@@ -68,11 +72,23 @@ def test_an_agent_works_with_its_tool(zoo, tmp_path, name):
 
     def ask(*words):
         environment = {"PATH": os.environ["PATH"], "HOME": str(home), "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1", **variables}
-        done = subprocess.run(
-            [PROGRAMS / name, *words], cwd=work, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=150
+        process = subprocess.Popen(
+            [PROGRAMS / name, *words],
+            cwd=work,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=PIPE,
+            stderr=PIPE,
+            text=True,
+            start_new_session=True,
         )
-        assert done.returncode == 0 and ANSWER in done.stdout, (done.stdout[-4000:], done.stderr[-4000:])
-        return done.stdout + done.stderr
+        try:
+            out, errors = process.communicate(timeout=150)
+        finally:
+            # What it has started goes with it.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        assert process.returncode == 0 and ANSWER in out, (out[-4000:], errors[-4000:])
 
     ask(*arguments, TASK)
     first = prompts(zoo, name)

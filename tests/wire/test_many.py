@@ -121,7 +121,10 @@ def test_users_do_not_share_a_prefix(server):
 
     assert cached(user="ada") == 0 and cached(user="ada") > 32
     assert cached(user="bob") == 0 and cached() == 0 and cached() > 32
-    assert server.text(text, user="ada") == server.text(text, user="bob") == server.text(text)
+    assert cached(cache_salt="s") == 0 and cached(cache_salt="s") > 32
+    assert cached(cache_salt="s", user="ada") == 0 and cached(cache_salt="t") == 0
+    texts = {server.text(text, **fields) for fields in ({}, {"user": "ada"}, {"user": "bob"}, {"user": "ada", "cache_salt": "s"})}
+    assert len(texts) == 1
 
 
 def test_the_fingerprint_names_build_model_and_backend(server):

@@ -67,6 +67,7 @@ VALUES = {
     "ignore_eos": {"ignore_eos": True},
     "stop_token_ids": {"stop_token_ids": [5]},
     "user": {"user": "ada"},
+    "cache_salt": {"cache_salt": "a"},
     "add_generation_prompt": {"add_generation_prompt": False},
     "chat_template_kwargs": {"chat_template_kwargs": {"a": 1}},
     "instructions": {"instructions": "Be brief."},

@@ -10,7 +10,7 @@ pub type Offer<'a> = (String, &'a Value);
 
 /// The tools of the list `field` that a model here can be told of. A tool whose type begins like one of `hosted` is run by its own vendor's
 /// servers, or only models that were trained for it can call it. Agents send such tools beside their own; a model may do without any tool,
-/// so they are left out. If there are only such tools, the request is refused: what it is about cannot be done.
+/// so they are left out. If there are no others, the request is refused: its client counts on them.
 pub fn offered<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Result<Vec<Offer<'a>>, ApiError> {
     let list = fields.array(field)?.unwrap_or_default();
     let kind = |tool: &'a Value| tool["type"].as_str().filter(|kind| hosted.iter().any(|prefix| kind.starts_with(prefix)));
@@ -23,7 +23,7 @@ pub fn offered<'a>(fields: &Fields<'a>, field: &str, hosted: &[&str]) -> Result<
     match list.first().and_then(kind).filter(|_| ours.is_empty()) {
         Some(first) => {
             let path = format!("{}[0].type", fields.path(field));
-            let message = format!("`{path}` is `{}`: this server runs no tools of its own. Send tools that the client runs", quoted(first));
+            let message = format!("`{path}` is `{}`: no model here can be told of such a tool. Send functions, too", quoted(first));
             Err(ApiError::unsupported(&path, message))
         }
         None => Ok(ours),

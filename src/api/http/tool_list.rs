@@ -32,11 +32,11 @@ pub fn tool_list(
     hosted: &[&str],
     read: impl Fn(&Fields, &Value, &str) -> Result<Tool, ApiError>,
 ) -> Result<Vec<Tool>, ApiError> {
+    fields.check_size("tools", MAX_BYTES)?;
     let list = offered(fields, "tools", hosted)?;
     if list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("holds {} tools, and {MAX_TOOLS} are allowed", list.len())));
     }
-    fields.check_size("tools", MAX_BYTES)?;
     let tools: Vec<Tool> = list.iter().map(|(path, value)| read(fields, value, path)).collect::<Result<_, _>>()?;
     let mut names = HashSet::new();
     match tools.iter().find(|tool| !names.insert(tool.name.as_str())) {

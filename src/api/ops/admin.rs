@@ -61,8 +61,8 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
 
 /// Unload a model
 ///
-/// Every name that stands on the same load goes with it. A model that is not loaded stays so, and one that is still loading goes as soon as
-/// it is loaded.
+/// Every name that stands on the same load goes with it. A model that is not loaded stays so, and one that is still loading is loaded
+/// first. Requests that wait for it use it then.
 #[utoipa::path(post, path = "/admin/models/unload", operation_id = "adminUnloadModel", tag = "administration",
     request_body = UnloadRequest, responses(
     (status = 200, description = "it is not loaded, and its memory is free", body = AdminModel),
@@ -76,13 +76,16 @@ pub async fn unload(state: web::Data<AppState>, http: HttpRequest, body: JsonBod
     Ok(HttpResponse::Ok().json(model(&state, &request.model)?))
 }
 
-/// Unloads a model unless it is not loaded. One that is still loading goes as soon as it is loaded.
+/// Unloads a model unless it is not loaded. One that is still loading is loaded first.
 pub async fn unload_now(state: &web::Data<AppState>, name: &str, force: bool) -> Result<(), ApiError> {
     loop {
         let (registry, name) = (state.registry.clone(), name.to_owned());
         match off_loop(move || registry.unload(&name, force)).await? {
             Ok(()) | Err(RegistryError::NotLoaded(_)) => return Ok(()),
-            Err(RegistryError::Loading(_)) => tokio::time::sleep(LOADING_POLL).await,
+            Err(RegistryError::Loading(_)) => tokio::select! {
+                () = tokio::time::sleep(LOADING_POLL) => {}
+                () = state.drain.when_cut() => return Err(ApiError::new(Kind::Draining, "the server is shutting down")),
+            },
             Err(error) => return Err(error.into()),
         }
     }

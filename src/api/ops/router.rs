@@ -107,7 +107,7 @@ pub async fn load(state: web::Data<AppState>, http: HttpRequest, body: JsonBody)
 
 /// Unload a model, as llama.cpp's router does
 ///
-/// A model that requests use stays loaded, and the answer has status 409. One that is still loading goes as soon as it is loaded.
+/// A model that requests use stays loaded, and the answer has status 409. One that is still loading is loaded first.
 #[utoipa::path(post, path = "/models/unload", operation_id = "routerUnloadModel", tag = "administration", request_body = LoadRequest,
     responses(
     (status = 200, description = "it is not loaded", body = Success),

@@ -2,8 +2,8 @@
 
 use crate::bare::Due;
 
-/// The most characters of a slot's text.
-const MAX_SLOT: usize = 64;
+/// The most characters of a slot's text: a namespace of 64, a dot and a name of 64.
+const MAX_SLOT: usize = 129;
 
 /// A piece of a syntax's text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,7 @@ mod tests {
         }
         let (due, len) = due_with_slots("a 12 b f>{", pattern, "f");
         assert!(matches!(due, Due::There) && len == 9);
-        for text in ["a  b", "b", "a 1 b g>", &format!("a {}", "1".repeat(99))] {
+        for text in ["a  b", "b", "a 1 b g>", &format!("a {}", "1".repeat(MAX_SLOT + 1))] {
             assert!(matches!(due_with_slots(text, pattern, "f").0, Due::Missing), "{text}");
         }
         assert_eq!(parts("{\"name\": \""), [Part::Text("{\"name\": \"")]);

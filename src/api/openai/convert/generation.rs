@@ -139,15 +139,19 @@ pub fn check_tools(fields: &Fields, conversation: &Conversation, options: &Optio
     }
 }
 
-/// The number of the `user`, which newer clients call `safety_identifier`. Users do not share the prefix cache, so that none can probe what
-/// another has asked.
+/// The number of the `user`, which newer clients call `safety_identifier`, and of vLLM's `cache_salt`. Only requests with the same ones
+/// share the prefix cache, so that no user can probe what another has asked.
 pub fn user(fields: &Fields) -> Result<u64, ApiError> {
     let newer = fields.string("safety_identifier")?;
-    Ok(fields.string("user")?.or(newer).map_or(0, number_of))
+    let user = fields.string("user")?.or(newer);
+    Ok(match fields.string("cache_salt")? {
+        Some(salt) => number_of(&format!("{salt}\0{}", user.unwrap_or_default())),
+        None => user.map_or(0, number_of),
+    })
 }
 
-/// The number of a user's name.
-pub fn number_of(user: &str) -> u64 {
+/// The number of a name.
+fn number_of(user: &str) -> u64 {
     Sha256::digest(user.as_bytes()).iter().take(8).fold(0, |number, &byte| number << 8 | u64::from(byte))
 }
 

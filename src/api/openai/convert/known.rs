@@ -69,6 +69,7 @@ const ALSO: &[Also] = &[
     Also { schema: MESSAGE, field: "provider_specific_fields", reason: "a proxy's notes on an earlier answer" },
     Also { schema: MESSAGE, field: "cache_control", reason: "the prefix cache finds prompts by their tokens" },
     Also { schema: "Part", field: "cache_control", reason: "the prefix cache finds prompts by their tokens" },
+    Also { schema: "Part", field: "prompt_cache_breakpoint", reason: "the prefix cache finds prompts by their tokens" },
     Also { schema: "Part", field: "annotations", reason: "citations of an earlier answer, which no template shows" },
     Also { schema: "Part", field: "image_url", reason: "its `type` is refused" },
     Also { schema: "Part", field: "input_audio", reason: "its `type` is refused" },

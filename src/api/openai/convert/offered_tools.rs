@@ -9,7 +9,7 @@ use crate::http::offered::{Offer, offered};
 use chat::{Declaration, Tool};
 
 /// How the types begin of tools of `/v1/responses` that OpenAI's servers run, or that its models were trained to call.
-pub const HOSTED: [&str; 11] = [
+const HOSTED: [&str; 11] = [
     "apply_patch",
     "code_interpreter",
     "computer",
@@ -37,11 +37,15 @@ pub struct Found<'a> {
     pub namespace: Option<Namespace<'a>>,
 }
 
+/// The tools and namespaces of the list `field`.
+pub fn offers<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<Offer<'a>>, ApiError> {
+    offered(fields, field, if shape == Shape::Flat { &HOSTED } else { &[] })
+}
+
 /// The tools of the list `field`.
 pub fn found<'a>(fields: &Fields<'a>, field: &str, shape: Shape) -> Result<Vec<Found<'a>>, ApiError> {
-    let hosted: &[&str] = if shape == Shape::Flat { &HOSTED } else { &[] };
     let mut all = Vec::new();
-    for (path, value) in offered(fields, field, hosted)? {
+    for (path, value) in offers(fields, field, shape)? {
         match shape == Shape::Flat && value["type"] == "namespace" {
             true => all.extend(members(&path, value)?),
             false => all.push(Found { path, value, namespace: None }),

@@ -27,8 +27,28 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
     if items.is_empty() || items.len() > MAX_ITEMS {
         return Err(fields.invalid("input", format_args!("must hold 1 to {MAX_ITEMS} items")));
     }
-    of_items(items, "input", stored)
+    let messages = of_items(items, "input", stored)?;
+    match messages.is_empty() && !goes_on {
+        true => Err(fields.invalid("input", "holds only items about tools that another server has run")),
+        false => Ok(messages),
+    }
 }
+
+/// How the types begin of items about tools that OpenAI's servers ran, or that its models were trained to call. A conversation that began
+/// there goes on without them.
+const ELSEWHERE: [&str; 11] = [
+    "apply_patch_call",
+    "code_interpreter_call",
+    "computer_call",
+    "file_search_call",
+    "image_generation_call",
+    "local_shell_call",
+    "mcp_",
+    "program",
+    "shell_call",
+    "tool_search_",
+    "web_search_call",
+];
 
 /// The messages that a list of items becomes. `path`: of the list, for errors.
 pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Value>) -> Result<Vec<Message>, ApiError> {
@@ -72,6 +92,7 @@ pub fn of_items(items: &[Value], path: &str, stored: &dyn Fn(&str) -> Option<Val
                 });
                 answering = false;
             }
+            Some(kind) if ELSEWHERE.iter().any(|begin| kind.starts_with(begin)) => {}
             Some(kind) => {
                 let path = fields.path("type");
                 let kinds = "messages, calls of functions and custom tools, their outputs and reasoning";
@@ -234,7 +255,8 @@ mod tests {
             (json!([{"role": "wizard", "content": "x"}]), "input[0].role"),
             (json!([{"type": "item_reference", "id": "x"}]), "input[0].id"),
             (json!([{"type": "item_reference", "id": "msg_1"}, {"type": "item_reference", "id": "msg_1"}]), "input[1].id"),
-            (json!([{"type": "computer_call", "id": "x"}]), "input[0].type"),
+            (json!([{"type": "computer_call", "id": "x"}]), "input"),
+            (json!([{"type": "compaction", "id": "x"}]), "input[0].type"),
             (json!([{"type": "function_call", "name": "f"}]), "input[0].call_id"),
             (json!([{"type": "function_call", "call_id": "a"}]), "input[0].name"),
             (json!([{"type": "function_call", "call_id": "a", "name": "f", "arguments": 3}]), "input[0].arguments"),

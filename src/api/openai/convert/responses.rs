@@ -5,13 +5,12 @@ use serde_json::{Value, json};
 use super::super::types::responses::{ConversationRef, Settings};
 use super::known::Body;
 use super::metadata::{MAX_VALUE, metadata};
-use super::offered_tools::HOSTED;
+use super::offered_tools::offers;
 use super::tool_shape::Shape;
 use super::tools;
 use super::{chat, generation, kept_items, names, refuse, response_input, structured};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
-use crate::http::offered::offered;
 use crate::http::subject::FieldNames;
 use ::chat::Conversation;
 use config::Limits;
@@ -73,9 +72,6 @@ pub fn parse(body: &Value, limits: &Limits, stored: &dyn Fn(&str) -> Option<Valu
     let obfuscates = obfuscates(&fields, stream)?;
     conversation.messages = response_input::messages(&fields, stored)?;
     let input = if settings.store || settings.conversation.is_some() { kept_items::of_input(&fields, stored) } else { Vec::new() };
-    if options.cache_salt == 0 {
-        options.cache_salt = settings.safety_identifier.as_deref().map_or(0, generation::number_of);
-    }
     Ok(Responses { model, conversation, options, names, settings, input, stream, obfuscates })
 }
 
@@ -184,7 +180,7 @@ fn text(fields: &Fields) -> Result<Value, ApiError> {
 
 /// The tools that a response repeats: those that the model was told of.
 fn shown_tools(fields: &Fields) -> Result<Vec<Value>, ApiError> {
-    Ok(offered(fields, "tools", &HOSTED)?.into_iter().map(|(_, tool)| shown_tool(tool)).collect())
+    Ok(offers(fields, "tools", Shape::Flat)?.into_iter().map(|(_, tool)| shown_tool(tool)).collect())
 }
 
 fn shown_tool(tool: &Value) -> Value {

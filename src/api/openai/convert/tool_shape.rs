@@ -26,7 +26,11 @@ impl Shape {
 
 /// The name by which the model knows what `function` names: a call, or a choice. Its namespace belongs to it.
 pub fn full_name(function: &Fields) -> Result<String, ApiError> {
-    Ok(joined(function.string("namespace")?, name(function)?))
+    let namespace = match function.string("namespace")? {
+        None | Some("") => None,
+        Some(_) => Some(checked(function, "namespace")?),
+    };
+    Ok(joined(namespace, name(function)?))
 }
 
 /// The name by which the model knows a tool.
@@ -36,10 +40,14 @@ pub fn joined(namespace: Option<&str>, name: &str) -> String {
 
 /// The name of a tool.
 pub fn name<'a>(function: &Fields<'a>) -> Result<&'a str, ApiError> {
-    let name = function.required("name", function.string("name")?)?;
+    checked(function, "name")
+}
+
+fn checked<'a>(function: &Fields<'a>, field: &str) -> Result<&'a str, ApiError> {
+    let name = function.required(field, function.string(field)?)?;
     let fits = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
     if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(fits) {
-        return Err(function.invalid("name", format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
+        return Err(function.invalid(field, format_args!("must be 1 to {MAX_NAME} of a-z, A-Z, 0-9, _, - and .")));
     }
     Ok(name)
 }

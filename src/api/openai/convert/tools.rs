@@ -8,6 +8,7 @@ use super::tool_shape::{Shape, full_name, name};
 use super::{custom_tools, offered_tools};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::offered::Offer;
 use chat::{Call, Declaration, Tool, ToolChoice, Tools};
 
 /// Agents with several servers of tools have hundreds.
@@ -158,12 +159,13 @@ fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolC
         "required" => true,
         other => return Err(fields.invalid("mode", format_args!("must be auto or required, not `{}`", quoted(other)))),
     };
-    let list = fields.required("tools", fields.array("tools")?)?;
+    fields.required("tools", fields.array("tools")?)?;
+    let list = offered_tools::offers(fields, "tools", shape)?;
     if list.is_empty() || list.len() > MAX_TOOLS {
         return Err(fields.invalid("tools", format_args!("must hold 1 to {MAX_TOOLS} tools")));
     }
-    let one = |(i, value): (usize, &Value)| {
-        let named = Fields::at(value, &format!("{}[{i}]", fields.path("tools")))?;
+    let one = |(path, value): &Offer| {
+        let named = Fields::at(value, path)?;
         let nested = if named.has("function") || named.has("custom") { Shape::Nested } else { Shape::Flat };
         let function = function_of(named, nested)?;
         let name = full_name(&function)?;
@@ -172,7 +174,7 @@ fn allowed(choice: &Fields, names: &HashSet<&str>, shape: Shape) -> Result<ToolC
             false => Err(function.invalid("name", format_args!("is `{name}`, which is not among `tools`"))),
         }
     };
-    Ok(ToolChoice::Among { names: list.iter().enumerate().map(one).collect::<Result<_, _>>()?, required })
+    Ok(ToolChoice::Among { names: list.iter().map(one).collect::<Result<_, _>>()?, required })
 }
 
 /// A call of an earlier answer. Its arguments are not checked: they are what a model wrote.

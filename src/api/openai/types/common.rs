@@ -87,6 +87,8 @@ pub struct Sampling {
     pub structured_outputs: Option<super::structured::StructuredOutputs>,
     /// Identifies the end user. It does not change the answer. The prefix cache is shared only between requests of the same user.
     pub user: Option<String>,
+    /// The prefix cache is shared only between requests of the same salt. It does not change the answer.
+    pub cache_salt: Option<String>,
 }
 
 /// What chat and text completions share beyond [`Sampling`].

@@ -17,11 +17,11 @@ pub struct RerankRequest {
     /// Repeat the documents in the answer.
     #[schema(default = false)]
     pub return_documents: Option<bool>,
-    /// Leave out the end of each document behind so many tokens. Absent: documents stay whole.
+    /// Keep only so many of each document's first tokens. Absent: documents stay whole.
     #[schema(minimum = 1)]
     pub max_tokens_per_doc: Option<u32>,
     /// The most tokens of a document and the query together. So much of the document's end is left out. -1 stands for the context. Absent:
-    /// what is longer than the context is refused.
+    /// what is longer than the context is refused. A model that makes vectors reads each text by itself.
     #[schema(minimum = -1)]
     pub truncate_prompt_tokens: Option<i64>,
     /// false returns a ranking model's own numbers (logits) in place of probabilities.
