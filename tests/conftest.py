@@ -11,8 +11,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 from harness import BINARY, MODEL, Server  # noqa: E402
 
 
-# Servers inherit it, and a run under nohup ignores the signal.
+# Programs inherit it, and a run under nohup or in the background ignores these signals.
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_sessionstart(session):

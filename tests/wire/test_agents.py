@@ -15,7 +15,7 @@ import scripted
 from harness import CODER, ROOT, Server
 from test_cli import show
 
-PROGRAMS = ROOT / "tests" / "agents" / "node_modules" / ".bin"
+PROGRAMS = ROOT / "tests" / "coding-agents" / "node_modules" / ".bin"
 ANSWER = "It prints a whale."
 TASK = "What does the tool print?"
 # The shell tool of each agent and its argument, the command line, and how it goes on with a conversation.
@@ -26,7 +26,7 @@ AGENTS = {
     "qwen": ("run_shell_command", "command", ["--auth-type", "openai", "--approval-mode", "yolo", "-p"], ["--continue"]),
 }
 SECTIONS = {"codex": "Codex", "claude": "Claude Code", "opencode": "opencode", "qwen": "Qwen Code"}
-pytestmark = pytest.mark.skipif(not PROGRAMS.is_dir(), reason="tests/agents has no packages: tests/run installs them")
+pytestmark = pytest.mark.skipif(not PROGRAMS.is_dir(), reason="tests/coding-agents has no packages: tests/run installs them")
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ def ranked(server, path="/v1/rerank", **fields):
 
 @pytest.fixture(scope="module")
 def coder():
-    with Server({"SERVER__DEFAULT_MODELS": CODER, "ENGINE__KV_TOKENS": "4096"}) as server:
+    with Server({"SERVER__DEFAULT_MODELS": CODER, "ENGINE__CONTEXT": "512"}) as server:
         yield server
 
 
