@@ -136,7 +136,7 @@ def test_the_result_of_a_call_is_answered(client, coder):
 @pytest.mark.parametrize(
     "fields, param",
     [
-        ({"tools": [weather_tool(parameters={"type": "nothing"})]}, "tools"),
+        ({"tools": [weather_tool(parameters={"type": "nothing"}, strict=True)]}, "tools"),
         ({"tools": [{"type": "function", "function": {"name": "no good", "parameters": {}}}]}, "tools"),
         ({"tool_choice": "required"}, "tool_choice"),
         ({"tools": [weather_tool()], "tool_choice": {"type": "function", "function": {"name": "other"}}}, "tool_choice"),
