@@ -8,7 +8,7 @@ pub enum Rows {
     /// The checkpoint rotates element i of a head with element i + rotated / 2. The output has such pairs beside each other. Elements
     /// behind the rotated ones stay where they are.
     Pairs { head: u64, rotated: u64 },
-    /// Of each `group` rows, `count` from `start` on.
+    /// Each `group` rows contribute `count` rows from `start` on.
     Grouped { group: u64, start: u64, count: u64 },
     /// The tensor's columns: it is stored transposed.
     Columns,

@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::embedding::ValidText;
 use super::error::RequestError;
 use super::model::Model;
+use super::text::bounded;
 
 /// How many tokens a pair may take. Of a document that is longer, the end is left out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -28,7 +29,7 @@ impl Cut {
     ) -> Result<[ValidText; N], RequestError> {
         let room = self.prompt.map(|most| most.min(model.base.context));
         let longest = self.document.into_iter().chain(room).min();
-        let mut text = longest.map_or(Cow::Borrowed(document), |most| beginning(model, document, most));
+        let mut text = longest.map_or(Cow::Borrowed(document), |most| beginning(model, bounded(document, most), |has| has.min(most)));
         let Some(room) = room else { return encode(&text) };
         for _ in 0..TRIES {
             let found = encode(&text);
@@ -42,8 +43,7 @@ impl Cut {
             if taken <= room {
                 return found;
             }
-            let has = model.base.tokenizer.encode(&text, false).len();
-            text = Cow::Owned(beginning(model, &text, has.saturating_sub(taken - room)).into_owned());
+            text = Cow::Owned(beginning(model, &text, |has| has.saturating_sub(taken - room)).into_owned());
             if text.is_empty() {
                 break;
             }
@@ -52,29 +52,21 @@ impl Cut {
     }
 }
 
-/// The first tokens of a text, as text.
-fn beginning<'a>(model: &Model, text: &'a str, most: usize) -> Cow<'a, str> {
+/// The first tokens of a text, as text. `kept`: how many of so many.
+fn beginning<'a>(model: &Model, text: &'a str, kept: impl FnOnce(usize) -> usize) -> Cow<'a, str> {
     let tokenizer = &model.base.tokenizer;
-    let start = bounded(text, most);
-    let ids = tokenizer.encode(start, false);
-    if ids.len() <= most {
-        return Cow::Borrowed(start);
+    let ids = tokenizer.encode(text, false);
+    let most = kept(ids.len());
+    if most == ids.len() {
+        return Cow::Borrowed(text);
     }
     // The last character may be cut.
     let decoded = tokenizer.decode(&ids[..most], false);
     let kept = decoded.trim_end_matches(char::REPLACEMENT_CHARACTER).trim_start();
     // Some vocabularies change what they encode, for example to lower case.
-    let indent = start.len() - start.trim_start().len();
-    match start[indent..].starts_with(kept) {
-        true => Cow::Borrowed(&start[..indent + kept.len()]),
+    let indent = text.len() - text.trim_start().len();
+    match text[indent..].starts_with(kept) {
+        true => Cow::Borrowed(&text[..indent + kept.len()]),
         false => Cow::Owned(kept.to_owned()),
     }
-}
-
-/// The most bytes per token of a text that is cut. Only runs of one character have longer tokens on average.
-const MAX_BYTES_PER_TOKEN: usize = 64;
-
-/// As much of a text as so many tokens can hold: encoding takes many times the memory of a text.
-pub(super) fn bounded(text: &str, most: usize) -> &str {
-    &text[..text.floor_char_boundary(most.saturating_mul(MAX_BYTES_PER_TOKEN))]
 }

@@ -86,12 +86,11 @@ impl ModelFile {
         let dialect = template.as_ref().map(|template| Dialect::of(template, self.tokenizer()));
         let completion = !spec.arch.bidirectional;
         let has = |test: fn(&Dialect) -> bool| completion && dialect.as_ref().is_some_and(test);
-        let says_pooling = self.file().arch_value("pooling_type").is_some();
         Ok(Abilities {
             completion,
             tools: has(Dialect::takes_tools),
             thinking: has(|dialect| dialect.thinking.is_some()),
-            embedding: spec.pooling != Pooling::Rank && (!completion || says_pooling),
+            embedding: spec.pooling != Pooling::Rank && self.embeds(),
             insert: completion && self.tokenizer().infill().is_some(),
         })
     }

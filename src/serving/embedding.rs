@@ -8,6 +8,7 @@ use super::model::Model;
 use super::options::Budget;
 use super::prompt::{Prompt, encode};
 use super::request::budget;
+use super::text::beginning;
 use logits::SamplingParams;
 use scheduler::{Client, Event, EventStream, NewSequence};
 
@@ -28,6 +29,23 @@ pub fn validate(model: Arc<Model>, prompt: &Prompt, cache_salt: u64) -> Result<V
     let pool = Some(model.base.pooling.ok_or_else(|| RequestError::NoEmbedding(model.id.clone()))?);
     let ids = encode(&model, prompt)?;
     ValidText::new(model, ids, NewSequence { pool, cache_salt, ..NewSequence::new(Vec::new(), SamplingParams::greedy(), 0) })
+}
+
+/// The same with at most `most` tokens of the prompt, and what the context holds. Without `most`, a longer one is refused.
+pub fn validate_within(model: &Arc<Model>, prompt: &Prompt, most: Option<usize>, cache_salt: u64) -> Result<ValidText, RequestError> {
+    let whole = validate(model.clone(), prompt, cache_salt);
+    let Some(most) = most else { return whole };
+    match &whole {
+        Ok(text) if text.num_tokens() as usize <= most => return whole,
+        Err(error) if !error.is_too_long() => return whole,
+        _ => {}
+    }
+    let ids = match prompt {
+        Prompt::Text(text) => beginning(model, text, most),
+        Prompt::Ids(ids) => ids[..ids.len().min(most).min(model.base.context)].to_vec(),
+        Prompt::Chat(_) | Prompt::Infill { .. } => return whole,
+    };
+    validate(model.clone(), &Prompt::Ids(ids), cache_salt)
 }
 
 impl ValidText {

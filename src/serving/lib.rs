@@ -45,4 +45,4 @@ pub use prompt::Prompt;
 pub use request::ValidRequest;
 pub use scheduler::Client;
 pub use template::TemplateError;
-pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, beginning, detokenize, texts_of, tokenize, tokenize_behind, tokenize_chat};
+pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, detokenize, texts_of, tokenize, tokenize_behind, tokenize_chat};

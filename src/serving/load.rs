@@ -67,16 +67,17 @@ impl ModelFile {
         Ok(Self { file, weights, tokenizer, ranking })
     }
 
-    pub(super) fn file(&self) -> &GgufFile {
-        &self.file
-    }
-
     pub(super) fn spec(&self) -> &ModelSpec {
         &self.weights.spec
     }
 
     pub(super) fn tokenizer(&self) -> &Tokenizer {
         &self.tokenizer
+    }
+
+    /// Whether the model was made for vectors: it is an encoder, or its file says how they are pooled.
+    pub(super) fn embeds(&self) -> bool {
+        self.spec().arch.bidirectional || self.file.arch_value("pooling_type").is_some()
     }
 
     /// The longest context that the model was made for, in tokens.
@@ -108,7 +109,7 @@ impl ModelFile {
     pub fn start(self, device: Box<dyn Device>, options: RunOptions) -> Result<BaseModel, EngineError> {
         let digest = self.file.digest();
         let spec = self.weights.spec.clone();
-        let embeds = spec.arch.bidirectional || self.file.arch_value("pooling_type").is_some();
+        let embeds = self.embeds();
         let (kind, index) = device.place();
         let shared = SharedDevice::of(kind, index);
         let needed = engine::least_bytes(&*device, &self.weights, &options.engine)?;

@@ -128,7 +128,7 @@ impl Scoring {
     }
 }
 
-/// Of two vectors of length 1.
+/// The cosine of two vectors of length 1.
 fn cosine(one: &[f32], other: &[f32]) -> f32 {
     one.iter().zip(other).map(|(x, y)| f64::from(*x) * f64::from(*y)).sum::<f64>() as f32
 }

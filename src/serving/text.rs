@@ -1,6 +1,5 @@
 //! Texts and ids without a generation: what a prompt becomes, and what ids stand for.
 
-use super::cut::bounded;
 use super::error::RequestError;
 use super::model::Model;
 use super::prompt::{check_ids, rendered, rendered_behind, vocab_size, with_prefix};
@@ -12,6 +11,9 @@ pub const MAX_TEXT: usize = 4 << 20;
 pub const MEMORY_PER_BYTE: usize = 64;
 /// The most ids that are turned into a text at once. The longest tokens have hundreds of bytes.
 const MAX_IDS: usize = 1 << 18;
+
+/// The most bytes per token of a text that is cut. Only runs of one character have longer tokens on average.
+const MAX_BYTES_PER_TOKEN: usize = 64;
 
 /// The ids of a text. With `add_special`, it begins as a prompt does, for example with BOS. Takes up to a second per megabyte: call it
 /// off the event loop.
@@ -25,7 +27,7 @@ pub fn tokenize(model: &Model, text: &str, add_special: bool) -> Result<Vec<u32>
 
 /// The ids of as much of a text as `most` tokens and the context hold. A token that ends every text (such as SEP) stays at the end. Call it
 /// off the event loop, too.
-pub fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
+pub(super) fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
     let (tokenizer, most) = (&model.base.tokenizer, model.base.context.min(most));
     let mut ids = tokenizer.encode_prompt(bounded(text, most), usize::MAX).unwrap_or_default();
     let end = ids.last().copied().filter(|&id| tokenizer.is_control(id));
@@ -34,6 +36,11 @@ pub fn beginning(model: &Model, text: &str, most: usize) -> Vec<u32> {
         *last = end;
     }
     ids
+}
+
+/// As much of a text as so many tokens can hold: encoding takes many times the memory of a text.
+pub(super) fn bounded(text: &str, most: usize) -> &str {
+    &text[..text.floor_char_boundary(most.saturating_mul(MAX_BYTES_PER_TOKEN))]
 }
 
 /// The ids of a conversation. Call it off the event loop, too.

@@ -100,7 +100,7 @@ pub struct Choices {
     num_prompt: u32,
     /// Generated tokens of each generation that were counted against the tenant's rate.
     spent: Vec<u32>,
-    /// Of the first generation.
+    /// What the first generation has cost.
     account: Option<Account>,
     tenant: Tenant,
     journal: Rc<Journal>,

@@ -18,7 +18,7 @@ use crate::http::error::{ApiError, Kind};
 use crate::http::state::{Active, AppState, off_loop};
 use crate::http::subject::FieldNames;
 use serving::embedding::{self, ValidText};
-use serving::{Model, Prompt, RequestError};
+use serving::{Model, Prompt};
 
 /// Embed texts as vectors, as Ollama does
 #[utoipa::path(post, path = "/api/embed", operation_id = "ollamaEmbed", tag = "ollama", request_body = EmbedRequest, responses(
@@ -96,7 +96,9 @@ async fn vectors(
     let salt = caller.tenant.salt(0);
     let validate = move || {
         let _held = held;
-        inputs.into_iter().map(|text| valid(&model, text, truncate, salt)).collect::<Result<Vec<_>, _>>()
+        let most = truncate.then_some(usize::MAX);
+        let texts = inputs.into_iter().map(Prompt::Text);
+        texts.map(|text| embedding::validate_within(&model, &text, most, salt)).collect::<Result<Vec<_>, _>>()
     };
     let texts = off_loop(validate).await?.map_err(|error| names.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
@@ -108,15 +110,4 @@ async fn vectors(
         vectors.push(embedding.vector(dimensions).await.map_err(|failure| names.failure(&failure))?);
     }
     Ok((vectors, num_tokens))
-}
-
-/// A text, or what fits of it into the context.
-fn valid(model: &Arc<Model>, text: String, truncate: bool, salt: u64) -> Result<ValidText, RequestError> {
-    let prompt = Prompt::Text(text);
-    match (embedding::validate(model.clone(), &prompt, salt), prompt) {
-        (Err(error), Prompt::Text(text)) if truncate && error.is_too_long() => {
-            embedding::validate(model.clone(), &Prompt::Ids(serving::beginning(model, &text, usize::MAX)), salt)
-        }
-        (result, _) => result,
-    }
 }

@@ -17,8 +17,8 @@ use crate::http::json::JsonBody;
 use crate::http::middleware::requested_model;
 use crate::http::state::{Active, AppState, off_loop};
 use crate::http::tenant::Tenant;
+use serving::Model;
 use serving::embedding::{self, ValidText};
-use serving::{Model, Prompt};
 
 /// Embed texts as vectors
 ///
@@ -63,10 +63,7 @@ async fn vectors(
     let salt = tenant.salt(user);
     let validate = move || {
         let _held = held;
-        inputs
-            .into_iter()
-            .map(|input| embedding::validate(model.clone(), &cut(&model, input, most_tokens), salt))
-            .collect::<Result<Vec<_>, _>>()
+        inputs.iter().map(|input| embedding::validate_within(&model, input, most_tokens, salt)).collect::<Result<Vec<_>, _>>()
     };
     let texts = off_loop(validate).await?.map_err(|error| names::EMBEDDINGS.request_error(&error))?;
     let num_tokens = texts.iter().map(ValidText::num_tokens).sum();
@@ -78,15 +75,6 @@ async fn vectors(
         vectors.push(embedding.vector(dimensions).await.map_err(|failure| names::EMBEDDINGS.failure(&failure))?);
     }
     Ok((vectors, num_tokens))
-}
-
-/// An input without the tokens that are too many.
-fn cut(model: &Model, input: Prompt, most: Option<usize>) -> Prompt {
-    match (input, most) {
-        (Prompt::Text(text), Some(most)) => Prompt::Ids(serving::beginning(model, &text, most)),
-        (Prompt::Ids(ids), Some(most)) => Prompt::Ids(ids.into_iter().take(most.min(model.base.context)).collect()),
-        (input, _) => input,
-    }
 }
 
 fn encoded(vector: Vec<f32>, encoding: Encoding) -> Vector {

@@ -56,7 +56,7 @@ pub struct Percentiles {
 }
 
 impl Percentiles {
-    /// Of times in seconds, in milliseconds.
+    /// The percentiles of `seconds`, in milliseconds.
     fn of(mut seconds: Vec<f64>) -> Self {
         seconds.sort_by(f64::total_cmp);
         // the smallest value that so large a share of all values does not exceed

@@ -84,7 +84,7 @@ fn of_json(path: &Path, dir: &Path, arch: &str) -> Fallible<Table> {
     Ok(table)
 }
 
-/// Of several names of one pre-tokenizer, that which files of the architecture have.
+/// The name that files of the architecture have for a pre-tokenizer with several names.
 fn preferred(names: &[&'static str], arch: &str) -> Option<&'static str> {
     let usual = match arch {
         "starcoder" | "starcoder2" => "starcoder",

@@ -19,9 +19,6 @@ const BILLING: &str = "x-anthropic-billing-header:";
 /// What a signature begins with that carries the reasoning itself.
 pub const CARRIED: &str = "reasoning:";
 
-/// What stands in place of a document in a tool's result.
-const NO_DOCUMENT: &str = "[a document was left out: this model takes only documents of text]";
-
 /// Where blocks stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
@@ -95,7 +92,7 @@ fn document(block: &Fields, place: Place) -> Result<Vec<Part>, ApiError> {
     let texts = match source.required("type", source.string("type")?)? {
         "text" => vec![Part::Text(source.required("data", source.string("data")?)?.to_owned())],
         "content" => parts(&source, "content", place, &mut |block, kind| Err(refused(block, kind)))?,
-        _ if place == Place::Result => vec![Part::Text(NO_DOCUMENT.into())],
+        _ if place == Place::Result => vec![Part::Text(left_out::DOCUMENT.into())],
         other => {
             let path = source.path("type");
             let message = format!("`{path}` is `{}`; only documents of text are supported (type text or content)", quoted(other));

@@ -98,7 +98,7 @@ pub struct Show {
     /// The metadata of the model's file. Arrays are null unless `verbose` is set.
     #[schema(value_type = Object)]
     pub model_info: Map<String, Value>,
-    /// Of `completion`, `tools`, `thinking`, `embedding` and `insert`, what the model has.
+    /// What the model is able to do: `completion`, `tools`, `thinking`, `embedding` or `insert`.
     pub capabilities: Vec<String>,
     pub modified_at: String,
 }

@@ -90,7 +90,7 @@ pub struct Address {
     pub takes_text: bool,
 }
 
-/// The tool that the model knows by `full_name`. `tools`: as the response repeats them.
+/// The tool that the model knows by the name `full`. `tools`: as the response repeats them.
 pub fn address(tools: &[Value], full: &str) -> Address {
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let of = |tool: &Value, namespace: Option<String>| {

@@ -25,7 +25,7 @@ struct Inner {
     serials: HashMap<String, u64>,
     /// The place of the next file.
     next: u64,
-    /// Of all files, of those that are being uploaded, and of what batches hold.
+    /// The size of all files, those that are being uploaded, and what batches hold.
     num_bytes: u64,
 }
 
