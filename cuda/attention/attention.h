@@ -66,10 +66,10 @@ struct Attention {
 bool attention_extras(int head_dim);
 // Bytes of workspace that a step with these bounds needs.
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);
-// Sequences with one row, in parallel over the context. `fresh`: the rows' Q, K and V, which the kernel finishes on its way; null:
-// qkv_finish has run.
+// The view's sequences with one row, in parallel over the context. Those with more rows cost empty blocks. `fresh`: the rows' Q, K and V,
+// which the kernel finishes on its way; null: qkv_finish has run.
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh = nullptr);
-// Sequences with more than one row.
+// The view's sequences with more than one row. Those with one row cost empty blocks.
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step);
 
 }  // namespace pen

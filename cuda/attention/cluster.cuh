@@ -43,7 +43,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   using Shared = ClusterShared<D>;
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  const BlockHeads heads(p, plan);
+  const BlockHeads heads(p, step, plan);
   const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
   const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = blockIdx.x;
   const DecodeRange<EXTRAS> range(step, seq, p);

@@ -109,7 +109,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
   using Shared = DecodeShared<D>;
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  const BlockHeads heads(p, plan);
+  const BlockHeads heads(p, step, plan);
   const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
   const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
   const int team = warp / TEAM, member = warp % TEAM, teams = warps / TEAM;
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(WARP* TEAM* DECODE_TEAMS<D, TEAM>)
   MergeTarget target{tiles.direct, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
   if (!tiles.direct) {
     const Partials partials(p, gridDim.z, plan.max_stretches);
-    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches - range.first_stretch();
+    const size_t at = (static_cast<size_t>(blockIdx.z) * p.num_heads + head) * plan.max_stretches - range.first_stretch();
     target.o = partials.o + at * p.kv.head_dim, target.row = partials.row + at, target.row_step = plan.max_stretches;
   }
   uint32_t q[D / 16][4];

@@ -30,8 +30,8 @@ int most_stretches(int max_context, const GeneralAttention& p) {
   return static_cast<int>(std::min<long long>(all, (seen - 1 + STRETCH - 1) / STRETCH + 1));
 }
 
-size_t partial_bytes(int num_tokens, int num_heads, int value_dim, int stretches) {
-  return static_cast<size_t>(num_tokens) * num_heads * stretches * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
+size_t partial_bytes(int rows, int num_heads, int value_dim, int stretches) {
+  return static_cast<size_t>(rows) * num_heads * stretches * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
 }
 
 bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
@@ -69,10 +69,11 @@ void run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   if (plan.buffers < 1) throw CudaError(cudaErrorInvalidValue, "general attention: shared memory");
 
   plan.max_stretches = most_stretches(step.max_context, args);
+  plan.by_sequence = step.max_query == 1, plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
   const long long blocks = static_cast<long long>(plan.row_blocks) * args.kv.num_kv_heads * plan.slices * step.num_seqs;
   const long long wanted = device.multiprocessors * (two ? 2ll : 1ll);
   if (plan.max_stretches > 1 && 2 * blocks <= wanted &&
-      partial_bytes(step.num_tokens, args.num_heads, args.value_dim, plan.max_stretches) <= args.workspace_bytes) {
+      partial_bytes(plan.partial_rows, args.num_heads, args.value_dim, plan.max_stretches) <= args.workspace_bytes) {
     plan.splits = static_cast<int>(std::min<long long>(plan.max_stretches, (wanted + blocks - 1) / blocks));
   }
   const auto kernel = attention_general_kernel<M, VP>;

@@ -168,7 +168,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
                              const __grid_constant__ GeneralPlan plan) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  const int seq = blockIdx.z, kv_head = blockIdx.y / plan.slices, slice = blockIdx.y % plan.slices;
+  const int seq = step.sequence(blockIdx.z), kv_head = blockIdx.y / plan.slices, slice = blockIdx.y % plan.slices;
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, team = warp / GENERAL_TEAM, member = warp % GENERAL_TEAM;
   const int row_block = blockIdx.x % plan.row_blocks, split = blockIdx.x / plan.row_blocks;
   const GeneralRows rows(p, step, seq, kv_head);
@@ -243,15 +243,14 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
     if (direct) {
       all.add(state);
     } else {
-      const GeneralPartials partials(p, step.num_tokens, plan.max_stretches);
+      const GeneralPartials partials(p, plan);
       const int stretch = tile / (STRETCH / KEYS);
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = row0 + 8 * h;
         const Stretches own(span[h]);
         if (row >= rows.count || stretch < own.begin || stretch >= own.end) continue;
-        const size_t at =
-            (static_cast<size_t>(rows.token(row)) * p.num_heads + rows.head(row)) * plan.max_stretches + (stretch - own.begin);
+        const size_t at = partials.at(rows, row) + (stretch - own.begin);
         if (slice == 0 && member == 0 && lane % 4 == 0) partials.row[at] = make_float2(state.running[h].maximum, state.running[h].sum);
 #pragma unroll
         for (int i = 0; i < 2 * VP; ++i) {

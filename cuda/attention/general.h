@@ -50,7 +50,8 @@ struct GeneralAttention {
 // Bytes of workspace with which steps of up to num_tokens rows and max_context positions can be split over the context. Less does no harm
 // but to the time.
 size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context);
-// All sequences of the step, of one row and of more.
+// All sequences of the view, of one row and of more. A step that has both is faster as a view of each: the blocks of a view are as many
+// as its longest sequence needs.
 void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step);
 
 }  // namespace pen

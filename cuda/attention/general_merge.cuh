@@ -13,13 +13,13 @@ __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
     attention_general_merge_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
                                    const __grid_constant__ GeneralPlan plan) {
   let_next_start();
-  const GeneralRows rows(p, step, blockIdx.z, blockIdx.y);
+  const GeneralRows rows(p, step, step.sequence(blockIdx.z), blockIdx.y);
   const int row = blockIdx.x;
   wait_for_previous();
   if (row >= rows.count || general_direct(plan, Stretches(rows.spans(p, row / plan.rows * plan.rows, plan.rows)))) return;
   const int token = rows.token(row), head = rows.head(row), count = Stretches(rows.span(p, row)).count();
-  const GeneralPartials partials(p, step.num_tokens, plan.max_stretches);
-  const size_t at = (static_cast<size_t>(token) * p.num_heads + head) * plan.max_stretches;
+  const GeneralPartials partials(p, plan);
+  const size_t at = partials.at(rows, row);
   __half* out = p.out + static_cast<size_t>(token) * p.ld_out + head * p.value_dim;
   for (int dim = threadIdx.x * 4; dim < p.value_dim; dim += GENERAL_MERGE_THREADS * 4) {
     Running running;

@@ -22,6 +22,8 @@ struct GeneralPlan {
   int splits;           // blocks that share a context
   int slices;           // blocks that share a row's values, GENERAL_VALUES elements each
   int max_stretches;    // that a row sees, at most
+  int partial_rows;     // rows that partial results have room for
+  bool by_sequence;     // each sequence of the grid has one of these rows; else each row of the step has its own
   bool shared_values;   // values are read from the tiles of the keys
   bool wide_query;      // q can be read 16 bytes at a time
   bool even_out;        // out can be written two elements at a time
@@ -74,12 +76,23 @@ __device__ __forceinline__ bool general_direct(const GeneralPlan& plan, const St
 
 // Partial results of stretches, counted from the first that a row sees.
 struct GeneralPartials {
-  float* o;     // [num_tokens, num_heads, max_stretches, stride]
-  float2* row;  // [num_tokens, num_heads, max_stretches] maximum and sum
-  int stride;
+  float* o;     // [partial_rows, num_heads, max_stretches, stride]
+  float2* row;  // [partial_rows, num_heads, max_stretches] maximum and sum
+  int stride, num_heads, max_stretches;
+  bool by_sequence;
   __host__ __device__ static constexpr int padded(int value_dim) { return (value_dim + 3) / 4 * 4; }
-  __device__ GeneralPartials(const GeneralAttention& p, int num_tokens, int max_stretches) : o(p.workspace), stride(padded(p.value_dim)) {
-    row = reinterpret_cast<float2*>(o + static_cast<size_t>(num_tokens) * p.num_heads * max_stretches * stride);
+  __device__ GeneralPartials(const GeneralAttention& p, const GeneralPlan& plan)
+      : o(p.workspace),
+        stride(padded(p.value_dim)),
+        num_heads(p.num_heads),
+        max_stretches(plan.max_stretches),
+        by_sequence(plan.by_sequence) {
+    row = reinterpret_cast<float2*>(o + static_cast<size_t>(plan.partial_rows) * num_heads * max_stretches * stride);
+  }
+  // Where the stretches of a row of the block's sequence begin.
+  __device__ __forceinline__ size_t at(const GeneralRows& rows, int row) const {
+    const size_t place = by_sequence ? blockIdx.z : rows.token(row);
+    return (place * num_heads + rows.head(row)) * max_stretches;
   }
 };
 

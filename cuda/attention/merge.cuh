@@ -132,14 +132,15 @@ __global__ void __launch_bounds__(MERGE_GROUPS* MERGE_PAIRS)
   __shared__ Running running;
   let_next_start();
   const int pairs = static_cast<int>(blockDim.x) / MERGE_GROUPS, group = static_cast<int>(threadIdx.x) / pairs;
-  const int seq = blockIdx.x, head = blockIdx.y, pair = static_cast<int>(threadIdx.x) % pairs, dim = pair * 2, lane = threadIdx.x % WARP;
+  const int seq = step.sequence(blockIdx.x), head = blockIdx.y, lane = threadIdx.x % WARP;
+  const int pair = static_cast<int>(threadIdx.x) % pairs, dim = pair * 2;
   const DecodeRange<EXTRAS> range(step, seq, p);
   const int count = range.num_stretches();
   if (threadIdx.x == 0) running = Running{};
   wait_for_previous();
   if (count <= plan.share) return;
   const Partials partials(p, gridDim.x, plan.max_stretches);
-  const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches;
+  const size_t at = (static_cast<size_t>(blockIdx.x) * p.num_heads + head) * plan.max_stretches;
   const bool mine = dim < p.kv.head_dim;
   const float* o = partials.o + at * p.kv.head_dim + (mine ? dim : 0);
   float2 out = make_float2(0.0f, 0.0f);

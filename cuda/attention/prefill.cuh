@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
     attention_prefill_kernel(Attention p, StepView step, PrefillPlan plan) {
   extern __shared__ __align__(128) char shared[];
   let_next_start();
-  const int seq = blockIdx.z, kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
+  const int seq = step.sequence(blockIdx.z), kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
   const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, warps = blockDim.x / WARP;
   const int context = step.context_lens[seq];
   const int token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];

@@ -134,7 +134,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   constexpr int BLOCK_ROWS = WIDE_WARPGROUPS * WIDE_ROWS, N = D / 8;
   extern __shared__ uint8_t dynamic[];
   let_next_start();
-  const int seq = blockIdx.z, kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
+  const int seq = step.sequence(blockIdx.z), kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
   const int context = step.context_lens[seq];
   const int token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
   const int tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;

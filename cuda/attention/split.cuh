@@ -32,13 +32,13 @@ struct DecodeShared {
 // The heads of a block: [head, head + rows) of one sequence, which share a K/V head.
 struct BlockHeads {
   int seq, kv_head, head, rows;
-  __device__ __forceinline__ BlockHeads(const Attention& p, const DecodePlan& plan) : seq(blockIdx.z) {
+  __device__ __forceinline__ BlockHeads(const Attention& p, const StepView& step, const DecodePlan& plan) : seq(step.sequence(blockIdx.z)) {
     const int group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, plan.rows), row_block = blockIdx.y % row_blocks;
     kv_head = blockIdx.y / row_blocks, head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
   }
 };
 
-// Partial results in the workspace: of each stretch, counted from the first that a sequence's row sees.
+// Partial results in the workspace: of each stretch, counted from the first that a sequence's row sees. Sequences count as in the view.
 struct Partials {
   float* o;     // [num_seqs, num_heads, max_stretches, head_dim]
   float2* row;  // [num_seqs, num_heads, max_stretches] maximum and sum

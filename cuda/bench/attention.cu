@@ -82,6 +82,7 @@ struct Item {
 };
 struct StepOptions {
   bool decode = true, prefill = true, overlap = false;
+  bool views = false;  // a view for each of the two, as in the engine's mixed steps
   int max_context = 0;  // 0: the true one
   bool workspace = true;
   int spare_tokens = 3;
@@ -135,8 +136,11 @@ struct Runner {
                          bytes,        shape.soft_cap,
                          shape.sinks ? sinks.get() : nullptr, shape.chunked};
     const Launch launch{gpu(), test_stream(), options.overlap};
-    if (options.decode) attention_decode(launch, args, step);
-    if (options.prefill) attention_prefill(launch, args, step);
+    std::vector<int> num_rows;
+    for (const Item& item : items) num_rows.push_back(item.seq < 0 ? 0 : item.num_rows);
+    const Views views(step, num_rows, contexts);
+    if (options.decode) attention_decode(launch, args, options.views ? views.single : step);
+    if (options.prefill) attention_prefill(launch, args, options.views ? views.many : step);
     check(cudaDeviceSynchronize(), where.c_str());
 
     report(out.guards_intact() && workspace.guards_intact(), where + ": wrote outside of its memory");
@@ -254,7 +258,7 @@ void check_decode(Runner& runner, const std::vector<std::vector<__half>>& rows, 
   }
 }
 
-// Whole prompts, chunks, and mixed steps: each row must have the bits that the decode kernel gave it.
+// Whole prompts and chunks: each row must have the bits that the decode kernel gave it.
 void check_prefill(Runner& runner, const std::vector<std::vector<__half>>& rows, Random& random, const std::string& name) {
   const World& world = runner.world;
   const int width = world.width(), num_seqs = static_cast<int>(world.seqs.size());
@@ -279,26 +283,37 @@ void check_prefill(Runner& runner, const std::vector<std::vector<__half>>& rows,
       }
     }
   }
-  for (int round = 0; round < 4; ++round) {
+}
+
+// Mixed steps, as one view and as one per kind, in a crowd of single rows, too: each row must have the bits that the decode kernel gave it.
+void check_mixed(Runner& runner, const std::vector<std::vector<__half>>& rows, Random& random, const std::string& name) {
+  const World& world = runner.world;
+  const int width = world.width(), num_seqs = static_cast<int>(world.seqs.size());
+  constexpr int ROUNDS = 6, CROWD = 140;
+  for (int round = 0; round < ROUNDS; ++round) {
+    const bool crowd = round >= 4;
     std::vector<Item> items;
-    for (int i = 0; i < num_seqs + 2; ++i) {
+    for (int i = 0; i < (crowd ? CROWD : num_seqs + 2); ++i) {
       const int s = random.below(num_seqs), length = world.seqs[s].length, end = 1 + random.below(length);
-      const int kind = random.below(4);
+      const int kind = crowd ? i % 70 == 30 ? 2 : 1 : random.below(4);
       if (kind == 0) items.push_back({-1, 0, 0});
       if (kind == 1) items.push_back({s, end, 1});
       if (kind >= 2) items.push_back({s, end, 1 + random.below(end)});
     }
     StepOptions options;
     options.overlap = round % 2 == 1;
-    options.max_context = round < 2 ? 0 : 4096;
-    const std::string where = name + text(" mixed step %d", round);
-    const std::vector<__half> out = runner.run(items, options, where);
-    size_t row = 0;
-    for (const Item& item : items) {
-      if (item.seq < 0) continue;
-      same_bits(world, out.data() + row * width, rows[item.seq].data() + static_cast<size_t>(item.context - item.num_rows) * width,
-                item.num_rows, where + text(" seq %d rows %d context %d", item.seq, item.num_rows, item.context));
-      row += item.num_rows;
+    options.max_context = round < 2 || crowd ? 0 : 4096;
+    for (bool views : {false, true}) {
+      options.views = views;
+      const std::string where = name + text(" mixed step %d, views %d", round, views);
+      const std::vector<__half> out = runner.run(items, options, where);
+      size_t row = 0;
+      for (const Item& item : items) {
+        if (item.seq < 0) continue;
+        same_bits(world, out.data() + row * width, rows[item.seq].data() + static_cast<size_t>(item.context - item.num_rows) * width,
+                  item.num_rows, where + text(" seq %d rows %d context %d", item.seq, item.num_rows, item.context));
+        row += item.num_rows;
+      }
     }
   }
 }
@@ -313,6 +328,7 @@ void check_attention(const Shape& shape, const std::vector<int>& lengths, uint64
   const auto rows = all_by_decode(runner, name + " decode of every row");
   check_decode(runner, rows, name);
   check_prefill(runner, rows, random, name);
+  check_mixed(runner, rows, random, name);
 }
 
 }  // namespace

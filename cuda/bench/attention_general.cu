@@ -78,7 +78,7 @@ void check_case(const GeneralShape& shape, const std::vector<int>& lengths, uint
       }
     }
   }
-  for (int round = 0; round < (quick ? 2 : 6); ++round) {
+  for (int round = 0; round < (quick ? 4 : 12); ++round) {
     std::vector<GeneralItem> items;
     for (int i = 0; i < num_seqs + 2; ++i) {
       const int s = random.below(num_seqs), end = shape.bidirectional ? lengths[s] : 1 + random.below(lengths[s]), kind = random.below(4);
@@ -87,7 +87,7 @@ void check_case(const GeneralShape& shape, const std::vector<int>& lengths, uint
     }
     items.push_back({-1, 0, 1});
     GeneralOptions options;
-    options.overlap = round % 2 == 1;
+    options.overlap = round % 2 == 1, options.views = round % 4 >= 2;
     const std::string where = name + text(" mixed step %d", round);
     const std::vector<__half> out = runner.run(items, options, where);
     size_t row = 0;

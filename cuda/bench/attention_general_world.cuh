@@ -116,6 +116,7 @@ struct GeneralItem {
 };
 struct GeneralOptions {
   bool overlap = false, workspace = true, fast = false;  // fast: the kernels of attention.h
+  bool views = false;   // one of the sequences with one row, and one of the others, as in the engine's mixed steps
   int max_context = 0;  // 0: the true one
 };
 
@@ -161,6 +162,9 @@ struct GeneralRunner {
     Buffer<float> workspace(bytes / sizeof(float));
     const StepView step{nullptr, nullptr, d_cu.get(), d_contexts.get(), d_tables.get(), rows, num_seqs, max_blocks, max_query, max_context};
     const Launch launch{gpu(), test_stream(), options.overlap};
+    std::vector<int> num_rows;
+    for (const GeneralItem& item : items) num_rows.push_back(item.seq < 0 ? 0 : item.rows);
+    const Views views(step, num_rows, contexts);
     if (options.fast) {
       Attention args{d_q.get(), {k.get(), v.get(), world.num_blocks, s.block_size, s.num_kv_heads, s.head_dim}, out.get(), ld_out,
                      s.num_heads, world.scale, s.window, workspace.get(), bytes, s.soft_cap};
@@ -171,7 +175,8 @@ struct GeneralRunner {
       GeneralAttention args{d_q.get(), ld_q,    {k.get(), s.latent ? k.get() : v.get(), s.block_size, s.num_kv_heads, s.k_dim, s.v_dim},
                             out.get(), ld_out,  s.num_heads, s.head_dim, s.value_dim, world.scale, s.window, s.kind, s.bidirectional,
                             s.soft_cap, s.alibi, s.sinks ? sinks.get() : nullptr, workspace.get(), bytes};
-      attention_general(launch, args, step);
+      attention_general(launch, args, options.views ? views.single : step);
+      if (options.views) attention_general(launch, args, views.many);
     }
     check(cudaDeviceSynchronize(), where.c_str());
     report(out.guards_intact() && workspace.guards_intact(), where + ": wrote outside of its memory");

@@ -99,6 +99,31 @@ struct Buffer {
   }
 };
 
+// The views of a step's sequences with one row, and of those with more, as the engine makes them of mixed steps.
+struct Views {
+  Buffer<uint32_t> numbers;
+  StepView single, many;
+
+  // `rows`: of each sequence. Those without any are in neither view.
+  Views(const StepView& step, const std::vector<int>& rows, const std::vector<uint32_t>& contexts)
+      : numbers(rows.size()), single(step), many(step) {
+    std::vector<uint32_t> order;
+    const auto view = [&](StepView& of, auto wanted) {
+      of.sequences = numbers.get() + order.size();
+      of.num_seqs = 0, of.max_query = 1, of.max_context = 1;
+      for (size_t i = 0; i < rows.size(); ++i) {
+        if (!wanted(rows[i])) continue;
+        order.push_back(static_cast<uint32_t>(i));
+        of.num_seqs++;
+        of.max_query = std::max(of.max_query, rows[i]), of.max_context = std::max(of.max_context, static_cast<int>(contexts[i]));
+      }
+    };
+    view(single, [](int n) { return n == 1; });
+    view(many, [](int n) { return n > 1; });
+    numbers.write(order);
+  }
+};
+
 inline uint16_t bits(__half x) {
   uint16_t b;
   memcpy(&b, &x, 2);

@@ -17,10 +17,10 @@ double time_chain(int calls, Call call) {
   return graph_us(test_stream(), TIMED_RUNS, queue) / calls;
 }
 
-// Sequences of the same context and number of rows, with `layers` layers' pages.
+// Sequences of the same context and number of rows, of which the last may have more, with `layers` layers' pages.
 struct TimedStep {
   Shape shape;
-  int num_seqs, context, rows, layers, max_blocks, stride;
+  int num_seqs, context, rows, last_rows, tokens, layers, max_blocks, stride;
   size_t layer_elements, bytes;
   Buffer<__half> k, v, q, out;
   Buffer<uint32_t> cu, contexts, tables, positions, slots;
@@ -30,11 +30,14 @@ struct TimedStep {
     const double bytes = 4.0 * num_seqs * context * s.num_kv_heads * s.head_dim;
     return std::max(2, std::min(32, static_cast<int>(256e6 / bytes) + 1));
   }
-  TimedStep(const Shape& s, int num_seqs, int context, int rows)
+  TimedStep(const Shape& s, int num_seqs, int context, int rows) : TimedStep(s, num_seqs, context, rows, rows) {}
+  TimedStep(const Shape& s, int num_seqs, int context, int rows, int last_rows)
       : shape(s),
         num_seqs(num_seqs),
         context(context),
         rows(rows),
+        last_rows(last_rows),
+        tokens((num_seqs - 1) * rows + last_rows),
         layers(layers_for(s, num_seqs, context)),
         max_blocks(ceil_div(context, s.block_size)),
         stride(static_cast<int>(round_up(s.num_heads * s.head_dim, 64))),
@@ -42,15 +45,15 @@ struct TimedStep {
         bytes(attention_workspace(gpu(), num_seqs, s.num_heads, s.num_kv_heads, s.head_dim, context)),
         k(layer_elements * layers),
         v(layer_elements * layers),
-        q(static_cast<size_t>(num_seqs) * rows * s.num_heads * s.head_dim),
-        out(static_cast<size_t>(num_seqs) * rows * stride),
+        q(static_cast<size_t>(tokens) * s.num_heads * s.head_dim),
+        out(static_cast<size_t>(tokens) * stride),
         cu(num_seqs + 1),
         contexts(num_seqs),
         tables(static_cast<size_t>(num_seqs) * max_blocks),
-        positions(num_seqs * rows),
-        slots(num_seqs * rows),
+        positions(tokens),
+        slots(tokens),
         workspace(bytes / sizeof(float)),
-        qkv(static_cast<size_t>(num_seqs) * rows * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim),
+        qkv(static_cast<size_t>(tokens) * (s.num_heads + 2 * s.num_kv_heads) * s.head_dim),
         rope(static_cast<size_t>(context) * s.head_dim) {
     Random random{7};
     std::vector<__half> some(layer_elements);
@@ -68,23 +71,29 @@ struct TimedStep {
     qkv.write(fresh);
     rope.write(angles);
     std::vector<uint32_t> starts, lengths(num_seqs, context), blocks(tables.n), places, where;
-    for (int i = 0; i <= num_seqs; ++i) starts.push_back(i * rows);
+    for (int i = 0; i <= num_seqs; ++i) starts.push_back(i < num_seqs ? i * rows : tokens);
     for (size_t i = 0; i < blocks.size(); ++i) blocks[i] = static_cast<uint32_t>(i);
     for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[random.below(static_cast<int>(i))]);
     for (int s_ = 0; s_ < num_seqs; ++s_) {
-      for (int pos = context - rows; pos < context; ++pos) {
+      for (int pos = context - rows_of(s_); pos < context; ++pos) {
         where.push_back(pos);
         places.push_back(blocks[s_ * max_blocks + pos / s.block_size] * s.block_size + pos % s.block_size);
       }
     }
     cu.write(starts), contexts.write(lengths), tables.write(blocks), positions.write(where), slots.write(places);
   }
+  int rows_of(int seq) const { return seq == num_seqs - 1 ? last_rows : rows; }
   KvView kv(int i) const {
     const size_t at = i % layers * layer_elements;
     return {k.get() + at, v.get() + at, num_seqs * max_blocks, shape.block_size, shape.num_kv_heads, shape.head_dim};
   }
   StepView step() const {
-    return {positions.get(), slots.get(), cu.get(), contexts.get(), tables.get(), num_seqs * rows, num_seqs, max_blocks, rows, context};
+    return {positions.get(), slots.get(), cu.get(), contexts.get(), tables.get(), tokens, num_seqs, max_blocks, last_rows, context};
+  }
+  Views views() const {
+    std::vector<int> all;
+    for (int i = 0; i < num_seqs; ++i) all.push_back(rows_of(i));
+    return Views(step(), all, std::vector<uint32_t>(num_seqs, context));
   }
   Attention attention(int i) const {
     return {q.get(), kv(i), out.get(), stride, shape.num_heads, 1.0f / sqrtf(static_cast<float>(shape.head_dim)), shape.window,
@@ -95,6 +104,21 @@ struct TimedStep {
             kv(i)};
   }
 };
+
+// A prompt's rows beside sequences with one row: as one view, as one per kind, and the two kinds as calls that do not follow one another.
+inline void time_mixed(const Launch& launch, const Shape& s, int batch, int rows) {
+  const TimedStep t(s, batch, 512, 1, rows);
+  const Views views = t.views();
+  const auto time = [&](const StepView* single, const StepView* many) {
+    return time_chain(8, [&](int i) {
+      if (single) attention_decode(launch, t.attention(i), *single);
+      if (many) attention_prefill(launch, t.attention(i), *many);
+    });
+  };
+  const StepView whole = t.step();
+  printf("%-14s %6d %8d %12.2f %12.2f %10.2f\n", s.name, batch, rows, time(&whole, &whole), time(&views.single, &views.many),
+         time(&views.single, nullptr) + time(nullptr, &views.many));
+}
 
 inline void time_all() {
   cudaDeviceProp device;
@@ -134,6 +158,10 @@ inline void time_all() {
       const double flops = 4.0 * pairs * s.num_heads * s.head_dim;
       printf("%-14s %6d %8d %12.2f %12.2f %10.1f\n", s.name, rows, context, alone, both, flops / alone * 1e-6);
     }
+  }
+  printf("\n%-14s %6s %8s %12s %12s %10s\n", "mixed", "batch", "rows", "one view us", "views us", "apart us");
+  for (const Shape& s : {smol, llama8}) {
+    for (const auto& [batch, rows] : std::vector<std::pair<int, int>>{{16, 512}, {256, 64}, {256, 512}}) time_mixed(launch, s, batch, rows);
   }
 }
 

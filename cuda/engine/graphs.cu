@@ -69,7 +69,7 @@ void warm_up(pen_model& m, const pen_kv& kv) {
   for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
     const MetaLayout layout(tokens, 1, 1, stride, int(m.groups.size()));
     upload(layout);
-    run(m, kv, step_at(m.scratch.meta.as<uint8_t>(), layout, tokens, stride * kv.block_size), true);
+    run(m, kv, step_at(m.scratch.meta.as<uint8_t>(), layout, {tokens, stride * kv.block_size}), true);
     check(cudaStreamSynchronize(m.stream.handle), "warming up");
   }
   for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_SEQS); n++) {
@@ -78,7 +78,7 @@ void warm_up(pen_model& m, const pen_kv& kv) {
     if (graph.exec) continue;
     const MetaLayout layout(seqs, seqs, seqs, stride, int(m.groups.size()));
     upload(layout);
-    const Step step = step_at(m.scratch.meta.as<uint8_t>(), layout, 1, stride * kv.block_size);
+    const Step step = step_at(m.scratch.meta.as<uint8_t>(), layout, {1, stride * kv.block_size});
     // Once by hand, so that every kernel is loaded before it is captured.
     run(m, kv, step, true);
     check(cudaStreamSynchronize(m.stream.handle), "warming up");

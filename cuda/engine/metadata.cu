@@ -49,25 +49,28 @@ MetaLayout::MetaLayout(int tokens, int seqs, int rows, int blocks, int groups)
   mask_of = take(rows);
   num_logprobs = take(rows);
   state_slots = take(seqs);
+  sequences = take(seqs);
   block_tables = take(size_t(groups) * seqs * blocks);
   size = next;
 }
 
-Step step_at(uint8_t* base, const MetaLayout& l, int max_query, int max_context) {
+Step step_at(uint8_t* base, const MetaLayout& l, const StepBounds& bounds) {
   Step step{};
   step.view = StepView{at<uint32_t>(base, l.positions), at<uint32_t>(base, l.slot_mapping), at<uint32_t>(base, l.cu_seqlens),
                        at<uint32_t>(base, l.context_lens), at<uint32_t>(base, l.block_tables), l.num_tokens, l.num_seqs, l.max_blocks,
-                       max_query, max_context};
+                       bounds.max_query, bounds.max_context};
   step.results = at<int32_t*>(base, l.results);
   step.inputs = at<int32_t>(base, l.inputs);
   step.token_types = at<uint32_t>(base, l.token_types);
   step.slots = at<int32_t>(base, l.slots);
-  step.gather = max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
+  step.gather = bounds.max_query > 1 ? at<int32_t>(base, l.gather) : nullptr;
   step.mask_of = at<int32_t>(base, l.mask_of);
   step.num_logprobs = at<int32_t>(base, l.num_logprobs);
   step.state_slots = at<uint32_t>(base, l.state_slots);
+  step.sequences = at<uint32_t>(base, l.sequences);
+  step.bounds = bounds;
   step.num_rows = l.num_rows;
-  step.has_prefill = max_query > 1;
+  step.has_prefill = bounds.max_query > 1;
   return step;
 }
 
@@ -88,6 +91,13 @@ void fill_metadata(uint8_t* base, const MetaLayout& l, const pen_batch& b, int32
   for (int i = int(b.num_seqs); i < l.num_seqs; i++) at<uint32_t>(base, l.cu_seqlens)[i + 1] = uint32_t(i + 1);
   put(base, l.context_lens, b.context_lens, b.num_seqs);
   if (b.state_slots) put(base, l.state_slots, b.state_slots, b.num_seqs);
+  uint32_t* next = at<uint32_t>(base, l.sequences);
+  const uint32_t* const starts = at<uint32_t>(base, l.cu_seqlens);
+  for (const bool single : {true, false}) {
+    for (int i = 0; i < l.num_seqs; i++) {
+      if ((starts[i + 1] - starts[i] == 1) == single) *next++ = uint32_t(i);
+    }
+  }
   int32_t* slots = at<int32_t>(base, l.slots);
   int32_t* mask_of = at<int32_t>(base, l.mask_of);
   int32_t* num_logprobs = at<int32_t>(base, l.num_logprobs);

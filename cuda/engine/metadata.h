@@ -19,8 +19,15 @@ int round_blocks(int num_blocks, int block_size);
 struct MetaLayout {
   int num_tokens, num_seqs, num_rows, max_blocks, num_groups;
   size_t results, inputs, positions, token_types, slot_mapping, cu_seqlens, context_lens,
-      slots, gather, mask_of, num_logprobs, state_slots, block_tables, size;
+      slots, gather, mask_of, num_logprobs, state_slots, sequences, block_tables, size;
   MetaLayout(int num_tokens, int num_seqs, int num_rows, int max_blocks, int num_groups);
+};
+
+// What the host knows of a step's sequences. A decode step needs the first two only.
+struct StepBounds {
+  int max_query, max_context;
+  int num_single = 0, single_context = 0;  // sequences with one row, and the longest of their contexts
+  int many_context = 0;                    // the longest context of the others
 };
 
 // A step's metadata on the device.
@@ -34,6 +41,8 @@ struct Step {
   const int32_t* mask_of;       // [num_rows]
   const int32_t* num_logprobs;  // [num_rows]
   const uint32_t* state_slots;  // [num_seqs]
+  const uint32_t* sequences;    // [num_seqs] their numbers: those with one row, then those with more
+  StepBounds bounds;
   int num_rows;
   bool has_prefill;
 
@@ -43,10 +52,23 @@ struct Step {
     of.block_tables += size_t(group) * view.num_seqs * view.max_blocks;
     return of;
   }
+  // The sequences with one row of such a view, so that no kernel has blocks for the others.
+  StepView single_of(StepView of) const {
+    if (!has_prefill) return of;
+    of.num_seqs = bounds.num_single, of.max_query = 1, of.max_context = bounds.single_context;
+    of.sequences = sequences;
+    return of;
+  }
+  // Those with more rows, in a step that has any.
+  StepView many_of(StepView of) const {
+    of.num_seqs -= bounds.num_single, of.max_context = bounds.many_context;
+    of.sequences = sequences + bounds.num_single;
+    return of;
+  }
 };
 
 // The step whose metadata lies at `base` on the device.
-Step step_at(uint8_t* base, const MetaLayout& layout, int max_query, int max_context);
+Step step_at(uint8_t* base, const MetaLayout& layout, const StepBounds& bounds);
 
 // The KV cache as the metadata names it.
 struct CacheShape {

@@ -34,7 +34,9 @@ Op compile_general(const Resolver& find, const pen_attention& op) {
     GeneralAttention now = args;
     const KvView pages = pass.kv.layer(index);
     now.kv = GeneralKv{pages.k, pages.v, pages.block_size, pages.num_kv_heads, pages.head_dim, v_dim};
-    attention_general(pass.launch, now, pass.step.view_of(group));
+    const StepView view = pass.step.view_of(group);
+    attention_general(pass.launch, now, pass.step.single_of(view));
+    if (pass.step.has_prefill) attention_general(pass.launch, now, pass.step.many_of(view));
   };
 }
 
@@ -134,8 +136,8 @@ Op compile_attention(const Resolver& find, const pen_attention& op) {
     now.kv = heads.kv = pass.kv.layer(index);
     const bool prefill = pass.step.has_prefill;
     if (has_fresh && prefill) qkv_finish(pass.launch, heads, view);
-    attention_decode(pass.launch, now, view, has_fresh && !prefill ? &heads : nullptr);
-    if (prefill) attention_prefill(pass.launch, now, view);
+    attention_decode(pass.launch, now, pass.step.single_of(view), has_fresh && !prefill ? &heads : nullptr);
+    if (prefill) attention_prefill(pass.launch, now, pass.step.many_of(view));
   };
 }
 

@@ -53,16 +53,20 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
 
 // How a batch becomes a step: a decode step of few enough sequences runs as a graph, with its shape rounded up.
 struct Shape {
-  int max_query = 1, seqs, rows = 0, stride;
+  StepBounds bounds{1, 0};
+  int seqs, rows = 0, stride;
   bool graph;
 
   // Fills row_of, too.
   Shape(const pen_batch& b, int block_size, std::vector<int32_t>& row_of) : seqs(int(b.num_seqs)) {
-    int blocks = 1;
     for (uint32_t i = 0; i < b.num_seqs; i++) {
-      max_query = std::max(max_query, int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]));
-      blocks = std::max(blocks, ceil_div(int(b.context_lens[i]), block_size));
+      const int query = int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);
+      int& context = query == 1 ? bounds.single_context : bounds.many_context;
+      context = std::max(context, int(b.context_lens[i]));
+      bounds.max_query = std::max(bounds.max_query, query), bounds.num_single += query == 1;
     }
+    const int max_query = bounds.max_query, context = std::max(bounds.single_context, bounds.many_context);
+    const int blocks = std::max(ceil_div(context, block_size), 1);
     graph = max_query == 1 && seqs <= MAX_GRAPH_SEQS;
     // In a decode step every sequence has the row of its number, whether it samples or not.
     row_of.assign(b.num_seqs, -1);
@@ -72,6 +76,7 @@ struct Shape {
     if (graph) seqs = round_seqs(seqs);
     if (max_query == 1) rows = seqs;
     stride = graph ? round_blocks(blocks, block_size) : blocks;
+    bounds.max_context = stride * block_size;
   }
   MetaLayout layout(const pen_batch& b, int groups) const {
     return MetaLayout(graph ? seqs : int(b.num_tokens), seqs, rows, stride, groups);
@@ -112,7 +117,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   uint8_t* const meta = m.scratch.meta.as<uint8_t>();
   check(cudaMemcpyAsync(meta, f.meta.as<uint8_t>(), layout.size, cudaMemcpyHostToDevice, m.stream.handle), "copying metadata");
   begin_prompts(m, kv, b, f);
-  const Step step = step_at(meta, layout, shape.max_query, shape.stride * kv.block_size);
+  const Step step = step_at(meta, layout, shape.bounds);
   const bool sampling = b.sample_later == 0;
   f.logits.clear();
   if (b.want_logits) {
