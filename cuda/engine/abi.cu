@@ -214,6 +214,17 @@ pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed,
   });
 }
 
+// Other models' threads go on meanwhile: each capture alone keeps them from what would break it.
+pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted) {
+  return status_of(kv ? &kv->model->ctx : nullptr, [&] {
+    require(kv && captured && wanted);
+    use(kv->model->ctx);
+    const Captured made = capture_rest(*kv->model, *kv, seconds);
+    *captured = uint32_t(made.graphs);
+    *wanted = uint32_t(made.wanted);
+  });
+}
+
 pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed) {
   return status_of(kv ? &kv->model->ctx : nullptr, [&] {
     const std::lock_guard alone(device_wide());

@@ -1,4 +1,5 @@
-// How a step's kernels are queued: one by one, or as a captured graph.
+// How a step's kernels are queued: one by one, or as a captured graph. Graphs are captured while a model is loaded and never later, since
+// that takes milliseconds.
 #pragma once
 
 #include "model.h"
@@ -10,10 +11,17 @@ constexpr int MAX_GRAPH_SEQS = 256;
 
 // The kernels one by one; `sampling`: with the sampling.
 void run(pen_model& model, const pen_kv& kv, const Step& step, bool sampling);
-// A decode step whose shape is rounded. Graphs are all that a step allocates, except for kernels that warming up did not load. If there
-// is no memory for a graph, the step runs without one, and so do all steps of its shape.
-void run_graph(pen_model& model, const pen_kv& kv, const Step& step, bool sampling);
+// The smallest graph that has room for a decode step of this shape, which is rounded. Null: there is none, or only much larger ones.
+Graph* find_graph(pen_model& model, const DecodeShape& step);
+// A decode step whose shape is the graph's. If there is no memory to launch the graph, the step runs without it, and so do later ones.
+void run_graph(pen_model& model, const pen_kv& kv, const Step& step, Graph& graph);
 // Loads kernels and captures the graphs of short contexts.
 void warm_up(pen_model& model, const pen_kv& kv);
+
+struct Captured {
+  int graphs, wanted;
+};
+// Captures the other graphs, those of long contexts last, until `seconds` have passed or they take more memory than is set aside for them.
+Captured capture_rest(pen_model& model, const pen_kv& kv, double seconds);
 
 }  // namespace pen

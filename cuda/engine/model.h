@@ -47,14 +47,19 @@ struct Pass {
 };
 using Op = std::function<void(const Pass&)>;
 
+// Sequences and blocks per sequence of a decode step, as graphs round them, and whether the sampling belongs to it.
+struct DecodeShape {
+  int num_seqs, num_blocks;
+  bool sampling;
+};
+
 struct Graph {
-  cudaGraphExec_t exec = nullptr;
-  bool refused = false;  // there was no memory for it
+  DecodeShape shape{};
+  cudaGraphExec_t exec = nullptr;  // null: there was no memory for it
   ~Graph() { drop(); }
   void drop() {
     if (exec) cudaGraphExecDestroy(exec);
     exec = nullptr;
-    refused = true;
   }
 };
 
@@ -97,7 +102,7 @@ struct pen_model {
   std::vector<pen::Op> program;
   pen::InFlight ring[3];
   uint64_t steps = 0;
-  // By sequences and blocks per sequence, both rounded up; with sampling or without.
+  // By their shapes: sequences, blocks per sequence, whether with sampling.
   std::map<std::tuple<int, int, bool>, pen::Graph> graphs;
 
   pen_model(pen_ctx& ctx, const pen_model_desc& desc);

@@ -51,14 +51,14 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   }
 }
 
-// How a batch becomes a step: a decode step of few enough sequences runs as a graph, with its shape rounded up.
+// How a batch becomes a step: a decode step takes the shape of a graph that has room for it, if there is one.
 struct Shape {
   StepBounds bounds{1, 0};
   int seqs, rows = 0, stride;
-  bool graph;
+  Graph* graph = nullptr;
 
   // Fills row_of, too.
-  Shape(const pen_batch& b, int block_size, std::vector<int32_t>& row_of) : seqs(int(b.num_seqs)) {
+  Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of) : seqs(int(b.num_seqs)) {
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       const int query = int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);
       int& context = query == 1 ? bounds.single_context : bounds.many_context;
@@ -67,15 +67,15 @@ struct Shape {
     }
     const int max_query = bounds.max_query, context = std::max(bounds.single_context, bounds.many_context);
     const int blocks = std::max(ceil_div(context, block_size), 1);
-    graph = max_query == 1 && seqs <= MAX_GRAPH_SEQS;
+    if (max_query == 1) graph = find_graph(m, {round_seqs(seqs), round_blocks(blocks, block_size), b.sample_later == 0});
     // In a decode step every sequence has the row of its number, whether it samples or not.
     row_of.assign(b.num_seqs, -1);
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       if (b.sample[i]) row_of[i] = max_query == 1 ? int(i) : rows++;
     }
-    if (graph) seqs = round_seqs(seqs);
+    if (graph) seqs = graph->shape.num_seqs;
     if (max_query == 1) rows = seqs;
-    stride = graph ? round_blocks(blocks, block_size) : blocks;
+    stride = graph ? graph->shape.num_blocks : blocks;
     bounds.max_context = stride * block_size;
   }
   MetaLayout layout(const pen_batch& b, int groups) const {
@@ -110,7 +110,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (flight_of(m, m.steps).unsampled) throw StatusError(PEN_INVALID_ARG, "the step before was not sampled");
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
-  const Shape shape(b, kv.block_size, f.row_of);
+  const Shape shape(m, b, kv.block_size, f.row_of);
   const MetaLayout layout = shape.layout(b, int(m.groups.size()));
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
   fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
@@ -123,7 +123,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (b.want_logits) {
     run_with_logits(m, kv, step, sampling, f.logits);
   } else if (shape.graph) {
-    run_graph(m, kv, step, sampling);
+    run_graph(m, kv, step, *shape.graph);
   } else {
     run(m, kv, step, sampling);
   }

@@ -12,7 +12,7 @@
 extern "C" {
 #endif
 
-#define PEN_ABI_VERSION 6u
+#define PEN_ABI_VERSION 7u
 
 typedef enum {
   PEN_OK = 0,
@@ -375,9 +375,12 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
 pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have come
 void pen_model_destroy(pen_model* model);
-// Makes the model's cache, and captures the graphs of decode steps. Addresses are reserved for all `num_blocks` blocks; the first `backed`
+// Makes the model's cache, and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks` blocks; the first `backed`
 // have memory behind them, or all on a device that cannot map memory.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out);
+// Captures the graphs of all other decode steps until `seconds` have passed. Afterwards there are `captured` of `wanted` graphs. A
+// step whose graph is not there launches its kernels one by one.
+pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted);
 // Puts memory behind the first `num_blocks` blocks, or takes it from behind later ones, which no step in flight may use. Memory comes in
 // pages, and so `backed`, the number of blocks that have memory now, may be larger. PEN_OUT_OF_MEMORY: nothing has changed.
 pen_status pen_kv_resize(pen_kv* kv, uint32_t num_blocks, uint32_t* backed);

@@ -15,6 +15,7 @@ mod sys;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::check::{Features, Limits};
 use super::device::{Budget, Device, DeviceInfo};
@@ -35,6 +36,9 @@ use raii::{Context, Runner};
 use results::{Asked, Results};
 
 const MAX_IN_FLIGHT: usize = 2;
+
+/// How long a model that is loaded may capture the graphs of contexts beyond the shortest. Steps without a graph are slower.
+const CAPTURE_SECONDS: f64 = 2.0;
 
 /// What the kernels can compute beside tokens and the last row of each sequence.
 const FEATURES: Features = Features { any_sampled_row: false, embeddings: false, state: true };
@@ -147,6 +151,9 @@ impl CudaEngine {
         model.finish()?;
         let mut runner = Runner::new(model, (num_blocks, pool.least_blocks), options.block_size)?;
         let num_backed = runner.resize(pool.least_blocks)?;
+        let begin = Instant::now();
+        let (captured, wanted) = runner.capture(CAPTURE_SECONDS)?;
+        tracing::info!("captured {captured} of {wanted} graphs of decode steps, the last in {:.2} s", begin.elapsed().as_secs_f64());
         tracing::info!(device, most_kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
         let limits = Limits {
             kv: KvCapacity {

@@ -186,13 +186,21 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
-    /// Makes the KV cache of a finished model and captures its graphs. `num_blocks`: the most, and how many have memory from the start.
+    /// Makes the KV cache of a finished model and captures the graphs of short contexts. `num_blocks`: the most, and how many have memory from the start.
     pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
         let status = unsafe { sys::pen_kv_create(model.raw, num_blocks.0 as u32, num_blocks.1 as u32, block_size as u32, &mut kv) };
         check(status, "the KV cache")?;
         Ok(Self { kv, model })
+    }
+
+    /// Captures the graphs of longer contexts, for at most `seconds`. Returns how many there are, and how many there could be.
+    pub fn capture(&mut self, seconds: f64) -> Result<(u32, u32), EngineError> {
+        let (mut captured, mut wanted) = (0, 0);
+        // SAFETY: the cache and its model are alive; both figures are valid for writes.
+        check(unsafe { sys::pen_kv_capture(self.kv, seconds, &mut captured, &mut wanted) }, "graphs")?;
+        Ok((captured, wanted))
     }
 
     /// Puts memory behind the first blocks or takes it from behind later ones. Returns how many have it.

@@ -4,7 +4,7 @@
 
 use std::ffi::{c_char, c_void};
 
-pub const PEN_ABI_VERSION: u32 = 6;
+pub const PEN_ABI_VERSION: u32 = 7;
 
 pub type pen_status = u32;
 pub const PEN_OK: pen_status = 0;
@@ -567,6 +567,7 @@ unsafe extern "C" {
     pub fn pen_model_finish(model: *mut pen_model) -> pen_status;
     pub fn pen_model_destroy(model: *mut pen_model);
     pub fn pen_kv_create(model: *mut pen_model, num_blocks: u32, backed: u32, block_size: u32, out: *mut *mut pen_kv) -> pen_status;
+    pub fn pen_kv_capture(kv: *mut pen_kv, seconds: f64, captured: *mut u32, wanted: *mut u32) -> pen_status;
     pub fn pen_kv_resize(kv: *mut pen_kv, num_blocks: u32, backed: *mut u32) -> pen_status;
     pub fn pen_kv_destroy(kv: *mut pen_kv);
     pub fn pen_submit(model: *mut pen_model, kv: *mut pen_kv, batch: *const pen_batch, step: *mut u64) -> pen_status;
