@@ -375,8 +375,8 @@ pen_status pen_model_begin(pen_ctx* ctx, const pen_model_desc* desc, pen_model**
 pen_status pen_model_tensor(pen_model* model, uint32_t tensor, uint32_t first, uint32_t count, const void* data, uint64_t nbytes);
 pen_status pen_model_finish(pen_model* model);  // waits for all copies; every tensor must have come
 void pen_model_destroy(pen_model* model);
-// Makes the model's cache, and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks` blocks; the first `backed`
-// have memory behind them, or all on a device that cannot map memory.
+// Makes the model's cache, and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks` blocks;
+// the first `backed` have memory behind them, or all on a device that cannot map memory.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out);
 // Captures the graphs of all other decode steps until `seconds` have passed. Afterwards there are `captured` of `wanted` graphs. A
 // step whose graph is not there launches its kernels one by one.

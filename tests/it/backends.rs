@@ -73,27 +73,30 @@ struct Work {
     tokens: u32,
 }
 
-struct Load {
-    num_blocks: usize,
-    max_batch_tokens: usize,
-    max_running: usize,
-    prefix_cache: bool,
+pub struct Load {
+    pub num_blocks: usize,
+    pub max_batch_tokens: usize,
+    pub max_running: usize,
+    pub prefix_cache: bool,
     /// The number of further sequences with the prompt of each.
-    relatives: usize,
+    pub relatives: usize,
 }
 
-/// Runs all prompts at once through a scheduler. Returns their texts and the metrics of the engine thread.
-fn run(
-    engine: Box<dyn Engine>,
-    seen: &Seen,
+/// Runs all prompts at once through a scheduler. Returns their texts and the metrics of the engine thread. Without `seen`, no logits are
+/// asked for: then a GPU runs graphs.
+pub fn run(
+    mut engine: Box<dyn Engine>,
+    seen: Option<&Seen>,
     name: &str,
     load: &Load,
     prompts: &[Vec<u32>],
     tokens: u32,
 ) -> (Vec<Vec<u32>>, Arc<ModelMetrics>) {
-    let mut recorder = Recorder::new(engine, seen);
+    if let Some(seen) = seen {
+        engine = Box::new(Recorder::new(engine, seen));
+    }
     // The cache grows from its least size on.
-    recorder.resize_cache(1).unwrap();
+    engine.resize_cache(1).unwrap();
     let scheduling = SchedulerOptions {
         max_batch_tokens: load.max_batch_tokens,
         max_running: load.max_running,
@@ -102,7 +105,7 @@ fn run(
         prefix_cache: load.prefix_cache,
     };
     let metrics = ModelMetrics::for_model(name);
-    let handle = Handle::spawn(Box::new(recorder), scheduling, metrics.clone());
+    let handle = Handle::spawn(engine, scheduling, metrics.clone());
     let enqueue = |prompt: &Vec<u32>| {
         let family = (load.relatives > 0).then(Family::unique);
         let sequence = NewSequence { family, ..NewSequence::new(prompt.clone(), SamplingParams::greedy(), tokens) };
@@ -131,7 +134,7 @@ fn drain(mut stream: EventStream) -> Vec<u32> {
 }
 
 /// Prompts of many lengths, half of which share a beginning.
-fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
+pub fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
     let id = |i: u32, salt: u32| i.wrapping_mul(2_654_435_761).wrapping_add(salt.wrapping_mul(40_503)) / 7 % vocab;
     (0..count as u32)
         .map(|n| {
@@ -151,7 +154,7 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
     let seen = Seen::default();
     let prompts = prompts(vocab, count, longest);
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
-    let (texts, _) = run(open(path, alone.num_blocks), &seen, &format!("{name} alone"), &alone, &prompts, tokens);
+    let (texts, _) = run(open(path, alone.num_blocks), Some(&seen), &format!("{name} alone"), &alone, &prompts, tokens);
     let rows = seen.rows();
     assert_eq!(rows, count * tokens as usize);
     let most = (longest as usize + 1 + tokens as usize).div_ceil(32);
@@ -164,7 +167,7 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
         let engine = open(path, load.num_blocks);
         // where windows have blocks of their own on top, memory is not short
         let is_short = what == "preempted" && engine.kv_capacity().num_blocks == load.num_blocks;
-        let (again, metrics) = run(engine, &seen, &format!("{name} {what}"), &load, &prompts, tokens);
+        let (again, metrics) = run(engine, Some(&seen), &format!("{name} {what}"), &load, &prompts, tokens);
         assert_eq!(texts, again, "{name}: {what}");
         assert!(!load.prefix_cache || metrics.prefix_cache_hits_total.get() > 0, "{name}: {what}: no prefix was reused");
         assert!(!is_short || metrics.num_preemptions_total.get() > 0, "{name}: nothing was preempted");
@@ -214,7 +217,7 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     TinyModel { num_heads: 8, num_kv_heads: 8, head_dim: 128, ..TinyModel::new(&ARCHS[0]) }.build().write(&path).unwrap();
     let (seen, prompts) = (Seen::default(), prompts(320, 24, 600));
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
-    let (texts, _) = run(open(&path, 32), &seen, &format!("{backend} fixed"), &alone, &prompts, 24);
+    let (texts, _) = run(open(&path, 32), Some(&seen), &format!("{backend} fixed"), &alone, &prompts, 24);
     let mut recorder = Recorder::new(open(&path, 400), &seen);
     let least = recorder.resize_cache(1).unwrap();
     let metrics = ModelMetrics::for_model(&format!("{backend} growing"));
@@ -318,7 +321,7 @@ fn real_models() -> [(PathBuf, serde_json::Value); 3] {
 }
 
 /// A greedy continuation. `look` gets the logits of each step.
-fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
+pub fn greedy(engine: &mut dyn Engine, prompt: &[u32], steps: u32, mut look: impl FnMut(u32, &[f32])) -> Vec<u32> {
     let mut out = StepOutput::default();
     let (mut text, mut context) = (Vec::new(), 0);
     for step in 0..steps {

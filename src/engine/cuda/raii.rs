@@ -186,7 +186,8 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
-    /// Makes the KV cache of a finished model and captures the graphs of short contexts. `num_blocks`: the most, and how many have memory from the start.
+    /// Makes the KV cache of a finished model and captures the graphs of short contexts. `num_blocks`: the most, and how many have memory
+    /// from the start.
     pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
