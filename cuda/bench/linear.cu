@@ -2,6 +2,7 @@
 // every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/linear/*.cu cuda/quant/*.cu -o linear
 //   linear [--quick] [--time | --few]
+//   linear --many (timings of 96 to 2048 tokens, without the tests)
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "../linear/rows.h"
@@ -23,7 +25,7 @@ using pen::bench::gpu;
 
 namespace {
 
-bool few = false;  // time one and eight tokens only
+bool few = false, many = false;  // time one and eight tokens only; or 96 and more
 std::mt19937 random_bits(7);
 float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
 int failures = 0;
@@ -406,7 +408,9 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     for (size_t j = 0; j < noise.size(); j += 4) { const uint32_t r = random_bits() & 0x23ff23ff; std::memcpy(&noise[j], &r, 4); }
     records.back()->put(noise);
   }
-  const std::vector<int> sizes = few ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
+  const std::vector<int> sizes = few    ? std::vector<int>{1, 8}
+                                 : many ? std::vector<int>{96, 128, 192, 256, 384, 512, 1024, 2048}
+                                        : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
   printf("%-5s %6d x %5d ", q.name, rows, cols);
   for (int tokens : sizes) {
     std::vector<__half> x(size_t(tokens) * cols);
@@ -435,8 +439,8 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     };
     const double us = measure(linear);
     if (tokens <= 64) printf("| %d: %.2f us %.2f TB/s ", tokens, us, shape.bytes() / us * 1e-6);
-    else printf("| %d: %.0f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
-    if (tokens == 2048 && hopper) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);
+    else printf("| %d: %.1f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
+    if (tokens == 2048 && hopper && !many) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);
   }
   printf("\n");
   fflush(stdout);
@@ -450,10 +454,19 @@ int main(int argc, char** argv) {
     quick |= !std::strcmp(argv[i], "--quick");
     timing |= !std::strcmp(argv[i], "--time") || !std::strcmp(argv[i], "--few");
     few |= !std::strcmp(argv[i], "--few");
+    many |= !std::strcmp(argv[i], "--many");
   }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "device");
   const bool hopper = properties.major == 9;
+  if (many) {
+    for (uint32_t id : {12u, 14u, 1u}) {
+      for (const auto& [rows, cols] : {std::pair{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
+        time_shape(*quant_row(id), rows, cols, hopper);
+      }
+    }
+    return 0;
+  }
   const uint32_t ids[] = {
 #define QUANT(type, name, size, bytes, block, layout) type,
 #include "../quant/types.inc"
@@ -482,6 +495,11 @@ int main(int argc, char** argv) {
   test_epilogues(*quant_row(2), 6000, 256, 700, 8);
   test_epilogues(*quant_row(8), 5992, 128, 1000, 4);
   test_epilogues(*quant_row(12), 4096, 256, 640, 1);
+  // Tiles that several blocks share behind tiles that none do.
+  if (!quick) {
+    for (int tokens : {800, 1000, 1152}) test_epilogues(*quant_row(12), 2592, 4096, tokens, 4);
+    test_type(*quant_row(1), 2600, 4096, 900, hopper);
+  }
   test_segments(1024, {256, 40, 64});
   test_segments(256, {3000, 40, 64});
   if (!quick) test_segments(1024, {6000, 1000, 1008});

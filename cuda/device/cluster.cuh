@@ -25,6 +25,14 @@ __device__ __forceinline__ void copy_box_to(uint16_t mask, uint32_t shared, cons
       : "memory");
 #endif
 }
+// Starts the copy of consecutive bytes, a multiple of 16 at a multiple of 16; they count for the barrier.
+__device__ __forceinline__ void copy_bytes(uint32_t shared, const void* global, int bytes, uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global),
+               "r"(bytes), "r"(shared_of(barrier))
+               : "memory");
+#endif
+}
 // Starts to write a box from shared memory, or to add it, float by float. Rows and columns past the matrix's ends are left out. The box is
 // in the group of copies that this thread commits next.
 __device__ __forceinline__ void store_box(const CUtensorMap& map, int x, int y, uint32_t shared) {

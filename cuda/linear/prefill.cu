@@ -9,7 +9,7 @@ namespace pen {
 namespace {
 
 // What has_warpgroup_products() looks at.
-const auto first_kernel = linear_hopper_kernel<std::tuple_element_t<0, AllFormats>, 128, false>;
+const auto first_kernel = linear_hopper_kernel<std::tuple_element_t<0, AllFormats>, 128>;
 
 }  // namespace
 
