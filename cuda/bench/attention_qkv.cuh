@@ -177,6 +177,7 @@ inline void check_qkv_all(bool quick) {
   const QkvShape shapes[] = {
       {"SmolLM2", 9, 3, 64, 32, 64, false, false, false}, {"Qwen2.5", 14, 2, 64, 64, 64, true, true, false},
       {"Gemma 3", 4, 1, 256, 32, 256, true, false, true}, {"Llama 8B", 32, 8, 128, 32, 128, false, false, false},
+      {"biased halves", 6, 2, 96, 32, 64, true, true, false},  {"biased, adjacent", 5, 1, 72, 32, 24, false, true, false},
       {"part rotated, halves", 5, 5, 80, 32, 32, true, true, true}, {"part rotated, adjacent", 6, 3, 80, 96, 34, false, true, true},
       {"not rotated", 3, 1, 40, 32, 0, true, false, true}, {"tiny", 2, 1, 8, 32, 6, true, true, true},
       {"odd size", 7, 7, 248, 64, 120, true, false, true},
