@@ -287,6 +287,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
       };
       consumer.run(ceil_div(grid.whole - unit, clusters) * chunks, first, last, take, end);
     }
+    constexpr int AT_ONCE = 256 / TOKENS;  // slices: 128 registers
     for (; unit < grid.units; unit += clusters) {
       const HopperUnit at(p, grid, TOKENS, unit, rank);
       const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
@@ -296,7 +297,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
       consumer.run(slice_begin(last, chunks) - slice_begin(first, chunks), first, last, take, [] { return false; });
       wait_for_previous();
       float sums[NT][4] = {};
-      if (tile >= p.w[at.segment].tiles() || !slices.gather(p.arrivals + number, grid.shares, sums)) continue;
+      if (tile >= p.w[at.segment].tiles() || !slices.template gather<AT_ONCE>(p.arrivals + number, grid.shares, sums)) continue;
       write_sums<NT>(p, at.segment, tile, at.first_token, lane, sums);
     }
     boxes_wait();
@@ -321,7 +322,7 @@ template <class Format, int TOKENS>
 void start_hopper(const Launch& launch, const Linear& args, const CUtensorMap& x) {
   const auto kernel = linear_hopper_kernel<Format, TOKENS>;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel); });
-  HopperGrid grid = hopper_grid(launch.device, args, TOKENS);
+  HopperGrid grid = plan_hopper(launch.device, args, TOKENS).grid;
   CUtensorMap out{};
   grid.boxed = grid.whole > 0 && map_sums(out, args, TOKENS);
   const int blocks = std::min(grid.units, hopper_clusters(launch.device)) * HOPPER_CLUSTER;
@@ -329,26 +330,13 @@ void start_hopper(const Launch& launch, const Linear& args, const CUtensorMap& x
   paired(kernel, dim3(blocks), dim3(HOPPER_THREADS), HopperShared<Format, TOKENS>::bytes, args, grid, x, out);
 }
 
-// Neighbouring segments of one format share a launch. False: x cannot be described.
 template <int TOKENS>
 bool run_hopper(const Launch& launch, const Linear& args) {
   CUtensorMap x;
   if (!map_boxes(x, args.x, args.num_tokens, size_t(args.w[0].chunks()) * CHUNK, args.ldx, TOKENS / HOPPER_CLUSTER)) return false;
-  for (int begin = 0, end; begin < args.num_segments; begin = end) {
-    Linear part = args;
-    const int format = args.w[begin].format;
-    for (end = begin; end < args.num_segments && args.w[end].format == format; end++) {
-      part.w[end - begin] = args.w[end], part.out_offset[end - begin] = args.out_offset[end];
-    }
-    part.num_segments = end - begin;
-    const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, part, x); };
-    std::apply([&](auto... each) { ((decltype(each)::id == format ? start(each) : void()), ...); }, AllFormats{});
-  }
+  const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, args, x); };
+  std::apply([&](auto... each) { ((decltype(each)::id == args.w[0].format ? start(each) : void()), ...); }, AllFormats{});
   return true;
 }
-
-// In files of their own, since they take long to compile.
-extern template bool run_hopper<64>(const Launch&, const Linear&);
-extern template bool run_hopper<128>(const Launch&, const Linear&);
 
 }  // namespace pen

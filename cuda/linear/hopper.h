@@ -26,9 +26,20 @@ struct HopperGrid {
   void share(int whole_tiles, int each) { whole = whole_tiles, shares = each, units = whole + (tiles() - whole) * each; }
 };
 
-// What is estimated to take the least time.
-HopperGrid hopper_grid(const Device& device, const Linear& args, int tokens);
+// How a product is spread over the device by blocks of so many tokens, and what that is estimated to take.
+struct HopperPlan {
+  HopperGrid grid;
+  double us;
+};
+HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens);
 // The clusters that run at the same time: a processing cluster of the device may have an odd number of multiprocessors.
 int hopper_clusters(const Device& device);
+
+// The product by blocks of 64 or 128 tokens. All segments have one format. False: x cannot be described.
+template <int TOKENS>
+bool run_hopper(const Launch& launch, const Linear& args);
+// In files of their own, since they take long to compile.
+extern template bool run_hopper<64>(const Launch&, const Linear&);
+extern template bool run_hopper<128>(const Launch&, const Linear&);
 
 }  // namespace pen

@@ -9,6 +9,9 @@ namespace pen {
 // Bytes of workspace for the slices of `tiles` row tiles and 8 `nt` tokens.
 __host__ __device__ constexpr size_t slices_workspace(int tiles, int nt) { return size_t(tiles) * SLICES * nt * WARP * 16; }
 
+// Slices that the warp that comes last reads at once, if it has about a hundred registers.
+constexpr int slices_at_once(int nt) { return nt >= 16 ? 1 : nt >= 8 ? 2 : nt >= 4 ? 4 : SLICES; }
+
 template <int NT>
 __device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[NT][4]) {
 #pragma unroll
@@ -31,6 +34,7 @@ struct SliceSums {
   }
   // Called by each of the `shares` warps that have put the tile's slices. Adds all of them for the one that comes last, in ascending order
   // from zero, and returns whether this one did.
+  template <int BATCH = slices_at_once(NT)>
   __device__ __forceinline__ bool gather(uint32_t* arrivals, int shares, float (&sums)[NT][4]) const {
     const bool first_lane = threadIdx.x % WARP == 0;
     __syncwarp();
@@ -39,7 +43,6 @@ struct SliceSums {
     if (__shfl_sync(0xffffffffu, before, 0) != uint32_t(shares - 1)) return false;
     __syncwarp();
     if (first_lane) *arrivals = 0;  // for the next kernel
-    constexpr int BATCH = NT >= 16 ? 1 : NT >= 8 ? 2 : NT >= 4 ? 4 : SLICES;  // slices that are read at once
 #pragma unroll 1
     for (int s = 0; s < SLICES; s += BATCH) {
       // Reads past L1, which may still hold what an earlier kernel read at this address.
