@@ -2,7 +2,7 @@
 // every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/linear/*.cu cuda/quant/*.cu -o linear
 //   linear [--quick] [--time | --few]
-//   linear --many (timings of 96 to 2048 tokens, without the tests)
+//   linear --many (timings of 64 to 2048 tokens, without the tests)
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -26,7 +26,7 @@ using pen::bench::gpu;
 
 namespace {
 
-bool few = false, many = false;  // time one and eight tokens only; or 96 and more
+bool few = false, many = false;  // time one and eight tokens only; or 64 and more
 std::mt19937 random_bits(7);
 float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
 int failures = 0;
@@ -415,7 +415,7 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     records.back()->put(noise);
   }
   const std::vector<int> sizes = few    ? std::vector<int>{1, 8}
-                                 : many ? std::vector<int>{96, 128, 192, 256, 384, 512, 1024, 2048}
+                                 : many ? std::vector<int>{64, 96, 128, 192, 256, 384, 512, 1024, 2048}
                                         : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
   printf("%-5s %6d x %5d ", q.name, rows, cols);
   for (int tokens : sizes) {
