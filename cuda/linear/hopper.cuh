@@ -96,7 +96,7 @@ __device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid,
 
 // Copies this block's half of every chunk of x into both blocks, by one thread.
 template <class Shared>
-__device__ __forceinline__ void produce_rows(const Linear& p, const HopperGrid& grid, int tokens, const CUtensorMap& x, uint32_t stages,
+__device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, int tokens, const CUtensorMap& x, uint32_t stages,
                                              Ring& ring) {
   const int rank = blockIdx.x % HOPPER_CLUSTER;
   int row = 0;
@@ -257,7 +257,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     constexpr int FIRST = HOPPER_CONSUMERS / WARP, OTHERS = HOPPER_PRODUCERS / WARP - 1;
     // The copies of a warp's lanes start one after another, so all warps take part.
     const int row_tile = warp - FIRST - 1 + OTHERS * lane;
-    if (warp == FIRST && lane == 0) produce_rows<Shared>(p, grid, TOKENS, x, stages, ring);
+    if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, TOKENS, x, stages, ring);
     if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, TOKENS, stages + Shared::records, ring, row_tile);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
@@ -293,11 +293,22 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
       const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
       const SliceSums<NT> slices(p.slabs, number);
       first = at.first, last = at.last;
-      const auto take = [&](int slice, const float (&y)[NT][4]) { slices.put(slice, y); };
-      consumer.run(slice_begin(last, chunks) - slice_begin(first, chunks), first, last, take, [] { return false; });
-      wait_for_previous();
+      // The first share adds its slices, and the others leave that to the warp that comes last.
       float sums[NT][4] = {};
-      if (tile >= p.w[at.segment].tiles() || !slices.template gather<AT_ONCE>(p.arrivals + number, grid.shares, sums)) continue;
+      const auto take = [&](int slice, const float (&y)[NT][4]) {
+        if (first == 0) add_sums(sums, y);
+        else slices.put(slice, y);
+      };
+      consumer.run(slice_begin(last, chunks) - slice_begin(first, chunks), first, last, take, [] { return false; });
+      if (first == 0) slices.put(0, sums);
+      wait_for_previous();
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
+      }
+      if (tile >= p.w[at.segment].tiles()) continue;
+      if (!slices.template gather<AT_ONCE>(p.arrivals + number, grid.shares, sums, SLICES / grid.shares)) continue;
       write_sums<NT>(p, at.segment, tile, at.first_token, lane, sums);
     }
     boxes_wait();

@@ -13,8 +13,8 @@ constexpr double chunk_us(int format, int tokens) {
   return tokens > 64 ? (halves ? 0.38 : 0.41) : halves ? 0.21 : 0.24;
 }
 constexpr double UNIT_US = 1.5;
-// The way of the slices' sums through the workspace.
-constexpr double sums_us(int tokens) { return 0.05 * tokens; }
+// The way of the slices' sums through the workspace: one of the first share, and those of the other slices.
+constexpr double sums_us(int tokens, int shares) { return 0.006 * tokens * (1 + SLICES - SLICES / shares); }
 
 }  // namespace
 
@@ -30,7 +30,7 @@ HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens) {
   if (!fits || chunks < SLICES) return best;  // no slice may be empty
   for (int shares = 2; shares <= SLICES; shares *= 2) {
     const double share_us = chunks * chunk_us(args.w[0].format, tokens) / shares + UNIT_US;
-    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(tokens);
+    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(tokens, shares);
     if (us < best.us) grid.share(tiles - rest, shares), best = {grid, us};
   }
   return best;

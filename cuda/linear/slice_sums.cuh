@@ -33,9 +33,10 @@ struct SliceSums {
     for (int n = 0; n < NT; n++) place[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
   }
   // Called by each of the `shares` warps that have put the tile's slices. Adds all of them for the one that comes last, in ascending order
-  // from zero, and returns whether this one did.
+  // from zero, and returns whether this one did. The first `together` slices lie where the first would, as their sum: such a sum is never
+  // a negative zero, so it may be added to zero once more.
   template <int BATCH = slices_at_once(NT)>
-  __device__ __forceinline__ bool gather(uint32_t* arrivals, int shares, float (&sums)[NT][4]) const {
+  __device__ __forceinline__ bool gather(uint32_t* arrivals, int shares, float (&sums)[NT][4], int together = 1) const {
     const bool first_lane = threadIdx.x % WARP == 0;
     __syncwarp();
     uint32_t before = 0;
@@ -44,13 +45,14 @@ struct SliceSums {
     __syncwarp();
     if (first_lane) *arrivals = 0;  // for the next kernel
 #pragma unroll 1
-    for (int s = 0; s < SLICES; s += BATCH) {
+    for (int s = 0; s < SLICES; s += s == 0 ? together + BATCH - 1 : BATCH) {
       // Reads past L1, which may still hold what an earlier kernel read at this address.
       float4 part[BATCH][NT];
 #pragma unroll
       for (int k = 0; k < BATCH; k++) {
+        const int slice = k == 0 ? s : k + s + (s == 0 ? together - 1 : 0);
 #pragma unroll
-        for (int n = 0; n < NT; n++) part[k][n] = __ldcg(place + ((s + k) * NT + n) * WARP);
+        for (int n = 0; n < NT; n++) part[k][n] = slice < SLICES ? __ldcg(place + (slice * NT + n) * WARP) : float4{};
       }
 #pragma unroll
       for (int k = 0; k < BATCH; k++) {
