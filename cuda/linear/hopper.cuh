@@ -75,7 +75,7 @@ struct HopperStage {
   }
 };
 
-// Calls copy(chunk, stage) for each chunk of each of the block's units as soon as a stage is free. `begin(unit)` precedes a unit's chunks.
+// Calls copy(chunk, stage) for each chunk of each of the block's units as soon as a stage is free. `begin(unit, chunk)` precedes them.
 template <class Shared, class Begin, class Copy>
 __device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, int tokens, Ring& ring, Begin begin, Copy copy) {
   const int chunks = p.w[0].chunks(), clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER;
@@ -97,7 +97,7 @@ __device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid,
 // Copies this block's half of every chunk of x into both blocks, by one thread.
 template <class Shared>
 __device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, int tokens, const CUtensorMap& x, uint32_t stages,
-                                             Ring& ring) {
+                                          Ring& ring) {
   const int rank = blockIdx.x % HOPPER_CLUSTER;
   int row = 0;
   wait_for_previous();
@@ -165,10 +165,10 @@ struct HopperConsumer {
     if (lane < HOPPER_CLUSTER) barrier_arrive_cluster(empty + index * 8);
   }
 
-  // Multiplies units of slices [first, last), which have `left` chunks together. `take(slice, acc)` gets each slice's sum; `end()` is
-  // called behind each unit and sets the next one's `first` and `last`, or returns false.
+  // Multiplies the slices [first, last) of units that have `left` chunks together. `take(slice, acc)` gets each slice's sum; `end()` is
+  // called behind each unit, while the next one's first product runs, and returns whether there is a next one.
   template <class Take, class End>
-  __device__ __forceinline__ void run(int left, int& first, int& last, Take take, End end) {
+  __device__ __forceinline__ void run(int left, int first, int last, Take take, End end) {
     constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
     Sums acc;
     Operands even, odd;
@@ -263,7 +263,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER, chunks = p.w[0].chunks();
     HopperConsumer<Format, TOKENS> consumer(stages, ring, chunks);
-    int unit = blockIdx.x / HOPPER_CLUSTER, first = 0, last = SLICES;
+    int unit = blockIdx.x / HOPPER_CLUSTER;
     if (unit < grid.whole) {
       float sums[NT][4] = {};
       const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
@@ -285,22 +285,22 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
         }
         return (unit += clusters) < grid.whole;
       };
-      consumer.run(ceil_div(grid.whole - unit, clusters) * chunks, first, last, take, end);
+      consumer.run(ceil_div(grid.whole - unit, clusters) * chunks, 0, SLICES, take, end);
     }
     constexpr int AT_ONCE = 256 / TOKENS;  // slices: 128 registers
     for (; unit < grid.units; unit += clusters) {
       const HopperUnit at(p, grid, TOKENS, unit, rank);
       const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
       const SliceSums<NT> slices(p.slabs, number);
-      first = at.first, last = at.last;
       // The first share adds its slices, and the others leave that to the warp that comes last.
       float sums[NT][4] = {};
       const auto take = [&](int slice, const float (&y)[NT][4]) {
-        if (first == 0) add_sums(sums, y);
+        if (at.first == 0) add_sums(sums, y);
         else slices.put(slice, y);
       };
-      consumer.run(slice_begin(last, chunks) - slice_begin(first, chunks), first, last, take, [] { return false; });
-      if (first == 0) slices.put(0, sums);
+      const int left = slice_begin(at.last, chunks) - slice_begin(at.first, chunks);
+      consumer.run(left, at.first, at.last, take, [] { return false; });
+      if (at.first == 0) slices.put(0, sums);
       wait_for_previous();
 #pragma unroll
       for (int n = 0; n < NT; n++) {
