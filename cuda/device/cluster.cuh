@@ -7,6 +7,12 @@
 
 namespace pen {
 
+// Fetches the description of a matrix, which the first copy of a box would otherwise wait for.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
 // Starts the copy of the box at element `x` of row `y`; its bytes count for the barrier. Elements past the rows' ends become zero.
 __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap& map, int x, int y, uint64_t* barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

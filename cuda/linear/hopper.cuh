@@ -100,6 +100,7 @@ __device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& gri
                                           Ring& ring) {
   const int rank = blockIdx.x % HOPPER_CLUSTER;
   int row = 0;
+  prefetch_map(x);
   wait_for_previous();
   produce<Shared>(
       p, grid, tokens, ring, [&](const HopperUnit& unit, int) { row = unit.first_token + rank * (tokens / HOPPER_CLUSTER); },
@@ -263,6 +264,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
     const int clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER, chunks = p.w[0].chunks();
     HopperConsumer<Format, TOKENS> consumer(stages, ring, chunks);
+    if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
     int unit = blockIdx.x / HOPPER_CLUSTER;
     if (unit < grid.whole) {
       float sums[NT][4] = {};
