@@ -1,4 +1,4 @@
-// Linear layers: how the tiles of a product of many tokens become units of work. Estimates are fitted to an H200.
+// Linear layers: how the tiles of a product of many tokens become units of work. Times are estimates for an H200.
 #include "../quant/format.cuh"
 #include "hopper.h"
 #include "slice_sums.cuh"
