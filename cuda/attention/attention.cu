@@ -6,7 +6,7 @@
 #include "cluster.cuh"
 #include "long.cuh"
 #include "prefill_hopper.cuh"
-#include "qkv.cuh"
+#include "qkv_rows.cuh"
 
 namespace pen {
 namespace {
@@ -273,6 +273,10 @@ void prefill(const Launch& launch, const Attention& args, const StepView& step) 
 void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step) {
   if (step.num_tokens == 0) return;
   check_heads(args);
+  if (takes_qkv_rows(args)) {
+    const int parts = (args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim / 8;
+    return launch(qkv_rows_kernel, dim3(step.num_tokens, ceil_div(parts, QKV_ROW_THREADS)), QKV_ROW_THREADS, 0, args, step);
+  }
   const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
   launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step);
 }

@@ -1,4 +1,5 @@
-// Finishing a step's fresh Q, K and V: a warp per token and head. Decode attention does this on its way; for prompts it is a kernel.
+// Finishing a step's fresh Q, K and V: a warp per token and head. Decode attention does this on its way; for prompts it is a kernel, or
+// that of qkv_rows.cuh.
 #pragma once
 
 #include "../device/kernel.cuh"

@@ -2,6 +2,7 @@
 // every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/linear/*.cu cuda/quant/*.cu -o linear
 //   linear [--quick] [--time | --few]
+//   linear --many (timings of 64 to 2048 tokens, without the tests)
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,8 +12,10 @@
 #include <iterator>
 #include <memory>
 #include <random>
+#include <utility>
 #include <vector>
 
+#include "../linear/hopper.h"
 #include "../linear/rows.h"
 #include "../quant/blocks_book.cuh"
 #include "../quant/repack.h"
@@ -23,7 +26,7 @@ using pen::bench::gpu;
 
 namespace {
 
-bool few = false;  // time one and eight tokens only
+bool few = false, many = false;  // time one and eight tokens only; or 64 and more
 std::mt19937 random_bits(7);
 float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
 int failures = 0;
@@ -234,8 +237,10 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
            tokens * rows, at / rows, at % rows, y[at], expected[at], worst);
     failures++;
   };
-  if (hopper) same(product(linear_prefill, args, rows), 0, most, "wgmma");
   if (hopper) {
+    same(product(linear_prefill, args, rows), 0, most, "wgmma");
+    same(product(run_hopper<64>, args, rows), 0, most, "wgmma, blocks of 64 tokens");
+    same(product(run_hopper<128>, args, rows), 0, most, "wgmma, blocks of 128 tokens");
     for (int warpgroups = 1; warpgroups <= 4; warpgroups++) {
       for (int shares = 1; shares <= (w.chunks() < SLICES ? 1 : SLICES); shares *= 2) {
         const int tokens = std::min(most, shares == 4 ? 4 + warpgroups : warpgroups * 15 + shares - 4);
@@ -316,7 +321,7 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
 
 // Every epilogue of the kernel for many tokens, where blocks take several tiles each, against the kernel that runs on all devices. The sums
 // are added to values of all sizes. Nothing is written past the rows, the tokens and the row's end.
-void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset) {
+void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset, bool hopper) {
   const auto blocks = random_blocks(q, rows, cols);
   Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
   Array<uint8_t> records(shape.bytes());
@@ -335,18 +340,21 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
   for (auto& v : before) v = std::ldexp(uniform(-1, 1), int(random_bits() % 40) - 30);
   for (const Epilogue epilogue : {Epilogue::STORE, Epilogue::ADD, Epilogue::SILU_MUL, Epilogue::GELU_MUL}) {
     args.epilogue = epilogue;
-    std::vector<float> y[2];
-    for (int i = 0; i < 2; i++) {
+    std::vector<float> expected;
+    int number = 0;
+    for (const Kernel& kernel : {Kernel(linear_prefill_any), Kernel(linear_prefill), Kernel(run_hopper<64>), Kernel(run_hopper<128>)}) {
+      if (number > 1 && !hopper) break;
       Array<float> out(before);
       args.out = out.data;
       args.out16 = reinterpret_cast<__half*>(out.data);
-      (i == 0 ? linear_prefill : linear_prefill_any)(Launch{gpu()}, args);
+      kernel(Launch{gpu()}, args);
       check(cudaDeviceSynchronize(), "epilogues");
-      y[i] = out.get();
+      const std::vector<float> y = out.get();
+      if (number++ == 0) expected = y;
+      if (std::memcmp(y.data(), expected.data(), before.size() * 4) == 0) continue;
+      printf("FAIL %s: epilogue %d of %d tokens, %d rows, kernel %d\n", q.name, int(epilogue), tokens, rows, number);
+      failures++;
     }
-    if (std::memcmp(y[0].data(), y[1].data(), before.size() * 4) == 0) continue;
-    printf("FAIL %s: epilogue %d of %d tokens, %d rows\n", q.name, int(epilogue), tokens, rows);
-    failures++;
   }
 }
 
@@ -406,7 +414,9 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     for (size_t j = 0; j < noise.size(); j += 4) { const uint32_t r = random_bits() & 0x23ff23ff; std::memcpy(&noise[j], &r, 4); }
     records.back()->put(noise);
   }
-  const std::vector<int> sizes = few ? std::vector<int>{1, 8} : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
+  const std::vector<int> sizes = few    ? std::vector<int>{1, 8}
+                                 : many ? std::vector<int>{64, 96, 128, 192, 256, 384, 512, 1024, 2048}
+                                        : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
   printf("%-5s %6d x %5d ", q.name, rows, cols);
   for (int tokens : sizes) {
     std::vector<__half> x(size_t(tokens) * cols);
@@ -435,8 +445,9 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
     };
     const double us = measure(linear);
     if (tokens <= 64) printf("| %d: %.2f us %.2f TB/s ", tokens, us, shape.bytes() / us * 1e-6);
-    else printf("| %d: %.0f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
-    if (tokens == 2048 && hopper) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);
+    else printf("| %d: %.1f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
+    if (many && hopper) printf("(64: %.1f, 128: %.1f) ", measure(run_hopper<64>), measure(run_hopper<128>));
+    if (tokens == 2048 && hopper && !many) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);
   }
   printf("\n");
   fflush(stdout);
@@ -450,10 +461,19 @@ int main(int argc, char** argv) {
     quick |= !std::strcmp(argv[i], "--quick");
     timing |= !std::strcmp(argv[i], "--time") || !std::strcmp(argv[i], "--few");
     few |= !std::strcmp(argv[i], "--few");
+    many |= !std::strcmp(argv[i], "--many");
   }
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "device");
   const bool hopper = properties.major == 9;
+  if (many) {
+    for (uint32_t id : {12u, 14u, 1u}) {
+      for (const auto& [rows, cols] : {std::pair{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
+        time_shape(*quant_row(id), rows, cols, hopper);
+      }
+    }
+    return 0;
+  }
   const uint32_t ids[] = {
 #define QUANT(type, name, size, bytes, block, layout) type,
 #include "../quant/types.inc"
@@ -479,9 +499,14 @@ int main(int argc, char** argv) {
   if (!quick) test_type(*quant_row(6), 6000, 896, 70, hopper);
   // More tiles than blocks, so that each takes several, of all numbers of tokens.
   test_type(*quant_row(2), 3000, 576, 1500, hopper);
-  test_epilogues(*quant_row(2), 6000, 256, 700, 8);
-  test_epilogues(*quant_row(8), 5992, 128, 1000, 4);
-  test_epilogues(*quant_row(12), 4096, 256, 640, 1);
+  test_epilogues(*quant_row(2), 6000, 256, 700, 8, hopper);
+  test_epilogues(*quant_row(8), 5992, 128, 1000, 4, hopper);
+  test_epilogues(*quant_row(12), 4096, 256, 640, 1, hopper);
+  // Tiles that several blocks share behind tiles that none do.
+  if (!quick) {
+    for (int tokens : {800, 1000, 1152}) test_epilogues(*quant_row(12), 2592, 4096, tokens, 4, hopper);
+    test_type(*quant_row(1), 2600, 4096, 900, hopper);
+  }
   test_segments(1024, {256, 40, 64});
   test_segments(256, {3000, 40, 64});
   if (!quick) test_segments(1024, {6000, 1000, 1008});

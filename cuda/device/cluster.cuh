@@ -7,6 +7,12 @@
 
 namespace pen {
 
+// Fetches the description of a matrix, which the first copy of a box would otherwise wait for.
+__device__ __forceinline__ void prefetch_map(const CUtensorMap& map) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
+#endif
+}
 // Starts the copy of the box at element `x` of row `y`; its bytes count for the barrier. Elements past the rows' ends become zero.
 __device__ __forceinline__ void copy_box(uint32_t shared, const CUtensorMap& map, int x, int y, uint64_t* barrier) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
@@ -23,6 +29,14 @@ __device__ __forceinline__ void copy_box_to(uint16_t mask, uint32_t shared, cons
       "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(shared),
       "l"(&map), "r"(x), "r"(y), "r"(shared_of(barrier)), "h"(mask)
       : "memory");
+#endif
+}
+// Starts the copy of consecutive bytes, a multiple of 16 at a multiple of 16; they count for the barrier.
+__device__ __forceinline__ void copy_bytes(uint32_t shared, const void* global, int bytes, uint64_t* barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared), "l"(global),
+               "r"(bytes), "r"(shared_of(barrier))
+               : "memory");
 #endif
 }
 // Starts to write a box from shared memory, or to add it, float by float. Rows and columns past the matrix's ends are left out. The box is

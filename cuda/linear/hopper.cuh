@@ -1,10 +1,12 @@
-// y = W · x for many tokens on sm_90a: the numeric definition of linear.h on warpgroup products (wgmma). Each of a warpgroup's four warps
-// streams the records of one row tile through a ring of its own, and dequantises a record straight into the A registers, which have the
-// layout of mma.m16n8k16, while the product of the record before runs. The tokens' chunks come as boxes into shared memory, in the 128-byte
-// swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a chunk into both. A cluster computes one pair of
-// tiles after another, so that copies for the next begin while sums are written. If there are too few tiles to fill the device, several
-// blocks share each: every block takes some of the slices, their sums meet in a workspace, and the warp that comes last adds them in
-// ascending order. It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks it.
+// y = W · x for many tokens on sm_90a: the numeric definition of linear.h on warpgroup products (wgmma). A block computes TOKENS tokens of
+// eight row tiles, one for each consuming warp. A producing warp copies the tokens' chunks as boxes into a ring of stages, in the 128-byte
+// swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a chunk into both. Other warps copy the
+// records of the eight row tiles into the same stages. The consumers dequantise a record straight into the A registers, which have the
+// layout of mma.m16n8k16, while the product of the record before runs. A cluster computes one pair of tiles after another, and the stages
+// know no ends of tiles: copies for the next tile run, and its first product is issued, before the sums of this one are written. If the
+// tiles do not fill the device's last turn, several blocks share each: every block takes some of the slices, their sums meet in a
+// workspace, and the warp that comes last adds them in ascending order (hopper_plan.cu). It is not documented whether m64nNk16 accumulates
+// as m16n8k16 does: bench/linear.cu checks it.
 #pragma once
 
 #include <algorithm>
@@ -13,42 +15,28 @@
 #include "../device/cluster.cuh"
 #include "../device/warpgroup.cuh"
 #include "../quant/format.cuh"
+#include "hopper.h"
 #include "slice_sums.cuh"
 #include "write_boxes.cuh"
 #include "write_sums.cuh"
 
 namespace pen {
 
-constexpr int HOPPER_ROW_TILES = 8;
 constexpr int HOPPER_CONSUMERS = 256;  // two warpgroups of 64 rows each
 constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
 constexpr int HOPPER_THREADS = HOPPER_CONSUMERS + HOPPER_PRODUCERS;
-constexpr int HOPPER_CLUSTER = 2;
-constexpr int HOPPER_RING = 4096;  // bytes of records that a warp has in flight, at least
-__host__ __device__ constexpr int hopper_records(int record_bytes) { return HOPPER_RING / record_bytes + 2; }
+constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
 
 // How a block of TOKENS × 128 rows uses shared memory.
-template <int TOKENS>
+template <class Format, int TOKENS>
 struct HopperShared {
-  static constexpr int STAGES = TOKENS == 64 ? 8 : 6;
-  static constexpr int STAGE = TOKENS * CHUNK * 2, BOX = STAGE / HOPPER_CLUSTER;  // bytes
-  static constexpr int boxes = STAGES * STAGE, records = boxes + 2 * boxed_bytes(TOKENS);  // behind the stages
-  static constexpr size_t bytes(int record_bytes) {
-    return 1024 + records + HOPPER_ROW_TILES * hopper_records(record_bytes) * record_bytes;
-  }
-};
-
-// The units of work: groups of tokens × pairs of groups of eight row tiles × shares of the slices. A cluster takes one after another. Units
-// that run at the same time share weights in L2.
-struct HopperGrid {
-  int token_groups, pairs, shares, units;
-  bool boxed = false;  // sums can be written as boxes
-  __host__ __device__ HopperGrid(const Linear& p, int tokens, int shares) : token_groups(ceil_div(p.num_tokens, tokens)), shares(shares) {
-    int groups = 0;
-    for (int i = 0; i < p.num_segments; i++) groups += ceil_div(p.w[i].tiles(), HOPPER_ROW_TILES);
-    pairs = ceil_div(groups, HOPPER_CLUSTER);
-    units = token_groups * pairs * shares;
-  }
+  static constexpr int STAGE = TOKENS * CHUNK * 2, BOX = STAGE / HOPPER_CLUSTER;  // bytes of x
+  static constexpr int RECORD = Format::record_bytes, RECORDS = HOPPER_ROW_TILES * RECORD;
+  static constexpr int SUMS = 2 * boxed_bytes(TOKENS), ROOM = (HOPPER_SHARED_LIMIT - 1024 - SUMS) / (STAGE + RECORDS);
+  static constexpr int STAGES = ROOM < 8 ? ROOM : 8;  // a Ring has barriers for eight
+  static constexpr int boxes = STAGES * STAGE, records = boxes + SUMS;  // behind the stages of x
+  static constexpr size_t bytes = 1024 + records + STAGES * RECORDS;
+  static_assert(STAGES >= 4 && RECORD % 16 == 0, "room for copies to run ahead");
 };
 
 #ifdef PEN_HOPPER_DEVICE
@@ -56,164 +44,200 @@ struct HopperGrid {
 struct HopperUnit {
   int first_token, segment, group;
   int first, last;  // slices
-  int number;       // of the block's tile among those of all tokens and segments
+  int number;       // of the block's tile among those that are shared
   __device__ __forceinline__ HopperUnit(const Linear& p, const HopperGrid& grid, int tokens, int unit, int rank) {
-    const int token_group = unit % grid.token_groups, pair = unit / grid.token_groups % grid.pairs;
-    const int share = unit / (grid.token_groups * grid.pairs), each = SLICES / grid.shares;
-    first = share * each, last = first + each;
-    first_token = token_group * tokens;
+    int tile = unit;
+    first = 0, last = SLICES, number = 0;
+    if (unit >= grid.whole) {
+      const int rest = grid.tiles() - grid.whole, share = (unit - grid.whole) / rest, each = SLICES / grid.shares;
+      tile -= share * rest;
+      first = share * each, last = first + each;
+      number = (tile - grid.whole) * HOPPER_CLUSTER + rank;
+    }
+    const int pair = tile / grid.token_groups;
+    first_token = (tile - pair * grid.token_groups) * tokens;
     group = pair * HOPPER_CLUSTER + rank;
-    number = token_group * grid.pairs * HOPPER_CLUSTER + group;
     segment = 0;
-    const auto groups = [&](int i) { return ceil_div(p.w[i].tiles(), HOPPER_ROW_TILES); };
-    while (segment + 1 < p.num_segments && group >= groups(segment)) group -= groups(segment++);
+    while (segment + 1 < p.num_segments && group >= row_groups(p.w[segment])) group -= row_groups(p.w[segment++]);
   }
 };
 
 // A place in the ring of stages.
+template <int STAGES>
 struct HopperStage {
   int index = 0;
   uint32_t phase;
-  template <int STAGES>
   __device__ __forceinline__ void advance() {
     if (++index == STAGES) index = 0, phase ^= 1;
   }
+  __device__ __forceinline__ void retreat() {
+    if (index-- == 0) index = STAGES - 1, phase ^= 1;
+  }
 };
+
+// Calls copy(chunk, stage) for each chunk of each of the block's units as soon as a stage is free. `begin(unit, chunk)` precedes them.
+template <class Shared, class Begin, class Copy>
+__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, int tokens, Ring& ring, Begin begin, Copy copy) {
+  const int chunks = p.w[0].chunks(), clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER;
+  HopperStage<Shared::STAGES> stage{0, 1};
+#pragma unroll 1
+  for (int i = blockIdx.x / HOPPER_CLUSTER; i < grid.units; i += clusters) {
+    const HopperUnit unit(p, grid, tokens, i, rank);
+    const int first = slice_begin(unit.first, chunks), end = slice_begin(unit.last, chunks);
+    begin(unit, first);
+#pragma unroll 1
+    for (int chunk = first; chunk < end; chunk++) {
+      barrier_wait(&ring.empty[stage.index], stage.phase);
+      copy(chunk, stage.index);
+      stage.advance();
+    }
+  }
+}
 
 // Copies this block's half of every chunk of x into both blocks, by one thread.
-template <int TOKENS>
-__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, const CUtensorMap& x, uint32_t stages, Ring& ring,
-                                        int cluster, int clusters, int rank) {
-  using Shared = HopperShared<TOKENS>;
+template <class Shared>
+__device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, int tokens, const CUtensorMap& x, uint32_t stages,
+                                          Ring& ring) {
+  const int rank = blockIdx.x % HOPPER_CLUSTER;
+  int row = 0;
+  prefetch_map(x);
   wait_for_previous();
-  HopperStage stage{0, 1};
-  for (int i = cluster; i < grid.units; i += clusters) {
-    const HopperUnit unit(p, grid, TOKENS, i, rank);
-    const int chunks = p.w[unit.segment].chunks(), end = slice_begin(unit.last, chunks);
-#pragma unroll 1
-    for (int chunk = slice_begin(unit.first, chunks); chunk < end; chunk++) {
-      barrier_wait(&ring.empty[stage.index], stage.phase);
-      expect_bytes(&ring.full[stage.index], Shared::STAGE);
-      copy_box_to((1 << HOPPER_CLUSTER) - 1, stages + stage.index * Shared::STAGE + rank * Shared::BOX, x, chunk * CHUNK,
-                  unit.first_token + rank * (TOKENS / HOPPER_CLUSTER), &ring.full[stage.index]);
-      stage.advance<Shared::STAGES>();
-    }
-  }
+  produce<Shared>(
+      p, grid, tokens, ring, [&](const HopperUnit& unit, int) { row = unit.first_token + rank * (tokens / HOPPER_CLUSTER); },
+      [&](int chunk, int stage) {
+        const uint32_t to = stages + stage * Shared::STAGE + rank * Shared::BOX;
+        expect_bytes(&ring.full[stage], Shared::STAGE);
+        copy_box_to((1 << HOPPER_CLUSTER) - 1, to, x, chunk * CHUNK, row, &ring.full[stage]);
+      });
 }
 
-// The records of one warp's row tile, chunks [begin, end), on their way through the warp's ring in shared memory.
-template <class Format>
-struct HopperRecords {
-  static constexpr int R = hopper_records(Format::record_bytes), RECORD = Format::record_bytes;
-  const uint8_t* next;
-  uint32_t ring;
-  int left, lane;
-  __device__ __forceinline__ HopperRecords(const Matrix& w, int tile, int begin, int end, uint32_t ring)
-      : ring(ring), left(end - begin), lane(threadIdx.x % WARP) {
-    next = w.data + (size_t(min(tile, w.tiles() - 1)) * w.chunks() + begin) * RECORD + lane * 16;
-  }
-  __device__ __forceinline__ void request(int slot) {
-    if (left-- > 0) {
-#pragma unroll
-      for (int i = 0; i < RECORD / 16; i += WARP) {
-        if (i + lane < RECORD / 16) copy_async(ring + slot * RECORD + (i + lane) * 16, next + i * 16);
-      }
-      next += RECORD;
-    }
-    copy_commit();
-  }
-  // Requests the first records, before consume().
-  __device__ __forceinline__ void begin() {
-#pragma unroll 1
-    for (int i = 0; i < R - 1; i++) request(i);
-  }
-  // They have been requested already.
-  __device__ __forceinline__ void resume() {
-    left -= R - 1;
-    next += (R - 1) * RECORD;
-  }
-};
+// Copies the records of one of the block's row tiles, by one thread. Weights may be copied before earlier kernels have ended.
+template <class Shared>
+__device__ __forceinline__ void produce_records(const Linear& p, const HopperGrid& grid, int tokens, uint32_t records, Ring& ring,
+                                                int row_tile) {
+  const uint8_t* next = nullptr;
+  produce<Shared>(
+      p, grid, tokens, ring,
+      [&](const HopperUnit& unit, int first) {
+        const Matrix& w = p.w[unit.segment];
+        const int tile = min(unit.group * HOPPER_ROW_TILES + row_tile, w.tiles() - 1);
+        next = w.data + (size_t(tile) * w.chunks() + first) * Shared::RECORD;
+      },
+      [&](int, int stage) {
+        expect_bytes(&ring.full[stage], Shared::RECORD);
+        copy_bytes(records + stage * Shared::RECORDS + row_tile * Shared::RECORD, next, Shared::RECORD, &ring.full[stage]);
+        next += Shared::RECORD;
+      });
+}
 
-// Multiplies the slices [first, last) for one warp's row tile. `take(slice, acc)` gets each slice's sum.
-template <class Format, class Shared, int NT, class Take>
-__device__ __forceinline__ void consume(const Matrix& w, int tile, int first, int last, uint32_t stages, uint32_t ring_of_records,
-                                        Ring& ring, HopperStage& stage, uint32_t empty, Take take) {
-  using Records = HopperRecords<Format>;
-  constexpr int R = Records::R;
-  const int lane = threadIdx.x % WARP, chunks = w.chunks(), begin = slice_begin(first, chunks), end = slice_begin(last, chunks);
-  Records records(w, tile, begin, end, ring_of_records);
-  records.resume();
-  int slot = 0, refill = R - 1;
-  // Turns the next record into operands.
-  const auto operands = [&](uint32_t (&a)[STEPS][4]) {
-    copy_wait<R - 2>();
-    __syncwarp();
+// What a warp multiplies.
+template <class Format, int TOKENS>
+struct HopperConsumer {
+  using Shared = HopperShared<Format, TOKENS>;
+  static constexpr int NT = TOKENS / 8;
+  using Sums = float[NT][4];
+  using Operands = uint32_t[STEPS][4];
+
+  uint32_t origin;               // the lower half of the first stage's descriptor; the upper half is the same for all
+  uint32_t records, full, empty;  // shared: the row tile's record in the first stage, and the barriers of both blocks' first stages
+  int lane, chunks;
+  HopperStage<Shared::STAGES> stage{0, 0};
+
+  __device__ __forceinline__ HopperConsumer(uint32_t stages, Ring& ring, int chunks) : chunks(chunks) {
+    // Through a shuffle, since the compiler would read the thread's number again for each record.
+    lane = __shfl_sync(0xffffffffu, int(threadIdx.x), int(threadIdx.x)) % WARP;
+    origin = held(uint32_t(tile_descriptor(stages)));
+    records = held(uint32_t(stages + Shared::records + threadIdx.x / WARP * Shared::RECORD));
+    full = held(shared_of(ring.full));
+    empty = held(in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER));
+  }
+  __device__ __forceinline__ int length(int slice) const { return slice_begin(slice + 1, chunks) - slice_begin(slice, chunks); }
+
+  __device__ __forceinline__ void wait() const { barrier_wait(full + stage.index * 8, stage.phase); }
+  // Turns the record of the present stage into operands.
+  __device__ __forceinline__ void operands(Operands& a) const {
     typename Format::Raw raw;
-    raw.load_shared(ring_of_records + slot * Format::record_bytes, lane);
-    records.request(refill);
-    refill = slot;
-    slot = slot + 1 == R ? 0 : slot + 1;
+    raw.load_shared(records + stage.index * Shared::RECORDS, lane);
 #pragma unroll
     for (int s = 0; s < STEPS; s++) raw.fragment(s, a[s]);
-  };
+  }
   // Tells both blocks' producers that this warp is done with a stage.
-  const auto release = [&](int index) {
+  __device__ __forceinline__ void release(int index) const {
     if (lane < HOPPER_CLUSTER) barrier_arrive_cluster(empty + index * 8);
-  };
-  float acc[NT][4];
-  uint32_t even[STEPS][4], odd[STEPS][4];
-  int left = end - begin, before = 0;
-  if (left > 0) operands(even);
-  // Multiplies the next chunk, whose operands are `a`, and makes those of the chunk after it, `other`. Unless the slice begins (`fresh`),
-  // the chunk before has ended then: its operands and its stage are free.
-  const auto step = [&](bool fresh, uint32_t (&a)[STEPS][4], uint32_t (&other)[STEPS][4]) {
-    barrier_wait(&ring.full[stage.index], stage.phase);
-    const uint64_t b = tile_descriptor(stages + stage.index * Shared::STAGE);
-    warpgroup_arrive();
+  }
+
+  // Multiplies the slices [first, last) of units that have `left` chunks together. `take(slice, acc)` gets each slice's sum; `end()` is
+  // called behind each unit, while the next one's first product runs, and returns whether there is a next one.
+  template <class Take, class End>
+  __device__ __forceinline__ void run(int left, int first, int last, Take take, End end) {
+    constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
+    Sums acc;
+    Operands even, odd;
+    int before = 0;
+    wait();
+    operands(even);
+    // Multiplies the next chunk, whose operands are `a`, and makes those of the chunk after it, `other`. Unless the slice begins (`fresh`),
+    // the chunk before has ended then: its operands and its stage are free.
+    const auto step = [&](bool fresh, Operands& a, Operands& other) {
+      const uint32_t b = origin + stage.index * (Shared::STAGE >> 4);
+      warpgroup_arrive();
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], b + 2 * s, fresh && s == 0);
-    warpgroup_commit();
-    if (!fresh) {
-      warpgroup_wait<1>();
-      release(before);
-    }
-    if (--left > 0) operands(other);
-    before = stage.index;
-    stage.advance<Shared::STAGES>();
-  };
-#pragma unroll 1
-  for (int slice = first; slice < last; slice++) {
-    int count = slice_begin(slice + 1, chunks) - slice_begin(slice, chunks);
-    if (count == 0) continue;  // small matrices have empty slices
+      for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (b + 2 * s), fresh && s == 0);
+      warpgroup_commit();
+      const int ended = before;
+      before = stage.index;
+      stage.advance();
+      const bool more = --left > 0;
+      if (more) wait();
+      if (!fresh) {
+        warpgroup_wait<1>();
+        release(ended);
+      }
+      if (more) operands(other);
+    };
+    int slice = first;
+    while (length(slice) == 0) slice++;  // small matrices have empty slices; the last is none
     step(true, even, odd);
 #pragma unroll 1
-    for (count -= 2; count > 0; count -= 2) {
-      step(false, odd, even);
-      step(false, even, odd);
+    for (;;) {
+      int count = length(slice);
+#pragma unroll 1
+      for (count -= 2; count > 0; count -= 2) {
+        step(false, odd, even);
+        step(false, even, odd);
+      }
+      if (count == 0) step(false, odd, even);
+      warpgroup_wait<0>();
+      release(before);
+      take(slice, acc);
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) even[s][i] = count == 0 ? even[s][i] : odd[s][i];
+      }
+      const bool ends = ++slice == last;
+      // Behind the last unit, this multiplies what happens to lie in shared memory: the compiler serialises products behind a branch.
+      step(true, even, odd);
+      if (ends) {
+        if (!end()) break;
+        slice = first;
+      }
+      while (length(slice) == 0) slice++;
     }
-    if (count == 0) step(false, odd, even);
     warpgroup_wait<0>();
-    release(before);
-    take(slice, acc);
-    if (count == 0) continue;
-#pragma unroll
-    for (int s = 0; s < STEPS; s++) {
-#pragma unroll
-      for (int i = 0; i < 4; i++) even[s][i] = odd[s][i];
-    }
+    stage.retreat();
   }
-  copy_wait<0>();
-}
+};
 #endif
 
 // Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
-// TOKENS / 2 rows of p.x. `out`: as write_boxes() takes it. SHARED: grid.shares is not one.
-template <class Format, int TOKENS, bool SHARED>
+// TOKENS / 2 rows of p.x. `out`: as write_boxes() takes it.
+template <class Format, int TOKENS>
 __global__ void __launch_bounds__(HOPPER_THREADS, 1)
     linear_hopper_kernel(const __grid_constant__ Linear p, const __grid_constant__ HopperGrid grid, const __grid_constant__ CUtensorMap x,
                          const __grid_constant__ CUtensorMap out) {
 #ifdef PEN_HOPPER_DEVICE
-  using Shared = HopperShared<TOKENS>;
+  using Shared = HopperShared<Format, TOKENS>;
   constexpr int NT = TOKENS / 8;
   extern __shared__ uint8_t dynamic[];
   const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
@@ -221,57 +245,73 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
   let_next_start();
   if (threadIdx.x == 0) {
     for (int i = 0; i < Shared::STAGES; i++) {
-      barrier_init(&ring.full[i], 1);
+      barrier_init(&ring.full[i], 1 + HOPPER_ROW_TILES);
       barrier_init(&ring.empty[i], HOPPER_CLUSTER * HOPPER_CONSUMERS / WARP);
     }
   }
   __syncthreads();
   cluster_arrive();
-  const int cluster = blockIdx.x / HOPPER_CLUSTER, clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   cluster_wait();
   if (threadIdx.x >= HOPPER_CONSUMERS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    if (threadIdx.x == HOPPER_CONSUMERS) produce<TOKENS>(p, grid, x, stages, ring, cluster, clusters, rank);
+    constexpr int FIRST = HOPPER_CONSUMERS / WARP, OTHERS = HOPPER_PRODUCERS / WARP - 1;
+    // The copies of a warp's lanes start one after another, so all warps take part.
+    const int row_tile = warp - FIRST - 1 + OTHERS * lane;
+    if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, TOKENS, x, stages, ring);
+    if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, TOKENS, stages + Shared::records, ring, row_tile);
   } else {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
-    const uint32_t empty = in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER);
-    const uint32_t records = stages + Shared::records + warp * HopperRecords<Format>::R * Format::record_bytes;
-    const auto begin_records = [&](const HopperUnit& unit) {
-      const Matrix& w = p.w[unit.segment];
-      const int chunks = w.chunks(), tile = unit.group * HOPPER_ROW_TILES + warp;
-      HopperRecords<Format>(w, tile, slice_begin(unit.first, chunks), slice_begin(unit.last, chunks), records).begin();
-    };
-    HopperStage stage{0, 0};
-    if (cluster < grid.units) begin_records(HopperUnit(p, grid, TOKENS, cluster, rank));
-#pragma unroll 1
-    for (int i = cluster; i < grid.units; i += clusters) {
-      const HopperUnit unit(p, grid, TOKENS, i, rank);
-      const Matrix& w = p.w[unit.segment];
-      const int tile = unit.group * HOPPER_ROW_TILES + warp, number = unit.number * HOPPER_ROW_TILES + warp;
+    const int clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER, chunks = p.w[0].chunks();
+    HopperConsumer<Format, TOKENS> consumer(stages, ring, chunks);
+    if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
+    int unit = blockIdx.x / HOPPER_CLUSTER;
+    if (unit < grid.whole) {
+      float sums[NT][4] = {};
+      const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
+      const auto end = [&] {
+        const HopperUnit at(p, grid, TOKENS, unit, rank);
+        const int tile = at.group * HOPPER_ROW_TILES + warp, first_tile = tile - warp % 4;
+        const Matrix& w = p.w[at.segment];
+        wait_for_previous();
+        if (grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
+          const uint32_t boxes = stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS);
+          write_boxes<NT>(p, out, at.segment, first_tile, at.first_token, boxes, sums);
+        } else if (tile < w.tiles()) {
+          write_sums<NT>(p, at.segment, tile, at.first_token, lane, sums);
+        }
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
+        }
+        return (unit += clusters) < grid.whole;
+      };
+      consumer.run(ceil_div(grid.whole - unit, clusters) * chunks, 0, SLICES, take, end);
+    }
+    constexpr int AT_ONCE = 256 / TOKENS;  // slices: 128 registers
+    for (; unit < grid.units; unit += clusters) {
+      const HopperUnit at(p, grid, TOKENS, unit, rank);
+      const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
       const SliceSums<NT> slices(p.slabs, number);
+      // The first share adds its slices, and the others leave that to the warp that comes last.
       float sums[NT][4] = {};
       const auto take = [&](int slice, const float (&y)[NT][4]) {
-        if constexpr (SHARED) {
-          slices.put(slice, y);
-        } else {
-          add_sums(sums, y);
-        }
+        if (at.first == 0) add_sums(sums, y);
+        else slices.put(slice, y);
       };
-      consume<Format, Shared, NT>(w, tile, unit.first, unit.last, stages, records, ring, stage, empty, take);
-      if (i + clusters < grid.units) begin_records(HopperUnit(p, grid, TOKENS, i + clusters, rank));
+      const int left = slice_begin(at.last, chunks) - slice_begin(at.first, chunks);
+      consumer.run(left, at.first, at.last, take, [] { return false; });
+      if (at.first == 0) slices.put(0, sums);
       wait_for_previous();
-      const int first_tile = tile - warp % 4;
-      if (!SHARED && grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
-        const uint32_t boxes = stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS);
-        write_boxes<NT>(p, out, unit.segment, first_tile, unit.first_token, boxes, sums);
-        continue;
+#pragma unroll
+      for (int n = 0; n < NT; n++) {
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
       }
-      if (tile >= w.tiles()) continue;
-      if constexpr (SHARED) {
-        if (!slices.gather(p.arrivals + number, grid.shares, sums)) continue;
-      }
-      write_sums<NT>(p, unit.segment, tile, unit.first_token, lane, sums);
+      if (tile >= p.w[at.segment].tiles()) continue;
+      if (!slices.template gather<AT_ONCE>(p.arrivals + number, grid.shares, sums, SLICES / grid.shares)) continue;
+      write_sums<NT>(p, at.segment, tile, at.first_token, lane, sums);
     }
     boxes_wait();
   }
@@ -279,21 +319,6 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
   cluster_arrive();
   cluster_wait();
 #endif
-}
-
-constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
-// The clusters that run at the same time: a processing cluster of the device may have an odd number of multiprocessors.
-int hopper_clusters(const Device& device);
-
-// As many blocks per tile as the device can hold at once; no slice may be empty.
-inline HopperGrid hopper_grid(const Device& device, const Linear& args, int tokens) {
-  const HopperGrid whole(args, tokens, 1);
-  const int tiles = whole.units * HOPPER_CLUSTER * HOPPER_ROW_TILES, clusters = hopper_clusters(device);
-  const bool fits = tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(tiles, tokens / 8) <= args.slab_bytes;
-  if (!fits || args.w[0].chunks() < SLICES) return whole;
-  int shares = SLICES;
-  while (shares > 1 && shares * whole.units > clusters) shares /= 2;
-  return HopperGrid(args, tokens, shares);
 }
 
 // False: boxes would begin between multiples of 16 bytes.
@@ -308,40 +333,23 @@ inline bool map_sums(CUtensorMap& out, const Linear& args, int tokens) {
 
 template <class Format, int TOKENS>
 void start_hopper(const Launch& launch, const Linear& args, const CUtensorMap& x) {
-  const auto whole = linear_hopper_kernel<Format, TOKENS, false>, shared = linear_hopper_kernel<Format, TOKENS, true>;
-  // Both at once, so that warming up loads them: a prompt must not wait for that, nor find no memory for it.
-  launch.device.first_use(whole, [&] {
-    for (const auto kernel : {whole, shared}) allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel);
-  });
-  HopperGrid grid = hopper_grid(launch.device, args, TOKENS);
+  const auto kernel = linear_hopper_kernel<Format, TOKENS>;
+  launch.device.first_use(kernel, [&] { allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel); });
+  HopperGrid grid = plan_hopper(launch.device, args, TOKENS).grid;
   CUtensorMap out{};
-  grid.boxed = grid.shares == 1 && map_sums(out, args, TOKENS);
+  grid.boxed = grid.whole > 0 && map_sums(out, args, TOKENS);
   const int blocks = std::min(grid.units, hopper_clusters(launch.device)) * HOPPER_CLUSTER;
   const Launch paired{launch.device, launch.stream, launch.overlap, HOPPER_CLUSTER};
-  const size_t bytes = HopperShared<TOKENS>::bytes(Format::record_bytes);
-  paired(grid.shares > 1 ? shared : whole, dim3(blocks), dim3(HOPPER_THREADS), bytes, args, grid, x, out);
+  paired(kernel, dim3(blocks), dim3(HOPPER_THREADS), HopperShared<Format, TOKENS>::bytes, args, grid, x, out);
 }
 
-// Neighbouring segments of one format share a launch. False: x cannot be described.
 template <int TOKENS>
 bool run_hopper(const Launch& launch, const Linear& args) {
   CUtensorMap x;
   if (!map_boxes(x, args.x, args.num_tokens, size_t(args.w[0].chunks()) * CHUNK, args.ldx, TOKENS / HOPPER_CLUSTER)) return false;
-  for (int begin = 0, end; begin < args.num_segments; begin = end) {
-    Linear part = args;
-    const int format = args.w[begin].format;
-    for (end = begin; end < args.num_segments && args.w[end].format == format; end++) {
-      part.w[end - begin] = args.w[end], part.out_offset[end - begin] = args.out_offset[end];
-    }
-    part.num_segments = end - begin;
-    const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, part, x); };
-    std::apply([&](auto... each) { ((decltype(each)::id == format ? start(each) : void()), ...); }, AllFormats{});
-  }
+  const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, args, x); };
+  std::apply([&](auto... each) { ((decltype(each)::id == args.w[0].format ? start(each) : void()), ...); }, AllFormats{});
   return true;
 }
-
-// In files of their own, since they take long to compile.
-extern template bool run_hopper<64>(const Launch&, const Linear&);
-extern template bool run_hopper<128>(const Launch&, const Linear&);
 
 }  // namespace pen

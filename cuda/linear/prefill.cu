@@ -9,7 +9,7 @@ namespace pen {
 namespace {
 
 // What has_warpgroup_products() looks at.
-const auto first_kernel = linear_hopper_kernel<std::tuple_element_t<0, AllFormats>, 128, false>;
+const auto first_kernel = linear_hopper_kernel<std::tuple_element_t<0, AllFormats>, 128>;
 
 }  // namespace
 
@@ -48,8 +48,16 @@ void linear_prefill_any(const Launch& launch, const Linear& args) {
 
 void linear_prefill(const Launch& launch, const Linear& args) {
   if (!has_warpgroup_products(launch.device)) return linear_prefill_any(launch, args);
-  if (args.num_tokens <= 64 ? run_hopper<64>(launch, args) : run_hopper<128>(launch, args)) return;
-  linear_prefill_any(launch, args);
+  // Neighbouring segments of one format share a launch.
+  for (int begin = 0, end; begin < args.num_segments; begin = end) {
+    Linear part = args;
+    for (end = begin; end < args.num_segments && args.w[end].format == args.w[begin].format; end++) {
+      part.w[end - begin] = args.w[end], part.out_offset[end - begin] = args.out_offset[end];
+    }
+    part.num_segments = end - begin;
+    const bool narrow = plan_hopper(launch.device, part, 64).us < plan_hopper(launch.device, part, 128).us;
+    if (!(narrow ? run_hopper<64>(launch, part) : run_hopper<128>(launch, part))) linear_prefill_any(launch, part);
+  }
 }
 
 }  // namespace pen

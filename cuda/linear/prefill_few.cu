@@ -1,4 +1,4 @@
-// Linear layers: hopper.cuh for up to 64 tokens.
+// Linear layers: hopper.cuh for blocks of 64 tokens.
 #include "hopper.cuh"
 
 namespace pen {

@@ -1,0 +1,39 @@
+// Linear layers: how the tiles of a product of many tokens become units of work. Times are estimates for an H200.
+#include "../quant/format.cuh"
+#include "hopper.h"
+#include "slice_sums.cuh"
+
+namespace pen {
+
+namespace {
+
+// Of a cluster: a chunk of two blocks of 128 or of 64 tokens, and what a unit costs besides.
+constexpr double chunk_us(int format, int tokens) {
+  const bool halves = format == FORMAT_H16;  // nothing to dequantise
+  return tokens > 64 ? (halves ? 0.38 : 0.41) : halves ? 0.21 : 0.24;
+}
+constexpr double UNIT_US = 1.5;
+// The way of the slices' sums through the workspace: one of the first share, and those of the other slices.
+constexpr double sums_us(int tokens, int shares) { return 0.006 * tokens * (1 + SLICES - SLICES / shares); }
+
+}  // namespace
+
+HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens) {
+  HopperGrid grid(args, tokens);
+  const int tiles = grid.tiles(), clusters = hopper_clusters(device), chunks = args.w[0].chunks();
+  const double unit_us = chunks * chunk_us(args.w[0].format, tokens) + UNIT_US, turns_us = tiles / clusters * unit_us;
+  const int rest = tiles % clusters;  // in the last turn
+  if (rest == 0) return {grid, turns_us};
+  HopperPlan best{grid, turns_us + unit_us};
+  const int row_tiles = rest * HOPPER_CLUSTER * HOPPER_ROW_TILES;
+  const bool fits = row_tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(row_tiles, tokens / 8) <= args.slab_bytes;
+  if (!fits || chunks < SLICES) return best;  // no slice may be empty
+  for (int shares = 2; shares <= SLICES; shares *= 2) {
+    const double share_us = chunks * chunk_us(args.w[0].format, tokens) / shares + UNIT_US;
+    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(tokens, shares);
+    if (us < best.us) grid.share(tiles - rest, shares), best = {grid, us};
+  }
+  return best;
+}
+
+}  // namespace pen
