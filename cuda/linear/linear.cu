@@ -5,6 +5,7 @@
 #include "decode.cuh"
 #include "decode_stream.cuh"
 #include "rows.h"
+#include "staged.cuh"
 
 namespace pen {
 
@@ -22,9 +23,6 @@ void run_batch(const Launch& launch, const Linear& args) {
   launch.device.first_use(kernel, [&] { allow_shared(kernel, int(bytes)); });
   launch(kernel, dim3(groups, ceil_div(args.num_tokens, NT * 8)), dim3(SLICES * WARP), bytes, args);
 }
-
-// Bytes of inputs that a block copies into shared memory, at most.
-constexpr size_t MAX_STAGED = 36 << 10;
 
 // `each`: blocks per multiprocessor. `spread`: no multiprocessor takes more than that. While blocks of other kernels wait for their turn,
 // the hardware may put two blocks on one multiprocessor and none on another, and the kernel would take twice as long.
@@ -100,8 +98,7 @@ bool decode_stream(const Launch& launch, const Linear& args, int tiles) {
 void decode(const Launch& launch, const Linear& args, int tiles) {
   if (decode_stream(launch, args, tiles)) return;
   if (args.norm.x) return decode_from<Input::NORM>(launch, args, tiles);
-  const bool fits = size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= MAX_STAGED;
-  if (fits) return decode_from<Input::SHARED>(launch, args, tiles);
+  if (fits_staged(args)) return decode_from<Input::SHARED>(launch, args, tiles);
   decode_from<Input::GLOBAL>(launch, args, tiles);
 }
 

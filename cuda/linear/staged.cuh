@@ -11,6 +11,12 @@ static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
 // The stride of rows of x in shared memory, in halves: eight rows fall into different banks.
 __host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
 
+// Whether a block copies its x into shared memory, rather than read it as it goes.
+inline bool fits_staged(const Linear& args) {
+  constexpr size_t MOST = 36 << 10;
+  return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= MOST;
+}
+
 // A row of x in shared memory. The columns of a chunk lie in the order in which the lanes of a product read them: 16 halves for each of
 // the four.
 struct StagedRow {
