@@ -26,11 +26,10 @@ __host__ __device__ constexpr int ring_records(int record_bytes, RingSize size) 
 }
 
 constexpr int DECODE_TOKENS = 8;
-constexpr int DECODE_COLUMNS = 16;  // of products whose sums are added up together
 
 struct DecodeLinearShared {
   static constexpr int STRIDE = TILE_ROWS + 4;
-  static constexpr size_t partial = size_t(SLICES) * DECODE_COLUMNS * STRIDE * 4;  // of a group of tiles; there are two
+  static constexpr size_t partial = size_t(SLICES) * DECODE_TOKENS * STRIDE * 4;  // of a group of tiles; there are two
   static constexpr size_t sums = 2 * partial;
   static constexpr size_t x = sums + 128;
 };
@@ -164,7 +163,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3)
       }
     };
     // Few tiles are summed together at the end, each in rows of its own: one barrier instead of one per tile.
-    const int group = count * num_tokens <= DECODE_COLUMNS ? count : 1;
+    const int group = count * num_tokens <= DECODE_TOKENS ? count : 1;
     // The thread's output in the first group: its tile, token and row, its place, and how many rows lie there and after it.
     const int own_row = threadIdx.x & ((1 << log_rows) - 1), own_tile = (threadIdx.x >> log_rows) / num_tokens;
     const int own_token = (threadIdx.x >> log_rows) - own_tile * num_tokens;
@@ -178,7 +177,7 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3)
       if (epilogue == Epilogue::ADD && (group == 1 || t == 0)) owned(t, [&](int at) { kept = static_cast<const float*>(out)[at]; });
     };
     const auto finish = [&](int t, const float (&acc)[4]) {
-      auto* partial = reinterpret_cast<float(*)[DECODE_COLUMNS][Shared::STRIDE]>(shared + buffer * Shared::partial);
+      auto* partial = reinterpret_cast<float(*)[DECODE_TOKENS][Shared::STRIDE]>(shared + buffer * Shared::partial);
       const int row = lane / 4, token = 2 * (lane % 4), at = group == 1 ? token : t * num_tokens + token;
       if (token < num_tokens) partial[warp][at][row] = acc[0], partial[warp][at][row + 8] = acc[2];
       if (token + 1 < num_tokens) partial[warp][at + 1][row] = acc[1], partial[warp][at + 1][row + 8] = acc[3];

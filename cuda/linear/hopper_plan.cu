@@ -1,4 +1,4 @@
-// Linear layers: how the tiles of a product of many tokens become units of work. Times are estimates for an H200.
+// Linear layers: how the tiles of a product of many tokens become units of work. Estimates are fitted to an H200.
 #include "../quant/format.cuh"
 #include "hopper.h"
 #include "slice_sums.cuh"
@@ -10,11 +10,11 @@ namespace {
 // Of a cluster: a chunk of two blocks of 128 or of 64 tokens, and what a unit costs besides.
 constexpr double chunk_us(int format, int tokens) {
   const bool halves = format == FORMAT_H16;  // nothing to dequantise
-  return tokens > 64 ? (halves ? 0.38 : 0.41) : halves ? 0.21 : 0.24;
+  return tokens > 64 ? (halves ? 0.375 : 0.39) : halves ? 0.26 : 0.30;
 }
 constexpr double UNIT_US = 1.5;
-// The way of the slices' sums through the workspace: one of the first share, and those of the other slices.
-constexpr double sums_us(int tokens, int shares) { return 0.006 * tokens * (1 + SLICES - SLICES / shares); }
+// What sharing adds to a unit: its slices' sums go through the workspace, however many they are.
+constexpr double sums_us(int tokens) { return 0.07 * tokens; }
 
 }  // namespace
 
@@ -29,8 +29,8 @@ HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens) {
   const bool fits = row_tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(row_tiles, tokens / 8) <= args.slab_bytes;
   if (!fits || chunks < SLICES) return best;  // no slice may be empty
   for (int shares = 2; shares <= SLICES; shares *= 2) {
-    const double share_us = chunks * chunk_us(args.w[0].format, tokens) / shares + UNIT_US;
-    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(tokens, shares);
+    const double share_us = chunks * chunk_us(args.w[0].format, tokens) / shares + UNIT_US + sums_us(tokens);
+    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us;
     if (us < best.us) grid.share(tiles - rest, shares), best = {grid, us};
   }
   return best;

@@ -45,7 +45,7 @@ bool takes_rows(const Device& device, const Linear& args) {
   if (args.norm.x || args.num_tokens < fewest || args.num_tokens > ROWS_TOKENS || !has_warpgroup_products(device)) return false;
   if (args.num_tokens <= 32) return true;
   // Measured on an H200: short shares, and weights that are float16 already, are faster in hopper.cuh.
-  constexpr int LONG = 24;  // chunks
+  constexpr int LONG = 48;  // chunks
   return args.w[0].format != FORMAT_H16 && args.w[0].chunks() / plan_rows(device, args).shares >= LONG;
 }
 
