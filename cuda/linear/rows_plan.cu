@@ -10,8 +10,9 @@ namespace pen {
 
 namespace {
 
-constexpr double CHUNK_US = 0.094;  // of a warpgroup among four, a chunk of four row tiles
-constexpr double ALONE = 0.05;  // what a warpgroup less adds to that: latencies that nothing hides
+// Of a warpgroup among four, a chunk of four row tiles.
+constexpr double chunk_us(int column_tiles) { return column_tiles > 4 ? 0.13 : 0.094; }
+constexpr double ALONE = 0.6;  // what a warpgroup less adds to that: latencies that nothing hides
 // The way of the slices' sums through the workspace.
 constexpr double sums_us(int tiles) { return 0.5 * tiles; }
 
@@ -31,7 +32,7 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
         if (!fits || groups * shares > device.multiprocessors || chunks < SLICES) continue;
       }
       const double work = double(ceil_div(groups * shares, device.multiprocessors)) * warpgroups * chunks / shares;
-      const double us = work * CHUNK_US * (1 + ALONE * (ROWS_WARPGROUPS - warpgroups)) + (shares > 1 ? sums_us(columns) : 0);
+      const double us = work * chunk_us(columns) * (1 + ALONE * (ROWS_WARPGROUPS - warpgroups)) + (shares > 1 ? sums_us(columns) : 0);
       if (us < least) least = us, best = {warpgroups, shares};
     }
   }
@@ -45,7 +46,7 @@ bool takes_rows(const Device& device, const Linear& args) {
   if (args.norm.x || args.num_tokens < fewest || args.num_tokens > ROWS_TOKENS || !has_warpgroup_products(device)) return false;
   if (args.num_tokens <= 32) return true;
   // Measured on an H200: short shares, and weights that are float16 already, are faster in hopper.cuh.
-  constexpr int LONG = 48;  // chunks
+  constexpr int LONG = 24;  // chunks
   return args.w[0].format != FORMAT_H16 && args.w[0].chunks() / plan_rows(device, args).shares >= LONG;
 }
 
