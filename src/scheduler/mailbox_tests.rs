@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::task::LocalSet;
@@ -55,6 +55,11 @@ impl Reader {
         waiter.poll(&mut Context::from_waker(&task.clone().into()), |context| receiver.poll_recv(context))
     }
 
+    async fn next(&mut self) -> Option<u32> {
+        let Self { receiver, waiter, .. } = self;
+        poll_fn(|context| waiter.poll(context, |context| receiver.poll_recv(context))).await
+    }
+
     fn send(&self, number: u32) {
         self.sender.as_ref().unwrap().send(number).unwrap();
     }
@@ -93,6 +98,21 @@ fn a_round_costs_one_wake_per_thread_whatever_the_number_of_streams() {
     }
 }
 
+fn until(condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(10));
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// What an engine thread knows of a thread that reads streams.
+struct Worker {
+    senders: Vec<UnboundedSender<u32>>,
+    tasks: Vec<Arc<Task>>,
+    delivery: Arc<Task>,
+}
+
 #[test]
 fn each_thread_of_a_round_is_woken_once() {
     let (ready, wait) = std::sync::mpsc::channel();
@@ -103,25 +123,24 @@ fn each_thread_of_a_round_is_woken_once() {
                 let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
                 assert!(task.poll(delivery.as_mut()).is_pending());
                 let mut readers = waiting::<5>();
-                let (senders, tasks) = readers.iter_mut().map(|reader| (reader.sender.take().unwrap(), reader.task.clone())).unzip();
-                ready.send((senders, tasks, task.clone())).unwrap();
-                while task.num_wakes() == 0 {
-                    thread::yield_now();
-                }
+                let senders = readers.iter_mut().map(|reader| reader.sender.take().unwrap()).collect();
+                let tasks = readers.iter().map(|reader| reader.task.clone()).collect();
+                ready.send(Worker { senders, tasks, delivery: task.clone() }).unwrap();
+                until(|| task.num_wakes() > 0);
                 assert!(task.poll(delivery.as_mut()).is_pending());
                 readers.iter_mut().for_each(|reader| assert_eq!(reader.poll(), Poll::Ready(Some(7))));
             })
         })
         .collect();
-    let workers: Vec<(Vec<UnboundedSender<u32>>, Vec<Arc<Task>>, Arc<Task>)> = wait.iter().take(3).collect();
+    let workers: Vec<Worker> = wait.iter().take(3).collect();
     let round = Round::open();
     for i in 0..5 {
-        workers.iter().for_each(|(senders, ..)| senders[i].send(7).unwrap());
+        workers.iter().for_each(|worker| worker.senders[i].send(7).unwrap());
     }
-    assert!(workers.iter().all(|(_, tasks, delivery)| delivery.num_wakes() + tasks[0].num_wakes() == 0));
+    assert!(workers.iter().all(|worker| worker.delivery.num_wakes() == 0));
     drop(round);
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    for (_, tasks, delivery) in &workers {
+    for Worker { tasks, delivery, .. } in &workers {
         assert_eq!((delivery.num_wakes(), tasks.iter().map(|task| task.num_wakes()).sum::<usize>()), (1, 5));
     }
 }
@@ -214,6 +233,41 @@ async fn read(stream: &mut EventStream, most: usize) -> Vec<u32> {
     tokens
 }
 
+/// Test double: a task that sends events when it is woken, as an engine thread may do at that moment.
+struct Sends(Vec<UnboundedSender<u32>>);
+
+impl Wake for Sends {
+    fn wake(self: Arc<Self>) {
+        let _round = Round::open();
+        self.0.iter().for_each(|sender| sender.send(1).unwrap());
+    }
+}
+
+#[test]
+fn no_wake_is_lost_if_events_come_while_a_stream_or_a_mailbox_is_looked_at() {
+    let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    let mut waiter = Waiter::default();
+    let found_nothing = |context: &mut Context<'_>| {
+        context.waker().wake_by_ref();
+        Poll::<()>::Pending
+    };
+    let own = Arc::new(Task::default());
+    assert!(waiter.poll(&mut Context::from_waker(&own.clone().into()), found_nothing).is_pending());
+    assert_eq!(own.num_wakes(), 1, "an event came before the poll had returned");
+
+    let ([mut first, second], mut later) = (waiting(), waiting::<2>());
+    let sends = Arc::new(Sends(later.each_mut().map(|reader| reader.sender.take().unwrap()).into()));
+    assert!(first.waiter.poll(&mut Context::from_waker(&sends.into()), |context| first.receiver.poll_recv(context)).is_pending());
+    let round = Round::open();
+    [&first, &second].into_iter().for_each(|reader| reader.send(1));
+    drop(round);
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    assert_eq!((task.num_wakes(), num_wakes(&later)), (2, vec![0, 0]), "a round came while the mailbox was being emptied");
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    assert_eq!(num_wakes(&later), [1, 1]);
+}
+
 #[test]
 fn many_workers_get_every_token_while_streams_are_dropped_and_moved() {
     const EACH: u32 = 40;
@@ -253,9 +307,7 @@ fn many_workers_get_every_token_while_streams_are_dropped_and_moved() {
             });
         }
     });
-    while handle.num_active() > 0 {
-        thread::sleep(Duration::from_millis(1));
-    }
+    until(|| handle.num_active() == 0);
 }
 
 #[test]
@@ -275,4 +327,46 @@ fn workers_learn_of_the_end_of_the_engine_thread() {
             assert!(matches!(&last, Some(Event::Failed(message)) if message.contains("panicked")), "{last:?}");
         }
     });
+}
+
+/// `cargo test --release -p penstock-scheduler round_overhead -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn round_overhead() {
+    for has_mailbox in [false, true] {
+        let (ready, wait) = std::sync::mpsc::channel();
+        for _ in 0..2 {
+            let ready = ready.clone();
+            thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+                LocalSet::new().block_on(&runtime, async {
+                    if has_mailbox {
+                        tokio::task::spawn_local(deliver_events());
+                        tokio::task::yield_now().await;
+                    }
+                    let read = |mut reader: Reader| async move { while reader.next().await.is_some() {} };
+                    let mut readers: [Reader; 128] = std::array::from_fn(|_| Reader::new());
+                    let senders: Vec<_> = readers.iter_mut().map(|reader| reader.sender.take().unwrap()).collect();
+                    let tasks: Vec<_> = readers.into_iter().map(|reader| tokio::task::spawn_local(read(reader))).collect();
+                    ready.send(senders).unwrap();
+                    for task in tasks {
+                        task.await.unwrap();
+                    }
+                });
+            });
+        }
+        let senders: Vec<Vec<UnboundedSender<u32>>> = wait.iter().take(2).collect();
+        let mut times: Vec<Duration> = (0..1000)
+            .map(|_| {
+                thread::sleep(Duration::from_millis(2));
+                let start = Instant::now();
+                let round = Round::open();
+                (0..128).for_each(|i| senders.iter().for_each(|senders| senders[i].send(1).unwrap()));
+                drop(round);
+                start.elapsed()
+            })
+            .collect();
+        times.sort_unstable();
+        println!("256 streams on 2 threads, mailboxes: {has_mailbox}: median {:?}, 90th percentile {:?}", times[500], times[900]);
+    }
 }
