@@ -1,6 +1,6 @@
 //! The checks that keep a wrong batch from reaching a backend's kernels.
 
-use std::collections::HashSet;
+use std::cell::RefCell;
 
 use super::{Batch, EngineError, Input, KvCapacity, Masks};
 use logits::{MAX_LOGPROBS, mask_words};
@@ -54,16 +54,13 @@ impl Limits {
             return fault(format!("{tokens} rows and {} blocks do not fit", batch.block_tables.len()));
         }
         self.check_inputs(batch)?;
-        let mut used = HashSet::with_capacity(seqs);
-        if !batch.engine_slots.iter().all(|slot| self.is_slot(slot) && used.insert(slot)) {
+        if !differ(&batch.engine_slots, self.max_slots) {
             return fault("it names an engine slot twice, or one that does not exist");
         }
         if !batch.init.iter().all(|init| self.is_slot(&init.slot)) {
             return fault("it initialises an engine slot that does not exist");
         }
-        let num_places = self.num_backed * self.kv.block_size;
-        let mut written = HashSet::with_capacity(tokens);
-        if !batch.slot_mapping.iter().all(|&place| (place as usize) < num_places && written.insert(place)) {
+        if !differ(&batch.slot_mapping, self.num_backed * self.kv.block_size) {
             return fault("its slot mapping names a place twice or outside of the cache");
         }
         if !batch.block_tables.iter().all(|&block| (block as usize) < self.num_backed) {
@@ -132,8 +129,7 @@ impl Limits {
         if batch.state_slots.len() != due {
             return fault(format!("it names {} state slots, expected {due}", batch.state_slots.len()));
         }
-        let mut used = HashSet::with_capacity(due);
-        if !batch.state_slots.iter().all(|&slot| (slot as usize) < self.kv.num_state_slots && used.insert(slot)) {
+        if !differ(&batch.state_slots, self.kv.num_state_slots) {
             return fault("it names a state slot twice, or one that does not exist");
         }
         check_copies(&batch.state_copies, self.kv.num_state_slots, "state slot")
@@ -200,12 +196,42 @@ impl Limits {
 
 /// Copies run side by side: none may read or write what another one writes.
 fn check_copies(copies: &[(u32, u32)], count: usize, what: &str) -> Result<(), EngineError> {
-    let mut written = HashSet::with_capacity(copies.len());
-    let exist = copies.iter().all(|&(from, to)| (from.max(to) as usize) < count && written.insert(to));
-    if exist && !copies.iter().any(|(from, _)| written.contains(from)) {
+    if are_apart(copies.iter().map(|&(_, to)| to), copies.iter().map(|&(from, _)| from), count) {
         return Ok(());
     }
     fault(format!("it copies a {what} that does not exist, or over one that another copy reads or writes"))
+}
+
+thread_local! {
+    /// A bit per index, all 0 between two checks. A thread owns its engine, so each step finds the memory of the step before.
+    static MARKS: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Whether all indices are below `count`, and none comes twice.
+fn differ(indices: &[u32], count: usize) -> bool {
+    are_apart(indices.iter().copied(), std::iter::empty(), count)
+}
+
+/// Whether all indices are below `count`, and none of the written ones is written twice or read.
+fn are_apart(written: impl Iterator<Item = u32> + Clone, mut read: impl Iterator<Item = u32>, count: usize) -> bool {
+    let exists = |index: u32| (index as usize) < count;
+    let place = |index: u32| (index as usize / 64, 1 << (index % 64));
+    MARKS.with_borrow_mut(|marks| {
+        if marks.len() < count.div_ceil(64) {
+            marks.resize(count.div_ceil(64), 0);
+        }
+        let mut mark = |index| {
+            let (word, bit) = place(index);
+            let is_new = marks[word] & bit == 0;
+            marks[word] |= bit;
+            is_new
+        };
+        let differ = written.clone().all(|index| exists(index) && mark(index));
+        let is_unmarked = |index| marks[place(index).0] & place(index).1 == 0;
+        let are_apart = differ && read.all(|index| exists(index) && is_unmarked(index));
+        written.filter(|&index| exists(index)).for_each(|index| marks[place(index).0] = 0);
+        are_apart
+    })
 }
 
 fn fault(what: impl Into<String>) -> Result<(), EngineError> {

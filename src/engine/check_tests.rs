@@ -95,6 +95,7 @@ fn a_fault_is_named() {
         spoil(&mut spoilt);
         let error = limits().check(&spoilt).expect_err(what).to_string();
         assert!(error.starts_with("invalid batch: ") && error.contains(what), "{what}: {error}");
+        limits().check(&batch()).expect("a refused batch leaves nothing behind");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::event::{Event, FinishReason};
+use crate::mailbox::Round;
 use crate::mask_threads::MaskThreads;
 use crate::plan::Scheduled;
 use crate::sequences::Sequences;
@@ -38,6 +39,7 @@ pub fn check(scheduled: &[Scheduled], output: &StepOutput) -> Result<(), EngineE
 /// must have passed [`check`].
 pub fn commit(sequences: &mut Sequences, threads: &mut MaskThreads, scheduled: &[Scheduled], output: &mut StepOutput) {
     let now = Instant::now();
+    let _round = Round::open();
     let (mut num_sampled, mut scores, mut no_vector) = (0, &mut output.scored[..], Vec::new());
     for (i, part) in scheduled.iter().enumerate() {
         let (own_scores, later_scores) = std::mem::take(&mut scores).split_at_mut(part.num_scored);

@@ -1,5 +1,6 @@
 //! The engine thread seen from outside: sequences go in, their events come out.
 
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use tokio::sync::mpsc;
 use crate::client::Client;
 use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
+use crate::mailbox::Waiter;
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
 use crate::place::{Ticket, Tickets};
@@ -146,7 +148,7 @@ impl Handle {
         let sequence = Box::new(Sequence::new(sequence, sender, ticket));
         let progress = sequence.timeline.progress().clone();
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
-        Ok(EventStream { receiver, progress, ended: false })
+        Ok(EventStream { receiver, waiter: Waiter::default(), progress, ended: false })
     }
 
     /// Whether the engine thread accepts sequences. False once it failed or stopped.
@@ -218,6 +220,7 @@ impl Request<'_> {
 /// The events of one sequence. Dropping the stream cancels the sequence at the next step.
 pub struct EventStream {
     receiver: mpsc::UnboundedReceiver<Event>,
+    waiter: Waiter,
     progress: Arc<Progress>,
     ended: bool,
 }
@@ -228,7 +231,8 @@ impl EventStream {
         if self.ended {
             return None;
         }
-        let event = self.receiver.recv().await;
+        let Self { receiver, waiter, .. } = self;
+        let event = poll_fn(|context| waiter.poll(context, |context| receiver.poll_recv(context))).await;
         Some(self.note(event))
     }
 

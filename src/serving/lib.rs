@@ -43,6 +43,6 @@ pub use options::{Budget, Options, Truncate};
 pub use output::{Counts, End, EndReason, Output, StopCause};
 pub use prompt::Prompt;
 pub use request::ValidRequest;
-pub use scheduler::Client;
+pub use scheduler::{Client, deliver_events};
 pub use template::TemplateError;
 pub use text::{MAX_TEXT, MEMORY_PER_BYTE, apply_template, detokenize, texts_of, tokenize, tokenize_behind, tokenize_chat};

@@ -70,6 +70,8 @@ pub fn serve(
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
     let stopping = server.graceful_shutdown_signal();
     let http = move || {
+        // This runs once on each worker.
+        rt::spawn(serving::deliver_events());
         let (site, stopping, dialects, tls) = (site.clone(), stopping.clone(), site.dialects.clone(), tls.clone());
         let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
         let http = HttpService::build()
