@@ -22,7 +22,7 @@ use super::middleware::around;
 use super::routes::Site;
 use super::state::AppState;
 use super::stream;
-use super::tls::Stream;
+use super::tls::{Stream, Tls};
 use config::Config;
 
 /// The largest number of connections that wait to be accepted.
@@ -70,7 +70,7 @@ pub fn serve(
     let server = Server::build().workers(config.server.workers.max(1)).shutdown_timeout(1).disable_signals();
     let stopping = server.graceful_shutdown_signal();
     let http = move || {
-        // This runs once on each worker.
+        // Each worker runs this once.
         rt::spawn(serving::deliver_events());
         let (site, stopping, dialects, tls) = (site.clone(), stopping.clone(), site.dialects.clone(), tls.clone());
         let app = App::new().wrap(from_fn(around)).configure(|config| site.configure(config));
@@ -93,10 +93,7 @@ pub fn serve(
             bound_socket(&stream);
             let (peer, tls, dialects) = (stream.peer_addr().ok(), tls.clone(), dialects.clone());
             async move {
-                let stream = match tls {
-                    Some(tls) => tls.accept(stream, patience.head).await.map_err(DispatchError::Io)?,
-                    None => Stream::Plain(stream),
-                };
+                let stream = encrypted(stream, tls, patience).await.map_err(DispatchError::Io)?;
                 Ok((Connection::new(stream, patience, dialects), peer))
             }
         });
@@ -117,6 +114,14 @@ pub fn serve(
             Ok(Err(interrupted)) = shutdown => Err(interrupted.into()),
         }
     })
+}
+
+/// The stream, encrypted if the server has a certificate.
+async fn encrypted(stream: TcpStream, tls: Option<Arc<Tls>>, patience: Patience) -> std::io::Result<Stream> {
+    match tls {
+        Some(tls) => tls.accept(stream, patience.head).await,
+        None => Ok(Stream::Plain(stream)),
+    }
 }
 
 /// Bounds how much the kernel buffers for a client, and for how long if the client does not read.
