@@ -224,7 +224,12 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let options = SchedulerOptions { max_batch_tokens: 100, max_running: 6, max_waiting: 512, max_waiting_tokens: 0, prefix_cache: true };
     let handle = Handle::spawn(Box::new(recorder), options, metrics.clone());
     let sequence = |prompt: &Vec<u32>| NewSequence::new(prompt.clone(), SamplingParams::greedy(), 24);
-    for _ in 0..5 {
+    // A fast engine may have ended a round's sequences before it is asked for memory, so rounds go on until that has happened often enough.
+    let is_enough = || metrics.cache_growths_total.get() > 2 && metrics.cache_give_backs_total.get() > 2;
+    for round in 0..20 {
+        if round >= 3 && is_enough() {
+            break;
+        }
         let streams: Vec<EventStream> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
         // A cache that was asked for memory does not grow for two seconds. So it is asked once it has grown.
         let (asks, grown) = (handle.clone(), metrics.clone());
@@ -243,7 +248,7 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     handle.give_back(u64::MAX, std::time::Duration::from_secs(5));
     let (bytes, growths) = (handle.cache(), metrics.cache_growths_total.get());
     println!("{growths} growths, {} give-backs, at the end {bytes:?}", metrics.cache_give_backs_total.get());
-    assert!(growths > 2 && metrics.cache_give_backs_total.get() > 2, "{growths} growths");
+    assert!(is_enough(), "{growths} growths");
     assert_eq!((bytes.used, bytes.backed), (0, bytes.most / 400 * least as u64), "all of it was given back");
     assert!(seen.repeats() > 0);
 }
