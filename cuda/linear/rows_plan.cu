@@ -39,11 +39,23 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
   return best;
 }
 
+namespace {
+
+// The fewest tokens for which these kernels are faster, as measured on an H200. If x does not fit into shared memory, that is two (down of
+// an 8B model takes 15.5 in place of 20.6 µs).
+int fewest_tokens(const Linear& args) {
+  constexpr int LARGE = 16 << 10;  // records
+  if (!fits_staged(args)) return 2;
+  int tiles = 0;
+  for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
+  return tiles * args.w[0].chunks() >= LARGE ? 4 : 5;
+}
+
+}  // namespace
+
 bool takes_rows(const Device& device, const Linear& args) {
-  // Measured on an H200: with an x that does not fit into shared memory, these kernels are faster from two tokens on (down of an 8B model
-  // 15.5 in place of 20.6 µs).
-  const int fewest = fits_staged(args) ? 4 : 2;
-  if (args.norm.x || args.num_tokens < fewest || args.num_tokens > ROWS_TOKENS || !has_warpgroup_products(device)) return false;
+  const bool fits = args.num_tokens >= fewest_tokens(args) && args.num_tokens <= ROWS_TOKENS;
+  if (args.norm.x || !fits || !has_warpgroup_products(device)) return false;
   if (args.num_tokens <= 32) return true;
   // Measured on an H200: short shares, and weights that are float16 already, are faster in hopper.cuh.
   constexpr int LONG = 24;  // chunks
