@@ -7,7 +7,7 @@ namespace pen {
 
 namespace {
 
-// Of a cluster: a chunk of two blocks of 128 or of 64 tokens, and what a unit costs besides.
+// What a chunk costs a cluster whose two blocks have 128 or 64 tokens each. A unit costs UNIT_US besides its chunks. [µs]
 constexpr double chunk_us(int format, int tokens) {
   const bool halves = format == FORMAT_H16;  // nothing to dequantise
   return tokens > 64 ? (halves ? 0.375 : 0.39) : halves ? 0.26 : 0.30;

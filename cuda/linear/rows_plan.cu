@@ -10,7 +10,7 @@ namespace pen {
 
 namespace {
 
-// Of a warpgroup among four, a chunk of four row tiles.
+// What a chunk of four row tiles costs a warpgroup that works beside three others. [µs]
 constexpr double chunk_us(int column_tiles) { return column_tiles > 4 ? 0.13 : 0.094; }
 constexpr double ALONE = 0.6;  // what a warpgroup less adds to that: latencies that nothing hides
 // The way of the slices' sums through the workspace.

@@ -227,7 +227,7 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     // A fast engine may have ended a round's sequences before it is asked for memory, so rounds go on until that has happened often enough.
     let is_enough = || metrics.cache_growths_total.get() > 2 && metrics.cache_give_backs_total.get() > 2;
     for round in 0..20 {
-        if round >= 3 && is_enough() {
+        if round >= 5 && is_enough() {
             break;
         }
         let streams: Vec<EventStream> = prompts.iter().map(|prompt| handle.enqueue(sequence(prompt)).unwrap()).collect();
