@@ -4,9 +4,8 @@
 
 #include "../device/boxes.h"
 #include "cluster.cuh"
-#include "long.cuh"
+#include "many.cuh"
 #include "prefill_hopper.cuh"
-#include "qkv_rows.cuh"
 
 namespace pen {
 namespace {
@@ -84,6 +83,16 @@ void check_shape(const Attention& args) {
   if (args.out_stride % 2 != 0) throw CudaError(cudaErrorInvalidValue, "attention: stride of the output");
 }
 
+// `early`: the next kernel reads only what earlier steps wrote until its own wait, so it may start before this one's.
+void launch_qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step, bool early) {
+  if (takes_qkv_rows(args)) {
+    const int eighths = (args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim / 8;
+    return launch(qkv_rows_kernel, dim3(step.num_tokens, ceil_div(eighths, QKV_ROW_THREADS)), QKV_ROW_THREADS, 0, args, step, early);
+  }
+  const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
+  launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step, early);
+}
+
 void check_heads(const QkvFinish& args) {
   const int head_dim = args.kv.head_dim;
   if (head_dim % 2 != 0 || head_dim > 2 * WARP * QKV_PAIRS || args.rope_dim % 2 != 0 || args.rope_dim > head_dim) {
@@ -113,8 +122,7 @@ int best_share(const Device& device, int blocks, int stretches, int head_dim) {
 
 template <bool EXTRAS>
 void merge_stretches(const Launch& launch, const Attention& args, const StepView& step, const DecodePlan& plan) {
-  const int pairs = static_cast<int>(round_up(args.kv.head_dim / 2, WARP));
-  launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), MERGE_GROUPS * pairs, 0, args, step, plan);
+  launch(attention_merge_kernel<EXTRAS>, dim3(step.num_seqs, args.num_heads), merge_threads(args.kv.head_dim), 0, args, step, plan);
 }
 
 template <int D, int TEAM, bool EXTRAS>
@@ -211,13 +219,10 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   plan.rows = std::min(group, ROWS);
   const size_t limit = device.shared_block;
   const auto fitting = [&](size_t shared) { return static_cast<int>((shared - Shared::fixed(plan.rows)) / Shared::per_reader(plan.rows)); };
-  int readers = std::min({LONG_READERS<D>, tiles, fitting(limit)});
+  const int readers = std::min({LONG_READERS<D>, tiles, fitting(limit)});
   CUtensorMap keys, values;
   if (readers < 1 || !map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
-  // With many blocks, two on a multiprocessor hide each other's ends.
-  const size_t half = device.shared_multiprocessor / 2 - device.shared_reserved;
-  if (blocks >= 2 * device.multiprocessors && fitting(half) >= LONG_PAIRED) readers = std::min(readers, LONG_PAIRED);
   plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
   if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
     plan.share = best_share(device, blocks, plan.max_stretches, args.kv.head_dim);
@@ -231,14 +236,58 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   return true;
 }
 
+// Many sequences on sm_90. Returns false if the step is no such case.
+template <int D, bool EXTRAS>
+bool decode_many(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
+  using Shared = ManyShared<D>;
+  const Device& device = launch.device;
+  const int items = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads), tiles = most_tiles(step.max_context, args.window);
+  if (items <= device.multiprocessors || step.num_seqs > ROW_SEQUENCES || !has_clusters(device)) return false;
+  // Measured on an H200: fewer tiles per multiprocessor take less time than it takes to begin.
+  if (tiles <= STRETCH_TILES && items * tiles <= (D == 64 ? 12 : 3) * device.multiprocessors) return false;
+  DecodePlan plan{};
+  const int group = args.num_heads / args.kv.num_kv_heads;
+  plan.rows = std::min(group, ROWS);
+  // A padded head reads a little past its part's Q, where an earlier part of more rows may have left a NaN.
+  if (args.kv.head_dim != D && group % plan.rows != 0) return false;
+  int readers = 0;
+  for (int most = MANY_READERS<D>; most > MANY_READERS<D> / 2; --most) {
+    const size_t fixed = Shared::fixed(step.num_seqs) + most * Shared::per_reader(plan.rows), limit = device.shared_block;
+    const int fitting = limit < fixed ? 0 : static_cast<int>((limit - fixed) / Shared::per_stage(plan.rows));
+    const int stages = std::min(fitting, MANY_STAGES) / most * most;
+    if (stages > plan.buffers) plan.buffers = stages, readers = most;
+  }
+  CUtensorMap keys, values;
+  if (readers == 0 || !map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
+  // Sequences are cut where a block's run of whole ones could take much longer than the others'.
+  const int each = ceil_div(items * plan.max_stretches, device.multiprocessors);
+  const bool cut = plan.max_stretches > MOST_SHARED || ceil_div(items, device.multiprocessors) * plan.max_stretches > each + each / 4 + 2;
+  if (cut && partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
+    plan.share = std::clamp(each / 2, 1, std::min(MOST_SHARED, plan.max_stretches));
+  }
+  // Where a thread would have many eighths of fresh heads one after the other, another kernel is faster.
+  const int eighths = items * (plan.rows + 2) * args.kv.head_dim / 8, threads = (readers + LONG_MERGERS) * WARP;
+  const bool within = fresh && takes_qkv_rows(*fresh) && eighths <= MANY_TOGETHER<D> * threads * device.multiprocessors;
+  if (fresh && !within) launch_qkv_finish(launch, *fresh, step, true);
+  const auto kernel = attention_many_kernel<D, EXTRAS>;
+  set_up(device, kernel);
+  const size_t each_reader = Shared::per_reader(plan.rows), each_stage = Shared::per_stage(plan.rows);
+  const size_t shared = Shared::fixed(step.num_seqs) + readers * each_reader + plan.buffers * each_stage;
+  launch(kernel, device.multiprocessors, WARP * (readers + LONG_MERGERS + MANY_COPIERS), shared, args, step, plan,
+         within ? *fresh : QkvFinish{}, keys, values);
+  if (plan.share < plan.max_stretches) merge_stretches<EXTRAS>(launch, args, step, plan);
+  return true;
+}
+
 // Prompts with rows enough to fill sm_90a. Returns false if the step is no such case.
 template <int D, bool EXTRAS>
 bool prefill_wide(const Launch& launch, const Attention& args, const StepView& step) {
   const auto kernel = attention_wide_kernel<D, EXTRAS>;
   const Device& device = launch.device;
-  const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_WARPGROUPS * WIDE_ROWS);
+  const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_BLOCK_ROWS);
   // Measured on an H200: for a row block or more, this is faster even if most multiprocessors have none.
-  if (device.major != 9 || rows < WIDE_WARPGROUPS * WIDE_ROWS) return false;
+  if (device.major != 9 || rows < WIDE_BLOCK_ROWS) return false;
   // Compiled without the instructions of sm_90a, the kernel's body is empty.
   const cudaFuncAttributes compiled = device.compiled(kernel);
   CUtensorMap keys, values;
@@ -274,12 +323,7 @@ void prefill(const Launch& launch, const Attention& args, const StepView& step) 
 void qkv_finish(const Launch& launch, const QkvFinish& args, const StepView& step) {
   if (step.num_tokens == 0) return;
   check_heads(args);
-  if (takes_qkv_rows(args)) {
-    const int parts = (args.num_heads + 2 * args.kv.num_kv_heads) * args.kv.head_dim / 8;
-    return launch(qkv_rows_kernel, dim3(step.num_tokens, ceil_div(parts, QKV_ROW_THREADS)), QKV_ROW_THREADS, 0, args, step);
-  }
-  const long long items = static_cast<long long>(step.num_tokens) * (args.num_heads + 2 * args.kv.num_kv_heads);
-  launch(qkv_finish_kernel, static_cast<unsigned>((items + QKV_WARPS - 1) / QKV_WARPS), WARP * QKV_WARPS, 0, args, step);
+  launch_qkv_finish(launch, args, step, false);
 }
 
 bool attention_extras(int head_dim) {
@@ -297,11 +341,15 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
   if (step.num_seqs == 0) return;
   check_shape(args);
   if (fresh) check_heads(*fresh);
+  if (fresh && (fresh->q != args.q || fresh->kv.k != args.kv.k || fresh->kv.v != args.kv.v)) {
+    throw CudaError(cudaErrorInvalidValue, "attention: fresh rows go elsewhere");
+  }
   with_shape(args, [&](auto d, auto extras) {
     constexpr int D = decltype(d)::value;
     constexpr bool EXTRAS = decltype(extras)::value;
     if constexpr (D % 64 == 0) {
-      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
+      if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_many<D, EXTRAS>(launch, args, step, fresh)) return;
+      if (decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
       // With few blocks, or in long contexts, four warps per tile shorten its time; else a single warp per tile waits for no other.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors ||
           most_tiles(step.max_context, args.window) > STRETCH_TILES) {

@@ -2,8 +2,8 @@
 //
 // Attention is softmax(scale · q Kᵀ) V over the keys that a row sees, for any number of rows per sequence.
 //
-// The numeric definition, which all kernels keep (cluster.cuh, decode.cuh and long.cuh for one row, prefill.cuh and prefill_hopper.cuh for
-// many). Keys are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
+// The numeric definition, which all kernels keep (cluster.cuh, decode.cuh, long.cuh and many.cuh for one row, prefill.cuh and
+// prefill_hopper.cuh for more). Keys are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
 //   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; -inf for keys that the row may not see
 //   m_i = max(s) · c with c = scale · log2(e);  p = exp2(s · c - m_i) rounded to float16
 //         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)
@@ -67,7 +67,7 @@ bool attention_extras(int head_dim);
 // Bytes of workspace that a step with these bounds needs.
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context);
 // The view's sequences with one row, in parallel over the context. Those with more rows cost empty blocks. `fresh`: the rows' Q, K and V,
-// which the kernel finishes on its way; null: qkv_finish has run.
+// into the same Q and pages as those of `args`, which are finished on the way; null: qkv_finish has run.
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh = nullptr);
 // The view's sequences with more than one row. Those with one row cost empty blocks.
 void attention_prefill(const Launch& launch, const Attention& args, const StepView& step);

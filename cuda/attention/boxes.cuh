@@ -10,11 +10,13 @@ constexpr int BOX_DIM = 64;                         // elements of a box
 constexpr int BOX_BYTES = PAGE_UNIT * BOX_DIM * 2;  // 32 keys, which lie in one page
 
 // Starts the copy of a tile: K or V of one K/V head, in boxes. Its two halves begin at these rows of the map, and `num_keys` keys of the
-// context begin with the tile. Keys past the context are left as they are, in units of PAGE_UNIT.
+// context begin with the tile. Keys past the context are left as they are, in units of PAGE_UNIT. `more`: bytes that the barrier is to
+// count besides.
 template <int D>
-__device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& map, int low, int high, int num_keys, uint64_t* barrier) {
+__device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& map, int low, int high, int num_keys, uint64_t* barrier,
+                                           int more = 0) {
   const int halves = num_keys > PAGE_UNIT ? 2 : 1;
-  expect_bytes(barrier, halves * (D / BOX_DIM) * BOX_BYTES);
+  expect_bytes(barrier, halves * (D / BOX_DIM) * BOX_BYTES + more);
   for (int half = 0; half < halves; ++half) {
 #pragma unroll
     for (int x = 0; x < D / BOX_DIM; ++x) {
@@ -29,6 +31,16 @@ __device__ __forceinline__ void copy_boxes(uint32_t shared, const CUtensorMap& m
   const int num_keys = pages.context - tile * KEYS;
   const int high = num_keys > PAGE_UNIT ? box_row(pages, tile * KEYS + PAGE_UNIT) : 0;
   copy_boxes<D>(shared, map, box_row(pages, tile * KEYS), high, num_keys, barrier);
+}
+
+// Makes the rows of keys past the context zero, by THREADS threads: a page may hold anything there, and a NaN times a probability of 0 is a
+// NaN.
+template <int D, int THREADS>
+__device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int thread) {
+  for (int i = thread; i < (KEYS - num_keys) * (D / 8); i += THREADS) {
+    const uint32_t at = values + BoxTile<D>::at(num_keys + i / (D / 8), i % (D / 8));
+    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+  }
 }
 
 }  // namespace pen

@@ -12,7 +12,6 @@ namespace pen {
 constexpr int LONG_MERGERS = 4;  // warps that merge
 constexpr int LONG_BUFFERS = 2;  // of a ring: K of a tile, and its V
 constexpr int LONG_SLOTS = 2;    // results of a warp that wait to be merged
-constexpr int LONG_PAIRED = 4;   // reading warps of a block if two blocks share a multiprocessor: so many that registers suffice
 
 // Reading warps of a block, at most: as many as shared memory holds.
 template <int D>
@@ -29,6 +28,14 @@ struct LongShared {
   __host__ __device__ static constexpr size_t fixed(int rows) { return DecodeShared<D>::queries(rows) + 1024; }  // to align the rings
 };
 
+// A tile's result.
+struct TileResult {
+  const float* o;     // [rows, ROW]
+  const float2* row;  // [rows] maximum and sum
+  int rows, tile;
+  bool last;  // of the block's tiles that merge into the same rows
+};
+
 // Merges the results of a block's tiles in order, by all threads of the merging warps: a thread has the same elements of every tile.
 template <int D, bool EXTRAS>
 struct LongMerger {
@@ -36,39 +43,46 @@ struct LongMerger {
   Running running[ITEMS], all_running[ITEMS];
   float4 o[ITEMS], all[ITEMS];
 
-  // `take(i)` waits for tile begin + i and gives its slot; `leave(i)` says that it has been read.
-  template <class Take, class Leave>
-  __device__ __forceinline__ void run(const Attention& p, const MergeTarget& to, const BlockTiles& tiles, int plan_rows, int thread,
-                                      Take take, Leave leave) {
+  // `take(i)` waits for the result of the block's tile i, `target(i)` gives what it merges into, `leave(i)` says that both have been read.
+  template <class Take, class Target, class Leave>
+  __device__ __forceinline__ void run(const Attention& p, int num_tiles, int thread, Take take, Target target, Leave leave) {
     constexpr int ROW = LongShared<D>::ROW, QUADS = D / 4;
     const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
     const int head_dim = p.kv.head_dim;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) o[k] = all[k] = zero;
-    for (int tile = tiles.begin; tile < tiles.end; ++tile) {
-      const float* const partial = take(tile - tiles.begin);
-      const float2* const rows = reinterpret_cast<const float2*>(partial + plan_rows * ROW);
-      const bool ends = (tile + 1) % STRETCH_TILES == 0 || tile + 1 == tiles.end;
+    for (int i = 0; i < num_tiles; ++i) {
+      const TileResult result = take(i);
+      const bool ends = (result.tile + 1) % STRETCH_TILES == 0 || result.last;
 #pragma unroll
       for (int k = 0; k < ITEMS; ++k) {
         const int item = thread + k * LONG_MERGERS * WARP, row = item / QUADS, dim = item % QUADS * 4;
-        if (row >= to.rows || dim >= head_dim) continue;
+        if (row >= result.rows || dim >= head_dim) continue;
         float keep, add;
-        merge(running[k], rows[row].x, rows[row].y, keep, add);
-        o[k] = merged(o[k], *reinterpret_cast<const float4*>(partial + row * ROW + dim), keep, add);
+        merge(running[k], result.row[row].x, result.row[row].y, keep, add);
+        o[k] = merged(o[k], *reinterpret_cast<const float4*>(result.o + row * ROW + dim), keep, add);
         if (!ends) continue;
+        const MergeTarget to = target(i);
         if (to.direct) {
           merge(all_running[k], running[k].maximum, running[k].sum, keep, add);
           all[k] = merged(all[k], o[k], keep, add);
         } else {
-          const int stretch = row * to.row_step + tile / STRETCH_TILES;
+          const int stretch = row * to.row_step + result.tile / STRETCH_TILES;
           *reinterpret_cast<float4*>(to.o + static_cast<size_t>(stretch) * head_dim + dim) = o[k];
           if (dim == 0) to.row[stretch] = make_float2(running[k].maximum, running[k].sum);
         }
         running[k] = Running{}, o[k] = zero;
       }
-      leave(tile - tiles.begin);
+      if (result.last) finish(p, target(i), thread);
+      leave(i);
     }
+  }
+
+  // Writes the output, if it is this block that does, and begins anew.
+  __device__ __forceinline__ void finish(const Attention& p, const MergeTarget& to, int thread) {
+    constexpr int QUADS = D / 4;
+    const float4 zero = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    const int head_dim = p.kv.head_dim;
     if (!to.direct) return;
 #pragma unroll
     for (int k = 0; k < ITEMS; ++k) {
@@ -85,19 +99,10 @@ struct LongMerger {
       __half2* const out = reinterpret_cast<__half2*>(to.out + row * head_dim + dim);
       out[0] = finished(all[k].x, all[k].y, inverse);
       out[1] = finished(all[k].z, all[k].w, inverse);
+      all_running[k] = Running{}, all[k] = zero;
     }
   }
 };
-
-// Makes the rows of keys past the context zero: a page may hold anything there, and a NaN times a probability of 0 is a NaN.
-template <int D>
-__device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int lane) {
-  for (int i = lane; i < (KEYS - num_keys) * (D / 8); i += WARP) {
-    const uint32_t at = values + BoxTile<D>::at(num_keys + i / (D / 8), i % (D / 8));
-    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
-  }
-  __syncwarp();
-}
 
 // Grid: (splits, num_kv_heads · ceil(group / plan.rows), num_seqs). Block: up to LONG_READERS reading warps, then
 // LONG_MERGERS.
@@ -183,12 +188,14 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     const auto of = [&](int tile) { return tile % readers * LONG_SLOTS + tile / readers % LONG_SLOTS; };
     LongMerger<D, EXTRAS> merger;
     merger.run(
-        p, target, tiles, plan.rows, static_cast<int>(threadIdx.x) - readers * WARP,
-        [&](int tile) {
-          barrier_wait(ready + of(tile), tile / readers / LONG_SLOTS % 2);
-          return slot_of(tile % readers, tile / readers % LONG_SLOTS);
+        p, num_tiles, static_cast<int>(threadIdx.x) - readers * WARP,
+        [&](int i) {
+          barrier_wait(ready + of(i), i / readers / LONG_SLOTS % 2);
+          const float* const slot = slot_of(i % readers, i / readers % LONG_SLOTS);
+          const float2* const slot_rows = reinterpret_cast<const float2*>(slot + plan.rows * Shared::ROW);
+          return TileResult{slot, slot_rows, rows, tiles.begin + i, i + 1 == num_tiles};
         },
-        [&](int tile) { barrier_arrive(empty + of(tile)); });
+        [&](int) { return target; }, [&](int i) { barrier_arrive(empty + of(i)); });
     return;
   }
   if (mine == 0) return;
@@ -219,7 +226,10 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
     float2* const tile_row = reinterpret_cast<float2*>(slot_of(warp, slot) + plan.rows * Shared::ROW) + row0;
     if (lane % 4 == 0) put_rows(tile_row, 8, maximum, sum, row0, rows);
     barrier_wait(full + warp * LONG_BUFFERS + (item + 1) % LONG_BUFFERS, (item + 1) / LONG_BUFFERS % 2);
-    if (range.context - tile * KEYS < KEYS) clear_keys<D>(values, range.context - tile * KEYS, lane);
+    if (range.context - tile * KEYS < KEYS) {
+      clear_keys<D, WARP>(values, range.context - tile * KEYS, lane);
+      __syncwarp();
+    }
     tile_values<D, D / 8, T>(probabilities, values, lane, [&](int n, const float(&acc)[4]) {
       const int dim = n * 8 + lane % 4 * 2;
       if (row0 < rows) *reinterpret_cast<float2*>(tile_o + dim) = make_float2(acc[0], acc[1]);

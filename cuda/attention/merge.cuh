@@ -105,10 +105,11 @@ __device__ __forceinline__ void merge_round(const Attention& p, const MergeSpace
   }
 }
 
-constexpr int MERGE_GROUPS = 8;  // of threads; a group requests the results of as many stretches at once
-constexpr int MERGE_EACH = 8;
-constexpr int MERGE_ROUND = MERGE_GROUPS * MERGE_EACH;
-constexpr int MERGE_PAIRS = 128;  // threads of a group, at most
+constexpr int MERGE_ROUND = 2 * WARP;  // stretches whose results a thread requests at once
+constexpr int MERGE_PIECE = 8;
+
+// Threads of a block that merges rows of `head_dim` elements.
+__host__ __device__ constexpr int merge_threads(int head_dim) { return WARP + int(round_up(head_dim, WARP)); }
 
 // The largest of x on this lane and those before it.
 __device__ __forceinline__ float prefix_maximum(float x, int lane) {
@@ -120,92 +121,87 @@ __device__ __forceinline__ float prefix_maximum(float x, int lane) {
   return x;
 }
 
-// The outputs of sequences that were split: merges their stretches in order. Grid: (num_seqs, num_heads). Block: MERGE_GROUPS groups of
-// whole warps, in which a thread has two elements. The groups read MERGE_ROUND stretches at once and merge them one group after the other.
-// The first warp computes the stretches' factors, since they depend on the maxima alone.
+// What a stretch does to the state that it merges into.
+struct MergeFactors {
+  float keep, add, sum;
+};
+
+// The factors of MERGE_ROUND stretches, by one warp. They depend on the maxima alone, so that a prefix finds them all at once. `maximum` is
+// the state's, before and after.
+template <class RowOf>
+__device__ __forceinline__ void find_factors(MergeFactors* factors, float& maximum, int lane, RowOf row_of) {
+  float2 row[MERGE_ROUND / WARP];
+#pragma unroll
+  for (int k = 0; k < MERGE_ROUND / WARP; ++k) row[k] = row_of(k * WARP + lane);
+#pragma unroll
+  for (int k = 0; k < MERGE_ROUND / WARP; ++k) {
+    const float top = fmaxf(maximum, prefix_maximum(row[k].x, lane)), before = __shfl_up_sync(0xffffffffu, top, 1);
+    Running r;
+    r.maximum = lane == 0 ? maximum : before;
+    MergeFactors& f = factors[k * WARP + lane];
+    merge(r, row[k].x, row[k].y, f.keep, f.add);
+    f.sum = row[k].y;
+    maximum = __shfl_sync(0xffffffffu, top, WARP - 1);
+  }
+}
+
+// The outputs of sequences that were split: merges their stretches in order. Grid: (num_seqs, num_heads). Block: merge_threads(), a warp
+// for the factors and the sum, and a thread for each element.
 template <bool EXTRAS>
-__global__ void __launch_bounds__(MERGE_GROUPS* MERGE_PAIRS)
+__global__ void __launch_bounds__(merge_threads(256))
     attention_merge_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                            const __grid_constant__ DecodePlan plan) {
-  __shared__ float keeps[MERGE_ROUND], adds[MERGE_ROUND];
-  __shared__ float2 outs[MERGE_PAIRS];
-  __shared__ Running running;
+  __shared__ MergeFactors factors[MERGE_ROUND];
+  __shared__ float inverse, sink_keep, sink_add;
   let_next_start();
-  const int pairs = static_cast<int>(blockDim.x) / MERGE_GROUPS, group = static_cast<int>(threadIdx.x) / pairs;
-  const int seq = step.sequence(blockIdx.x), head = blockIdx.y, lane = threadIdx.x % WARP;
-  const int pair = static_cast<int>(threadIdx.x) % pairs, dim = pair * 2;
+  const int seq = step.sequence(blockIdx.x), head = blockIdx.y, lane = threadIdx.x % WARP, head_dim = p.kv.head_dim;
+  const bool finds = threadIdx.x < WARP;
+  const int dim = finds ? 0 : min(static_cast<int>(threadIdx.x) - WARP, head_dim - 1);
   const DecodeRange<EXTRAS> range(step, seq, p);
   const int count = range.num_stretches();
-  if (threadIdx.x == 0) running = Running{};
-  wait_for_previous();
-  if (count <= plan.share) return;
   const Partials partials(p, gridDim.x, plan.max_stretches);
   const size_t at = (static_cast<size_t>(blockIdx.x) * p.num_heads + head) * plan.max_stretches;
-  const bool mine = dim < p.kv.head_dim;
-  const float* o = partials.o + at * p.kv.head_dim + (mine ? dim : 0);
-  float2 out = make_float2(0.0f, 0.0f);
+  const float* const o = partials.o + at * head_dim + dim;
+  wait_for_previous();
+  if (count <= plan.share) return;
+  Running all;
+  float out = 0.0f;
   for (int first = 0; first < count; first += MERGE_ROUND) {
-    const int here = min(count - first, MERGE_ROUND), begin = group * MERGE_EACH;
-    float2 stretch_o[MERGE_EACH];
+    const int here = min(count - first, MERGE_ROUND);
+    // A stretch past the end changes no bit, as a tile without keys.
+    float part[MERGE_ROUND];
+    if (finds) {
+      find_factors(factors, all.maximum, lane,
+                   [&](int i) { return i < here ? __ldcg(partials.row + at + first + i) : make_float2(MASKED, 0.0f); });
+    } else {
 #pragma unroll
-    for (int k = 0; k < MERGE_EACH; ++k) {
-      const int stretch = first + min(begin + k, here - 1);
-      stretch_o[k] = __ldcg(reinterpret_cast<const float2*>(o + static_cast<size_t>(stretch) * p.kv.head_dim));
-    }
-    if (threadIdx.x < WARP) {
-      float2 row[MERGE_ROUND / WARP];
-#pragma unroll
-      for (int k = 0; k < MERGE_ROUND / WARP; ++k) {
-        const int i = k * WARP + lane;
-        row[k] = i < here ? __ldcg(partials.row + at + first + i) : make_float2(MASKED, 0.0f);
+      for (int k = 0; k < MERGE_ROUND; ++k) {
+        if (k % MERGE_PIECE == 0 && k >= here) break;
+        part[k] = k < here ? __ldcg(o + static_cast<size_t>(first + k) * head_dim) : 0.0f;
       }
-      __syncwarp();
-      Running all = running;
-#pragma unroll
-      for (int k = 0; k < MERGE_ROUND / WARP; ++k) {
-        const float top = fmaxf(all.maximum, prefix_maximum(row[k].x, lane)), before = __shfl_up_sync(0xffffffffu, top, 1);
-        Running r;
-        r.maximum = lane == 0 ? all.maximum : before;
-        float keep, add;
-        merge(r, row[k].x, row[k].y, keep, add);
-        keeps[k * WARP + lane] = keep, adds[k * WARP + lane] = add;
-        for (int i = 0; i < WARP; ++i) {
-          const float keep_i = __shfl_sync(0xffffffffu, keep, i), add_i = __shfl_sync(0xffffffffu, add, i);
-          const float sum_i = __shfl_sync(0xffffffffu, row[k].y, i);
-          if (k * WARP + i < here) all.sum = __fmaf_rn(sum_i, add_i, __fmul_rn(all.sum, keep_i));
-        }
-        all.maximum = __shfl_sync(0xffffffffu, top, WARP - 1);
-      }
-      __syncwarp();
-      if (lane == 0) running = all;
-    }
-    for (int turn = 0; turn < ceil_div(here, MERGE_EACH); ++turn) {
-      __syncthreads();
-      if (group != turn) continue;
-      if (first + turn > 0) out = outs[pair];
-#pragma unroll
-      for (int k = 0; k < MERGE_EACH; ++k) {
-        if (begin + k >= here) break;
-        const float keep = keeps[begin + k], add = adds[begin + k];
-        out.x = merged(out.x, stretch_o[k].x, keep, add);
-        out.y = merged(out.y, stretch_o[k].y, keep, add);
-      }
-      outs[pair] = out;
     }
     __syncthreads();
-  }
-  if (group != 0 || !mine) return;
-  out = outs[pair];
-  Running all = running;
-  if constexpr (EXTRAS) {
-    if (p.sinks != nullptr) {
-      float keep, add;
-      merge_sink(all, p.sinks[head], keep, add);
-      out = make_float2(merged(out.x, 0.0f, keep, add), merged(out.y, 0.0f, keep, add));
+#pragma unroll
+    for (int k = 0; k < MERGE_ROUND; ++k) {
+      if (k % MERGE_PIECE == 0 && k >= here) break;
+      const MergeFactors f = factors[k];
+      if (finds) all.sum = __fmaf_rn(f.sum, f.add, __fmul_rn(all.sum, f.keep));
+      else out = merged(out, part[k], f.keep, f.add);
     }
+    if (first + MERGE_ROUND < count) __syncthreads();
   }
-  __half* dst = p.out + static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * p.kv.head_dim + dim;
-  *reinterpret_cast<__half2*>(dst) = finished(out.x, out.y, inverse_sum(all.sum));
+  if (finds) {
+    if constexpr (EXTRAS) {
+      float keep = 1.0f, add = -0.0f;
+      if (p.sinks != nullptr) merge_sink(all, p.sinks[head], keep, add);
+      sink_keep = keep, sink_add = add;
+    }
+    inverse = inverse_sum(all.sum);
+  }
+  __syncthreads();
+  if (finds || static_cast<int>(threadIdx.x) - WARP >= head_dim) return;
+  if constexpr (EXTRAS) out = merged(out, 0.0f, sink_keep, sink_add);
+  p.out[static_cast<size_t>(step.cu_seqlens_q[seq]) * p.out_stride + head * head_dim + dim] = __float2half_rn(__fmul_rn(out, inverse));
 }
 
 }  // namespace pen

@@ -58,14 +58,14 @@ struct PrefillQuery {
   }
 };
 
-// What a lane's two rows have found: of the present stretch in registers, and of those before it in memory of the thread's own, which is
-// touched once per stretch.
-template <int D>
+// What a lane's two rows have found: of the present stretch in registers, and of those before it in memory, which is touched once per
+// stretch.
+template <int D, int STEP = 1>
 struct StretchState {
   Running running[2];
   float o[D / 8][4];
-  // Before the present stretch: [D / 8] of O, then maxima and sums. The compiler must not see that it is an array of the thread, or it puts
-  // it into registers.
+  // Before the present stretch: [D / 8] of O, then maxima and sums, each STEP from the last. The compiler must not see that it is an array
+  // of the thread, or it puts it into registers.
   float4* before;
 
   __device__ __forceinline__ void clear() {
@@ -78,9 +78,9 @@ struct StretchState {
   }
   __device__ __forceinline__ void end_stretch() {
     finish();
-    before[D / 8] = make_float4(running[0].maximum, running[0].sum, running[1].maximum, running[1].sum);
+    before[D / 8 * STEP] = make_float4(running[0].maximum, running[0].sum, running[1].maximum, running[1].sum);
 #pragma unroll
-    for (int n = 0; n < D / 8; ++n) before[n] = make_float4(o[n][0], o[n][1], o[n][2], o[n][3]);
+    for (int n = 0; n < D / 8; ++n) before[n * STEP] = make_float4(o[n][0], o[n][1], o[n][2], o[n][3]);
     some_ = true;
     clear();
   }
@@ -88,7 +88,7 @@ struct StretchState {
   __device__ __forceinline__ void finish() {
     Running all[2];
     if (some_) {
-      const float4 rows = before[D / 8];
+      const float4 rows = before[D / 8 * STEP];
       all[0].maximum = rows.x, all[0].sum = rows.y, all[1].maximum = rows.z, all[1].sum = rows.w;
     }
     float keep[2], add[2];
@@ -99,7 +99,7 @@ struct StretchState {
     }
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
-      const float4 x = some_ ? before[n] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+      const float4 x = some_ ? before[n * STEP] : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
       o[n][0] = merged(x.x, o[n][0], keep[0], add[0]), o[n][1] = merged(x.y, o[n][1], keep[0], add[0]);
       o[n][2] = merged(x.z, o[n][2], keep[1], add[1]), o[n][3] = merged(x.w, o[n][3], keep[1], add[1]);
     }
@@ -110,9 +110,9 @@ struct StretchState {
 };
 
 // Writes a warp's sixteen rows from `first_row` on, whose state is that of all stretches.
-template <int D, bool EXTRAS>
-__device__ __forceinline__ void store_rows(const Attention& p, StretchState<D>& state, int first_row, int num_rows, int token0, int kv_head,
-                                           int lane) {
+template <int D, bool EXTRAS, int STEP>
+__device__ __forceinline__ void store_rows(const Attention& p, StretchState<D, STEP>& state, int first_row, int num_rows, int token0,
+                                           int kv_head, int lane) {
   const int group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {

@@ -11,60 +11,87 @@ namespace pen {
 
 constexpr int WIDE_WARPGROUPS = 2;
 constexpr int WIDE_ROWS = 64;  // of a warpgroup
+constexpr int WIDE_BLOCK_ROWS = WIDE_WARPGROUPS * WIDE_ROWS;
 constexpr int WIDE_THREADS = (WIDE_WARPGROUPS + 1) * 4 * WARP;
-constexpr int WIDE_BUFFERS = 8;  // of the ring of tiles
+constexpr int WIDE_STAGES = 3;  // of the rings of tiles
+// Contexts whose K and V of all heads have at most this many bytes stay in L2, so that blocks of all heads may run side by side.
+constexpr long long WIDE_TOGETHER = 20 << 20;
 
 template <int D>
 struct WideShared {
   static constexpr int QUERY = WIDE_ROWS * D * 2, TILE = BoxTile<D>::BYTES;
-  static constexpr int barriers = WIDE_WARPGROUPS * QUERY + WIDE_BUFFERS * TILE;
+  static constexpr int BEFORE = (D / 8 + 1) * 4 * WARP * 16;  // of a warpgroup: what it has found in the stretches before
+  static constexpr int ring = WIDE_WARPGROUPS * QUERY, before = ring + 2 * WIDE_STAGES * TILE;
+  static constexpr int barriers = before + WIDE_WARPGROUPS * BEFORE;
   static constexpr size_t bytes = 1024 + barriers + sizeof(Ring);
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// The buffers of tiles: item 2 t is K of the block's tile t, item 2 t + 1 its V.
-struct WideRing {
-  Ring& ring;
+// A buffer of a ring, and the parity of the phase of its barriers. The ring begins with buffer FIRST.
+template <int FIRST>
+struct WideStage {
+  int buffer = FIRST;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++buffer == FIRST + WIDE_STAGES) buffer = FIRST, phase ^= 1;
+  }
+};
+using KeyStage = WideStage<0>;
+using ValueStage = WideStage<WIDE_STAGES>;
+
+// The rings of K and of V. A stage is counted on from tile to tile, in registers that the warp's lanes share.
+struct WideRings {
+  Ring& barriers;
   uint32_t buffers;
   int bytes;
   // Called by the whole block.
   __device__ __forceinline__ void begin() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < WIDE_BUFFERS; ++i) barrier_init(&ring.full[i], 1), barrier_init(&ring.empty[i], WIDE_WARPGROUPS * 4);
+      for (int i = 0; i < 2 * WIDE_STAGES; ++i) barrier_init(&barriers.full[i], 1), barrier_init(&barriers.empty[i], WIDE_WARPGROUPS * 4);
       fence_barriers();
     }
     __syncthreads();
   }
-  __device__ __forceinline__ uint32_t at(int item) const { return buffers + item % WIDE_BUFFERS * bytes; }
-  __device__ __forceinline__ uint32_t wait(int item) const {
-    barrier_wait(&ring.full[item % WIDE_BUFFERS], item / WIDE_BUFFERS % 2);
-    return at(item);
+  template <int FIRST>
+  __device__ __forceinline__ uint32_t at(const WideStage<FIRST>& stage) const {
+    return buffers + stage.buffer * bytes;
   }
-  // Every warp that reads an item says so once.
-  __device__ __forceinline__ void leave(int item) const {
-    if (threadIdx.x % WARP == 0) barrier_arrive(&ring.empty[item % WIDE_BUFFERS]);
+  template <int FIRST>
+  __device__ __forceinline__ void wait(const WideStage<FIRST>& stage) const {
+    barrier_wait(&barriers.full[stage.buffer], stage.phase);
+  }
+  // Every warp that reads a buffer says so once.
+  template <int FIRST>
+  __device__ __forceinline__ void leave(const WideStage<FIRST>& stage) const {
+    if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[stage.buffer]);
+  }
+  template <int D, int FIRST>
+  __device__ __forceinline__ void fill(const WideStage<FIRST>& stage, const CUtensorMap& map, int low, int high, int num_keys) const {
+    barrier_wait(&barriers.empty[stage.buffer], stage.phase ^ 1);
+    copy_boxes<D>(at(stage), map, low, high, num_keys, &barriers.full[stage.buffer]);
   }
 };
+static_assert(2 * WIDE_STAGES <= 8, "a ring's barriers");
 
 // Fetches the tiles, by one warp. Its lanes look up the halves of several tiles at once: one after the other, they would take longer than
 // their products.
 template <int D>
-__device__ __forceinline__ void fetch_tiles(const WideRing& ring, const Pages& pages, int first_tile, int end_tile, const CUtensorMap& keys,
-                                            const CUtensorMap& values) {
+__device__ __forceinline__ void fetch_tiles(const WideRings& rings, const Pages& pages, int first_tile, int end_tile,
+                                            const CUtensorMap& keys_map, const CUtensorMap& values_map) {
   const int lane = threadIdx.x % WARP;
   int row = 0;
-  for (int item = 0; item < 2 * (end_tile - first_tile); ++item) {
-    const int tile = first_tile + item / 2;
-    if (item % WARP == 0) {
+  KeyStage keys;
+  ValueStage values;
+  for (int tile = first_tile; tile < end_tile; ++tile, keys.next(), values.next()) {
+    const int half = (tile - first_tile) % (WARP / 2) * 2;
+    if (half == 0) {
       const int key = tile * KEYS + lane * PAGE_UNIT;
       row = key < pages.context ? box_row(pages, key) : 0;
     }
-    const int half = item % WARP / 2 * 2;
     const int low = __shfl_sync(0xffffffffu, row, half), high = __shfl_sync(0xffffffffu, row, half + 1);
     if (lane == 0) {
-      uint64_t* const full = &ring.ring.full[item % WIDE_BUFFERS];
-      barrier_wait(&ring.ring.empty[item % WIDE_BUFFERS], item / WIDE_BUFFERS % 2 ^ 1);
-      copy_boxes<D>(ring.at(item), item % 2 == 0 ? keys : values, low, high, pages.context - tile * KEYS, full);
+      rings.fill<D>(keys, keys_map, low, high, pages.context - tile * KEYS);
+      rings.fill<D>(values, values_map, low, high, pages.context - tile * KEYS);
     }
     __syncwarp();
   }
@@ -83,84 +110,111 @@ __device__ __forceinline__ void put_queries(uint32_t to, int thread, Row row, in
   }
 }
 
-// Makes the rows of keys past the context zero, as clear_keys() does, by a warpgroup.
-template <int D, class Sync>
-__device__ __forceinline__ void clear_keys_of_all(uint32_t values, int num_keys, int thread, Sync sync) {
-  for (int i = thread; i < (KEYS - num_keys) * (D / 8); i += 4 * WARP) {
-    const uint32_t at = values + BoxTile<D>::at(num_keys + i / (D / 8), i % (D / 8));
-    asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
-  }
-  fence_async_proxy();
-  sync();
-}
-
-// What follows stays behind the instructions that compute these sums, which are never negative. The compiler would move a wait before them.
-__device__ __forceinline__ void after(float x, float y) {
-  asm volatile(
-      "{\n.reg .pred p;\nsetp.ge.f32 p, %0, 0f00000000;\n@p bra first;\nnanosleep.u32 0;\nfirst:\n"
-      "setp.ge.f32 p, %1, 0f00000000;\n@p bra second;\nnanosleep.u32 0;\nsecond:\n}\n" ::"f"(x),
-      "f"(y)
-      : "memory");
-}
-
-// Starts s = q Kᵀ of a tile. `query` and `keys`: boxes of 64 rows and 64 elements.
+// Starts s = q Kᵀ of a tile. `query` and `keys`: boxes of 64 rows and 64 elements. Descriptors differ in their low halves only.
 template <int D>
 __device__ __forceinline__ void start_scores(float (&s)[KEYS / 8][4], uint32_t query, uint32_t keys) {
+  const uint64_t a = tile_descriptor(query), b = tile_descriptor(keys);
   warpgroup_arrive();
 #pragma unroll
   for (int k = 0; k < D / 16; ++k) {
-    const uint32_t at = k / 4 * (KEYS * 128) + k % 4 * 32;
-    wgmma_shared(s, tile_descriptor(query + at), tile_descriptor(keys + at), k == 0);
+    const uint32_t at = (k / 4 * (KEYS * 128) + k % 4 * 32) / 16;
+    wgmma_shared(s, moved(a, at), moved(b, at), k == 0);
   }
   warpgroup_commit();
 }
 // Starts acc = P V of a tile.
 template <int D>
 __device__ __forceinline__ void start_values(float (&acc)[D / 8][4], const uint32_t (&p)[KEYS / 16][4], uint32_t values) {
+  const uint64_t b = transposed_descriptor(values, KEYS * 128);
   warpgroup_arrive();
 #pragma unroll
-  for (int k = 0; k < KEYS / 16; ++k) wgmma<true>(acc, p[k], transposed_descriptor(values + k * 16 * 128, KEYS * 128), k == 0);
+  for (int k = 0; k < KEYS / 16; ++k) wgmma<true>(acc, p[k], moved(b, k * 16 * 128 / 16), k == 0);
   warpgroup_commit();
 }
+
+// Turns scores, of which those that may not be seen are masked, into probabilities that are not yet rounded. Gives m_i, too.
+__device__ __forceinline__ void raise_scores(float (&s)[KEYS / 8][4], float (&maximum)[2], float c) {
+  float largest[2], minus[2];
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    largest[h] = MASKED;
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; ++n) largest[h] = fmaxf(largest[h], fmaxf(s[n][2 * h], s[n][2 * h + 1]));
+  }
+#pragma unroll
+  for (int mask = 1; mask <= 2; mask *= 2) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) largest[h] = fmaxf(largest[h], __shfl_xor_sync(0xffffffffu, largest[h], mask));
+  }
+  scale_maxima(maximum, minus, largest, c);
+#pragma unroll
+  for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) s[n][i] = exp2_fast(__fmaf_rn(s[n][i], c, minus[i / 2]));
+  }
+}
+// Rounds them: fragments of P.
+__device__ __forceinline__ void round_scores(uint32_t (&p)[KEYS / 16][4], const float (&s)[KEYS / 8][4]) {
+#pragma unroll
+  for (int n = 0; n < KEYS / 8; ++n) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) p[n / 2][n % 2 * 2 + h] = half2_bits(__floats2half2_rn(s[n][2 * h], s[n][2 * h + 1]));
+  }
+}
+
+// The rows of a block: up to WIDE_BLOCK_ROWS of a sequence and K/V head, from `row` on. −1: none.
+struct WideBlock {
+  int seq, context, token0, tokens, group, num_rows, kv_head, row;
+  __device__ __forceinline__ WideBlock(const Attention& p, const StepView& step) : seq(step.sequence(blockIdx.z)) {
+    const int kv_heads = p.kv.num_kv_heads;
+    context = step.context_lens[seq];
+    token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
+    tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
+    group = p.num_heads / kv_heads, num_rows = tokens * group;
+    const int row_blocks = ceil_div(num_rows, WIDE_BLOCK_ROWS);
+    // Blocks begin in the order of their numbers. Head by head, they share K and V at any time; but a last head's long rows, which begin
+    // late, would run alone at the end of a short prompt.
+    const bool together = 4LL * context * kv_heads * p.kv.head_dim <= WIDE_TOGETHER;
+    const int number = blockIdx.y * gridDim.x + blockIdx.x;
+    kv_head = together ? number % kv_heads : blockIdx.y;
+    const int row_block = together ? number / kv_heads : blockIdx.x;
+    row = tokens <= 1 || row_block >= row_blocks ? -1 : (row_blocks - 1 - row_block) * WIDE_BLOCK_ROWS;
+  }
+};
 #endif
 
-// Grid: (groups of WIDE_WARPGROUPS · WIDE_ROWS rows of the longest sequence, num_kv_heads, num_seqs). The rows with the longest contexts
-// come first.
+// Grid: (groups of WIDE_BLOCK_ROWS rows of the longest sequence, num_kv_heads, num_seqs). The rows with the longest contexts come first.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WIDE_THREADS, 1)
     attention_wide_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
                           const __grid_constant__ CUtensorMap keys_map, const __grid_constant__ CUtensorMap values_map) {
 #ifdef PEN_HOPPER_DEVICE
-  constexpr int BLOCK_ROWS = WIDE_WARPGROUPS * WIDE_ROWS, N = D / 8;
+  using Shared = WideShared<D>;
   extern __shared__ uint8_t dynamic[];
   let_next_start();
-  const int seq = step.sequence(blockIdx.z), kv_head = blockIdx.y, group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
-  const int context = step.context_lens[seq];
-  const int token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
-  const int tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
-  const int num_rows = tokens * group, row_blocks = ceil_div(num_rows, BLOCK_ROWS);
-  if (tokens <= 1 || static_cast<int>(blockIdx.x) >= row_blocks) return wait_for_previous();
-
-  const int block_row = (row_blocks - 1 - static_cast<int>(blockIdx.x)) * BLOCK_ROWS, position0 = context - tokens;
+  const WideBlock block(p, step);
+  const int context = block.context, token0 = block.token0, num_rows = block.num_rows, kv_head = block.kv_head, group = block.group;
+  const int block_row = block.row, position0 = context - block.tokens, head_dim = p.kv.head_dim;
+  if (block_row < 0) return wait_for_previous();
   const auto span_of = [&](int row) { return row < num_rows ? visible<EXTRAS>(position0 + row / group, p) : Span{0, 0}; };
   const int first_tile = span_of(block_row).begin / KEYS;
-  const int end_tile = ceil_div(span_of(min(block_row + BLOCK_ROWS, num_rows) - 1).end, KEYS);
+  const int end_tile = ceil_div(span_of(min(block_row + WIDE_BLOCK_ROWS, num_rows) - 1).end, KEYS);
   const uint32_t base = round_up(shared_of(dynamic), 1024);
-  Ring& barriers = *reinterpret_cast<Ring*>(dynamic + (base - shared_of(dynamic)) + WideShared<D>::barriers);
-  const WideRing ring{barriers, base + WIDE_WARPGROUPS * WideShared<D>::QUERY, WideShared<D>::TILE};
-  ring.begin();
+  uint8_t* const shared = dynamic + (base - shared_of(dynamic));
+  const WideRings rings{*reinterpret_cast<Ring*>(shared + Shared::barriers), base + Shared::ring, Shared::TILE};
+  rings.begin();
   wait_for_previous();
-  const int warpgroup = threadIdx.x / (4 * WARP);
+  const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // which the compiler then knows to be the warp's
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    fetch_tiles<D>(ring, Pages(p.kv, step, seq, context, kv_head), first_tile, end_tile, keys_map, values_map);
+    fetch_tiles<D>(rings, Pages(p.kv, step, block.seq, context, kv_head), first_tile, end_tile, keys_map, values_map);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const int thread = threadIdx.x % (4 * WARP), lane = thread % WARP, first_row = block_row + warpgroup * WIDE_ROWS;
   const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(4 * WARP) : "memory"); };
-  const uint32_t query = base + warpgroup * WideShared<D>::QUERY;
+  const uint32_t query = base + warpgroup * Shared::QUERY;
   const auto query_of = [&](int row) {
     return (static_cast<size_t>(token0 + row / group) * p.num_heads + kv_head * group + row % group) * head_dim;
   };
@@ -170,76 +224,82 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
 
   const int warp_row = first_row + thread / WARP * ROWS, row0 = warp_row + lane / 4;
   const Span span[2] = {span_of(row0), span_of(row0 + 8)};
+  // The tiles that all rows of the warp see whole.
+  const bool all_rows = warp_row + ROWS <= num_rows;
+  const int whole_first = all_rows ? ceil_div(span_of(warp_row + ROWS - 1).begin, KEYS) : end_tile;
+  const int whole_end = all_rows ? span_of(warp_row).end / KEYS : end_tile;
   const ScoreScale scale(p);
-  float4 before[N + 1];
-  StretchState<D> state;
-  state.before = held(static_cast<float4*>(before));
+  StretchState<D, 4 * WARP> state;
+  state.before = reinterpret_cast<float4*>(shared + Shared::before + warpgroup * Shared::BEFORE) + thread;
   state.clear();
   const int seen_first = first_row < num_rows ? span_of(first_row).begin / KEYS : end_tile;  // of what its rows see between them
   const int seen_end = first_row < num_rows ? ceil_div(span_of(min(first_row + WIDE_ROWS, num_rows) - 1).end, KEYS) : end_tile;
+  KeyStage keys;
+  ValueStage values;
+  const auto leave = [&](auto& stage) { rings.leave(stage), stage.next(); };
   const auto pass = [&](int from, int to) {
-    for (int item = 2 * (from - first_tile); item < 2 * (to - first_tile); ++item) ring.wait(item), ring.leave(item);
+    for (int tile = from; tile < to; ++tile) rings.wait(keys), leave(keys), rings.wait(values), leave(values);
   };
   pass(first_tile, seen_first);
   if (seen_first < seen_end) {
-    float s[KEYS / 8][4], acc[N][4], maximum[2], sum[2], keep[2], add[2];
-    uint32_t even[KEYS / 16][4], odd[KEYS / 16][4];
-    const auto softmax = [&](uint32_t(&out)[KEYS / 16][4], int tile) {
+    float s[KEYS / 8][4], acc[D / 8][4], maximum[2], sum[2], keep[2], add[2];
+    uint32_t probabilities[KEYS / 16][4];
+    const auto softmax = [&](int tile) {
       scale.cap(s);
-      tile_softmax(out, maximum, s, span, tile, scale.c, lane);
-      tile_sums(sum, out);
+      if (tile < whole_first || tile >= whole_end) hide_scores(s, span, tile * KEYS, lane);
+      raise_scores(s, maximum, scale.c);
     };
-    const auto merge_tile = [&] {
+    // Makes P of s. The maxima are merged with those of the tile before, which may have ended its stretch.
+    const auto take_scores = [&] {
 #pragma unroll
-      for (int h = 0; h < 2; ++h) merge(state.running[h], maximum[h], sum[h], keep[h], add[h]);
+      for (int h = 0; h < 2; ++h) merge_maximum(state.running[h].maximum, maximum[h], keep[h], add[h]);
+      round_scores(probabilities, s);
     };
     const auto take_values = [&] {
 #pragma unroll
-      for (int n = 0; n < N; ++n) {
+      for (int h = 0; h < 2; ++h) state.running[h].sum = merged(state.running[h].sum, sum[h], keep[h], add[h]);
+#pragma unroll
+      for (int n = 0; n < D / 8; ++n) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) state.o[n][i] = merged(state.o[n][i], acc[n][i], keep[i / 2], add[i / 2]);
       }
     };
-    int tile = seen_first, item = 2 * (seen_first - first_tile);
-    start_scores<D>(s, query, ring.wait(item));
+    int tile = seen_first;
+    rings.wait(keys);
+    start_scores<D>(s, query, rings.at(keys));
     warpgroup_wait<0>();
-    ring.leave(item);
-    softmax(even, tile);
-    merge_tile();
+    leave(keys);
+    softmax(tile);
+    take_scores();
     // Adds up the values of a tile that is not the last one, and makes the probabilities of the next.
-    const auto step = [&](const uint32_t(&present)[KEYS / 16][4], uint32_t(&next)[KEYS / 16][4]) {
-      start_scores<D>(s, query, ring.wait(item + 2));
-      start_values<D>(acc, present, ring.wait(item + 1));
+#pragma unroll 1
+    for (; tile + 1 < seen_end; ++tile) {
+      rings.wait(keys);
+      rings.wait(values);
+      start_scores<D>(s, query, rings.at(keys));
+      start_values<D>(acc, probabilities, rings.at(values));
+      // The compiler puts these products before those of the warpgroup, for all of which they would have to wait behind them.
+      tile_sums(sum, probabilities);
       warpgroup_wait<1>();
-      ring.leave(item + 2);
-      softmax(next, tile + 1);
-      after(sum[0], sum[1]);
+      leave(keys);
+      softmax(tile + 1);
       warpgroup_wait<0>();
-      ring.leave(item + 1);
+      leave(values);
       take_values();
       if ((tile + 1) % STRETCH_TILES == 0) state.end_stretch();
-      merge_tile();
-      ++tile, item += 2;
-    };
-    // The last tile may reach past the context.
-    const auto finish = [&](const uint32_t(&present)[KEYS / 16][4]) {
-      const uint32_t values = ring.wait(item + 1);
-      const int num_keys = context - tile * KEYS;
-      if (num_keys < KEYS) clear_keys_of_all<D>(values, num_keys, thread, sync);
-      start_values<D>(acc, present, values);
-      warpgroup_wait<0>();
-      ring.leave(item + 1);
-      take_values();
-    };
-    while (tile + 2 < seen_end) step(even, odd), step(odd, even);
-    if (tile + 1 < seen_end) {
-      step(even, odd);
-      finish(odd);
-    } else {
-      finish(even);
+      take_scores();
     }
+    // The last tile may reach past the context.
+    rings.wait(values);
+    const int num_keys = context - tile * KEYS;
+    if (num_keys < KEYS) clear_keys<D, 4 * WARP>(rings.at(values), num_keys, thread), fence_async_proxy(), sync();
+    start_values<D>(acc, probabilities, rings.at(values));
+    tile_sums(sum, probabilities);
+    warpgroup_wait<0>();
+    leave(values);
+    take_values();
   }
-  pass(max(seen_end, first_tile), end_tile);
+  pass(seen_end, end_tile);
   state.finish();
   store_rows<D, EXTRAS>(p, state, warp_row, num_rows, token0, kv_head, lane);
 #endif

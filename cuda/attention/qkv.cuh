@@ -1,5 +1,5 @@
-// Finishing a step's fresh Q, K and V: a warp per token and head. Decode attention does this on its way; for prompts it is a kernel, or
-// that of qkv_rows.cuh.
+// Finishing a step's fresh Q, K and V: a warp per token and head. Decode attention does this on its way for few sequences; else it is a
+// kernel, this one or that of qkv_rows.cuh.
 #pragma once
 
 #include "../device/kernel.cuh"
@@ -95,8 +95,9 @@ __device__ __forceinline__ __half* page_row(const KvView& kv, __half* pages, uin
 // Grid: (ceil(num_tokens · (num_heads + 2 num_kv_heads) / QKV_WARPS)).
 //
 // The host copied positions and slots, and the tables are static, so they are read before the wait. The next kernel may start only after
-// the wait: attention may then fetch, before its own wait, whatever earlier kernels wrote, except the fresh rows.
-__global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p, StepView step) {
+// the wait: attention may then fetch, before its own wait, whatever earlier kernels wrote, except the fresh rows. `early`: it may start
+// before this kernel's wait, since until its own it fetches only what earlier steps wrote.
+__global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p, StepView step, bool early) {
   const int head_dim = p.kv.head_dim, heads = p.num_heads + 2 * p.kv.num_kv_heads;
   const int lane = threadIdx.x % WARP;
   const long long item = static_cast<long long>(blockIdx.x) * QKV_WARPS + threadIdx.x / WARP;
@@ -107,6 +108,7 @@ __global__ void __launch_bounds__(32 * QKV_WARPS) qkv_finish_kernel(QkvFinish p,
   const int index = kind == Head::Q ? head : head - p.num_heads - (kind == Head::V ? p.kv.num_kv_heads : 0);
   FreshHead<QKV_PAIRS> fresh;
   fresh.prepare(p, kind, index, token, slot == NO_SLOT ? 0 : step.positions[token], slot != NO_SLOT, lane);
+  if (early) let_next_start();
   wait_for_previous();
   let_next_start();
   if (slot == NO_SLOT) return;

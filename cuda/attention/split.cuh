@@ -7,8 +7,9 @@ namespace pen {
 
 // How the host spreads a step over blocks. No bit depends on it.
 struct DecodePlan {
-  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4
-  int share;            // stretches that one block takes; a sequence with no more is one block's, which writes the output
+  int buffers;          // tiles of K or V that a team holds: 1, 2 or 4; in many.cuh the stages of a block's ring
+  int share;            // stretches that one block takes; a sequence with no more is one block's, which writes the output. In many.cuh a
+                        // block may take more, and this only bounds what stays whole
   int max_stretches;    // of a sequence; beyond `share`, blocks leave the results of their stretches in the workspace
   int rows;             // of a block: heads of the group, at most ROWS; larger groups take several blocks
 };
@@ -29,13 +30,19 @@ struct DecodeShared {
   __host__ __device__ static constexpr size_t fixed(int rows) { return state(rows) + queries(rows); }
 };
 
-// The heads of a block: [head, head + rows) of one sequence, which share a K/V head.
-struct BlockHeads {
-  int seq, kv_head, head, rows;
-  __device__ __forceinline__ BlockHeads(const Attention& p, const StepView& step, const DecodePlan& plan) : seq(step.sequence(blockIdx.z)) {
-    const int group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, plan.rows), row_block = blockIdx.y % row_blocks;
-    kv_head = blockIdx.y / row_blocks, head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
+// Heads [head, head + rows), which share a K/V head: the `index`-th of num_kv_heads · ceil(group / plan.rows) such parts.
+struct HeadRows {
+  int kv_head, head, rows;
+  __device__ __forceinline__ HeadRows(const Attention& p, const DecodePlan& plan, int index) {
+    const int group = p.num_heads / p.kv.num_kv_heads, row_blocks = ceil_div(group, plan.rows), row_block = index % row_blocks;
+    kv_head = index / row_blocks, head = kv_head * group + row_block * plan.rows, rows = min(group - row_block * plan.rows, plan.rows);
   }
+};
+// Those of a block, and its sequence.
+struct BlockHeads : HeadRows {
+  int seq;
+  __device__ __forceinline__ BlockHeads(const Attention& p, const StepView& step, const DecodePlan& plan)
+      : HeadRows(p, plan, static_cast<int>(blockIdx.y)), seq(step.sequence(blockIdx.z)) {}
 };
 
 // Partial results in the workspace: of each stretch, counted from the first that a sequence's row sees. Sequences count as in the view.
@@ -50,9 +57,12 @@ struct Partials {
 // The tiles that the one row of a sequence sees: [begin, end), none for padding and for sequences with more rows.
 template <bool EXTRAS>
 struct DecodeRange {
-  int context, begin, end;
-  __device__ DecodeRange(const StepView& step, int seq, const Attention& p) : context(step.context_lens[seq]), begin(0), end(0) {
-    if (context == 0 || step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq] != 1) return;
+  int context, begin = 0, end = 0;
+  __device__ DecodeRange(const StepView& step, int seq, const Attention& p) : context(step.context_lens[seq]) {
+    if (context != 0 && step.cu_seqlens_q[seq + 1] - step.cu_seqlens_q[seq] == 1) find(p);
+  }
+  __device__ DecodeRange(int context, const Attention& p) : context(context) { find(p); }
+  __device__ __forceinline__ void find(const Attention& p) {
     begin = visible<EXTRAS>(context - 1, p).begin / KEYS;
     end = ceil_div(context, KEYS);
   }

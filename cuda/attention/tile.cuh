@@ -199,23 +199,27 @@ __device__ __forceinline__ Span visible(int position, const Attention& p) {
   return {window != 0 && static_cast<uint32_t>(end) > window ? end - static_cast<int>(window) : 0, end};
 }
 
-// Masks the scores of the lane's two rows (g, g + 8) for keys from position `base` on, and gives the largest score of each row. All four
-// lanes of a row get the same; -inf means that the row sees none of these keys.
+// Masks the scores of the lane's two rows (g, g + 8) for keys from position `base` on.
+template <int N>
+__device__ __forceinline__ void hide_scores(float (&s)[N][4], const Span (&span)[2], int base, int lane) {
+#pragma unroll
+  for (int n = 0; n < N; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int key = base + n * 8 + (lane % 4) * 2 + i % 2;
+      if (key < span[i / 2].begin || key >= span[i / 2].end) s[n][i] = MASKED;
+    }
+  }
+}
+
+// The same where it is needed, and the largest score of each row. All four lanes of a row get the same; -inf means that the row sees none
+// of these keys.
 template <int N>
 __device__ __forceinline__ void mask_scores(float (&largest)[2], float (&s)[N][4], const Span (&span)[2], int base, int lane) {
   bool cut = false;
 #pragma unroll
   for (int h = 0; h < 2; ++h) cut |= span[h].begin > base || span[h].end < base + 8 * N;
-  if (__any_sync(0xffffffffu, cut)) {
-#pragma unroll
-    for (int n = 0; n < N; ++n) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int key = base + n * 8 + (lane % 4) * 2 + i % 2;
-        if (key < span[i / 2].begin || key >= span[i / 2].end) s[n][i] = MASKED;
-      }
-    }
-  }
+  if (__any_sync(0xffffffffu, cut)) hide_scores(s, span, base, lane);
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
     float x = MASKED;
@@ -226,17 +230,22 @@ __device__ __forceinline__ void mask_scores(float (&largest)[2], float (&s)[N][4
   }
 }
 
+// m_i of each row by the tile's largest score, and what is added to a score before it is raised. -inf minus -inf is NaN: a row without keys
+// subtracts 0 and gets zeros.
+__device__ __forceinline__ void scale_maxima(float (&maximum)[2], float (&minus)[2], const float (&largest)[2], float c) {
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    maximum[h] = __fmul_rn(largest[h], c);
+    minus[h] = maximum[h] == MASKED ? 0.0f : -maximum[h];
+  }
+}
+
 // Turns scores into probabilities, as fragments of P, by the tile's largest score of each row. Gives m_i, too.
 template <int N>
 __device__ __forceinline__ void score_probabilities(uint32_t (&p)[N / 2][4], float (&maximum)[2], const float (&largest)[2],
                                                     const float (&s)[N][4], float c) {
   float minus[2];
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    maximum[h] = __fmul_rn(largest[h], c);
-    // -inf minus -inf is NaN: a row without keys subtracts 0 and gets zeros.
-    minus[h] = maximum[h] == MASKED ? 0.0f : -maximum[h];
-  }
+  scale_maxima(maximum, minus, largest, c);
 #pragma unroll
   for (int n = 0; n < N; ++n) {
 #pragma unroll
@@ -290,17 +299,20 @@ __device__ __forceinline__ void tile_values(const uint32_t (&p)[KEYS / 16][4], u
 struct Running {
   float maximum = MASKED, sum = 0.0f;
 };
-// Merges a tile's maximum and sum into the state; O becomes merged(O, O_i, keep, add). A tile without keys changes no bit: keep is 1, and
-// add is -0, so that even a negative zero stays (its O_i is +0).
-__device__ __forceinline__ void merge(Running& r, float tile_maximum, float tile_sum, float& keep, float& add) {
-  const float top = fmaxf(r.maximum, tile_maximum);
-  const bool empty = tile_maximum == MASKED;
-  keep = empty ? 1.0f : exp2_fast(__fsub_rn(r.maximum, top));
-  add = empty ? -0.0f : exp2_fast(__fsub_rn(tile_maximum, top));
-  r.sum = __fmaf_rn(tile_sum, add, __fmul_rn(r.sum, keep));
-  r.maximum = top;
-}
 __device__ __forceinline__ float merged(float o, float tile_o, float keep, float add) { return __fmaf_rn(tile_o, add, __fmul_rn(o, keep)); }
+// Merges a tile's maximum into the state; O and the sum become merged(O, O_i, keep, add). A tile without keys changes no bit: keep is 1,
+// and add is -0, so that even a negative zero stays (its O_i is +0).
+__device__ __forceinline__ void merge_maximum(float& maximum, float tile_maximum, float& keep, float& add) {
+  const float top = fmaxf(maximum, tile_maximum);
+  const bool empty = tile_maximum == MASKED;
+  keep = empty ? 1.0f : exp2_fast(__fsub_rn(maximum, top));
+  add = empty ? -0.0f : exp2_fast(__fsub_rn(tile_maximum, top));
+  maximum = top;
+}
+__device__ __forceinline__ void merge(Running& r, float tile_maximum, float tile_sum, float& keep, float& add) {
+  merge_maximum(r.maximum, tile_maximum, keep, add);
+  r.sum = merged(r.sum, tile_sum, keep, add);
+}
 // Merges a head's sink: a tile whose values are 0.
 __device__ __forceinline__ void merge_sink(Running& r, float sink, float& keep, float& add) {
   merge(r, __fmul_rn(sink, LOG2_E), 1.0f, keep, add);

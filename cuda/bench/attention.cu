@@ -1,7 +1,9 @@
 // Checks and timings of cuda/attention: decode and prefill attention over pages, and the finishing of Q, K and V.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention.cu cuda/attention/*.cu -o attention
 //   attention [--quick] [--time]
+//   attention --many    (the timings of many sequences, without checks)
 // Each failure is a line that names the case, the check and the first element that is wrong; the exit code is 1 then.
+#include "../device/kernel.cuh"
 #include "attention_harness.cuh"
 #include "attention_qkv.cuh"
 #include "attention_time.cuh"
@@ -331,17 +333,70 @@ void check_attention(const Shape& shape, const std::vector<int>& lengths, uint64
   check_mixed(runner, rows, random, name);
 }
 
+// Writes what a product would, and takes its time: whoever does not wait for it reads what was there before.
+__global__ void write_late(float* to, const float* from, size_t count) {
+  let_next_start();
+  const long long start = clock64();
+  while (clock64() - start < 50000) {
+  }
+  for (size_t i = size_t(blockIdx.x) * blockDim.x + threadIdx.x; i < count; i += size_t(gridDim.x) * blockDim.x) to[i] = from[i];
+}
+
+// Decode that finishes Q, K and V on its way: the output and the pages must have the bits that they have if these are finished first. The
+// step's products come late, and are NaN before.
+void check_fresh(const Shape& shape, const std::vector<int>& lengths, const char* what) {
+  TimedStep t(shape, lengths, 1, 1);
+  const auto keys = t.k.read(), values = t.v.read();
+  const Buffer<float> given(t.qkv.read());
+  for (int kind = 0; kind < 3; ++kind) {
+    QkvFinish finish = t.finish(0);
+    if (kind == 1) finish.q_bias = finish.k_bias = finish.v_bias = given.get(), finish.rope_halves = false, finish.rope_dim /= 2;
+    if (kind == 2) finish.q_norm = finish.k_norm = given.get();
+    const auto run = [&](bool within) {
+      t.k.write(keys), t.v.write(values), t.qkv.poison(), t.q.poison(), t.out.poison();
+      const Launch launch{gpu(), test_stream(), within};
+      launch(write_late, 32, 256, 0, t.qkv.get(), given.get(), t.qkv.n);
+      if (!within) qkv_finish(launch, finish, t.step());
+      attention_decode(launch, t.attention(0), t.step(), within ? &finish : nullptr);
+      check(cudaDeviceSynchronize(), what);
+      return std::vector<std::vector<__half>>{t.out.read(), t.k.read(), t.v.read()};
+    };
+    const auto first = run(false), within = run(true);
+    const char* const names[] = {"output", "K", "V"};
+    for (int i = 0; i < 3; ++i) {
+      const bool same = memcmp(first[i].data(), within[i].data(), first[i].size() * sizeof(__half)) == 0;
+      report(same, text("%s, heads of %d, %s, finished on the way (%d): %s differs", shape.name, shape.head_dim, what, kind, names[i]));
+    }
+  }
+}
+
+void check_fresh_all() {
+  Random random{11};
+  std::vector<int> many, with_long;
+  for (int i = 0; i < 160; ++i) many.push_back(1 + random.below(300));
+  for (int i = 0; i < 60; ++i) with_long.push_back(i == 20 ? 9000 : 1 + random.below(100));
+  const Shape local{"local", 32, 8, 64, 32, 100}, wide{"wide", 40, 2, 64, 32, 0}, odd{"odd size", 14, 2, 120, 32, 0};
+  for (const Shape& shape : {SMOL, GEMMA, LLAMA8, local, wide, odd}) {
+    check_fresh(shape, many, "many");
+    check_fresh(shape, {1, 65, 700, 1500}, "few");
+  }
+  for (const Shape& shape : {SMOL, LLAMA1}) check_fresh(shape, with_long, "one long");
+  check_fresh(LLAMA8, std::vector<int>(256, 100), "alike");
+}
+
 }  // namespace
 }  // namespace pen::bench
 
 int main(int argc, char** argv) {
   using namespace pen::bench;
-  bool quick = false, timing = false;
+  bool quick = false, timing = false, only_many = false;
   for (int i = 1; i < argc; ++i) {
     quick |= strcmp(argv[i], "--quick") == 0;
     timing |= strcmp(argv[i], "--time") == 0;
+    only_many |= strcmp(argv[i], "--many") == 0;
   }
   try {
+    if (only_many) return time_many(timed_launch()), 0;
     std::vector<int> some{1, 2, 31, 33, 63, 64, 65, 127, 129, 257, 513, 600}, many{5, 64, 512, 640, 1025, 1500}, longest{511, 9000};
     if (quick) some = {1, 63, 65, 130}, many = {64, 200}, longest = {600};
     const Shape shapes[] = {
@@ -364,6 +419,7 @@ int main(int argc, char** argv) {
       if (shape.head_dim * shape.num_heads <= 512) check_attention(shape, longest, seed++);
     }
     check_qkv_all(quick);
+    check_fresh_all();
     printf("%d checks, %d failures; worst error: attention %.3g, qkv %.3g\n", checks, failures, worst_attention, worst_qkv);
     if (timing && failures == 0) time_all();
   } catch (const std::exception& e) {

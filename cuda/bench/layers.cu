@@ -34,17 +34,18 @@ constexpr Kind kind() {
 struct Shape {
   const char* name;
   int layers, hidden, heads, kv_heads, head_dim, ffn;
-  Kind attention, ffn_up, ffn_down;
+  Kind attention, value, ffn_up, ffn_down;  // value: V's, of which many files have another type
   int vocab;
   Kind head;
 };
+constexpr Kind H16 = kind<FormatH16>(), Q4 = kind<FormatQ4Min>(), Q5 = kind<FormatQ5>(), Q6 = kind<FormatQ6>(), Q8 = kind<FormatQ8>();
 const Shape SHAPES[] = {
-    {"smollm2-135m", 30, 576, 9, 3, 64, 1536, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ4Min>(), 49152, kind<FormatQ8>()},
-    {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ6>(), 151936, kind<FormatQ8>()},
-    {"gemma-3-270m", 18, 640, 4, 1, 256, 2048, kind<FormatQ5>(), kind<FormatQ5>(), kind<FormatQ8>(), 262144, kind<FormatQ8>()},
-    {"llama-3.2-1b-f16", 16, 2048, 32, 8, 64, 8192, kind<FormatH16>(), kind<FormatH16>(), kind<FormatH16>(), 128256, kind<FormatH16>()},
-    {"llama-3.2-1b-q4", 16, 2048, 32, 8, 64, 8192, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>(), 128256, kind<FormatQ6>()},
-    {"llama-3.1-8b-q4", 32, 4096, 32, 8, 128, 14336, kind<FormatQ4Min>(), kind<FormatQ4Min>(), kind<FormatQ6>(), 128256, kind<FormatQ6>()},
+    {"smollm2-135m", 30, 576, 9, 3, 64, 1536, Q4, Q4, Q4, Q4, 49152, Q8},
+    {"qwen2.5-0.5b", 24, 896, 14, 2, 64, 4864, Q5, Q5, Q5, Q6, 151936, Q8},
+    {"gemma-3-270m", 18, 640, 4, 1, 256, 2048, Q5, Q5, Q5, Q8, 262144, Q8},
+    {"llama-3.2-1b-f16", 16, 2048, 32, 8, 64, 8192, H16, H16, H16, H16, 128256, H16},
+    {"llama-3.2-1b-q4", 16, 2048, 32, 8, 64, 8192, Q4, Q4, Q4, Q6, 128256, Q6},
+    {"llama-3.1-8b-q4", 32, 4096, 32, 8, 128, 14336, Q4, Q6, Q4, Q6, 128256, Q6},
 };
 
 // Memory that is freed together. Records are random bytes whose scales are small numbers.
@@ -95,7 +96,7 @@ struct Layers {
     const int heads = s.heads * s.head_dim, kv = s.kv_heads * s.head_dim, pages = PAGES * rows;
     for (int i = 0; i < s.layers; i++) {
       const auto cache = [&] { return arena.take<__half>(size_t(pages) * PAGE * kv); };
-      Layer l{arena.matrix(heads, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention),
+      Layer l{arena.matrix(heads, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.attention), arena.matrix(kv, s.hidden, s.value),
               arena.matrix(s.hidden, heads, s.attention), arena.matrix(2 * s.ffn, s.hidden, s.ffn_up),
               arena.matrix(s.hidden, s.ffn, s.ffn_down), {}};
       l.kv = {cache(), cache(), pages, PAGE, s.kv_heads, s.head_dim};

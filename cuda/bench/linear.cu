@@ -166,7 +166,35 @@ Linear empty_linear() {
   return args;
 }
 
+std::vector<__half> random_halves(size_t count) {
+  std::vector<__half> all(count);
+  for (auto& x : all) x = __float2half_rn(uniform(-1, 1));
+  return all;
+}
+
+// A random matrix and random tokens.
+struct RandomProduct {
+  Array<uint8_t> records;
+  Array<__half> x;
+  Linear args = empty_linear();
+  RandomProduct(const QuantRow& q, int rows, int cols, int tokens)
+      : records(Matrix{nullptr, rows, cols, q.format, q.record_bytes}.bytes()), x(random_halves(size_t(tokens) * cols)) {
+    args.w[0] = upload(q, random_blocks(q, rows, cols), rows, cols, records);
+    args.num_segments = 1, args.x = x.data, args.ldx = cols, args.num_tokens = tokens;
+  }
+};
+
 using Kernel = std::function<void(const Launch&, const Linear&)>;
+
+// The words by which blocks that share a tile meet are zero after each kernel.
+void test_arrivals(const Linear& args) {
+  std::vector<uint32_t> words(MAX_SHARED_TILES);
+  check(cudaMemcpy(words.data(), args.arrivals, words.size() * 4, cudaMemcpyDeviceToHost), "copy");
+  const auto left = std::find_if(words.begin(), words.end(), [](uint32_t word) { return word != 0; });
+  if (left == words.end()) return;
+  printf("FAIL: word %zu of the arrivals is %#x after a kernel\n", size_t(left - words.begin()), *left);
+  failures++;
+}
 
 std::vector<float> product(const Kernel& kernel, const Linear& args, int rows) {
   Linear a = args;
@@ -177,6 +205,7 @@ std::vector<float> product(const Kernel& kernel, const Linear& args, int rows) {
   a.ldo = rows;
   kernel(Launch{gpu()}, a);
   check(cudaDeviceSynchronize(), "product");
+  test_arrivals(a);
   std::vector<float> y = out.get();
   for (size_t i = size_t(a.num_tokens) * rows; i < y.size(); i++) {
     if (std::memcmp(&y[i], &poison[i], 4) == 0) continue;
@@ -241,6 +270,13 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
     same(product(linear_prefill, args, rows), 0, most, "wgmma");
     same(product(run_hopper<64>, args, rows), 0, most, "wgmma, blocks of 64 tokens");
     same(product(run_hopper<128>, args, rows), 0, most, "wgmma, blocks of 128 tokens");
+    // Blocks that share a tile leave at once, or soon.
+    for (int patience : {0, 1000, 3000}) {
+      Linear left = args;
+      left.patience = patience;
+      same(product(run_hopper<64>, left, rows), 0, most, "wgmma, blocks of 64 tokens that leave");
+      same(product(run_hopper<128>, left, rows), 0, most, "wgmma, blocks of 128 tokens that leave");
+    }
     for (int warpgroups = 1; warpgroups <= 4; warpgroups++) {
       for (int shares = 1; shares <= (w.chunks() < SLICES ? 1 : SLICES); shares *= 2) {
         const int tokens = std::min(most, shares == 4 ? 4 + warpgroups : warpgroups * 15 + shares - 4);
@@ -248,8 +284,13 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
         part.num_tokens = tokens;
         char what[64];
         snprintf(what, sizeof what, "%d tokens, %d warpgroups, %d shares", tokens, warpgroups, shares);
-        const auto kernel = [=](const Launch& launch, const Linear& a) { linear_rows(launch, a, {warpgroups, shares}); };
+        const auto kernel = [=](const Launch& launch, const Linear& a) { linear_rows(launch, a, {warpgroups, shares, 0}); };
         same(product(kernel, part, rows), 0, tokens, what);
+        for (int patience : {0, 1000}) {
+          if (shares == 1) break;
+          part.patience = patience;
+          same(product(kernel, part, rows), 0, tokens, "shares that leave");
+        }
       }
     }
   }
@@ -322,18 +363,8 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
 // Every epilogue of the kernel for many tokens, where blocks take several tiles each, against the kernel that runs on all devices. The sums
 // are added to values of all sizes. Nothing is written past the rows, the tokens and the row's end.
 void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset, bool hopper) {
-  const auto blocks = random_blocks(q, rows, cols);
-  Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
-  Array<uint8_t> records(shape.bytes());
-  std::vector<__half> x(size_t(tokens) * cols);
-  for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
-  Array<__half> dx(x);
-  Linear args = empty_linear();
-  args.num_segments = 1;
-  args.w[0] = upload(q, blocks, rows, cols, records);
-  args.x = dx.data;
-  args.ldx = cols;
-  args.num_tokens = tokens;
+  const RandomProduct random(q, rows, cols, tokens);
+  Linear args = random.args;
   args.ldo = int(round_up(rows, 8)) + 16;
   args.out_offset[0] = offset;
   std::vector<float> before(size_t(tokens + 1) * args.ldo);
@@ -342,66 +373,103 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
     args.epilogue = epilogue;
     std::vector<float> expected;
     int number = 0;
-    for (const Kernel& kernel : {Kernel(linear_prefill_any), Kernel(linear_prefill), Kernel(run_hopper<64>), Kernel(run_hopper<128>)}) {
-      if (number > 1 && !hopper) break;
-      Array<float> out(before);
-      args.out = out.data;
-      args.out16 = reinterpret_cast<__half*>(out.data);
-      kernel(Launch{gpu()}, args);
-      check(cudaDeviceSynchronize(), "epilogues");
-      const std::vector<float> y = out.get();
-      if (number++ == 0) expected = y;
-      if (std::memcmp(y.data(), expected.data(), before.size() * 4) == 0) continue;
-      printf("FAIL %s: epilogue %d of %d tokens, %d rows, kernel %d\n", q.name, int(epilogue), tokens, rows, number);
-      failures++;
+    for (const Kernel& kernel :
+         {Kernel(linear_prefill_any), Kernel(linear_prefill), Kernel(linear), Kernel(run_hopper<64>), Kernel(run_hopper<128>)}) {
+      if (number > 2 && !hopper) break;
+      for (int patience : {Linear{}.patience, 0}) {
+        Array<float> out(before);
+        args.out = out.data;
+        args.out16 = reinterpret_cast<__half*>(out.data);
+        args.patience = patience;
+        kernel(Launch{gpu()}, args);
+        check(cudaDeviceSynchronize(), "epilogues");
+        test_arrivals(args);
+        const std::vector<float> y = out.get();
+        if (expected.empty()) expected = y;
+        if (std::memcmp(y.data(), expected.data(), before.size() * 4) == 0) continue;
+        printf("FAIL %s: epilogue %d of %d tokens, %d rows, kernel %d\n", q.name, int(epilogue), tokens, rows, number);
+        failures++;
+      }
+      number++;
     }
   }
 }
 
-// Three segments of different types in one launch equal three launches.
+// Three segments of different types in one call equal three calls. Their x comes from a product that precedes them on the same stream with
+// programmatic launches, and is NaN before.
 void test_segments(int cols, const int (&rows)[3]) {
-  const int most = 40, ldo = rows[0] + rows[1] + rows[2];
+  const int most = 700, ldo = rows[0] + rows[1] + rows[2];
   const uint32_t ids[3] = {12, 8, 14};
-  std::vector<__half> x(size_t(most) * cols);
-  for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
-  Array<__half> dx(x);
-  Linear args = empty_linear();
-  args.x = dx.data;
-  args.ldx = cols;
-  args.num_segments = 1;
   std::vector<std::unique_ptr<Array<uint8_t>>> keep;
-  Linear all = args;
-  all.num_segments = 3;
-  for (int tokens : {1, 3, 8, 20, most}) {
-    std::vector<std::vector<float>> each;
-    int offset = 0;
-    for (int i = 0; i < 3; i++) {
-      const QuantRow& q = *quant_row(ids[i]);
-      Matrix shape{nullptr, rows[i], cols, q.format, q.record_bytes};
-      keep.push_back(std::make_unique<Array<uint8_t>>(shape.bytes()));
-      all.w[i] = args.w[0] = upload(q, random_blocks(q, rows[i], cols), rows[i], cols, *keep.back());
-      all.out_offset[i] = offset;
-      offset += rows[i];
-      args.num_tokens = tokens;
-      each.push_back(product(linear, args, rows[i]));
-    }
-    all.num_tokens = tokens;
+  const auto random_matrix = [&](uint32_t id, int rows, int cols) {
+    const QuantRow& q = *quant_row(id);
+    keep.push_back(std::make_unique<Array<uint8_t>>(Matrix{nullptr, rows, cols, q.format, q.record_bytes}.bytes()));
+    return upload(q, random_blocks(q, rows, cols), rows, cols, *keep.back());
+  };
+  Array<__half> first_x(random_halves(size_t(most) * CHUNK)), x(size_t(most) * cols);
+  Linear first = empty_linear(), one = first, all = first;
+  first.w[0] = random_matrix(1, 2 * cols, CHUNK);
+  first.num_segments = 1, first.x = first_x.data, first.ldx = CHUNK, first.out16 = x.data, first.ldo = cols;
+  first.epilogue = Epilogue::SILU_MUL;
+  one.num_segments = 1, all.num_segments = 3;
+  one.x = all.x = x.data, one.ldx = all.ldx = cols, all.ldo = ldo;
+  for (int i = 0, offset = 0; i < 3; offset += rows[i++]) all.w[i] = random_matrix(ids[i], rows[i], cols), all.out_offset[i] = offset;
+  cudaStream_t stream;
+  check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  for (int tokens : {1, 3, 8, 20, 40, 70, 200, most}) {
     Array<float> out(size_t(tokens) * ldo);
     all.out = out.data;
-    all.ldo = ldo;
-    linear(Launch{gpu()}, all);
-    check(cudaDeviceSynchronize(), "segments");
+    first.num_tokens = one.num_tokens = all.num_tokens = tokens;
+    check(cudaMemsetAsync(x.data, 0xff, size_t(most) * cols * 2, stream), "memset");
+    linear(Launch{gpu(), stream, true}, first);
+    linear(Launch{gpu(), stream, true}, all);
+    check(cudaStreamSynchronize(stream), "segments");
     const auto y = out.get();
-    for (int n = 0; n < tokens; n++) {
-      for (int i = 0; i < 3; i++) {
-        if (std::memcmp(&y[size_t(n) * ldo + all.out_offset[i]], &each[i][size_t(n) * rows[i]], rows[i] * 4) != 0) {
-          printf("FAIL segments of %d columns: %d tokens, token %d, segment %d\n", cols, tokens, n, i);
-          failures++;
-          return;
-        }
+    for (int i = 0; i < 3; i++) {
+      one.w[0] = all.w[i];
+      const std::vector<float> each = product(linear, one, rows[i]);
+      for (int n = 0; n < tokens; n++) {
+        if (std::memcmp(&y[size_t(n) * ldo + all.out_offset[i]], &each[size_t(n) * rows[i]], rows[i] * 4) == 0) continue;
+        printf("FAIL segments of %d columns: %d tokens, token %d, segment %d\n", cols, tokens, n, i);
+        failures++;
+        break;
       }
     }
   }
+  cudaStreamDestroy(stream);
+}
+
+// Two streams at the same time, as two models have them: blocks that share a tile may wait for blocks that cannot start. Each product is
+// launched many times, so that the words of one launch serve the next.
+void test_streams(const QuantRow& q, int rows, int cols, int tokens) {
+  constexpr int STREAMS = 2, LAUNCHES = 50;
+  const RandomProduct random(q, rows, cols, tokens);
+  Linear args = random.args;
+  args.ldo = rows;
+  const std::vector<float> expected = product(linear_prefill_any, args, rows);
+  Array<uint8_t> slabs(args.slab_bytes);
+  Array<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
+  std::vector<std::unique_ptr<Array<float>>> outs;
+  cudaStream_t streams[STREAMS];
+  for (auto& stream : streams) check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  for (int i = 0; i < STREAMS * LAUNCHES; i++) outs.push_back(std::make_unique<Array<float>>(expected.size()));
+  for (int launch = 0; launch < LAUNCHES; launch++) {
+    for (int i = 0; i < STREAMS; i++) {
+      Linear part = args;
+      part.out = outs[launch * STREAMS + i]->data;
+      if (i > 0) part.slabs = reinterpret_cast<float*>(slabs.data), part.arrivals = arrivals.data;
+      linear(Launch{gpu(), streams[i], true}, part);
+    }
+  }
+  check(cudaDeviceSynchronize(), "streams");
+  args.arrivals = arrivals.data;
+  test_arrivals(args);
+  test_arrivals(empty_linear());
+  int wrong = 0;
+  for (const auto& out : outs) wrong += std::memcmp(out->get().data(), expected.data(), expected.size() * 4) != 0;
+  if (wrong) printf("FAIL %s: %d of %zu products of %d tokens on two streams\n", q.name, wrong, outs.size(), tokens);
+  failures += wrong != 0;
+  for (auto& stream : streams) cudaStreamDestroy(stream);
 }
 
 void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
@@ -419,9 +487,7 @@ void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
                                         : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
   printf("%-5s %6d x %5d ", q.name, rows, cols);
   for (int tokens : sizes) {
-    std::vector<__half> x(size_t(tokens) * cols);
-    for (auto& v : x) v = __float2half_rn(uniform(-1, 1));
-    Array<__half> dx(x);
+    Array<__half> dx(random_halves(size_t(tokens) * cols));
     Array<float> out(size_t(tokens) * rows);
     Linear args = empty_linear();
     args.num_segments = 1;
@@ -507,6 +573,8 @@ int main(int argc, char** argv) {
     for (int tokens : {800, 1000, 1152}) test_epilogues(*quant_row(12), 2592, 4096, tokens, 4, hopper);
     test_type(*quant_row(1), 2600, 4096, 900, hopper);
   }
+  for (int tokens : {7, 16, 30, 60, 130}) test_epilogues(*quant_row(14), 4096, 4096, tokens, 4, hopper);
+  for (int tokens : {16, 50, 64, 128, 200}) test_streams(*quant_row(12), 2048, 4096, tokens);
   test_segments(1024, {256, 40, 64});
   test_segments(256, {3000, 40, 64});
   if (!quick) test_segments(1024, {6000, 1000, 1008});

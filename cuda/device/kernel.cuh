@@ -67,6 +67,18 @@ __device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], const
 #endif
 }
 
+// The sum of x on this lane and those before it.
+template <typename T>
+__device__ __forceinline__ T warp_scan(T x) {
+  const int lane = threadIdx.x % WARP;
+#pragma unroll
+  for (int offset = 1; offset < WARP; offset *= 2) {
+    const T other = __shfl_up_sync(0xffffffffu, x, offset);
+    if (lane >= offset) x += other;
+  }
+  return x;
+}
+
 __device__ __forceinline__ uint32_t half2_bits(__half2 x) { return *reinterpret_cast<uint32_t*>(&x); }
 __device__ __forceinline__ __half2 bits_half2(uint32_t x) { return *reinterpret_cast<__half2*>(&x); }
 
@@ -96,16 +108,22 @@ __device__ __forceinline__ void copy_wait() {
   asm volatile("cp.async.wait_group %0;" ::"n"(PENDING) : "memory");
 #endif
 }
-// Adds one to a counter and returns what it was. What the warp wrote before is visible to whoever reads the counter so afterwards; the
-// lanes synchronise before and after.
-__device__ __forceinline__ uint32_t add_and_order(uint32_t* counter) {
-  uint32_t before;
+// Adds to a counter and returns what it was. What the warp wrote before is visible to whoever reads the counter so afterwards; the lanes
+// synchronise before and after.
+__device__ __forceinline__ uint32_t add_and_order(uint32_t* counter, uint32_t amount) {
+  uint32_t before = 0;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
-  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(counter) : "memory");
-#else
-  before = 0;
+  asm volatile("atom.acq_rel.gpu.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(counter), "r"(amount) : "memory");
 #endif
   return before;
+}
+// Reads such a counter.
+__device__ __forceinline__ uint32_t load_and_order(const uint32_t* counter) {
+  uint32_t now = 0;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 700
+  asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(now) : "l"(counter) : "memory");
+#endif
+  return now;
 }
 
 // --- barriers in shared memory (sm_90) ---

@@ -32,6 +32,9 @@ __device__ __forceinline__ constexpr uint64_t transposed_descriptor(uint32_t sha
   return (tile_descriptor(shared) & ~(uint64_t(0x3fff) << 16)) | uint64_t(stride >> 4) << 16;
 }
 
+// The descriptor of what lies `units` of 16 bytes behind.
+__device__ __forceinline__ constexpr uint64_t moved(uint64_t descriptor, uint32_t units) { return descriptor + units; }
+
 #define PEN_ACC4(i) "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define PEN_ACC8(i) PEN_ACC4(i), PEN_ACC4(i + 1)
 #define PEN_ACC16(i) PEN_ACC8(i), PEN_ACC8(i + 2)

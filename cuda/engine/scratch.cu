@@ -10,7 +10,8 @@ namespace pen {
 
 namespace {
 
-constexpr size_t WORKSPACE = size_t(128) << 20;
+// For products and attention. Attention's partial results are as many as the sequences.
+size_t workspace_bytes(size_t seqs) { return size_t(seqs > 64 ? 256 : 128) << 20; }
 
 // Room for the largest of several ops.
 struct Largest {
@@ -88,7 +89,7 @@ Scratch::Scratch(const pen_model_desc& d, Allocator& take) {
   }
   last = take.zeroed(seqs * ld_hidden * 2);
   logits = take.zeroed(seqs * d.vocab_size * 4);
-  workspace = take.raw(WORKSPACE);
+  workspace = take.raw(workspace_bytes(seqs));
   arrivals = take.zeroed(MAX_SHARED_TILES * 4);
   sampler = take.zeroed(sampler_workspace(int(seqs), int(d.vocab_size)));
   experts = expert_scratch(d, most, take);

@@ -4,9 +4,9 @@
 // records of the eight row tiles into the same stages. The consumers dequantise a record straight into the A registers, which have the
 // layout of mma.m16n8k16, while the product of the record before runs. A cluster computes one pair of tiles after another, and the stages
 // know no ends of tiles: copies for the next tile run, and its first product is issued, before the sums of this one are written. If the
-// tiles do not fill the device's last turn, several blocks share each: every block takes some of the slices, their sums meet in a
-// workspace, and the warp that comes last adds them in ascending order (hopper_plan.cu). It is not documented whether m64nNk16 accumulates
-// as m16n8k16 does: bench/linear.cu checks it.
+// tiles do not fill the device's last turn, several blocks share each: every block takes some of the slices, and their sums meet in a
+// workspace (hopper_plan.cu, slice_sums.cuh). It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks
+// it.
 #pragma once
 
 #include <algorithm>
@@ -18,7 +18,6 @@
 #include "hopper.h"
 #include "slice_sums.cuh"
 #include "write_boxes.cuh"
-#include "write_sums.cuh"
 
 namespace pen {
 
@@ -43,13 +42,14 @@ struct HopperShared {
 // What a block computes of a unit.
 struct HopperUnit {
   int first_token, segment, group;
-  int first, last;  // slices
+  int first, last, share;  // slices, and which of the tile's shares they are
   int number;       // of the block's tile among those that are shared
   __device__ __forceinline__ HopperUnit(const Linear& p, const HopperGrid& grid, int tokens, int unit, int rank) {
     int tile = unit;
-    first = 0, last = SLICES, number = 0;
+    first = 0, last = SLICES, share = 0, number = 0;
     if (unit >= grid.whole) {
-      const int rest = grid.tiles() - grid.whole, share = (unit - grid.whole) / rest, each = SLICES / grid.shares;
+      const int rest = grid.tiles() - grid.whole, each = SLICES / grid.shares;
+      share = (unit - grid.whole) / rest;
       tile -= share * rest;
       first = share * each, last = first + each;
       number = (tile - grid.whole) * HOPPER_CLUSTER + rank;
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
           const uint32_t boxes = stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS);
           write_boxes<NT>(p, out, at.segment, first_tile, at.first_token, boxes, sums);
         } else if (tile < w.tiles()) {
-          write_sums<NT>(p, at.segment, tile, at.first_token, lane, sums);
+          write_sums<NT, 4>(p, at.segment, tile, at.first_token, lane, sums);
         }
 #pragma unroll
         for (int n = 0; n < NT; n++) {
@@ -289,12 +289,11 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
       };
       consumer.run(ceil_div(grid.whole - unit, clusters) * chunks, 0, SLICES, take, end);
     }
-    constexpr int AT_ONCE = 256 / TOKENS;  // slices: 128 registers
     for (; unit < grid.units; unit += clusters) {
       const HopperUnit at(p, grid, TOKENS, unit, rank);
       const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
-      const SliceSums<NT> slices(p.slabs, number);
-      // The first share adds its slices, and the others leave that to the warp that comes last.
+      const SliceSums<NT, 4> slices(p.slabs, number);
+      // The first share adds its slices, and the others leave that to those who add up parts.
       float sums[NT][4] = {};
       const auto take = [&](int slice, const float (&y)[NT][4]) {
         if (at.first == 0) add_sums(sums, y);
@@ -304,14 +303,14 @@ __global__ void __launch_bounds__(HOPPER_THREADS, 1)
       consumer.run(left, at.first, at.last, take, [] { return false; });
       if (at.first == 0) slices.put(0, sums);
       wait_for_previous();
-#pragma unroll
-      for (int n = 0; n < NT; n++) {
-#pragma unroll
-        for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
-      }
       if (tile >= p.w[at.segment].tiles()) continue;
-      if (!slices.template gather<AT_ONCE>(p.arrivals + number, grid.shares, sums, SLICES / grid.shares)) continue;
-      write_sums<NT>(p, at.segment, tile, at.first_token, lane, sums);
+      // Only behind its last unit does a cluster wait: another may be waiting for a unit that this one has yet to compute.
+      const int patience = unit + clusters < grid.units ? -1 : p.patience;
+      with_part<NT>(grid.shares, [&](auto part) {
+        constexpr int EACH = decltype(part)::value, TOGETHER = SLICES * EACH / NT;
+        slices.template finish<EACH, TOGETHER>(p, p.arrivals + number, at.share, grid.shares, patience, at.segment, tile, at.first_token,
+                                               lane);
+      });
     }
     boxes_wait();
   }

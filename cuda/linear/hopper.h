@@ -32,6 +32,18 @@ struct HopperPlan {
   double us;
 };
 HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens);
+// Calls f(part) for each part of a product that has a launch of its own: neighbouring segments of one format share one.
+template <class F>
+void each_part(const Linear& args, F f) {
+  for (int begin = 0, end; begin < args.num_segments; begin = end) {
+    Linear part = args;
+    for (end = begin; end < args.num_segments && args.w[end].format == args.w[begin].format; end++) {
+      part.w[end - begin] = args.w[end], part.out_offset[end - begin] = args.out_offset[end];
+    }
+    part.num_segments = end - begin;
+    f(part);
+  }
+}
 // The clusters that run at the same time: a processing cluster of the device may have an odd number of multiprocessors.
 int hopper_clusters(const Device& device);
 

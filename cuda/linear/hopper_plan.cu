@@ -7,14 +7,18 @@ namespace pen {
 
 namespace {
 
-// What a chunk costs a cluster whose two blocks have 128 or 64 tokens each. A unit costs UNIT_US besides its chunks. [µs]
+// What a chunk costs a cluster whose two blocks have 128 or 64 tokens each. A unit costs UNIT_US besides its chunks, and SHARE_US more if
+// it is shared. [µs]
 constexpr double chunk_us(int format, int tokens) {
-  const bool halves = format == FORMAT_H16;  // nothing to dequantise
-  return tokens > 64 ? (halves ? 0.375 : 0.39) : halves ? 0.26 : 0.30;
+  return tokens > 64 ? 0.41 : format == FORMAT_H16 ? 0.26 : 0.30;
 }
-constexpr double UNIT_US = 1.5;
-// What sharing adds to a unit: its slices' sums go through the workspace, however many they are.
-constexpr double sums_us(int tokens) { return 0.07 * tokens; }
+constexpr double UNIT_US = 2.3, SHARE_US = 1.3;
+// The way of the slices' sums through the workspace, of which the first share's are one.
+constexpr double sums_us(int tiles, int tokens, int shares) {
+  constexpr double MEGABYTE_US = 0.38;
+  const double floats = double(tiles) * HOPPER_CLUSTER * HOPPER_ROW_TILES * TILE_ROWS * tokens * (SLICES - SLICES / shares + 1);
+  return floats * 4e-6 * MEGABYTE_US;
+}
 
 }  // namespace
 
@@ -29,8 +33,8 @@ HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens) {
   const bool fits = row_tiles <= MAX_SHARED_TILES && args.slabs && slices_workspace(row_tiles, tokens / 8) <= args.slab_bytes;
   if (!fits || chunks < SLICES) return best;  // no slice may be empty
   for (int shares = 2; shares <= SLICES; shares *= 2) {
-    const double share_us = chunks * chunk_us(args.w[0].format, tokens) / shares + UNIT_US + sums_us(tokens);
-    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us;
+    const double share_us = chunks * chunk_us(args.w[0].format, tokens) / shares + UNIT_US + SHARE_US;
+    const double us = turns_us + ceil_div(rest * shares, clusters) * share_us + sums_us(rest, tokens, shares);
     if (us < best.us) grid.share(tiles - rest, shares), best = {grid, us};
   }
   return best;

@@ -45,9 +45,9 @@ struct Linear {
   float* slabs;
   size_t slab_bytes;
   uint32_t* arrivals;  // [MAX_SHARED_TILES] zero before and after a kernel
+  int patience = 1 << 16;  // how long a block may wait for the others that share its tile [cycles]
 };
 constexpr int MAX_SHARED_TILES = 1024;
-
 
 // Whether linear() may compute `norm` by itself, which is cheaper than a kernel of its own for few rows.
 bool takes_norm(int num_tokens, int cols);

@@ -48,16 +48,10 @@ void linear_prefill_any(const Launch& launch, const Linear& args) {
 
 void linear_prefill(const Launch& launch, const Linear& args) {
   if (!has_warpgroup_products(launch.device)) return linear_prefill_any(launch, args);
-  // Neighbouring segments of one format share a launch.
-  for (int begin = 0, end; begin < args.num_segments; begin = end) {
-    Linear part = args;
-    for (end = begin; end < args.num_segments && args.w[end].format == args.w[begin].format; end++) {
-      part.w[end - begin] = args.w[end], part.out_offset[end - begin] = args.out_offset[end];
-    }
-    part.num_segments = end - begin;
+  each_part(args, [&](const Linear& part) {
     const bool narrow = plan_hopper(launch.device, part, 64).us < plan_hopper(launch.device, part, 128).us;
     if (!(narrow ? run_hopper<64>(launch, part) : run_hopper<128>(launch, part))) linear_prefill_any(launch, part);
-  }
+  });
 }
 
 }  // namespace pen

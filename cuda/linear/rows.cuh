@@ -2,14 +2,13 @@
 // once. Each warp streams the records of one row tile through registers and turns them into operands. A further warpgroup copies the
 // tokens' chunks into a ring in shared memory, from which all row tiles of the block read. Warpgroups do not wait for one another, so that
 // some dequantise while the products of others run. If there are too few tiles to fill the device, several blocks share each: every block
-// takes some of the slices, their sums meet in a workspace, and the warp that comes last adds them in ascending order.
+// takes some of the slices, and their sums meet in a workspace (slice_sums.cuh).
 #pragma once
 
 #include "../device/warpgroup.cuh"
 #include "../quant/format.cuh"
 #include "rows.h"
 #include "slice_sums.cuh"
-#include "write_sums.cuh"
 
 namespace pen {
 
@@ -173,7 +172,7 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
   const int tile = group * warps + warp, unit = blockIdx.x * warps + warp;
-  const SliceSums<NT> slabs(p.slabs, unit);
+  const SliceSums<NT, 2> slabs(p.slabs, unit);
   const uint32_t place = stages + Shared::STAGES * Shared::STAGE + (warp * NT * WARP + lane) * 16;
   float sums[NT][4] = {};
   bool empty = true;  // nothing is in shared memory yet
@@ -199,8 +198,11 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) linear_rows_kernel(const __gr
   wait_for_previous();
   if (tile >= w.tiles()) return;
   if (shares > 1) {
-    if (!slabs.gather(p.arrivals + unit, shares, sums)) return;
-  } else if constexpr (Shared::WIDE) {
+    return with_part<NT>(shares, [&](auto part) {
+      slabs.template finish<decltype(part)::value, 1>(p, p.arrivals + unit, blockIdx.y, shares, p.patience, segment, tile, 0, lane);
+    });
+  }
+  if constexpr (Shared::WIDE) {
     if (!empty) {
 #pragma unroll
       for (int n = 0; n < NT; n++) load_four(sums[n], place + n * WARP * 16);

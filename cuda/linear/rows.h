@@ -16,9 +16,10 @@ inline int row_blocks(const Linear& args, int warpgroups) {
   return groups;
 }
 
-// A block takes four row tiles per warpgroup; each of `shares` blocks computes some of their slices.
+// A block takes four row tiles per warpgroup; each of `shares` blocks computes some of their slices. `us`: what that is estimated to take.
 struct RowsPlan {
   int warpgroups, shares;
+  double us;
 };
 RowsPlan plan_rows(const Device& device, const Linear& args);
 // Whether linear() takes these kernels.

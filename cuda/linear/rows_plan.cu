@@ -2,6 +2,7 @@
 #include <cfloat>
 
 #include "../quant/format.cuh"
+#include "hopper.h"
 #include "rows.h"
 #include "slice_sums.cuh"
 #include "staged.cuh"
@@ -10,19 +11,20 @@ namespace pen {
 
 namespace {
 
-// What a chunk of four row tiles costs a warpgroup that works beside three others. [µs]
-constexpr double chunk_us(int column_tiles) { return column_tiles > 4 ? 0.13 : 0.094; }
-constexpr double ALONE = 0.6;  // what a warpgroup less adds to that: latencies that nothing hides
+// What a chunk costs a block, whose latencies more warpgroups hide. [µs]
+constexpr double chunk_us(int column_tiles, int warpgroups) {
+  return column_tiles > 4 ? 0.19 + 0.085 * warpgroups : 0.13 + 0.07 * warpgroups;
+}
 // The way of the slices' sums through the workspace.
-constexpr double sums_us(int tiles) { return 0.5 * tiles; }
+constexpr double sums_us(int column_tiles) { return 0.35 * column_tiles; }
+constexpr double START_US = 2.5;
 
 }  // namespace
 
 // What is estimated to take the least time.
 RowsPlan plan_rows(const Device& device, const Linear& args) {
   const int chunks = args.w[0].chunks(), columns = column_tiles(args.num_tokens);
-  RowsPlan best{};
-  double least = DBL_MAX;
+  RowsPlan best{0, 0, DBL_MAX};
   for (int warpgroups = ROWS_WARPGROUPS; warpgroups > 0; warpgroups--) {
     const int groups = row_blocks(args, warpgroups), tiles = 4 * warpgroups * groups;
     for (int shares = 1; shares <= SLICES; shares *= 2) {
@@ -31,9 +33,9 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
         // No block may have to wait for another to end, and no slice may be empty.
         if (!fits || groups * shares > device.multiprocessors || chunks < SLICES) continue;
       }
-      const double work = double(ceil_div(groups * shares, device.multiprocessors)) * warpgroups * chunks / shares;
-      const double us = work * chunk_us(columns) * (1 + ALONE * (ROWS_WARPGROUPS - warpgroups)) + (shares > 1 ? sums_us(columns) : 0);
-      if (us < least) least = us, best = {warpgroups, shares};
+      const double work = double(ceil_div(groups * shares, device.multiprocessors)) * chunks / shares;
+      const double us = START_US + work * chunk_us(columns, warpgroups) + (shares > 1 ? sums_us(columns) : 0);
+      if (us < best.us) best = {warpgroups, shares, us};
     }
   }
   return best;
@@ -57,9 +59,11 @@ bool takes_rows(const Device& device, const Linear& args) {
   const bool fits = args.num_tokens >= fewest_tokens(args) && args.num_tokens <= ROWS_TOKENS;
   if (args.norm.x || !fits || !has_warpgroup_products(device)) return false;
   if (args.num_tokens <= 32) return true;
-  // Measured on an H200: short shares, and weights that are float16 already, are faster in hopper.cuh.
-  constexpr int LONG = 24;  // chunks
-  return args.w[0].format != FORMAT_H16 && args.w[0].chunks() / plan_rows(device, args).shares >= LONG;
+  // Measured on an H200: weights that are float16 already are faster in hopper.cuh.
+  if (args.w[0].format == FORMAT_H16) return false;
+  double us = 0;
+  each_part(args, [&](const Linear& part) { us += plan_hopper(device, part, 64).us; });
+  return plan_rows(device, args).us <= us;
 }
 
 }  // namespace pen

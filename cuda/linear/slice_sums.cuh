@@ -1,16 +1,17 @@
-// The sums of slices, and how blocks that share a row tile put theirs together (sm_90a).
+// The sums of slices, and how blocks that share a row tile put theirs together (sm_90a): each writes its slices' sums into a workspace,
+// and when all have, each adds up a part of the tokens.
 #pragma once
 
 #include "../device/kernel.cuh"
 #include "linear.h"
+#include "write_sums.cuh"
 
 namespace pen {
 
 // Bytes of workspace for the slices of `tiles` row tiles and 8 `nt` tokens.
 __host__ __device__ constexpr size_t slices_workspace(int tiles, int nt) { return size_t(tiles) * SLICES * nt * WARP * 16; }
-
-// Slices that the warp that comes last reads at once, if it has about a hundred registers.
-constexpr int slices_at_once(int nt) { return nt >= 16 ? 1 : nt >= 8 ? 2 : nt >= 4 ? 4 : SLICES; }
+// The fragments of 8 tokens that each share adds up. If they are few, the first has all of them, and nobody waits.
+__host__ __device__ constexpr int part_fragments(int nt, int shares) { return nt <= 2 ? nt : nt > shares ? nt / shares : 1; }
 
 template <int NT>
 __device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[NT][4]) {
@@ -21,8 +22,48 @@ __device__ __forceinline__ void add_sums(float (&sums)[NT][4], const float (&y)[
   }
 }
 
-// A lane's place in the workspace for the slices of a row tile: fragments side by side.
-template <int NT>
+// A warp's meeting with those that share its row tile, by one word: how many have come, how many need the word no more, and which of these
+// have left before all had come. The word is zero before and after. A share waits for a while only: the others may be unable to run
+// until this block ends, if two models use the device. The last one to come adds up the parts of those that have left.
+struct Meeting {
+  static constexpr uint32_t COUNT = 0xff, DONE = 1 << 8, LEFT = 1 << 16;
+  uint32_t* word;
+  int shares;
+  uint32_t before;  // the word before this share was done with it
+  uint32_t parts;   // bit i: this warp adds up what share i would
+
+  // Called when the warp has put its slices. If there are parts to add up, all slices are visible behind this. `patience`: how long it
+  // waits for the others [cycles]; negative: not at all.
+  __device__ __forceinline__ Meeting(uint32_t* word, int share, int shares, int patience)
+      : word(word), shares(shares), before(0), parts(0) {
+    __syncwarp();
+    if (threadIdx.x % WARP == 0) {
+      const uint32_t own = 1u << share, leave = DONE + own * LEFT;
+      before = add_and_order(word, patience < 0 ? 1 + leave : 1);
+      if ((before & COUNT) == uint32_t(shares - 1)) {
+        parts = before / LEFT | own;
+        if (patience >= 0) before = atomicAdd(word, DONE);
+      } else if (patience >= 0) {
+        const long long start = clock64();
+        bool all;
+        do {
+          all = (load_and_order(word) & COUNT) == uint32_t(shares);
+        } while (!all && clock64() - start < patience);
+        before = all ? atomicAdd(word, DONE) : add_and_order(word, leave);
+        if (all || (before & COUNT) == uint32_t(shares)) parts = own;
+      }
+    }
+    __syncwarp();
+    parts = __shfl_sync(0xffffffffu, parts, 0);
+  }
+  // Leaves the word as the next kernel needs it.
+  __device__ __forceinline__ void end() const {
+    if (threadIdx.x % WARP == 0 && (before / DONE & COUNT) == uint32_t(shares - 1)) *word = 0;
+  }
+};
+
+// A lane's place in the workspace for the slices of a row tile: fragments side by side, of which AT_ONCE are added up at once.
+template <int NT, int AT_ONCE>
 struct SliceSums {
   float4* place;  // in the first slice
   __device__ __forceinline__ SliceSums(float* workspace, int tile) {
@@ -32,40 +73,64 @@ struct SliceSums {
 #pragma unroll
     for (int n = 0; n < NT; n++) place[(slice * NT + n) * WARP] = make_float4(y[n][0], y[n][1], y[n][2], y[n][3]);
   }
-  // Called by each of the `shares` warps that have put the tile's slices. Adds all of them for the one that comes last, in ascending order
-  // from zero, and returns whether this one did. The first `together` slices lie where the first would, as their sum: such a sum is never
-  // a negative zero, so it may be added to zero once more.
-  template <int BATCH = slices_at_once(NT)>
-  __device__ __forceinline__ bool gather(uint32_t* arrivals, int shares, float (&sums)[NT][4], int together = 1) const {
-    const bool first_lane = threadIdx.x % WARP == 0;
-    __syncwarp();
-    uint32_t before = 0;
-    if (first_lane) before = add_and_order(arrivals);
-    if (__shfl_sync(0xffffffffu, before, 0) != uint32_t(shares - 1)) return false;
-    __syncwarp();
-    if (first_lane) *arrivals = 0;  // for the next kernel
-#pragma unroll 1
-    for (int s = 0; s < SLICES; s += s == 0 ? together + BATCH - 1 : BATCH) {
-      // Reads past L1, which may still hold what an earlier kernel read at this address.
-      float4 part[BATCH][NT];
+  // Adds up N fragments from `first` on, in ascending order of slices from zero. The first TOGETHER slices lie where the first would, as
+  // their sum: such a sum is never a negative zero, so it may be added to zero once more. Reads all at once, past L1, which may still hold
+  // what an earlier kernel read at this address.
+  template <int N, int TOGETHER>
+  __device__ __forceinline__ void add(int first, float (&sums)[N][4]) const {
+    constexpr int COUNT = SLICES - TOGETHER + 1;
+    const float4* from = held(place + first * WARP);
+    float4 y[COUNT][N];
 #pragma unroll
-      for (int k = 0; k < BATCH; k++) {
-        const int slice = k == 0 ? s : k + s + (s == 0 ? together - 1 : 0);
+    for (int k = 0; k < COUNT; k++) {
 #pragma unroll
-        for (int n = 0; n < NT; n++) part[k][n] = slice < SLICES ? __ldcg(place + (slice * NT + n) * WARP) : float4{};
-      }
+      for (int n = 0; n < N; n++) y[k][n] = __ldcg(from + ((k == 0 ? 0 : k + TOGETHER - 1) * NT + n) * WARP);
+    }
 #pragma unroll
-      for (int k = 0; k < BATCH; k++) {
+    for (int n = 0; n < N; n++) {
 #pragma unroll
-        for (int n = 0; n < NT; n++) {
-          const float y[4] = {part[k][n].x, part[k][n].y, part[k][n].z, part[k][n].w};
+      for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
 #pragma unroll
-          for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], y[i]);
-        }
+      for (int k = 0; k < COUNT; k++) {
+        const float add[4] = {y[k][n].x, y[k][n].y, y[k][n].z, y[k][n].w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], add[i]);
       }
     }
-    return true;
+  }
+
+  // Called by each of the warps that share the tile when they have put their slices, behind wait_for_previous(). Adds up the parts, of
+  // EACH fragments, that fall to this one and writes them. `patience`: as Meeting takes it.
+  template <int EACH, int TOGETHER>
+  __device__ __forceinline__ void finish(const Linear& p, uint32_t* word, int share, int shares, int patience, int segment, int tile,
+                                         int token, int lane) const {
+    constexpr int N = EACH < AT_ONCE ? EACH : AT_ONCE;
+    const bool waits = EACH < NT && share * EACH < NT && patience >= 0;
+    if (waits) prefetch_sums(p, segment, tile, token + 8 * share * EACH, 8 * EACH, lane);
+    const Meeting meeting(word, share, shares, waits ? patience : -1);
+#pragma unroll 1
+    for (uint32_t parts = meeting.parts; parts != 0; parts &= parts - 1) {
+      const int begin = (__ffs(parts) - 1) * EACH;
+      if (begin >= NT) break;
+#pragma unroll 1
+      for (int n = begin; n < begin + EACH; n += N) {
+        const SumsPlace<N> to(p, segment, tile, token + 8 * n, lane);
+        float sums[N][4], before[N][4];
+        to.read(before);
+        add<N, TOGETHER>(n, sums);
+        to.write(sums, before);
+      }
+    }
+    meeting.end();
   }
 };
+
+// Calls f with the fragments of a part as a constant.
+template <int NT, class F>
+__device__ __forceinline__ void with_part(int shares, F f) {
+  if (shares == 2 || part_fragments(NT, 2) == part_fragments(NT, 8)) f(std::integral_constant<int, part_fragments(NT, 2)>{});
+  else if (shares == 4) f(std::integral_constant<int, part_fragments(NT, 4)>{});
+  else f(std::integral_constant<int, part_fragments(NT, 8)>{});
+}
 
 }  // namespace pen

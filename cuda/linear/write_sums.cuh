@@ -5,45 +5,82 @@
 
 namespace pen {
 
-// Writes a lane's sums of a row tile and 8 NT tokens from `token` on, in fragments: rows r and r + 8, tokens t and t + 1. The values that
-// they are added to are read several at once, since the compiler may not move a read over a write.
-template <int NT>
-__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
-  const int rows = p.w[segment].rows, r = lane / 4;
-  token += 2 * (lane % 4);
-  if (is_gated(p.epilogue)) {
-    const int column = tile * 8 + r;
-    if (2 * column >= rows) return;
+// Where a lane's sums of a row tile and 8 N tokens from `first_token` on belong: rows r and r + 8, tokens t and t + 1 of each fragment of
+// eight tokens. Addresses go from fragment to fragment, since a kernel meets this code with cold caches: each instruction counts.
+template <int N>
+struct SumsPlace {
+  const Linear& p;
+  size_t at;  // in the output
+  int token, column, columns;
+  __device__ __forceinline__ SumsPlace(const Linear& p, int segment, int tile, int first_token, int lane) : p(p) {
+    const bool gates = is_gated(p.epilogue);
+    column = tile * (gates ? TILE_ROWS / 2 : TILE_ROWS) + lane / 4;
+    columns = gates ? ceil_div(p.w[segment].rows, 2) : p.w[segment].rows;
+    token = first_token + 2 * (lane % 4);
+    at = size_t(token) * p.ldo + p.out_offset[segment] + column;
+  }
+
+  // Calls f(n, i, place) for each sum of tokens before `end`.
+  template <class T, class F>
+  __device__ __forceinline__ void each(T* to, int rows, int end, F f) const {
+    to += at;
 #pragma unroll
-    for (int n = 0; n < NT; n++) {
+    for (int n = 0; n < N; n++) {
 #pragma unroll
       for (int h = 0; h < 2; h++) {
-        const int t = token + 8 * n + h;
-        if (t < p.num_tokens) p.out16[size_t(t) * p.ldo + p.out_offset[segment] + column] = gated(y[n][h], y[n][h + 2], p.epilogue);
+        const bool real = token + 8 * n + h < end;
+        if (real && column < columns) f(n, h, to + h * size_t(p.ldo));
+        if (rows == 2 && real && column + 8 < columns) f(n, h + 2, to + h * size_t(p.ldo) + 8);
       }
+      to += 8 * size_t(p.ldo);
     }
-    return;
   }
-  constexpr int BATCH = NT < 8 ? NT : 8;
-  const auto each = [&](int first, auto f) {
+  // What the sums are added to. All of it is read before any is written, since the compiler may not move a read over a write.
+  __device__ __forceinline__ void read(float (&before)[N][4]) const {
+#pragma unroll
+    for (int n = 0; n < N; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) before[n][i] = 0.0f;
+    }
+    const int end = p.epilogue == Epilogue::ADD ? p.num_tokens : 0;  // no branch, behind which the compiler would put the reads
+    each(p.out, 2, end, [&](int n, int i, const float* from) { before[n][i] = *from; });
+  }
+  __device__ __forceinline__ void write(const float (&y)[N][4], const float (&before)[N][4]) const {
+    if (is_gated(p.epilogue)) {
+      each(p.out16, 1, p.num_tokens, [&](int n, int h, __half* to) { *to = gated(y[n][h], y[n][h + 2], p.epilogue); });
+    } else if (p.epilogue == Epilogue::ADD) {
+      each(p.out, 2, p.num_tokens, [&](int n, int i, float* to) { *to = __fadd_rn(before[n][i], y[n][i]); });
+    } else {
+      each(p.out, 2, p.num_tokens, [&](int n, int i, float* to) { *to = y[n][i]; });
+    }
+  }
+};
+
+// Fetches what a row tile's sums are added to into L2, from which the weights that pass through it may have driven it.
+__device__ __forceinline__ void prefetch_sums(const Linear& p, int segment, int tile, int token, int tokens, int lane) {
+  if (p.epilogue != Epilogue::ADD) return;
+  const int end = min(token + tokens, p.num_tokens);
+#pragma unroll 1
+  for (int t = token + lane; t < end; t += WARP) {
+    const float* at = p.out + size_t(t) * p.ldo + p.out_offset[segment] + tile * TILE_ROWS;
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(at));
+  }
+}
+
+// Writes a lane's sums of a row tile and 8 NT tokens from `token` on, BATCH fragments at a time.
+template <int NT, int BATCH = (NT < 8 ? NT : 8)>
+__device__ __forceinline__ void write_sums(const Linear& p, int segment, int tile, int token, int lane, const float (&y)[NT][4]) {
+#pragma unroll
+  for (int first = 0; first < NT; first += BATCH) {
+    const SumsPlace<BATCH> place(p, segment, tile, token + 8 * first, lane);
+    float before[BATCH][4], sums[BATCH][4];
 #pragma unroll
     for (int n = 0; n < BATCH; n++) {
 #pragma unroll
-      for (int i = 0; i < 4; i++) {
-        const int t = token + 8 * (first + n) + i % 2, column = tile * TILE_ROWS + r + 8 * (i / 2);
-        if (t < p.num_tokens && column < rows) f(n, i, p.out + size_t(t) * p.ldo + p.out_offset[segment] + column);
-      }
+      for (int i = 0; i < 4; i++) sums[n][i] = y[first + n][i];
     }
-  };
-#pragma unroll
-  for (int first = 0; first < NT; first += BATCH) {
-    if (p.epilogue == Epilogue::ADD) {
-      float before[BATCH][4];
-      each(first, [&](int n, int i, const float* at) { before[n][i] = *at; });
-      each(first, [&](int n, int i, float* at) { *at = __fadd_rn(before[n][i], y[first + n][i]); });
-    } else {
-      each(first, [&](int n, int i, float* at) { *at = y[first + n][i]; });
-    }
+    place.read(before);
+    place.write(sums, before);
   }
 }
 

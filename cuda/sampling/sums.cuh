@@ -45,17 +45,6 @@ __device__ __forceinline__ double mantissa_unit(int bucket) {
   return __hiloint2double((1023 - bucket - 23) << 20, 0);
 }
 
-template <typename T>
-__device__ __forceinline__ T warp_scan(T x) {  // inclusive
-  const int lane = threadIdx.x % WARP;
-#pragma unroll
-  for (int offset = 1; offset < WARP; offset *= 2) {
-    const T other = __shfl_up_sync(0xffffffffu, x, offset);
-    if (lane >= offset) x += other;
-  }
-  return x;
-}
-
 // The sum over all threads before this one. `totals` holds one entry per warp.
 template <typename T>
 __device__ __forceinline__ T block_scan_exclusive(T x, T* totals) {

@@ -1,16 +1,14 @@
 //! The engine thread seen from outside: sequences go in, their events come out.
 
-use std::future::poll_fn;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
-use tokio::sync::mpsc;
 
+use crate::channel::{EventReceiver, channel};
 use crate::client::Client;
 use crate::engine_thread::{self, Command, STOPPED};
 use crate::event::Event;
-use crate::mailbox::Waiter;
 use crate::new_sequence::NewSequence;
 use crate::options::SchedulerOptions;
 use crate::place::{Ticket, Tickets};
@@ -139,16 +137,15 @@ impl Handle {
     }
 
     fn send(&self, sequence: NewSequence, ticket: Ticket) -> Result<EventStream, EnqueueError> {
-        // Unbounded, but a sequence sends at most `max_tokens` tokens. A client that does not read costs little memory, and the engine
-        // never waits for one.
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, events) = channel();
+        let sender = Arc::new(sender);
         if self.watched {
             self.shared.add_client(&sender);
         }
         let sequence = Box::new(Sequence::new(sequence, sender, ticket));
         let progress = sequence.timeline.progress().clone();
         self.commands.send(Command::Enqueue(sequence)).map_err(|_| EnqueueError::Stopped)?;
-        Ok(EventStream { receiver, waiter: Waiter::default(), progress, ended: false })
+        Ok(EventStream { events, progress, ended: false })
     }
 
     /// Whether the engine thread accepts sequences. False once it failed or stopped.
@@ -219,8 +216,7 @@ impl Request<'_> {
 
 /// The events of one sequence. Dropping the stream cancels the sequence at the next step.
 pub struct EventStream {
-    receiver: mpsc::UnboundedReceiver<Event>,
-    waiter: Waiter,
+    events: EventReceiver,
     progress: Arc<Progress>,
     ended: bool,
 }
@@ -231,8 +227,7 @@ impl EventStream {
         if self.ended {
             return None;
         }
-        let Self { receiver, waiter, .. } = self;
-        let event = poll_fn(|context| waiter.poll(context, |context| receiver.poll_recv(context))).await;
+        let event = self.events.next().await;
         Some(self.note(event))
     }
 
@@ -241,7 +236,7 @@ impl EventStream {
         if self.ended {
             return None;
         }
-        let event = self.receiver.blocking_recv();
+        let event = self.events.blocking_next();
         Some(self.note(event))
     }
 

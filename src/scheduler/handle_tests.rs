@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::fake::{FakeEngine, solo_run};
-use crate::testing::{params, sequence, shared};
+use crate::testing::{params, sequence, shared, until};
 use crate::watchdog::Fault;
 use engine::{Batch, EngineError, KvCapacity, Masks, Sampled, StepId, StepOutput};
 use model::ModelSpec;
@@ -28,14 +28,6 @@ fn read_all(stream: &mut EventStream) -> (Vec<u32>, Event) {
             }
             None => panic!("no last event"),
         }
-    }
-}
-
-fn until(what: &str, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(5), "waited for: {what}");
-        std::thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -227,7 +219,8 @@ fn the_list_of_clients_does_not_grow_without_bound() {
     let shared = shared(10);
     let mut alive = Vec::new();
     for i in 0..1000 {
-        let (sender, receiver) = mpsc::unbounded_channel();
+        let (sender, receiver) = channel();
+        let sender = Arc::new(sender);
         shared.add_client(&sender);
         if i % 100 == 0 {
             alive.push((sender, receiver));
@@ -235,7 +228,7 @@ fn the_list_of_clients_does_not_grow_without_bound() {
     }
     assert!(shared.num_clients() <= 16 + alive.len(), "{}", shared.num_clients());
     shared.tell_all(&Event::Failed("the end".into()));
-    assert!(alive.iter_mut().all(|(_, receiver)| matches!(receiver.try_recv(), Ok(Event::Failed(_)))));
+    assert!(alive.iter_mut().all(|(_, receiver)| matches!(receiver.blocking_next(), Some(Event::Failed(_)))));
 }
 
 /// Test double: an engine whose steps take no time.
@@ -299,11 +292,11 @@ fn step_overhead() {
             let shared = shared(64);
             let streams: Vec<_> = (0..32)
                 .map(|i| {
-                    let (sender, receiver) = mpsc::unbounded_channel();
+                    let (sender, receiver) = channel();
                     let new = sequence(vec![i; prompt], 4000);
                     scheduler.push(Sequence::new(
                         new,
-                        sender,
+                        Arc::new(sender),
                         Tickets::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap(),
                     ));
                     receiver

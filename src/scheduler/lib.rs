@@ -8,6 +8,7 @@ mod accounts;
 mod batch;
 mod block_manager;
 mod cache_size;
+mod channel;
 mod checkpoints;
 mod client;
 mod commit;
@@ -18,6 +19,7 @@ mod fairness_tests;
 #[cfg(test)]
 mod fake;
 mod handle;
+mod inbox;
 mod lru;
 mod mailbox;
 mod mask_threads;

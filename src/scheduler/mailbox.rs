@@ -1,84 +1,183 @@
-//! One wake per thread and step, however many event streams the thread reads.
+//! One message and one wake per thread and step, however many event streams the thread reads.
 //!
-//! To wake a task of another thread costs a system call. So each HTTP worker runs a task, [`deliver_events`], which owns the thread's
-//! mailbox, and a stream that waits on that thread waits with a [`Bell`]. While the engine thread hands out the results of a step, a
-//! [`Round`] holds back the bells that ring. At its end, they go to their mailboxes and each mailbox's task is woken. The task rings the
-//! bells where a wake costs no system call: on its own thread.
+//! To wake a task of another thread costs a system call, and a word that two threads write travels between their caches each time. So each
+//! HTTP worker runs a task, [`deliver_events`], which owns the thread's mailbox. A stream that is read on that thread has its [`Home`]
+//! there, a place in the mailbox. While the engine thread hands out the results of a step, a [`Round`] holds back the letters to all
+//! homes. At its end, each mailbox gets its letters as one batch, and its task is woken. The task puts the letters into the inboxes of
+//! their streams and wakes whoever reads those, where both cost little: on its own thread.
 //!
-//! A bell that rings outside of a round wakes its stream's task at once, and a stream on a thread without a mailbox has no bell.
+//! A stream that was never read on a thread with a mailbox has no home, and its events go straight to its inbox. Whoever reads a stream on
+//! another thread than that of its home empties the mailbox as well, and is woken with the mailbox's task, since that may be busy.
+//!
+//! Locks are taken in the order residents, inbox, contents. No waker is called under a lock.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Poll, Waker};
+
+use crate::event::Event;
+use crate::inbox::Inbox;
 
 thread_local! {
     /// Present while [`deliver_events`] runs on this thread.
     static MAILBOX: RefCell<Option<Arc<Mailbox>>> = const { RefCell::new(None) };
     /// Whether a round is open on this thread.
     static HOLDS_BACK: Cell<bool> = const { Cell::new(false) };
-    /// What the round holds back. Empty between rounds, and kept for its memory.
-    static HELD_BACK: RefCell<Vec<Arc<Bell>>> = const { RefCell::new(Vec::new()) };
+    /// What the round holds back. Its lists are empty between rounds, and kept for their memory.
+    static HELD_BACK: RefCell<Vec<(Weak<Mailbox>, Vec<Letter>)>> = const { RefCell::new(Vec::new()) };
 }
+
+/// A stream's place in a mailbox. Its number is free once its end was delivered. Letters may come later still: those of a round, if another
+/// thread dropped the sender meanwhile. The generation tells them from those of the number's next stream.
+#[derive(Clone, Copy, PartialEq)]
+struct Address {
+    number: u32,
+    generation: u32,
+}
+
+/// What a stream gets: an event, or none at its end.
+type Letter = (Address, Option<Event>);
+
+/// Letters that an empty mailbox has memory for, at most. A thread that was busy for long finds more.
+const MOST_KEPT: usize = 4096;
 
 #[derive(Default)]
 struct Mailbox {
+    /// Locked while the mailbox is emptied, so that each stream's events keep their order.
+    residents: Mutex<Residents>,
     contents: Mutex<Contents>,
+}
+
+/// The streams that have their homes in the mailbox.
+#[derive(Default)]
+struct Residents {
+    /// By number: the generation of its next letters, and who lives there.
+    places: Vec<(u32, Option<Arc<Inbox>>)>,
+    free: Vec<u32>,
+    /// Empty, and kept for its memory.
+    spare: Vec<Letter>,
 }
 
 #[derive(Default)]
 struct Contents {
-    bells: Vec<Arc<Bell>>,
+    letters: Vec<Letter>,
     /// The task that empties the mailbox, while it waits.
     reader: Option<Waker>,
+    /// Who waits for letters elsewhere.
+    guests: Vec<(Address, Waker)>,
     is_closed: bool,
 }
 
 impl Mailbox {
+    fn residents(&self) -> MutexGuard<'_, Residents> {
+        self.residents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn contents(&self) -> MutexGuard<'_, Contents> {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands in bells of one round.
-    fn put(&self, bells: impl Iterator<Item = Arc<Bell>>) {
+    /// Adds letters and wakes whoever waits for them.
+    fn put(&self, add: impl FnOnce(&mut Vec<Letter>)) {
         let mut contents = self.contents();
-        contents.bells.extend(bells);
-        let reader = contents.reader.take();
-        let left = if contents.is_closed { std::mem::take(&mut contents.bells) } else { Vec::new() };
+        add(&mut contents.letters);
+        let (reader, guests) = (contents.reader.take(), std::mem::take(&mut contents.guests));
+        let is_closed = contents.is_closed;
         drop(contents);
-        reader.into_iter().for_each(Waker::wake);
-        left.iter().for_each(|bell| bell.ring());
-    }
-}
-
-/// What a stream waits with on a thread that has a mailbox.
-struct Bell {
-    task: Mutex<Option<Waker>>,
-    mailbox: Arc<Mailbox>,
-}
-
-impl Bell {
-    fn task(&self) -> MutexGuard<'_, Option<Waker>> {
-        self.task.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn ring(&self) {
-        let task = self.task().take();
-        task.into_iter().for_each(Waker::wake);
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: Arc<Self>) {
-        if HOLDS_BACK.get() {
-            HELD_BACK.with_borrow_mut(|bells| bells.push(self));
-        } else {
-            self.ring();
+        reader.into_iter().chain(guests.into_iter().map(|(_, guest)| guest)).for_each(Waker::wake);
+        if is_closed {
+            self.empty(None, &mut Vec::new());
         }
     }
+
+    /// Puts the letters into their inboxes and wakes whoever waits there. The next letters wake `reader`. `woken` is a buffer.
+    fn empty(&self, reader: Option<&Waker>, woken: &mut Vec<Waker>) {
+        let mut residents = self.residents();
+        let Residents { places, free, spare } = &mut *residents;
+        let mut contents = self.contents();
+        std::mem::swap(&mut contents.letters, spare);
+        if let Some(reader) = reader {
+            contents.reader = Some(reader.clone());
+        }
+        drop(contents);
+        for (Address { number, generation }, event) in spare.drain(..) {
+            let (present, inbox) = &mut places[number as usize];
+            if *present != generation {
+                continue;
+            }
+            let is_end = event.is_none();
+            woken.extend(inbox.as_ref().and_then(|inbox| inbox.lock().take_in(event)));
+            if is_end {
+                *inbox = None;
+                *present = present.wrapping_add(1);
+                free.push(number);
+            }
+        }
+        spare.shrink_to(MOST_KEPT);
+        drop(residents);
+        woken.drain(..).for_each(Waker::wake);
+    }
 }
 
-/// Holds back the bells that ring on this thread until it is dropped.
+/// Where a stream is read: its place in the mailbox of a thread.
+pub struct Home {
+    mailbox: Arc<Mailbox>,
+    address: Address,
+}
+
+impl Home {
+    /// Gives a stream that has not ended its home on this thread, if the thread has a mailbox.
+    pub fn find(home: &OnceLock<Self>, inbox: &Arc<Inbox>) {
+        let Some(mailbox) = MAILBOX.with_borrow(Clone::clone) else { return };
+        let mut residents = mailbox.residents();
+        let state = inbox.lock();
+        if !state.has_ended() {
+            let number = residents.free.pop().unwrap_or_else(|| {
+                residents.places.push((0, None));
+                residents.places.len() as u32 - 1
+            });
+            let (generation, place) = &mut residents.places[number as usize];
+            *place = Some(inbox.clone());
+            home.get_or_init(|| Self { mailbox: mailbox.clone(), address: Address { number, generation: *generation } });
+        }
+    }
+
+    /// Whether the task that empties the mailbox belongs to this thread.
+    pub fn is_here(&self) -> bool {
+        MAILBOX.with_borrow(|here| here.as_ref().is_some_and(|here| Arc::ptr_eq(here, &self.mailbox)))
+    }
+
+    /// Sends an event, or the end if there is none.
+    pub fn send(&self, event: Option<Event>) {
+        let letter = (self.address, event);
+        if !HOLDS_BACK.get() {
+            return self.mailbox.put(|letters| letters.push(letter));
+        }
+        HELD_BACK.with_borrow_mut(|held| match held.iter_mut().find(|(mailbox, _)| mailbox.as_ptr() == Arc::as_ptr(&self.mailbox)) {
+            Some((_, letters)) => letters.push(letter),
+            None => held.push((Arc::downgrade(&self.mailbox), vec![letter])),
+        });
+    }
+
+    /// Empties the mailbox on whatever thread.
+    pub fn empty(&self) {
+        self.mailbox.empty(None, &mut Vec::new());
+    }
+
+    /// Lets the next letters wake `guest`. False: there are some already.
+    pub fn expect(&self, guest: &Waker) -> bool {
+        let mut contents = self.mailbox.contents();
+        let is_empty = contents.letters.is_empty();
+        if is_empty {
+            contents.guests.retain(|(address, _)| *address != self.address);
+            contents.guests.push((self.address, guest.clone()));
+        }
+        is_empty
+    }
+}
+
+/// Holds back the letters that this thread sends until it is dropped.
 pub struct Round(());
 
 impl Round {
@@ -91,57 +190,27 @@ impl Round {
 impl Drop for Round {
     fn drop(&mut self) {
         HOLDS_BACK.set(false);
-        let mut bells = HELD_BACK.take();
-        bells.sort_unstable_by_key(|bell| Arc::as_ptr(&bell.mailbox));
-        let mut rest = bells.drain(..).peekable();
-        while let Some(first) = rest.next() {
-            let mailbox = first.mailbox.clone();
-            let mut same = || rest.next_if(|bell| Arc::ptr_eq(&bell.mailbox, &mailbox));
-            match same() {
-                // It costs one wake either way, and this is the shorter one.
-                None => first.ring(),
-                Some(second) => mailbox.put([first, second].into_iter().chain(std::iter::from_fn(same))),
+        let mut held = HELD_BACK.take();
+        held.retain_mut(|(mailbox, letters)| {
+            if letters.is_empty() {
+                return mailbox.strong_count() > 0;
             }
-        }
-        drop(rest);
-        HELD_BACK.set(bells);
-    }
-}
-
-/// The bell of one stream.
-#[derive(Default)]
-pub struct Waiter {
-    bell: Option<(Arc<Bell>, Waker)>,
-}
-
-impl Waiter {
-    /// Polls with the bell of this thread, or with the task's own waker if the thread has no mailbox.
-    pub fn poll<T>(&mut self, context: &mut Context<'_>, poll: impl FnOnce(&mut Context<'_>) -> Poll<T>) -> Poll<T> {
-        MAILBOX.with_borrow(|mailbox| {
-            let Some(mailbox) = mailbox else { return self.bell = None };
-            if self.bell.as_ref().is_none_or(|(bell, _)| !Arc::ptr_eq(&bell.mailbox, mailbox)) {
-                let bell = Arc::new(Bell { task: Mutex::default(), mailbox: mailbox.clone() });
-                self.bell = Some((bell.clone(), bell.into()));
-            }
+            // Streams keep their mailbox, so letters to one that is gone have no reader.
+            let Some(mailbox) = mailbox.upgrade() else { return false };
+            mailbox.put(|contents| if contents.is_empty() { std::mem::swap(contents, letters) } else { contents.append(letters) });
+            true
         });
-        let Some((bell, waker)) = &self.bell else { return poll(context) };
-        // Before the poll: once that has found nothing, the bell may ring at any time.
-        *bell.task() = Some(context.waker().clone());
-        poll(&mut Context::from_waker(waker))
+        HELD_BACK.set(held);
     }
 }
 
-/// Wakes the tasks that read event streams on this thread, once per step for all of them. Never completes, unless the thread has such a
+/// Hands events to the streams that are read on this thread, once per step for all of them. Never completes, unless the thread has such a
 /// task already.
 pub async fn deliver_events() {
     let Some(open) = Open::new() else { return };
-    let mut bells = Vec::new();
+    let mut woken = Vec::new();
     poll_fn(|context| {
-        let mut contents = open.mailbox.contents();
-        std::mem::swap(&mut bells, &mut contents.bells);
-        contents.reader = Some(context.waker().clone());
-        drop(contents);
-        bells.drain(..).for_each(|bell: Arc<Bell>| bell.ring());
+        open.mailbox.empty(Some(context.waker()), &mut woken);
         Poll::Pending
     })
     .await
@@ -163,15 +232,15 @@ impl Open {
 }
 
 impl Drop for Open {
-    /// Whoever waits with a bell of the mailbox is woken directly from now on.
+    /// Whoever puts letters into the mailbox empties it from now on.
     fn drop(&mut self) {
         // The thread may be ending, and then nothing is polled on it any more.
         let _ = MAILBOX.try_with(|here| here.borrow_mut().take_if(|mailbox| Arc::ptr_eq(mailbox, &self.mailbox)));
         let mut contents = self.mailbox.contents();
-        let (bells, _reader) = (std::mem::take(&mut contents.bells), contents.reader.take());
         contents.is_closed = true;
+        let _reader = contents.reader.take();
         drop(contents);
-        bells.iter().for_each(|bell| bell.ring());
+        self.mailbox.empty(None, &mut Vec::new());
     }
 }
 

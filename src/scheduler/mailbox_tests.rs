@@ -1,20 +1,19 @@
 //! Wakes are counted, and none is lost: in rounds and outside, while streams are dropped, moved to other threads or polled by others.
+//! Each stream's events keep their order on every way that they take.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::task::LocalSet;
+use proptest::prelude::*;
 
 use super::*;
-use crate::fake::{FakeEngine, solo_run};
-use crate::testing::{options, params, sequence};
-use crate::{Event, EventStream, Handle, NewSequence};
-use engine::KvCapacity;
-use metrics::ModelMetrics;
+use crate::channel::{EventReceiver, EventSender, channel};
+use crate::testing::until;
 
 /// Test double: a task that only counts how often it is woken.
 #[derive(Default)]
@@ -38,31 +37,36 @@ impl Task {
 
 /// A stream of numbers with the task that reads it.
 struct Reader {
-    sender: Option<UnboundedSender<u32>>,
-    receiver: UnboundedReceiver<u32>,
-    waiter: Waiter,
+    sender: Option<EventSender>,
+    events: EventReceiver,
     task: Arc<Task>,
 }
 
 impl Reader {
     fn new() -> Self {
-        let (sender, receiver) = mpsc::unbounded_channel();
-        Self { sender: Some(sender), receiver, waiter: Waiter::default(), task: Arc::default() }
+        let (sender, events) = channel();
+        Self { sender: Some(sender), events, task: Arc::default() }
     }
 
     fn poll(&mut self) -> Poll<Option<u32>> {
-        let Self { receiver, waiter, task, .. } = self;
-        waiter.poll(&mut Context::from_waker(&task.clone().into()), |context| receiver.poll_recv(context))
+        self.events.poll(&mut Context::from_waker(&self.task.clone().into())).map(number)
     }
 
-    async fn next(&mut self) -> Option<u32> {
-        let Self { receiver, waiter, .. } = self;
-        poll_fn(|context| waiter.poll(context, |context| receiver.poll_recv(context))).await
+    fn poll_elsewhere(&mut self) -> Poll<Option<u32>> {
+        thread::scope(|scope| scope.spawn(|| self.poll()).join().unwrap())
     }
 
-    fn send(&self, number: u32) {
-        self.sender.as_ref().unwrap().send(number).unwrap();
+    fn send(&self, id: u32) {
+        self.sender.as_ref().unwrap().send(token(id));
     }
+}
+
+fn token(id: u32) -> Event {
+    Event::Token { id, logprobs: None }
+}
+
+fn number(event: Option<Event>) -> Option<u32> {
+    event.map(|event| if let Event::Token { id, .. } = event { id } else { panic!("{event:?}") })
 }
 
 /// Readers that have found nothing.
@@ -78,18 +82,29 @@ fn num_wakes(readers: &[Reader]) -> Vec<usize> {
     readers.iter().map(|reader| reader.task.num_wakes()).collect()
 }
 
+/// Streams that this thread's mailbox knows.
+fn num_residents() -> usize {
+    MAILBOX.with_borrow(|here| here.as_ref().map_or(0, |here| here.residents().places.iter().filter(|(_, inbox)| inbox.is_some()).count()))
+}
+
+/// Sends to all of them in one round, as an engine thread does.
+fn send_round(readers: &[Reader], id: u32) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _round = Round::open();
+            readers.iter().for_each(|reader| reader.send(id));
+        });
+    });
+}
+
 #[test]
 fn a_round_costs_one_wake_per_thread_whatever_the_number_of_streams() {
     let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
     assert!(task.poll(delivery.as_mut()).is_pending());
     let mut readers = waiting::<100>();
+    assert_eq!(num_residents(), 100);
     for round in 1..4 {
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let _round = Round::open();
-                readers.iter().for_each(|reader| reader.send(round as u32));
-            });
-        });
+        send_round(&readers, round as u32);
         assert_eq!((task.num_wakes(), num_wakes(&readers)), (round, vec![round - 1; 100]), "the round wakes no reader");
         assert!(task.poll(delivery.as_mut()).is_pending());
         assert_eq!((task.num_wakes(), num_wakes(&readers)), (round, vec![round; 100]));
@@ -98,17 +113,9 @@ fn a_round_costs_one_wake_per_thread_whatever_the_number_of_streams() {
     }
 }
 
-fn until(condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < Duration::from_secs(10));
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
 /// What an engine thread knows of a thread that reads streams.
 struct Worker {
-    senders: Vec<UnboundedSender<u32>>,
+    senders: Vec<EventSender>,
     tasks: Vec<Arc<Task>>,
     delivery: Arc<Task>,
 }
@@ -126,7 +133,7 @@ fn each_thread_of_a_round_is_woken_once() {
                 let senders = readers.iter_mut().map(|reader| reader.sender.take().unwrap()).collect();
                 let tasks = readers.iter().map(|reader| reader.task.clone()).collect();
                 ready.send(Worker { senders, tasks, delivery: task.clone() }).unwrap();
-                until(|| task.num_wakes() > 0);
+                until("the round", || task.num_wakes() > 0);
                 assert!(task.poll(delivery.as_mut()).is_pending());
                 readers.iter_mut().for_each(|reader| assert_eq!(reader.poll(), Poll::Ready(Some(7))));
             })
@@ -135,7 +142,7 @@ fn each_thread_of_a_round_is_woken_once() {
     let workers: Vec<Worker> = wait.iter().take(3).collect();
     let round = Round::open();
     for i in 0..5 {
-        workers.iter().for_each(|worker| worker.senders[i].send(7).unwrap());
+        workers.iter().for_each(|worker| worker.senders[i].send(token(7)));
     }
     assert!(workers.iter().all(|worker| worker.delivery.num_wakes() == 0));
     drop(round);
@@ -146,227 +153,320 @@ fn each_thread_of_a_round_is_woken_once() {
 }
 
 #[test]
-fn whatever_needs_no_mailbox_wakes_at_once() {
+fn only_letters_of_a_round_are_held_back_and_only_to_its_end() {
     let [before] = waiting();
     let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
     assert!(task.poll(delivery.as_mut()).is_pending());
-    let [outside, mut ended, alone, in_panic, with_it] = waiting();
-    outside.send(1);
-    ended.sender = None;
+    let [outside, in_panic] = waiting();
     {
         let _round = Round::open();
         before.send(1);
         assert_eq!(num_wakes(&[before]), [1], "its thread had no mailbox when it was polled");
-        alone.send(1);
     }
-    assert_eq!((task.num_wakes(), num_wakes(&[outside, ended, alone])), (0, vec![1; 3]));
+    outside.send(1);
+    assert_eq!((task.num_wakes(), num_residents()), (1, 2));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    assert_eq!((outside.task.num_wakes(), task.num_wakes()), (1, 1));
     let panicked = catch_unwind(AssertUnwindSafe(|| {
         let _round = Round::open();
-        [&in_panic, &with_it].into_iter().for_each(|reader| reader.send(1));
+        in_panic.send(1);
         panic!("a commit");
     }));
-    assert!(panicked.is_err() && task.num_wakes() == 1, "a round that panics is delivered");
+    assert!(panicked.is_err() && task.num_wakes() == 2, "a round that panics is delivered");
     let mut second = pin!(deliver_events());
     assert!(task.poll(second.as_mut()).is_ready(), "a thread has one mailbox");
+}
+
+#[test]
+fn events_keep_their_order_when_a_stream_finds_its_mailbox_late_and_is_read_late() {
+    let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    let (mut reader, mut ended) = (Reader::new(), Reader::new());
+    [0, 1].into_iter().for_each(|id| reader.send(id));
+    ended.send(0);
+    ended.sender = None;
+    assert_eq!((reader.poll(), num_residents()), (Poll::Ready(Some(0)), 1));
+    assert_eq!((ended.poll(), ended.poll(), num_residents()), (Poll::Ready(Some(0)), Poll::Ready(None), 1), "it ended before it was read");
+    for id in 2..10_000 {
+        send_round(std::slice::from_ref(&reader), id);
+        if id % 3 == 0 {
+            assert!(task.poll(delivery.as_mut()).is_pending());
+        }
+    }
+    reader.sender = None;
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    (1..10_000).for_each(|id| assert_eq!(reader.poll(), Poll::Ready(Some(id))));
+    assert_eq!((reader.poll(), num_residents()), (Poll::Ready(None), 0));
+}
+
+#[test]
+fn a_stream_that_is_dropped_loses_its_events_and_leaves_nothing_behind() {
+    let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    let [dropped, mut stays] = waiting();
+    let (sender, number_task) = (dropped.sender.unwrap(), dropped.task);
+    let round = Round::open();
+    sender.send(token(1));
+    stays.send(2);
+    drop(dropped.events);
+    assert!(sender.is_closed());
+    sender.send(token(3));
+    drop(sender);
+    drop(round);
+    let [mut later] = waiting();
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    assert_eq!((number_task.num_wakes(), num_residents()), (0, 2));
+    let [mut in_its_place] = waiting();
+    assert!(in_its_place.poll().is_pending() && later.poll().is_pending() && num_residents() == 3);
+    assert_eq!(stays.poll(), Poll::Ready(Some(2)));
+    drop([stays, later, in_its_place]);
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    assert_eq!(num_residents(), 0);
+}
+
+#[test]
+fn letters_that_come_after_the_end_never_reach_the_next_stream_of_the_number() {
+    let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    let [mut first] = waiting();
+    let sender = Arc::new(first.sender.take().unwrap());
+    let step = Barrier::new(2);
+    thread::scope(|scope| {
+        let engines = sender.clone();
+        let step = &step;
+        let engine = scope.spawn(move || {
+            let _round = Round::open();
+            engines.send(token(1));
+            drop(engines);
+            step.wait();
+            step.wait();
+        });
+        step.wait();
+        drop(sender);
+        assert!(task.poll(delivery.as_mut()).is_pending());
+        assert_eq!((first.poll(), num_residents()), (Poll::Ready(None), 0));
+        let [mut next] = waiting();
+        step.wait();
+        engine.join().unwrap();
+        assert!(task.poll(delivery.as_mut()).is_pending());
+        assert!(next.poll().is_pending() && num_residents() == 1);
+        next.send(2);
+        assert!(task.poll(delivery.as_mut()).is_pending());
+        assert_eq!(next.poll(), Poll::Ready(Some(2)));
+    });
+}
+
+#[test]
+fn a_stream_that_ends_while_it_is_first_read_is_whole_and_leaves_nothing_behind() {
+    let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    let (start, senders) = std::sync::mpsc::sync_channel::<EventSender>(0);
+    let engine = thread::spawn(move || {
+        for (i, sender) in senders.into_iter().enumerate() {
+            (0..i as u32 % 3).for_each(|id| sender.send(token(id)));
+        }
+    });
+    for i in 0..5000 {
+        let mut reader = Reader::new();
+        start.send(reader.sender.take().unwrap()).unwrap();
+        let mut seen = Vec::new();
+        loop {
+            match reader.poll() {
+                Poll::Ready(Some(id)) => seen.push(id),
+                Poll::Ready(None) => break,
+                Poll::Pending => assert!(task.poll(delivery.as_mut()).is_pending()),
+            }
+        }
+        assert!(seen.into_iter().eq(0..i % 3));
+    }
+    drop(start);
+    engine.join().unwrap();
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    assert_eq!(num_residents(), 0);
 }
 
 #[test]
 fn a_mailbox_that_nobody_empties_any_more_holds_nothing_back() {
     let (task, mut delivery) = (Arc::new(Task::default()), Box::pin(deliver_events()));
     assert!(task.poll(delivery.as_mut()).is_pending());
-    let (mut inside, later) = (waiting::<2>(), waiting::<2>());
-    let send = |readers: &[Reader]| {
-        let _round = Round::open();
-        readers.iter().for_each(|reader| reader.send(1));
-    };
-    send(&inside);
+    let (mut inside, mut later) = (waiting::<2>(), waiting::<2>());
+    send_round(&inside, 1);
     assert_eq!(num_wakes(&inside), [0, 0]);
     drop(delivery);
     assert_eq!(num_wakes(&inside), [1, 1]);
-    send(&later);
+    send_round(&later, 1);
     assert_eq!(num_wakes(&later), [1, 1]);
-    inside.iter_mut().for_each(|reader| assert!(reader.poll().is_ready() && reader.poll().is_pending()));
-    assert!(inside.iter().all(|reader| reader.waiter.bell.is_none()), "the thread has no mailbox");
+    inside.iter_mut().chain(&mut later).for_each(|reader| assert!(reader.poll().is_ready() && reader.poll().is_pending()));
+    send_round(&inside, 2);
+    inside.iter_mut().for_each(|reader| assert!(reader.task.num_wakes() > 1 && reader.poll() == Poll::Ready(Some(2))));
 }
 
 #[test]
-fn a_stream_wakes_the_task_that_polled_it_last_on_whatever_thread() {
+fn a_stream_wakes_whoever_polled_it_last_on_whatever_thread() {
     let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
     assert!(task.poll(delivery.as_mut()).is_pending());
-    let [mut moved, mut handed_on] = waiting();
+    let [mut moved, mut handed_on, mut back] = waiting();
     let first = std::mem::take(&mut handed_on.task);
-    assert!(handed_on.poll().is_pending());
-    thread::scope(|scope| scope.spawn(|| assert!(moved.poll().is_pending())).join().unwrap());
-    moved.send(1);
+    assert!(handed_on.poll().is_pending() && moved.poll_elsewhere().is_pending());
+    assert!(back.poll_elsewhere().is_pending() && back.poll().is_pending());
     handed_on.send(1);
-    assert_eq!((num_wakes(&[moved, handed_on]), first.num_wakes()), (vec![1, 1], 0));
+    assert_eq!(num_wakes(&[back]), [1], "whoever waits elsewhere is woken with the mailbox, whoever the letters are for");
+    assert!(moved.poll_elsewhere().is_pending(), "its thread is busy, so it looks itself");
+    moved.send(1);
+    assert_eq!((moved.task.num_wakes(), task.num_wakes()), (2, 1));
+    assert_eq!(moved.poll_elsewhere(), Poll::Ready(Some(1)));
+    assert_eq!((num_wakes(&[handed_on]), first.num_wakes()), (vec![1], 0));
 }
 
-fn capacity() -> KvCapacity {
-    KvCapacity::blocks(4096, 4)
-}
-
-/// Runs `work` as an HTTP worker would, with a mailbox.
-fn as_worker(work: impl Future<Output = ()>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    LocalSet::new().block_on(&runtime, async {
-        tokio::task::spawn_local(deliver_events());
-        tokio::time::timeout(Duration::from_secs(60), work).await.expect("a wake was lost");
+#[test]
+fn a_thread_that_waits_gets_its_events_though_the_thread_of_the_mailbox_is_busy() {
+    let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
+    assert!(task.poll(delivery.as_mut()).is_pending());
+    let [Reader { sender, events: mut moved, .. }, Reader { sender: other, events: mut here, .. }] = waiting();
+    let engine = thread::spawn(move || {
+        for id in 0..100 {
+            thread::sleep(Duration::from_micros(100));
+            let _round = Round::open();
+            [&sender, &other].into_iter().flatten().for_each(|sender| sender.send(token(id)));
+        }
     });
+    let elsewhere = thread::spawn(move || std::iter::from_fn(|| number(moved.blocking_next())).collect::<Vec<_>>());
+    assert!(std::iter::from_fn(|| number(here.blocking_next())).eq(0..100));
+    assert!(elsewhere.join().unwrap().into_iter().eq(0..100));
+    engine.join().unwrap();
 }
 
-/// Reads at most `most` tokens. Now and then, gives up waiting, so that another future waits for the same event.
-async fn read(stream: &mut EventStream, most: usize) -> Vec<u32> {
-    let mut tokens = Vec::new();
-    while tokens.len() < most {
-        let event = tokio::select! {
-            biased;
-            event = stream.next() => event,
-            () = tokio::task::yield_now(), if tokens.len() % 3 == 0 => continue,
-        };
-        match event {
-            Some(Event::Token { id, .. }) => tokens.push(id),
-            Some(Event::Finished { .. }) => break,
-            other => panic!("{other:?}"),
+#[derive(Clone, Debug)]
+enum Act {
+    Send(usize),
+    Round(Vec<usize>),
+    End(usize),
+    Poll(usize),
+    PollElsewhere(usize),
+    Drop(usize),
+    Deliver,
+    Close,
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    let stream = 0..4_usize;
+    prop_oneof![
+        4 => prop::collection::vec(stream.clone(), 0..6).prop_map(Act::Round),
+        2 => stream.clone().prop_map(Act::Send),
+        6 => stream.clone().prop_map(Act::Poll),
+        2 => stream.clone().prop_map(Act::PollElsewhere),
+        1 => stream.clone().prop_map(Act::End),
+        1 => stream.prop_map(Act::Drop),
+        4 => Just(Act::Deliver),
+        1 => Just(Act::Close),
+    ]
+}
+
+/// A stream, and what a reader may expect of it.
+struct Model {
+    reader: Option<Reader>,
+    sender: Option<EventSender>,
+    num_sent: u32,
+    num_read: u32,
+    /// The wakes of its task when it found nothing.
+    waits: Option<usize>,
+}
+
+impl Model {
+    fn new() -> Self {
+        let mut reader = Reader::new();
+        Self { sender: reader.sender.take(), reader: Some(reader), num_sent: 0, num_read: 0, waits: None }
+    }
+
+    fn send(&mut self) {
+        if let Some(sender) = &self.sender {
+            sender.send(token(self.num_sent));
+            self.num_sent += 1;
         }
     }
-    tokens
+
+    fn has_news(&self) -> bool {
+        self.num_read < self.num_sent || self.sender.is_none()
+    }
+
+    fn poll(&mut self, is_elsewhere: bool) {
+        let Some(reader) = &mut self.reader else { return };
+        let polled = if is_elsewhere { reader.poll_elsewhere() } else { reader.poll() };
+        self.waits = polled.is_pending().then(|| reader.task.num_wakes());
+        match polled {
+            Poll::Ready(Some(id)) => {
+                assert!(id == self.num_read && id < self.num_sent);
+                self.num_read += 1;
+            }
+            Poll::Ready(None) => assert!(self.sender.is_none() && self.num_read == self.num_sent),
+            Poll::Pending => assert!(!is_elsewhere || !self.has_news(), "whoever reads elsewhere finds everything"),
+        }
+    }
+
+    /// Whether its task waits for news and was not woken since.
+    fn is_asleep(&self) -> bool {
+        self.has_news() && self.reader.as_ref().is_some_and(|reader| self.waits == Some(reader.task.num_wakes()))
+    }
+}
+
+proptest! {
+    #[test]
+    fn streams_get_their_events_in_order_and_nobody_sleeps_whatever_happens(acts in prop::collection::vec(act(), 0..60)) {
+        let task = Arc::new(Task::default());
+        let mut delivery = Some(Box::pin(deliver_events()));
+        let mut delivered = usize::MAX;
+        let mut streams: [Model; 4] = std::array::from_fn(|_| Model::new());
+        let ending = (0..4).map(Act::End).chain((0..4).map(Act::Drop)).chain([Act::Deliver]);
+        for act in acts.into_iter().chain(ending) {
+            match act {
+                Act::Send(i) => streams[i].send(),
+                Act::Round(all) => {
+                    let _round = Round::open();
+                    all.into_iter().for_each(|i| streams[i].send());
+                }
+                Act::End(i) => drop(streams[i].sender.take()),
+                Act::Poll(i) => streams[i].poll(false),
+                Act::PollElsewhere(i) => streams[i].poll(true),
+                Act::Drop(i) => drop(streams[i].reader.take()),
+                Act::Deliver => {
+                    delivered = task.num_wakes();
+                    assert!(delivery.as_mut().is_none_or(|delivery| task.poll(delivery.as_mut()).is_pending()));
+                }
+                Act::Close => drop(delivery.take()),
+            }
+            let is_delivered = delivery.is_none() || task.num_wakes() == delivered;
+            assert!(!is_delivered || !streams.iter().any(Model::is_asleep), "a wake was lost");
+        }
+        assert_eq!(num_residents(), 0);
+    }
 }
 
 /// Test double: a task that sends events when it is woken, as an engine thread may do at that moment.
-struct Sends(Vec<UnboundedSender<u32>>);
+struct Sends(Vec<EventSender>);
 
 impl Wake for Sends {
     fn wake(self: Arc<Self>) {
         let _round = Round::open();
-        self.0.iter().for_each(|sender| sender.send(1).unwrap());
+        self.0.iter().for_each(|sender| sender.send(token(1)));
     }
 }
 
 #[test]
-fn no_wake_is_lost_if_events_come_while_a_stream_or_a_mailbox_is_looked_at() {
+fn no_wake_is_lost_if_a_round_comes_while_a_mailbox_is_emptied() {
     let (task, mut delivery) = (Arc::new(Task::default()), pin!(deliver_events()));
     assert!(task.poll(delivery.as_mut()).is_pending());
-    let mut waiter = Waiter::default();
-    let found_nothing = |context: &mut Context<'_>| {
-        context.waker().wake_by_ref();
-        Poll::<()>::Pending
-    };
-    let own = Arc::new(Task::default());
-    assert!(waiter.poll(&mut Context::from_waker(&own.clone().into()), found_nothing).is_pending());
-    assert_eq!(own.num_wakes(), 1, "an event came before the poll had returned");
-
-    let ([mut first, second], mut later) = (waiting(), waiting::<2>());
+    let (mut readers, mut later) = (waiting::<2>(), waiting::<2>());
     let sends = Arc::new(Sends(later.each_mut().map(|reader| reader.sender.take().unwrap()).into()));
-    assert!(first.waiter.poll(&mut Context::from_waker(&sends.into()), |context| first.receiver.poll_recv(context)).is_pending());
-    let round = Round::open();
-    [&first, &second].into_iter().for_each(|reader| reader.send(1));
-    drop(round);
+    assert!(readers[0].events.poll(&mut Context::from_waker(&sends.into())).is_pending());
+    send_round(&readers, 1);
     assert!(task.poll(delivery.as_mut()).is_pending());
-    assert_eq!((task.num_wakes(), num_wakes(&later)), (2, vec![0, 0]), "a round came while the mailbox was being emptied");
+    assert_eq!((task.num_wakes(), num_wakes(&later)), (2, vec![0, 0]));
     assert!(task.poll(delivery.as_mut()).is_pending());
     assert_eq!(num_wakes(&later), [1, 1]);
-}
 
-#[test]
-fn many_workers_get_every_token_while_streams_are_dropped_and_moved() {
-    const EACH: u32 = 40;
-    let (engine, _) = FakeEngine::new(capacity(), 128, 2);
-    let handle = Handle::spawn(Box::new(engine), options(256, 128), ModelMetrics::for_model("mailboxes"));
-    let new = |i: u32| NewSequence { params: params(u64::from(i)), ..sequence(vec![i % 7; 5], 30 + i % 50) };
-    thread::scope(|scope| {
-        for worker in 0..3 {
-            let handle = handle.clone();
-            scope.spawn(move || {
-                as_worker(async {
-                    let tasks: Vec<_> = (worker * EACH..(worker + 1) * EACH)
-                        .map(|i| {
-                            let (mut stream, whole) = (handle.enqueue(new(i)).unwrap(), solo_run(&new(i), &capacity()).0);
-                            tokio::task::spawn_local(async move {
-                                let before = read(&mut stream, [usize::MAX, 10, 10][i as usize % 3]).await;
-                                let after = match i % 3 {
-                                    1 => return assert_eq!(before, whole[..10], "stream {i}, which is dropped"),
-                                    2 => thread::spawn(move || {
-                                        let mut tokens = Vec::new();
-                                        while let Some(Event::Token { id, .. }) = stream.blocking_next() {
-                                            tokens.push(id);
-                                        }
-                                        tokens
-                                    }),
-                                    _ => return assert_eq!(before, whole, "stream {i}"),
-                                };
-                                let after = tokio::task::spawn_blocking(|| after.join().unwrap()).await.unwrap();
-                                assert_eq!([before, after].concat(), whole, "stream {i}, which is moved");
-                            })
-                        })
-                        .collect();
-                    for task in tasks {
-                        task.await.unwrap();
-                    }
-                });
-            });
-        }
-    });
-    until(|| handle.num_active() == 0);
-}
-
-#[test]
-fn workers_learn_of_the_end_of_the_engine_thread() {
-    let (engine, control) = FakeEngine::new(capacity(), 32, 2);
-    control.lock().unwrap().fault = Some((20, None));
-    let handle = Handle::spawn(Box::new(engine), options(64, 32), ModelMetrics::for_model("mailboxes-end"));
-    as_worker(async {
-        let streams: Vec<_> = (0..8).map(|_| handle.enqueue(sequence(vec![1; 4], 400)).unwrap()).collect();
-        for mut stream in streams {
-            let last = loop {
-                match stream.next().await {
-                    Some(Event::Token { .. }) => {}
-                    last => break last,
-                }
-            };
-            assert!(matches!(&last, Some(Event::Failed(message)) if message.contains("panicked")), "{last:?}");
-        }
-    });
-}
-
-/// `cargo test --release -p penstock-scheduler round_overhead -- --ignored --nocapture`
-#[test]
-#[ignore = "a measurement"]
-fn round_overhead() {
-    for has_mailbox in [false, true] {
-        let (ready, wait) = std::sync::mpsc::channel();
-        for _ in 0..2 {
-            let ready = ready.clone();
-            thread::spawn(move || {
-                let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                LocalSet::new().block_on(&runtime, async {
-                    if has_mailbox {
-                        tokio::task::spawn_local(deliver_events());
-                        tokio::task::yield_now().await;
-                    }
-                    let read = |mut reader: Reader| async move { while reader.next().await.is_some() {} };
-                    let mut readers: [Reader; 128] = std::array::from_fn(|_| Reader::new());
-                    let senders: Vec<_> = readers.iter_mut().map(|reader| reader.sender.take().unwrap()).collect();
-                    let tasks: Vec<_> = readers.into_iter().map(|reader| tokio::task::spawn_local(read(reader))).collect();
-                    ready.send(senders).unwrap();
-                    for task in tasks {
-                        task.await.unwrap();
-                    }
-                });
-            });
-        }
-        let senders: Vec<Vec<UnboundedSender<u32>>> = wait.iter().take(2).collect();
-        let mut times: Vec<Duration> = (0..1000)
-            .map(|_| {
-                thread::sleep(Duration::from_millis(2));
-                let start = Instant::now();
-                let round = Round::open();
-                (0..128).for_each(|i| senders.iter().for_each(|senders| senders[i].send(1).unwrap()));
-                drop(round);
-                start.elapsed()
-            })
-            .collect();
-        times.sort_unstable();
-        println!("256 streams on 2 threads, mailboxes: {has_mailbox}: median {:?}, 90th percentile {:?}", times[500], times[900]);
-    }
+    let [mut here, mut elsewhere] = waiting();
+    let sends = Arc::new(Sends(vec![elsewhere.sender.take().unwrap()]));
+    assert!(here.events.poll(&mut Context::from_waker(&sends.into())).is_pending());
+    here.send(1);
+    assert_eq!(elsewhere.poll_elsewhere(), Poll::Ready(Some(1)), "emptying the mailbox filled it");
 }

@@ -51,9 +51,9 @@ pub struct MaskThreads {
 impl MaskThreads {
     /// Queues `work`. The channel closes without a reply if no thread runs.
     pub fn request(&mut self, work: Work, is_slow: bool) -> Receiver<Reply> {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let (jobs, num_threads) = if is_slow { (&mut self.slow, 1) } else { (&mut self.quick, cores.min(MAX_THREADS)) };
-        let jobs = jobs.get_or_insert_with(|| spawn(num_threads));
+        let (jobs, most) = if is_slow { (&mut self.slow, 1) } else { (&mut self.quick, MAX_THREADS) };
+        // Asked once, since the answer costs reads of files.
+        let jobs = jobs.get_or_insert_with(|| spawn(std::thread::available_parallelism().map_or(1, usize::from).min(most)));
         let (reply, receiver) = crossbeam_channel::bounded(1);
         // A failed send drops the job and with it the reply's sender.
         let _ = jobs.send(Job { work, reply });

@@ -105,7 +105,10 @@ impl Running {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::channel::channel;
     use crate::place::Tickets;
     use crate::testing::{sequence, shared};
 
@@ -113,7 +116,7 @@ mod tests {
     fn a_sequence_is_found_by_its_id_until_it_is_removed_and_the_order_stays() {
         let (mut running, shared) = (Running::new(3), shared(3));
         for id in [2, 5, 9] {
-            let (events, _) = tokio::sync::mpsc::unbounded_channel();
+            let events = Arc::new(channel().0);
             let mut sequence =
                 Sequence::new(sequence(vec![1], 1), events, Tickets::take(&shared, crate::Client::default(), [1]).unwrap().next().unwrap());
             sequence.id = id;

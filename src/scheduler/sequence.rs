@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use tokio::sync::mpsc::UnboundedSender;
-
 use crate::block_manager::BlockManager;
+use crate::channel::EventSender;
 use crate::checkpoints::Checkpoints;
 use crate::client::Client;
 use crate::event::Event;
@@ -40,7 +39,7 @@ pub struct Sequence {
     pool: Option<Pooling>,
     pub whole_prompt: bool,
     pub second_segment: Option<usize>,
-    events: UnboundedSender<Event>,
+    events: Arc<EventSender>,
     ticket: Ticket,
 
     /// Valid while the sequence runs.
@@ -58,7 +57,7 @@ pub struct Sequence {
 }
 
 impl Sequence {
-    pub fn new(new: NewSequence, events: UnboundedSender<Event>, ticket: Ticket) -> Self {
+    pub fn new(new: NewSequence, events: Arc<EventSender>, ticket: Ticket) -> Self {
         let num_prompt = new.prompt.len();
         Self {
             id: 0,
@@ -309,14 +308,13 @@ impl Sequence {
 
     /// Sends an event. It is lost if the client has gone.
     pub fn send(&self, event: Event) {
-        let _ = self.events.send(event);
+        self.events.send(event);
     }
 
     /// Sends the last event. The sequence leaves the counts before the client can know of its end.
     pub fn end(self, last: Event) {
         let Self { events, ticket, .. } = self;
         drop(ticket);
-        // The send fails if the client has gone, and then there is nobody to tell.
-        let _ = events.send(last);
+        events.send(last);
     }
 }

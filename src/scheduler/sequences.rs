@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use crate::block_manager::BlockManager;
 use crate::event::{Event, FinishReason};
+use crate::mailbox::Round;
 use crate::mask_threads::MaskThreads;
 use crate::running::Running;
 use crate::sequence::Sequence;
@@ -44,6 +45,7 @@ impl Sequences {
 
     /// Drops the sequences whose clients have gone. If a step in flight still samples for one, its token is thrown away on collection.
     pub fn reap_cancelled(&mut self) {
+        let _round = Round::open();
         while let Some(id) = self.running.youngest_cancelled() {
             self.remove(id, true);
             self.count_end("abort");

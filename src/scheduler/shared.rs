@@ -2,10 +2,9 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender};
-
+use crate::channel::EventSender;
 use crate::event::Event;
 
 /// How many times the free room of the queue a tenant may hold. However many requests one has, others find a place: n tenants leave one
@@ -50,7 +49,7 @@ pub struct Shared {
     /// Only a new process helps.
     lost: AtomicBool,
     /// Clients to tell when the engine thread cannot. Kept only if a watchdog runs.
-    clients: Mutex<Vec<WeakUnboundedSender<Event>>>,
+    clients: Mutex<Vec<Weak<EventSender>>>,
     taken: Mutex<Taken>,
     num_active: AtomicUsize,
     /// Bytes of the KV cache: in use, with memory, and at most.
@@ -169,12 +168,12 @@ impl Shared {
     }
 
     /// Adds a client to the list of those to tell. The list holds the active ones, and at most as many again that have ended.
-    pub fn add_client(&self, events: &UnboundedSender<Event>) {
+    pub fn add_client(&self, events: &Arc<EventSender>) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         if clients.len() >= 2 * self.num_active() + 16 {
             clients.retain(|client| client.strong_count() > 0);
         }
-        clients.push(events.downgrade());
+        clients.push(Arc::downgrade(events));
     }
 
     #[cfg(test)]
@@ -185,7 +184,6 @@ impl Shared {
     /// Sends every client's last event from outside the engine thread.
     pub fn tell_all(&self, last: &Event) {
         let clients = std::mem::take(&mut *self.clients.lock().unwrap_or_else(PoisonError::into_inner));
-        // A send fails if the client has gone, and then there is nobody to tell.
-        clients.iter().filter_map(WeakUnboundedSender::upgrade).for_each(|client| drop(client.send(last.clone())));
+        clients.iter().filter_map(Weak::upgrade).for_each(|client| client.send(last.clone()));
     }
 }

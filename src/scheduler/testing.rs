@@ -2,9 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{self, UnboundedReceiver};
-
+use crate::channel::{EventReceiver, channel};
 use crate::event::{Event, FinishReason};
 use crate::fake::{Control, FakeEngine, scores, solo_run, vector};
 use crate::new_sequence::NewSequence;
@@ -34,6 +36,14 @@ pub fn shared(places: usize) -> Arc<Shared> {
     Arc::new(Shared::new(Size { places, tokens: usize::MAX }))
 }
 
+pub fn until(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(5), "waited for: {what}");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[derive(Default, Debug)]
 pub struct Seen {
     pub tokens: Vec<u32>,
@@ -51,13 +61,13 @@ impl Seen {
 
 pub struct Client {
     pub new: NewSequence,
-    pub events: Option<UnboundedReceiver<Event>>,
+    pub events: Option<EventReceiver>,
     pub seen: Seen,
 }
 
 impl Client {
     fn read(&mut self) {
-        while let Some(Ok(event)) = self.events.as_mut().map(UnboundedReceiver::try_recv) {
+        while let Some(Poll::Ready(Some(event))) = self.events.as_mut().map(|events| events.poll(&mut Context::from_waker(Waker::noop()))) {
             assert!(self.seen.last.is_none(), "an event after the last");
             match event {
                 Event::Token { id, logprobs } => {
@@ -104,7 +114,7 @@ impl Rig {
     pub fn growing(capacity: KvCapacity, num_backed: usize, max_in_flight: usize, options: SchedulerOptions) -> Self {
         let (engine, control) = FakeEngine::new(capacity.clone(), options.max_running, max_in_flight);
         let engine = engine.backed(num_backed);
-        let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", std::thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
+        let metrics = ModelMetrics::for_model(&format!("rig-{:?}-{}", thread::current().id(), RIGS.fetch_add(1, Ordering::Relaxed)));
         let shared = shared(options.max_waiting);
         Self { scheduler: Scheduler::new(Box::new(engine), options, metrics), capacity, shared, control, clients: vec![] }
     }
@@ -125,8 +135,8 @@ impl Rig {
     }
 
     fn push(&mut self, new: NewSequence, ticket: Ticket) -> usize {
-        let (sender, events) = mpsc::unbounded_channel();
-        self.scheduler.push(Sequence::new(new.clone(), sender, ticket));
+        let (sender, events) = channel();
+        self.scheduler.push(Sequence::new(new.clone(), Arc::new(sender), ticket));
         self.clients.push(Client { new, events: Some(events), seen: Seen::default() });
         self.clients.len() - 1
     }

@@ -194,8 +194,13 @@ impl Waiting {
     /// Drops the sequences whose clients have gone. Returns how many.
     pub fn reap_cancelled(&mut self) -> usize {
         let before = self.len();
-        let gone: Vec<RequestKey> = self.preempted.iter().filter(|sequence| sequence.is_cancelled()).map(Sequence::request).collect();
-        self.preempted.retain(|sequence| !sequence.is_cancelled());
+        let mut gone = Vec::new();
+        // Asked once: a client may leave at any moment.
+        self.preempted.retain(|sequence| {
+            let is_gone = sequence.is_cancelled();
+            gone.extend(is_gone.then(|| sequence.request()));
+            !is_gone
+        });
         gone.into_iter().for_each(|request| self.leave(request));
         for share in self.shares.values_mut() {
             let num_waiting = share.waiting.len();

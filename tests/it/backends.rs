@@ -1,7 +1,8 @@
 //! The engines as a whole are exact and give the same bits at any load.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::thread;
 
 use crate::recorder::{Recorder, Seen};
 use engine::cpu::{CpuEngine, CpuOptions, simd};
@@ -34,7 +35,7 @@ fn options(num_blocks: usize) -> CpuOptions {
 }
 
 /// Opens an engine with the given number of KV blocks.
-pub type Factory<'a> = &'a dyn Fn(&Path, usize) -> Box<dyn Engine>;
+pub type Factory<'a> = &'a (dyn Fn(&Path, usize) -> Box<dyn Engine> + Sync);
 
 pub fn on_cpu(path: &Path, num_blocks: usize) -> Box<dyn Engine> {
     Box::new(open(path, &options(num_blocks), simd::dispatch::available()[0]))
@@ -188,12 +189,19 @@ fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
 }
 
 fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str]) {
-    for tiny in tiny_models(quants) {
-        let name = format!("{backend}-{}", tiny.name());
-        let path = dir.join(format!("{name}.gguf"));
-        tiny.build().write(&path).unwrap();
-        bits_do_not_depend_on_load(open, &path, &name, &Work { vocab: 320, count: 32, longest: 150, tokens: 72 });
-    }
+    let models = Mutex::new(tiny_models(quants).into_iter());
+    let next = || models.lock().unwrap().next(); // in the head of the loop, the lock would be held while a model is tested
+    let work = || {
+        while let Some(tiny) = next() {
+            let name = format!("{backend}-{}", tiny.name());
+            let path = dir.join(format!("{name}.gguf"));
+            tiny.build().write(&path).unwrap();
+            bits_do_not_depend_on_load(open, &path, &name, &Work { vocab: 320, count: 32, longest: 150, tokens: 72 });
+        }
+    };
+    // An engine of the CPU has two threads, and one of a GPU keeps two busy: its own and that of the test.
+    let at_once = thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1);
+    thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(work))));
 }
 
 #[test]
@@ -234,16 +242,16 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
         // A cache that was asked for memory does not grow for two seconds. So it is asked once it has grown.
         let (asks, grown) = (handle.clone(), metrics.clone());
         let before = grown.cache_growths_total.get();
-        let asking = std::thread::spawn(move || {
+        let asking = thread::spawn(move || {
             while asks.num_active() > 0 && grown.cache_growths_total.get() == before {
-                std::thread::sleep(std::time::Duration::from_millis(1));
+                thread::sleep(std::time::Duration::from_millis(1));
             }
             asks.give_back(u64::MAX, std::time::Duration::from_secs(5));
         });
         let again: Vec<Vec<u32>> = streams.into_iter().map(drain).collect();
         asking.join().unwrap();
         assert_eq!(again, texts);
-        std::thread::sleep(std::time::Duration::from_millis(2100));
+        thread::sleep(std::time::Duration::from_millis(2100));
     }
     handle.give_back(u64::MAX, std::time::Duration::from_secs(5));
     let (bytes, growths) = (handle.cache(), metrics.cache_growths_total.get());

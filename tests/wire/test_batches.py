@@ -265,10 +265,10 @@ def test_a_full_disk_holds_a_batch_up_and_loses_nothing(tmp_path):
         limit(12_000)  # the input and the state fit, the results do not
         id = make_batch(server, [chat_line(number) for number in range(40)])["id"]
         wait_for(server, id, lambda batch: batch["request_counts"]["completed"] >= 5)
+        wait_until(lambda: "results cannot be written" in server.output(), 60, "the disk is full")
         time.sleep(4)
         held = batch_of(server, id)
         assert held["status"] == "in_progress" and held["request_counts"]["completed"] < 40
-        assert "results cannot be written" in server.output()
         assert server.chat().status == 200
         limit("unlimited")
         batch = ended(server, id)

@@ -25,7 +25,7 @@ def narrow():
 
 @pytest.fixture(scope="module")
 def prefill(narrow) -> float:
-    """The time of one step of a long prompt. [s]"""
+    """About the time of one step of a long prompt: later steps take longer, and other programs may take the cores. [s]"""
     start = time.monotonic()
     tokens = narrow.complete("word " * 3000, max_tokens=1).json()["usage"]["prompt_tokens"]
     return (time.monotonic() - start) / -(-tokens // 512)
@@ -65,6 +65,11 @@ def at_rest(server) -> bool:
     return running(server) == 0 and server.gauge("num_requests_waiting") == 0 and server.gauge("kv_cache_usage_perc") == 0
 
 
+def steps(server) -> float:
+    """Steps so far. On the CPU a step counts once it has ended."""
+    return server.gauge("step_tokens_count")
+
+
 def ask(server, name: str, **fields) -> socket.socket:
     body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4000, "temperature": 0, "ignore_eos": True, **fields}
     return open_stream(server, "/v1/completions", body, headers={"x-request-id": name})
@@ -81,8 +86,7 @@ def noticed(server, name: str, closed: float) -> float:
 @pytest.mark.parametrize("close", [fin, rst])
 @pytest.mark.parametrize("where", ["queue", "prefill", "decode"])
 def test_row_67_a_client_that_goes_away(narrow, prefill, decode, where, close, stream):
-    step = prefill if where == "prefill" else decode
-    found, freed = [], []
+    found, freed, ended, late = [], [], [], []
     for number in range(TRIES):
         wait_until(lambda: at_rest(narrow), 10, "rest before")
         name = f"{where}-{close.__name__}-{stream}-{number}"
@@ -104,6 +108,11 @@ def test_row_67_a_client_that_goes_away(narrow, prefill, decode, where, close, s
         found.append(noticed(narrow, name, closed))
         if where == "queue":
             wait_until(lambda: narrow.gauge("num_requests_waiting") == 0, 10, "its place is free")
+        elif where == "prefill":
+            before = steps(narrow)
+            wait_until(lambda: steps(narrow) > before or at_rest(narrow), 10, "the step that runs has ended")
+            late.append(wait_until(lambda: at_rest(narrow), 10, "its cache is free"))
+            ended.append(steps(narrow) - before)
         else:
             wait_until(lambda: at_rest(narrow), 10, "its cache is free")
         freed.append(time.monotonic() - closed)
@@ -113,7 +122,12 @@ def test_row_67_a_client_that_goes_away(narrow, prefill, decode, where, close, s
     print(f"\n| {where} | {close.__name__.upper()} | {'stream' if stream else 'whole'} | {shown(found)} | {shown(freed)} |", end="")
     assert statistics.median(found) <= NOTICED, f"noticed after {found}"
     # Looks from outside add to these times, the more the busier the machine: the least of them is nearest to what the server takes.
-    assert min(freed) <= step + NOTICED, f"free after {freed}, a step takes {step}"
+    if where == "prefill":
+        # How long a step of a long prompt takes depends on what else the machine does, so steps are counted: the one that runs may end.
+        assert max(ended) <= 1, f"steps that ended after the server had noticed: {ended}"
+        assert min(late) <= NOTICED, f"free so long after the step: {late}"
+    else:
+        assert min(freed) <= decode + NOTICED, f"free after {freed}, a step takes {decode}"
 
 
 def test_row_68_others_are_served_after_an_abort_in_a_long_prompt(narrow):

@@ -1,0 +1,149 @@
+//! The two ends of a sequence's events: the engine thread sends, and whoever serves the client reads.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Wake, Waker, ready};
+use std::thread::{self, Thread};
+
+use tokio::task::coop;
+
+use crate::event::Event;
+use crate::inbox::Inbox;
+use crate::mailbox::Home;
+
+/// An unbounded channel: who sends never waits. A sequence sends at most `max_tokens` tokens, so a client that does not read costs little
+/// memory.
+pub fn channel() -> (EventSender, EventReceiver) {
+    let line = Arc::<Line>::default();
+    (EventSender(line.clone()), EventReceiver(line))
+}
+
+/// What both ends know.
+#[derive(Default)]
+struct Line {
+    /// Set once: from then on, events go through this mailbox.
+    home: OnceLock<Home>,
+    /// Whether the receiver has gone.
+    is_closed: AtomicBool,
+    inbox: Arc<Inbox>,
+}
+
+impl Line {
+    /// Sends an event, or the end if there is none.
+    fn send(&self, event: Option<Event>) {
+        if let Some(home) = self.home.get() {
+            return home.send(event);
+        }
+        let mut state = self.inbox.lock();
+        // While the inbox is locked, no stream gets a home, so that each home learns of the end.
+        if let Some(home) = self.home.get() {
+            drop(state);
+            return home.send(event);
+        }
+        let task = state.take_in(event);
+        drop(state);
+        task.into_iter().for_each(Waker::wake);
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+pub struct EventSender(Arc<Line>);
+
+impl EventSender {
+    /// Sends an event. It is lost if the receiver has gone.
+    pub fn send(&self, event: Event) {
+        if !self.is_closed() {
+            self.0.send(Some(event));
+        }
+    }
+
+    /// Whether the receiver has gone.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
+}
+
+impl Drop for EventSender {
+    fn drop(&mut self) {
+        self.0.send(None);
+    }
+}
+
+impl fmt::Debug for EventSender {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("EventSender").field("is_closed", &self.is_closed()).finish_non_exhaustive()
+    }
+}
+
+pub struct EventReceiver(Arc<Line>);
+
+impl EventReceiver {
+    /// None once the sender has gone and every event was read. Cancel-safe.
+    pub async fn next(&mut self) -> Option<Event> {
+        poll_fn(|context| self.poll(context)).await
+    }
+
+    pub fn poll(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        // A task that finds an event each time lets others run now and then.
+        let turn = ready!(coop::poll_proceed(context));
+        let Line { home, inbox, .. } = &*self.0;
+        if home.get().is_none() {
+            Home::find(home, inbox);
+        }
+        let is_here = home.get().is_some_and(Home::is_here);
+        let polled = if is_here { inbox.lock().poll(context) } else { self.poll_elsewhere(context) };
+        if polled.is_ready() {
+            turn.made_progress();
+        }
+        polled
+    }
+
+    /// Polls where no task empties the mailbox meanwhile.
+    fn poll_elsewhere(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
+        let home = self.0.home.get();
+        loop {
+            home.into_iter().for_each(Home::empty);
+            let polled = self.0.inbox.lock().poll(context);
+            if polled.is_ready() || home.is_none_or(|home| home.expect(context.waker())) {
+                return polled;
+            }
+        }
+    }
+
+    /// As [`EventReceiver::next`], outside async code.
+    pub fn blocking_next(&mut self) -> Option<Event> {
+        let waker = Waker::from(Arc::new(Parked(thread::current())));
+        loop {
+            match self.poll_elsewhere(&mut Context::from_waker(&waker)) {
+                Poll::Ready(event) => return event,
+                Poll::Pending => thread::park(),
+            }
+        }
+    }
+}
+
+impl Drop for EventReceiver {
+    fn drop(&mut self) {
+        self.0.is_closed.store(true, Ordering::Release);
+        // Not under the lock: a waker may hold whole tasks.
+        let _unread = self.0.inbox.lock().close();
+    }
+}
+
+/// A thread that waits for an event.
+struct Parked(Thread);
+
+impl Wake for Parked {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+#[cfg(test)]
+#[path = "channel_tests.rs"]
+mod tests;
