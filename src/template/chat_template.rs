@@ -126,12 +126,20 @@ fn invalid(error: &Error) -> TemplateError {
     })
 }
 
+/// At most `MAX_OUTPUT` bytes. An output of more than `DOUBLING_OUTPUT` bytes reserves the whole limit at once: pages that are not
+/// written take no memory, while doubling leaves copies behind that the allocator returns only some time later.
 struct CappedOutput(Vec<u8>);
+
+const DOUBLING_OUTPUT: usize = 4 << 20;
 
 impl Write for CappedOutput {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.0.len() + bytes.len() > MAX_OUTPUT {
+        let length = self.0.len() + bytes.len();
+        if length > MAX_OUTPUT {
             return Err(std::io::Error::other("output limit"));
+        }
+        if length > DOUBLING_OUTPUT {
+            self.0.reserve_exact(MAX_OUTPUT - self.0.len());
         }
         self.0.extend_from_slice(bytes);
         Ok(bytes.len())
