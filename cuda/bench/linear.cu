@@ -2,13 +2,13 @@
 // every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/linear/*.cu cuda/quant/*.cu -o linear
 //   linear [--quick] [--time | --few]
-//   linear --many (timings of 64 to 2048 tokens, without the tests)
+//   linear --many (timings of 65 to 2048 tokens by each kind of block of hopper.cuh, without the tests)
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <random>
@@ -19,16 +19,22 @@
 #include "../linear/rows.h"
 #include "../quant/blocks_book.cuh"
 #include "../quant/repack.h"
-#include "graph_time.h"
+#include "linear_harness.h"
+#include "linear_time.h"
 
 using namespace pen;
+using pen::bench::Array;
+using pen::bench::by_blocks;
+using pen::bench::by_chunks;
+using pen::bench::empty_linear;
 using pen::bench::gpu;
+using pen::bench::Kernel;
+using pen::bench::random_bits;
+using pen::bench::random_halves;
+using pen::bench::uniform;
 
 namespace {
 
-bool few = false, many = false;  // time one and eight tokens only; or 64 and more
-std::mt19937 random_bits(7);
-float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
 int failures = 0;
 
 uint16_t half_bits(float x) { return __half_as_ushort(__float2half_rn(x)); }
@@ -119,21 +125,6 @@ void test_blocks(const QuantRow& q) {
   }
 }
 
-template <typename T>
-struct Array {
-  T* data = nullptr;
-  size_t size;
-  explicit Array(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
-  explicit Array(const std::vector<T>& from) : Array(from.size()) { put(from); }
-  ~Array() { cudaFree(data); }
-  void put(const std::vector<T>& from) { check(cudaMemcpy(data, from.data(), size * sizeof(T), cudaMemcpyHostToDevice), "copy"); }
-  std::vector<T> get() const {
-    std::vector<T> to(size);
-    check(cudaMemcpy(to.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost), "copy");
-    return to;
-  }
-};
-
 Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, int cols, Array<uint8_t>& records, bool shared = false,
               const std::vector<uint8_t>* second = nullptr) {
   Matrix m{records.data, shared ? 2 * rows : rows, cols, q.format, q.record_bytes};
@@ -154,24 +145,6 @@ Matrix upload(const QuantRow& q, const std::vector<uint8_t>& blocks, int rows, i
   return m;
 }
 
-// With a workspace like the engine's.
-Linear empty_linear() {
-  constexpr size_t BYTES = size_t(64) << 20;
-  static Array<uint8_t> slabs(BYTES);
-  static Array<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
-  Linear args{};
-  args.slabs = reinterpret_cast<float*>(slabs.data);
-  args.slab_bytes = BYTES;
-  args.arrivals = arrivals.data;
-  return args;
-}
-
-std::vector<__half> random_halves(size_t count) {
-  std::vector<__half> all(count);
-  for (auto& x : all) x = __float2half_rn(uniform(-1, 1));
-  return all;
-}
-
 // A random matrix and random tokens.
 struct RandomProduct {
   Array<uint8_t> records;
@@ -183,8 +156,6 @@ struct RandomProduct {
     args.num_segments = 1, args.x = x.data, args.ldx = cols, args.num_tokens = tokens;
   }
 };
-
-using Kernel = std::function<void(const Launch&, const Linear&)>;
 
 // The words by which blocks that share a tile meet are zero after each kernel.
 void test_arrivals(const Linear& args) {
@@ -268,14 +239,15 @@ void test_type(const QuantRow& q, int rows, int cols, int most, bool hopper) {
   };
   if (hopper) {
     same(product(linear_prefill, args, rows), 0, most, "wgmma");
-    same(product(run_hopper<64>, args, rows), 0, most, "wgmma, blocks of 64 tokens");
-    same(product(run_hopper<128>, args, rows), 0, most, "wgmma, blocks of 128 tokens");
-    // Blocks that share a tile leave at once, or soon.
-    for (int patience : {0, 1000, 3000}) {
-      Linear left = args;
-      left.patience = patience;
-      same(product(run_hopper<64>, left, rows), 0, most, "wgmma, blocks of 64 tokens that leave");
-      same(product(run_hopper<128>, left, rows), 0, most, "wgmma, blocks of 128 tokens that leave");
+    for (const auto& [tokens, kernel] : {std::pair<int, Kernel>{64, by_blocks(64)}, {128, by_blocks(128)}, {128, by_chunks}}) {
+      // Blocks that share a tile leave at once, or soon.
+      for (int patience : {Linear{}.patience, 0, 1000, 3000}) {
+        Linear left = args;
+        left.patience = patience;
+        char what[64];
+        snprintf(what, sizeof what, "wgmma, blocks of %d tokens, patience %d", tokens, patience);
+        same(product(kernel, left, rows), 0, most, what);
+      }
     }
     for (int warpgroups = 1; warpgroups <= 4; warpgroups++) {
       for (int shares = 1; shares <= (w.chunks() < SLICES ? 1 : SLICES); shares *= 2) {
@@ -373,9 +345,12 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
     args.epilogue = epilogue;
     std::vector<float> expected;
     int number = 0;
-    for (const Kernel& kernel :
-         {Kernel(linear_prefill_any), Kernel(linear_prefill), Kernel(linear), Kernel(run_hopper<64>), Kernel(run_hopper<128>)}) {
-      if (number > 2 && !hopper) break;
+    std::vector<Kernel> kernels{linear_prefill_any, linear_prefill, pen::linear};
+    if (hopper) {
+      for (int block : HOPPER_TOKENS) kernels.push_back(by_blocks(block));
+      kernels.push_back(by_chunks);
+    }
+    for (const Kernel& kernel : kernels) {
       for (int patience : {Linear{}.patience, 0}) {
         Array<float> out(before);
         args.out = out.data;
@@ -395,11 +370,10 @@ void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offse
   }
 }
 
-// Three segments of different types in one call equal three calls. Their x comes from a product that precedes them on the same stream with
+// Three segments of these types in one call equal three calls. Their x comes from a product that precedes them on the same stream with
 // programmatic launches, and is NaN before.
-void test_segments(int cols, const int (&rows)[3]) {
+void test_segments(int cols, const int (&rows)[3], const uint32_t (&ids)[3], bool hopper) {
   const int most = 700, ldo = rows[0] + rows[1] + rows[2];
-  const uint32_t ids[3] = {12, 8, 14};
   std::vector<std::unique_ptr<Array<uint8_t>>> keep;
   const auto random_matrix = [&](uint32_t id, int rows, int cols) {
     const QuantRow& q = *quant_row(id);
@@ -416,23 +390,31 @@ void test_segments(int cols, const int (&rows)[3]) {
   for (int i = 0, offset = 0; i < 3; offset += rows[i++]) all.w[i] = random_matrix(ids[i], rows[i], cols), all.out_offset[i] = offset;
   cudaStream_t stream;
   check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
+  std::vector<Kernel> kernels{pen::linear};
+  if (hopper && ids[1] == ids[0] && ids[2] == ids[0]) {
+    for (int block : HOPPER_TOKENS) kernels.push_back(by_blocks(block));
+  }
+  if (hopper && ids[1] == ids[0] && has_pair(quant_row(ids[0])->format, quant_row(ids[2])->format)) kernels.push_back(pen::bench::as_pair);
   for (int tokens : {1, 3, 8, 20, 40, 70, 200, most}) {
-    Array<float> out(size_t(tokens) * ldo);
-    all.out = out.data;
     first.num_tokens = one.num_tokens = all.num_tokens = tokens;
-    check(cudaMemsetAsync(x.data, 0xff, size_t(most) * cols * 2, stream), "memset");
-    linear(Launch{gpu(), stream, true}, first);
-    linear(Launch{gpu(), stream, true}, all);
-    check(cudaStreamSynchronize(stream), "segments");
-    const auto y = out.get();
-    for (int i = 0; i < 3; i++) {
-      one.w[0] = all.w[i];
-      const std::vector<float> each = product(linear, one, rows[i]);
-      for (int n = 0; n < tokens; n++) {
-        if (std::memcmp(&y[size_t(n) * ldo + all.out_offset[i]], &each[size_t(n) * rows[i]], rows[i] * 4) == 0) continue;
-        printf("FAIL segments of %d columns: %d tokens, token %d, segment %d\n", cols, tokens, n, i);
-        failures++;
-        break;
+    std::vector<std::vector<float>> expected;
+    for (size_t number = 0; number < kernels.size(); number++) {
+      Array<float> out(size_t(tokens) * ldo);
+      all.out = out.data;
+      check(cudaMemsetAsync(x.data, 0xff, size_t(most) * cols * 2, stream), "memset");
+      linear(Launch{gpu(), stream, true}, first);
+      kernels[number](Launch{gpu(), stream, true}, all);
+      check(cudaStreamSynchronize(stream), "segments");
+      const auto y = out.get();
+      for (int i = 0; i < 3; i++) {
+        one.w[0] = all.w[i];
+        if (number == 0) expected.push_back(product(pen::linear, one, rows[i]));
+        for (int n = 0; n < tokens; n++) {
+          if (std::memcmp(&y[size_t(n) * ldo + all.out_offset[i]], &expected[i][size_t(n) * rows[i]], rows[i] * 4) == 0) continue;
+          printf("FAIL segments of %d columns: %d tokens, token %d, segment %d, kernel %zu\n", cols, tokens, n, i, number);
+          failures++;
+          break;
+        }
       }
     }
   }
@@ -472,57 +454,10 @@ void test_streams(const QuantRow& q, int rows, int cols, int tokens) {
   for (auto& stream : streams) cudaStreamDestroy(stream);
 }
 
-void time_shape(const QuantRow& q, int rows, int cols, bool hopper) {
-  Matrix shape{nullptr, rows, cols, q.format, q.record_bytes};
-  const int copies = int(std::max<size_t>(1, std::min<size_t>(16, (size_t(200) << 20) / shape.bytes())));
-  std::vector<std::unique_ptr<Array<uint8_t>>> records;
-  for (int i = 0; i < copies; i++) {
-    records.push_back(std::make_unique<Array<uint8_t>>(shape.bytes()));
-    std::vector<uint8_t> noise(shape.bytes());
-    for (size_t j = 0; j < noise.size(); j += 4) { const uint32_t r = random_bits() & 0x23ff23ff; std::memcpy(&noise[j], &r, 4); }
-    records.back()->put(noise);
-  }
-  const std::vector<int> sizes = few    ? std::vector<int>{1, 8}
-                                 : many ? std::vector<int>{64, 96, 128, 192, 256, 384, 512, 1024, 2048}
-                                        : std::vector<int>{1, 8, 16, 32, 64, 128, 256, 512, 2048};
-  printf("%-5s %6d x %5d ", q.name, rows, cols);
-  for (int tokens : sizes) {
-    Array<__half> dx(random_halves(size_t(tokens) * cols));
-    Array<float> out(size_t(tokens) * rows);
-    Linear args = empty_linear();
-    args.num_segments = 1;
-    args.x = dx.data;
-    args.ldx = cols;
-    args.num_tokens = tokens;
-    args.out = out.data;
-    args.ldo = rows;
-    const auto measure = [&](const Kernel& kernel) {
-      cudaStream_t stream;
-      check(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking), "stream");
-      const int rounds = tokens <= 256 ? 32 : 4;
-      const double us = pen::bench::graph_us(stream, 7, [&] {
-        for (int i = 0; i < rounds; i++) {
-          args.w[0] = Matrix{records[i % copies]->data, rows, cols, q.format, q.record_bytes};
-          kernel(Launch{gpu(), stream, true}, args);
-        }
-      });
-      cudaStreamDestroy(stream);
-      return us / rounds;
-    };
-    const double us = measure(linear);
-    if (tokens <= 64) printf("| %d: %.2f us %.2f TB/s ", tokens, us, shape.bytes() / us * 1e-6);
-    else printf("| %d: %.1f us %.0f TF ", tokens, us, 2.0 * rows * cols * tokens / us * 1e-6);
-    if (many && hopper) printf("(64: %.1f, 128: %.1f) ", measure(run_hopper<64>), measure(run_hopper<128>));
-    if (tokens == 2048 && hopper && !many) printf("(mma %.0f TF) ", 2.0 * rows * cols * tokens / measure(linear_prefill_any) * 1e-6);
-  }
-  printf("\n");
-  fflush(stdout);
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  bool quick = false, timing = false;
+  bool quick = false, timing = false, few = false, many = false;
   for (int i = 1; i < argc; i++) {
     quick |= !std::strcmp(argv[i], "--quick");
     timing |= !std::strcmp(argv[i], "--time") || !std::strcmp(argv[i], "--few");
@@ -533,11 +468,7 @@ int main(int argc, char** argv) {
   check(cudaGetDeviceProperties(&properties, 0), "device");
   const bool hopper = properties.major == 9;
   if (many) {
-    for (uint32_t id : {12u, 14u, 1u}) {
-      for (const auto& [rows, cols] : {std::pair{6144, 4096}, {4096, 4096}, {28672, 4096}, {4096, 14336}}) {
-        time_shape(*quant_row(id), rows, cols, hopper);
-      }
-    }
+    pen::bench::time_many();
     return 0;
   }
   const uint32_t ids[] = {
@@ -568,28 +499,44 @@ int main(int argc, char** argv) {
   test_epilogues(*quant_row(2), 6000, 256, 700, 8, hopper);
   test_epilogues(*quant_row(8), 5992, 128, 1000, 4, hopper);
   test_epilogues(*quant_row(12), 4096, 256, 640, 1, hopper);
+  // Several whole tiles for each block, whose sums are written in parts unless slices are short.
+  for (int cols : {4096, 3072, 2560, 2048, 1536}) test_epilogues(*quant_row(12), 5128, cols, 1000, 4, hopper);
+  for (uint32_t id : {13u, 14u}) test_epilogues(*quant_row(id), 5128, 4096, 1100, 8, hopper);
+  for (int cols : {3008, 2112}) test_epilogues(*quant_row(8), 5128, cols, 1000, 4, hopper);
   // Tiles that several blocks share behind tiles that none do.
   if (!quick) {
     for (int tokens : {800, 1000, 1152}) test_epilogues(*quant_row(12), 2592, 4096, tokens, 4, hopper);
     test_type(*quant_row(1), 2600, 4096, 900, hopper);
   }
+  // Whole and shared tiles whose last blocks have no, some or all of their row tiles.
+  for (uint32_t id : {12u, 14u, 8u, 1u}) {
+    for (int tokens : {65, 96, 127, 128, 129, 192, 257, 300}) {
+      test_epilogues(*quant_row(id), 2 * 8 * 16 * (tokens % 3) + 16 * (tokens % 11) + 520, 256, tokens, 8, hopper);
+      if (!quick) test_epilogues(*quant_row(id), 16 * (tokens % 25) + tokens % 2 * 3000 + 200, 4096, tokens, 8, hopper);
+    }
+  }
   for (int tokens : {7, 16, 30, 60, 130}) test_epilogues(*quant_row(14), 4096, 4096, tokens, 4, hopper);
   for (int tokens : {16, 50, 64, 128, 200}) test_streams(*quant_row(12), 2048, 4096, tokens);
-  test_segments(1024, {256, 40, 64});
-  test_segments(256, {3000, 40, 64});
-  if (!quick) test_segments(1024, {6000, 1000, 1008});
+  for (const auto& ids : {std::array<uint32_t, 3>{12, 8, 14}, {12, 12, 14}, {13, 13, 14}, {12, 12, 12}, {14, 14, 14}}) {
+    const uint32_t types[3] = {ids[0], ids[1], ids[2]};
+    test_segments(1024, {256, 40, 64}, types, hopper);
+    test_segments(256, {3000, 40, 1064}, types, hopper);
+    if (!quick) test_segments(1024, {6000, 1000, 1008}, types, hopper);
+    if (!quick) test_segments(4096, {1000, 5000, 1008}, types, hopper);
+  }
   printf("linear: %d failures\n", failures);
   if (timing) {
+    const auto time = [&](const QuantRow& q, int rows, int cols) { pen::bench::time_shape(q, rows, cols, hopper, few); };
     for (uint32_t id : {12u, 14u, 8u, 1u, 23u, 21u, 16u, 35u, 40u}) {
-      time_shape(*quant_row(id), 4096, 4096, hopper);
-      time_shape(*quant_row(id), 28672, 4096, hopper);
-      time_shape(*quant_row(id), 4096, 14336, hopper);
+      time(*quant_row(id), 4096, 4096);
+      time(*quant_row(id), 28672, 4096);
+      time(*quant_row(id), 4096, 14336);
     }
-    time_shape(*quant_row(3), 576, 576, hopper);
-    time_shape(*quant_row(3), 3072, 576, hopper);
-    time_shape(*quant_row(6), 9728, 896, hopper);
-    time_shape(*quant_row(1), 2048, 2048, hopper);
-    time_shape(*quant_row(1), 16384, 2048, hopper);
+    time(*quant_row(3), 576, 576);
+    time(*quant_row(3), 3072, 576);
+    time(*quant_row(6), 9728, 896);
+    time(*quant_row(1), 2048, 2048);
+    time(*quant_row(1), 16384, 2048);
   }
   return failures != 0;
 }

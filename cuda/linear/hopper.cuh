@@ -3,10 +3,10 @@
 // swizzle; the two blocks of a cluster work on the same tokens, and each copies half of a chunk into both. Other warps copy the
 // records of the eight row tiles into the same stages. The consumers dequantise a record straight into the A registers, which have the
 // layout of mma.m16n8k16, while the product of the record before runs. A cluster computes one pair of tiles after another, and the stages
-// know no ends of tiles: copies for the next tile run, and its first product is issued, before the sums of this one are written. If the
-// tiles do not fill the device's last turn, several blocks share each: every block takes some of the slices, and their sums meet in a
-// workspace (hopper_plan.cu, slice_sums.cuh). It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks
-// it.
+// know no ends of tiles: copies for the next tile run, and its first product is issued, before the sums of this one are written. Parts of
+// the sums are written between the first products of the next tile, which run meanwhile. If the tiles do not fill the device's last turn,
+// several blocks share each: every block takes some of the slices, and their sums meet in a workspace (hopper_plan.cu, slice_sums.cuh).
+// It is not documented whether m64nNk16 accumulates as m16n8k16 does: bench/linear.cu checks it.
 #pragma once
 
 #include <algorithm>
@@ -26,19 +26,25 @@ constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, since registers mov
 constexpr int HOPPER_THREADS = HOPPER_CONSUMERS + HOPPER_PRODUCERS;
 constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
 
-// How a block of TOKENS × 128 rows uses shared memory.
-template <class Format, int TOKENS>
+// How a block of TOKENS_ × 128 rows uses shared memory. A stage has a piece of PIECE_ chunks.
+template <class Format, int TOKENS_, int PIECE_ = 1>
 struct HopperShared {
-  static constexpr int STAGE = TOKENS * CHUNK * 2, BOX = STAGE / HOPPER_CLUSTER;  // bytes of x
-  static constexpr int RECORD = Format::record_bytes, RECORDS = HOPPER_ROW_TILES * RECORD;
+  static constexpr int TOKENS = TOKENS_, PIECE = PIECE_;
+  static constexpr int X = TOKENS * CHUNK * 2, BOX = X / HOPPER_CLUSTER, STAGE = PIECE * X;  // bytes of x
+  static constexpr int RECORD = Format::record_bytes, TILE = PIECE * RECORD, RECORDS = HOPPER_ROW_TILES * TILE;
   static constexpr int SUMS = 2 * boxed_bytes(TOKENS), ROOM = (HOPPER_SHARED_LIMIT - 1024 - SUMS) / (STAGE + RECORDS);
   static constexpr int STAGES = ROOM < 8 ? ROOM : 8;  // a Ring has barriers for eight
   static constexpr int boxes = STAGES * STAGE, records = boxes + SUMS;  // behind the stages of x
   static constexpr size_t bytes = 1024 + records + STAGES * RECORDS;
-  static_assert(STAGES >= 4 && RECORD % 16 == 0, "room for copies to run ahead");
+  static_assert(STAGES >= (PIECE > 1 ? 3 : 4) && RECORD % 16 == 0, "room for copies to run ahead");
 };
 
 #ifdef PEN_HOPPER_DEVICE
+// The units that a cluster computes: from `first` on, every `step`th.
+struct HopperTurns {
+  int first, step;
+};
+
 // What a block computes of a unit.
 struct HopperUnit {
   int first_token, segment, group;
@@ -75,18 +81,19 @@ struct HopperStage {
   }
 };
 
-// Calls copy(chunk, stage) for each chunk of each of the block's units as soon as a stage is free. `begin(unit, chunk)` precedes them.
+// Calls copy(chunk, stage) for the first chunk of each piece of the block's units as soon as a stage is free. `begin(unit, chunk)` precedes
+// those of a unit.
 template <class Shared, class Begin, class Copy>
-__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, int tokens, Ring& ring, Begin begin, Copy copy) {
-  const int chunks = p.w[0].chunks(), clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER;
+__device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid, HopperTurns turns, Ring& ring, Begin begin, Copy copy) {
+  const int chunks = p.w[0].chunks(), rank = blockIdx.x % HOPPER_CLUSTER;
   HopperStage<Shared::STAGES> stage{0, 1};
 #pragma unroll 1
-  for (int i = blockIdx.x / HOPPER_CLUSTER; i < grid.units; i += clusters) {
-    const HopperUnit unit(p, grid, tokens, i, rank);
+  for (int i = turns.first; i < grid.units; i += turns.step) {
+    const HopperUnit unit(p, grid, Shared::TOKENS, i, rank);
     const int first = slice_begin(unit.first, chunks), end = slice_begin(unit.last, chunks);
     begin(unit, first);
 #pragma unroll 1
-    for (int chunk = first; chunk < end; chunk++) {
+    for (int chunk = first; chunk < end; chunk += Shared::PIECE) {
       barrier_wait(&ring.empty[stage.index], stage.phase);
       copy(chunk, stage.index);
       stage.advance();
@@ -96,47 +103,57 @@ __device__ __forceinline__ void produce(const Linear& p, const HopperGrid& grid,
 
 // Copies this block's half of every chunk of x into both blocks, by one thread.
 template <class Shared>
-__device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, int tokens, const CUtensorMap& x, uint32_t stages,
+__device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& x, uint32_t stages,
                                           Ring& ring) {
   const int rank = blockIdx.x % HOPPER_CLUSTER;
   int row = 0;
   prefetch_map(x);
   wait_for_previous();
   produce<Shared>(
-      p, grid, tokens, ring, [&](const HopperUnit& unit, int) { row = unit.first_token + rank * (tokens / HOPPER_CLUSTER); },
+      p, grid, turns, ring,
+      [&](const HopperUnit& unit, int) { row = unit.first_token + rank * (Shared::TOKENS / HOPPER_CLUSTER); },
       [&](int chunk, int stage) {
         const uint32_t to = stages + stage * Shared::STAGE + rank * Shared::BOX;
         expect_bytes(&ring.full[stage], Shared::STAGE);
-        copy_box_to((1 << HOPPER_CLUSTER) - 1, to, x, chunk * CHUNK, row, &ring.full[stage]);
+#pragma unroll
+        for (int k = 0; k < Shared::PIECE; k++) {
+          copy_box_to((1 << HOPPER_CLUSTER) - 1, to + k * Shared::X, x, (chunk + k) * CHUNK, row, &ring.full[stage]);
+        }
       });
 }
 
 // Copies the records of one of the block's row tiles, by one thread. Weights may be copied before earlier kernels have ended.
 template <class Shared>
-__device__ __forceinline__ void produce_records(const Linear& p, const HopperGrid& grid, int tokens, uint32_t records, Ring& ring,
+__device__ __forceinline__ void produce_records(const Linear& p, const HopperGrid& grid, HopperTurns turns, uint32_t records, Ring& ring,
                                                 int row_tile) {
   const uint8_t* next = nullptr;
   produce<Shared>(
-      p, grid, tokens, ring,
+      p, grid, turns, ring,
       [&](const HopperUnit& unit, int first) {
         const Matrix& w = p.w[unit.segment];
         const int tile = min(unit.group * HOPPER_ROW_TILES + row_tile, w.tiles() - 1);
         next = w.data + (size_t(tile) * w.chunks() + first) * Shared::RECORD;
       },
       [&](int, int stage) {
-        expect_bytes(&ring.full[stage], Shared::RECORD);
-        copy_bytes(records + stage * Shared::RECORDS + row_tile * Shared::RECORD, next, Shared::RECORD, &ring.full[stage]);
-        next += Shared::RECORD;
+        expect_bytes(&ring.full[stage], Shared::TILE);
+        copy_bytes(records + stage * Shared::RECORDS + row_tile * Shared::TILE, next, Shared::TILE, &ring.full[stage]);
+        next += Shared::TILE;
       });
 }
 
+// What follows a unit: nothing, the next unit, or the next unit while the parts of this one's sums are written.
+enum class Next { NONE, UNIT, PARTS };
+template <int K>
+using PartIndex = std::integral_constant<int, K>;
+
 // What a warp multiplies.
-template <class Format, int TOKENS>
+template <class Shared, class Format>
 struct HopperConsumer {
-  using Shared = HopperShared<Format, TOKENS>;
-  static constexpr int NT = TOKENS / 8;
+  static constexpr int NT = Shared::TOKENS / 8, PIECE = Shared::PIECE, FRAGMENTS = PIECE * STEPS;
+  // A slice of PARTS_PIECES has products enough to write two parts at a time between them, and one of LONG_PIECES to write one.
+  static constexpr int PARTS_PIECES = BOXED_PARTS / 2 + 1, LONG_PIECES = BOXED_PARTS + 1;
   using Sums = float[NT][4];
-  using Operands = uint32_t[STEPS][4];
+  using Operands = uint32_t[FRAGMENTS][4];
 
   uint32_t origin;               // the lower half of the first stage's descriptor; the upper half is the same for all
   uint32_t records, full, empty;  // shared: the row tile's record in the first stage, and the barriers of both blocks' first stages
@@ -147,42 +164,51 @@ struct HopperConsumer {
     // Through a shuffle, since the compiler would read the thread's number again for each record.
     lane = __shfl_sync(0xffffffffu, int(threadIdx.x), int(threadIdx.x)) % WARP;
     origin = held(uint32_t(tile_descriptor(stages)));
-    records = held(uint32_t(stages + Shared::records + threadIdx.x / WARP * Shared::RECORD));
+    records = held(uint32_t(stages + Shared::records + threadIdx.x / WARP * Shared::TILE));
     full = held(shared_of(ring.full));
     empty = held(in_block(shared_of(ring.empty), lane % HOPPER_CLUSTER));
   }
-  __device__ __forceinline__ int length(int slice) const { return slice_begin(slice + 1, chunks) - slice_begin(slice, chunks); }
+  // Pieces of a slice. Those of several chunks are as many in every slice.
+  __device__ __forceinline__ int length(int slice) const {
+    return PIECE > 1 ? chunks / (SLICES * PIECE) : slice_begin(slice + 1, chunks) - slice_begin(slice, chunks);
+  }
 
   __device__ __forceinline__ void wait() const { barrier_wait(full + stage.index * 8, stage.phase); }
-  // Turns the record of the present stage into operands.
+  // Turns the records of the present stage into operands.
   __device__ __forceinline__ void operands(Operands& a) const {
-    typename Format::Raw raw;
-    raw.load_shared(records + stage.index * Shared::RECORDS, lane);
 #pragma unroll
-    for (int s = 0; s < STEPS; s++) raw.fragment(s, a[s]);
+    for (int k = 0; k < PIECE; k++) {
+      typename Format::Raw raw;
+      raw.load_shared(records + stage.index * Shared::RECORDS + k * Shared::RECORD, lane);
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) raw.fragment(s, a[k * STEPS + s]);
+    }
   }
   // Tells both blocks' producers that this warp is done with a stage.
   __device__ __forceinline__ void release(int index) const {
     if (lane < HOPPER_CLUSTER) barrier_arrive_cluster(empty + index * 8);
   }
 
-  // Multiplies the slices [first, last) of units that have `left` chunks together. `take(slice, acc)` gets each slice's sum; `end()` is
-  // called behind each unit, while the next one's first product runs, and returns whether there is a next one.
-  template <class Take, class End>
-  __device__ __forceinline__ void run(int left, int first, int last, Take take, End end) {
+  // Multiplies the slices [first, last) of units that have `left` pieces together. `take(slice, acc)` gets each slice's sum; `end()` is
+  // called behind each unit, while the next one's first product runs, and returns what follows. If those are parts, `part(k)` is called for
+  // each between the products of the next unit's first slice, which must have PARTS_PIECES.
+  template <class Take, class End, class Part>
+  __device__ __forceinline__ void run(int left, int first, int last, Take take, End end, Part part) {
     constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
     Sums acc;
     Operands even, odd;
     int before = 0;
     wait();
     operands(even);
-    // Multiplies the next chunk, whose operands are `a`, and makes those of the chunk after it, `other`. Unless the slice begins (`fresh`),
-    // the chunk before has ended then: its operands and its stage are free.
+    // Multiplies the next piece, whose operands are `a`, and makes those of the piece after it, `other`. Unless the slice begins (`fresh`),
+    // the piece before has ended then: its operands and its stage are free.
     const auto step = [&](bool fresh, Operands& a, Operands& other) {
       const uint32_t b = origin + stage.index * (Shared::STAGE >> 4);
       warpgroup_arrive();
 #pragma unroll
-      for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (b + 2 * s), fresh && s == 0);
+      for (int s = 0; s < FRAGMENTS; s++) {
+        wgmma(acc, a[s], UPPER | (b + s / STEPS * (Shared::X >> 4) + s % STEPS * 2), fresh && s == 0);
+      }
       warpgroup_commit();
       const int ended = before;
       before = stage.index;
@@ -195,12 +221,13 @@ struct HopperConsumer {
       }
       if (more) operands(other);
     };
-    int slice = first;
+    int slice = first, done = 0;  // pieces of the slice whose products have been issued, besides the first
     while (length(slice) == 0) slice++;  // small matrices have empty slices; the last is none
     step(true, even, odd);
 #pragma unroll 1
     for (;;) {
-      int count = length(slice);
+      int count = length(slice) - done;
+      done = 0;
 #pragma unroll 1
       for (count -= 2; count > 0; count -= 2) {
         step(false, odd, even);
@@ -211,7 +238,7 @@ struct HopperConsumer {
       release(before);
       take(slice, acc);
 #pragma unroll
-      for (int s = 0; s < STEPS; s++) {
+      for (int s = 0; s < FRAGMENTS; s++) {
 #pragma unroll
         for (int i = 0; i < 4; i++) even[s][i] = count == 0 ? even[s][i] : odd[s][i];
       }
@@ -219,8 +246,31 @@ struct HopperConsumer {
       // Behind the last unit, this multiplies what happens to lie in shared memory: the compiler serialises products behind a branch.
       step(true, even, odd);
       if (ends) {
-        if (!end()) break;
+        const Next next = end();
+        if (next == Next::NONE) break;
         slice = first;
+        if (next == Next::PARTS) {
+          // Two parts take longer than the product of one chunk, so long slices write one at a time.
+          if (PIECE == 1 && length(first) >= LONG_PIECES) {
+            part(PartIndex<0>{});
+            step(false, odd, even);
+            part(PartIndex<1>{});
+            step(false, even, odd);
+            part(PartIndex<2>{});
+            step(false, odd, even);
+            part(PartIndex<3>{});
+            step(false, even, odd);
+            done = LONG_PIECES - 1;
+          } else {
+            part(PartIndex<0>{});
+            part(PartIndex<1>{});
+            step(false, odd, even);
+            part(PartIndex<2>{});
+            part(PartIndex<3>{});
+            step(false, even, odd);
+            done = PARTS_PIECES - 1;
+          }
+        }
       }
       while (length(slice) == 0) slice++;
     }
@@ -228,95 +278,136 @@ struct HopperConsumer {
     stage.retreat();
   }
 };
-#endif
 
-// Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
-// TOKENS / 2 rows of p.x. `out`: as write_boxes() takes it.
-template <class Format, int TOKENS>
-__global__ void __launch_bounds__(HOPPER_THREADS, 1)
-    linear_hopper_kernel(const __grid_constant__ Linear p, const __grid_constant__ HopperGrid grid, const __grid_constant__ CUtensorMap x,
-                         const __grid_constant__ CUtensorMap out) {
-#ifdef PEN_HOPPER_DEVICE
-  using Shared = HopperShared<Format, TOKENS>;
-  constexpr int NT = TOKENS / 8;
-  extern __shared__ uint8_t dynamic[];
-  const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
-  __shared__ Ring ring;
+// What a producing warp does.
+template <class Shared>
+__device__ __forceinline__ void produce_units(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& x,
+                                              uint32_t stages, Ring& ring) {
+  constexpr int FIRST = HOPPER_CONSUMERS / WARP, OTHERS = HOPPER_PRODUCERS / WARP - 1;
+  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+  // The copies of a warp's lanes start one after another, so all warps take part.
+  const int row_tile = warp - FIRST - 1 + OTHERS * lane;
+  if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, turns, x, stages, ring);
+  if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, turns, stages + Shared::records, ring, row_tile);
+}
+
+// What a consuming warp does.
+template <class Shared, class Format>
+__device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& out,
+                                              uint32_t stages, Ring& ring) {
+  constexpr int TOKENS = Shared::TOKENS, NT = TOKENS / 8;
+  const int rank = blockIdx.x % HOPPER_CLUSTER, chunks = p.w[0].chunks(), lane = threadIdx.x % WARP;
+  // The same in all lanes, as the compiler must know of what decides about products.
+  const int warp = __shfl_sync(0xffffffffu, int(threadIdx.x), 0) / WARP;
+  HopperConsumer<Shared, Format> consumer(stages, ring, chunks);
+  if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
+  int unit = turns.first;
+  if (unit < grid.whole) {
+    float sums[NT][4] = {};
+    const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
+    BoxWriter<NT> writer(p, out, stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS));
+    const auto part = [&](auto k) { writer.template write<decltype(k)::value>(sums); };
+    const auto end = [&] {
+      const HopperUnit at(p, grid, TOKENS, unit, rank);
+      const int tile = at.group * HOPPER_ROW_TILES + warp, first_tile = tile - warp % 4;
+      const Matrix& w = p.w[at.segment];
+      wait_for_previous();
+      const bool more = (unit += turns.step) < grid.whole;
+      if (grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
+        writer.begin(at.segment, first_tile, at.first_token);
+        if (more && consumer.length(0) >= consumer.PARTS_PIECES) return Next::PARTS;
+        part(PartIndex<0>{});
+        part(PartIndex<1>{});
+        part(PartIndex<2>{});
+        part(PartIndex<3>{});
+      } else {
+        if (tile < w.tiles()) write_sums<NT, 4>(p, at.segment, tile, at.first_token, lane, sums);
+#pragma unroll
+        for (int n = 0; n < NT; n++) {
+#pragma unroll
+          for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
+        }
+      }
+      return more ? Next::UNIT : Next::NONE;
+    };
+    consumer.run(ceil_div(grid.whole - unit, turns.step) * (chunks / Shared::PIECE), 0, SLICES, take, end, part);
+  }
+  for (; unit < grid.units; unit += turns.step) {
+    const HopperUnit at(p, grid, TOKENS, unit, rank);
+    const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
+    const SliceSums<NT, 4> slices(p.slabs, number);
+    // The first share adds its slices, and the others leave that to those who add up parts.
+    float sums[NT][4] = {};
+    const auto take = [&](int slice, const float (&y)[NT][4]) {
+      if (at.first == 0) add_sums(sums, y);
+      else slices.put(slice, y);
+    };
+    const int left = slice_begin(at.last, chunks) - slice_begin(at.first, chunks);
+    consumer.run(left / Shared::PIECE, at.first, at.last, take, [] { return Next::NONE; }, [](auto) {});
+    if (at.first == 0) slices.put(0, sums);
+    wait_for_previous();
+    if (tile >= p.w[at.segment].tiles()) continue;
+    // Only behind its last unit does a cluster wait: another may be waiting for a unit that this one has yet to compute.
+    const int patience = unit + turns.step < grid.units ? -1 : p.patience;
+    with_part<NT>(grid.shares, [&](auto part) {
+      constexpr int EACH = decltype(part)::value, TOGETHER = SLICES * EACH / NT;
+      slices.template finish<EACH, TOGETHER>(p, p.arrivals + number, at.share, grid.shares, patience, at.segment, tile, at.first_token,
+                                             lane);
+    });
+  }
+  boxes_wait();
+}
+
+template <int STAGES>
+__device__ __forceinline__ void begin_block(Ring& ring) {
   let_next_start();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Shared::STAGES; i++) {
+    for (int i = 0; i < STAGES; i++) {
       barrier_init(&ring.full[i], 1 + HOPPER_ROW_TILES);
       barrier_init(&ring.empty[i], HOPPER_CLUSTER * HOPPER_CONSUMERS / WARP);
     }
   }
   __syncthreads();
   cluster_arrive();
-  const int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   cluster_wait();
-  if (threadIdx.x >= HOPPER_CONSUMERS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-    constexpr int FIRST = HOPPER_CONSUMERS / WARP, OTHERS = HOPPER_PRODUCERS / WARP - 1;
-    // The copies of a warp's lanes start one after another, so all warps take part.
-    const int row_tile = warp - FIRST - 1 + OTHERS * lane;
-    if (warp == FIRST && lane == 0) produce_x<Shared>(p, grid, TOKENS, x, stages, ring);
-    if (warp > FIRST && row_tile < HOPPER_ROW_TILES) produce_records<Shared>(p, grid, TOKENS, stages + Shared::records, ring, row_tile);
-  } else {
-    asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
-    const int clusters = gridDim.x / HOPPER_CLUSTER, rank = blockIdx.x % HOPPER_CLUSTER, chunks = p.w[0].chunks();
-    HopperConsumer<Format, TOKENS> consumer(stages, ring, chunks);
-    if (grid.boxed && threadIdx.x == 0) prefetch_map(out);
-    int unit = blockIdx.x / HOPPER_CLUSTER;
-    if (unit < grid.whole) {
-      float sums[NT][4] = {};
-      const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
-      const auto end = [&] {
-        const HopperUnit at(p, grid, TOKENS, unit, rank);
-        const int tile = at.group * HOPPER_ROW_TILES + warp, first_tile = tile - warp % 4;
-        const Matrix& w = p.w[at.segment];
-        wait_for_previous();
-        if (grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
-          const uint32_t boxes = stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS);
-          write_boxes<NT>(p, out, at.segment, first_tile, at.first_token, boxes, sums);
-        } else if (tile < w.tiles()) {
-          write_sums<NT, 4>(p, at.segment, tile, at.first_token, lane, sums);
-        }
-#pragma unroll
-        for (int n = 0; n < NT; n++) {
-#pragma unroll
-          for (int i = 0; i < 4; i++) sums[n][i] = 0.0f;
-        }
-        return (unit += clusters) < grid.whole;
-      };
-      consumer.run(ceil_div(grid.whole - unit, clusters) * chunks, 0, SLICES, take, end);
-    }
-    for (; unit < grid.units; unit += clusters) {
-      const HopperUnit at(p, grid, TOKENS, unit, rank);
-      const int tile = at.group * HOPPER_ROW_TILES + warp, number = at.number * HOPPER_ROW_TILES + warp;
-      const SliceSums<NT, 4> slices(p.slabs, number);
-      // The first share adds its slices, and the others leave that to those who add up parts.
-      float sums[NT][4] = {};
-      const auto take = [&](int slice, const float (&y)[NT][4]) {
-        if (at.first == 0) add_sums(sums, y);
-        else slices.put(slice, y);
-      };
-      const int left = slice_begin(at.last, chunks) - slice_begin(at.first, chunks);
-      consumer.run(left, at.first, at.last, take, [] { return false; });
-      if (at.first == 0) slices.put(0, sums);
-      wait_for_previous();
-      if (tile >= p.w[at.segment].tiles()) continue;
-      // Only behind its last unit does a cluster wait: another may be waiting for a unit that this one has yet to compute.
-      const int patience = unit + clusters < grid.units ? -1 : p.patience;
-      with_part<NT>(grid.shares, [&](auto part) {
-        constexpr int EACH = decltype(part)::value, TOGETHER = SLICES * EACH / NT;
-        slices.template finish<EACH, TOGETHER>(p, p.arrivals + number, at.share, grid.shares, patience, at.segment, tile, at.first_token,
-                                               lane);
-      });
-    }
-    boxes_wait();
-  }
-  // The other block may still copy into this one's shared memory, and arrive at its barriers.
+}
+// The producing warps leave registers to the others, which need more for the operands of larger pieces.
+template <int PIECE = 1>
+__device__ __forceinline__ void become_producer() {
+  asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(PIECE > 1 ? 24 : 40));
+}
+template <int PIECE = 1>
+__device__ __forceinline__ void become_consumer() {
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(PIECE > 1 ? 240 : 232));
+}
+// The other block may still copy into this one's shared memory, and arrive at its barriers.
+__device__ __forceinline__ void end_block() {
   cluster_arrive();
   cluster_wait();
+}
+#endif
+
+// Grid: clusters of two blocks along x. All segments have this format: a kernel for all formats would be short of registers. `x`: boxes of
+// TOKENS / 2 rows of p.x. `out`: as BoxWriter takes it. Slices are whole pieces of PIECE chunks.
+template <class Format, int TOKENS, int PIECE = 1>
+__global__ void __launch_bounds__(HOPPER_THREADS, 1)
+    linear_hopper_kernel(const __grid_constant__ Linear p, const __grid_constant__ HopperGrid grid, const __grid_constant__ CUtensorMap x,
+                         const __grid_constant__ CUtensorMap out) {
+#ifdef PEN_HOPPER_DEVICE
+  using Shared = HopperShared<Format, TOKENS, PIECE>;
+  extern __shared__ uint8_t dynamic[];
+  __shared__ Ring ring;
+  const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
+  const HopperTurns turns{int(blockIdx.x / HOPPER_CLUSTER), int(gridDim.x / HOPPER_CLUSTER)};
+  begin_block<Shared::STAGES>(ring);
+  if (threadIdx.x >= HOPPER_CONSUMERS) {
+    become_producer<PIECE>();
+    produce_units<Shared>(p, grid, turns, x, stages, ring);
+  } else {
+    become_consumer<PIECE>();
+    consume_units<Shared, Format>(p, grid, turns, out, stages, ring);
+  }
+  end_block();
 #endif
 }
 
@@ -326,26 +417,32 @@ inline bool map_sums(CUtensorMap& out, const Linear& args, int tokens) {
   for (int i = 0; i < args.num_segments; i++) {
     if (args.out_offset[i] % (gated ? 8 : 4) != 0) return false;
   }
-  const auto map = [&](auto* data) { return map_boxes(out, data, args.num_tokens, args.ldo, args.ldo, tokens, gated ? 64 : 128); };
+  const auto map = [&](auto* data) {
+    return map_boxes(out, data, args.num_tokens, args.ldo, args.ldo, tokens / BOXED_ROUNDS, gated ? 64 : 128);
+  };
   return gated ? map(args.out16) : map(args.out);
 }
 
-template <class Format, int TOKENS>
+inline bool map_tokens(CUtensorMap& x, const Linear& args, int tokens) {
+  return map_boxes(x, args.x, args.num_tokens, size_t(args.w[0].chunks()) * CHUNK, args.ldx, tokens / HOPPER_CLUSTER);
+}
+
+template <class Format, int TOKENS, int PIECE = 1>
 void start_hopper(const Launch& launch, const Linear& args, const CUtensorMap& x) {
-  const auto kernel = linear_hopper_kernel<Format, TOKENS>;
+  const auto kernel = linear_hopper_kernel<Format, TOKENS, PIECE>;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, HOPPER_SHARED_LIMIT), prefer_shared(kernel); });
   HopperGrid grid = plan_hopper(launch.device, args, TOKENS).grid;
   CUtensorMap out{};
   grid.boxed = grid.whole > 0 && map_sums(out, args, TOKENS);
   const int blocks = std::min(grid.units, hopper_clusters(launch.device)) * HOPPER_CLUSTER;
   const Launch paired{launch.device, launch.stream, launch.overlap, HOPPER_CLUSTER};
-  paired(kernel, dim3(blocks), dim3(HOPPER_THREADS), HopperShared<Format, TOKENS>::bytes, args, grid, x, out);
+  paired(kernel, dim3(blocks), dim3(HOPPER_THREADS), HopperShared<Format, TOKENS, PIECE>::bytes, args, grid, x, out);
 }
 
 template <int TOKENS>
 bool run_hopper(const Launch& launch, const Linear& args) {
   CUtensorMap x;
-  if (!map_boxes(x, args.x, args.num_tokens, size_t(args.w[0].chunks()) * CHUNK, args.ldx, TOKENS / HOPPER_CLUSTER)) return false;
+  if (!map_tokens(x, args, TOKENS)) return false;
   const auto start = [&](auto each) { start_hopper<decltype(each), TOKENS>(launch, args, x); };
   std::apply([&](auto... each) { ((decltype(each)::id == args.w[0].format ? start(each) : void()), ...); }, AllFormats{});
   return true;

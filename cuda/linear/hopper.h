@@ -7,6 +7,7 @@ namespace pen {
 
 constexpr int HOPPER_ROW_TILES = 8;  // of a block
 constexpr int HOPPER_CLUSTER = 2;
+constexpr int HOPPER_TOKENS[] = {64, 128};  // a block has one of these
 
 __host__ __device__ inline int row_groups(const Matrix& w) { return ceil_div(w.tiles(), HOPPER_ROW_TILES); }
 
@@ -28,10 +29,21 @@ struct HopperGrid {
 
 // How a product is spread over the device by blocks of so many tokens, and what that is estimated to take.
 struct HopperPlan {
+  int tokens;
   HopperGrid grid;
   double us;
 };
 HopperPlan plan_hopper(const Device& device, const Linear& args, int tokens);
+// Two parts of a product in one launch, whose first clusters compute the first part.
+struct HopperPair {
+  HopperPlan first, second;  // by blocks of as many tokens
+  int clusters;              // of the first part
+  double us;
+};
+// What is estimated to take the least time. Moves the workspace of `second` behind that of `first`.
+HopperPair plan_pair(const Device& device, const Linear& first, Linear& second);
+// What is estimated to take the least time. All segments have one format.
+HopperPlan best_plan(const Device& device, const Linear& args);
 // Calls f(part) for each part of a product that has a launch of its own: neighbouring segments of one format share one.
 template <class F>
 void each_part(const Linear& args, F f) {
@@ -53,5 +65,18 @@ bool run_hopper(const Launch& launch, const Linear& args);
 // In files of their own, since they take long to compile.
 extern template bool run_hopper<64>(const Launch&, const Linear&);
 extern template bool run_hopper<128>(const Launch&, const Linear&);
+// The same by blocks of 128 tokens that take two chunks at a time. False: there is no such kernel for this format or number of columns, or
+// x cannot be described.
+bool run_hopper_pieces(const Launch& launch, const Linear& args);
+// The best of these for a number of tokens.
+inline bool run_hopper(const Launch& launch, const Linear& args, int tokens) {
+  if (tokens == 64) return run_hopper<64>(launch, args);
+  return run_hopper_pieces(launch, args) || run_hopper<128>(launch, args);
+}
+
+// Whether one launch can compute two parts of these formats: a layer's Q and K beside its V in files of mixed types.
+bool has_pair(int first, int second);
+// Does so. False: x cannot be described.
+bool run_pair(const Launch& launch, const Linear& first, const Linear& second, const HopperPair& plan);
 
 }  // namespace pen

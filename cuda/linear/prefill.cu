@@ -46,12 +46,33 @@ void linear_prefill_any(const Launch& launch, const Linear& args) {
   launch(linear_prefill_kernel, dim3(ceil_div(args.num_tokens, PREFILL_TOKENS), groups), dim3(PREFILL_THREADS), 0, args);
 }
 
+namespace {
+
+// Whether two parts take less than `us` in one launch. Then it has been made.
+bool run_as_pair(const Launch& launch, const Linear& one, const Linear& other, double us) {
+  const bool swapped = !has_pair(one.w[0].format, other.w[0].format);
+  if (swapped && !has_pair(other.w[0].format, one.w[0].format)) return false;
+  const Linear& first = swapped ? other : one;
+  Linear second = swapped ? one : other;
+  const HopperPair plan = plan_pair(launch.device, first, second);
+  return plan.us < us && run_pair(launch, first, second, plan);
+}
+
+}  // namespace
+
 void linear_prefill(const Launch& launch, const Linear& args) {
   if (!has_warpgroup_products(launch.device)) return linear_prefill_any(launch, args);
+  Linear parts[MAX_SEGMENTS];
+  int tokens[MAX_SEGMENTS], count = 0;
+  double us = 0;
   each_part(args, [&](const Linear& part) {
-    const bool narrow = plan_hopper(launch.device, part, 64).us < plan_hopper(launch.device, part, 128).us;
-    if (!(narrow ? run_hopper<64>(launch, part) : run_hopper<128>(launch, part))) linear_prefill_any(launch, part);
+    const HopperPlan plan = best_plan(launch.device, part);
+    parts[count] = part, tokens[count++] = plan.tokens, us += plan.us;
   });
+  if (count == 2 && run_as_pair(launch, parts[0], parts[1], us)) return;
+  for (int i = 0; i < count; i++) {
+    if (!run_hopper(launch, parts[i], tokens[i])) linear_prefill_any(launch, parts[i]);
+  }
 }
 
 }  // namespace pen

@@ -6,55 +6,101 @@
 
 namespace pen {
 
-constexpr int BOXED_ROWS = 64;  // of a warpgroup
+constexpr int BOXED_ROWS = 64;   // of a warpgroup
+constexpr int BOXED_ROUNDS = 2;  // each writes half of the tokens
+constexpr int BOXED_PARTS = 4;   // of the tokens, two in each round
 // Bytes of shared memory that a warpgroup needs.
-__host__ __device__ constexpr int boxed_bytes(int tokens) { return BOXED_ROWS * tokens * 4; }
+__host__ __device__ constexpr int boxed_bytes(int tokens) { return BOXED_ROWS * tokens / BOXED_ROUNDS * 4; }
 
-// Writes four whole row tiles from `tile` on, one of each warp, and 8 NT tokens from `token` on. `out`: boxes of 8 NT tokens and 32
-// columns of p.out, or of p.out16 if the epilogue gates. The warpgroup's first thread must wait for its boxes before it ends.
+// Writes four whole row tiles, one of each warp, and 8 NT tokens. Boxes have the tokens of a round and 32 columns: two side by side of
+// p.out, or one of p.out16 if the epilogue gates. The warpgroup's first thread must wait for its boxes before it ends.
 template <int NT>
-__device__ __forceinline__ void write_boxes(const Linear& p, const CUtensorMap& out, int segment, int tile, int token, uint32_t shared,
-                                            const float (&y)[NT][4]) {
-  constexpr int THREADS = 4 * WARP, WIDE = 32;  // floats of a box's row
-  const int thread = threadIdx.x % THREADS, warp = thread / WARP, r = thread % WARP / 4, t = 2 * (thread % 4);
-  const auto sync = [] { asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / THREADS), "n"(THREADS) : "memory"); };
-  if (thread == 0) boxes_wait_read();
-  sync();
-  const bool gates = is_gated(p.epilogue);
+struct BoxWriter {
+  static constexpr int THREADS = 4 * WARP, WIDE = 32;  // columns of a box
+  static constexpr int ROUND = NT / BOXED_ROUNDS, PART = NT / BOXED_PARTS;  // fragments of eight tokens
+  const Linear& p;
+  const CUtensorMap& out;
+  uint32_t shared;            // the warpgroup's boxed_bytes()
+  int column = 0, token = 0;  // the first ones in the output
+
+  __device__ __forceinline__ BoxWriter(const Linear& p, const CUtensorMap& out, uint32_t shared) : p(p), out(out), shared(shared) {}
+
+  // What the parts that follow belong to. `tile`: the first of the four row tiles.
+  __device__ __forceinline__ void begin(int segment, int tile, int first_token) {
+    column = p.out_offset[segment] + tile * (is_gated(p.epilogue) ? TILE_ROWS / 2 : TILE_ROWS), token = first_token;
+  }
+  // Writes part K of the sums and sets them to zero. All parts follow one another, in ascending order.
+  template <int K>
+  __device__ __forceinline__ void write(float (&y)[NT][4]) const {
+    constexpr int EACH = BOXED_PARTS / BOXED_ROUNDS, ROUND_NUMBER = K / EACH, IN_ROUND = K % EACH;
+    const bool gates = is_gated(p.epilogue);
+    // The halves of both rounds fit side by side. Floats of a round need the place of those of the round before.
+    const uint32_t box = shared + (gates ? ROUND_NUMBER * ROUND * 8 * WIDE * 2 : 0);
+    if (K == 0 || (IN_ROUND == 0 && !gates)) {
+      if (threadIdx.x % THREADS == 0) boxes_wait_read();
+      sync();
+    }
+    if (gates) put_gated<K * PART, IN_ROUND * PART>(box, y);
+    else put<K * PART, IN_ROUND * PART>(box, y);
 #pragma unroll
-  for (int h = 0; h < 2; h++) {
-    if (gates) {
-      const uint32_t at = shared + (t + h) * 64 + (warp ^ (t / 2)) * 16 + r * 2;
+    for (int n = K * PART; n < (K + 1) * PART; n++) {
 #pragma unroll
-      for (int n = 0; n < NT; n++) {
-        const uint16_t half = __half_as_ushort(gated(y[n][h], y[n][h + 2], p.epilogue));
-        asm volatile("st.shared.b16 [%0], %1;" ::"r"(at + n * 8 * 64), "h"(half) : "memory");
+      for (int i = 0; i < 4; i++) y[n][i] = 0.0f;
+    }
+    if (IN_ROUND == EACH - 1) start(box, token + ROUND_NUMBER * ROUND * 8);
+  }
+
+ private:
+  __device__ __forceinline__ static void sync() {
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.x / THREADS), "n"(THREADS) : "memory");
+  }
+  // Puts PART fragments of sums from FROM on where a box has its fragments from TO on. Swizzles permute a row's 16-byte pieces.
+  template <int FROM, int TO>
+  __device__ __forceinline__ static void put(uint32_t box, const float (&y)[NT][4]) {
+    const int warp = threadIdx.x % THREADS / WARP, r = threadIdx.x % WARP / 4, t = 2 * (threadIdx.x % 4);
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+#pragma unroll
+      for (int i = 0; i < 2; i++) {
+        const int piece = warp % 2 * 4 + i * 2 + r / 4;
+        const uint32_t at = box + warp / 2 * (ROUND * 8 * WIDE * 4) + (t + h) * WIDE * 4 + (piece ^ (t + h)) * 16 + r % 4 * 4;
+#pragma unroll
+        for (int n = 0; n < PART; n++) {
+          asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + (TO + n) * 8 * WIDE * 4), "f"(y[FROM + n][h + 2 * i]) : "memory");
+        }
       }
-      continue;
-    }
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const int piece = warp % 2 * 4 + i * 2 + r / 4;
-      const uint32_t at = shared + warp / 2 * (NT * 8 * 128) + (t + h) * 128 + (piece ^ (t + h)) * 16 + r % 4 * 4;
-#pragma unroll
-      for (int n = 0; n < NT; n++) asm volatile("st.shared.f32 [%0], %1;" ::"r"(at + n * 8 * 128), "f"(y[n][h + 2 * i]) : "memory");
     }
   }
-  fence_async_proxy();
-  sync();
-  if (thread != 0) return;
-  if (gates) {
-    store_box(out, p.out_offset[segment] + tile * TILE_ROWS / 2, token, shared);
-  } else {
+  template <int FROM, int TO>
+  __device__ __forceinline__ void put_gated(uint32_t box, const float (&y)[NT][4]) const {
+    const int warp = threadIdx.x % THREADS / WARP, r = threadIdx.x % WARP / 4, t = 2 * (threadIdx.x % 4);
 #pragma unroll
-    for (int box = 0; box < BOXED_ROWS / WIDE; box++) {
-      const int column = p.out_offset[segment] + tile * TILE_ROWS + box * WIDE;
-      const uint32_t from = shared + box * (NT * 8 * 128);
-      if (p.epilogue == Epilogue::ADD) add_box(out, column, token, from);
-      else store_box(out, column, token, from);
+    for (int h = 0; h < 2; h++) {
+      const uint32_t at = box + (t + h) * WIDE * 2 + (warp ^ (t / 2)) * 16 + r * 2;
+#pragma unroll
+      for (int n = 0; n < PART; n++) {
+        const uint16_t half = __half_as_ushort(gated(y[FROM + n][h], y[FROM + n][h + 2], p.epilogue));
+        asm volatile("st.shared.b16 [%0], %1;" ::"r"(at + (TO + n) * 8 * WIDE * 2), "h"(half) : "memory");
+      }
     }
   }
-  boxes_commit();
-}
+  // Starts to write a round.
+  __device__ __forceinline__ void start(uint32_t box, int first_token) const {
+    fence_async_proxy();
+    sync();
+    if (threadIdx.x % THREADS != 0) return;
+    if (is_gated(p.epilogue)) {
+      store_box(out, column, first_token, box);
+    } else {
+#pragma unroll
+      for (int i = 0; i < BOXED_ROWS / WIDE; i++) {
+        const uint32_t from = box + i * (ROUND * 8 * WIDE * 4);
+        if (p.epilogue == Epilogue::ADD) add_box(out, column + i * WIDE, first_token, from);
+        else store_box(out, column + i * WIDE, first_token, from);
+      }
+    }
+    boxes_commit();
+  }
+};
 
 }  // namespace pen

@@ -1,0 +1,64 @@
+// What the checks and the timings of linear layers (linear.cu) have in common.
+#pragma once
+
+#include <functional>
+#include <random>
+#include <vector>
+
+#include "../linear/hopper.h"
+#include "gpu.h"
+
+namespace pen::bench {
+
+inline std::mt19937 random_bits(7);
+inline float uniform(float a, float b) { return std::uniform_real_distribution<float>(a, b)(random_bits); }
+
+template <typename T>
+struct Array {
+  T* data = nullptr;
+  size_t size;
+  explicit Array(size_t n) : size(n) { check(cudaMalloc(&data, n * sizeof(T)), "cudaMalloc"); }
+  explicit Array(const std::vector<T>& from) : Array(from.size()) { put(from); }
+  ~Array() { cudaFree(data); }
+  void put(const std::vector<T>& from) { check(cudaMemcpy(data, from.data(), size * sizeof(T), cudaMemcpyHostToDevice), "copy"); }
+  std::vector<T> get() const {
+    std::vector<T> to(size);
+    check(cudaMemcpy(to.data(), data, size * sizeof(T), cudaMemcpyDeviceToHost), "copy");
+    return to;
+  }
+};
+
+// With a workspace like the engine's.
+inline Linear empty_linear() {
+  constexpr size_t BYTES = size_t(64) << 20;
+  static Array<uint8_t> slabs(BYTES);
+  static Array<uint32_t> arrivals(std::vector<uint32_t>(MAX_SHARED_TILES, 0));
+  Linear args{};
+  args.slabs = reinterpret_cast<float*>(slabs.data);
+  args.slab_bytes = BYTES;
+  args.arrivals = arrivals.data;
+  return args;
+}
+
+inline std::vector<__half> random_halves(size_t count) {
+  std::vector<__half> all(count);
+  for (auto& x : all) x = __float2half_rn(uniform(-1, 1));
+  return all;
+}
+
+using Kernel = std::function<void(const Launch&, const Linear&)>;
+// hopper.cuh by blocks of so many tokens.
+inline Kernel by_blocks(int tokens) {
+  return [=](const Launch& launch, const Linear& args) { run_hopper(launch, args, tokens); };
+}
+// The same by blocks of 128 tokens that take single chunks.
+inline void by_chunks(const Launch& launch, const Linear& args) { run_hopper<128>(launch, args); }
+// A product of two formats in one launch: the segments of the second come last.
+inline void as_pair(const Launch& launch, const Linear& args) {
+  std::vector<Linear> parts;
+  each_part(args, [&](const Linear& part) { parts.push_back(part); });
+  const HopperPair plan = plan_pair(launch.device, parts[0], parts[1]);
+  if (!run_pair(launch, parts[0], parts[1], plan)) linear_prefill_any(launch, args);
+}
+
+}  // namespace pen::bench
