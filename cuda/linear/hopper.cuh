@@ -305,6 +305,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
   if (unit < grid.whole) {
     float sums[NT][4] = {};
     const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
+    const bool in_parts = p.num_tokens > HOPPER_FEW_TOKENS && consumer.length(0) >= consumer.PARTS_PIECES;
     BoxWriter<NT> writer(p, out, stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS));
     const auto part = [&](auto k) { writer.template write<decltype(k)::value>(sums); };
     const auto end = [&] {
@@ -315,7 +316,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
       const bool more = (unit += turns.step) < grid.whole;
       if (grid.boxed && (first_tile + 4) * TILE_ROWS <= w.rows) {
         writer.begin(at.segment, first_tile, at.first_token);
-        if (more && consumer.length(0) >= consumer.PARTS_PIECES) return Next::PARTS;
+        if (more && in_parts) return Next::PARTS;
         part(PartIndex<0>{});
         part(PartIndex<1>{});
         part(PartIndex<2>{});

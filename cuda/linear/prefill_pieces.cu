@@ -4,15 +4,14 @@
 namespace pen {
 
 bool run_hopper_pieces(const Launch& launch, const Linear& args) {
-  constexpr int TOKENS = 128, PIECE = 2, MOST_SHARES = 2;
+  constexpr int TOKENS = 128, PIECE = 2;
   // The formats that files have most, of those whose records leave room for four stages.
   using Formats = std::tuple<FormatQ4Min, FormatQ5Min, FormatQ6>;
   CUtensorMap x;
   const int chunks = args.w[0].chunks();
   // In slices of fewer than three pieces, the sums could not be written in parts.
   if (chunks % (SLICES * PIECE) != 0 || chunks < 3 * SLICES * PIECE || !map_tokens(x, args, TOKENS)) return false;
-  // Measured: units of two slices are 5 to 10 % slower with pieces.
-  if (plan_hopper(launch.device, args, TOKENS).grid.shares > MOST_SHARES) return false;
+  if (args.num_tokens <= HOPPER_FEW_TOKENS) return false;
   const auto start = [&](auto each) {
     using Format = decltype(each);
     const bool found = Format::id == args.w[0].format;
