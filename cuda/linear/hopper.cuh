@@ -25,6 +25,8 @@ constexpr int HOPPER_CONSUMERS = 256;  // two warpgroups of 64 rows each
 constexpr int HOPPER_PRODUCERS = 128;  // a whole warpgroup, since registers move only between warpgroups
 constexpr int HOPPER_THREADS = HOPPER_CONSUMERS + HOPPER_PRODUCERS;
 constexpr int HOPPER_SHARED_LIMIT = 226 << 10;
+// A slice of PARTS_PIECES has products enough to write two parts of sums at a time between them, and one of LONG_PIECES to write one.
+constexpr int PARTS_PIECES = BOXED_PARTS / 2 + 1, LONG_PIECES = BOXED_PARTS + 1;
 
 // How a block of TOKENS_ × 128 rows uses shared memory. A stage has a piece of PIECE_ chunks.
 template <class Format, int TOKENS_, int PIECE_ = 1>
@@ -150,8 +152,6 @@ using PartIndex = std::integral_constant<int, K>;
 template <class Shared, class Format>
 struct HopperConsumer {
   static constexpr int NT = Shared::TOKENS / 8, PIECE = Shared::PIECE, FRAGMENTS = PIECE * STEPS;
-  // A slice of PARTS_PIECES has products enough to write two parts at a time between them, and one of LONG_PIECES to write one.
-  static constexpr int PARTS_PIECES = BOXED_PARTS / 2 + 1, LONG_PIECES = BOXED_PARTS + 1;
   using Sums = float[NT][4];
   using Operands = uint32_t[FRAGMENTS][4];
 
@@ -305,7 +305,7 @@ __device__ __forceinline__ void consume_units(const Linear& p, const HopperGrid&
   if (unit < grid.whole) {
     float sums[NT][4] = {};
     const auto take = [&](int, const float (&y)[NT][4]) { add_sums(sums, y); };
-    const bool in_parts = p.num_tokens > HOPPER_FEW_TOKENS && consumer.length(0) >= consumer.PARTS_PIECES;
+    const bool in_parts = p.num_tokens > HOPPER_FEW_TOKENS && consumer.length(0) >= PARTS_PIECES;
     BoxWriter<NT> writer(p, out, stages + Shared::boxes + warp / 4 * boxed_bytes(TOKENS));
     const auto part = [&](auto k) { writer.template write<decltype(k)::value>(sums); };
     const auto end = [&] {

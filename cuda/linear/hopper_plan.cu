@@ -73,12 +73,8 @@ HopperPair plan_pair(const Device& device, const Linear& first, Linear& second) 
 }
 
 HopperPlan best_plan(const Device& device, const Linear& args) {
-  HopperPlan best = plan_hopper(device, args, HOPPER_TOKENS[0]);
-  for (const int tokens : HOPPER_TOKENS) {
-    const HopperPlan plan = plan_hopper(device, args, tokens);
-    if (plan.us < best.us) best = plan;
-  }
-  return best;
+  const auto faster = [](const HopperPlan& a, const HopperPlan& b) { return a.us < b.us; };
+  return std::min(plan_hopper(device, args, HOPPER_TOKENS[0]), plan_hopper(device, args, HOPPER_TOKENS[1]), faster);
 }
 
 }  // namespace pen

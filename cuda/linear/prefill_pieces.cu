@@ -9,8 +9,8 @@ bool run_hopper_pieces(const Launch& launch, const Linear& args) {
   using Formats = std::tuple<FormatQ4Min, FormatQ5Min, FormatQ6>;
   CUtensorMap x;
   const int chunks = args.w[0].chunks();
-  // In slices of fewer than three pieces, the sums could not be written in parts.
-  if (chunks % (SLICES * PIECE) != 0 || chunks < 3 * SLICES * PIECE || !map_tokens(x, args, TOKENS)) return false;
+  // In shorter slices, the sums could not be written in parts.
+  if (chunks % (SLICES * PIECE) != 0 || chunks < PARTS_PIECES * SLICES * PIECE || !map_tokens(x, args, TOKENS)) return false;
   if (args.num_tokens <= HOPPER_FEW_TOKENS) return false;
   const auto start = [&](auto each) {
     using Format = decltype(each);
