@@ -54,26 +54,36 @@ struct Softmax {
     sum: [f32; LANES],
 }
 
-/// Scores of `R` queries for the `STEP` positions from `k` on.
+/// Scores of `R` queries for the `STEP` positions from `k` on, `C` vectors of positions at a time. The first pass requests what the second
+/// one reads.
 #[inline(always)]
-unsafe fn scores<I: Isa, const R: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
-    let mut acc = [[I::zero(); 2]; R];
-    for d in 0..h.key_dim {
-        let k = k.add(d * h.block_size);
-        let (k0, k1) = (I::load(k), I::load(k.add(16)));
-        for r in 0..R {
-            let q = I::splat(*rows[r].q.add(d));
-            acc[r] = [I::fma(q, k0, acc[r][0]), I::fma(q, k1, acc[r][1])];
-        }
-    }
+unsafe fn scores<I: Isa, const R: usize, const C: usize>(h: &Head, rows: &[Query], k: *const f32, out: &mut [[f32; STEP]; TILE]) {
     let scale = I::splat(h.scale);
-    for r in 0..R {
-        let mut s = [I::mul(acc[r][0], scale), I::mul(acc[r][1], scale)];
-        if let Some(cap) = h.soft_cap {
-            s = [I::soft_cap(s[0], cap), I::soft_cap(s[1], cap)];
+    for first in (0..STEP).step_by(C * LANES) {
+        let mut acc = [[I::zero(); C]; R];
+        for d in 0..h.key_dim {
+            let k = k.add(d * h.block_size + first);
+            if first + C * LANES < STEP {
+                I::prefetch(k.add(C * LANES).cast());
+            }
+            let mut keys = [I::zero(); C];
+            for c in 0..C {
+                keys[c] = I::load(k.add(c * LANES));
+            }
+            for r in 0..R {
+                let q = I::splat(*rows[r].q.add(d));
+                for c in 0..C {
+                    acc[r][c] = I::fma(q, keys[c], acc[r][c]);
+                }
+            }
         }
-        I::store(out[r].as_mut_ptr(), s[0]);
-        I::store(out[r].as_mut_ptr().add(16), s[1]);
+        for r in 0..R {
+            for c in 0..C {
+                let s = I::mul(acc[r][c], scale);
+                let s = if let Some(cap) = h.soft_cap { I::soft_cap(s, cap) } else { s };
+                I::store(out[r].as_mut_ptr().add(first + c * LANES), s);
+            }
+        }
     }
 }
 
@@ -105,7 +115,8 @@ unsafe fn weigh<I: Isa>(s: &mut [f32; STEP], lo: usize, hi: usize, state: &mut S
     rescale
 }
 
-/// out[r] = out[r] · rescale[r] + Σ_i p[r][i] · v[i] over positions lo..hi, D vectors of the head at a time.
+/// out[r] = out[r] · rescale[r] + Σ_i p[r][i] · v[i] over positions lo..hi, D vectors of the head at a time. The first of these passes
+/// requests what the others read.
 #[inline(always)]
 unsafe fn values<I: Isa, const R: usize, const D: usize>(
     h: &Head,
@@ -125,6 +136,11 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
         }
         for i in range.0..range.1 {
             let v = v.add(i * h.value_dim + d);
+            if d == 0 {
+                for ahead in (16 * D..h.value_dim).step_by(16) {
+                    I::prefetch(v.add(ahead).cast());
+                }
+            }
             for c in 0..D {
                 let v = I::load(v.add(16 * c));
                 for r in 0..R {
@@ -158,7 +174,13 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
     for start in (from..to).step_by(STEP) {
         let block = *h.block_table.add(start / h.block_size) as usize * h.block_stride;
         let offset = start % h.block_size;
-        scores::<I, R>(h, rows, h.k.add(block + offset), &mut s);
+        let k = h.k.add(block + offset);
+        // as many sums as stay in registers
+        if I::ROWS < 4 {
+            scores::<I, R, 1>(h, rows, k, &mut s);
+        } else {
+            scores::<I, R, 2>(h, rows, k, &mut s);
+        }
         let (mut rescale, mut range) = ([1f32; TILE], (STEP, 0));
         for r in 0..R {
             let lo = rows[r].from.saturating_sub(start).min(STEP);
@@ -176,7 +198,7 @@ unsafe fn tile<I: Isa, const R: usize>(h: &Head, rows: &[Query]) {
             }
         }
         let v = h.v.add(block + offset * h.value_dim);
-        if h.value_dim.is_multiple_of(64) {
+        if I::ROWS == 4 && h.value_dim.is_multiple_of(64) {
             values::<I, R, 4>(h, rows, v, &s, &rescale, range);
         } else {
             values::<I, R, 1>(h, rows, v, &s, &rescale, range);

@@ -31,6 +31,9 @@ unsafe fn quarter(v: V) -> __m128 {
 unsafe impl Isa for Avx2 {
     type V = V;
     const NAME: &'static str = "avx2";
+    const ROWS: usize = 2;
+    const CHUNK: usize = 1024;
+    const TOKENS: usize = 32;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> V {

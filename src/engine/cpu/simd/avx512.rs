@@ -11,6 +11,9 @@ pub struct Avx512;
 unsafe impl Isa for Avx512 {
     type V = __m512;
     const NAME: &'static str = "avx512";
+    const ROWS: usize = 4;
+    const CHUNK: usize = 2048;
+    const TOKENS: usize = 6;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {

@@ -133,8 +133,8 @@ kernels!(avx512, super::super::avx512::Avx512, 6, ["avx512f,avx512bw,avx512dq,av
     0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0], [], or super::super::fixed::kernel_of);
 #[cfg(target_arch = "x86_64")]
 kernels!(avx2, super::super::avx2::Avx2, 1, ["avx2,fma,f16c"], dequant256: [
-    10 Q2K, 11 Q3K, 14 Q6K, 20 Iq4Nl, 23 Iq4Xs, 39 Mxfp4, 40 Nvfp4], [
-    0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 12 Q4K, 13 Q5K,
+    1 F16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K, 20 Iq4Nl, 23 Iq4Xs, 39 Mxfp4, 40 Nvfp4], [
+    0 F32, 30 Bf16, 8 Q8_0,
     16 Iq2Xxs, 17 Iq2Xs, 18 Iq3Xxs, 19 Iq1S, 21 Iq3S, 22 Iq2S, 29 Iq1M, 34 Tq1_0, 35 Tq2_0]);
 kernels!(portable, super::super::portable::Portable, 1, [], scalar: [
     0 F32, 1 F16, 30 Bf16, 2 Q4_0, 3 Q4_1, 6 Q5_0, 7 Q5_1, 8 Q8_0, 10 Q2K, 11 Q3K, 12 Q4K, 13 Q5K, 14 Q6K,

@@ -8,8 +8,8 @@ use std::mem::MaybeUninit;
 use super::stretch::{SplitFn, Stretch};
 use super::{Dequant, Isa};
 
-/// Columns that are dequantised at a time if many tokens share them. A tile of weights and of tokens then stays in L1.
-pub const K_CHUNK: usize = 2048;
+/// The most columns that are dequantised at a time if many tokens share them.
+pub const MAX_CHUNK: usize = 2048;
 /// Rows per task if many tokens share them.
 pub const ROW_BLOCK: usize = 16;
 /// How far ahead of a row's blocks memory is prefetched, in bytes: farther than the hardware does by itself, but within L1.
@@ -64,7 +64,7 @@ pub struct Kernel {
 
 /// Floats of scratch that a thread needs.
 pub fn scratch_len(tokens: usize) -> usize {
-    ROW_BLOCK * K_CHUNK + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
+    ROW_BLOCK * MAX_CHUNK + ROW_BLOCK * (tokens + MAX_TILE) * super::LANES
 }
 
 #[inline(always)]
@@ -154,7 +154,7 @@ pub unsafe fn micro<I: Isa, const T: usize>(w: *const f32, x: *const f32, a: &Ar
     }
     let mut k = 0;
     while k < span.len {
-        let w = [I::load(w.add(k)), I::load(w.add(K_CHUNK + k)), I::load(w.add(2 * K_CHUNK + k)), I::load(w.add(3 * K_CHUNK + k))];
+        let w = [I::load(w.add(k)), I::load(w.add(I::CHUNK + k)), I::load(w.add(2 * I::CHUNK + k)), I::load(w.add(3 * I::CHUNK + k))];
         for t in 0..T {
             let x = I::load(x.add(t * a.ldx + k));
             for r in 0..4 {
@@ -203,23 +203,28 @@ unsafe fn dequantise_chunk<I: Isa, D: Dequant<I>>(w: *const u8, cols: usize, out
 #[inline(always)]
 unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
     let rows = a.rows / 4 * 4;
-    let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * K_CHUNK));
+    let (weights, partials) = (a.scratch, a.scratch.add(ROW_BLOCK * I::CHUNK));
     let mut k = 0;
     while k < a.cols {
-        let len = K_CHUNK.min(a.cols - k);
+        let len = I::CHUNK.min(a.cols - k);
         let span = Span { len, first: k == 0, last: k + len == a.cols };
         for r in 0..rows {
-            dequantise_chunk::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * K_CHUNK));
+            dequantise_chunk::<I, D>(a.w.add(r * a.row_bytes + k / D::BLOCK * D::BYTES), len, weights.add(r * I::CHUNK));
         }
-        let mut t = 0;
-        while t < a.tokens {
-            let tile = a.micro.tile.min(a.tokens - t);
-            let micro = a.micro.by_tokens[tile - 1];
+        let mut first = 0;
+        while first < a.tokens {
+            let end = a.tokens.min(first + I::TOKENS);
             for r in (0..rows).step_by(4) {
-                let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
-                micro(weights.add(r * K_CHUNK), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
+                let mut t = first;
+                while t < end {
+                    let tile = a.micro.tile.min(end - t);
+                    let partial = partials.add((t * ROW_BLOCK + r * tile) * super::LANES);
+                    let micro = a.micro.by_tokens[tile - 1];
+                    micro(weights.add(r * I::CHUNK), a.x.add(t * a.ldx + k), a, &span, partial, a.out.add(t * a.ldo + r));
+                    t += tile;
+                }
             }
-            t += tile;
+            first = end;
         }
         k += len;
     }
@@ -237,9 +242,12 @@ unsafe fn many<I: Isa, D: Dequant<I>>(a: &Args) {
 pub unsafe fn linear<I: Isa, D: Dequant<I>>(a: &Args) {
     match a.tokens {
         0 => {}
+        1 if I::ROWS < 4 => few::<I, D, 2, 1>(a),
         1 => few::<I, D, 4, 1>(a),
         2 => few::<I, D, 2, 2>(a),
+        3 if I::ROWS < 4 => few::<I, D, 1, 3>(a),
         3 => few::<I, D, 2, 3>(a),
+        4 if I::ROWS < 4 => few::<I, D, 1, 4>(a),
         4 => few::<I, D, 2, 4>(a),
         _ => many::<I, D>(a),
     }

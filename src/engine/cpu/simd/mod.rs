@@ -50,6 +50,12 @@ pub(crate) const LANES: usize = 16;
 pub(crate) unsafe trait Isa: Copy + 'static {
     type V: Copy;
     const NAME: &'static str;
+    /// How many rows times one token keep their sums in registers beside what dequantising takes.
+    const ROWS: usize;
+    /// Columns that are dequantised at a time if many tokens share them: at most `linear::MAX_CHUNK`. Four rows of them stay in L1.
+    const CHUNK: usize;
+    /// Tokens that are multiplied with four such rows one after another. Their columns stay in L2.
+    const TOKENS: usize;
 
     unsafe fn splat(x: f32) -> Self::V;
     unsafe fn load(p: *const f32) -> Self::V;

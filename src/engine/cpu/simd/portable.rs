@@ -19,6 +19,9 @@ macro_rules! lanes {
 unsafe impl Isa for Portable {
     type V = [f32; 16];
     const NAME: &'static str = "portable";
+    const ROWS: usize = 4;
+    const CHUNK: usize = 1024;
+    const TOKENS: usize = 32;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> Self::V {

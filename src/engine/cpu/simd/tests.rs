@@ -106,6 +106,30 @@ fn linear_layers_are_exact_enough_and_do_not_depend_on_the_number_of_tokens() {
 }
 
 #[test]
+fn weights_have_the_bits_of_the_scalar_dequantisers() {
+    for quant in QUANTS {
+        let (rows, cols) = (16, 256);
+        let mut case = Case::new(quant, rows, cols, cols, 5);
+        let mut w = vec![0f32; rows * cols];
+        (quant.dequantize)(&case.w, &mut w);
+        for t in 0..cols {
+            case.input(t).fill(0.0);
+            case.input(t)[t] = 1.0;
+        }
+        for kernels in available() {
+            if (kernels.linear_of)(quant.id).is_some_and(|kernel| kernel.split.is_some()) {
+                continue; // integers agree to rounding, which is compared above
+            }
+            for (t, row) in case.run(kernels, quant, 0, cols).chunks_exact(rows).enumerate() {
+                // a sum of zeros and a negative zero is zero
+                let same = row.iter().enumerate().all(|(r, got)| got.to_bits() == (w[r * cols + t] + 0.0).to_bits());
+                assert!(same, "{} {}: column {t}", kernels.name, quant.name);
+            }
+        }
+    }
+}
+
+#[test]
 fn wide_instruction_sets_agree_on_bits() {
     let sets: Vec<_> = available().into_iter().filter(|k| k.name != "portable").collect();
     for quant in QUANTS {

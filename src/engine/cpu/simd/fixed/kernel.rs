@@ -7,7 +7,7 @@ use std::arch::x86_64::*;
 use std::mem::MaybeUninit;
 
 use super::super::avx512::Avx512;
-use super::super::linear::{Args, K_CHUNK, PREFETCH, ROW_BLOCK, put};
+use super::super::linear::{Args, MAX_CHUNK, PREFETCH, ROW_BLOCK, put};
 use super::super::stretch::{PLANES, STEP, STEPS, STRETCH, Stretch};
 use super::super::{Isa, LANES};
 use super::codes::{Codes, V};
@@ -255,7 +255,7 @@ unsafe fn tile<D: Codes, const R: usize>(w: *const Weights, x: *const Stretch, l
 }
 
 // the scratch of a thread holds a chunk and the accumulators
-const _: () = assert!(ROW_BLOCK * CHUNK * size_of::<Weights>() <= ROW_BLOCK * K_CHUNK * size_of::<f32>());
+const _: () = assert!(ROW_BLOCK * CHUNK * size_of::<Weights>() <= ROW_BLOCK * MAX_CHUNK * size_of::<f32>());
 
 /// Many rows of input: a block of rows of weights is unpacked chunk by chunk.
 #[inline(always)]
