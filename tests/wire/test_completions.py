@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from harness import MODEL, chunks_of
+from harness import MODEL, Server, chunks_of
 
 CAPITAL = [504, 3575, 282, 4649, 314]  # "The capital of France is" in SmolLM2's vocabulary
 
@@ -120,10 +120,11 @@ def test_a_prompt_may_be_cut_to_its_end(server):
     cut = server.complete(text, truncate_prompt_tokens=4, return_token_ids=True).json()
     assert cut["choices"][0]["prompt_token_ids"] == ids[-4:] and cut["usage"]["prompt_tokens"] == 4
     assert cut["choices"][0]["text"] == server.text(ids[-4:])
-    long = server.complete("word " * 20_000, truncate_prompt_tokens=-1, max_tokens=4)
-    assert long.status == 200 and long.json()["usage"]["completion_tokens"] == 4
     for wrong in (0, -2, "4"):
         assert server.complete(truncate_prompt_tokens=wrong).error["param"] == "truncate_prompt_tokens"
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "1024"}) as short:
+        long = short.complete("word " * 20_000, truncate_prompt_tokens=-1, max_tokens=4)
+        assert long.status == 200 and long.json()["usage"]["completion_tokens"] == 4
 
 
 def test_only_allowed_ids_and_no_bad_words_are_written(server):

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 from harness import MODEL, Server, open_stream, wait_until
 
-CONFIG = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__MAX_RUNNING": "1", "ENGINE__PREFIX_CACHE": "false"}
+STEP = 128  # tokens of a prompt per step: few, so that the tests need not wait long for the steps' ends
+CONFIG = {
+    "SERVER__DEFAULT_MODELS": MODEL,
+    "ENGINE__MAX_RUNNING": "1",
+    "ENGINE__MAX_BATCH_TOKENS": str(STEP),
+    "ENGINE__PREFIX_CACHE": "false",
+}
 TRIES = 5
 # What the figures to aim for allow, beside a step. [s]
 NOTICED = 0.05
@@ -27,8 +33,8 @@ def narrow():
 def prefill(narrow) -> float:
     """About the time of one step of a long prompt: later steps take longer, and other programs may take the cores. [s]"""
     start = time.monotonic()
-    tokens = narrow.complete("word " * 3000, max_tokens=1).json()["usage"]["prompt_tokens"]
-    return (time.monotonic() - start) / -(-tokens // 512)
+    tokens = narrow.complete("word " * 1500, max_tokens=1).json()["usage"]["prompt_tokens"]
+    return (time.monotonic() - start) / -(-tokens // STEP)
 
 
 @pytest.fixture
