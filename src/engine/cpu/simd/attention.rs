@@ -136,7 +136,7 @@ unsafe fn values<I: Isa, const R: usize, const D: usize>(
         }
         for i in range.0..range.1 {
             let v = v.add(i * h.value_dim + d);
-            if d == 0 {
+            if d == 0 && I::ROWS < 4 {
                 for ahead in (16 * D..h.value_dim).step_by(16) {
                     I::prefetch(v.add(ahead).cast());
                 }
