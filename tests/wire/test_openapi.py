@@ -161,7 +161,7 @@ def things(server) -> dict[str, str]:
     return ids | {"/v1/files": upload(server, jsonl([chat_line(0)])).json()["id"]}
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_schemathesis_finds_no_contradiction(tmp_path):
     (tmp_path / "hooks.py").write_text(HOOKS)
     config = {"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "64", "LIMITS__MAX_PROMPTS": "4"}
