@@ -82,7 +82,8 @@ class Health(threading.Thread):
     def run(self):
         while not self.over:
             try:
-                status = self.server.get("/health", timeout=2).status
+                # longer than a new process takes to start on a busy machine: a connection that waits for it is neither refused nor cut
+                status = self.server.get("/health", timeout=10).status
             except OSError:
                 status = None
             if not self.changes or self.changes[-1][1] != status:
