@@ -124,21 +124,22 @@ def test_input_items_are_kept_with_ids(server):
     assert server.get("/v1/responses/resp_nope/input_items").status == 404
 
 
-def test_truncation_drops_the_oldest_turns_only_if_asked():
-    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "2048"}) as server:
-        truncation(server)
+@pytest.fixture
+def short():
+    with Server({"SERVER__DEFAULT_MODELS": MODEL, "ENGINE__CONTEXT": "2048"}) as running:
+        yield running
 
 
-def truncation(server):
+def test_truncation_drops_the_oldest_turns_only_if_asked(short):
     turn = [{"role": "user", "content": "word " * 400}, {"role": "assistant", "content": "Yes."}]
     input = [{"role": "system", "content": "Answer in English."}, *turn * 10, {"role": "user", "content": "What is the capital of France?"}]
     body = {"model": MODEL, "input": input, "max_output_tokens": 8, "temperature": 0}
-    assert server.post("/v1/responses", body).error["code"] == "context_length_exceeded"
-    answer = server.post("/v1/responses", body | {"truncation": "auto"})
+    assert short.post("/v1/responses", body).error["code"] == "context_length_exceeded"
+    answer = short.post("/v1/responses", body | {"truncation": "auto"})
     assert answer.status == 200 and answer.json()["truncation"] == "auto" and answer.json()["usage"]["input_tokens"] > 400
-    assert server.post("/v1/responses", body | {"truncation": "some"}).error["param"] == "truncation"
+    assert short.post("/v1/responses", body | {"truncation": "some"}).error["param"] == "truncation"
     one = body | {"truncation": "auto", "input": "word " * 3000}
-    assert server.post("/v1/responses", one).error["code"] == "context_length_exceeded"
+    assert short.post("/v1/responses", one).error["code"] == "context_length_exceeded"
 
 
 def test_settings_come_back_and_obfuscation_pads(server):
