@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use scheduler::Fault;
+use tokio::sync::Notify;
 
 /// The exit code if an engine hangs.
 pub const EXIT_STUCK: i32 = 70;
@@ -10,6 +11,15 @@ pub const EXIT_STUCK: i32 = 70;
 pub const EXIT_DEVICE_LOST: i32 = 71;
 /// Time for clients to read their errors, and for probes to see that the process is not healthy.
 const GRACE: Duration = Duration::from_secs(2);
+/// Time at the end of [`GRACE`] for connections that were accepted. Later ones wait for the next process.
+const LAST: Duration = Duration::from_millis(300);
+
+static CLOSING: Notify = Notify::const_new();
+
+/// Waits until the process is about to end after a fault. From then on it is to accept no connection. One task waits.
+pub async fn closing() {
+    CLOSING.notified().await;
+}
 
 /// Ends the process after [`GRACE`]. Returns at once.
 pub fn end_process(fault: Fault) {
@@ -19,7 +29,9 @@ pub fn end_process(fault: Fault) {
     };
     tracing::error!("the process ends with code {code} in {} s: {what}", GRACE.as_secs());
     let end = move || {
-        std::thread::sleep(GRACE);
+        std::thread::sleep(GRACE - LAST);
+        CLOSING.notify_one();
+        std::thread::sleep(LAST);
         engine::end_process(code)
     };
     if std::thread::Builder::new().name("end".into()).spawn(end).is_err() {

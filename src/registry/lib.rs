@@ -34,7 +34,7 @@ pub use descriptions::Described;
 pub use error::RegistryError;
 pub use events::{Follower, ModelEvent, State, What};
 pub use facts::ModelFacts;
-pub use fault::{EXIT_DEVICE_LOST, EXIT_STUCK};
+pub use fault::{EXIT_DEVICE_LOST, EXIT_STUCK, closing};
 pub use operate::ModelStatus;
 pub use options::{backend, default_sampling, engine_options};
 pub use pull::{Pull, PullState};

@@ -19,7 +19,7 @@ ENDLESS = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 4000, "te
 
 class Plan:
     def __init__(self, path):
-        self.path = path
+        self.path, self.servers = path, []
 
     def ask(self, fault: str) -> float:
         """Asks for a fault. Returns when it began [s]."""
@@ -33,11 +33,16 @@ class Plan:
 @pytest.fixture
 def plan(tmp_path):
     assert FAULTY.is_file(), f"{FAULTY} is missing: tests/run builds it"
-    return Plan(tmp_path / "plan")
+    plan = Plan(tmp_path / "plan")
+    yield plan
+    for server in plan.servers:
+        server.stop()
 
 
 def faulty(plan, *args, **config) -> Server:
-    return Server(CONFIG | config, args=args, binary=FAULTY, env={"PENSTOCK_FAULTS": str(plan.path)})
+    server = Server(CONFIG | config, args=args, binary=FAULTY, env={"PENSTOCK_FAULTS": str(plan.path)})
+    plan.servers.append(server)
+    return server
 
 
 class Client(threading.Thread):

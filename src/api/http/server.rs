@@ -107,6 +107,7 @@ pub fn serve(
         rt::spawn(async move { bodies.give_back().await });
         rt::spawn(access.refresh());
         dialects.iter().for_each(|dialect| dialect.begin(&state));
+        rt::spawn(close(server.handle()));
         let shutdown = rt::spawn(shutdown(signals, state, server.handle(), drain));
         tokio::select! {
             result = server => Ok(result?),
@@ -177,6 +178,12 @@ pub fn ignores_hangup() -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| u64::from_str_radix(line.strip_prefix("SigIgn:")?.trim(), 16).ok());
     ignored.is_some_and(|mask| mask & 1 != 0)
+}
+
+/// Accepts no connection any more once a fault is about to end the process: under supervision, clients wait at the port for the next one.
+async fn close(server: ServerHandle) {
+    registry::closing().await;
+    server.pause().await;
 }
 
 /// On the first signal, refuses new requests and lets the running ones end within `deadline`. On the second signal, returns an error.
