@@ -1,6 +1,6 @@
 // Linear layers: every type's decoder against the gguf package and its products against float64, both on the host; the same bits from
 // every kernel and at every number of tokens; timings. It reads tests/golden/quants, so it runs in the project's directory.
-//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/linear/*.cu cuda/quant/*.cu -o linear
+//   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/linear.cu cuda/{linear,norm}/*.cu cuda/quant/*.cu -o linear
 //   linear [--quick] [--time | --few]
 //   linear --many (timings of 65 to 2048 tokens by each kind of block of hopper.cuh, without the tests)
 #include <algorithm>
@@ -332,6 +332,42 @@ void test_glu(const QuantRow& q, int ffn, int cols, Epilogue epilogue) {
   }
 }
 
+// A product that normalises its own input, against the norm's kernel and the product behind it, with and without a branch.
+void test_norm(const QuantRow& q, int rows, int cols) {
+  constexpr int MOST = 8;  // tokens
+  const RandomProduct random(q, rows, cols, MOST);
+  const auto floats = [](size_t count) {
+    std::vector<float> all(count);
+    for (auto& v : all) v = std::ldexp(uniform(-1, 1), int(random_bits() % 8) - 4);
+    return Array<float>(all);
+  };
+  const size_t count = size_t(MOST) * cols;
+  const Array<float> x = floats(count), branch = floats(count), weight = floats(cols), branch_weight = floats(cols);
+  const int ldh = int(round_up(cols, CHUNK));
+  for (const bool branched : {false, true}) {
+    for (int tokens = 1; takes_norm(tokens, cols); tokens++) {
+      std::vector<float> moved[2], out[2];
+      for (const bool own : {false, true}) {
+        const Array<float> y(std::vector<float>(size_t(MOST) * rows, 7.0f)), x_out(std::vector<float>(count, 7.0f));
+        const Array<__half> h(std::vector<__half>(size_t(MOST) * ldh, __float2half(0.0f)));
+        Norm norm{x.data, nullptr, branch_weight.data, nullptr, weight.data, cols, 1e-5f};
+        if (branched) norm.branch = branch.data, norm.x_out = x_out.data;
+        Linear args = random.args;
+        args.num_tokens = tokens, args.x = h.data, args.ldx = ldh, args.out = y.data, args.ldo = rows;
+        if (own) args.norm = norm;
+        else rms_norm(Launch{gpu()}, norm, nullptr, tokens, h.data, ldh);
+        linear(Launch{gpu()}, args);
+        check(cudaDeviceSynchronize(), "norm");
+        moved[own] = x_out.get(), out[own] = y.get();
+      }
+      if (std::memcmp(out[0].data(), out[1].data(), out[0].size() * 4) || std::memcmp(moved[0].data(), moved[1].data(), count * 4)) {
+        printf("FAIL norm %s %d x %d, %d tokens, branch %d: other bits\n", q.name, rows, cols, tokens, branched);
+        failures++;
+      }
+    }
+  }
+}
+
 // Every epilogue of the kernel for many tokens, where blocks take several tiles each, against the kernel that runs on all devices. The sums
 // are added to values of all sizes. Nothing is written past the rows, the tokens and the row's end.
 void test_epilogues(const QuantRow& q, int rows, int cols, int tokens, int offset, bool hopper) {
@@ -523,6 +559,10 @@ int main(int argc, char** argv) {
     test_segments(256, {3000, 40, 1064}, types, hopper);
     if (!quick) test_segments(1024, {6000, 1000, 1008}, types, hopper);
     if (!quick) test_segments(4096, {1000, 5000, 1008}, types, hopper);
+  }
+  for (int cols : {64, 576, 640, 896, 1024, 1088, 2048}) {
+    test_norm(*quant_row(8), 200, cols);
+    test_norm(*quant_row(2), 9728, cols);
   }
   printf("linear: %d failures\n", failures);
   if (timing) {

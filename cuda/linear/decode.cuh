@@ -11,7 +11,8 @@ namespace pen {
 
 // Where the fragments of x come from.
 enum class Input : int {
-  NORM,    // shared memory: p.norm's output, which every block computes for itself
+  NORM,    // shared memory: p.norm's output for one token, which every block computes for itself
+  NORMS,   // the same for several tokens at once
   SHARED,  // shared memory: each warp copies its own columns of p.x
   GLOBAL,  // p.x itself
 };
@@ -31,7 +32,7 @@ struct DecodeLinearShared {
   static constexpr int STRIDE = TILE_ROWS + 4;
   static constexpr size_t partial = size_t(SLICES) * DECODE_TOKENS * STRIDE * 4;  // of a group of tiles; there are two
   static constexpr size_t sums = 2 * partial;
-  static constexpr size_t x = sums + 128;
+  static constexpr size_t x = sums + NORM_SUMS * 4;
 };
 
 // A warp's records of a run of row tiles, in the order in which it needs them.
@@ -114,7 +115,7 @@ __device__ __forceinline__ void stream_tiles(Records& records, int count, uint32
 
 // Grid: (blocks), each with its share of the row tiles of all segments. Up to DECODE_TOKENS tokens.
 template <Input INPUT, RingSize RING>
-__global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3)
+__global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE && INPUT != Input::NORMS ? 1 : 3)
     linear_decode_kernel(const __grid_constant__ Linear p, int ring_at, int ring_bytes) {
   using Shared = DecodeLinearShared;
   extern __shared__ __align__(128) uint8_t shared[];
@@ -202,8 +203,12 @@ __global__ void __launch_bounds__(SLICES* WARP, RING == RingSize::WHOLE ? 1 : 3)
     if (!waited) {
       waited = true;
       wait_for_previous();
-      if constexpr (INPUT == Input::NORM) {
-        norm_rows(p.norm, num_tokens, staged, blockIdx.x == 0, sums);
+      const bool writes = blockIdx.x == 0;
+      if constexpr (INPUT == Input::NORM) norm_rows<1, 2>(p.norm, 1, staged, writes, sums);
+      if constexpr (INPUT == Input::NORMS) {
+        constexpr bool LATE = RING != RingSize::WHOLE;  // measured: registers that spill cost more
+        if (num_tokens == 2) norm_rows<2, 2, LATE>(p.norm, 2, staged, writes, sums);
+        else norm_rows<NORM_ROWS, 1, LATE>(p.norm, num_tokens, staged, writes, sums);
       }
       if constexpr (INPUT == Input::SHARED) {
         // the columns of the warp's slice

@@ -11,9 +11,6 @@ namespace pen {
 
 namespace {
 
-// Halves of normalised rows that a block may keep.
-constexpr int MAX_NORMED_HALVES = 2048;
-
 template <int MT, int NT>
 void run_batch(const Launch& launch, const Linear& args) {
   int groups = 0;
@@ -42,6 +39,11 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   }
   const size_t staged = INPUT == Input::GLOBAL ? 0 : size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2;
   const size_t at = round_up(DecodeLinearShared::x + staged, 128), needed = at + SLICES * ring;
+  if constexpr (RING == RingSize::LONG_ROWS) {
+    // Rather a shorter ring than fewer blocks.
+    const size_t share = size_t(device.shared_multiprocessor / each) - device.shared_reserved;
+    if (needed > share) return run_decode<INPUT, RingSize::USUAL>(launch, args, tiles, each, spread);
+  }
   if (needed > size_t(device.shared_block)) {
     if constexpr (RING != RingSize::SHORTEST) {
       return run_decode<INPUT, RingSize::SHORTEST>(launch, args, tiles, each, spread);
@@ -97,15 +99,17 @@ bool decode_stream(const Launch& launch, const Linear& args, int tiles) {
 
 void decode(const Launch& launch, const Linear& args, int tiles) {
   if (decode_stream(launch, args, tiles)) return;
-  if (args.norm.x) return decode_from<Input::NORM>(launch, args, tiles);
-  if (fits_staged(args)) return decode_from<Input::SHARED>(launch, args, tiles);
+  if (args.norm.x && args.num_tokens == 1) return decode_from<Input::NORM>(launch, args, tiles);
+  if (args.norm.x) return decode_from<Input::NORMS>(launch, args, tiles);
+  if (fits_staged(launch.device, args)) return decode_from<Input::SHARED>(launch, args, tiles);
   decode_from<Input::GLOBAL>(launch, args, tiles);
 }
 
 }  // namespace
 
 bool takes_norm(int num_tokens, int cols) {
-  return num_tokens <= DECODE_TOKENS && num_tokens * int(round_up(cols, CHUNK)) <= MAX_NORMED_HALVES;
+  if (num_tokens <= 2) return cols <= 2048;
+  return num_tokens <= NORM_ROWS && cols <= 1024;
 }
 
 void linear(const Launch& launch, const Linear& args) {

@@ -43,20 +43,22 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
 
 namespace {
 
-// The fewest tokens for which these kernels are faster, as measured on an H200. If x does not fit into shared memory, that is two (down of
-// an 8B model takes 15.5 in place of 20.6 µs).
-int fewest_tokens(const Linear& args) {
-  constexpr int LARGE = 16 << 10;  // records
-  if (!fits_staged(args)) return 2;
+// The fewest tokens for which these kernels are faster than those of decode.cuh, as measured on an H200 and an H100. A layer that changes
+// between the two from product to product is slower than with either.
+int fewest_tokens(const Device& device, const Linear& args) {
+  constexpr int SHORT = 9 << 10;  // records
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
-  return tiles * args.w[0].chunks() >= LARGE ? 4 : 5;
+  const int chunks = args.w[0].chunks();
+  if (chunks > 128 || !fits_staged(device, args)) return 2;
+  if (chunks >= 64 && tiles >= 256) return 4;
+  return tiles < 64 || (chunks <= 16 && tiles * chunks < SHORT) ? 6 : 5;
 }
 
 }  // namespace
 
 bool takes_rows(const Device& device, const Linear& args) {
-  const bool fits = args.num_tokens >= fewest_tokens(args) && args.num_tokens <= ROWS_TOKENS;
+  const bool fits = args.num_tokens >= fewest_tokens(device, args) && args.num_tokens <= ROWS_TOKENS;
   if (args.norm.x || !fits || !has_warpgroup_products(device)) return false;
   if (args.num_tokens <= 32) return true;
   // Measured on an H200: weights that are float16 already are faster in hopper.cuh.

@@ -1,6 +1,8 @@
 // Rows of x in shared memory, as the products of a few tokens read them.
 #pragma once
 
+#include <algorithm>
+
 #include "../norm/rms_row.cuh"
 #include "linear.h"
 
@@ -12,9 +14,9 @@ static_assert(NORM_WARPS == SLICES, "a block that normalises its own input");
 __host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(cols, CHUNK)) + 8; }
 
 // Whether a block copies its x into shared memory, rather than read it as it goes.
-inline bool fits_staged(const Linear& args) {
-  constexpr size_t MOST = 36 << 10;
-  return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= MOST;
+inline bool fits_staged(const Device& device, const Linear& args) {
+  constexpr size_t MOST = 36 << 10;  // of which every device has room for a block
+  return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= std::max(MOST, size_t(device.shared_multiprocessor) * 2 / 7);
 }
 
 // A row of x in shared memory. The columns of a chunk lie in the order in which the lanes of a product read them: 16 halves for each of
@@ -31,14 +33,24 @@ struct StagedRow {
   }
 };
 
-// Computes all rows of a layer's input, by a whole block. `sums`: 4 SLICES floats.
+// Floats in shared memory for the sums of norm_rows().
+constexpr int NORM_ROWS = 4, NORM_SUMS = 2 * NORM_ROWS * NORM_WARPS;
+
+// Computes up to ROWS rows of a layer's input, of up to PIECES · 1024 columns, by a whole block. LATE: the norm's weights are read when they
+// are needed, which takes fewer registers.
+template <int ROWS, int PIECES, bool LATE = false>
 __device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
   const int stride = staged_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));
+  const auto to = [=](int row) { return StagedRow{normed + row * stride}; };
+  const auto some = [&](auto weights) { norm_some<ROWS, PIECES>(p, weights, 0, num_tokens - 1, to, writes ? p.x_out : nullptr, sums); };
+  if constexpr (LATE) {
+    some([&] { return NormWeights<PIECES>(p); });
+  } else {
+    const NormWeights<PIECES> early(p);  // not before the kernel's wait: held through it, they would cost registers, too
+    some([&] { return early; });
+  }
   for (int n = 0; n < num_tokens; n++) {
-    const StagedRow to{normed + n * stride};
-    const NormWeights<2> weights(p);  // read here: held through the wait, they would cost registers
-    norm_row(p, weights, n, to, writes ? p.x_out : nullptr, sums + n % 2 * 2 * SLICES);
-    for (int k = p.hidden + threadIdx.x * 4; k < columns; k += NORM_THREADS * 4) to.put(k, 0, 0);
+    for (int k = p.hidden + threadIdx.x * 4; k < columns; k += NORM_THREADS * 4) to(n).put(k, 0, 0);
   }
   __syncthreads();
 }

@@ -15,7 +15,9 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(const __grid_constan
   wait_for_previous();
   if (row < 0) return;
   h += size_t(blockIdx.x) * ldh;
-  if (norm.hidden <= PIECES * NORM_THREADS * 4) return norm_row(norm, weights, row, PlainRow{h}, norm.x_out, sums);
+  if (norm.hidden <= PIECES * NORM_THREADS * 4) {
+    return norm_some<1, PIECES>(norm, [&] { return weights; }, row, row, [h](int) { return PlainRow{h}; }, norm.x_out, sums);
+  }
   norm_wide_row(norm, row, PlainRow{h}, norm.x_out, sums);
 }
 

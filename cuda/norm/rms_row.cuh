@@ -6,19 +6,25 @@
 
 namespace pen {
 
-// The same sum on every thread of the block: lanes, then warps, each in one order. `shared`: NORM_WARPS floats, aligned to 16
-// bytes; two successive calls need different ones.
-__device__ __forceinline__ float norm_sum(float x, float* shared) {
-  x = warp_sum(x);
-  if (threadIdx.x % WARP == 0) shared[threadIdx.x / WARP] = x;
-  __syncthreads();
-  float total = 0;
+// The same sums on every thread of the block, of several numbers: lanes, then warps, each in one order. `shared`: ROWS · NORM_WARPS floats,
+// aligned to 16 bytes; two successive calls need different ones.
+template <int ROWS>
+__device__ __forceinline__ void norm_sums(float (&x)[ROWS], float* shared) {
 #pragma unroll
-  for (int w = 0; w < NORM_THREADS / WARP; w += 4) {
-    const float4 four = *reinterpret_cast<const float4*>(shared + w);
-    total = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(total, four.x), four.y), four.z), four.w);
+  for (int r = 0; r < ROWS; r++) {
+    x[r] = warp_sum(x[r]);
+    if (threadIdx.x % WARP == 0) shared[r * NORM_WARPS + threadIdx.x / WARP] = x[r];
   }
-  return total;
+  __syncthreads();
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) {
+    x[r] = 0;
+#pragma unroll
+    for (int w = 0; w < NORM_WARPS; w += 4) {
+      const float4 four = *reinterpret_cast<const float4*>(shared + r * NORM_WARPS + w);
+      x[r] = __fadd_rn(__fadd_rn(__fadd_rn(__fadd_rn(x[r], four.x), four.y), four.z), four.w);
+    }
+  }
 }
 
 __device__ __forceinline__ float add_squares(float4 x, float sum) {
@@ -48,8 +54,17 @@ struct NormWeights {
   }
 };
 
+// From the rows' sums of squares to what the rows are multiplied with.
+template <int ROWS>
+__device__ __forceinline__ void norm_scales(const Norm& p, float (&squares)[ROWS], float* sums) {
+  norm_sums(squares, sums);
+#pragma unroll
+  for (int r = 0; r < ROWS; r++) squares[r] = rsqrtf(__fdividef(squares[r], float(p.hidden)) + p.eps);
+}
 __device__ __forceinline__ float norm_scale(const Norm& p, float squares, float* sums) {
-  return rsqrtf(__fdividef(norm_sum(squares, sums), float(p.hidden)) + p.eps);
+  float all[1] = {squares};
+  norm_scales(p, all, sums);
+  return all[0];
 }
 
 // Receives a normalised row, column by column.
@@ -68,39 +83,56 @@ __device__ __forceinline__ void write_normed(const float4& x, const float4& weig
   to.put(i, half2_bits(low), half2_bits(high));
 }
 
-// One row by a whole block of NORM_THREADS, at most PIECES · 1024 columns. The row's bits depend neither on the calling kernel nor on
-// PIECES. `sums`: 2 NORM_WARPS floats.
-template <int PIECES, class Row>
-__device__ __forceinline__ void norm_row(const Norm& p, const NormWeights<PIECES>& weights, int index, const Row& to, float* x_out,
-                                         float* sums) {
-  const size_t row = size_t(index) * p.hidden;
-  float4 x[PIECES], branch[PIECES];
+// ROWS rows from `first` on by a whole block of NORM_THREADS, at most PIECES · 1024 columns; those past `last` repeat it. A row's bits depend
+// neither on the calling kernel nor on ROWS and PIECES. weights(): NormWeights. to(row): where it goes. `sums`: 2 ROWS · NORM_WARPS floats.
+template <int ROWS, int PIECES, class Weights, class To>
+__device__ __forceinline__ void norm_some(const Norm& p, Weights weights, int first, int last, To to, float* x_out, float* sums) {
+  float4 x[ROWS][PIECES], branch[ROWS][PIECES];
 #pragma unroll
-  for (int k = 0; k < PIECES; k++) {
-    const int i = (k * NORM_THREADS + threadIdx.x) * 4;
-    x[k] = branch[k] = float4{};
-    if (i >= p.hidden) continue;
-    x[k] = __ldcg(reinterpret_cast<const float4*>(p.x + row + i));
-    if (p.branch) branch[k] = __ldcg(reinterpret_cast<const float4*>(p.branch + row + i));
+  for (int r = 0; r < ROWS; r++) {
+    const size_t row = size_t(min(first + r, last)) * p.hidden;
+#pragma unroll
+    for (int k = 0; k < PIECES; k++) {
+      const int i = (k * NORM_THREADS + threadIdx.x) * 4;
+      x[r][k] = branch[r][k] = float4{};
+      if (i >= p.hidden) continue;
+      x[r][k] = __ldcg(reinterpret_cast<const float4*>(p.x + row + i));
+      if (p.branch) branch[r][k] = __ldcg(reinterpret_cast<const float4*>(p.branch + row + i));
+    }
   }
+  const auto squares = [&](const float4 (&of)[ROWS][PIECES], float (&sum)[ROWS]) {
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+      sum[r] = 0;
+#pragma unroll
+      for (int k = 0; k < PIECES; k++) sum[r] = add_squares(of[r][k], sum[r]);
+    }
+  };
   if (p.branch) {
-    float sum = 0;
+    float scale[ROWS];
+    squares(branch, scale);
+    norm_scales(p, scale, sums);
+    const NormWeights<PIECES> given = weights();
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) sum = add_squares(branch[k], sum);
-    const float scale = norm_scale(p, sum, sums);
+    for (int r = 0; r < ROWS; r++) {
 #pragma unroll
-    for (int k = 0; k < PIECES; k++) move_by(x[k], branch[k], scale, weights.branch[k]);
+      for (int k = 0; k < PIECES; k++) move_by(x[r][k], branch[r][k], scale[r], given.branch[k]);
+    }
   }
-  float sum = 0;
+  float inverse[ROWS];
+  squares(x, inverse);
+  norm_scales(p, inverse, sums + ROWS * NORM_WARPS);
+  const NormWeights<PIECES> given = weights();
 #pragma unroll
-  for (int k = 0; k < PIECES; k++) sum = add_squares(x[k], sum);
-  const float inverse = norm_scale(p, sum, sums + NORM_WARPS);
+  for (int r = 0; r < ROWS; r++) {
+    const int row = min(first + r, last);
 #pragma unroll
-  for (int k = 0; k < PIECES; k++) {
-    const int i = (k * NORM_THREADS + threadIdx.x) * 4;
-    if (i >= p.hidden) continue;
-    write_normed(x[k], weights.own[k], inverse, to, i);
-    if (x_out) *reinterpret_cast<float4*>(x_out + row + i) = x[k];
+    for (int k = 0; k < PIECES; k++) {
+      const int i = (k * NORM_THREADS + threadIdx.x) * 4;
+      if (i >= p.hidden) continue;
+      write_normed(x[r][k], given.own[k], inverse[r], to(row), i);
+      if (x_out) *reinterpret_cast<float4*>(x_out + size_t(row) * p.hidden + i) = x[r][k];
+    }
   }
 }
 
