@@ -36,8 +36,8 @@ struct StagedRow {
 // Floats in shared memory for the sums of norm_rows().
 constexpr int NORM_ROWS = 4, NORM_SUMS = 2 * NORM_ROWS * NORM_WARPS;
 
-// Computes up to ROWS rows of a layer's input, of up to PIECES · 1024 columns, by a whole block. LATE: the norm's weights are read when they
-// are needed, which takes fewer registers.
+// Computes up to ROWS rows of a layer's input, of up to PIECES · 1024 columns, by a whole block. LATE: the norm's weights are read when
+// they are needed, which takes fewer registers.
 template <int ROWS, int PIECES, bool LATE = false>
 __device__ __forceinline__ void norm_rows(const Norm& p, int num_tokens, __half* normed, bool writes, float* sums) {
   const int stride = staged_stride(p.hidden), columns = int(round_up(p.hidden, CHUNK));

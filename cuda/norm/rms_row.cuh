@@ -83,8 +83,9 @@ __device__ __forceinline__ void write_normed(const float4& x, const float4& weig
   to.put(i, half2_bits(low), half2_bits(high));
 }
 
-// ROWS rows from `first` on by a whole block of NORM_THREADS, at most PIECES · 1024 columns; those past `last` repeat it. A row's bits depend
-// neither on the calling kernel nor on ROWS and PIECES. weights(): NormWeights. to(row): where it goes. `sums`: 2 ROWS · NORM_WARPS floats.
+// ROWS rows from `first` on by a whole block of NORM_THREADS, at most PIECES · 1024 columns. Rows past `last` repeat it. A row's bits
+// depend neither on the calling kernel nor on ROWS and PIECES. weights(): NormWeights. to(row): where it goes. `sums`: 2 ROWS · NORM_WARPS
+// floats.
 template <int ROWS, int PIECES, class Weights, class To>
 __device__ __forceinline__ void norm_some(const Norm& p, Weights weights, int first, int last, To to, float* x_out, float* sums) {
   float4 x[ROWS][PIECES], branch[ROWS][PIECES];

@@ -190,6 +190,8 @@ def test_schemathesis_finds_no_contradiction(tmp_path):
             "off",
             "--request-timeout",
             "60",
+            "--max-response-time",
+            "60",
         ]
         done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "SCHEMATHESIS_HOOKS": "hooks"}, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout[-12_000:] + done.stderr[-2000:]
