@@ -46,13 +46,11 @@ namespace {
 // The fewest tokens for which these kernels are faster than those of decode.cuh, as measured on an H200 and an H100. A layer that changes
 // between the two from product to product is slower than with either.
 int fewest_tokens(const Device& device, const Linear& args) {
-  constexpr int SHORT = 9 << 10;  // records
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
   const int chunks = args.w[0].chunks();
   if (chunks > 128 || !fits_staged(device, args)) return 2;
-  if (chunks >= 64 && tiles >= 256) return 4;
-  return tiles < 64 || (chunks <= 16 && tiles * chunks < SHORT) ? 6 : 5;
+  return chunks >= 64 && tiles >= 256 ? 4 : 5;
 }
 
 }  // namespace
