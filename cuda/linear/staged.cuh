@@ -15,7 +15,7 @@ __host__ __device__ constexpr int staged_stride(int cols) { return int(round_up(
 
 // Whether a block copies its x into shared memory, rather than read it as it goes.
 inline bool fits_staged(const Device& device, const Linear& args) {
-  constexpr size_t MOST = 36 << 10;  // of which every device has room for a block
+  constexpr size_t MOST = 36 << 10;  // which every device has room for
   return size_t(args.num_tokens) * staged_stride(args.w[0].cols) * 2 <= std::max(MOST, size_t(device.shared_multiprocessor) * 2 / 7);
 }
 

@@ -1,4 +1,4 @@
-// RMSNorm of a row by a whole block: for the kernel of rms.cuh, and for linear layers that normalise their own input.
+// RMSNorm of rows by a whole block: for the kernel of rms.cuh, and for linear layers that normalise their own input.
 #pragma once
 
 #include "../device/kernel.cuh"
