@@ -107,6 +107,7 @@ void decode(const Launch& launch, const Linear& args, int tiles) {
 
 }  // namespace
 
+// As many tokens and columns as the kernels' norm_rows() take.
 bool takes_norm(int num_tokens, int cols) {
   if (num_tokens <= 2) return cols <= 2048;
   return num_tokens <= NORM_ROWS && cols <= 1024;

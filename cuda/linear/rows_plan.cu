@@ -44,7 +44,8 @@ RowsPlan plan_rows(const Device& device, const Linear& args) {
 namespace {
 
 // The fewest tokens for which these kernels are faster than those of decode.cuh, as measured on an H200 and an H100. A layer that changes
-// between the two from product to product is slower than with either.
+// between the two from product to product is slower than with either. Long rows are faster from two tokens on: down of an 8B model takes
+// 15.5 in place of 20.6 µs.
 int fewest_tokens(const Device& device, const Linear& args) {
   int tiles = 0;
   for (int i = 0; i < args.num_segments; i++) tiles += args.w[i].tiles();
