@@ -71,11 +71,28 @@ fn real_models_give_the_reference_ids() {
 }
 
 /// Processor time of this thread, which other work on the machine does not affect. The wall clock if the system does not report it.
-pub(super) fn cpu_time() -> Duration {
+fn cpu_time() -> Duration {
     static START: OnceLock<Instant> = OnceLock::new();
     let schedstat = std::fs::read_to_string("/proc/thread-self/schedstat").ok();
     let nanoseconds = schedstat.and_then(|text| text.split(' ').next().and_then(|field| field.parse().ok()));
     nanoseconds.map_or_else(|| START.get_or_init(Instant::now).elapsed(), Duration::from_nanos)
+}
+
+/// What `work` gives, and its least time in three runs, as another program on the same core takes up to half of its speed. A run within
+/// `enough` seconds is the last.
+pub(super) fn least_time<T>(enough: u64, work: impl Fn() -> T) -> (T, Duration) {
+    let timed = || {
+        let start = cpu_time();
+        let result = work();
+        (result, cpu_time() - start)
+    };
+    let (result, mut least) = timed();
+    for _ in 0..2 {
+        if least.as_secs() >= enough {
+            least = least.min(timed().1);
+        }
+    }
+    (result, least)
 }
 
 /// Hostile and ordinary texts by name, each of about `size` bytes.
@@ -105,19 +122,13 @@ fn long_texts_take_at_most_a_second_per_megabyte() {
     for name in ["qwen2", "llama-spm", "deepseek-llm", "falcon", "starcoder"] {
         let tokenizer = vocabulary(name);
         for (what, text) in long_texts(SIZE) {
-            let measure = || {
-                let start = cpu_time();
-                let ids = tokenizer.encode(&text, false);
-                let encoded = cpu_time() - start;
-                let shielded = tokenizer.shield(&text);
-                let num_ids = ids.len() + usize::from(tokenizer.add_bos);
-                assert_eq!(tokenizer.encode_rendered(&shielded, 2 * SIZE).unwrap().len(), num_ids, "{name} {what}");
-                let all = cpu_time() - start;
-                eprintln!("{name} {what}: {encoded:?}, {all:?} with the shield");
-                encoded < Duration::from_secs(1) && all < Duration::from_secs(3)
-            };
-            // More than once: another program on the same core takes up to half of its speed.
-            assert!((0..3).any(|_| measure()), "{name} {what} takes too long");
+            let (ids, encoded) = least_time(1, || tokenizer.encode(&text, false));
+            let (rendered, rest) = least_time(2, || tokenizer.encode_rendered(&tokenizer.shield(&text), 2 * SIZE).unwrap());
+            assert_eq!(rendered.len(), ids.len() + usize::from(tokenizer.add_bos), "{name} {what}");
+            let all = encoded + rest;
+            eprintln!("{name} {what}: {encoded:?}, {all:?} with the shield");
+            assert!(encoded < Duration::from_secs(1), "{name} {what}: {encoded:?}");
+            assert!(all < Duration::from_secs(3), "{name} {what}: {all:?}");
         }
     }
 }
