@@ -15,7 +15,7 @@ struct Layer {
   Array<uint32_t> slots;
   Array<__half> x, hidden, shared_hidden;
   Array<uint4> lists{lists_bytes() / sizeof(uint4)};
-  Array<int32_t> chosen, expert_of, order, all_rows, one_expert, one_order;
+  Array<int32_t> chosen, expert_of, order, all_rows, one_expert, one_order, num_groups{1}, one_group{1};
 
   // `alike`: all experts are the same.
   Layer(const Shape& s, uint32_t up_type, uint32_t down_type, const std::vector<uint32_t>& slot_mapping, bool alike = false)
@@ -29,7 +29,8 @@ struct Layer {
         shared_out(size_t(s.rows) * s.hidden), out(floats(size_t(s.rows) * s.hidden, 1)), slots(slot_mapping),
         x(halves(s.rows, ld_hidden, s.hidden, 1)), hidden(halves(s.choices() + s.rows, ld_ffn, 0, 0)),
         shared_hidden(halves(s.rows, ld_ffn, 0, 0)), chosen(s.choices()), expert_of(most_groups(s.choices(), s.experts, 8)),
-        order(size_t(8) * most_groups(s.choices(), s.experts, 8)), all_rows(std::vector<int32_t>(s.rows, 0)), one_expert(1), one_order(8) {}
+        order(size_t(s.choices()) + s.experts * 64), all_rows(std::vector<int32_t>(s.rows, 0)), one_expert(ceil_div(s.rows, 8)),
+        one_order(s.rows + 64) {}
 
   ExpertDecode decode_args() {
     const Shape& s = shape;
@@ -50,15 +51,18 @@ struct Layer {
     Routing r = a.routing;
     r.chosen = chosen.data, r.weights = weights.data;
     route(launch, r);
-    const int groups = most_groups(s.choices(), s.experts, 8);
-    group_choices(launch, Grouping{chosen.data, s.choices(), s.experts, 8, groups, expert_of.data, order.data});
-    products(launch, a, a.gate_up, a.down, expert_of, order, groups, s.used, hidden, outputs, true);
+    const Groups groups(s.choices(), s.experts, s.rows);
+    const Grouping all{chosen.data, s.choices(), s.experts, groups.size, groups.most, expert_of.data, order.data, num_groups.data};
+    group_choices(launch, all);
+    products(launch, a, a.gate_up, a.down, all, s.used, hidden, outputs, true);
     Combine c = a.combine;
     if (a.shared_down) {
       Matrix up = a.gate_up, back = a.down;
       up.data = a.shared_gate_up, back.data = a.shared_down;
-      group_choices(launch, Grouping{all_rows.data, s.rows, 1, 8, 1, one_expert.data, one_order.data});
-      products(launch, a, up, back, one_expert, one_order, 1, 1, shared_hidden, shared_out, false);
+      const Groups rows(s.rows, 1, s.rows);
+      const Grouping one{all_rows.data, s.rows, 1, rows.size, rows.most, one_expert.data, one_order.data, one_group.data};
+      group_choices(launch, one);
+      products(launch, a, up, back, one, 1, shared_hidden, shared_out, false);
       c.shared = shared_out.data;
     }
     c.outputs = outputs.data, c.weights = weights.data, c.chosen = chosen.data, c.slot_mapping = slots.data;
@@ -66,18 +70,17 @@ struct Layer {
   }
 
  private:
-  void products(const Launch& launch, const ExpertDecode& a, const Matrix& up, const Matrix& back, const Array<int32_t>& of,
-                const Array<int32_t>& places, int groups, int share_rows, const Array<__half>& between, const Array<float>& to,
-                bool biased) {
+  void products(const Launch& launch, const ExpertDecode& a, const Matrix& up, const Matrix& back, const Grouping& by, int share_rows,
+                const Array<__half>& between, const Array<float>& to, bool biased) {
     ExpertLinear args{};
-    args.w[0] = up, args.num_segments = 1, args.expert_of = of.data, args.order = places.data;
+    args.w[0] = up, args.num_segments = 1, args.expert_of = by.expert_of, args.order = by.order, args.num_groups = by.num_groups;
     args.x = a.x, args.ldx = a.ldx, args.share = share_rows, args.out16 = between.data, args.ldo = ld_ffn, args.glu = true;
     args.activation = a.activation, args.gate_bias = biased ? a.gate_bias : nullptr, args.up_bias = biased ? a.up_bias : nullptr;
-    expert_linear(launch, args, 8, groups);
-    ExpertLinear last{};
-    last.w[0] = back, last.num_segments = 1, last.expert_of = of.data, last.order = places.data;
+    expert_linear(launch, args, by.group, by.max_groups);
+    ExpertLinear last = args;
+    last.w[0] = back, last.glu = false;
     last.x = between.data, last.ldx = ld_ffn, last.share = 1, last.out = to.data, last.ldo = shape.hidden;
-    expert_linear(launch, last, 8, groups);
+    expert_linear(launch, last, by.group, by.max_groups);
   }
 };
 

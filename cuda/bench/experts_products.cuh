@@ -66,7 +66,7 @@ inline std::vector<float> all_products(const Stack& stack, const Array<__half>& 
 }
 
 inline void check_grouping(const Shape& s, const Array<int32_t>& chosen, const Grouping& grouping, const Array<int32_t>& expert_of,
-                           const Array<int32_t>& order) {
+                           const Array<int32_t>& order, const Array<int32_t>& num_groups) {
   group_choices(Launch{gpu()}, grouping);
   const std::vector<int32_t> of = expert_of.get(), places = order.get(), choice = chosen.get();
   std::vector<int> seen(s.choices()), used(s.experts), groups(s.experts);
@@ -82,6 +82,8 @@ inline void check_grouping(const Shape& s, const Array<int32_t>& chosen, const G
   for (int e : of) {
     if (e >= 0) groups[e]++;
   }
+  const auto begun = std::find(of.begin(), of.end(), -1) - of.begin();
+  expect(num_groups.get()[0] == begun && std::all_of(of.begin() + begun, of.end(), [](int e) { return e < 0; }), "groups come first");
   for (int e = 0; e < s.experts; e++) expect(groups[e] == ceil_div(used[e], grouping.group), "an expert has no more groups than it needs");
 }
 
@@ -97,16 +99,16 @@ inline void check_products(const Shape& s, uint32_t type, const Choices& choices
   const std::vector<float> exact = all_products(stack, x, ld, s.rows, s.experts);
   for (int group : {8, 16, 32, 64}) {
     const int groups = most_groups(n, s.experts, group);
-    Array<int32_t> expert_of(groups), order(size_t(groups) * group);
-    const Grouping grouping{chosen.data, n, s.experts, group, groups, expert_of.data, order.data};
-    check_grouping(s, chosen, grouping, expert_of, order);
+    Array<int32_t> expert_of(groups), order(size_t(groups) * group), num_groups(1);
+    const Grouping grouping{chosen.data, n, s.experts, group, groups, expert_of.data, order.data, num_groups.data};
+    check_grouping(s, chosen, grouping, expert_of, order, num_groups);
     Array<float> out(size_t(n) * width);
     Array<__half> out16(size_t(n) * s.ffn);
     ExpertLinear args{};
     args.w[0] = stack.one;
     args.w[0].rows = width;
     args.num_segments = 1;
-    args.expert_of = expert_of.data, args.order = order.data;
+    args.expert_of = expert_of.data, args.order = order.data, args.num_groups = num_groups.data;
     args.x = x.data, args.ldx = ld, args.share = s.used;
     args.out = out.data, args.ldo = width;
     expert_linear(Launch{gpu()}, args, group, groups);

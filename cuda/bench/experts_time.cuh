@@ -108,8 +108,9 @@ inline void time_shape(const Timed& t, int rows, double bandwidth, cudaStream_t 
   const double router = per_layer(true, [](const Launch&) {});
   const double general = per_layer(true, [&](const Launch& launch) { layer.run_general(launch, a); });
   const double limit = bytes / LAYERS / bandwidth * 1e6;
-  std::printf("%-16s rows %d: %7.2f MB, copy %6.2f us, router alone %6.2f, general kernels %7.2f us (%3.0f %%)", t.name, rows,
-              bytes / LAYERS / 1e6, limit, router, general, 100 * limit / general);
+  const double products = 2.0 * rows * (t.used + (t.shared ? 1 : 0)) * 3 * t.hidden * t.ffn;
+  std::printf("%-16s rows %d: %7.2f MB, copy %6.2f us, router alone %6.2f, general kernels %7.2f us (%3.0f %%, %3.0f TFLOP/s)", t.name,
+              rows, bytes / LAYERS / 1e6, limit, router, general, 100 * limit / general, products / general * 1e-6);
   if (can_decode(gpu(), a)) {
     const double two = per_layer(true, [&](const Launch& launch) { expert_decode(launch, a); });
     const double apart = per_layer(false, [&](const Launch& launch) { expert_decode(launch, a); });
@@ -135,7 +136,7 @@ inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
   };
   for (const Timed& t : shapes) {
     if (name && std::strcmp(name, t.name) != 0) continue;
-    for (int rows : {1, 4, 8}) {
+    for (int rows : {1, 4, 8, 16, 64, 256, 1024, 2048}) {
       if (!only_rows || only_rows == rows) time_shape(t, rows, bandwidth, stream);
     }
   }

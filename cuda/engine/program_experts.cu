@@ -16,7 +16,7 @@ struct Sorted {
 Groups group(const Launch& launch, const ExpertScratch& e, const Sorted& s) {
   const Groups groups(s.choices, s.experts, s.each);
   group_choices(launch, Grouping{e.chosen.as<int32_t>(), s.choices, s.experts, groups.size, groups.most, e.expert_of.as<int32_t>(),
-                                 e.order.as<int32_t>()});
+                                 e.order.as<int32_t>(), e.num_groups.as<int32_t>()});
   return groups;
 }
 
@@ -26,6 +26,7 @@ ExpertLinear product_of(const ExpertScratch& e, const Matrix& w, const __half* x
   args.num_segments = 1;
   args.expert_of = e.expert_of.as<int32_t>();
   args.order = e.order.as<int32_t>();
+  args.num_groups = e.num_groups.as<int32_t>();
   args.x = x;
   args.ldx = ldx;
   args.share = share;

@@ -50,6 +50,7 @@ ExpertScratch expert_scratch(const pen_model_desc& d, size_t rows, Allocator& ta
   e.share = take.zeroed(rows * 4);
   e.expert_of = take.zeroed(most.groups * 4);
   e.order = take.zeroed(most.order * 4);
+  e.num_groups = take.zeroed(4);
   e.gate_up = take.zeroed(most.gate_up * 4);
   e.input = take.zeroed(most.input * 2);
   for (const auto& [dim, halves] : most.hidden) e.hidden[dim] = take.zeroed(halves * 2);

@@ -16,6 +16,7 @@ struct ExpertScratch {
   Buffer chosen, weights;    // [rows, used]
   Buffer share;              // [rows]
   Buffer expert_of, order;   // [groups], [groups, group]
+  Buffer num_groups;         // [1]
   Buffer gate_up;            // float32 [choices, 2 ffn], if the two are not one matrix
   Buffer input;              // float16 [choices, ld], of experts whose inputs are weighted
   std::map<uint32_t, Buffer> hidden;  // by the experts' inner dimension: float16 [choices, ld], zeros behind it

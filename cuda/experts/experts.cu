@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "experts.cuh"
+#include "rows.h"
 
 namespace pen {
 
@@ -33,6 +34,7 @@ void group_choices(const Launch& launch, const Grouping& args) {
 }
 
 void expert_linear(const Launch& launch, const ExpertLinear& args, int group, int num_groups) {
+  if (takes_expert_rows(launch.device, args, group)) return expert_linear_rows(launch, args, group, num_groups);
   if (group == 8) return run<1, 1>(launch, args, num_groups);
   if (group == 16) return run<1, 2>(launch, args, num_groups);
   if (group == 32) return run<1, 4>(launch, args, num_groups);

@@ -63,6 +63,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
       }
       next += __shfl_sync(0xffffffffu, end, WARP - 1);
     }
+    if (threadIdx.x == 0) *p.num_groups = next;
   }
   __syncthreads();
   for (int c = threadIdx.x; c < p.num_choices; c += GROUP_THREADS) {

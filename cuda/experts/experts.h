@@ -61,12 +61,13 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
 }
 
 // How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose
-// an expert more than once (adjugates). Choices of an expert that fit into a group are in one, so that a step reads the expert once. The
-// size does not change a bit.
+// an expert more than once (adjugates). Groups are as small as most experts' choices allow, since a block multiplies empty places, too.
+// The size does not change a bit.
 struct Groups {
   int size, most;
   Groups(int choices, int experts, int each) {
-    size = each <= 8 ? 8 : each <= 16 ? 16 : each <= 32 ? 32 : 64;
+    constexpr int SEVERAL = 16;  // choices of an expert, on average
+    size = each <= 8 ? 8 : each <= 16 ? 16 : choices <= SEVERAL * experts ? 32 : 64;
     most = most_groups(choices, experts, size);
   }
 };
@@ -77,6 +78,7 @@ struct Grouping {
   int group, max_groups;  // of Groups: size, most
   int32_t* expert_of;  // [max_groups] out: a group's expert, or -1
   int32_t* order;      // [max_groups, group] out: choices, or -1
+  int32_t* num_groups;  // out: those that have choices; they come first
 };
 
 void group_choices(const Launch& launch, const Grouping& args);
@@ -89,6 +91,7 @@ struct ExpertLinear {
   int num_segments;
   const int32_t* expert_of;  // [groups]
   const int32_t* order;      // [groups, 8 NT]
+  const int32_t* num_groups;  // of Grouping
   const __half* x;           // [rows, ldx], columns past the matrix's are zero up to a multiple of 64
   int ldx;
   int share;  // choice c reads row c / share of x

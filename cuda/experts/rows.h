@@ -1,0 +1,20 @@
+// The launch of rows.cuh.
+#pragma once
+
+#include "experts.h"
+
+namespace pen {
+
+// Whether expert_linear_rows() can compute a product of groups of so many choices.
+bool takes_expert_rows(const Device& device, const ExpertLinear& args, int group);
+// expert_linear() by the kernels of rows.cuh.
+void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int group, int num_groups);
+
+template <int NT>
+void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
+// In files of their own, since they take long to compile.
+extern template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
+extern template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
+extern template void run_expert_rows<8>(const Launch&, const ExpertLinear&, int);
+
+}  // namespace pen

@@ -1,0 +1,10 @@
+// Experts on warpgroup products: groups of 64 choices.
+#include <algorithm>
+
+#include "rows.cuh"
+
+namespace pen {
+
+template void run_expert_rows<8>(const Launch&, const ExpertLinear&, int);
+
+}  // namespace pen
