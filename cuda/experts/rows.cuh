@@ -10,9 +10,9 @@
 
 namespace pen {
 
-template <int NT>
+template <int NT, int PIECE>
 struct ExpertRowsShared {
-  using X = RowsShared<NT, 1>;
+  using X = RowsShared<NT, PIECE>;
   static constexpr int WARPS = 4 * ROWS_WARPGROUPS;
   static constexpr int sums = X::STAGES * X::STAGE;  // behind the stages of x
   static constexpr size_t bytes = 1024 + sums + size_t(WARPS) * NT * WARP * 16;
@@ -24,12 +24,19 @@ struct ExpertUnits {
   __device__ __forceinline__ int group(int unit) const { return unit % groups; }
 };
 
+// The pieces of a row tile that a lane holds ahead of its products: what leaves registers for everything else.
+__host__ __device__ constexpr int choices_ahead(int words, int nt, int piece) {
+  constexpr int FEWEST = 2, MOST = 6;
+  const int registers = piece > 1 ? 54 : 66, fit = (registers - 4 * nt) / words, records = fit < FEWEST ? FEWEST : fit > MOST ? MOST : fit;
+  return records / piece;
+}
+
 #ifdef PEN_HOPPER_DEVICE
 // Copies the rows of x of each unit's choices, up to AHEAD stages ahead, and writes the choices for those who write the sums.
-template <int NT>
-__device__ __forceinline__ void produce_choices(const ExpertLinear& p, const ExpertUnits& units, int chunks, uint32_t stages, Ring& ring,
+template <int NT, int PIECE>
+__device__ __forceinline__ void produce_choices(const ExpertLinear& p, const ExpertUnits& units, int pieces, uint32_t stages, Ring& ring,
                                                 int32_t (&choices)[2][NT * 8]) {
-  using Shared = RowsShared<NT, 1>;
+  using Shared = RowsShared<NT, PIECE>;
   constexpr int STAGES = Shared::STAGES, AHEAD = Shared::AHEAD, EACH = NT / 2;
   // Each thread always copies the same 16-byte column of every sixteenth choice.
   const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8;
@@ -53,17 +60,20 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
     }
     look_up(unit + gridDim.x);
 #pragma unroll 1
-    for (int chunk = 0; chunk < chunks; chunk++) {
+    for (int piece = 0; piece < pieces; piece++) {
       barrier_wait(&ring.empty[stage], phase);
       // All have written the sums of the unit before the last one, since they have begun with the last one.
-      if (chunk == 0 && column == 0) {
+      if (piece == 0 && column == 0) {
 #pragma unroll
         for (int e = 0; e < EACH; e++) choices[parity][place + 16 * e] = own[e];
       }
 #pragma unroll
       for (int e = 0; e < EACH; e++) {
-        copy_async(to + stage * Shared::STAGE + e * 16 * CHUNK * 2, from[e], own[e] >= 0);
-        from[e] += CHUNK;
+#pragma unroll
+        for (int k = 0; k < PIECE; k++) {
+          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + e * 16 * CHUNK * 2, from[e] + k * CHUNK, own[e] >= 0);
+        }
+        from[e] += PIECE * CHUNK;
       }
       if (++stage == STAGES) stage = 0, phase ^= 1;
       copy_commit();
@@ -84,6 +94,26 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
   for (; behind > 0; behind--) {
     barrier_arrive(&ring.full[done]);
     if (++done == STAGES) done = 0;
+  }
+}
+
+// Adds a slice's sums to those in shared memory, or to zero if they are the first.
+template <int NT>
+__device__ __forceinline__ void add_to_shared(uint32_t place, const float (&acc)[NT][4], bool first) {
+  constexpr int BATCH = NT < 4 ? NT : 4;
+#pragma unroll
+  for (int begin = 0; begin < NT; begin += BATCH) {
+    float sums[BATCH][4] = {};
+    if (!first) {
+#pragma unroll
+      for (int n = 0; n < BATCH; n++) load_four(sums[n], place + (begin + n) * WARP * 16);
+    }
+#pragma unroll
+    for (int n = 0; n < BATCH; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) sums[n][i] = __fadd_rn(sums[n][i], acc[begin + n][i]);
+      store_four(place + (begin + n) * WARP * 16, sums[n]);
+    }
   }
 }
 
@@ -114,16 +144,17 @@ __device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert,
   }
 }
 
-// What a consuming warp does. There are at least as many chunks as slices.
-template <class Format, int NT>
+// What a consuming warp does. PIECE divides every slice, and none is empty.
+template <class Format, int NT, int PIECE>
 __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const ExpertUnits& units, uint32_t stages, Ring& ring,
                                                 const int32_t (&choices)[2][NT * 8]) {
-  using Shared = RowsShared<NT, 1>;
-  constexpr int HELD = rows_ahead(Format::words, NT, 1), RECORD = Format::record_bytes, WARPS = ExpertRowsShared<NT>::WARPS;
-  static_assert(HELD <= SLICES, "a unit has as many records");
+  using Shared = RowsShared<NT, PIECE>;
+  constexpr int HELD = choices_ahead(Format::words, NT, PIECE), RECORD = Format::record_bytes, AHEAD = HELD * PIECE * RECORD;
+  constexpr int WARPS = ExpertRowsShared<NT, PIECE>::WARPS;
+  static_assert(HELD <= SLICES, "a unit has as many pieces");
   const Matrix& w = p.w[0];
   const int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, chunks = w.chunks(), tiles = w.tiles();
-  const uint32_t place = stages + ExpertRowsShared<NT>::sums + (warp * NT * WARP + lane) * 16;
+  const uint32_t place = stages + ExpertRowsShared<NT, PIECE>::sums + (warp * NT * WARP + lane) * 16;
   const auto tile_of = [&](int unit) { return unit / units.groups * WARPS + warp; };
   const auto records_of = [&](int unit, int expert) {
     return w.data + (size_t(expert) * tiles + min(tile_of(unit), tiles - 1)) * chunks * RECORD;
@@ -132,9 +163,13 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
   if (unit >= units.count) return;
   int expert = __ldcg(p.expert_of + units.group(unit));
   const uint8_t* records = records_of(unit, expert);
-  typename Format::Raw raw[HELD];
+  typename Format::Raw raw[HELD][PIECE];
+  const auto request = [&](const uint8_t* from, int i, int k) { raw[i][k].load(from + (PIECE * i + k) * RECORD, lane); };
 #pragma unroll
-  for (int i = 0; i < HELD; i++) raw[i].load(records + i * RECORD, lane);
+  for (int i = 0; i < HELD; i++) {
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) request(records, i, k);
+  }
   constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
   const uint32_t origin = uint32_t(tile_descriptor(stages)), full = held(shared_of(ring.full)), full_end = full + Shared::STAGES * 8;
   constexpr uint32_t EMPTY = offsetof(Ring, empty) - offsetof(Ring, full);
@@ -146,25 +181,28 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
     const bool more = next_unit < units.count;
     const int next_expert = more ? __ldcg(p.expert_of + units.group(next_unit)) : expert;
     const uint8_t* const next_records = records_of(more ? next_unit : unit, next_expert);
-    const uint8_t* ahead = records + HELD * RECORD;
-    float sums[Shared::WIDE ? 1 : NT][4] = {};
-    int left = chunks, slice = 0, until = slice_begin(1, chunks);
+    const uint8_t* ahead = records + AHEAD;
+    int left = chunks / PIECE, slice = 0, until = slice_begin(1, chunks) / PIECE;  // pieces
     bool fresh = true;
 #pragma unroll 1
     while (left > 0) {
 #pragma unroll
       for (int i = 0; i < HELD; i++) {
         if (i > 0 && left == 0) break;
-        uint32_t a[STEPS][4];
+        // Behind the last pieces, the first ones of the next unit.
+        const uint8_t* const from = left > HELD ? ahead : next_records;
 #pragma unroll
-        for (int s = 0; s < STEPS; s++) raw[i].fragment(s, a[s]);
-        // Behind the last record, the first ones of the next unit.
-        if (left > HELD || more) raw[i].load((left > HELD ? ahead : next_records) + i * RECORD, lane);
-        barrier_wait(barrier, phase);
-        warpgroup_arrive();
+        for (int k = 0; k < PIECE; k++) {
+          uint32_t a[STEPS][4];
 #pragma unroll
-        for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + 2 * s), fresh && s == 0);
-        warpgroup_commit();
+          for (int s = 0; s < STEPS; s++) raw[i][k].fragment(s, a[s]);
+          if (left > HELD || more) request(from, i, k);
+          if (k == 0) barrier_wait(barrier, phase);
+          warpgroup_arrive();
+#pragma unroll
+          for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
+          warpgroup_commit();
+        }
         left--;
         warpgroup_wait<0>();
         if (lane == 0) barrier_arrive(barrier + EMPTY);
@@ -173,27 +211,12 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
         if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
         fresh = --until == 0;
         if (fresh) {
-          if constexpr (Shared::WIDE) {
-#pragma unroll
-            for (int n = 0; n < NT; n++) {
-              float sum[4] = {};
-              if (slice > 0) load_four(sum, place + n * WARP * 16);
-#pragma unroll
-              for (int k = 0; k < 4; k++) sum[k] = __fadd_rn(sum[k], acc[n][k]);
-              store_four(place + n * WARP * 16, sum);
-            }
-          } else {
-            add_sums(sums, acc);
-          }
+          add_to_shared(place, acc, slice == 0);
           slice++;
-          until = slice_begin(slice + 1, chunks) - slice_begin(slice, chunks);
+          until = (slice_begin(slice + 1, chunks) - slice_begin(slice, chunks)) / PIECE;
         }
       }
-      ahead = held(ahead + HELD * RECORD);
-    }
-    if constexpr (!Shared::WIDE) {
-#pragma unroll
-      for (int n = 0; n < NT; n++) store_four(place + n * WARP * 16, sums[n]);
+      ahead = held(ahead + AHEAD);
     }
     if (tile_of(unit) < tiles) write_choices<NT>(p, expert, tile_of(unit), lane, place, choices[parity]);
     if (!more) return;
@@ -203,17 +226,17 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
 #endif
 
 // Grid: (blocks).
-template <int NT>
+template <int NT, int PIECE>
 __global__ void __launch_bounds__(ROWS_THREADS, 1) expert_rows_kernel(const __grid_constant__ ExpertLinear p) {
 #ifdef PEN_HOPPER_DEVICE
-  constexpr int WARPS = ExpertRowsShared<NT>::WARPS;
+  constexpr int WARPS = ExpertRowsShared<NT, PIECE>::WARPS;
   extern __shared__ uint8_t dynamic[];
   const uint32_t stages = uint32_t(round_up(shared_of(dynamic), 1024));
   __shared__ Ring ring;
   __shared__ int32_t choices[2][NT * 8];  // of two units that follow one another
   let_next_start();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < RowsShared<NT, 1>::STAGES; i++) {
+    for (int i = 0; i < RowsShared<NT, PIECE>::STAGES; i++) {
       barrier_init(&ring.full[i], ROWS_PRODUCERS);
       barrier_init(&ring.empty[i], WARPS);
     }
@@ -224,21 +247,27 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) expert_rows_kernel(const __gr
   const ExpertUnits units{max(groups, 1), groups * ceil_div(p.w[0].tiles(), WARPS)};
   if (threadIdx.x / WARP >= WARPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-    produce_choices<NT>(p, units, p.w[0].chunks(), stages, ring, choices);
+    produce_choices<NT, PIECE>(p, units, p.w[0].chunks() / PIECE, stages, ring, choices);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
-  with_format(p.w[0].format, [&](auto format) { consume_choices<decltype(format), NT>(p, units, stages, ring, choices); });
+  with_format(p.w[0].format, [&](auto format) { consume_choices<decltype(format), NT, PIECE>(p, units, stages, ring, choices); });
 #endif
 }
 
-template <int NT>
-void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
-  using Shared = ExpertRowsShared<NT>;
-  const auto kernel = expert_rows_kernel<NT>;
+template <int NT, int PIECE>
+void start_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
+  using Shared = ExpertRowsShared<NT, PIECE>;
+  const auto kernel = expert_rows_kernel<NT, PIECE>;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, int(Shared::bytes)), prefer_shared(kernel); });
   const int units = num_groups * ceil_div(args.w[0].tiles(), Shared::WARPS);
   launch(kernel, dim3(std::min(launch.device.multiprocessors, units)), dim3(ROWS_THREADS), Shared::bytes, args);
+}
+template <int NT>
+void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
+  // Two chunks at a time cost fewer instructions, if they divide every slice.
+  if (args.w[0].chunks() % (2 * SLICES) == 0) return start_expert_rows<NT, 2>(launch, args, num_groups);
+  start_expert_rows<NT, 1>(launch, args, num_groups);
 }
 
 }  // namespace pen

@@ -18,7 +18,7 @@ constexpr int ROWS_THREADS = ROWS_WARPGROUPS * 128 + ROWS_PRODUCERS;
 // How a block uses shared memory: the ring of x, in stages of PIECE chunks, then, for WIDE products, the sums of slices.
 template <int NT, int PIECE>
 struct RowsShared {
-  static constexpr int STAGES = PIECE == 1 ? 8 : 6, AHEAD = STAGES - 2;
+  static constexpr int STAGES = 8, AHEAD = PIECE == 1 ? 4 : 3;
   static constexpr int TILE = NT * 8 * CHUNK * 2, STAGE = PIECE * TILE;  // bytes of a chunk, and of a stage
   static constexpr bool WIDE = NT > 4;  // too many sums for registers
   static constexpr size_t bytes(int warps) { return 1024 + size_t(STAGES) * STAGE + (WIDE ? size_t(warps) * NT * WARP * 16 : 0); }
