@@ -29,8 +29,8 @@ struct Layer {
         shared_out(size_t(s.rows) * s.hidden), out(floats(size_t(s.rows) * s.hidden, 1)), slots(slot_mapping),
         x(halves(s.rows, ld_hidden, s.hidden, 1)), hidden(halves(s.choices() + s.rows, ld_ffn, 0, 0)),
         shared_hidden(halves(s.rows, ld_ffn, 0, 0)), chosen(s.choices()), expert_of(most_groups(s.choices(), s.experts, 8)),
-        order(size_t(s.choices()) + s.experts * 64), all_rows(std::vector<int32_t>(s.rows, 0)), one_expert(ceil_div(s.rows, 8)),
-        one_order(s.rows + 64) {}
+        order(size_t(s.choices()) + s.experts * MAX_GROUP), all_rows(std::vector<int32_t>(s.rows, 0)), one_expert(ceil_div(s.rows, 8)),
+        one_order(s.rows + MAX_GROUP) {}
 
   ExpertDecode decode_args() {
     const Shape& s = shape;
@@ -74,13 +74,14 @@ struct Layer {
                 const Array<__half>& between, const Array<float>& to, bool biased) {
     ExpertLinear args{};
     args.w[0] = up, args.num_segments = 1, args.expert_of = by.expert_of, args.order = by.order, args.num_groups = by.num_groups;
+    args.group = by.group;
     args.x = a.x, args.ldx = a.ldx, args.share = share_rows, args.out16 = between.data, args.ldo = ld_ffn, args.glu = true;
     args.activation = a.activation, args.gate_bias = biased ? a.gate_bias : nullptr, args.up_bias = biased ? a.up_bias : nullptr;
-    expert_linear(launch, args, by.group, by.max_groups);
+    expert_linear(launch, args, by.max_groups);
     ExpertLinear last = args;
     last.w[0] = back, last.glu = false;
     last.x = between.data, last.ldx = ld_ffn, last.share = 1, last.out = to.data, last.ldo = shape.hidden;
-    expert_linear(launch, last, by.group, by.max_groups);
+    expert_linear(launch, last, by.max_groups);
   }
 };
 

@@ -97,7 +97,7 @@ inline void check_products(const Shape& s, uint32_t type, const Choices& choices
   std::vector<float> gate_bias = floats(size_t(s.experts) * s.ffn, 1.0f), up_bias = floats(size_t(s.experts) * s.ffn, 1.0f);
   Array<float> gate_d(gate_bias), up_d(up_bias);
   const std::vector<float> exact = all_products(stack, x, ld, s.rows, s.experts);
-  for (int group : {8, 16, 32, 64}) {
+  for (int group : {8, 16, 32, 64, 128}) {
     const int groups = most_groups(n, s.experts, group);
     Array<int32_t> expert_of(groups), order(size_t(groups) * group), num_groups(1);
     const Grouping grouping{chosen.data, n, s.experts, group, groups, expert_of.data, order.data, num_groups.data};
@@ -108,15 +108,15 @@ inline void check_products(const Shape& s, uint32_t type, const Choices& choices
     args.w[0] = stack.one;
     args.w[0].rows = width;
     args.num_segments = 1;
-    args.expert_of = expert_of.data, args.order = order.data, args.num_groups = num_groups.data;
+    args.expert_of = expert_of.data, args.order = order.data, args.num_groups = num_groups.data, args.group = group;
     args.x = x.data, args.ldx = ld, args.share = s.used;
     args.out = out.data, args.ldo = width;
-    expert_linear(Launch{gpu()}, args, group, groups);
+    expert_linear(Launch{gpu()}, args, groups);
     args.w[0].rows = 2 * s.ffn;
     args.out16 = out16.data, args.ldo = s.ffn, args.glu = true;
     args.gate_bias = gate_d.data, args.up_bias = up_d.data;
     args.activation = group == 8 ? Activation::SWIGLU_CLAMPED : Activation::SILU;
-    expert_linear(Launch{gpu()}, args, group, groups);
+    expert_linear(Launch{gpu()}, args, groups);
     const std::vector<float> got = out.get();
     const std::vector<__half> acted = out16.get();
     bool same = true, right = true;

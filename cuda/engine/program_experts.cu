@@ -20,13 +20,14 @@ Groups group(const Launch& launch, const ExpertScratch& e, const Sorted& s) {
   return groups;
 }
 
-ExpertLinear product_of(const ExpertScratch& e, const Matrix& w, const __half* x, int ldx, int share, float* out, int ldo) {
+ExpertLinear product_of(const ExpertScratch& e, const Groups& groups, const Matrix& w, const __half* x, int ldx, int share, float* out, int ldo) {
   ExpertLinear args{};
   args.w[0] = w;
   args.num_segments = 1;
   args.expert_of = e.expert_of.as<int32_t>();
   args.order = e.order.as<int32_t>();
   args.num_groups = e.num_groups.as<int32_t>();
+  args.group = groups.size;
   args.x = x;
   args.ldx = ldx;
   args.share = share;
@@ -83,7 +84,7 @@ void Experts::run(const Pass& pass) const {
   }
   widen(pass, groups, x, ldx, share);
   const int rows = int(op.hidden);
-  expert_linear(pass.launch, product_of(e, down, hidden, ld_hidden, 1, e.outputs.as<float>(), rows), groups.size, groups.most);
+  expert_linear(pass.launch, product_of(e, groups, down, hidden, ld_hidden, 1, e.outputs.as<float>(), rows), groups.most);
   Combine sums = combine;
   sums.slot_mapping = pass.step.view.slot_mapping;
   pen::combine(pass.launch, sums, tokens);
@@ -95,22 +96,22 @@ void Experts::widen(const Pass& pass, const Groups& groups, const __half* x, int
   const int dim = int(op.dim);
   const float params[4] = {};
   if (fused) {
-    ExpertLinear args = product_of(e, gate, x, ldx, share, nullptr, ld_hidden);
+    ExpertLinear args = product_of(e, groups, gate, x, ldx, share, nullptr, ld_hidden);
     args.out16 = hidden;
     args.glu = true;
     args.activation = activation;
     args.gate_bias = gate_bias;
     args.up_bias = up_bias;
-    return expert_linear(pass.launch, args, groups.size, groups.most);
+    return expert_linear(pass.launch, args, groups.most);
   }
   const bool gated = op.gate != PEN_NONE;
-  ExpertLinear args = product_of(e, gated ? gate : up, x, ldx, share, e.gate_up.as<float>(), gated ? 2 * dim : dim);
+  ExpertLinear args = product_of(e, groups, gated ? gate : up, x, ldx, share, e.gate_up.as<float>(), gated ? 2 * dim : dim);
   if (gated) {
     args.w[1] = up;
     args.out_offset[1] = dim;
     args.num_segments = 2;
   }
-  expert_linear(pass.launch, args, groups.size, groups.most);
+  expert_linear(pass.launch, args, groups.most);
   ExpertActivate act{e.gate_up.as<float>(), e.chosen.as<int32_t>(), gate_bias, up_bias, hidden, dim, ld_hidden, gated, activation, {}};
   std::copy(params, params + 4, act.params);
   expert_activate(pass.launch, act, pass.tokens * int(op.used));
@@ -206,12 +207,12 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   const Matrix& w = find.matrix(op.stack);
   const bool fits = w.cols == int(in.desc.width) && w.rows == out.ld && in.desc.per_token == op.heads && out.desc.per_token == op.heads;
   if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit");
-  const ExpertLinear args = product_of(e, w, in.data.as<__half>(), in.ld, 1, out.data.as<float>(), out.ld);
-  return [=, &e, heads = int(op.heads)](const Pass& pass) {
+  return [=, &e, &in, &out, heads = int(op.heads)](const Pass& pass) {
     const int choices = pass.tokens * heads;
     choose_heads(pass.launch, pass.step.view.slot_mapping, e.chosen.as<int32_t>(), pass.tokens, heads);
     const Groups groups = group(pass.launch, e, {choices, heads, pass.tokens});
-    expert_linear(pass.launch, args, groups.size, groups.most);
+    const ExpertLinear args = product_of(e, groups, w, in.data.as<__half>(), in.ld, 1, out.data.as<float>(), out.ld);
+    expert_linear(pass.launch, args, groups.most);
   };
 }
 

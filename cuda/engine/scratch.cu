@@ -20,9 +20,9 @@ struct Largest {
 
   void count(size_t choices, size_t experts) {
     chosen = std::max(chosen, choices);
-    // Whatever the step's groups are: there are no more than groups of eight, and no more places in them than in groups of 64.
+    // Whatever the step's groups are: there are no more than groups of eight, and no more places in them than in the largest groups.
     groups = std::max(groups, size_t(most_groups(int(choices), int(experts), 8)));
-    order = std::max(order, choices + experts * 64);
+    order = std::max(order, choices + experts * MAX_GROUP);
   }
   void op(const pen_experts& e, size_t rows) {
     const size_t experts = e.chunk_group ? (e.count + e.chunk_group - 1) / e.chunk_group : e.count, choices = rows * e.used;

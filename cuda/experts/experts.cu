@@ -15,7 +15,7 @@ void run(const Launch& launch, const ExpertLinear& args, int num_groups) {
   const auto kernel = expert_kernel<MT, NT>;
   constexpr size_t bytes = LinearShared<MT, NT>::bytes;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, int(bytes)); });
-  launch(kernel, dim3(tiles, num_groups), dim3(SLICES * WARP), bytes, args);
+  launch(kernel, dim3(tiles, num_groups * args.group / (NT * 8)), dim3(SLICES * WARP), bytes, args);
 }
 
 dim3 elements(size_t columns, int rows) { return dim3(rows, ceil_div(int(columns), COMBINE_THREADS)); }
@@ -33,11 +33,11 @@ void group_choices(const Launch& launch, const Grouping& args) {
   launch(group_kernel, dim3(1), dim3(GROUP_THREADS), size_t(args.num_experts) * 2 * sizeof(int), args);
 }
 
-void expert_linear(const Launch& launch, const ExpertLinear& args, int group, int num_groups) {
-  if (takes_expert_rows(launch.device, args, group)) return expert_linear_rows(launch, args, group, num_groups);
-  if (group == 8) return run<1, 1>(launch, args, num_groups);
-  if (group == 16) return run<1, 2>(launch, args, num_groups);
-  if (group == 32) return run<1, 4>(launch, args, num_groups);
+void expert_linear(const Launch& launch, const ExpertLinear& args, int num_groups) {
+  if (takes_expert_rows(launch.device, args)) return expert_linear_rows(launch, args, num_groups);
+  if (args.group == 8) return run<1, 1>(launch, args, num_groups);
+  if (args.group == 16) return run<1, 2>(launch, args, num_groups);
+  if (args.group == 32) return run<1, 4>(launch, args, num_groups);
   run<2, 8>(launch, args, num_groups);
 }
 

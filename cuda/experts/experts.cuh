@@ -37,13 +37,27 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
   int* first = group_counters + p.num_experts;  // group of each expert
   let_next_start();
   wait_for_previous();
+  // Several are read at once, before the atomic additions that the compiler moves no read over.
+  const auto each_choice = [&](auto f) {
+    constexpr int BATCH = 8;
+    for (int base = threadIdx.x; base < p.num_choices; base += BATCH * GROUP_THREADS) {
+      int32_t experts[BATCH];
+#pragma unroll
+      for (int k = 0; k < BATCH; k++) {
+        const int c = base + k * GROUP_THREADS;
+        experts[k] = c < p.num_choices ? __ldcg(p.chosen + c) : -1;
+      }
+#pragma unroll
+      for (int k = 0; k < BATCH; k++) {
+        if (experts[k] >= 0) f(base + k * GROUP_THREADS, experts[k]);
+      }
+    }
+  };
   for (int i = threadIdx.x; i < p.num_experts; i += GROUP_THREADS) counts[i] = 0;
   for (int i = threadIdx.x; i < p.max_groups; i += GROUP_THREADS) p.expert_of[i] = -1;
   for (int i = threadIdx.x; i < p.max_groups * p.group; i += GROUP_THREADS) p.order[i] = -1;
   __syncthreads();
-  for (int c = threadIdx.x; c < p.num_choices; c += GROUP_THREADS) {
-    if (p.chosen[c] >= 0) atomicAdd(&counts[p.chosen[c]], 1);
-  }
+  each_choice([&](int, int expert) { atomicAdd(&counts[expert], 1); });
   __syncthreads();
   if (threadIdx.x < WARP) {
     int next = 0;
@@ -66,10 +80,7 @@ __global__ void __launch_bounds__(GROUP_THREADS) group_kernel(const __grid_const
     if (threadIdx.x == 0) *p.num_groups = next;
   }
   __syncthreads();
-  for (int c = threadIdx.x; c < p.num_choices; c += GROUP_THREADS) {
-    const int expert = p.chosen[c];
-    if (expert >= 0) p.order[first[expert] * p.group + atomicAdd(&counts[expert], 1)] = c;
-  }
+  each_choice([&](int c, int expert) { p.order[first[expert] * p.group + atomicAdd(&counts[expert], 1)] = c; });
 }
 
 // Adds up the slices' sums of MT row tiles × NT · 8 columns of the product, as finish_tiles does. `partial`: shared memory of
@@ -101,7 +112,7 @@ __device__ __forceinline__ void add_slices(const float (&acc)[MT][NT][4], float 
   }
 }
 
-// Grid: (groups of MT row tiles of all segments, groups of NT · 8 choices). Like linear_kernel, except that a block learns only after
+// Grid: (groups of MT row tiles of all segments, NT · 8 choices: a group or a part of one). Like linear_kernel, except that a block learns only after
 // its wait which weights to read.
 template <int MT, int NT>
 __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kernel(const __grid_constant__ ExpertLinear p) {
@@ -116,8 +127,8 @@ __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kern
   Matrix w = p.w[segment];
   const int tile = group * MT;
   wait_for_previous();
-  const int expert = p.expert_of[blockIdx.y];
-  if (expert < 0) return;
+  const int expert = p.expert_of[blockIdx.y * (NT * 8) / p.group];
+  if (expert < 0 || p.order[blockIdx.y * (NT * 8)] < 0) return;
   w.data += size_t(expert) * w.tiles() * w.chunks() * w.record_bytes;
   if (threadIdx.x < NT * 8) choices[threadIdx.x] = p.order[blockIdx.y * NT * 8 + threadIdx.x];
   __syncthreads();
@@ -190,6 +201,7 @@ __global__ void __launch_bounds__(COMBINE_THREADS) combine_kernel(const __grid_c
   const size_t row = blockIdx.x;
   if (i >= p.hidden || p.slot_mapping[row] == NO_SLOT) return;
   float sum = 0.0f;
+#pragma unroll 8
   for (int rank = 0; rank < p.used; rank++) {
     const size_t choice = row * p.used + rank;
     float y = p.outputs[choice * p.hidden + i];

@@ -54,6 +54,7 @@ struct Routing {
 
 void route(const Launch& launch, const Routing& args);
 
+constexpr int MAX_GROUP = 128;
 // The most groups that so many choices can make.
 __host__ __device__ constexpr int most_groups(int choices, int experts, int group) {
   const int padded = int((int64_t(choices) + int64_t(experts) * (group - 1)) / group);
@@ -66,8 +67,8 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
 struct Groups {
   int size, most;
   Groups(int choices, int experts, int each) {
-    constexpr int SEVERAL = 16;  // choices of an expert, on average
-    size = each <= 8 ? 8 : each <= 16 ? 16 : choices <= SEVERAL * experts ? 32 : 64;
+    const int mean = choices / experts;
+    size = each <= 8 ? 8 : each <= 16 ? 16 : mean <= 16 ? 32 : mean <= 64 ? 64 : MAX_GROUP;
     most = most_groups(choices, experts, size);
   }
 };
@@ -90,8 +91,9 @@ struct ExpertLinear {
   int out_offset[2];
   int num_segments;
   const int32_t* expert_of;  // [groups]
-  const int32_t* order;      // [groups, 8 NT]
+  const int32_t* order;      // [groups, group]
   const int32_t* num_groups;  // of Grouping
+  int group;                  // choices of a group: 8, 16, 32, 64 or 128
   const __half* x;           // [rows, ldx], columns past the matrix's are zero up to a multiple of 64
   int ldx;
   int share;  // choice c reads row c / share of x
@@ -105,8 +107,7 @@ struct ExpertLinear {
   const float* gate_bias = nullptr;    // [num_experts, ffn] or null
   const float* up_bias = nullptr;
 };
-// `group`: 8, 16, 32 or 64 choices.
-void expert_linear(const Launch& launch, const ExpertLinear& args, int group, int num_groups);
+void expert_linear(const Launch& launch, const ExpertLinear& args, int num_groups);
 
 // out = activation(gate + its bias) · (up + its bias), or without a gate activation(up + its bias), for products that were stored.
 struct ExpertActivate {

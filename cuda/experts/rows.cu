@@ -8,18 +8,21 @@ namespace pen {
 template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
 template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
 
-bool takes_expert_rows(const Device& device, const ExpertLinear& args, int group) {
-  return group >= 16 && args.w[0].chunks() >= SLICES && has_warpgroup_products(device);
+bool takes_expert_rows(const Device& device, const ExpertLinear& args) {
+  return args.group >= 16 && args.w[0].chunks() >= SLICES && has_warpgroup_products(device);
 }
 
-void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int group, int num_groups) {
+void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
   // One matrix after the other.
   for (int i = 0; i < args.num_segments; i++) {
     ExpertLinear one = args;
     one.w[0] = args.w[i], one.out_offset[0] = args.out_offset[i], one.num_segments = 1;
-    if (group == 16) run_expert_rows<2>(launch, one, num_groups);
-    else if (group == 32) run_expert_rows<4>(launch, one, num_groups);
-    else run_expert_rows<8>(launch, one, num_groups);
+    switch (args.group) {
+      case 16: run_expert_rows<2>(launch, one, num_groups); break;
+      case 32: run_expert_rows<4>(launch, one, num_groups); break;
+      case 64: run_expert_rows<8>(launch, one, num_groups); break;
+      default: run_expert_rows<16>(launch, one, num_groups);
+    }
   }
 }
 

@@ -10,10 +10,15 @@
 
 namespace pen {
 
+// Consuming warpgroups of a block, and the registers of their threads and of the producers'.
+__host__ __device__ constexpr int expert_warpgroups(int nt) { return nt > 8 ? 3 : 4; }
+__host__ __device__ constexpr int consumer_registers(int nt) { return nt > 8 ? 152 : 112; }
+__host__ __device__ constexpr int producer_registers(int nt) { return nt > 8 ? 40 : 32; }
+
 template <int NT, int PIECE>
 struct ExpertRowsShared {
   using X = RowsShared<NT, PIECE>;
-  static constexpr int WARPS = 4 * ROWS_WARPGROUPS;
+  static constexpr int WARPS = 4 * expert_warpgroups(NT), THREADS = WARPS * WARP + ROWS_PRODUCERS;
   static constexpr int sums = X::STAGES * X::STAGE;  // behind the stages of x
   static constexpr size_t bytes = 1024 + sums + size_t(WARPS) * NT * WARP * 16;
 };
@@ -26,9 +31,8 @@ struct ExpertUnits {
 
 // The pieces of a row tile that a lane holds ahead of its products: what leaves registers for everything else.
 __host__ __device__ constexpr int choices_ahead(int words, int nt, int piece) {
-  constexpr int FEWEST = 2, MOST = 6;
-  const int registers = piece > 1 ? 54 : 66, fit = (registers - 4 * nt) / words, records = fit < FEWEST ? FEWEST : fit > MOST ? MOST : fit;
-  return records / piece;
+  const int others = piece > 1 ? 58 : 46, fit = (consumer_registers(nt) - others - 4 * nt) / words, fewest = nt > 8 ? 1 : 2, most = 6;
+  return (fit < fewest ? fewest : fit > most ? most : fit) / piece;
 }
 
 #ifdef PEN_HOPPER_DEVICE
@@ -38,10 +42,12 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
                                                 int32_t (&choices)[2][NT * 8]) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int STAGES = Shared::STAGES, AHEAD = Shared::AHEAD, EACH = NT / 2;
-  // Each thread always copies the same 16-byte column of every sixteenth choice.
-  const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8;
+  // Each thread always copies the same 16-byte column of every sixteenth choice. Columns of the product without a choice are multiplied with
+  // whatever lies there.
+  const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8, width = p.ldx / 8;
   const uint32_t to = stages + (place * CHUNK + (column ^ (place % 8)) * 8) * 2;
-  int32_t own[EACH], next[EACH];
+  const auto* const x = reinterpret_cast<const uint4*>(p.x) + column;
+  int32_t next[EACH];
   const auto look_up = [&](int unit) {
     const int32_t* const order = p.order + size_t(units.group(unit)) * NT * 8 + place;
 #pragma unroll
@@ -52,28 +58,30 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
   look_up(blockIdx.x);
 #pragma unroll 1
   for (int unit = blockIdx.x; unit < units.count; unit += gridDim.x) {
-    const __half* from[EACH];
+    uint32_t at[EACH], real = 0;  // 16 bytes each; a bit for each choice
 #pragma unroll
     for (int e = 0; e < EACH; e++) {
-      own[e] = next[e];
-      from[e] = p.x + size_t(max(own[e], 0) / p.share) * p.ldx + column * 8;
+      real |= uint32_t(next[e] >= 0) << e;
+      at[e] = uint32_t(max(next[e], 0) / p.share) * width;
     }
-    look_up(unit + gridDim.x);
 #pragma unroll 1
     for (int piece = 0; piece < pieces; piece++) {
       barrier_wait(&ring.empty[stage], phase);
-      // All have written the sums of the unit before the last one, since they have begun with the last one.
-      if (piece == 0 && column == 0) {
+      if (piece == 0) {
+        // All have written the sums of the unit before the last one, since they have begun with the last one.
+        if (column == 0) {
 #pragma unroll
-        for (int e = 0; e < EACH; e++) choices[parity][place + 16 * e] = own[e];
+          for (int e = 0; e < EACH; e++) choices[parity][place + 16 * e] = next[e];
+        }
+        look_up(unit + gridDim.x);
       }
 #pragma unroll
       for (int e = 0; e < EACH; e++) {
 #pragma unroll
         for (int k = 0; k < PIECE; k++) {
-          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + e * 16 * CHUNK * 2, from[e] + k * CHUNK, own[e] >= 0);
+          copy_async(to + stage * Shared::STAGE + k * Shared::TILE + e * 16 * CHUNK * 2, x + at[e] + k * 8, true, real >> e & 1);
         }
-        from[e] += PIECE * CHUNK;
+        at[e] += PIECE * 8;
       }
       if (++stage == STAGES) stage = 0, phase ^= 1;
       copy_commit();
@@ -117,7 +125,7 @@ __device__ __forceinline__ void add_to_shared(uint32_t place, const float (&acc)
   }
 }
 
-// Writes a lane's sums of a row tile, which lie in shared memory.
+// Writes a lane's sums of a row tile, which lie in shared memory. A group's choices come first.
 template <int NT>
 __device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert, int tile, int lane, uint32_t sums, const int32_t* choices) {
   const Matrix& w = p.w[0];
@@ -125,7 +133,7 @@ __device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert,
   const auto bias_of = [&](const float* biases) { return biases && i < ffn ? biases[size_t(expert) * ffn + i] : 0.0f; };
   const float gate_bias = bias_of(p.gate_bias), up_bias = bias_of(p.up_bias);
 #pragma unroll 1
-  for (int n = 0; n < NT; n++) {
+  for (int n = 0; n < NT && choices[8 * n] >= 0; n++) {
     float y[4];
     load_four(y, sums + n * WARP * 16);
 #pragma unroll
@@ -181,42 +189,51 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
     const bool more = next_unit < units.count;
     const int next_expert = more ? __ldcg(p.expert_of + units.group(next_unit)) : expert;
     const uint8_t* const next_records = records_of(more ? next_unit : unit, next_expert);
-    const uint8_t* ahead = records + AHEAD;
-    int left = chunks / PIECE, slice = 0, until = slice_begin(1, chunks) / PIECE;  // pieces
-    bool fresh = true;
+    const auto multiply = [&](auto& acc) {
+      const uint8_t* ahead = records + AHEAD;
+      int left = chunks / PIECE, slice = 0, until = slice_begin(1, chunks) / PIECE;  // pieces
+      bool fresh = true;
 #pragma unroll 1
-    while (left > 0) {
+      while (left > 0) {
 #pragma unroll
-      for (int i = 0; i < HELD; i++) {
-        if (i > 0 && left == 0) break;
-        // Behind the last pieces, the first ones of the next unit.
-        const uint8_t* const from = left > HELD ? ahead : next_records;
+        for (int i = 0; i < HELD; i++) {
+          if (i > 0 && left == 0) break;
+          // Behind the last pieces, the first ones of the next unit.
+          const uint8_t* const from = left > HELD ? ahead : next_records;
 #pragma unroll
-        for (int k = 0; k < PIECE; k++) {
-          uint32_t a[STEPS][4];
+          for (int k = 0; k < PIECE; k++) {
+            uint32_t a[STEPS][4];
 #pragma unroll
-          for (int s = 0; s < STEPS; s++) raw[i][k].fragment(s, a[s]);
-          if (left > HELD || more) request(from, i, k);
-          if (k == 0) barrier_wait(barrier, phase);
-          warpgroup_arrive();
+            for (int s = 0; s < STEPS; s++) raw[i][k].fragment(s, a[s]);
+            if (left > HELD || more) request(from, i, k);
+            if (k == 0) barrier_wait(barrier, phase);
+            warpgroup_arrive();
 #pragma unroll
-          for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
-          warpgroup_commit();
+            for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
+            warpgroup_commit();
+          }
+          left--;
+          warpgroup_wait<0>();
+          if (lane == 0) barrier_arrive(barrier + EMPTY);
+          stage += Shared::STAGE >> 4;
+          barrier += 8;
+          if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
+          fresh = --until == 0;
+          if (fresh) {
+            add_to_shared(place, acc, slice == 0);
+            slice++;
+            until = (slice_begin(slice + 1, chunks) - slice_begin(slice, chunks)) / PIECE;
+          }
         }
-        left--;
-        warpgroup_wait<0>();
-        if (lane == 0) barrier_arrive(barrier + EMPTY);
-        stage += Shared::STAGE >> 4;
-        barrier += 8;
-        if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
-        fresh = --until == 0;
-        if (fresh) {
-          add_to_shared(place, acc, slice == 0);
-          slice++;
-          until = (slice_begin(slice + 1, chunks) - slice_begin(slice, chunks)) / PIECE;
-        }
+        ahead = held(ahead + AHEAD);
       }
-      ahead = held(ahead + AHEAD);
+    };
+    if constexpr (NT > 8) {
+      barrier_wait(barrier, phase);  // choices come with the first stage
+      if (choices[parity][NT * 4] < 0) multiply(reinterpret_cast<float(&)[NT / 2][4]>(acc));
+      else multiply(acc);
+    } else {
+      multiply(acc);
     }
     if (tile_of(unit) < tiles) write_choices<NT>(p, expert, tile_of(unit), lane, place, choices[parity]);
     if (!more) return;
@@ -227,7 +244,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
 
 // Grid: (blocks).
 template <int NT, int PIECE>
-__global__ void __launch_bounds__(ROWS_THREADS, 1) expert_rows_kernel(const __grid_constant__ ExpertLinear p) {
+__global__ void __launch_bounds__(ExpertRowsShared<NT, PIECE>::THREADS, 1) expert_rows_kernel(const __grid_constant__ ExpertLinear p) {
 #ifdef PEN_HOPPER_DEVICE
   constexpr int WARPS = ExpertRowsShared<NT, PIECE>::WARPS;
   extern __shared__ uint8_t dynamic[];
@@ -246,11 +263,11 @@ __global__ void __launch_bounds__(ROWS_THREADS, 1) expert_rows_kernel(const __gr
   const int groups = __ldcg(p.num_groups);
   const ExpertUnits units{max(groups, 1), groups * ceil_div(p.w[0].tiles(), WARPS)};
   if (threadIdx.x / WARP >= WARPS) {
-    asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(producer_registers(NT)));
     produce_choices<NT, PIECE>(p, units, p.w[0].chunks() / PIECE, stages, ring, choices);
     return;
   }
-  asm volatile("setmaxnreg.inc.sync.aligned.u32 112;");
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(consumer_registers(NT)));
   with_format(p.w[0].format, [&](auto format) { consume_choices<decltype(format), NT, PIECE>(p, units, stages, ring, choices); });
 #endif
 }
@@ -261,12 +278,14 @@ void start_expert_rows(const Launch& launch, const ExpertLinear& args, int num_g
   const auto kernel = expert_rows_kernel<NT, PIECE>;
   launch.device.first_use(kernel, [&] { allow_shared(kernel, int(Shared::bytes)), prefer_shared(kernel); });
   const int units = num_groups * ceil_div(args.w[0].tiles(), Shared::WARPS);
-  launch(kernel, dim3(std::min(launch.device.multiprocessors, units)), dim3(ROWS_THREADS), Shared::bytes, args);
+  launch(kernel, dim3(std::min(launch.device.multiprocessors, units)), dim3(Shared::THREADS), Shared::bytes, args);
 }
 template <int NT>
 void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
   // Two chunks at a time cost fewer instructions, if they divide every slice.
-  if (args.w[0].chunks() % (2 * SLICES) == 0) return start_expert_rows<NT, 2>(launch, args, num_groups);
+  if constexpr (NT <= 8) {
+    if (args.w[0].chunks() % (2 * SLICES) == 0) return start_expert_rows<NT, 2>(launch, args, num_groups);
+  }
   start_expert_rows<NT, 1>(launch, args, num_groups);
 }
 

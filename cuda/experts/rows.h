@@ -5,10 +5,10 @@
 
 namespace pen {
 
-// Whether expert_linear_rows() can compute a product of groups of so many choices.
-bool takes_expert_rows(const Device& device, const ExpertLinear& args, int group);
+// Whether expert_linear_rows() can compute a product.
+bool takes_expert_rows(const Device& device, const ExpertLinear& args);
 // expert_linear() by the kernels of rows.cuh.
-void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int group, int num_groups);
+void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
 
 template <int NT>
 void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
@@ -16,5 +16,6 @@ void run_expert_rows(const Launch& launch, const ExpertLinear& args, int num_gro
 extern template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
 extern template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
 extern template void run_expert_rows<8>(const Launch&, const ExpertLinear&, int);
+extern template void run_expert_rows<16>(const Launch&, const ExpertLinear&, int);
 
 }  // namespace pen

@@ -1,4 +1,4 @@
-// Experts on warpgroup products: groups of 64 choices.
+// Experts on warpgroup products: groups of 64 and 128 choices.
 #include <algorithm>
 
 #include "rows.cuh"
@@ -6,5 +6,6 @@
 namespace pen {
 
 template void run_expert_rows<8>(const Launch&, const ExpertLinear&, int);
+template void run_expert_rows<16>(const Launch&, const ExpertLinear&, int);
 
 }  // namespace pen
