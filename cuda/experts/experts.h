@@ -68,7 +68,7 @@ struct Groups {
   int size, most;
   Groups(int choices, int experts, int each) {
     const int mean = choices / experts;
-    size = each <= 8 ? 8 : each <= 16 ? 16 : mean <= 16 ? 32 : mean <= 64 ? 64 : MAX_GROUP;
+    size = each <= 8 ? 8 : each <= 16 ? 16 : mean <= 16 ? 32 : mean < 192 ? 64 : MAX_GROUP;
     most = most_groups(choices, experts, size);
   }
 };
