@@ -20,7 +20,8 @@ Groups group(const Launch& launch, const ExpertScratch& e, const Sorted& s) {
   return groups;
 }
 
-ExpertLinear product_of(const ExpertScratch& e, const Groups& groups, const Matrix& w, const __half* x, int ldx, int share, float* out, int ldo) {
+ExpertLinear product_of(const ExpertScratch& e, const Groups& groups, const Matrix& w, const __half* x, int ldx, int share, float* out,
+                        int ldo) {
   ExpertLinear args{};
   args.w[0] = w;
   args.num_segments = 1;

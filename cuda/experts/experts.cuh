@@ -112,8 +112,8 @@ __device__ __forceinline__ void add_slices(const float (&acc)[MT][NT][4], float 
   }
 }
 
-// Grid: (groups of MT row tiles of all segments, NT · 8 choices: a group or a part of one). Like linear_kernel, except that a block learns only after
-// its wait which weights to read.
+// Grid: (groups of MT row tiles of all segments, NT · 8 choices: a group or a part of one). Like linear_kernel, except that a block learns
+// only after its wait which weights to read.
 template <int MT, int NT>
 __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kernel(const __grid_constant__ ExpertLinear p) {
   using Shared = LinearShared<MT, NT>;

@@ -42,8 +42,8 @@ __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const Exp
                                                 int32_t (&choices)[2][NT * 8]) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int STAGES = Shared::STAGES, AHEAD = Shared::AHEAD, EACH = NT / 2;
-  // Each thread always copies the same 16-byte column of every sixteenth choice. Columns of the product without a choice are multiplied with
-  // whatever lies there.
+  // Each thread always copies the same 16-byte column of every sixteenth choice. Where a group is short, the product reads whatever lies
+  // there, in columns that nobody writes.
   const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8, width = p.ldx / 8;
   const uint32_t to = stages + (place * CHUNK + (column ^ (place % 8)) * 8) * 2;
   const auto* const x = reinterpret_cast<const uint4*>(p.x) + column;
@@ -127,7 +127,8 @@ __device__ __forceinline__ void add_to_shared(uint32_t place, const float (&acc)
 
 // Writes a lane's sums of a row tile, which lie in shared memory. A group's choices come first.
 template <int NT>
-__device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert, int tile, int lane, uint32_t sums, const int32_t* choices) {
+__device__ __forceinline__ void write_choices(const ExpertLinear& p, int expert, int tile, int lane, uint32_t sums,
+                                              const int32_t* choices) {
   const Matrix& w = p.w[0];
   const int ffn = w.rows / 2, row = lane / 4, i = tile * (p.glu ? TILE_ROWS / 2 : TILE_ROWS) + row;
   const auto bias_of = [&](const float* biases) { return biases && i < ffn ? biases[size_t(expert) * ffn + i] : 0.0f; };

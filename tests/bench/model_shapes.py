@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 class Shape:
     arch: str
     billions: float  # parameters, as the makers round them; `--list` prints them beside the count of the tensors
-    mixers: str  # one letter per layer: Attention, Window, Mamba 2, Delta rule, short Convolution
+    mixers: str  # one letter per layer: Attention, Window, Latent attention, Mamba 2, Delta rule, short Convolution
     hidden: int
     ffn: int
     vocab: int
@@ -28,6 +28,7 @@ class Shape:
     shared: int = 0  # inner dimension of the expert that all rows share
     shared_router: bool = False
     choice_bias: bool = False  # a bias on the choice of experts
+    latent: tuple = ()  # of latent attention: rank, columns of a key with and without rotation, columns of a value
     ssm: tuple = ()  # taps of the convolution, inner size, state size, heads, groups
     biases: bool = False  # on attention's output, the router and the experts
     qkv_bias: bool = False
@@ -78,6 +79,23 @@ SHAPES = {
     "qwen3.5-35b-a3b": Shape(
         "qwen35moe", 35, "DDDA" * 10, ffn=512, vocab=248320, experts=(256, 8, 512),
         keys={"rope.dimension_count": 64, "rope.dimension_sections": [11, 11, 10, 0]}, **QWEN_NEXT,
+    ),
+    # mistralai/Mixtral-8x7B-Instruct-v0.1
+    "mixtral-8x7b": Shape("llama", 46.7, "A" * 32, 4096, 14336, 32000, 32, 8, 128, 32768, 1e6, experts=(8, 2, 14336)),
+    # deepseek-ai/DeepSeek-V2-Lite, without the scaling of long contexts
+    "deepseek-v2-lite": Shape(
+        "deepseek2", 15.7, "L" * 27, 2048, 10944, 102400, 16, 1, 576, 163840, 1e4, 1e-6, experts=(64, 6, 1408), dense=1, shared=2816,
+        latent=(512, 64, 128, 128),
+        keys={"rope.dimension_count": 64, "attention.kv_lora_rank": 512, "attention.value_length": 512, "attention.key_length_mla": 192,
+              "attention.value_length_mla": 128, "expert_shared_count": 2, "expert_weights_scale": 1.0},
+    ),
+    # Qwen/Qwen3-8B
+    "qwen3-8b": Shape("qwen3", 8.2, "A" * 36, 4096, 12288, 151936, 32, 8, 128, 40960, 1e6, 1e-6, qk_norm=True),
+    # google/gemma-3-4b-it, the text model alone
+    "gemma-3-4b": Shape(
+        "gemma3", 4, at(34, "A", range(5, 34, 6), "W"), 2560, 10240, 262208, 8, 4, 256, 131072, 1e6, 1e-6, tied=True, qk_norm=True,
+        norms=("attn_norm", "post_attention_norm", "ffn_norm", "post_ffw_norm"),
+        keys={"attention.sliding_window": 1024, "rope.scaling.type": "linear", "rope.scaling.factor": 8.0},
     ),
     # google/gemma-3-27b-it, the text model alone
     "gemma-3-27b": Shape(

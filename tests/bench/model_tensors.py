@@ -56,6 +56,16 @@ def attention(s):
         yield from (("attn_output.bias", (s.hidden,)), ("attn_sinks.weight", (s.heads,)))
 
 
+def latent(s):
+    rank, rotated, plain, value = s.latent
+    yield "attn_q.weight", (s.hidden, s.heads * (rotated + plain))
+    yield "attn_kv_a_mqa.weight", (s.hidden, rank + rotated)
+    yield "attn_kv_a_norm.weight", (rank,)
+    yield "attn_k_b.weight", (plain, rank, s.heads)
+    yield "attn_v_b.weight", (rank, value, s.heads)
+    yield "attn_output.weight", (s.heads * value, s.hidden)
+
+
 def recurrent(s):
     taps, inner, state, heads, groups = s.ssm
     channels = inner + 2 * groups * state
@@ -99,7 +109,7 @@ def routed_ffn(s):
         yield from ((f"ffn_{part}_exps.bias", (rows, count)) for part, rows in (("gate", inner), ("up", inner), ("down", s.hidden)))
 
 
-MIXERS = {"A": attention, "W": attention, "M": recurrent, "D": recurrent, "C": convolution}
+MIXERS = {"A": attention, "W": attention, "L": latent, "M": recurrent, "D": recurrent, "C": convolution}
 
 
 def tensors(shape, vocab, layers):
@@ -163,5 +173,7 @@ def step_bytes(shape, vocab, layers, batch, context):
     if shape.ssm:
         taps, inner, size, _, groups = shape.ssm
         state = sum(mixer in "MD" for mixer in mixers) * ((taps - 1) * (inner + 2 * groups * size) + inner * size)
+    if shape.latent:
+        total += batch * mixers.count("L") * context * sum(shape.latent[:2]) * 2
     state += mixers.count("C") * (shape.keys.get("shortconv.l_cache", 1) - 1) * shape.hidden
     return total + batch * (rows * 2 * shape.kv_heads * shape.head_dim * 2 + 2 * state * 4)
