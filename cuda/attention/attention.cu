@@ -177,6 +177,9 @@ int largest_cluster(const Device& device, Kernel kernel) {
   return clusters > 0 ? CLUSTER_TILES : 0;
 }
 
+// One fresh head per warp.
+int cluster_warps(const DecodePlan& plan) { return std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS); }
+
 // Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
 template <int D, bool EXTRAS>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
@@ -196,8 +199,34 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   Launch clustered = launch;
   clustered.cluster = blocks;
   const dim3 grid(blocks, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
-  const int warps = std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS);  // one fresh head per warp
-  clustered(kernel, grid, WARP * warps, bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  clustered(kernel, grid, WARP * cluster_warps(plan), bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  return true;
+}
+
+// Longer contexts of so few sequences that a block per stretch would leave most multiprocessors idle: a cluster for each stretch. Returns
+// false if the step is no such case.
+template <int D, bool EXTRAS>
+bool decode_stretches(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
+  const Device& device = launch.device;
+  const int tiles = most_tiles(step.max_context, args.window), group = args.num_heads / args.kv.num_kv_heads;
+  DecodePlan plan{};
+  plan.rows = std::min(group, ROWS);
+  plan.share = 1;
+  plan.max_stretches = most_stretches(tiles, args.window != 0);
+  const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) * plan.max_stretches * STRETCH_TILES;
+  const size_t bytes = ClusterShared<D>::bytes(plan.rows, STRETCH_TILES);
+  // Measured on an H100. Blocks of more than eight warps do not run three at a time on a multiprocessor.
+  const int each = D == 128 || cluster_warps(plan) > 8 ? 2 : 3;
+  if (tiles <= STRETCH_TILES || blocks > each * device.multiprocessors || !has_clusters(device)) return false;
+  const bool fits = partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes;
+  if (!fits || bytes > static_cast<size_t>(device.shared_block)) return false;
+  const auto kernel = attention_cluster_kernel<D, EXTRAS>;
+  set_up(device, kernel);
+  Launch clustered = launch;
+  clustered.cluster = STRETCH_TILES;
+  const dim3 grid(plan.max_stretches * STRETCH_TILES, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
+  clustered(kernel, grid, WARP * cluster_warps(plan), bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  merge_stretches<EXTRAS>(launch, args, step, plan);
   return true;
 }
 
@@ -349,7 +378,7 @@ void attention_decode(const Launch& launch, const Attention& args, const StepVie
     constexpr bool EXTRAS = decltype(extras)::value;
     if constexpr (D % 64 == 0) {
       if (decode_cluster<D, EXTRAS>(launch, args, step, fresh) || decode_many<D, EXTRAS>(launch, args, step, fresh)) return;
-      if (decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
+      if (decode_stretches<D, EXTRAS>(launch, args, step, fresh) || decode_long<D, EXTRAS>(launch, args, step, fresh)) return;
       // With few blocks, or in long contexts, four warps per tile shorten its time; else a single warp per tile waits for no other.
       if (unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) <= launch.device.multiprocessors ||
           most_tiles(step.max_context, args.window) > STRETCH_TILES) {

@@ -1,6 +1,6 @@
-// Decode attention over short contexts on sm_90: one block per tile. The blocks of a sequence and K/V head form a cluster. Each leaves its
-// partial result in the shared memory of the first block, which merges them. So a tile's copies need little room, begin early, and are
-// spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
+// Decode attention on sm_90 where blocks are few: one block per tile. The blocks of a sequence and K/V head form a cluster, or those of each
+// of its stretches. Each leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies need
+// little room, begin early, and are spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
 #pragma once
 
 #include "../device/cluster.cuh"
@@ -26,6 +26,8 @@ struct ClusterShared {
   }
 };
 
+__device__ __forceinline__ int cluster_blocks(const DecodePlan& plan) { return plan.max_stretches > 0 ? STRETCH_TILES : int(gridDim.x); }
+
 // Stores two floats into another block's shared memory, where a barrier counts them. So no fence is needed, which would cost more than
 // everything else.
 __device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uint32_t barrier) {
@@ -34,8 +36,8 @@ __device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uin
                : "memory");
 #endif
 }
-// Grid: (tiles, at least two; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block: up to CLUSTER_WARPS warps.
-// Shared memory: ClusterShared<D>::bytes().
+// Grid: (tiles, at least two, or STRETCH_TILES per stretch; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block:
+// up to CLUSTER_WARPS warps. Shared memory: ClusterShared<D>::bytes(). plan.max_stretches: 0 if a cluster takes a whole sequence.
 template <int D, bool EXTRAS>
 __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
     attention_cluster_kernel(const __grid_constant__ Attention p, const __grid_constant__ StepView step,
@@ -45,9 +47,14 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   let_next_start();
   const BlockHeads heads(p, step, plan);
   const int seq = heads.seq, kv_head = heads.kv_head, head = heads.head, rows = heads.rows;
-  const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP, rank = blockIdx.x;
+  const int member = threadIdx.x / WARP, lane = threadIdx.x % WARP;
   const DecodeRange<EXTRAS> range(step, seq, p);
-  const int num_tiles = range.end - range.begin;
+  int begin = range.begin, end = range.end, rank = blockIdx.x;
+  if (plan.max_stretches > 0) {
+    const int stretch = range.first_stretch() + rank / STRETCH_TILES;
+    begin = max(begin, stretch * STRETCH_TILES), end = min(end, (stretch + 1) * STRETCH_TILES), rank %= STRETCH_TILES;
+  }
+  const int num_tiles = max(end - begin, 0);
   const bool mine = rank < num_tiles;
   uint64_t* const barrier = reinterpret_cast<uint64_t*>(shared + Shared::tiles);
   if (rank == 0 && threadIdx.x == 0) {
@@ -56,8 +63,8 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   }
   cluster_arrive();
 
-  const int tile = range.begin + rank;
-  const bool sees = rank == num_tiles - 1;  // the fresh row lies in its tile
+  const int tile = begin + rank;
+  const bool sees = mine && tile + 1 == range.end;  // the fresh row lies in its tile
   const uint32_t keys = shared_of(shared), values = keys + Tile<D>::BYTES;
   const auto fetch = [&] {
     if (mine) {
@@ -92,7 +99,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   cluster_wait();  // the first block is there
   if (!mine) return;
   __syncthreads();
-  const size_t partial_at = Shared::partial(plan.rows, gridDim.x), rows_at = Shared::partial_rows(plan.rows);
+  const size_t partial_at = Shared::partial(plan.rows, cluster_blocks(plan)), rows_at = Shared::partial_rows(plan.rows);
   if (member < CLUSTER_TEAM) {
     const int row0 = lane / 4, row1 = row0 + 8;
     uint32_t q[D / 16][4];
@@ -122,8 +129,11 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
   barrier_wait(barrier, 0);
   const MergeSpace space{reinterpret_cast<const float*>(shared + partial_at), reinterpret_cast<const float2*>(shared + rows_at), nullptr,
                          nullptr};
-  const MergeTarget target{true, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
-  merge_round<D, EXTRAS>(p, space, target, plan.rows, MergeRound{range.begin, num_tiles, 0, true});
+  MergeTarget target{true, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
+  if (plan.max_stretches > 0 && range.num_stretches() > plan.share) {
+    target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, range.first_stretch());
+  }
+  merge_round<D, EXTRAS>(p, space, target, plan.rows, MergeRound{begin, num_tiles, 0, true});
 }
 
 }  // namespace pen

@@ -1,7 +1,7 @@
 // Checks and timings of cuda/attention: decode and prefill attention over pages, and the finishing of Q, K and V.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention.cu cuda/attention/*.cu -o attention
 //   attention [--quick] [--time]
-//   attention --many    (the timings of many sequences, without checks)
+//   attention --many | --few    (the timings of many or few sequences, without checks)
 // Each failure is a line that names the case, the check and the first element that is wrong; the exit code is 1 then.
 #include "../device/kernel.cuh"
 #include "attention_harness.cuh"
@@ -376,9 +376,11 @@ void check_fresh_all() {
   for (int i = 0; i < 160; ++i) many.push_back(1 + random.below(300));
   for (int i = 0; i < 60; ++i) with_long.push_back(i == 20 ? 9000 : 1 + random.below(100));
   const Shape local{"local", 32, 8, 64, 32, 100}, wide{"wide", 40, 2, 64, 32, 0}, odd{"odd size", 14, 2, 120, 32, 0};
-  for (const Shape& shape : {SMOL, GEMMA, LLAMA8, local, wide, odd}) {
+  for (const Shape& shape : {SMOL, GEMMA, GEMMA4, LLAMA8, local, wide, odd}) {
     check_fresh(shape, many, "many");
     check_fresh(shape, {1, 65, 700, 1500}, "few");
+    check_fresh(shape, {30, 1100}, "two");
+    check_fresh(shape, {1537}, "one");
   }
   for (const Shape& shape : {SMOL, LLAMA1}) check_fresh(shape, with_long, "one long");
   check_fresh(LLAMA8, std::vector<int>(256, 100), "alike");
@@ -389,15 +391,18 @@ void check_fresh_all() {
 
 int main(int argc, char** argv) {
   using namespace pen::bench;
-  bool quick = false, timing = false, only_many = false;
+  bool quick = false, timing = false, only_many = false, only_few = false;
   for (int i = 1; i < argc; ++i) {
     quick |= strcmp(argv[i], "--quick") == 0;
     timing |= strcmp(argv[i], "--time") == 0;
     only_many |= strcmp(argv[i], "--many") == 0;
+    only_few |= strcmp(argv[i], "--few") == 0;
   }
   try {
     if (only_many) return time_many(timed_launch()), 0;
+    if (only_few) return time_few(timed_launch()), 0;
     std::vector<int> some{1, 2, 31, 33, 63, 64, 65, 127, 129, 257, 513, 600}, many{5, 64, 512, 640, 1025, 1500}, longest{511, 9000};
+    const std::vector<int> alone{1500};
     if (quick) some = {1, 63, 65, 130}, many = {64, 200}, longest = {600};
     const Shape shapes[] = {
         {"SmolLM2-135M", 9, 3, 64, 32, 0},      {"Qwen2.5-0.5B", 14, 2, 64, 64, 0},     {"Gemma-3-270m local", 4, 1, 256, 32, 512},
@@ -406,6 +411,7 @@ int main(int argc, char** argv) {
         {"wide group", 48, 2, 96, 32, 0},       {"odd size", 6, 2, 120, 64, 64},        {"large odd", 2, 1, 200, 32, 65},
         {"window of one", 4, 2, 64, 32, 1},     {"Gemma-2-2B local", 8, 4, 256, 32, 512, 50.0f},
         {"a low soft cap", 6, 3, 64, 32, 0, 0.7f},
+        {"Gemma-3-4B local", 8, 4, 256, 32, 1024},
         {"gpt-oss", 64, 8, 64, 32, 0, 0.0f, true},
         {"gpt-oss local", 16, 2, 64, 32, 128, 0.0f, true},
         {"sinks, odd size", 20, 1, 56, 64, 0, 0.0f, true},
@@ -416,6 +422,7 @@ int main(int argc, char** argv) {
     for (const Shape& shape : shapes) {
       check_attention(shape, some, seed++);
       if (shape.head_dim * shape.num_heads <= 4096) check_attention(shape, many, seed++);
+      if (!quick && shape.head_dim * shape.num_heads <= 4096) check_attention(shape, alone, seed++);
       if (shape.head_dim * shape.num_heads <= 512) check_attention(shape, longest, seed++);
     }
     check_qkv_all(quick);

@@ -51,7 +51,7 @@ struct Layer {
     Routing r = a.routing;
     r.chosen = chosen.data, r.weights = weights.data;
     route(launch, r);
-    const Groups groups(s.choices(), s.experts, s.rows);
+    const Groups groups(s.choices(), s.experts, s.rows, least_group(gpu(), a.gate_up));
     const Grouping all{chosen.data, s.choices(), s.experts, groups.size, groups.most, expert_of.data, order.data, num_groups.data};
     group_choices(launch, all);
     products(launch, a, a.gate_up, a.down, all, s.used, hidden, outputs, true);
@@ -59,7 +59,7 @@ struct Layer {
     if (a.shared_down) {
       Matrix up = a.gate_up, back = a.down;
       up.data = a.shared_gate_up, back.data = a.shared_down;
-      const Groups rows(s.rows, 1, s.rows);
+      const Groups rows(s.rows, 1, s.rows, least_group(gpu(), a.gate_up));
       const Grouping one{all_rows.data, s.rows, 1, rows.size, rows.most, one_expert.data, one_order.data, one_group.data};
       group_choices(launch, one);
       products(launch, a, up, back, one, 1, shared_hidden, shared_out, false);

@@ -136,7 +136,7 @@ inline void time_shapes(const char* name = nullptr, int only_rows = 0) {
   };
   for (const Timed& t : shapes) {
     if (name && std::strcmp(name, t.name) != 0) continue;
-    for (int rows : {1, 4, 8, 16, 64, 256, 1024, 2048}) {
+    for (int rows : {1, 2, 4, 5, 6, 8, 16, 64, 256, 1024, 2048}) {
       if (!only_rows || only_rows == rows) time_shape(t, rows, bandwidth, stream);
     }
   }

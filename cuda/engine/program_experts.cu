@@ -10,11 +10,11 @@ namespace {
 
 // A step's choices, sorted into groups.
 struct Sorted {
-  int choices, experts, each;
+  int choices, experts, each, least;
 };
 
 Groups group(const Launch& launch, const ExpertScratch& e, const Sorted& s) {
-  const Groups groups(s.choices, s.experts, s.each);
+  const Groups groups(s.choices, s.experts, s.each, s.least);
   group_choices(launch, Grouping{e.chosen.as<int32_t>(), s.choices, s.experts, groups.size, groups.most, e.expert_of.as<int32_t>(),
                                  e.order.as<int32_t>(), e.num_groups.as<int32_t>()});
   return groups;
@@ -72,7 +72,8 @@ void Experts::run(const Pass& pass) const {
   route_now.num_rows = tokens;
   route(pass.launch, route_now);
   // Several experts of a row may have the same adjugate.
-  const Groups groups = group(pass.launch, e, {choices, experts, op.chunk_group ? choices : tokens});
+  const int each = op.chunk_group ? choices : tokens;
+  const Groups groups = group(pass.launch, e, {choices, experts, each, least_group(pass.launch.device, up)});
   const __half* x = in;
   int ldx = ld_in, share = used;
   if (op.weigh_input) {
@@ -211,7 +212,7 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   return [=, &e, &in, &out, heads = int(op.heads)](const Pass& pass) {
     const int choices = pass.tokens * heads;
     choose_heads(pass.launch, pass.step.view.slot_mapping, e.chosen.as<int32_t>(), pass.tokens, heads);
-    const Groups groups = group(pass.launch, e, {choices, heads, pass.tokens});
+    const Groups groups = group(pass.launch, e, {choices, heads, pass.tokens, least_group(pass.launch.device, w)});
     const ExpertLinear args = product_of(e, groups, w, in.data.as<__half>(), in.ld, 1, out.data.as<float>(), out.ld);
     expert_linear(pass.launch, args, groups.most);
   };

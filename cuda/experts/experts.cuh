@@ -128,10 +128,11 @@ __global__ void __launch_bounds__(SLICES* WARP, MT* NT <= 2 ? 2 : 1) expert_kern
   const int tile = group * MT;
   wait_for_previous();
   const int expert = p.expert_of[blockIdx.y * (NT * 8) / p.group];
-  if (expert < 0 || p.order[blockIdx.y * (NT * 8)] < 0) return;
+  if (expert < 0) return;
   w.data += size_t(expert) * w.tiles() * w.chunks() * w.record_bytes;
   if (threadIdx.x < NT * 8) choices[threadIdx.x] = p.order[blockIdx.y * NT * 8 + threadIdx.x];
   __syncthreads();
+  if (choices[0] < 0) return;  // a part of a group behind its choices
   const auto ready = [&](const __half* (&x)[NT]) {
 #pragma unroll
     for (int n = 0; n < NT; n++) {

@@ -61,14 +61,17 @@ __host__ __device__ constexpr int most_groups(int choices, int experts, int grou
   return choices < padded ? choices : padded;
 }
 
+// The size of the smallest groups that are worth while for products with such matrices: 8 or 16.
+int least_group(const Device& device, const Matrix& w);
+
 // How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose
 // an expert more than once (adjugates). Groups are as small as most experts' choices allow, since a block multiplies empty places, too.
-// The size does not change a bit.
+// `least`: of least_group(). The size does not change a bit.
 struct Groups {
   int size, most;
-  Groups(int choices, int experts, int each) {
+  Groups(int choices, int experts, int each, int least) {
     const int mean = choices / experts;
-    size = each <= 8 ? 8 : each <= 16 ? 16 : mean <= 16 ? 32 : mean < 192 ? 64 : MAX_GROUP;
+    size = each <= least ? least : each <= 16 ? 16 : mean <= 16 ? 32 : mean < 192 ? 64 : MAX_GROUP;
     most = most_groups(choices, experts, size);
   }
 };

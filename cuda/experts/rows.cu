@@ -8,8 +8,10 @@ namespace pen {
 template void run_expert_rows<2>(const Launch&, const ExpertLinear&, int);
 template void run_expert_rows<4>(const Launch&, const ExpertLinear&, int);
 
+int least_group(const Device& device, const Matrix& w) { return w.chunks() >= SLICES && has_warpgroup_products(device) ? 16 : 8; }
+
 bool takes_expert_rows(const Device& device, const ExpertLinear& args) {
-  return args.group >= 16 && args.w[0].chunks() >= SLICES && has_warpgroup_products(device);
+  return args.group >= 16 && least_group(device, args.w[0]) == 16;
 }
 
 void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups) {
