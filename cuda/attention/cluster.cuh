@@ -1,6 +1,6 @@
-// Decode attention on sm_90 where blocks are few: one block per tile. The blocks of a sequence and K/V head form a cluster, or those of each
-// of its stretches. Each leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies need
-// little room, begin early, and are spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
+// Decode attention on sm_90 where blocks are few: one block per tile. The blocks of a sequence and K/V head form a cluster, or those of
+// each of its stretches. Each leaves its partial result in the shared memory of the first block, which merges them. So a tile's copies
+// need little room, begin early, and are spread over multiprocessors. The numbers are those of decode.cuh, from the same functions.
 #pragma once
 
 #include "../device/cluster.cuh"
@@ -131,7 +131,7 @@ __global__ void __launch_bounds__(WARP* CLUSTER_WARPS)
                          nullptr};
   MergeTarget target{true, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
   if (plan.max_stretches > 0 && range.num_stretches() > plan.share) {
-    target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, range.first_stretch());
+    target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, blockIdx.z, range.first_stretch());
   }
   merge_round<D, EXTRAS>(p, space, target, plan.rows, MergeRound{begin, num_tiles, 0, true});
 }

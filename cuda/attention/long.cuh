@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(WARP*(LONG_READERS<D> + LONG_MERGERS), 1)
 
   if (!reads) {
     MergeTarget target{tiles.direct, head, rows, p.out + static_cast<size_t>(token) * p.out_stride + head * p.kv.head_dim};
-    if (!tiles.direct) target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, range.first_stretch());
+    if (!tiles.direct) target.leave(Partials(p, gridDim.z, plan.max_stretches), p, plan, blockIdx.z, range.first_stretch());
     const auto of = [&](int tile) { return tile % readers * LONG_SLOTS + tile / readers % LONG_SLOTS; };
     LongMerger<D, EXTRAS> merger;
     merger.run(

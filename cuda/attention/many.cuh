@@ -167,10 +167,8 @@ __global__ void __launch_bounds__(WARP*(MANY_READERS<D> + LONG_MERGERS + MANY_CO
           __half* const out = p.out + static_cast<size_t>(tile.token) * p.out_stride + tile.head * head_dim;
           MergeTarget target{tile.direct, tile.head, tile.rows, out};
           if (!target.direct) {
-            const Partials partials(p, num_seqs, plan.max_stretches);
             const int first_stretch = DecodeRange<EXTRAS>(tile.context, p).first_stretch();
-            const size_t at = (static_cast<size_t>(tile.seq) * p.num_heads + tile.head) * plan.max_stretches - first_stretch;
-            target.o = partials.o + at * head_dim, target.row = partials.row + at, target.row_step = plan.max_stretches;
+            target.leave(Partials(p, num_seqs, plan.max_stretches), p, plan, tile.seq, first_stretch);
           }
           return target;
         },

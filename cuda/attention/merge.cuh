@@ -35,9 +35,9 @@ struct MergeTarget {
   float2* row;
   int row_step;    // stretches from row to row
 
-  // Results go to the workspace, where the sequence's first stretch has the number `first`.
-  __device__ __forceinline__ void leave(const Partials& partials, const Attention& p, const DecodePlan& plan, int first) {
-    const size_t at = (static_cast<size_t>(blockIdx.z) * p.num_heads + head) * plan.max_stretches - first;
+  // Results go to the workspace of sequence `seq`, whose first stretch has the number `first`.
+  __device__ __forceinline__ void leave(const Partials& partials, const Attention& p, const DecodePlan& plan, int seq, int first) {
+    const size_t at = (static_cast<size_t>(seq) * p.num_heads + head) * plan.max_stretches - first;
     direct = false, o = partials.o + at * p.kv.head_dim, row = partials.row + at, row_step = plan.max_stretches;
   }
 };

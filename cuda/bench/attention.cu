@@ -376,7 +376,7 @@ void check_fresh_all() {
   for (int i = 0; i < 160; ++i) many.push_back(1 + random.below(300));
   for (int i = 0; i < 60; ++i) with_long.push_back(i == 20 ? 9000 : 1 + random.below(100));
   const Shape local{"local", 32, 8, 64, 32, 100}, wide{"wide", 40, 2, 64, 32, 0}, odd{"odd size", 14, 2, 120, 32, 0};
-  for (const Shape& shape : {SMOL, GEMMA, GEMMA4, LLAMA8, local, wide, odd}) {
+  for (const Shape& shape : {SMOL, GEMMA, GEMMA_4B, LLAMA8, local, wide, odd}) {
     check_fresh(shape, many, "many");
     check_fresh(shape, {1, 65, 700, 1500}, "few");
     check_fresh(shape, {30, 1100}, "two");

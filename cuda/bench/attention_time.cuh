@@ -8,7 +8,7 @@ namespace pen::bench {
 
 constexpr int TIMED_RUNS = 9;
 const Shape SMOL{"SmolLM2-135M", 9, 3, 64, 32, 0}, QWEN{"Qwen2.5-0.5B", 14, 2, 64, 32, 0}, GEMMA{"Gemma-3-270m", 4, 1, 256, 32, 512},
-    GEMMA4{"Gemma-3-4B", 8, 4, 256, 32, 1024},
+    GEMMA_4B{"Gemma-3-4B", 8, 4, 256, 32, 1024},
     LLAMA1{"Llama-3.2-1B", 32, 8, 64, 32, 0}, LLAMA8{"Llama-3.1-8B", 32, 8, 128, 32, 0};
 
 inline Launch timed_launch() { return {gpu(), test_stream(), gpu().major >= 9}; }
@@ -173,7 +173,7 @@ inline void time_many(const Launch& launch) {
 // Decode of few sequences, which finishes Q, K and V on its way.
 inline void time_few(const Launch& launch) {
   printf("\n%-14s %6s %8s %12s\n", "few", "batch", "context", "us");
-  for (const Shape& s : {SMOL, QWEN, GEMMA, GEMMA4, LLAMA1, LLAMA8}) {
+  for (const Shape& s : {SMOL, QWEN, GEMMA, GEMMA_4B, LLAMA1, LLAMA8}) {
     for (const int batch : {1, 2, 4}) {
       for (const int context : {500, 700, 1000, 1100, 1500, 2000, 3000, 4000, 6000, 8000}) {
         const TimedStep t(s, batch, context, 1);

@@ -50,7 +50,7 @@ int main(int argc, char** argv) {
   }
   check_routing(quick);
   check_decode(quick);
-  std::vector<Shape> shapes = {{1, 5, 2, 96, 40}, {3, 9, 4, 256, 72}, {33, 8, 2, 256, 96}, {40, 5, 2, 512, 264}};
+  std::vector<Shape> shapes = {{1, 5, 2, 96, 40}, {3, 9, 4, 256, 72}, {33, 8, 2, 256, 96}, {40, 24, 2, 512, 264}, {100, 24, 4, 1024, 264}};
   if (!quick) shapes.insert(shapes.end(), {{200, 60, 4, 512, 176}, {700, 8, 2, 256, 264}, {64, 128, 8, 768, 96}, {1, 128, 8, 1024, 768}});
   for (const Shape& s : shapes) check_shape(s);
   for (int hidden : {8, 100, 768, 1600}) check_elementwise(3, hidden);

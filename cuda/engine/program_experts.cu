@@ -64,7 +64,7 @@ void Experts::run(const Pass& pass) const {
     ExpertDecode few = decode;
     few.routing.slot_mapping = few.combine.slot_mapping = pass.step.view.slot_mapping;
     few.routing.num_rows = tokens;
-    if (can_decode(pass.launch.device, few)) return expert_decode(pass.launch, few);
+    if (takes_decode(pass.launch.device, few)) return expert_decode(pass.launch, few);
   }
   const int experts = op.chunk_group ? ceil_div(int(op.count), int(op.chunk_group)) : int(op.count);
   Routing route_now = routing;
@@ -209,11 +209,13 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   const Matrix& w = find.matrix(op.stack);
   const bool fits = w.cols == int(in.desc.width) && w.rows == out.ld && in.desc.per_token == op.heads && out.desc.per_token == op.heads;
   if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit");
-  return [=, &e, &in, &out, heads = int(op.heads)](const Pass& pass) {
+  const __half* const x = in.data.as<__half>();
+  float* const y = out.data.as<float>();
+  return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) {
     const int choices = pass.tokens * heads;
     choose_heads(pass.launch, pass.step.view.slot_mapping, e.chosen.as<int32_t>(), pass.tokens, heads);
-    const Groups groups = group(pass.launch, e, {choices, heads, pass.tokens, least_group(pass.launch.device, w)});
-    const ExpertLinear args = product_of(e, groups, w, in.data.as<__half>(), in.ld, 1, out.data.as<float>(), out.ld);
+    const Groups groups = group(pass.launch, e, {choices, heads, pass.tokens, MIN_GROUP});
+    const ExpertLinear args = product_of(e, groups, w, x, ldx, 1, y, ldy);
     expert_linear(pass.launch, args, groups.most);
   };
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "decode.cuh"
+#include "rows.h"
 
 namespace pen {
 
@@ -52,11 +53,18 @@ size_t lists_bytes() { return sizeof(Lists); }
 
 bool can_decode(const Device& device, const ExpertDecode& args) {
   const Routing& r = args.routing;
-  // Measured on an H100: where rows share many experts, products of groups are faster from five rows on.
-  const bool share = r.num_rows > 4 && 3 * r.num_rows * r.used >= 2 * r.num_experts;
-  if (share && least_group(device, args.gate_up) > DECODE_ROWS) return false;
   return r.num_rows <= DECODE_ROWS && r.num_rows * r.used <= DECODE_CHOICES && r.num_experts <= DECODE_EXPERTS && r.chunk_group == 0 &&
          Plans(device, args).fit(device);
+}
+
+bool takes_decode(const Device& device, const ExpertDecode& args) {
+  const Routing& r = args.routing;
+  const int choices = r.num_rows * r.used;
+  const Groups groups(choices, r.num_experts, r.num_rows, least_group(device, args.gate_up));
+  // Measured on an H100: where rows share many experts, products of wide groups are faster from five rows on.
+  const bool share = r.num_rows > 4 && 3 * choices >= 2 * r.num_experts;
+  if (share && takes_expert_rows(device, args.gate_up, groups.size, groups.most)) return false;
+  return can_decode(device, args);
 }
 
 void expert_decode(const Launch& launch, const ExpertDecode& args) {

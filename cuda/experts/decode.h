@@ -34,8 +34,9 @@ struct ExpertDecode {
 };
 
 size_t lists_bytes();
-// Whether expert_decode() can compute these. Otherwise the functions of experts.h do.
+// Whether expert_decode() can compute these, and whether it should. Otherwise the functions of experts.h do.
 bool can_decode(const Device& device, const ExpertDecode& args);
+bool takes_decode(const Device& device, const ExpertDecode& args);
 void expert_decode(const Launch& launch, const ExpertDecode& args);
 
 }  // namespace pen

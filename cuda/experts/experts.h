@@ -12,7 +12,7 @@
 // So nothing depends on how rows are grouped. If a score of a row is not finite, all its weights are NaN.
 //
 // A *choice* is a row's use of one expert: choice c is use number c % used of row c / used. Choices of the same expert form groups of
-// as many as a block multiplies at once; a group may be short.
+// some places; a group may be short.
 #pragma once
 
 #include "../device/step.h"
@@ -54,24 +54,27 @@ struct Routing {
 
 void route(const Launch& launch, const Routing& args);
 
-constexpr int MAX_GROUP = 128;
+constexpr int MIN_GROUP = 8, MIN_WIDE_GROUP = 16, MAX_GROUP = 128;  // places for choices
 // The most groups that so many choices can make.
 __host__ __device__ constexpr int most_groups(int choices, int experts, int group) {
   const int padded = int((int64_t(choices) + int64_t(experts) * (group - 1)) / group);
   return choices < padded ? choices : padded;
 }
 
-// The size of the smallest groups that are worth while for products with such matrices: 8 or 16.
+// The size of the smallest groups of products with such matrices: MIN_GROUP, or MIN_WIDE_GROUP where wide groups take less time.
 int least_group(const Device& device, const Matrix& w);
 
 // How the choices of a step are grouped. `each`: upper bound of an expert's choices, which is the number of rows, unless a row may choose
-// an expert more than once (adjugates). Groups are as small as most experts' choices allow, since a block multiplies empty places, too.
+// an expert more than once (adjugates). Choices of an expert that fit into a group are in one, so that a step reads the expert once. But
+// with wide groups, whose later ones find an expert's matrix in L2, the size follows the mean: blocks multiply empty places, too.
 // `least`: of least_group(). The size does not change a bit.
 struct Groups {
   int size, most;
   Groups(int choices, int experts, int each, int least) {
     const int mean = choices / experts;
-    size = each <= least ? least : each <= 16 ? 16 : mean <= 16 ? 32 : mean < 192 ? 64 : MAX_GROUP;
+    if (each <= 32) size = each <= least ? least : each <= 16 ? 16 : 32;
+    else if (least == MIN_GROUP) size = 64;
+    else size = mean <= 16 ? 32 : mean < 192 ? 64 : MAX_GROUP;
     most = most_groups(choices, experts, size);
   }
 };

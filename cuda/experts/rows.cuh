@@ -36,12 +36,13 @@ __host__ __device__ constexpr int choices_ahead(int words, int nt, int piece) {
 }
 
 #ifdef PEN_HOPPER_DEVICE
-// Copies the rows of x of each unit's choices, up to AHEAD stages ahead, and writes the choices for those who write the sums.
+// Copies the rows of x of each unit's choices, up to AHEAD stages at a time, and writes the choices for those who write the sums.
 template <int NT, int PIECE>
 __device__ __forceinline__ void produce_choices(const ExpertLinear& p, const ExpertUnits& units, int pieces, uint32_t stages, Ring& ring,
                                                 int32_t (&choices)[2][NT * 8]) {
   using Shared = RowsShared<NT, PIECE>;
   constexpr int STAGES = Shared::STAGES, AHEAD = Shared::AHEAD, EACH = NT / 2;
+  static_assert(STAGES <= SLICES, "a unit has as many pieces as the ring has stages, so that two units' choices are enough");
   // Each thread always copies the same 16-byte column of every sixteenth choice. Where a group is short, the product reads whatever lies
   // there, in columns that nobody writes.
   const int thread = threadIdx.x % ROWS_PRODUCERS, place = thread / 8, column = thread % 8, width = p.ldx / 8;

@@ -5,9 +5,8 @@
 
 namespace pen {
 
-// Whether expert_linear_rows() can compute a product.
-bool takes_expert_rows(const Device& device, const ExpertLinear& args);
-// expert_linear() by the kernels of rows.cuh.
+// Whether expert_linear() takes the kernels of rows.cuh for groups of so many choices.
+bool takes_expert_rows(const Device& device, const Matrix& w, int group, int num_groups);
 void expert_linear_rows(const Launch& launch, const ExpertLinear& args, int num_groups);
 
 template <int NT>

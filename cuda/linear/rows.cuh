@@ -18,6 +18,7 @@ constexpr int ROWS_THREADS = ROWS_WARPGROUPS * 128 + ROWS_PRODUCERS;
 // How a block uses shared memory: the ring of x, in stages of PIECE chunks, then, for WIDE products, the sums of slices.
 template <int NT, int PIECE>
 struct RowsShared {
+  // Stages that are being copied; the others are full or in use. A stage is reported full when AHEAD later ones have been requested.
   static constexpr int STAGES = 8, AHEAD = PIECE == 1 ? 4 : 3;
   static constexpr int TILE = NT * 8 * CHUNK * 2, STAGE = PIECE * TILE;  // bytes of a chunk, and of a stage
   static constexpr bool WIDE = NT > 4;  // too many sums for registers
