@@ -61,9 +61,11 @@ bool takes_decode(const Device& device, const ExpertDecode& args) {
   const Routing& r = args.routing;
   const int choices = r.num_rows * r.used;
   const Groups groups(choices, r.num_experts, r.num_rows, least_group(device, args.gate_up));
-  // Measured on an H100: where rows share many experts, products of wide groups are faster from five rows on.
-  const bool share = r.num_rows > 4 && 3 * choices >= 2 * r.num_experts;
-  if (share && takes_expert_rows(device, args.gate_up, groups.size, groups.most)) return false;
+  // Measured on an H100: where rows share many experts and these are large, wide groups are faster from five rows on.
+  constexpr double LARGE = 300e6;  // bytes that all choices would read
+  const bool shared = r.num_rows > 4 && 3 * choices >= 2 * r.num_experts;
+  const bool large = choices * double(args.gate_up.bytes() + args.down.bytes()) >= LARGE;
+  if (shared && large && takes_expert_rows(device, args.gate_up, groups.size, groups.most)) return false;
   return can_decode(device, args);
 }
 
