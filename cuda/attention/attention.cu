@@ -180,6 +180,18 @@ int largest_cluster(const Device& device, Kernel kernel) {
 // One fresh head per warp.
 int cluster_warps(const DecodePlan& plan) { return std::clamp(plan.rows + 2, 2 * CLUSTER_TEAM, CLUSTER_WARPS); }
 
+// Clusters of so many blocks: one for each sequence and K/V head, or as many as the plan has stretches.
+template <int D, bool EXTRAS>
+void start_clusters(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh, const DecodePlan& plan,
+                    int blocks) {
+  Launch clustered = launch;
+  clustered.cluster = blocks;
+  const int row_blocks = ceil_div(args.num_heads / args.kv.num_kv_heads, plan.rows);
+  const dim3 grid(std::max(plan.max_stretches, 1) * blocks, args.kv.num_kv_heads * row_blocks, step.num_seqs);
+  clustered(attention_cluster_kernel<D, EXTRAS>, grid, WARP * cluster_warps(plan), ClusterShared<D>::bytes(plan.rows, blocks), args, step,
+            plan, fresh ? *fresh : QkvFinish{});
+}
+
 // Short contexts of few sequences: a cluster of blocks for each sequence and K/V head. Returns false if the step is no such case.
 template <int D, bool EXTRAS>
 bool decode_cluster(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
@@ -196,10 +208,7 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
   const auto kernel = attention_cluster_kernel<D, EXTRAS>;
   set_up(device, kernel);
   if (blocks > PORTABLE_TILES && blocks > device.known(kernel, [&] { return largest_cluster<D>(device, kernel); })) return false;
-  Launch clustered = launch;
-  clustered.cluster = blocks;
-  const dim3 grid(blocks, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
-  clustered(kernel, grid, WARP * cluster_warps(plan), bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  start_clusters<D, EXTRAS>(launch, args, step, fresh, plan, blocks);
   return true;
 }
 
@@ -208,9 +217,9 @@ bool decode_cluster(const Launch& launch, const Attention& args, const StepView&
 template <int D, bool EXTRAS>
 bool decode_stretches(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {
   const Device& device = launch.device;
-  const int tiles = most_tiles(step.max_context, args.window), group = args.num_heads / args.kv.num_kv_heads;
+  const int tiles = most_tiles(step.max_context, args.window);
   DecodePlan plan{};
-  plan.rows = std::min(group, ROWS);
+  plan.rows = std::min(args.num_heads / args.kv.num_kv_heads, ROWS);
   plan.share = 1;
   plan.max_stretches = most_stretches(tiles, args.window != 0);
   const int blocks = unsplit_blocks(step.num_seqs, args.num_heads, args.kv.num_kv_heads) * plan.max_stretches * STRETCH_TILES;
@@ -220,12 +229,8 @@ bool decode_stretches(const Launch& launch, const Attention& args, const StepVie
   if (tiles <= STRETCH_TILES || blocks > each * device.multiprocessors || !has_clusters(device)) return false;
   const bool fits = partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes;
   if (!fits || bytes > static_cast<size_t>(device.shared_block)) return false;
-  const auto kernel = attention_cluster_kernel<D, EXTRAS>;
-  set_up(device, kernel);
-  Launch clustered = launch;
-  clustered.cluster = STRETCH_TILES;
-  const dim3 grid(plan.max_stretches * STRETCH_TILES, args.kv.num_kv_heads * ceil_div(group, plan.rows), step.num_seqs);
-  clustered(kernel, grid, WARP * cluster_warps(plan), bytes, args, step, plan, fresh ? *fresh : QkvFinish{});
+  set_up(device, attention_cluster_kernel<D, EXTRAS>);
+  start_clusters<D, EXTRAS>(launch, args, step, fresh, plan, STRETCH_TILES);
   merge_stretches<EXTRAS>(launch, args, step, plan);
   return true;
 }

@@ -20,8 +20,8 @@ struct Largest {
 
   void count(size_t choices, size_t experts) {
     chosen = std::max(chosen, choices);
-    // Whatever the step's groups are: there are no more than groups of eight, and no more places in them than in the largest groups.
-    groups = std::max(groups, size_t(most_groups(int(choices), int(experts), 8)));
+    // Whatever the step's groups are: there are no more than of the smallest, and no more places in them than in the largest groups.
+    groups = std::max(groups, size_t(most_groups(int(choices), int(experts), MIN_GROUP)));
     order = std::max(order, choices + experts * MAX_GROUP);
   }
   void op(const pen_experts& e, size_t rows) {

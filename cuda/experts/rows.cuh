@@ -180,10 +180,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
 #pragma unroll
     for (int k = 0; k < PIECE; k++) request(records, i, k);
   }
-  constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
-  const uint32_t origin = uint32_t(tile_descriptor(stages)), full = held(shared_of(ring.full)), full_end = full + Shared::STAGES * 8;
-  constexpr uint32_t EMPTY = offsetof(Ring, empty) - offsetof(Ring, full);
-  uint32_t stage = origin, barrier = full, phase = 0;
+  RowsPlace<NT, PIECE> ring_place(stages, ring);
   float acc[NT][4] = {};
 #pragma unroll 1
   for (;;) {
@@ -202,24 +199,11 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
           if (i > 0 && left == 0) break;
           // Behind the last pieces, the first ones of the next unit.
           const uint8_t* const from = left > HELD ? ahead : next_records;
-#pragma unroll
-          for (int k = 0; k < PIECE; k++) {
-            uint32_t a[STEPS][4];
-#pragma unroll
-            for (int s = 0; s < STEPS; s++) raw[i][k].fragment(s, a[s]);
+          ring_place.multiply(acc, raw[i], fresh, [&](int k) {
             if (left > HELD || more) request(from, i, k);
-            if (k == 0) barrier_wait(barrier, phase);
-            warpgroup_arrive();
-#pragma unroll
-            for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
-            warpgroup_commit();
-          }
+          });
           left--;
-          warpgroup_wait<0>();
-          if (lane == 0) barrier_arrive(barrier + EMPTY);
-          stage += Shared::STAGE >> 4;
-          barrier += 8;
-          if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
+          ring_place.release(lane);
           fresh = --until == 0;
           if (fresh) {
             add_to_shared(place, acc, slice == 0);
@@ -231,7 +215,7 @@ __device__ __forceinline__ void consume_choices(const ExpertLinear& p, const Exp
       }
     };
     if constexpr (NT > 8) {
-      barrier_wait(barrier, phase);  // choices come with the first stage
+      barrier_wait(ring_place.barrier, ring_place.phase);  // choices come with the first stage
       if (choices[parity][NT * 4] < 0) multiply(reinterpret_cast<float(&)[NT / 2][4]>(acc));
       else multiply(acc);
     } else {

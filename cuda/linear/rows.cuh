@@ -64,6 +64,44 @@ __device__ __forceinline__ void produce_rows(const Linear& p, int begin, int end
   }
 }
 
+// A consuming warp's place in the ring of stages.
+template <int NT, int PIECE>
+struct RowsPlace {
+  using Shared = RowsShared<NT, PIECE>;
+  const uint32_t origin, full, full_end;  // the first stage's descriptor, the barriers of the first stage and behind the last one
+  uint32_t stage, barrier, phase = 0;
+
+  __device__ __forceinline__ RowsPlace(uint32_t stages, Ring& ring)
+      : origin(uint32_t(tile_descriptor(stages))), full(held(shared_of(ring.full))), full_end(full + Shared::STAGES * 8), stage(origin),
+        barrier(full) {}
+  // Multiplies a piece: acc += (or = if `fresh`) raw · x. `request(k)` follows when the operands of raw[k] are made.
+  template <class Raw, int N, class Request>
+  __device__ __forceinline__ void multiply(float (&acc)[N][4], const Raw (&raw)[PIECE], bool fresh, Request request) const {
+    constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
+#pragma unroll
+    for (int k = 0; k < PIECE; k++) {
+      uint32_t a[STEPS][4];
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) raw[k].fragment(s, a[s]);
+      request(k);
+      if (k == 0) barrier_wait(barrier, phase);
+      warpgroup_arrive();
+#pragma unroll
+      for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
+      warpgroup_commit();
+    }
+  }
+  // Waits for the piece's products, frees its stage and goes on to the next one.
+  __device__ __forceinline__ void release(int lane) {
+    constexpr uint32_t EMPTY = offsetof(Ring, empty) - offsetof(Ring, full);
+    warpgroup_wait<0>();
+    if (lane == 0) barrier_arrive(barrier + EMPTY);
+    stage += Shared::STAGE >> 4;
+    barrier += 8;
+    if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
+  }
+};
+
 // The pieces of a row tile that a lane holds ahead of its products.
 __host__ __device__ constexpr int rows_ahead(int words, int nt, int piece) {
   const int records = words <= 8 ? (nt > 4 ? 3 : 4) : words <= 10 ? (nt > 1 ? 3 : 4) : 2;
@@ -99,33 +137,17 @@ __device__ __forceinline__ void stream_slices(const Matrix& w, int tile, int fir
     } while (until == 0);
   };
   if (left > 0) next_slice();
-  constexpr uint64_t UPPER = tile_descriptor(0) & ~uint64_t(0xffffffff);
-  const uint32_t origin = uint32_t(tile_descriptor(stages)), full = held(shared_of(ring.full)), full_end = full + Shared::STAGES * 8;
-  constexpr uint32_t EMPTY = offsetof(Ring, empty) - offsetof(Ring, full);
-  uint32_t stage = origin, barrier = full, phase = 0;
+  RowsPlace<NT, PIECE> place(stages, ring);
 #pragma unroll 1
   while (left > 0) {
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
       if (i > 0 && left == 0) break;
-#pragma unroll
-      for (int k = 0; k < PIECE; k++) {
-        uint32_t a[STEPS][4];
-#pragma unroll
-        for (int s = 0; s < STEPS; s++) raw[i][k].fragment(s, a[s]);
+      place.multiply(acc, raw[i], fresh, [&](int k) {
         if (left > HELD) request(i, k);
-        if (k == 0) barrier_wait(barrier, phase);
-        warpgroup_arrive();
-#pragma unroll
-        for (int s = 0; s < STEPS; s++) wgmma(acc, a[s], UPPER | (stage + (k * Shared::TILE >> 4) + 2 * s), fresh && k == 0 && s == 0);
-        warpgroup_commit();
-      }
+      });
       left--;
-      warpgroup_wait<0>();
-      if (lane == 0) barrier_arrive(barrier + EMPTY);
-      stage += Shared::STAGE >> 4;
-      barrier += 8;
-      if (barrier == full_end) barrier = full, stage = origin, phase ^= 1;
+      place.release(lane);
       fresh = --until == 0;
       if (fresh) {
         take(slice, acc);
