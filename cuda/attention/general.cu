@@ -3,6 +3,7 @@
 
 #include "general.cuh"
 #include "general_merge.cuh"
+#include "latent.h"
 
 namespace pen {
 namespace {
@@ -28,10 +29,6 @@ int most_stretches(int max_context, const GeneralAttention& p) {
   if (p.window == 0 || (p.bidirectional && p.window_kind != Window::SYMMETRIC)) return all;
   const long long seen = p.window_kind == Window::SYMMETRIC ? p.window / 2 * 2ll + 1 : p.window;
   return static_cast<int>(std::min<long long>(all, (seen - 1 + STRETCH - 1) / STRETCH + 1));
-}
-
-size_t partial_bytes(int rows, int num_heads, int value_dim, int stretches) {
-  return static_cast<size_t>(rows) * num_heads * stretches * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
 }
 
 bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
@@ -73,17 +70,14 @@ void run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   const long long blocks = static_cast<long long>(plan.row_blocks) * args.kv.num_kv_heads * plan.slices * step.num_seqs;
   const long long wanted = device.multiprocessors * (two ? 2ll : 1ll);
   if (plan.max_stretches > 1 && 2 * blocks <= wanted &&
-      partial_bytes(plan.partial_rows, args.num_heads, args.value_dim, plan.max_stretches) <= args.workspace_bytes) {
+      general_partial_bytes(plan, args) <= args.workspace_bytes) {
     plan.splits = static_cast<int>(std::min<long long>(plan.max_stretches, (wanted + blocks - 1) / blocks));
   }
   const auto kernel = attention_general_kernel<M, VP>;
   device.first_use(kernel, [&] { allow_shared(kernel, all), prefer_shared(kernel); });
   launch(kernel, dim3(plan.row_blocks * plan.splits, args.kv.num_kv_heads * plan.slices, step.num_seqs), GENERAL_TEAM * WARP * M,
          static_cast<size_t>(fixed) + static_cast<size_t>(plan.buffers) * plan.width * PIECE_BYTES, args, step, plan);
-  if (plan.splits > 1) {
-    launch(attention_general_merge_kernel, dim3(step.max_query * group, args.kv.num_kv_heads, step.num_seqs), GENERAL_MERGE_THREADS, 0,
-           args, step, plan);
-  }
+  if (plan.splits > 1) merge_general(launch, args, step, plan);
 }
 
 template <int M>
@@ -97,16 +91,25 @@ void with_values(const Launch& launch, const GeneralAttention& args, const StepV
 
 }  // namespace
 
+void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan) {
+  const int group = args.num_heads / args.kv.num_kv_heads;
+  launch(attention_general_merge_kernel, dim3(step.max_query * group, args.kv.num_kv_heads, step.num_seqs), GENERAL_MERGE_THREADS, 0,
+         args, step, plan);
+}
+
 size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context) {
   // Only steps with few blocks are split, and a K/V head has a block per 2 ROWS rows at least.
   const int stretches = ceil_div(std::max(max_context, 1), STRETCH), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
   const int most = ceil_div(device.multiprocessors, std::max(num_kv_heads, 1)) * 2 * ROWS / group + 1;
-  return stretches <= 1 ? 0 : std::min(partial_bytes(std::min(num_tokens, most), num_heads, value_dim, stretches), MAX_WORKSPACE);
+  if (stretches <= 1) return 0;
+  const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, stretches), MAX_WORKSPACE);
+  return num_kv_heads == 1 && value_dim == LATENT_VALUE ? std::max(partials, attention_latent_workspace(device)) : partials;
 }
 
 void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   if (step.num_seqs == 0 || step.num_tokens == 0 || step.max_query < 1) return;
   check_shape(args);
+  if (attention_latent(launch, args, step)) return;
   const bool many = step.max_query * (args.num_heads / args.kv.num_kv_heads) > ROWS;
   // Little shared memory has no room for the queries of thirty-two long rows.
   if (many && fixed_bytes(2, args.head_dim) + 2 * PIECE_BYTES <= launch.device.shared_block) return with_values<2>(launch, args, step);

@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
         const int row = row0 + 8 * h;
         const Stretches own(span[h]);
         if (row >= rows.count || stretch < own.begin || stretch >= own.end) continue;
-        const size_t at = partials.at(rows, row) + (stretch - own.begin);
+        const size_t at = partials.at(rows, row, blockIdx.z) + (stretch - own.begin);
         if (slice == 0 && member == 0 && lane % 4 == 0) partials.row[at] = make_float2(state.running[h].maximum, state.running[h].sum);
 #pragma unroll
         for (int i = 0; i < 2 * VP; ++i) {

@@ -25,7 +25,7 @@ enum class Window : int { SLIDING, CHUNKED, SYMMETRIC };
 // multiples of 8, block_size a multiple of 32. In latent attention v is k, and v_dim is k_dim: then keys are read once.
 struct GeneralKv {
   const __half *k, *v;
-  int block_size, num_kv_heads, k_dim, v_dim;
+  int num_blocks, block_size, num_kv_heads, k_dim, v_dim;
 };
 
 struct GeneralAttention {

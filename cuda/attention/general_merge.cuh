@@ -19,7 +19,7 @@ __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
   if (row >= rows.count || general_direct(plan, Stretches(rows.spans(p, row / plan.rows * plan.rows, plan.rows)))) return;
   const int token = rows.token(row), head = rows.head(row), count = Stretches(rows.span(p, row)).count();
   const GeneralPartials partials(p, plan);
-  const size_t at = partials.at(rows, row);
+  const size_t at = partials.at(rows, row, blockIdx.z);
   __half* out = p.out + static_cast<size_t>(token) * p.ld_out + head * p.value_dim;
   for (int dim = threadIdx.x * 4; dim < p.value_dim; dim += GENERAL_MERGE_THREADS * 4) {
     Running running;

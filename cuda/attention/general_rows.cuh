@@ -89,11 +89,20 @@ struct GeneralPartials {
         by_sequence(plan.by_sequence) {
     row = reinterpret_cast<float2*>(o + static_cast<size_t>(plan.partial_rows) * num_heads * max_stretches * stride);
   }
-  // Where the stretches of a row of the block's sequence begin.
-  __device__ __forceinline__ size_t at(const GeneralRows& rows, int row) const {
-    const size_t place = by_sequence ? blockIdx.z : rows.token(row);
+  // Where the stretches of a row begin. `seq`: the place of its sequence in the view.
+  __device__ __forceinline__ size_t at(const GeneralRows& rows, int row, int seq) const {
+    const size_t place = by_sequence ? seq : rows.token(row);
     return (place * num_heads + rows.head(row)) * max_stretches;
   }
 };
+
+inline size_t general_partial_bytes(int rows, int num_heads, int value_dim, int stretches) {
+  return static_cast<size_t>(rows) * num_heads * stretches * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
+}
+inline size_t general_partial_bytes(const GeneralPlan& plan, const GeneralAttention& p) {
+  return general_partial_bytes(plan.partial_rows, p.num_heads, p.value_dim, plan.max_stretches);
+}
+// Merges what blocks have left of rows that they share (general.cu).
+void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan);
 
 }  // namespace pen

@@ -33,7 +33,7 @@ Op compile_general(const Resolver& find, const pen_attention& op) {
   return [=, index = op.cache, group = cache.group, v_dim = int(cache.value_dim > 0 ? cache.value_dim : cache.key_dim)](const Pass& pass) {
     GeneralAttention now = args;
     const KvView pages = pass.kv.layer(index);
-    now.kv = GeneralKv{pages.k, pages.v, pages.block_size, pages.num_kv_heads, pages.head_dim, v_dim};
+    now.kv = GeneralKv{pages.k, pages.v, pages.num_blocks, pages.block_size, pages.num_kv_heads, pages.head_dim, v_dim};
     const StepView view = pass.step.view_of(group);
     attention_general(pass.launch, now, pass.step.single_of(view));
     if (pass.step.has_prefill) attention_general(pass.launch, now, pass.step.many_of(view));

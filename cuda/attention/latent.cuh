@@ -1,0 +1,272 @@
+// Latent attention on sm_90a: the numbers of general.cuh, from warpgroup products. A block has 64 (token, head) rows. Its two warpgroups
+// take turns with the tiles: one scores a tile's keys and gives its probabilities to the other, and each adds up half of the values'
+// elements. So one computes its softmax while the other multiplies. bench/attention_general.cu checks that all bits are the same.
+#pragma once
+
+#include "latent_units.cuh"
+
+namespace pen {
+
+#ifdef PEN_HOPPER_DEVICE
+constexpr int LATENT_COLUMNS = LATENT_VALUE / BOX_DIM / LATENT_WARPGROUPS;  // boxes of values of a warpgroup
+
+// What a warpgroup's rows have found: of the present stretch in registers, of those before it in memory, which is touched once per stretch.
+struct LatentState {
+  float o[LATENT_COLUMNS][BOX_DIM / 8][4];
+  Running running[2];
+  float4* before;  // of this thread: [LATENT_COLUMNS · BOX_DIM / 8] of O, then maxima and sums, each 4 WARP LATENT_WARPGROUPS from the last
+
+  __device__ __forceinline__ void clear() {
+    running[0] = running[1] = Running{};
+#pragma unroll
+    for (int i = 0; i < LATENT_COLUMNS * BOX_DIM / 2; ++i) o[i / (BOX_DIM / 2)][i / 4 % (BOX_DIM / 8)][i % 4] = 0.0f;
+  }
+  // Merges the present stretch into those before, if there are some. `last`: and leaves the outcome here, else in memory.
+  __device__ __forceinline__ void end_stretch(bool some, bool last) {
+    constexpr int ALL = LATENT_COLUMNS * BOX_DIM / 8, STEP = LATENT_WARPGROUPS * 4 * WARP;
+    Running all[2];
+    const float4 rows = read(ALL * STEP, some);
+    if (some) all[0].maximum = rows.x, all[0].sum = rows.y, all[1].maximum = rows.z, all[1].sum = rows.w;
+    float keep[2], add[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      merge(all[h], running[h].maximum, running[h].sum, keep[h], add[h]);
+      running[h] = all[h];
+    }
+    if (!last) write(ALL * STEP, make_float4(all[0].maximum, all[0].sum, all[1].maximum, all[1].sum)), running[0] = running[1] = Running{};
+    constexpr int BATCH = 8;  // reads on their way: more would take registers from O
+#pragma unroll
+    for (int first = 0; first < ALL; first += BATCH) {
+      float4 y[BATCH];
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i) y[i] = read((first + i) * STEP, some);
+#pragma unroll
+      for (int i = 0; i < BATCH; ++i) {
+        float(&x)[4] = o[(first + i) / (BOX_DIM / 8)][(first + i) % (BOX_DIM / 8)];
+        x[0] = merged(y[i].x, x[0], keep[0], add[0]), x[1] = merged(y[i].y, x[1], keep[0], add[0]);
+        x[2] = merged(y[i].z, x[2], keep[1], add[1]), x[3] = merged(y[i].w, x[3], keep[1], add[1]);
+        if (last) continue;
+        write((first + i) * STEP, make_float4(x[0], x[1], x[2], x[3]));
+        x[0] = x[1] = x[2] = x[3] = 0.0f;
+      }
+    }
+  }
+
+ private:
+  // These keep their order, so that the compiler does not put all of them first.
+  __device__ __forceinline__ float4 read(int at, bool there) const {
+    float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+    if (there) asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(before + at) : "memory");
+    return x;
+  }
+  __device__ __forceinline__ void write(int at, float4 x) const {
+    asm volatile("st.global.cg.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(before + at), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
+  }
+};
+
+// s = q Kᵀ of tile n. The rows' elements are multiplied as they arrive.
+__device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const LatentRing& ring, int n) {
+  const uint64_t a = tile_descriptor(ring.queries), b = tile_descriptor(ring.at(n));
+  warpgroup_arrive();
+#pragma unroll
+  for (int part = 0; part < LATENT_PARTS; ++part) {
+    ring.wait(n, part);
+#pragma unroll
+    for (int k = latent_boxes(part).first * 4; k < latent_boxes(part).end * 4; ++k) {
+      const uint32_t at = (k / 4 * LatentShared::BOX + k % 4 * 32) / 16;
+      wgmma_shared(s, moved(a, at), moved(b, at), k == 0);
+    }
+  }
+  warpgroup_commit();
+  warpgroup_wait<0>();
+#pragma unroll
+  for (int i = 0; i < KEYS / 2; ++i) s[i / 4][i % 4] = held(s[i / 4][i % 4]);
+}
+
+// O = merged(O, P V) for the warpgroup's elements of a tile, whose first box lies at `values`. Two products of a box are on their way.
+// A warp without rows only takes part in the products.
+__device__ __forceinline__ void latent_values(float (&o)[LATENT_COLUMNS][BOX_DIM / 8][4], const uint32_t (&p)[KEYS / 16][4],
+                                              float (&acc)[2][BOX_DIM / 8][4], uint32_t values, const float (&keep)[2],
+                                              const float (&add)[2], bool has_rows) {
+  const auto start = [&](int box) {
+    const uint64_t b = transposed_descriptor(values + box * LatentShared::BOX, LatentShared::BOX);
+    warpgroup_arrive();
+#pragma unroll
+    for (int k = 0; k < KEYS / 16; ++k) wgmma<true>(acc[box % 2], p[k], moved(b, k * 16 * 128 / 16), k == 0);
+    warpgroup_commit();
+  };
+  start(0), start(1);
+#pragma unroll
+  for (int box = 0; box < LATENT_COLUMNS; ++box) {
+    if (box + 1 < LATENT_COLUMNS) warpgroup_wait<1>(); else warpgroup_wait<0>();
+    if (has_rows) {
+#pragma unroll
+      for (int n = 0; n < BOX_DIM / 8; ++n) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[box][n][i] = merged(o[box][n][i], held(acc[box % 2][n][i]), keep[i / 2], add[i / 2]);
+      }
+    }
+    if (box + 2 < LATENT_COLUMNS) start(box + 2);
+  }
+}
+
+// The two of a lane's rows, at which thread and row of the unit they are, and where their results go.
+struct LatentLane {
+  int warpgroup, thread, lane, row;  // row: of the unit; the other is eight behind
+
+  __device__ __forceinline__ LatentLane()
+      : warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0)),  // which the compiler then knows to be the warp's
+        thread(threadIdx.x % (4 * WARP)), lane(threadIdx.x % WARP), row(thread / WARP * ROWS + lane / 4) {}
+
+  // Calls take(dim, box, n) for each pair of elements that the lane has.
+  template <class Take>
+  __device__ __forceinline__ void each(Take take) const {
+#pragma unroll
+    for (int i = 0; i < LATENT_COLUMNS * BOX_DIM / 8; ++i) {
+      const int box = i / (BOX_DIM / 8), n = i % (BOX_DIM / 8);
+      take((warpgroup * LATENT_COLUMNS + box) * BOX_DIM + n * 8 + lane % 4 * 2, box, n);
+    }
+  }
+  __device__ __forceinline__ void write(const GeneralAttention& p, const LatentUnit& unit, const LatentState& state) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int at = unit.first_row + row + 8 * h;
+      if (at >= unit.rows.count) continue;
+      const float inverse = inverse_sum(state.running[h].sum);
+      __half* const out = p.out + static_cast<size_t>(unit.rows.token(at)) * p.ld_out + unit.rows.head(at) * LATENT_VALUE;
+      each([&](int dim, int box, int n) {
+        *reinterpret_cast<__half2*>(out + dim) = finished(state.o[box][n][2 * h], state.o[box][n][2 * h + 1], inverse);
+      });
+    }
+  }
+  // Leaves the result of a stretch in the workspace.
+  __device__ __forceinline__ void leave(const GeneralAttention& p, const GeneralPlan& plan, const LatentUnit& unit,
+                                        const LatentState& state, int stretch) const {
+    const GeneralPartials partials(p, plan);
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int at = unit.first_row + row + 8 * h;
+      const Stretches own(unit.rows.span(p, at));
+      if (stretch < own.begin || stretch >= own.end) continue;
+      const size_t to = partials.at(unit.rows, at, unit.place) + (stretch - own.begin);
+      if (warpgroup == 0 && lane % 4 == 0) partials.row[to] = make_float2(state.running[h].maximum, state.running[h].sum);
+      each([&](int dim, int box, int n) {
+        *reinterpret_cast<float2*>(partials.o + to * partials.stride + dim) = make_float2(state.o[box][n][2 * h], state.o[box][n][2 * h + 1]);
+      });
+    }
+  }
+};
+#endif
+
+// Grid: as many blocks as run at once, or as there are units. Shared memory: LatentShared::bytes. Workspace of steps that are not split:
+// LATENT_BEFORE floats per block.
+__global__ void __launch_bounds__(LATENT_THREADS, 1)
+    attention_latent_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
+                            const __grid_constant__ GeneralPlan plan, const __grid_constant__ CUtensorMap queries_map,
+                            const __grid_constant__ CUtensorMap keys_map) {
+#ifdef PEN_HOPPER_DEVICE
+  extern __shared__ uint8_t dynamic[];
+  let_next_start();
+  const uint32_t base = round_up(shared_of(dynamic), 1024);
+  uint8_t* const shared = dynamic + (base - shared_of(dynamic));
+  const LatentUnits units{p, plan, step, reinterpret_cast<int*>(shared + LatentShared::before),
+                          reinterpret_cast<int*>(shared + LatentShared::sums)};
+  const LatentRing ring{*reinterpret_cast<Ring*>(shared + LatentShared::barriers), base};
+  units.count();
+  ring.begin();
+  wait_for_previous();
+  const LatentLane at;
+  if (at.warpgroup == LATENT_WARPGROUPS) {
+    asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
+    if (at.thread < WARP) fetch_latent(units, ring, queries_map, keys_map);
+    return;
+  }
+  asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
+  const ScoreScale scale(p.scale, 0.0f);
+  const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + LATENT_WARPGROUPS + at.warpgroup), "n"(4 * WARP) : "memory"); };
+  float2* const tile_rows = reinterpret_cast<float2*>(shared + LatentShared::rows);  // [2, LATENT_ROWS] maximum and sum
+  LatentUnit* const unit_place = reinterpret_cast<LatentUnit*>(shared + LatentShared::units + at.warpgroup * 64);
+  static_assert(sizeof(LatentUnit) <= 64, "a unit's room");
+  LatentState state;
+  state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * LATENT_BEFORE) + threadIdx.x;
+  int n = 0, number = 0;
+  for (int i = blockIdx.x; i < units.all(); i += gridDim.x) {
+    sync();  // no warp reads the unit before any more
+    if (at.thread == 0) *unit_place = LatentUnit(units, i);
+    sync();
+    const LatentUnit& unit = *unit_place;  // in shared memory: registers are all taken
+    if (unit.first_tile >= unit.end_tile) continue;
+    const int row0 = unit.first_row + at.row;
+    const Span span[2] = {{0, unit.rows.span(p, row0).end}, {0, unit.rows.span(p, row0 + 8).end}};
+    const bool has_rows = row0 - at.lane / 4 < unit.rows.count;
+    state.clear();
+    // The last tile that this warpgroup scores; before the first, if it has none.
+    const int last = n + unit.end_tile - unit.first_tile - 1, last_own = last - ((last ^ at.warpgroup) & 1);
+    if (last_own < n) ring.leave_queries();
+    ring.wait_queries(number++);
+    for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
+      uint32_t probabilities[KEYS / 16][4];
+      float acc[2][KEYS / 8][4];  // scores, later parts of P V: they share registers
+      float2 found[2];  // maximum and sum of the lane's rows
+      const uint32_t rotated = ring.at(n) + (LATENT_BOXES - 1) * LatentShared::BOX + at.thread * 16;  // fragments of P lie here, later
+      const bool own = n % 2 == at.warpgroup;
+      if (own) {
+        float(&s)[KEYS / 8][4] = acc[0];
+        float maximum[2], sum[2];
+        latent_scores(s, ring, n);
+        if (n == last_own) ring.leave_queries();
+        tile_softmax(probabilities, maximum, s, span, tile, scale.c, at.lane);
+        tile_sums(sum, probabilities);
+        sync();  // no warp reads keys any more
+        const int num_keys = unit.rows.context - tile * KEYS;
+        if (num_keys < KEYS) clear_keys<LATENT_VALUE, 4 * WARP>(ring.at(n), num_keys, at.thread);
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; ++k) {
+          const uint32_t(&f)[4] = probabilities[k];
+          asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(rotated + k * 4 * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
+                       : "memory");
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          found[h] = make_float2(maximum[h], sum[h]);
+          if (at.lane % 4 == 0) tile_rows[n % 2 * LATENT_ROWS + at.row + 8 * h] = found[h];
+        }
+        fence_async_proxy();
+        asm volatile("bar.arrive %0, %1;" ::"r"(1 + n % 2), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory");
+        if (num_keys < KEYS) sync();
+      } else {
+        asm volatile("bar.sync %0, %1;" ::"r"(1 + n % 2), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory");
+#pragma unroll
+        for (int k = 0; k < KEYS / 16; ++k) {
+          uint32_t(&f)[4] = probabilities[k];
+          asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                       : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
+                       : "r"(rotated + k * 4 * WARP * 16)
+                       : "memory");
+        }
+#pragma unroll
+        for (int h = 0; h < 2; ++h) found[h] = tile_rows[n % 2 * LATENT_ROWS + at.row + 8 * h];
+        __syncwarp();
+        ring.leave(n, ROTATED);
+        ring.wait(n, at.warpgroup);
+      }
+      float keep[2], add[2];
+#pragma unroll
+      for (int h = 0; h < 2; ++h) merge(state.running[h], found[h].x, found[h].y, keep[h], add[h]);
+      latent_values(state.o, probabilities, acc, ring.at(n) + at.warpgroup * LATENT_COLUMNS * LatentShared::BOX, keep, add, has_rows);
+      ring.leave(n, at.warpgroup);
+      if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != unit.end_tile) continue;
+      if (!has_rows) continue;
+      if (!unit.direct) {
+        at.leave(p, plan, unit, state, tile / STRETCH_TILES);
+        state.clear();
+      } else {
+        state.end_stretch(tile - unit.first_tile >= STRETCH_TILES, tile + 1 == unit.end_tile);
+        if (tile + 1 == unit.end_tile) at.write(p, unit, state);
+      }
+    }
+  }
+#endif
+}
+
+}  // namespace pen

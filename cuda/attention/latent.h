@@ -1,0 +1,16 @@
+// Latent attention by warpgroup products (sm_90a), for the shape that DeepSeek-V2 and its successors share.
+#pragma once
+
+#include "general.h"
+
+namespace pen {
+
+constexpr int LATENT_DIM = 576;    // of a key: 512 elements, and 64 that are rotated
+constexpr int LATENT_VALUE = 512;  // a value is the first elements of its key
+
+// attention_general() with the same bits. Returns false, and does nothing, if the device, the shape or the step is no such case.
+bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step);
+// Bytes of workspace with which it takes prompts of any length.
+size_t attention_latent_workspace(const Device& device);
+
+}  // namespace pen

@@ -1,0 +1,179 @@
+// What a block of latent attention does, one unit after the other, and the shared memory that it does it in.
+#pragma once
+
+#include "../device/warpgroup.cuh"
+#include "boxes.cuh"
+#include "general_rows.cuh"
+#include "latent.h"
+
+namespace pen {
+
+constexpr int LATENT_BOXES = LATENT_DIM / BOX_DIM;
+constexpr int LATENT_ROWS = 64;       // of a unit
+constexpr int LATENT_WARPGROUPS = 2;  // that multiply
+constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
+constexpr int LATENT_SEQUENCES = WARP * WARP;  // of a step, at most: one warp adds up the sums of all warps
+// What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's rows.
+constexpr int LATENT_BEFORE = LATENT_ROWS * LATENT_VALUE + 4 * LATENT_WARPGROUPS * 4 * WARP;
+
+struct LatentShared {
+  static constexpr int BOX = KEYS * BOX_DIM * 2, TILE = LATENT_BOXES * BOX;
+  static constexpr int tiles = TILE;  // behind the queries, a tile for each warpgroup
+  static constexpr int rows = tiles + LATENT_WARPGROUPS * TILE;
+  static constexpr int barriers = rows + LATENT_WARPGROUPS * LATENT_ROWS * static_cast<int>(sizeof(float2));
+  static constexpr int before = barriers + static_cast<int>(sizeof(Ring));
+  static constexpr int sums = before + (LATENT_SEQUENCES + 1) * 4;
+  static constexpr int units = sums + WARP * 4;  // of each warpgroup, 64 bytes
+  static constexpr size_t bytes = 1024 + units + LATENT_WARPGROUPS * 64;
+};
+
+// Units: 64 (token, head) rows of a sequence, and the part of their context that one of plan.splits blocks takes.
+struct LatentUnits {
+  const GeneralAttention& p;
+  const GeneralPlan& plan;
+  const StepView& step;
+  int* before;  // [num_seqs + 1] units of the sequences before, in shared memory
+  int* sums;    // [WARP]
+
+  // Fills the arrays, by the whole block.
+  __device__ __forceinline__ void count() const {
+    const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
+    for (int first = warp * WARP; first < step.num_seqs; first += warps * WARP) {
+      int units = 0;
+      if (first + lane < step.num_seqs) {
+        units = ceil_div(GeneralRows(p, step, step.sequence(first + lane), 0).count, LATENT_ROWS) * plan.splits;
+      }
+      units = warp_scan(units);
+      if (first + lane < step.num_seqs) before[first + lane + 1] = units;
+      if (lane == WARP - 1) sums[first / WARP] = units;
+    }
+    __syncthreads();
+    const int sum = warp_scan(lane < ceil_div(step.num_seqs, WARP) ? sums[lane] : 0);
+    for (int first = warp * WARP; first < step.num_seqs; first += warps * WARP) {
+      const int others = __shfl_sync(0xffffffffu, sum, max(first / WARP - 1, 0));
+      if (first > 0 && first + lane < step.num_seqs) before[first + lane + 1] += others;
+    }
+    if (threadIdx.x == 0) before[0] = 0;
+    __syncthreads();
+  }
+  __device__ __forceinline__ int all() const { return before[step.num_seqs]; }
+  // The place in the view of a unit's sequence.
+  __device__ __forceinline__ int sequence(int unit) const {
+    int seq = 0, end = step.num_seqs;
+    while (end - seq > 1) {
+      const int middle = (seq + end) / 2;
+      if (before[middle] <= unit) seq = middle; else end = middle;
+    }
+    return seq;
+  }
+};
+
+struct LatentUnit {
+  int place, seq;  // of the sequence in the view, and in the step
+  GeneralRows rows;
+  int first_row, first_tile, end_tile;
+  bool direct;  // it has all that its rows see, and writes the output
+
+  __device__ __forceinline__ LatentUnit(const LatentUnits& units, int unit)
+      : place(units.sequence(unit)), seq(units.step.sequence(place)), rows(units.p, units.step, seq, 0) {
+    const int row_blocks = ceil_div(rows.count, LATENT_ROWS), within = unit - units.before[place];
+    // The rows with the longest contexts come first, since they take the most time.
+    first_row = (row_blocks - 1 - within % row_blocks) * LATENT_ROWS;
+    const Span span = rows.spans(units.p, first_row, LATENT_ROWS);
+    const Stretches stretches(span);
+    direct = general_direct(units.plan, stretches);
+    const int share = direct ? stretches.count() : ceil_div(stretches.count(), units.plan.splits);
+    const int first = stretches.begin + within / row_blocks * share, end = min(first + share, stretches.end);
+    first_tile = first * STRETCH_TILES, end_tile = max(first_tile, min(ceil_div(span.end, KEYS), end * STRETCH_TILES));
+  }
+};
+
+#ifdef PEN_HOPPER_DEVICE
+// Boxes of a tile that become free at different times: the values of the two warpgroups, and the rotated elements.
+struct LatentBoxes {
+  int first, end;
+};
+__device__ __forceinline__ constexpr LatentBoxes latent_boxes(int part) {
+  return part < LATENT_WARPGROUPS ? LatentBoxes{part * 4, part * 4 + 4} : LatentBoxes{8, 9};
+}
+constexpr int ROTATED = LATENT_WARPGROUPS, LATENT_PARTS = LATENT_WARPGROUPS + 1;
+
+// The tiles of all units of a block, counted on: tile n lies in buffer n % 2. The queries come in one piece per unit.
+struct LatentRing {
+  Ring& barriers;
+  uint32_t queries;
+  static constexpr int QUERIES = LATENT_WARPGROUPS * LATENT_PARTS;
+  static_assert(QUERIES < 8, "a ring's barriers");
+
+  // Called by the whole block.
+  __device__ __forceinline__ void begin() const {
+    if (threadIdx.x == 0) {
+      for (int i = 0; i <= QUERIES; ++i) {
+        barrier_init(&barriers.full[i], 1), barrier_init(&barriers.empty[i], i == QUERIES ? LATENT_WARPGROUPS * 4 : 4);
+      }
+      fence_barriers();
+    }
+    __syncthreads();
+  }
+  __device__ __forceinline__ uint32_t at(int n) const { return queries + LatentShared::tiles + n % 2 * LatentShared::TILE; }
+  __device__ __forceinline__ void wait(int n, int part) const { barrier_wait(&barriers.full[slot(n, part)], n / 2 % 2); }
+  // Called by the four warps that read the part last.
+  __device__ __forceinline__ void leave(int n, int part) const {
+    if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[slot(n, part)]);
+  }
+  // The same of the queries of the block's unit number `unit`. Every warp leaves them once.
+  __device__ __forceinline__ void wait_queries(int unit) const { barrier_wait(&barriers.full[QUERIES], unit % 2); }
+  __device__ __forceinline__ void leave_queries() const {
+    if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[QUERIES]);
+  }
+  __device__ __forceinline__ void fill(int n, int part, const CUtensorMap& map, int low, int high, int num_keys) const {
+    const LatentBoxes boxes = latent_boxes(part);
+    uint64_t* const full = &barriers.full[slot(n, part)];
+    barrier_wait(&barriers.empty[slot(n, part)], n / 2 % 2 ^ 1);
+    const int halves = num_keys > PAGE_UNIT ? 2 : 1;
+    expect_bytes(full, halves * (boxes.end - boxes.first) * BOX_BYTES);
+    for (int x = boxes.first; x < boxes.end; ++x) {
+      for (int half = 0; half < halves; ++half) {
+        copy_box(at(n) + x * LatentShared::BOX + half * BOX_BYTES, map, x * BOX_DIM, half == 0 ? low : high, full);
+      }
+    }
+  }
+  __device__ __forceinline__ void fill_queries(int unit, const CUtensorMap& map, int row) const {
+    barrier_wait(&barriers.empty[QUERIES], unit % 2 ^ 1);
+    expect_bytes(&barriers.full[QUERIES], LatentShared::TILE);
+    for (int x = 0; x < LATENT_BOXES; ++x) copy_box(queries + x * LatentShared::BOX, map, x * BOX_DIM, row, &barriers.full[QUERIES]);
+  }
+
+ private:
+  __device__ __forceinline__ static int slot(int n, int part) { return n % 2 * LATENT_PARTS + part; }
+};
+
+// Fetches what the units read, by one warp. Its lanes look up the halves of several tiles at once.
+__device__ __forceinline__ void fetch_latent(const LatentUnits& units, const LatentRing& ring, const CUtensorMap& queries,
+                                             const CUtensorMap& keys) {
+  const int lane = threadIdx.x % WARP;
+  int n = 0, number = 0;
+  for (int i = blockIdx.x; i < units.all(); i += gridDim.x) {
+    const LatentUnit unit(units, i);
+    if (unit.first_tile >= unit.end_tile) continue;
+    if (lane == 0) ring.fill_queries(number, queries, unit.rows.token0 * units.p.num_heads + unit.first_row);
+    ++number;
+    const Pages pages(KvView{nullptr, nullptr, 0, units.p.kv.block_size, 1, 1}, units.step, unit.seq, unit.rows.context, 0);
+    int row = 0;
+    for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
+      const int half = (tile - unit.first_tile) % (WARP / 2) * 2;
+      if (half == 0) {
+        const int key = tile * KEYS + lane * PAGE_UNIT;
+        row = key < pages.context ? box_row(pages, key) : 0;
+      }
+      const int low = __shfl_sync(0xffffffffu, row, half), high = __shfl_sync(0xffffffffu, row, half + 1);
+      if (lane == 0) {
+        for (int part = 0; part < LATENT_PARTS; ++part) ring.fill(n, part, keys, low, high, pages.context - tile * KEYS);
+      }
+      __syncwarp();
+    }
+  }
+}
+#endif
+
+}  // namespace pen
