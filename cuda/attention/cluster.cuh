@@ -28,14 +28,6 @@ struct ClusterShared {
 
 __device__ __forceinline__ int cluster_blocks(const DecodePlan& plan) { return plan.max_stretches > 0 ? STRETCH_TILES : int(gridDim.x); }
 
-// Stores two floats into another block's shared memory, where a barrier counts them. So no fence is needed, which would cost more than
-// everything else.
-__device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uint32_t barrier) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at), "f"(x), "f"(y), "r"(barrier)
-               : "memory");
-#endif
-}
 // Grid: (tiles, at least two, or STRETCH_TILES per stretch; num_kv_heads · ceil(group / plan.rows); num_seqs), in clusters along x. Block:
 // up to CLUSTER_WARPS warps. Shared memory: ClusterShared<D>::bytes(). plan.max_stretches: 0 if a cluster takes a whole sequence.
 template <int D, bool EXTRAS>

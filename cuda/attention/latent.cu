@@ -3,6 +3,7 @@
 
 #include "../device/boxes.h"
 #include "latent.cuh"
+#include "latent_cluster.cuh"
 
 namespace pen {
 namespace {
@@ -13,6 +14,8 @@ bool is_latent(const GeneralAttention& p) {
   const bool plain = p.window == 0 && !p.bidirectional && p.soft_cap == 0.0f && p.alibi == 0.0f && p.sinks == nullptr;
   return shape && plain && kv.num_kv_heads == 1 && p.ld_q == p.num_heads * LATENT_DIM && p.ld_out % 2 == 0;
 }
+
+constexpr int MOST_TURNS = 1;  // of clusters, one after the other
 
 // How many blocks should share a context, if there are so many units of rows.
 int best_splits(const Device& device, int units, int row_blocks, int stretches) {
@@ -31,6 +34,68 @@ int best_splits(const Device& device, int units, int row_blocks, int stretches) 
   return best;
 }
 
+bool map_queries(CUtensorMap& map, const GeneralAttention& args, const StepView& step, int box_rows) {
+  return map_boxes(map, args.q, static_cast<size_t>(step.num_tokens) * args.num_heads, LATENT_DIM, LATENT_DIM, box_rows);
+}
+
+// The clusters of a kernel that run at the same time.
+template <int ROW_TILES>
+int clusters_at_once(const Device& device) {
+  const auto kernel = attention_latent_cluster_kernel<ROW_TILES>;
+  return device.known(kernel, [&] {
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {STRETCH_TILES, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = STRETCH_TILES;
+    config.blockDim = LATENT_CLUSTER_THREADS;
+    config.dynamicSmemBytes = LatentClusterShared<ROW_TILES>::bytes;
+    config.attrs = &attribute;
+    config.numAttrs = 1;
+    int clusters = 0;
+    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) return cudaGetLastError(), 0;
+    return clusters;
+  });
+}
+
+// Steps of so few rows that a block per stretch would leave most multiprocessors idle. Returns false if the step is no such case.
+template <int ROW_TILES>
+bool run_clusters(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
+  using Shared = LatentClusterShared<ROW_TILES>;
+  const Device& device = launch.device;
+  plan.rows = Shared::ALL_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = plan.max_stretches;
+  const long long clusters = static_cast<long long>(plan.row_blocks) * plan.max_stretches * step.num_seqs;
+  if (clusters > MOST_TURNS * device.multiprocessors / STRETCH_TILES || Shared::bytes > static_cast<size_t>(device.shared_block)) return false;
+  if (plan.splits > 1 && general_partial_bytes(plan, args) > args.workspace_bytes) return false;
+  const auto kernel = attention_latent_cluster_kernel<ROW_TILES>;
+  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+  CUtensorMap queries;
+  if (clusters > MOST_TURNS * clusters_at_once<ROW_TILES>(device) || !map_queries(queries, args, step, plan.rows)) return false;
+  Launch clustered = launch;
+  clustered.cluster = STRETCH_TILES;
+  clustered(kernel, dim3(STRETCH_TILES * plan.max_stretches, plan.row_blocks, step.num_seqs), LATENT_CLUSTER_THREADS, Shared::bytes, args,
+            step, plan, queries, keys);
+  if (plan.splits > 1) merge_general(launch, args, step, plan);
+  return true;
+}
+
+bool run(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
+  const Device& device = launch.device;
+  plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, LATENT_ROWS), plan.splits = 1;
+  const int units = plan.row_blocks * step.num_seqs;
+  if (general_partial_bytes(plan, args) <= args.workspace_bytes) {
+    plan.splits = best_splits(device, units, plan.row_blocks, plan.max_stretches);
+  }
+  if (plan.splits == 1 && plan.max_stretches > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
+  CUtensorMap queries;
+  if (LatentShared::bytes > static_cast<size_t>(device.shared_block) || !map_queries(queries, args, step, LATENT_ROWS)) return false;
+  const auto kernel = attention_latent_kernel;
+  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+  launch(kernel, std::min(units * plan.splits, device.multiprocessors), LATENT_THREADS, LatentShared::bytes, args, step, plan, queries, keys);
+  if (plan.splits > 1) merge_general(launch, args, step, plan);
+  return true;
+}
+
 }  // namespace
 
 size_t attention_latent_workspace(const Device& device) { return sizeof(float) * LATENT_BEFORE * device.multiprocessors; }
@@ -38,27 +103,17 @@ size_t attention_latent_workspace(const Device& device) { return sizeof(float) *
 bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   const Device& device = launch.device;
   if (!is_latent(args) || device.major != 9 || step.num_seqs > LATENT_SEQUENCES) return false;
-  const auto kernel = attention_latent_kernel;
   // Compiled without the instructions of sm_90a, the kernel's body is empty.
-  const cudaFuncAttributes compiled = device.compiled(kernel);
-  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64 || LatentShared::bytes > static_cast<size_t>(device.shared_block)) return false;
-  GeneralPlan plan{};
-  plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, LATENT_ROWS), plan.slices = 1;
-  plan.max_stretches = ceil_div(std::max(step.max_context, 1), STRETCH), plan.splits = 1;
-  plan.by_sequence = step.max_query == 1, plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
-  const int units = plan.row_blocks * step.num_seqs;
-  if (general_partial_bytes(plan, args) <= args.workspace_bytes) {
-    plan.splits = best_splits(device, units, plan.row_blocks, plan.max_stretches);
-  }
-  if (plan.splits == 1 && plan.max_stretches > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
-  CUtensorMap queries, keys;
+  const cudaFuncAttributes compiled = device.compiled(attention_latent_kernel);
+  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
+  CUtensorMap keys;
   const size_t slots = (static_cast<size_t>(args.kv.num_blocks) + 1) * args.kv.block_size;
   if (!map_boxes(keys, args.kv.k, slots, LATENT_DIM, LATENT_DIM, PAGE_UNIT)) return false;
-  if (!map_boxes(queries, args.q, static_cast<size_t>(step.num_tokens) * args.num_heads, LATENT_DIM, LATENT_DIM, LATENT_ROWS)) return false;
-  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
-  launch(kernel, std::min(units * plan.splits, device.multiprocessors), LATENT_THREADS, LatentShared::bytes, args, step, plan, queries, keys);
-  if (plan.splits > 1) merge_general(launch, args, step, plan);
-  return true;
+  GeneralPlan plan{};
+  plan.slices = 1, plan.max_stretches = ceil_div(std::max(step.max_context, 1), STRETCH);
+  plan.by_sequence = step.max_query == 1, plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
+  if (step.max_query * args.num_heads <= ROWS) return run_clusters<1>(launch, args, step, plan, keys) || run(launch, args, step, plan, keys);
+  return run_clusters<2>(launch, args, step, plan, keys) || run(launch, args, step, plan, keys);
 }
 
 }  // namespace pen

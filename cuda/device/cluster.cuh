@@ -91,6 +91,14 @@ __device__ __forceinline__ uint32_t in_block(uint32_t shared, int rank) {
 #endif
   return at;
 }
+// Stores two floats into another block's shared memory, where a barrier counts them. So no fence is needed, which would cost more than
+// everything else.
+__device__ __forceinline__ void store_cluster(uint32_t at, float x, float y, uint32_t barrier) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(at), "f"(x), "f"(y), "r"(barrier)
+               : "memory");
+#endif
+}
 // Arrives at a barrier of any block of the cluster, whose address in_block() gave. It orders no writes for other blocks: a fence would
 // cost more than the product that the barrier waits for.
 __device__ __forceinline__ void barrier_arrive_cluster(uint32_t barrier) {

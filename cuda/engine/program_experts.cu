@@ -1,6 +1,7 @@
 // Ops that send rows to matrices of a stack: experts, and heads that have a matrix each.
 #include "../experts/decode.h"
 #include "../experts/experts.h"
+#include "../experts/rows.h"
 #include "../experts/stack.h"
 #include "program.h"
 
@@ -20,15 +21,14 @@ Groups group(const Launch& launch, const ExpertScratch& e, const Sorted& s) {
   return groups;
 }
 
-ExpertLinear product_of(const ExpertScratch& e, const Groups& groups, const Matrix& w, const __half* x, int ldx, int share, float* out,
-                        int ldo) {
+ExpertLinear product_of(const ExpertScratch& e, int group, const Matrix& w, const __half* x, int ldx, int share, float* out, int ldo) {
   ExpertLinear args{};
   args.w[0] = w;
   args.num_segments = 1;
   args.expert_of = e.expert_of.as<int32_t>();
   args.order = e.order.as<int32_t>();
   args.num_groups = e.num_groups.as<int32_t>();
-  args.group = groups.size;
+  args.group = group;
   args.x = x;
   args.ldx = ldx;
   args.share = share;
@@ -86,7 +86,7 @@ void Experts::run(const Pass& pass) const {
   }
   widen(pass, groups, x, ldx, share);
   const int rows = int(op.hidden);
-  expert_linear(pass.launch, product_of(e, groups, down, hidden, ld_hidden, 1, e.outputs.as<float>(), rows), groups.most);
+  expert_linear(pass.launch, product_of(e, groups.size, down, hidden, ld_hidden, 1, e.outputs.as<float>(), rows), groups.most);
   Combine sums = combine;
   sums.slot_mapping = pass.step.view.slot_mapping;
   pen::combine(pass.launch, sums, tokens);
@@ -98,7 +98,7 @@ void Experts::widen(const Pass& pass, const Groups& groups, const __half* x, int
   const int dim = int(op.dim);
   const float params[4] = {};
   if (fused) {
-    ExpertLinear args = product_of(e, groups, gate, x, ldx, share, nullptr, ld_hidden);
+    ExpertLinear args = product_of(e, groups.size, gate, x, ldx, share, nullptr, ld_hidden);
     args.out16 = hidden;
     args.glu = true;
     args.activation = activation;
@@ -107,7 +107,7 @@ void Experts::widen(const Pass& pass, const Groups& groups, const __half* x, int
     return expert_linear(pass.launch, args, groups.most);
   }
   const bool gated = op.gate != PEN_NONE;
-  ExpertLinear args = product_of(e, groups, gated ? gate : up, x, ldx, share, e.gate_up.as<float>(), gated ? 2 * dim : dim);
+  ExpertLinear args = product_of(e, groups.size, gated ? gate : up, x, ldx, share, e.gate_up.as<float>(), gated ? 2 * dim : dim);
   if (gated) {
     args.w[1] = up;
     args.out_offset[1] = dim;
@@ -211,12 +211,26 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   if (!fits || find.m.tensors.at(op.stack).count != op.heads) throw StatusError(PEN_INVALID_ARG, "heads' matrices do not fit");
   const __half* const x = in.data.as<__half>();
   float* const y = out.data.as<float>();
-  return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) {
-    const int choices = pass.tokens * heads;
-    choose_heads(pass.launch, pass.step.view.slot_mapping, e.chosen.as<int32_t>(), pass.tokens, heads);
-    const Groups groups = group(pass.launch, e, {choices, heads, pass.tokens, MIN_GROUP});
-    const ExpertLinear args = product_of(e, groups, w, x, ldx, 1, y, ldy);
-    expert_linear(pass.launch, args, groups.most);
+  Linear all{};  // of all heads' matrices as one, whose rows of x and y have the heads side by side
+  all.w[0] = w;
+  all.w[0].rows *= int(op.heads);
+  all.num_segments = 1;
+  all.x = x;
+  all.ldx = in.ld * int(op.heads);
+  all.out = y;
+  all.ldo = out.ld * int(op.heads);
+  all.epilogue = Epilogue::STORE;
+  all.stacked = int(op.heads);
+  return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) mutable {
+    const int tokens = pass.tokens;
+    all.num_tokens = tokens;
+    if (tokens > 16 && ldx == w.cols && linear_stack(pass.launch, all)) return;
+    const int large = 64, least = 16;
+    const bool wide = takes_expert_rows(pass.launch.device, w, large, ceil_div(tokens, large) * heads);
+    const HeadGroups groups{tokens, heads, tokens <= MIN_GROUP ? MIN_GROUP : wide ? large : least, e.expert_of.as<int32_t>(),
+                            e.order.as<int32_t>(), e.num_groups.as<int32_t>()};
+    group_heads(pass.launch, groups);
+    expert_linear(pass.launch, product_of(e, groups.group, w, x, ldx, 1, y, ldy), groups.count());
   };
 }
 

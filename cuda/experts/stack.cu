@@ -1,27 +1,30 @@
-// Choices that follow from a row's number: the kernel and its launch.
+// Groups that follow from the number of rows alone: the kernel and its launch.
 #include "stack.h"
 
 #include "../device/kernel.cuh"
-#include "../device/step.h"
 
 namespace pen {
 
 namespace {
 
-constexpr int STACK_THREADS = 128;
+constexpr int STACK_THREADS = 256;
 
-// Grid: (rows)
-__global__ void __launch_bounds__(STACK_THREADS) choose_heads_kernel(const uint32_t* slot_mapping, int32_t* chosen, int heads) {
+// Grid: (ceil(places / STACK_THREADS)), one thread per place of a group.
+__global__ void __launch_bounds__(STACK_THREADS) group_heads_kernel(const __grid_constant__ HeadGroups p) {
   let_next_start();
+  const int place = blockIdx.x * STACK_THREADS + threadIdx.x, group = place / p.group, head = group % p.heads;
+  const int row = group / p.heads * p.group + place % p.group;
   wait_for_previous();
-  const bool padding = slot_mapping[blockIdx.x] == NO_SLOT;
-  for (int head = threadIdx.x; head < heads; head += STACK_THREADS) chosen[size_t(blockIdx.x) * heads + head] = padding ? -1 : head;
+  if (group >= p.count()) return;
+  p.order[place] = row < p.num_rows ? row * p.heads + head : -1;
+  if (place % p.group == 0) p.expert_of[group] = head;
+  if (place == 0) *p.num_groups = p.count();
 }
 
 }  // namespace
 
-void choose_heads(const Launch& launch, const uint32_t* slot_mapping, int32_t* chosen, int num_rows, int heads) {
-  launch(choose_heads_kernel, dim3(num_rows), dim3(STACK_THREADS), 0, slot_mapping, chosen, heads);
+void group_heads(const Launch& launch, const HeadGroups& args) {
+  launch(group_heads_kernel, dim3(ceil_div(args.count() * args.group, STACK_THREADS)), dim3(STACK_THREADS), 0, args);
 }
 
 }  // namespace pen

@@ -1,11 +1,18 @@
-// Choices of matrices that follow from a row's number alone: each head of latent attention has its own.
+// Groups that follow from the number of rows alone: each head of latent attention has a matrix of its own, which all rows use.
 #pragma once
 
 #include "../device/launch.h"
 
 namespace pen {
 
-// chosen [num_rows, heads] = the head, or -1 in rows that are padding.
-void choose_heads(const Launch& launch, const uint32_t* slot_mapping, int32_t* chosen, int num_rows, int heads);
+// Choice `row · heads + head` for each row and head, in groups of `group` rows of one head. The arrays are those of Grouping (experts.h).
+struct HeadGroups {
+  int num_rows, heads, group;
+  int32_t* expert_of;   // [count()] out: heads
+  int32_t* order;       // [count(), group] out: choices, or -1
+  int32_t* num_groups;  // out: count()
+  __host__ __device__ int count() const { return (num_rows + group - 1) / group * heads; }
+};
+void group_heads(const Launch& launch, const HeadGroups& args);
 
 }  // namespace pen

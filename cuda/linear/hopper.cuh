@@ -108,18 +108,21 @@ template <class Shared>
 __device__ __forceinline__ void produce_x(const Linear& p, const HopperGrid& grid, HopperTurns turns, const CUtensorMap& x, uint32_t stages,
                                           Ring& ring) {
   const int rank = blockIdx.x % HOPPER_CLUSTER;
-  int row = 0;
+  int row = 0, column = 0;
   prefetch_map(x);
   wait_for_previous();
   produce<Shared>(
       p, grid, turns, ring,
-      [&](const HopperUnit& unit, int) { row = unit.first_token + rank * (Shared::TOKENS / HOPPER_CLUSTER); },
+      [&](const HopperUnit& unit, int) {
+        row = unit.first_token + rank * (Shared::TOKENS / HOPPER_CLUSTER);
+        if (p.stacked > 1) column = unit.group / (row_groups(p.w[0]) / p.stacked) * p.w[0].chunks() * CHUNK;
+      },
       [&](int chunk, int stage) {
         const uint32_t to = stages + stage * Shared::STAGE + rank * Shared::BOX;
         expect_bytes(&ring.full[stage], Shared::STAGE);
 #pragma unroll
         for (int k = 0; k < Shared::PIECE; k++) {
-          copy_box_to((1 << HOPPER_CLUSTER) - 1, to + k * Shared::X, x, (chunk + k) * CHUNK, row, &ring.full[stage]);
+          copy_box_to((1 << HOPPER_CLUSTER) - 1, to + k * Shared::X, x, column + (chunk + k) * CHUNK, row, &ring.full[stage]);
         }
       });
 }
@@ -425,7 +428,7 @@ inline bool map_sums(CUtensorMap& out, const Linear& args, int tokens) {
 }
 
 inline bool map_tokens(CUtensorMap& x, const Linear& args, int tokens) {
-  return map_boxes(x, args.x, args.num_tokens, size_t(args.w[0].chunks()) * CHUNK, args.ldx, tokens / HOPPER_CLUSTER);
+  return map_boxes(x, args.x, args.num_tokens, size_t(args.stacked) * args.w[0].chunks() * CHUNK, args.ldx, tokens / HOPPER_CLUSTER);
 }
 
 template <class Format, int TOKENS, int PIECE = 1>

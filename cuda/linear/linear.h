@@ -46,6 +46,7 @@ struct Linear {
   size_t slab_bytes;
   uint32_t* arrivals;  // [MAX_SHARED_TILES] zero before and after a kernel
   int patience = 1 << 16;  // how long a block may wait for the others that share its tile [cycles]
+  int stacked = 1;         // more than one: for linear_stack() alone
 };
 constexpr int MAX_SHARED_TILES = 1024;
 
@@ -53,6 +54,10 @@ constexpr int MAX_SHARED_TILES = 1024;
 bool takes_norm(int num_tokens, int cols);
 // Any number of tokens: it decides which kernel runs, but no bit of a row.
 void linear(const Launch& launch, const Linear& args);
+
+// Products of a stack of matrices that lie one below the other as w[0], each of which reads columns of its own: matrix i those from
+// i · cols on. False: there is no kernel for that on this device, or not for such matrices. Best for seventeen tokens and more.
+bool linear_stack(const Launch& launch, const Linear& args);
 
 // What linear() chooses from for many tokens: the best kernel of the device, and the one that runs on all of them.
 bool has_warpgroup_products(const Device& device);

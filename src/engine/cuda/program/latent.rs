@@ -9,6 +9,9 @@ use crate::latent::halves;
 use model::spec::Latent;
 use model::{TensorSlot, Weight, Weights};
 
+/// Elements that rows of float16 are a multiple of.
+const ROW_UNIT: usize = 64;
+
 impl Builder<'_> {
     pub fn latent(&mut self, i: usize, l: &Latent, input: Input) -> Result<Mixed, EngineError> {
         use TensorSlot::*;
@@ -45,10 +48,13 @@ impl Builder<'_> {
         let rotated = self.plain_heads(part(q, l.nope_dim, head_dim), heads, l.rope_dim);
         self.op(warm(sys::pen_heads { rope, out: part(query, rank, key_dim), ..rotated }));
 
-        let latent = self.halves("attention over latent vectors", heads * rank);
+        // Heads are rows of their own, unless such rows would have room between them.
+        let apart = rank % ROW_UNIT == 0;
+        let name = "attention over latent vectors";
+        let latent = if apart { self.buffer(name, sys::PEN_F16, rank, heads) } else { self.halves(name, heads * rank) };
         let op = self.plain_attention(cache, latent, [heads, rank], l.scale);
         self.op(sys::pen_attention { q: query, general: 1, ..op });
-        let rows = self.head_rows("gathered latent vectors", part(latent, 0, rank), heads, rank);
+        let rows = if apart { latent } else { self.head_rows("gathered latent vectors", part(latent, 0, rank), heads, rank) };
         let values = self.buffer("values of heads", sys::PEN_F32, l.value_dim, heads);
         let stack = self.expanding(i, l)?;
         self.op(sys::pen_each_head { stack, r#in: rows, out: values, heads: heads as u32 });
@@ -73,7 +79,7 @@ impl Builder<'_> {
     /// Heads as rows of their own, rounded: the input of their matrices.
     fn head_rows(&mut self, name: &str, from: sys::pen_part, heads: usize, dim: usize) -> u32 {
         let rows = self.buffer(name, sys::PEN_F16, dim, heads);
-        self.op(copy(from, part(rows, 0, dim.next_multiple_of(64)), heads, dim));
+        self.op(copy(from, part(rows, 0, dim.next_multiple_of(ROW_UNIT)), heads, dim));
         rows
     }
 
