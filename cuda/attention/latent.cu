@@ -15,20 +15,18 @@ bool is_latent(const GeneralAttention& p) {
   return shape && plain && kv.num_kv_heads == 1 && p.ld_q == p.num_heads * LATENT_DIM && p.ld_out % 2 == 0;
 }
 
-constexpr int MOST_TURNS = 1;  // of clusters, one after the other
-
-// How many blocks should share a context, if there are so many units of rows.
-int best_splits(const Device& device, int units, int row_blocks, int stretches) {
+// How many units should share a context, if there are so many units of rows, of which `at_once` run at the same time.
+int best_splits(int at_once, int units, int row_blocks, int stretches) {
   int best = 1;
   double best_us = 0.0;
   for (int splits = 1; splits <= stretches; ++splits) {
     const int share = ceil_div(stretches, splits);
     if (ceil_div(stretches, share) != splits) continue;
-    // In microseconds, measured on an H100: a stretch by itself, or what a multiprocessor reads in its share of the bandwidth; how long a
-    // unit takes to begin; and the merging kernel. Row blocks of a sequence read the same keys.
-    const int all = units * splits, waves = ceil_div(all, device.multiprocessors);
-    const double readers = static_cast<double>(std::min(all, device.multiprocessors)) / std::min(row_blocks, 4);
-    const double stretch_us = std::max(11.0, 0.2 * readers), us = waves * (share * stretch_us + 3.0) + (splits > 1 ? 4.0 : 0.0);
+    // In microseconds, measured on an H100: a stretch by itself, or what a unit reads in its share of the bandwidth; how long a unit takes
+    // to begin; and the merging kernel. Row blocks of a sequence read the same keys.
+    const int all = units * splits, turns = ceil_div(all, at_once);
+    const double stretch_us = std::max(17.0, 0.2 * std::min(all, at_once) / std::min(row_blocks, 4));
+    const double us = turns * (share * stretch_us + 3.0) + (splits > 1 ? 4.0 : 0.0);
     if (splits == 1 || us < best_us) best = splits, best_us = us;
   }
   return best;
@@ -39,17 +37,17 @@ bool map_queries(CUtensorMap& map, const GeneralAttention& args, const StepView&
 }
 
 // The clusters of a kernel that run at the same time.
-template <int ROW_TILES>
-int clusters_at_once(const Device& device) {
-  const auto kernel = attention_latent_cluster_kernel<ROW_TILES>;
+template <class... Params>
+int clusters_at_once(const Device& device, void (*kernel)(Params...), int blocks, int threads, size_t shared) {
   return device.known(kernel, [&] {
     cudaLaunchAttribute attribute{};
     attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {STRETCH_TILES, 1, 1};
+    attribute.val.clusterDim.x = static_cast<unsigned>(blocks);
+    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
     cudaLaunchConfig_t config{};
-    config.gridDim = STRETCH_TILES;
-    config.blockDim = LATENT_CLUSTER_THREADS;
-    config.dynamicSmemBytes = LatentClusterShared<ROW_TILES>::bytes;
+    config.gridDim = static_cast<unsigned>(blocks);
+    config.blockDim = static_cast<unsigned>(threads);
+    config.dynamicSmemBytes = shared;
     config.attrs = &attribute;
     config.numAttrs = 1;
     int clusters = 0;
@@ -65,12 +63,14 @@ bool run_clusters(const Launch& launch, const GeneralAttention& args, const Step
   const Device& device = launch.device;
   plan.rows = Shared::ALL_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = plan.max_stretches;
   const long long clusters = static_cast<long long>(plan.row_blocks) * plan.max_stretches * step.num_seqs;
-  if (clusters > MOST_TURNS * device.multiprocessors / STRETCH_TILES || Shared::bytes > static_cast<size_t>(device.shared_block)) return false;
+  // Measured on an H100: two turns of clusters with sixteen rows take less time than latent.cuh, but not with more rows.
+  constexpr int TURNS = ROW_TILES == 1 ? 2 : 1;
+  if (clusters * STRETCH_TILES > (TURNS + 1) * device.multiprocessors || Shared::bytes > static_cast<size_t>(device.shared_block)) return false;
   if (plan.splits > 1 && general_partial_bytes(plan, args) > args.workspace_bytes) return false;
   const auto kernel = attention_latent_cluster_kernel<ROW_TILES>;
   device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
   CUtensorMap queries;
-  if (clusters > MOST_TURNS * clusters_at_once<ROW_TILES>(device) || !map_queries(queries, args, step, plan.rows)) return false;
+  if (clusters > TURNS * clusters_at_once(device, kernel, STRETCH_TILES, LATENT_CLUSTER_THREADS, Shared::bytes) || !map_queries(queries, args, step, plan.rows)) return false;
   Launch clustered = launch;
   clustered.cluster = STRETCH_TILES;
   clustered(kernel, dim3(STRETCH_TILES * plan.max_stretches, plan.row_blocks, step.num_seqs), LATENT_CLUSTER_THREADS, Shared::bytes, args,
@@ -81,10 +81,10 @@ bool run_clusters(const Launch& launch, const GeneralAttention& args, const Step
 
 bool run(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
   const Device& device = launch.device;
-  plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, LATENT_ROWS), plan.splits = 1;
+  plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = 1;
   const int units = plan.row_blocks * step.num_seqs;
   if (general_partial_bytes(plan, args) <= args.workspace_bytes) {
-    plan.splits = best_splits(device, units, plan.row_blocks, plan.max_stretches);
+    plan.splits = best_splits(device.multiprocessors, units, plan.row_blocks, plan.max_stretches);
   }
   if (plan.splits == 1 && plan.max_stretches > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
   CUtensorMap queries;
@@ -102,7 +102,7 @@ size_t attention_latent_workspace(const Device& device) { return sizeof(float) *
 
 bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   const Device& device = launch.device;
-  if (!is_latent(args) || device.major != 9 || step.num_seqs > LATENT_SEQUENCES) return false;
+  if (!is_latent(args) || device.major != 9) return false;
   // Compiled without the instructions of sm_90a, the kernel's body is empty.
   const cudaFuncAttributes compiled = device.compiled(attention_latent_kernel);
   if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
@@ -111,9 +111,12 @@ bool attention_latent(const Launch& launch, const GeneralAttention& args, const 
   if (!map_boxes(keys, args.kv.k, slots, LATENT_DIM, LATENT_DIM, PAGE_UNIT)) return false;
   GeneralPlan plan{};
   plan.slices = 1, plan.max_stretches = ceil_div(std::max(step.max_context, 1), STRETCH);
-  plan.by_sequence = step.max_query == 1, plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
-  if (step.max_query * args.num_heads <= ROWS) return run_clusters<1>(launch, args, step, plan, keys) || run(launch, args, step, plan, keys);
-  return run_clusters<2>(launch, args, step, plan, keys) || run(launch, args, step, plan, keys);
+  plan.by_sequence = step.max_query == 1;
+  if (!plan.by_sequence && step.num_seqs > LATENT_SEQUENCES) return false;
+  plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
+  const int rows = step.max_query * args.num_heads;
+  if (rows <= ROWS ? run_clusters<1>(launch, args, step, plan, keys) : run_clusters<2>(launch, args, step, plan, keys)) return true;
+  return run(launch, args, step, plan, keys);
 }
 
 }  // namespace pen

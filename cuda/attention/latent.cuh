@@ -83,7 +83,7 @@ __device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const Lat
   for (int i = 0; i < KEYS / 2; ++i) s[i / 4][i % 4] = held(s[i / 4][i % 4]);
 }
 
-// O = merged(O, P V) for the warpgroup's elements of a tile, whose first box lies at `values`. Two products of a box are on their way.
+// O = merged(O, P V) for the warpgroup's elements of a tile, whose first box lies at `values`. Products of two boxes are on their way.
 // A warp without rows only takes part in the products.
 __device__ __forceinline__ void latent_values(float (&o)[LATENT_COLUMNS][BOX_DIM / 8][4], const uint32_t (&p)[KEYS / 16][4],
                                               float (&acc)[2][BOX_DIM / 8][4], uint32_t values, const float (&keep)[2],
@@ -184,7 +184,8 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const ScoreScale scale(p.scale, 0.0f);
   const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + LATENT_WARPGROUPS + at.warpgroup), "n"(4 * WARP) : "memory"); };
-  float2* const tile_rows = reinterpret_cast<float2*>(shared + LatentShared::rows);  // [2, LATENT_ROWS] maximum and sum
+  float2* const tile_rows = reinterpret_cast<float2*>(shared + LatentShared::rows);
+  const uint32_t fragments = base + LatentShared::probabilities + at.thread * 16;
   LatentUnit* const unit_place = reinterpret_cast<LatentUnit*>(shared + LatentShared::units + at.warpgroup * 64);
   static_assert(sizeof(LatentUnit) <= 64, "a unit's room");
   LatentState state;
@@ -206,34 +207,35 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
     ring.wait_queries(number++);
     for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
       uint32_t probabilities[KEYS / 16][4];
-      float acc[2][KEYS / 8][4];  // scores, later parts of P V: they share registers
+      float acc[2][KEYS / 8][4];  // parts of P V; before, the first has the scores
       float2 found[2];  // maximum and sum of the lane's rows
-      const uint32_t rotated = ring.at(n) + (LATENT_BOXES - 1) * LatentShared::BOX + at.thread * 16;  // fragments of P lie here, later
-      const bool own = n % 2 == at.warpgroup;
-      if (own) {
-        float(&s)[KEYS / 8][4] = acc[0];
+      if (n % 2 == at.warpgroup) {
         float maximum[2], sum[2];
-        latent_scores(s, ring, n);
+        latent_scores(acc[0], ring, n);
+        ring.leave(n, ROTATED);
         if (n == last_own) ring.leave_queries();
-        tile_softmax(probabilities, maximum, s, span, tile, scale.c, at.lane);
+        tile_softmax(probabilities, maximum, acc[0], span, tile, scale.c, at.lane);
         tile_sums(sum, probabilities);
-        sync();  // no warp reads keys any more
         const int num_keys = unit.rows.context - tile * KEYS;
-        if (num_keys < KEYS) clear_keys<LATENT_VALUE, 4 * WARP>(ring.at(n), num_keys, at.thread);
+        if (num_keys < KEYS) {
+          sync();  // no warp reads keys any more
+          clear_keys<LATENT_VALUE, 4 * WARP>(ring.at(n), num_keys, at.thread);
+          fence_async_proxy();
+          sync();
+        }
+        // A thread reads the probabilities of the tile before, and then puts its own there, so that one place is enough.
 #pragma unroll
         for (int k = 0; k < KEYS / 16; ++k) {
           const uint32_t(&f)[4] = probabilities[k];
-          asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(rotated + k * 4 * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
+          asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(fragments + k * 4 * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
                        : "memory");
         }
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           found[h] = make_float2(maximum[h], sum[h]);
-          if (at.lane % 4 == 0) tile_rows[n % 2 * LATENT_ROWS + at.row + 8 * h] = found[h];
+          if (at.lane % 4 == 0) tile_rows[at.row + 8 * h] = found[h];
         }
-        fence_async_proxy();
         asm volatile("bar.arrive %0, %1;" ::"r"(1 + n % 2), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory");
-        if (num_keys < KEYS) sync();
       } else {
         asm volatile("bar.sync %0, %1;" ::"r"(1 + n % 2), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory");
 #pragma unroll
@@ -241,19 +243,19 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
           uint32_t(&f)[4] = probabilities[k];
           asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
                        : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
-                       : "r"(rotated + k * 4 * WARP * 16)
+                       : "r"(fragments + k * 4 * WARP * 16)
                        : "memory");
         }
 #pragma unroll
-        for (int h = 0; h < 2; ++h) found[h] = tile_rows[n % 2 * LATENT_ROWS + at.row + 8 * h];
-        __syncwarp();
-        ring.leave(n, ROTATED);
+        for (int h = 0; h < 2; ++h) found[h] = tile_rows[at.row + 8 * h];
+        __syncwarp();  // the lane that writes the next ones must not be ahead
         ring.wait(n, at.warpgroup);
       }
       float keep[2], add[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge(state.running[h], found[h].x, found[h].y, keep[h], add[h]);
-      latent_values(state.o, probabilities, acc, ring.at(n) + at.warpgroup * LATENT_COLUMNS * LatentShared::BOX, keep, add, has_rows);
+      const uint32_t values = ring.at(n) + at.warpgroup * LATENT_COLUMNS * LatentShared::BOX;
+      latent_values(state.o, probabilities, acc, values, keep, add, has_rows);
       ring.leave(n, at.warpgroup);
       if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != unit.end_tile) continue;
       if (!has_rows) continue;

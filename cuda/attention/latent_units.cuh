@@ -12,22 +12,23 @@ constexpr int LATENT_BOXES = LATENT_DIM / BOX_DIM;
 constexpr int LATENT_ROWS = 64;       // of a unit
 constexpr int LATENT_WARPGROUPS = 2;  // that multiply
 constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
-constexpr int LATENT_SEQUENCES = WARP * WARP;  // of a step, at most: one warp adds up the sums of all warps
+constexpr int LATENT_SEQUENCES = 256;  // of a step whose sequences have several rows, at most
 // What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's rows.
 constexpr int LATENT_BEFORE = LATENT_ROWS * LATENT_VALUE + 4 * LATENT_WARPGROUPS * 4 * WARP;
 
 struct LatentShared {
   static constexpr int BOX = KEYS * BOX_DIM * 2, TILE = LATENT_BOXES * BOX;
   static constexpr int tiles = TILE;  // behind the queries, a tile for each warpgroup
-  static constexpr int rows = tiles + LATENT_WARPGROUPS * TILE;
-  static constexpr int barriers = rows + LATENT_WARPGROUPS * LATENT_ROWS * static_cast<int>(sizeof(float2));
+  static constexpr int probabilities = tiles + LATENT_WARPGROUPS * TILE;  // of a tile: fragments, [KEYS / 16, 4 WARP] of 16 bytes
+  static constexpr int rows = probabilities + KEYS / 16 * 4 * WARP * 16;  // [LATENT_ROWS] maximum and sum of that tile
+  static constexpr int barriers = rows + LATENT_ROWS * static_cast<int>(sizeof(float2));
   static constexpr int before = barriers + static_cast<int>(sizeof(Ring));
-  static constexpr int sums = before + (LATENT_SEQUENCES + 1) * 4;
-  static constexpr int units = sums + WARP * 4;  // of each warpgroup, 64 bytes
+  static constexpr int sums = before + (LATENT_SEQUENCES + 4) * 4;
+  static constexpr int units = sums + LATENT_SEQUENCES / WARP * 4;  // of each warpgroup, 64 bytes
   static constexpr size_t bytes = 1024 + units + LATENT_WARPGROUPS * 64;
 };
 
-// Units: 64 (token, head) rows of a sequence, and the part of their context that one of plan.splits blocks takes.
+// Units: plan.rows (token, head) rows of a sequence, and the part of their context that one of plan.splits units takes.
 struct LatentUnits {
   const GeneralAttention& p;
   const GeneralPlan& plan;
@@ -35,8 +36,11 @@ struct LatentUnits {
   int* before;  // [num_seqs + 1] units of the sequences before, in shared memory
   int* sums;    // [WARP]
 
+  // Sequences of one row have equally many units, so that the arrays are not needed.
+  __device__ __forceinline__ bool equal() const { return plan.by_sequence; }
   // Fills the arrays, by the whole block.
   __device__ __forceinline__ void count() const {
+    if (equal()) return;
     const int warp = threadIdx.x / WARP, warps = blockDim.x / WARP, lane = threadIdx.x % WARP;
     for (int first = warp * WARP; first < step.num_seqs; first += warps * WARP) {
       int units = 0;
@@ -56,40 +60,48 @@ struct LatentUnits {
     if (threadIdx.x == 0) before[0] = 0;
     __syncthreads();
   }
-  __device__ __forceinline__ int all() const { return before[step.num_seqs]; }
-  // The place in the view of a unit's sequence.
-  __device__ __forceinline__ int sequence(int unit) const {
+  __device__ __forceinline__ int all() const { return equal() ? step.num_seqs * plan.row_blocks * plan.splits : before[step.num_seqs]; }
+  // The place in the view of a unit's sequence, whose first unit is number `first`.
+  __device__ __forceinline__ int sequence(int unit, int& first) const {
+    if (equal()) {
+      const int each = plan.row_blocks * plan.splits;
+      first = unit / each * each;
+      return unit / each;
+    }
     int seq = 0, end = step.num_seqs;
     while (end - seq > 1) {
       const int middle = (seq + end) / 2;
       if (before[middle] <= unit) seq = middle; else end = middle;
     }
+    first = before[seq];
     return seq;
   }
 };
 
 struct LatentUnit {
+  int number;      // within its sequence
   int place, seq;  // of the sequence in the view, and in the step
   GeneralRows rows;
   int first_row, first_tile, end_tile;
   bool direct;  // it has all that its rows see, and writes the output
 
   __device__ __forceinline__ LatentUnit(const LatentUnits& units, int unit)
-      : place(units.sequence(unit)), seq(units.step.sequence(place)), rows(units.p, units.step, seq, 0) {
-    const int row_blocks = ceil_div(rows.count, LATENT_ROWS), within = unit - units.before[place];
+      : place(units.sequence(unit, number)), seq(units.step.sequence(place)), rows(units.p, units.step, seq, 0) {
+    number = unit - number;
+    const int row_blocks = max(ceil_div(rows.count, LATENT_ROWS), 1);
     // The rows with the longest contexts come first, since they take the most time.
-    first_row = (row_blocks - 1 - within % row_blocks) * LATENT_ROWS;
+    first_row = (row_blocks - 1 - number % row_blocks) * LATENT_ROWS;
     const Span span = rows.spans(units.p, first_row, LATENT_ROWS);
     const Stretches stretches(span);
     direct = general_direct(units.plan, stretches);
     const int share = direct ? stretches.count() : ceil_div(stretches.count(), units.plan.splits);
-    const int first = stretches.begin + within / row_blocks * share, end = min(first + share, stretches.end);
+    const int first = stretches.begin + number / row_blocks * share, end = min(first + share, stretches.end);
     first_tile = first * STRETCH_TILES, end_tile = max(first_tile, min(ceil_div(span.end, KEYS), end * STRETCH_TILES));
   }
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// Boxes of a tile that become free at different times: the values of the two warpgroups, and the rotated elements.
+// Boxes of a tile that become free at different times: the values of the two warpgroups, and the rotated elements, which one reads.
 struct LatentBoxes {
   int first, end;
 };
