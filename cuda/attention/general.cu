@@ -23,12 +23,12 @@ void check_shape(const GeneralAttention& p) {
   require(p.scale > 0.0f, "general attention: scale");
 }
 
-// The most stretches that one row can see.
-int most_stretches(int max_context, const GeneralAttention& p) {
-  const int all = ceil_div(std::max(max_context, 1), STRETCH);
+// The most parts of so many keys that one row can see.
+int most_parts(int keys, int max_context, const GeneralAttention& p) {
+  const int all = ceil_div(std::max(max_context, 1), keys);
   if (p.window == 0 || (p.bidirectional && p.window_kind != Window::SYMMETRIC)) return all;
   const long long seen = p.window_kind == Window::SYMMETRIC ? p.window / 2 * 2ll + 1 : p.window;
-  return static_cast<int>(std::min<long long>(all, (seen - 1 + STRETCH - 1) / STRETCH + 1));
+  return static_cast<int>(std::min<long long>(all, (seen - 1 + keys - 1) / keys + 1));
 }
 
 bool aligned(const void* p, size_t bytes) { return reinterpret_cast<uintptr_t>(p) % bytes == 0; }
@@ -46,6 +46,23 @@ void plan_ring(GeneralPlan& plan, const GeneralAttention& p, int room, bool valu
 
 // Shared memory of a block of so many teams besides the ring.
 int fixed_bytes(int teams, int head_dim) { return teams * (ceil_div(head_dim, PIECE) * QUERY_PIECE_BYTES + EXCHANGE_BYTES); }
+
+// How many blocks share a context, and whether they do so tile by tile, which takes more memory.
+void share_context(GeneralPlan& plan, const GeneralAttention& args, int max_context, long long blocks, long long wanted) {
+  // Measured on an H100: for a block with more tiles, and for a row with more partial results, whole stretches are as fast.
+  constexpr int FEW_TILES = 4, MOST_TILES = 256;
+  const int tiles = most_parts(KEYS, max_context, args), stretches = most_parts(STRETCH, max_context, args);
+  const auto plan_parts = [&](bool by_tile, int parts, int splits) {
+    plan.by_tile = by_tile, plan.max_parts = parts, plan.splits = splits;
+    if (plan.splits > 1 && general_partial_bytes(plan, args) <= args.workspace_bytes) return true;
+    plan.splits = 1;
+    return false;
+  };
+  const int share = static_cast<int>((tiles * blocks + wanted - 1) / wanted);
+  if (2 * blocks <= wanted && share <= FEW_TILES && tiles <= MOST_TILES && plan_parts(true, tiles, ceil_div(tiles, share))) return;
+  const bool split = stretches > 1 && 2 * blocks <= wanted;
+  plan_parts(false, stretches, split ? static_cast<int>(std::min<long long>(stretches, (wanted + blocks - 1) / blocks)) : 1);
+}
 
 template <int M, int VP>
 void run(const Launch& launch, const GeneralAttention& args, const StepView& step) {
@@ -65,14 +82,10 @@ void run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   plan_ring(plan, args, (two ? std::min(half, all) : all) - fixed, values_in_keys);
   if (plan.buffers < 1) throw CudaError(cudaErrorInvalidValue, "general attention: shared memory");
 
-  plan.max_stretches = most_stretches(step.max_context, args);
   plan.by_sequence = step.max_query == 1, plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
   const long long blocks = static_cast<long long>(plan.row_blocks) * args.kv.num_kv_heads * plan.slices * step.num_seqs;
   const long long wanted = device.multiprocessors * (two ? 2ll : 1ll);
-  if (plan.max_stretches > 1 && 2 * blocks <= wanted &&
-      general_partial_bytes(plan, args) <= args.workspace_bytes) {
-    plan.splits = static_cast<int>(std::min<long long>(plan.max_stretches, (wanted + blocks - 1) / blocks));
-  }
+  share_context(plan, args, step.max_context, blocks, wanted);
   const auto kernel = attention_general_kernel<M, VP>;
   device.first_use(kernel, [&] { allow_shared(kernel, all), prefer_shared(kernel); });
   launch(kernel, dim3(plan.row_blocks * plan.splits, args.kv.num_kv_heads * plan.slices, step.num_seqs), GENERAL_TEAM * WARP * M,
@@ -92,17 +105,18 @@ void with_values(const Launch& launch, const GeneralAttention& args, const StepV
 }  // namespace
 
 void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan) {
-  const int group = args.num_heads / args.kv.num_kv_heads;
-  launch(attention_general_merge_kernel, dim3(step.max_query * group, args.kv.num_kv_heads, step.num_seqs), GENERAL_MERGE_THREADS, 0,
-         args, step, plan);
+  const dim3 grid(step.max_query * (args.num_heads / args.kv.num_kv_heads), args.kv.num_kv_heads, step.num_seqs);
+  // Measured on an H100: registers for more reads cost more than the reads' latencies, where there are many blocks.
+  const bool few = static_cast<long long>(grid.x) * grid.y * grid.z <= 4ll * launch.device.multiprocessors;
+  launch(few ? attention_general_merge_kernel<16> : attention_general_merge_kernel<8>, grid, GENERAL_MERGE_THREADS, 0, args, step, plan);
 }
 
 size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context) {
   // Only steps with few blocks are split, and a K/V head has a block per 2 ROWS rows at least.
-  const int stretches = ceil_div(std::max(max_context, 1), STRETCH), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
+  const int tiles = ceil_div(std::max(max_context, 1), KEYS), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
   const int most = ceil_div(device.multiprocessors, std::max(num_kv_heads, 1)) * 2 * ROWS / group + 1;
-  if (stretches <= 1) return 0;
-  const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, stretches), MAX_WORKSPACE);
+  if (tiles <= 1) return 0;
+  const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, tiles), MAX_WORKSPACE);
   return num_kv_heads == 1 && value_dim == LATENT_VALUE ? std::max(partials, attention_latent_workspace(device)) : partials;
 }
 

@@ -178,13 +178,13 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
   // The rows with the longest contexts come first, since they take the most time.
   const int block_row = (row_tiles - 1 - row_block) * ROWS * M, team_row = block_row + team * ROWS;
   const Span block_span = rows.spans(p, block_row, ROWS * M), team_span = rows.spans(p, team_row, ROWS);
-  const Stretches stretches(block_span);
-  const bool direct = general_direct(plan, stretches);
-  const int share = direct ? stretches.count() : ceil_div(stretches.count(), plan.splits);
-  const int first_stretch = stretches.begin + split * share, end_stretch = min(first_stretch + share, stretches.end);
-  if (first_stretch >= end_stretch) return;
-  const int first_tile = max(block_span.begin / KEYS, first_stretch * (STRETCH / KEYS));
-  const int end_tile = min(ceil_div(block_span.end, KEYS), end_stretch * (STRETCH / KEYS));
+  const Parts parts(plan, block_span);
+  const bool direct = general_direct(plan, parts);
+  const int share = direct ? parts.count() : ceil_div(parts.count(), plan.splits), part_tiles = plan.part_tiles();
+  const int first_part = parts.begin + split * share, end_part = min(first_part + share, parts.end);
+  if (first_part >= end_part) return;
+  const int first_tile = max(block_span.begin / KEYS, first_part * part_tiles);
+  const int end_tile = min(ceil_div(block_span.end, KEYS), end_part * part_tiles);
 
   const uint32_t base = shared_of(shared);
   GeneralRing ring(p, plan, step, seq, rows.context, kv_head, slice, base, first_tile, end_tile);
@@ -239,18 +239,18 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
       const uint32_t at = ring.arrive();
       values(i * plan.width, min((i + 1) * plan.width, value_pieces), at);
     }
-    if ((tile + 1) % (STRETCH / KEYS) != 0 && tile + 1 != end_tile) continue;
+    if ((tile + 1) % (direct ? STRETCH_TILES : part_tiles) != 0 && tile + 1 != end_tile) continue;
     if (direct) {
       all.add(state);
     } else {
       const GeneralPartials partials(p, plan);
-      const int stretch = tile / (STRETCH / KEYS);
+      const int part = tile / part_tiles;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = row0 + 8 * h;
-        const Stretches own(span[h]);
-        if (row >= rows.count || stretch < own.begin || stretch >= own.end) continue;
-        const size_t at = partials.at(rows, row, blockIdx.z) + (stretch - own.begin);
+        const Parts own(plan, span[h]);
+        if (row >= rows.count || part < own.begin || part >= own.end) continue;
+        const size_t at = partials.at(rows, row, blockIdx.z) + (part - own.begin);
         if (slice == 0 && member == 0 && lane % 4 == 0) partials.row[at] = make_float2(state.running[h].maximum, state.running[h].sum);
 #pragma unroll
         for (int i = 0; i < 2 * VP; ++i) {

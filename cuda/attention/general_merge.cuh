@@ -1,4 +1,4 @@
-// Merging the partial results of general attention, stretch by stretch in ascending order.
+// Merging the partial results of general attention in ascending order: the tiles of a stretch, then the stretches.
 #pragma once
 
 #include "general_rows.cuh"
@@ -6,9 +6,22 @@
 namespace pen {
 
 constexpr int GENERAL_MERGE_THREADS = 128;
-constexpr int GENERAL_MERGE_BATCH = 8;  // stretches whose partial results are requested together
 
-// Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread has four elements at a time.
+// Four elements of a row, and what they are relative to.
+struct MergeState {
+  Running running;
+  float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  __device__ __forceinline__ void add(float2 row, float4 x) {
+    float keep, add;
+    merge(running, row.x, row.y, keep, add);
+    o.x = merged(o.x, x.x, keep, add), o.y = merged(o.y, x.y, keep, add);
+    o.z = merged(o.z, x.z, keep, add), o.w = merged(o.w, x.w, keep, add);
+  }
+};
+
+// Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread has four elements at a time. BATCH: partial results that it requests
+// together.
+template <int BATCH>
 __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
     attention_general_merge_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
                                    const __grid_constant__ GeneralPlan plan) {
@@ -16,32 +29,38 @@ __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
   const GeneralRows rows(p, step, step.sequence(blockIdx.z), blockIdx.y);
   const int row = blockIdx.x;
   wait_for_previous();
-  if (row >= rows.count || general_direct(plan, Stretches(rows.spans(p, row / plan.rows * plan.rows, plan.rows)))) return;
-  const int token = rows.token(row), head = rows.head(row), count = Stretches(rows.span(p, row)).count();
+  if (row >= rows.count || general_direct(plan, Parts(plan, rows.spans(p, row / plan.rows * plan.rows, plan.rows)))) return;
+  const Parts parts(plan, rows.span(p, row));
+  const int token = rows.token(row), head = rows.head(row), count = parts.count();
   const GeneralPartials partials(p, plan);
   const size_t at = partials.at(rows, row, blockIdx.z);
   __half* out = p.out + static_cast<size_t>(token) * p.ld_out + head * p.value_dim;
   for (int dim = threadIdx.x * 4; dim < p.value_dim; dim += GENERAL_MERGE_THREADS * 4) {
-    Running running;
-    float o[4] = {0.0f, 0.0f, 0.0f, 0.0f};
-    float keep, add;
-    for (int first = 0; first < count; first += GENERAL_MERGE_BATCH) {
-      float2 part_row[GENERAL_MERGE_BATCH];
-      float4 part[GENERAL_MERGE_BATCH];
+    MergeState all, stretch;
+    for (int first = 0; first < count; first += BATCH) {
+      float2 part_row[BATCH];
+      float4 part[BATCH];
 #pragma unroll
-      for (int i = 0; i < GENERAL_MERGE_BATCH; ++i) {
-        const size_t stretch = at + min(first + i, count - 1);
-        part_row[i] = __ldcg(partials.row + stretch);
-        part[i] = __ldcg(reinterpret_cast<const float4*>(partials.o + stretch * partials.stride + dim));
+      for (int i = 0; i < BATCH; ++i) {
+        const size_t from = at + min(first + i, count - 1);
+        part_row[i] = __ldcg(partials.row + from);
+        part[i] = __ldcg(reinterpret_cast<const float4*>(partials.o + from * partials.stride + dim));
       }
 #pragma unroll
-      for (int i = 0; i < GENERAL_MERGE_BATCH; ++i) {
+      for (int i = 0; i < BATCH; ++i) {
         if (first + i >= count) break;
-        merge(running, part_row[i].x, part_row[i].y, keep, add);
-        o[0] = merged(o[0], part[i].x, keep, add), o[1] = merged(o[1], part[i].y, keep, add);
-        o[2] = merged(o[2], part[i].z, keep, add), o[3] = merged(o[3], part[i].w, keep, add);
+        if (!plan.by_tile) {
+          all.add(part_row[i], part[i]);
+          continue;
+        }
+        stretch.add(part_row[i], part[i]);
+        if ((parts.begin + first + i + 1) % STRETCH_TILES != 0 && first + i + 1 < count) continue;
+        all.add(make_float2(stretch.running.maximum, stretch.running.sum), stretch.o);
+        stretch = MergeState{};
       }
     }
+    Running& running = all.running;
+    float o[4] = {all.o.x, all.o.y, all.o.z, all.o.w}, keep, add;
     if (p.sinks != nullptr) {
       merge_sink(running, p.sinks[head], keep, add);
 #pragma unroll

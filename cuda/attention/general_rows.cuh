@@ -21,12 +21,14 @@ struct GeneralPlan {
   int row_blocks;       // of a sequence and K/V head, at most
   int splits;           // blocks that share a context
   int slices;           // blocks that share a row's values, GENERAL_VALUES elements each
-  int max_stretches;    // that a row sees, at most
+  int max_parts;        // that a row sees, at most
   int partial_rows;     // rows that partial results have room for
   bool by_sequence;     // each sequence of the grid has one of these rows; else each row of the step has its own
   bool shared_values;   // values are read from the tiles of the keys
   bool wide_query;      // q can be read 16 bytes at a time
   bool even_out;        // out can be written two elements at a time
+  bool by_tile;         // blocks that share a context leave each tile's result, instead of a stretch's
+  __host__ __device__ int part_tiles() const { return by_tile ? 1 : STRETCH_TILES; }
 };
 
 __device__ __forceinline__ Span general_visible(const GeneralAttention& p, int position, int context) {
@@ -62,45 +64,46 @@ struct GeneralRows {
   }
 };
 
-// Stretches [begin, end).
-struct Stretches {
+// The parts of a context whose results blocks may leave: stretches or tiles, [begin, end).
+struct Parts {
   int begin, end;
-  __device__ __forceinline__ explicit Stretches(const Span& span) : begin(span.begin / STRETCH), end(ceil_div(span.end, STRETCH)) {}
+  __device__ __forceinline__ Parts(const GeneralPlan& plan, const Span& span)
+      : begin(span.begin / (plan.part_tiles() * KEYS)), end(ceil_div(span.end, plan.part_tiles() * KEYS)) {}
   __device__ __forceinline__ int count() const { return end - begin; }
 };
 
 // Whether one block has all that its rows see, and writes the output.
-__device__ __forceinline__ bool general_direct(const GeneralPlan& plan, const Stretches& block) {
+__device__ __forceinline__ bool general_direct(const GeneralPlan& plan, const Parts& block) {
   return plan.splits == 1 || block.count() <= 1;
 }
 
-// Partial results of stretches, counted from the first that a row sees.
+// Partial results of parts, counted from the first that a row sees.
 struct GeneralPartials {
-  float* o;     // [partial_rows, num_heads, max_stretches, stride]
-  float2* row;  // [partial_rows, num_heads, max_stretches] maximum and sum
-  int stride, num_heads, max_stretches;
+  float* o;     // [partial_rows, num_heads, max_parts, stride]
+  float2* row;  // [partial_rows, num_heads, max_parts] maximum and sum
+  int stride, num_heads, max_parts;
   bool by_sequence;
   __host__ __device__ static constexpr int padded(int value_dim) { return (value_dim + 3) / 4 * 4; }
   __device__ GeneralPartials(const GeneralAttention& p, const GeneralPlan& plan)
       : o(p.workspace),
         stride(padded(p.value_dim)),
         num_heads(p.num_heads),
-        max_stretches(plan.max_stretches),
+        max_parts(plan.max_parts),
         by_sequence(plan.by_sequence) {
-    row = reinterpret_cast<float2*>(o + static_cast<size_t>(plan.partial_rows) * num_heads * max_stretches * stride);
+    row = reinterpret_cast<float2*>(o + static_cast<size_t>(plan.partial_rows) * num_heads * max_parts * stride);
   }
-  // Where the stretches of a row begin. `seq`: the place of its sequence in the view.
+  // Where the parts of a row begin. `seq`: the place of its sequence in the view.
   __device__ __forceinline__ size_t at(const GeneralRows& rows, int row, int seq) const {
     const size_t place = by_sequence ? seq : rows.token(row);
-    return (place * num_heads + rows.head(row)) * max_stretches;
+    return (place * num_heads + rows.head(row)) * max_parts;
   }
 };
 
-inline size_t general_partial_bytes(int rows, int num_heads, int value_dim, int stretches) {
-  return static_cast<size_t>(rows) * num_heads * stretches * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
+inline size_t general_partial_bytes(int rows, int num_heads, int value_dim, int parts) {
+  return static_cast<size_t>(rows) * num_heads * parts * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
 }
 inline size_t general_partial_bytes(const GeneralPlan& plan, const GeneralAttention& p) {
-  return general_partial_bytes(plan.partial_rows, p.num_heads, p.value_dim, plan.max_stretches);
+  return general_partial_bytes(plan.partial_rows, p.num_heads, p.value_dim, plan.max_parts);
 }
 // Merges what blocks have left of rows that they share (general.cu).
 void merge_general(const Launch& launch, const GeneralAttention& args, const StepView& step, const GeneralPlan& plan);

@@ -61,8 +61,8 @@ template <int ROW_TILES>
 bool run_clusters(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
   using Shared = LatentClusterShared<ROW_TILES>;
   const Device& device = launch.device;
-  plan.rows = Shared::ALL_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = plan.max_stretches;
-  const long long clusters = static_cast<long long>(plan.row_blocks) * plan.max_stretches * step.num_seqs;
+  plan.rows = Shared::ALL_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = plan.max_parts;
+  const long long clusters = static_cast<long long>(plan.row_blocks) * plan.max_parts * step.num_seqs;
   // Measured on an H100: two turns of clusters with sixteen rows take less time than latent.cuh, but not with more rows.
   constexpr int TURNS = ROW_TILES == 1 ? 2 : 1;
   if (clusters * STRETCH_TILES > (TURNS + 1) * device.multiprocessors || Shared::bytes > static_cast<size_t>(device.shared_block)) return false;
@@ -73,7 +73,7 @@ bool run_clusters(const Launch& launch, const GeneralAttention& args, const Step
   if (clusters > TURNS * clusters_at_once(device, kernel, STRETCH_TILES, LATENT_CLUSTER_THREADS, Shared::bytes) || !map_queries(queries, args, step, plan.rows)) return false;
   Launch clustered = launch;
   clustered.cluster = STRETCH_TILES;
-  clustered(kernel, dim3(STRETCH_TILES * plan.max_stretches, plan.row_blocks, step.num_seqs), LATENT_CLUSTER_THREADS, Shared::bytes, args,
+  clustered(kernel, dim3(STRETCH_TILES * plan.max_parts, plan.row_blocks, step.num_seqs), LATENT_CLUSTER_THREADS, Shared::bytes, args,
             step, plan, queries, keys);
   if (plan.splits > 1) merge_general(launch, args, step, plan);
   return true;
@@ -84,9 +84,9 @@ bool run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = 1;
   const int units = plan.row_blocks * step.num_seqs;
   if (general_partial_bytes(plan, args) <= args.workspace_bytes) {
-    plan.splits = best_splits(device.multiprocessors, units, plan.row_blocks, plan.max_stretches);
+    plan.splits = best_splits(device.multiprocessors, units, plan.row_blocks, plan.max_parts);
   }
-  if (plan.splits == 1 && plan.max_stretches > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
+  if (plan.splits == 1 && plan.max_parts > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
   CUtensorMap queries;
   if (LatentShared::bytes > static_cast<size_t>(device.shared_block) || !map_queries(queries, args, step, LATENT_ROWS)) return false;
   const auto kernel = attention_latent_kernel;
@@ -110,7 +110,7 @@ bool attention_latent(const Launch& launch, const GeneralAttention& args, const 
   const size_t slots = (static_cast<size_t>(args.kv.num_blocks) + 1) * args.kv.block_size;
   if (!map_boxes(keys, args.kv.k, slots, LATENT_DIM, LATENT_DIM, PAGE_UNIT)) return false;
   GeneralPlan plan{};
-  plan.slices = 1, plan.max_stretches = ceil_div(std::max(step.max_context, 1), STRETCH);
+  plan.slices = 1, plan.max_parts = ceil_div(std::max(step.max_context, 1), STRETCH);
   plan.by_sequence = step.max_query == 1;
   if (!plan.by_sequence && step.num_seqs > LATENT_SEQUENCES) return false;
   plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;

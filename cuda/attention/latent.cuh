@@ -146,7 +146,7 @@ struct LatentLane {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int at = unit.first_row + row + 8 * h;
-      const Stretches own(unit.rows.span(p, at));
+      const Parts own(plan, unit.rows.span(p, at));
       if (stretch < own.begin || stretch >= own.end) continue;
       const size_t to = partials.at(unit.rows, at, unit.place) + (stretch - own.begin);
       if (warpgroup == 0 && lane % 4 == 0) partials.row[to] = make_float2(state.running[h].maximum, state.running[h].sum);

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
   const GeneralRows all(p, step, step.sequence(blockIdx.z), 0);
   const int first_row = blockIdx.y * Shared::ALL_ROWS, rows = min(all.count - first_row, Shared::ALL_ROWS);
   const Span seen = all.spans(p, first_row, Shared::ALL_ROWS);
-  const Stretches stretches(seen);
+  const Parts stretches(plan, seen);
   const int begin = stretch * STRETCH_TILES, tiles = min(ceil_div(seen.end, KEYS) - begin, STRETCH_TILES), tile = begin + rank;
   const bool mine = rank < tiles;
   if (threadIdx.x == 0) {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
       __half2* const out =
           reinterpret_cast<__half2*>(p.out + static_cast<size_t>(all.token(at)) * p.ld_out + all.head(at) * LATENT_VALUE + dim);
       out[0] = finished(o[0], o[1], inverse), out[1] = finished(o[2], o[3], inverse);
-    } else if (stretch < Stretches(all.span(p, at)).end) {
+    } else if (stretch < Parts(plan, all.span(p, at)).end) {
       const size_t to = partials.at(all, at, blockIdx.z) + stretch;
       if (rank == 0 && column == 0) partials.row[to] = make_float2(running.maximum, running.sum);
       *reinterpret_cast<float4*>(partials.o + to * partials.stride + dim) = make_float4(o[0], o[1], o[2], o[3]);

@@ -92,7 +92,7 @@ struct LatentUnit {
     // The rows with the longest contexts come first, since they take the most time.
     first_row = (row_blocks - 1 - number % row_blocks) * LATENT_ROWS;
     const Span span = rows.spans(units.p, first_row, LATENT_ROWS);
-    const Stretches stretches(span);
+    const Parts stretches(units.plan, span);
     direct = general_direct(units.plan, stretches);
     const int share = direct ? stretches.count() : ceil_div(stretches.count(), units.plan.splits);
     const int first = stretches.begin + number / row_blocks * share, end = min(first + share, stretches.end);
