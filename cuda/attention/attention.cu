@@ -5,7 +5,7 @@
 #include "../device/boxes.h"
 #include "cluster.cuh"
 #include "many.cuh"
-#include "prefill_hopper.cuh"
+#include "prefill_boxed.cuh"
 
 namespace pen {
 namespace {
@@ -74,6 +74,8 @@ int unsplit_blocks(int num_seqs, int num_heads, int num_kv_heads) {
 }
 
 constexpr size_t MAX_WORKSPACE = 256u << 20;
+// What prompts with long heads take.
+size_t boxed_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 void check_shape(const Attention& args) {
   const int page = args.kv.block_size;
@@ -332,10 +334,29 @@ bool prefill_wide(const Launch& launch, const Attention& args, const StepView& s
   return true;
 }
 
+// The same for heads that are longer. Contexts of several stretches take workspace.
+bool prefill_boxed(const Launch& launch, const Attention& args, const StepView& step) {
+  const auto kernel = attention_boxed_kernel;
+  const Device& device = launch.device;
+  const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_BLOCK_ROWS);
+  if (device.major != 9 || rows < WIDE_BLOCK_ROWS || BoxedShared::bytes > static_cast<size_t>(device.shared_block)) return false;
+  const cudaFuncAttributes compiled = device.compiled(kernel);
+  CUtensorMap keys, values;
+  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
+  if (step.max_context > STRETCH && boxed_workspace(device) > args.workspace_bytes) return false;
+  if (!map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  set_up(device, kernel);
+  const int blocks = std::min(row_blocks * args.kv.num_kv_heads * step.num_seqs, device.multiprocessors);
+  launch(kernel, blocks, WIDE_THREADS, BoxedShared::bytes, args, step, row_blocks, keys, values);
+  return true;
+}
+
 template <int D, bool EXTRAS>
 void prefill(const Launch& launch, const Attention& args, const StepView& step) {
   if constexpr (D == 64 || D == 128) {
     if (prefill_wide<D, EXTRAS>(launch, args, step)) return;
+  } else if constexpr (D == BOXED_DIM) {
+    if (prefill_boxed(launch, args, step)) return;
   }
   using Shared = PrefillShared<D>;
   const Device& device = launch.device;
@@ -368,7 +389,8 @@ bool attention_extras(int head_dim) {
 
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context) {
   const int stretches = most_stretches(most_tiles(max_context, 0), true);
-  return stretches <= 2 ? 0 : std::min(partial_bytes(num_seqs, num_heads, head_dim, stretches), MAX_WORKSPACE);
+  const size_t partials = stretches <= 2 ? 0 : std::min(partial_bytes(num_seqs, num_heads, head_dim, stretches), MAX_WORKSPACE);
+  return head_dim > 128 && max_context > STRETCH ? std::max(partials, boxed_workspace(device)) : partials;
 }
 
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {

@@ -98,7 +98,7 @@ bool run(const Launch& launch, const GeneralAttention& args, const StepView& ste
 
 }  // namespace
 
-size_t attention_latent_workspace(const Device& device) { return sizeof(float) * LATENT_BEFORE * device.multiprocessors; }
+size_t attention_latent_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   const Device& device = launch.device;

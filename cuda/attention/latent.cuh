@@ -3,67 +3,12 @@
 // elements. So one computes its softmax while the other multiplies. bench/attention_general.cu checks that all bits are the same.
 #pragma once
 
+#include "box_state.cuh"
 #include "latent_units.cuh"
 
 namespace pen {
 
 #ifdef PEN_HOPPER_DEVICE
-constexpr int LATENT_COLUMNS = LATENT_VALUE / BOX_DIM / LATENT_WARPGROUPS;  // boxes of values of a warpgroup
-
-// What a warpgroup's rows have found: of the present stretch in registers, of those before it in memory, which is touched once per stretch.
-struct LatentState {
-  float o[LATENT_COLUMNS][BOX_DIM / 8][4];
-  Running running[2];
-  float4* before;  // of this thread: [LATENT_COLUMNS · BOX_DIM / 8] of O, then maxima and sums, each 4 WARP LATENT_WARPGROUPS from the last
-
-  __device__ __forceinline__ void clear() {
-    running[0] = running[1] = Running{};
-#pragma unroll
-    for (int i = 0; i < LATENT_COLUMNS * BOX_DIM / 2; ++i) o[i / (BOX_DIM / 2)][i / 4 % (BOX_DIM / 8)][i % 4] = 0.0f;
-  }
-  // Merges the present stretch into those before, if there are some. `last`: and leaves the outcome here, else in memory.
-  __device__ __forceinline__ void end_stretch(bool some, bool last) {
-    constexpr int ALL = LATENT_COLUMNS * BOX_DIM / 8, STEP = LATENT_WARPGROUPS * 4 * WARP;
-    Running all[2];
-    const float4 rows = read(ALL * STEP, some);
-    if (some) all[0].maximum = rows.x, all[0].sum = rows.y, all[1].maximum = rows.z, all[1].sum = rows.w;
-    float keep[2], add[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      merge(all[h], running[h].maximum, running[h].sum, keep[h], add[h]);
-      running[h] = all[h];
-    }
-    if (!last) write(ALL * STEP, make_float4(all[0].maximum, all[0].sum, all[1].maximum, all[1].sum)), running[0] = running[1] = Running{};
-    constexpr int BATCH = 8;  // reads on their way: more would take registers from O
-#pragma unroll
-    for (int first = 0; first < ALL; first += BATCH) {
-      float4 y[BATCH];
-#pragma unroll
-      for (int i = 0; i < BATCH; ++i) y[i] = read((first + i) * STEP, some);
-#pragma unroll
-      for (int i = 0; i < BATCH; ++i) {
-        float(&x)[4] = o[(first + i) / (BOX_DIM / 8)][(first + i) % (BOX_DIM / 8)];
-        x[0] = merged(y[i].x, x[0], keep[0], add[0]), x[1] = merged(y[i].y, x[1], keep[0], add[0]);
-        x[2] = merged(y[i].z, x[2], keep[1], add[1]), x[3] = merged(y[i].w, x[3], keep[1], add[1]);
-        if (last) continue;
-        write((first + i) * STEP, make_float4(x[0], x[1], x[2], x[3]));
-        x[0] = x[1] = x[2] = x[3] = 0.0f;
-      }
-    }
-  }
-
- private:
-  // These keep their order, so that the compiler does not put all of them first.
-  __device__ __forceinline__ float4 read(int at, bool there) const {
-    float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (there) asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(before + at) : "memory");
-    return x;
-  }
-  __device__ __forceinline__ void write(int at, float4 x) const {
-    asm volatile("st.global.cg.v4.f32 [%0], {%1,%2,%3,%4};" ::"l"(before + at), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
-  }
-};
-
 // s = q Kᵀ of tile n. The rows' elements are multiplied as they arrive.
 __device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const LatentRing& ring, int n) {
   const uint64_t a = tile_descriptor(ring.queries), b = tile_descriptor(ring.at(n));
@@ -83,33 +28,6 @@ __device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const Lat
   for (int i = 0; i < KEYS / 2; ++i) s[i / 4][i % 4] = held(s[i / 4][i % 4]);
 }
 
-// O = merged(O, P V) for the warpgroup's elements of a tile, whose first box lies at `values`. Products of two boxes are on their way.
-// A warp without rows only takes part in the products.
-__device__ __forceinline__ void latent_values(float (&o)[LATENT_COLUMNS][BOX_DIM / 8][4], const uint32_t (&p)[KEYS / 16][4],
-                                              float (&acc)[2][BOX_DIM / 8][4], uint32_t values, const float (&keep)[2],
-                                              const float (&add)[2], bool has_rows) {
-  const auto start = [&](int box) {
-    const uint64_t b = transposed_descriptor(values + box * LatentShared::BOX, LatentShared::BOX);
-    warpgroup_arrive();
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; ++k) wgmma<true>(acc[box % 2], p[k], moved(b, k * 16 * 128 / 16), k == 0);
-    warpgroup_commit();
-  };
-  start(0), start(1);
-#pragma unroll
-  for (int box = 0; box < LATENT_COLUMNS; ++box) {
-    if (box + 1 < LATENT_COLUMNS) warpgroup_wait<1>(); else warpgroup_wait<0>();
-    if (has_rows) {
-#pragma unroll
-      for (int n = 0; n < BOX_DIM / 8; ++n) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) o[box][n][i] = merged(o[box][n][i], held(acc[box % 2][n][i]), keep[i / 2], add[i / 2]);
-      }
-    }
-    if (box + 2 < LATENT_COLUMNS) start(box + 2);
-  }
-}
-
 // The two of a lane's rows, at which thread and row of the unit they are, and where their results go.
 struct LatentLane {
   int warpgroup, thread, lane, row;  // row: of the unit; the other is eight behind
@@ -122,12 +40,12 @@ struct LatentLane {
   template <class Take>
   __device__ __forceinline__ void each(Take take) const {
 #pragma unroll
-    for (int i = 0; i < LATENT_COLUMNS * BOX_DIM / 8; ++i) {
+    for (int i = 0; i < STATE_BOXES * BOX_DIM / 8; ++i) {
       const int box = i / (BOX_DIM / 8), n = i % (BOX_DIM / 8);
-      take((warpgroup * LATENT_COLUMNS + box) * BOX_DIM + n * 8 + lane % 4 * 2, box, n);
+      take((warpgroup * STATE_BOXES + box) * BOX_DIM + n * 8 + lane % 4 * 2, box, n);
     }
   }
-  __device__ __forceinline__ void write(const GeneralAttention& p, const LatentUnit& unit, const LatentState& state) const {
+  __device__ __forceinline__ void write(const GeneralAttention& p, const LatentUnit& unit, const BoxState& state) const {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int at = unit.first_row + row + 8 * h;
@@ -141,7 +59,7 @@ struct LatentLane {
   }
   // Leaves the result of a stretch in the workspace.
   __device__ __forceinline__ void leave(const GeneralAttention& p, const GeneralPlan& plan, const LatentUnit& unit,
-                                        const LatentState& state, int stretch) const {
+                                        const BoxState& state, int stretch) const {
     const GeneralPartials partials(p, plan);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
@@ -159,7 +77,7 @@ struct LatentLane {
 #endif
 
 // Grid: as many blocks as run at once, or as there are units. Shared memory: LatentShared::bytes. Workspace of steps that are not split:
-// LATENT_BEFORE floats per block.
+// STATE_BEFORE floats per block.
 __global__ void __launch_bounds__(LATENT_THREADS, 1)
     attention_latent_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
                             const __grid_constant__ GeneralPlan plan, const __grid_constant__ CUtensorMap queries_map,
@@ -188,8 +106,8 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
   const uint32_t fragments = base + LatentShared::probabilities + at.thread * 16;
   LatentUnit* const unit_place = reinterpret_cast<LatentUnit*>(shared + LatentShared::units + at.warpgroup * 64);
   static_assert(sizeof(LatentUnit) <= 64, "a unit's room");
-  LatentState state;
-  state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * LATENT_BEFORE) + threadIdx.x;
+  BoxState state;
+  state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
   int n = 0, number = 0;
   for (int i = blockIdx.x; i < units.all(); i += gridDim.x) {
     sync();  // no warp reads the unit before any more
@@ -254,8 +172,8 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
       float keep[2], add[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge(state.running[h], found[h].x, found[h].y, keep[h], add[h]);
-      const uint32_t values = ring.at(n) + at.warpgroup * LATENT_COLUMNS * LatentShared::BOX;
-      latent_values(state.o, probabilities, acc, values, keep, add, has_rows);
+      const uint32_t values = ring.at(n) + at.warpgroup * STATE_BOXES * LatentShared::BOX;
+      add_box_values(state.o, probabilities, acc, values, keep, add, has_rows);
       ring.leave(n, at.warpgroup);
       if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != unit.end_tile) continue;
       if (!has_rows) continue;

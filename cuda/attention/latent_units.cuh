@@ -13,8 +13,6 @@ constexpr int LATENT_ROWS = 64;       // of a unit
 constexpr int LATENT_WARPGROUPS = 2;  // that multiply
 constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
 constexpr int LATENT_SEQUENCES = 256;  // of a step whose sequences have several rows, at most
-// What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's rows.
-constexpr int LATENT_BEFORE = LATENT_ROWS * LATENT_VALUE + 4 * LATENT_WARPGROUPS * 4 * WARP;
 
 struct LatentShared {
   static constexpr int BOX = KEYS * BOX_DIM * 2, TILE = LATENT_BOXES * BOX;

@@ -110,9 +110,9 @@ struct StretchState {
 };
 
 // Writes a warp's sixteen rows from `first_row` on, whose state is that of all stretches.
-template <int D, bool EXTRAS, int STEP>
-__device__ __forceinline__ void store_rows(const Attention& p, StretchState<D, STEP>& state, int first_row, int num_rows, int token0,
-                                           int kv_head, int lane) {
+template <int D, bool EXTRAS, class State>
+__device__ __forceinline__ void store_rows(const Attention& p, State& state, int first_row, int num_rows, int token0, int kv_head, int lane) {
+  auto& o = reinterpret_cast<float(&)[D / 8][4]>(state.o);
   const int group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
 #pragma unroll
   for (int h = 0; h < 2; ++h) {
@@ -125,8 +125,8 @@ __device__ __forceinline__ void store_rows(const Attention& p, StretchState<D, S
         merge_sink(state.running[h], p.sinks[head], keep, add);
 #pragma unroll
         for (int n = 0; n < D / 8; ++n) {
-          state.o[n][2 * h] = merged(state.o[n][2 * h], 0.0f, keep, add);
-          state.o[n][2 * h + 1] = merged(state.o[n][2 * h + 1], 0.0f, keep, add);
+          o[n][2 * h] = merged(o[n][2 * h], 0.0f, keep, add);
+          o[n][2 * h + 1] = merged(o[n][2 * h + 1], 0.0f, keep, add);
         }
       }
     }
@@ -135,7 +135,7 @@ __device__ __forceinline__ void store_rows(const Attention& p, StretchState<D, S
 #pragma unroll
     for (int n = 0; n < D / 8; ++n) {
       const int dim = n * 8 + lane % 4 * 2;
-      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(state.o[n][2 * h], state.o[n][2 * h + 1], inverse);
+      if (dim < head_dim) *reinterpret_cast<__half2*>(out + dim) = finished(o[n][2 * h], o[n][2 * h + 1], inverse);
     }
   }
 }

@@ -28,45 +28,45 @@ struct WideShared {
 
 #ifdef PEN_HOPPER_DEVICE
 // A buffer of a ring, and the parity of the phase of its barriers. The ring begins with buffer FIRST.
-template <int FIRST>
+template <int FIRST, int STAGES>
 struct WideStage {
   int buffer = FIRST;
   uint32_t phase = 0;
   __device__ __forceinline__ void next() {
-    if (++buffer == FIRST + WIDE_STAGES) buffer = FIRST, phase ^= 1;
+    if (++buffer == FIRST + STAGES) buffer = FIRST, phase ^= 1;
   }
 };
-using KeyStage = WideStage<0>;
-using ValueStage = WideStage<WIDE_STAGES>;
+using KeyStage = WideStage<0, WIDE_STAGES>;
+using ValueStage = WideStage<WIDE_STAGES, WIDE_STAGES>;
 
 // The rings of K and of V. A stage is counted on from tile to tile, in registers that the warp's lanes share.
 struct WideRings {
   Ring& barriers;
   uint32_t buffers;
-  int bytes;
+  int bytes, stages;  // stages: of both rings
   // Called by the whole block.
   __device__ __forceinline__ void begin() const {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < 2 * WIDE_STAGES; ++i) barrier_init(&barriers.full[i], 1), barrier_init(&barriers.empty[i], WIDE_WARPGROUPS * 4);
+      for (int i = 0; i < stages; ++i) barrier_init(&barriers.full[i], 1), barrier_init(&barriers.empty[i], WIDE_WARPGROUPS * 4);
       fence_barriers();
     }
     __syncthreads();
   }
-  template <int FIRST>
-  __device__ __forceinline__ uint32_t at(const WideStage<FIRST>& stage) const {
+  template <class Stage>
+  __device__ __forceinline__ uint32_t at(const Stage& stage) const {
     return buffers + stage.buffer * bytes;
   }
-  template <int FIRST>
-  __device__ __forceinline__ void wait(const WideStage<FIRST>& stage) const {
+  template <class Stage>
+  __device__ __forceinline__ void wait(const Stage& stage) const {
     barrier_wait(&barriers.full[stage.buffer], stage.phase);
   }
   // Every warp that reads a buffer says so once.
-  template <int FIRST>
-  __device__ __forceinline__ void leave(const WideStage<FIRST>& stage) const {
+  template <class Stage>
+  __device__ __forceinline__ void leave(const Stage& stage) const {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[stage.buffer]);
   }
-  template <int D, int FIRST>
-  __device__ __forceinline__ void fill(const WideStage<FIRST>& stage, const CUtensorMap& map, int low, int high, int num_keys) const {
+  template <int D, class Stage>
+  __device__ __forceinline__ void fill(const Stage& stage, const CUtensorMap& map, int low, int high, int num_keys) const {
     barrier_wait(&barriers.empty[stage.buffer], stage.phase ^ 1);
     copy_boxes<D>(at(stage), map, low, high, num_keys, &barriers.full[stage.buffer]);
   }
@@ -75,13 +75,11 @@ static_assert(2 * WIDE_STAGES <= 8, "a ring's barriers");
 
 // Fetches the tiles, by one warp. Its lanes look up the halves of several tiles at once: one after the other, they would take longer than
 // their products.
-template <int D>
-__device__ __forceinline__ void fetch_tiles(const WideRings& rings, const Pages& pages, int first_tile, int end_tile,
-                                            const CUtensorMap& keys_map, const CUtensorMap& values_map) {
+template <int D, class Keys, class Values>
+__device__ __forceinline__ void fetch_tiles(const WideRings& rings, Keys& keys, Values& values, const Pages& pages, int first_tile,
+                                            int end_tile, const CUtensorMap& keys_map, const CUtensorMap& values_map) {
   const int lane = threadIdx.x % WARP;
   int row = 0;
-  KeyStage keys;
-  ValueStage values;
   for (int tile = first_tile; tile < end_tile; ++tile, keys.next(), values.next()) {
     const int half = (tile - first_tile) % (WARP / 2) * 2;
     if (half == 0) {
@@ -165,7 +163,8 @@ __device__ __forceinline__ void round_scores(uint32_t (&p)[KEYS / 16][4], const 
 // The rows of a block: up to WIDE_BLOCK_ROWS of a sequence and K/V head, from `row` on. −1: none.
 struct WideBlock {
   int seq, context, token0, tokens, group, num_rows, kv_head, row;
-  __device__ __forceinline__ WideBlock(const Attention& p, const StepView& step) : seq(step.sequence(blockIdx.z)) {
+  // `at`: as in a grid of (width, num_kv_heads, num_seqs) blocks.
+  __device__ __forceinline__ WideBlock(const Attention& p, const StepView& step, uint3 at, int width) : seq(step.sequence(at.z)) {
     const int kv_heads = p.kv.num_kv_heads;
     context = step.context_lens[seq];
     token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
@@ -175,9 +174,9 @@ struct WideBlock {
     // Blocks begin in the order of their numbers. Head by head, they share K and V at any time; but a last head's long rows, which begin
     // late, would run alone at the end of a short prompt.
     const bool together = 4LL * context * kv_heads * p.kv.head_dim <= WIDE_TOGETHER;
-    const int number = blockIdx.y * gridDim.x + blockIdx.x;
-    kv_head = together ? number % kv_heads : blockIdx.y;
-    const int row_block = together ? number / kv_heads : blockIdx.x;
+    const int number = at.y * width + at.x;
+    kv_head = together ? number % kv_heads : at.y;
+    const int row_block = together ? number / kv_heads : at.x;
     row = tokens <= 1 || row_block >= row_blocks ? -1 : (row_blocks - 1 - row_block) * WIDE_BLOCK_ROWS;
   }
 };
@@ -192,7 +191,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   using Shared = WideShared<D>;
   extern __shared__ uint8_t dynamic[];
   let_next_start();
-  const WideBlock block(p, step);
+  const WideBlock block(p, step, blockIdx, gridDim.x);
   const int context = block.context, token0 = block.token0, num_rows = block.num_rows, kv_head = block.kv_head, group = block.group;
   const int block_row = block.row, position0 = context - block.tokens, head_dim = p.kv.head_dim;
   if (block_row < 0) return wait_for_previous();
@@ -201,14 +200,16 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   const int end_tile = ceil_div(span_of(min(block_row + WIDE_BLOCK_ROWS, num_rows) - 1).end, KEYS);
   const uint32_t base = round_up(shared_of(dynamic), 1024);
   uint8_t* const shared = dynamic + (base - shared_of(dynamic));
-  const WideRings rings{*reinterpret_cast<Ring*>(shared + Shared::barriers), base + Shared::ring, Shared::TILE};
+  const WideRings rings{*reinterpret_cast<Ring*>(shared + Shared::barriers), base + Shared::ring, Shared::TILE, 2 * WIDE_STAGES};
   rings.begin();
   wait_for_previous();
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // which the compiler then knows to be the warp's
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    fetch_tiles<D>(rings, Pages(p.kv, step, block.seq, context, kv_head), first_tile, end_tile, keys_map, values_map);
+    KeyStage keys;
+    ValueStage values;
+    fetch_tiles<D>(rings, keys, values, Pages(p.kv, step, block.seq, context, kv_head), first_tile, end_tile, keys_map, values_map);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");

@@ -1,7 +1,7 @@
 // Checks and timings of cuda/attention: decode and prefill attention over pages, and the finishing of Q, K and V.
 //   nvcc -std=c++17 -O3 -arch=native -Icuda/include cuda/bench/attention.cu cuda/attention/*.cu -o attention
 //   attention [--quick] [--time]
-//   attention --many | --few    (the timings of many or few sequences, without checks)
+//   attention --many | --few | --prompts    (the timings of many or few sequences or of prompts, without checks)
 // Each failure is a line that names the case, the check and the first element that is wrong; the exit code is 1 then.
 #include "../device/kernel.cuh"
 #include "attention_harness.cuh"
@@ -391,16 +391,18 @@ void check_fresh_all() {
 
 int main(int argc, char** argv) {
   using namespace pen::bench;
-  bool quick = false, timing = false, only_many = false, only_few = false;
+  bool quick = false, timing = false, only_many = false, only_few = false, only_prompts = false;
   for (int i = 1; i < argc; ++i) {
     quick |= strcmp(argv[i], "--quick") == 0;
     timing |= strcmp(argv[i], "--time") == 0;
     only_many |= strcmp(argv[i], "--many") == 0;
     only_few |= strcmp(argv[i], "--few") == 0;
+    only_prompts |= strcmp(argv[i], "--prompts") == 0;
   }
   try {
     if (only_many) return time_many(timed_launch()), 0;
     if (only_few) return time_few(timed_launch()), 0;
+    if (only_prompts) return time_prompts(timed_launch()), 0;
     std::vector<int> some{1, 2, 31, 33, 63, 64, 65, 127, 129, 257, 513, 600}, many{5, 64, 512, 640, 1025, 1500}, longest{511, 9000};
     const std::vector<int> alone{1500};
     if (quick) some = {1, 63, 65, 130}, many = {64, 200}, longest = {600};
@@ -411,7 +413,7 @@ int main(int argc, char** argv) {
         {"wide group", 48, 2, 96, 32, 0},       {"odd size", 6, 2, 120, 64, 64},        {"large odd", 2, 1, 200, 32, 65},
         {"window of one", 4, 2, 64, 32, 1},     {"Gemma-2-2B local", 8, 4, 256, 32, 512, 50.0f},
         {"a low soft cap", 6, 3, 64, 32, 0, 0.7f},
-        {"Gemma-3-4B local", 8, 4, 256, 32, 1024},
+        {"Gemma-3-4B local", 8, 4, 256, 32, 1024},  {"Qwen3-Next", 16, 2, 256, 32, 0},
         {"gpt-oss", 64, 8, 64, 32, 0, 0.0f, true},
         {"gpt-oss local", 16, 2, 64, 32, 128, 0.0f, true},
         {"sinks, odd size", 20, 1, 56, 64, 0, 0.0f, true},

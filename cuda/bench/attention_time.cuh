@@ -8,7 +8,7 @@ namespace pen::bench {
 
 constexpr int TIMED_RUNS = 9;
 const Shape SMOL{"SmolLM2-135M", 9, 3, 64, 32, 0}, QWEN{"Qwen2.5-0.5B", 14, 2, 64, 32, 0}, GEMMA{"Gemma-3-270m", 4, 1, 256, 32, 512},
-    GEMMA_4B{"Gemma-3-4B", 8, 4, 256, 32, 1024},
+    GEMMA_4B{"Gemma-3-4B", 8, 4, 256, 32, 1024}, QWEN_NEXT{"Qwen3-Next", 16, 2, 256, 32, 0},
     LLAMA1{"Llama-3.2-1B", 32, 8, 64, 32, 0}, LLAMA8{"Llama-3.1-8B", 32, 8, 128, 32, 0};
 
 inline Launch timed_launch() { return {gpu(), test_stream(), gpu().major >= 9}; }
@@ -187,6 +187,27 @@ inline void time_few(const Launch& launch) {
   }
 }
 
+// Prompts of one sequence, alone and with Q, K and V finished before.
+inline void time_prompts(const Launch& launch) {
+  printf("\n%-14s %6s %8s %12s %12s %10s\n", "prefill", "rows", "context", "attention us", "+ finish us", "TFLOP/s");
+  for (const Shape& s : {SMOL, GEMMA, GEMMA_4B, QWEN_NEXT, LLAMA1, LLAMA8}) {
+    std::vector<std::pair<int, int>> prompts{{32, 32}, {512, 512}, {512, 2048}, {2048, 2048}, {4096, 4096}};
+    if (s.head_dim >= 128) prompts.insert(prompts.end(), {{8192, 8192}, {2048, 32000}, {32000, 32000}});
+    for (const auto& [rows, context] : prompts) {
+      const TimedStep t(s, 1, context, rows);
+      const double alone = time_chain(8, [&](int i) { attention_prefill(launch, t.attention(i), t.step()); });
+      const double both = time_chain(8, [&](int i) {
+        qkv_finish(launch, t.finish(i), t.step());
+        attention_prefill(launch, t.attention(i), t.step());
+      });
+      double pairs = 0.0;
+      for (int pos = context - rows; pos < context; ++pos) pairs += s.window != 0 ? std::min<int>(pos + 1, s.window) : pos + 1;
+      const double flops = 4.0 * pairs * s.num_heads * s.head_dim;
+      printf("%-14s %6d %8d %12.2f %12.2f %10.1f\n", s.name, rows, context, alone, both, flops / alone * 1e-6);
+    }
+  }
+}
+
 inline void time_all() {
   cudaDeviceProp device;
   check(cudaGetDeviceProperties(&device, 0), "properties");
@@ -211,23 +232,7 @@ inline void time_all() {
   }
   time_few(launch);
   time_many(launch);
-  printf("\n%-14s %6s %8s %12s %12s %10s\n", "prefill", "rows", "context", "attention us", "+ finish us", "TFLOP/s");
-  for (const Shape& s : {SMOL, GEMMA, LLAMA1, LLAMA8}) {
-    std::vector<std::pair<int, int>> prompts{{32, 32}, {512, 512}, {512, 2048}, {2048, 2048}, {4096, 4096}};
-    if (s.head_dim == 128) prompts.insert(prompts.end(), {{8192, 8192}, {2048, 32000}, {32000, 32000}});
-    for (const auto& [rows, context] : prompts) {
-      const TimedStep t(s, 1, context, rows);
-      const double alone = time_chain(8, [&](int i) { attention_prefill(launch, t.attention(i), t.step()); });
-      const double both = time_chain(8, [&](int i) {
-        qkv_finish(launch, t.finish(i), t.step());
-        attention_prefill(launch, t.attention(i), t.step());
-      });
-      double pairs = 0.0;
-      for (int pos = context - rows; pos < context; ++pos) pairs += s.window != 0 ? std::min<int>(pos + 1, s.window) : pos + 1;
-      const double flops = 4.0 * pairs * s.num_heads * s.head_dim;
-      printf("%-14s %6d %8d %12.2f %12.2f %10.1f\n", s.name, rows, context, alone, both, flops / alone * 1e-6);
-    }
-  }
+  time_prompts(launch);
   printf("\n%-14s %6s %8s %12s %12s %10s\n", "mixed", "batch", "rows", "one view us", "views us", "apart us");
   for (const Shape& s : {SMOL, LLAMA8}) {
     for (const auto& [batch, rows] : std::vector<std::pair<int, int>>{{16, 512}, {256, 64}, {256, 512}}) time_mixed(launch, s, batch, rows);
