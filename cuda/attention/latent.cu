@@ -11,8 +11,20 @@ namespace {
 bool is_latent(const GeneralAttention& p) {
   const GeneralKv& kv = p.kv;
   const bool shape = p.head_dim == LATENT_DIM && p.value_dim == LATENT_VALUE && kv.k_dim == LATENT_DIM && kv.k == kv.v && kv.v_dim == kv.k_dim;
-  const bool plain = p.window == 0 && !p.bidirectional && p.soft_cap == 0.0f && p.alibi == 0.0f && p.sinks == nullptr;
-  return shape && plain && kv.num_kv_heads == 1 && p.ld_q == p.num_heads * LATENT_DIM && p.ld_out % 2 == 0;
+  return shape && kv.num_kv_heads == 1 && p.ld_q == p.num_heads * LATENT_DIM;
+}
+bool is_long(const GeneralAttention& p) {
+  const GeneralKv& kv = p.kv;
+  const bool shape = p.head_dim == LATENT_VALUE && p.value_dim == LATENT_VALUE && kv.k_dim == LATENT_VALUE && kv.v_dim == LATENT_VALUE;
+  return shape && p.ld_q % 8 == 0 && reinterpret_cast<uintptr_t>(p.q) % 16 == 0;
+}
+bool is_plain(const GeneralAttention& p) {
+  return p.window == 0 && !p.bidirectional && p.soft_cap == 0.0f && p.alibi == 0.0f && p.sinks == nullptr && p.ld_out % 2 == 0;
+}
+
+// The pages of keys or values as rows. A block behind the pool holds the zeros that windows leave.
+bool map_rows(CUtensorMap& map, const __half* pages, const GeneralKv& kv, int dim) {
+  return map_boxes(map, pages, (static_cast<size_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size, dim, dim, PAGE_UNIT);
 }
 
 // How many units should share a context, if there are so many units of rows, of which `at_once` run at the same time.
@@ -79,19 +91,25 @@ bool run_clusters(const Launch& launch, const GeneralAttention& args, const Step
   return true;
 }
 
-bool run(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys) {
+template <class Shape>
+bool run(const Launch& launch, const GeneralAttention& args, const StepView& step, GeneralPlan plan, const CUtensorMap& keys,
+         const CUtensorMap& values) {
+  using Shared = LatentShared<Shape>;
   const Device& device = launch.device;
-  plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * args.num_heads, plan.rows), plan.splits = 1;
-  const int units = plan.row_blocks * step.num_seqs;
+  const int group = args.num_heads / args.kv.num_kv_heads;
+  plan.rows = LATENT_ROWS, plan.row_blocks = ceil_div(step.max_query * group, plan.rows), plan.splits = 1;
+  const int units = plan.row_blocks * step.num_seqs * args.kv.num_kv_heads;
   if (general_partial_bytes(plan, args) <= args.workspace_bytes) {
     plan.splits = best_splits(device.multiprocessors, units, plan.row_blocks, plan.max_parts);
   }
   if (plan.splits == 1 && plan.max_parts > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
-  CUtensorMap queries;
-  if (LatentShared::bytes > static_cast<size_t>(device.shared_block) || !map_queries(queries, args, step, LATENT_ROWS)) return false;
-  const auto kernel = attention_latent_kernel;
+  CUtensorMap queries{};
+  if (Shared::bytes > static_cast<size_t>(device.shared_block)) return false;
+  if (!Shape::SEPARATE && !map_queries(queries, args, step, LATENT_ROWS)) return false;
+  const auto kernel = attention_latent_kernel<Shape>;
   device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
-  launch(kernel, std::min(units * plan.splits, device.multiprocessors), LATENT_THREADS, LatentShared::bytes, args, step, plan, queries, keys);
+  launch(kernel, std::min(units * plan.splits, device.multiprocessors), LATENT_THREADS, Shared::bytes, args, step, plan, queries, keys,
+         values);
   if (plan.splits > 1) merge_general(launch, args, step, plan);
   return true;
 }
@@ -102,21 +120,27 @@ size_t attention_latent_workspace(const Device& device) { return sizeof(float) *
 
 bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   const Device& device = launch.device;
-  if (!is_latent(args) || device.major != 9) return false;
+  const bool latent = is_latent(args);
+  if ((!latent && !is_long(args)) || !is_plain(args) || device.major != 9) return false;
   // Compiled without the instructions of sm_90a, the kernel's body is empty.
-  const cudaFuncAttributes compiled = device.compiled(attention_latent_kernel);
+  const cudaFuncAttributes compiled = device.compiled(attention_latent_kernel<LatentKeys>);
   if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
-  CUtensorMap keys;
-  const size_t slots = (static_cast<size_t>(args.kv.num_blocks) + 1) * args.kv.block_size;
-  if (!map_boxes(keys, args.kv.k, slots, LATENT_DIM, LATENT_DIM, PAGE_UNIT)) return false;
   GeneralPlan plan{};
   plan.slices = 1, plan.max_parts = ceil_div(std::max(step.max_context, 1), STRETCH);
   plan.by_sequence = step.max_query == 1;
   if (!plan.by_sequence && step.num_seqs > LATENT_SEQUENCES) return false;
   plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
-  const int rows = step.max_query * args.num_heads;
+  CUtensorMap keys, values;
+  if (!map_rows(keys, args.kv.k, args.kv, args.head_dim)) return false;
+  const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads);
+  if (!latent) {
+    // Fewer rows and stretches than that are faster shared tile by tile.
+    const long long stretches = static_cast<long long>(step.num_seqs) * args.kv.num_kv_heads * plan.max_parts;
+    if (rows < LATENT_ROWS && 2 * stretches <= device.multiprocessors) return false;
+    return map_rows(values, args.kv.v, args.kv, args.value_dim) && run<LongHeads>(launch, args, step, plan, keys, values);
+  }
   if (rows <= ROWS ? run_clusters<1>(launch, args, step, plan, keys) : run_clusters<2>(launch, args, step, plan, keys)) return true;
-  return run(launch, args, step, plan, keys);
+  return run<LatentKeys>(launch, args, step, plan, keys, keys);
 }
 
 }  // namespace pen

@@ -10,15 +10,16 @@ namespace pen {
 
 #ifdef PEN_HOPPER_DEVICE
 // s = q Kᵀ of tile n. The rows' elements are multiplied as they arrive.
-__device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const LatentRing& ring, int n) {
-  const uint64_t a = tile_descriptor(ring.queries), b = tile_descriptor(ring.at(n));
+template <class Shape>
+__device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const LatentRing<Shape>& ring, int n) {
+  const uint64_t a = tile_descriptor(ring.queries), b = tile_descriptor(ring.keys(n));
   warpgroup_arrive();
 #pragma unroll
-  for (int part = 0; part < LATENT_PARTS; ++part) {
+  for (int part = Shape::SEPARATE ? SCORED : 0; part < LATENT_PARTS; ++part) {
     ring.wait(n, part);
 #pragma unroll
-    for (int k = latent_boxes(part).first * 4; k < latent_boxes(part).end * 4; ++k) {
-      const uint32_t at = (k / 4 * LatentShared::BOX + k % 4 * 32) / 16;
+    for (int k = latent_boxes<Shape>(part).first * 4; k < latent_boxes<Shape>(part).end * 4; ++k) {
+      const uint32_t at = (k / 4 * STATE_BOX_BYTES + k % 4 * 32) / 16;
       wgmma_shared(s, moved(a, at), moved(b, at), k == 0);
     }
   }
@@ -74,37 +75,59 @@ struct LatentLane {
     }
   }
 };
+
+// Puts the query rows of a unit into shared memory, as boxes, by both warpgroups.
+__device__ __forceinline__ void put_rows(const GeneralAttention& p, const LatentUnit& unit, uint32_t to, int thread) {
+  const auto sync = [] { asm volatile("bar.sync %0, %1;" ::"n"(1 + 2 * LATENT_WARPGROUPS), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory"); };
+  sync();  // no warp reads the rows before any more
+  constexpr int CHUNKS = LongHeads::DIM / 8;
+  for (int i = thread; i < LATENT_ROWS * CHUNKS; i += LATENT_WARPGROUPS * 4 * WARP) {
+    const int row = i / CHUNKS, chunk = i % CHUNKS, at = unit.first_row + row;
+    uint4 x = make_uint4(0, 0, 0, 0);
+    if (at < unit.rows.count) {
+      const __half* const from = p.q + static_cast<size_t>(unit.rows.token(at)) * p.ld_q + unit.rows.head(at) * LongHeads::DIM;
+      x = *reinterpret_cast<const uint4*>(from + chunk * 8);
+    }
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + BoxTile<LongHeads::DIM>::at(row, chunk)), "r"(x.x), "r"(x.y), "r"(x.z),
+                 "r"(x.w)
+                 : "memory");
+  }
+  fence_async_proxy();
+  sync();
+}
 #endif
 
-// Grid: as many blocks as run at once, or as there are units. Shared memory: LatentShared::bytes. Workspace of steps that are not split:
+// Grid: as many blocks as run at once, or as there are units. Shared memory: Shared::bytes. Workspace of steps that are not split:
 // STATE_BEFORE floats per block.
+template <class Shape>
 __global__ void __launch_bounds__(LATENT_THREADS, 1)
     attention_latent_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,
                             const __grid_constant__ GeneralPlan plan, const __grid_constant__ CUtensorMap queries_map,
-                            const __grid_constant__ CUtensorMap keys_map) {
+                            const __grid_constant__ CUtensorMap keys_map, const __grid_constant__ CUtensorMap values_map) {
 #ifdef PEN_HOPPER_DEVICE
+  using Shared = LatentShared<Shape>;
   extern __shared__ uint8_t dynamic[];
   let_next_start();
   const uint32_t base = round_up(shared_of(dynamic), 1024);
   uint8_t* const shared = dynamic + (base - shared_of(dynamic));
-  const LatentUnits units{p, plan, step, reinterpret_cast<int*>(shared + LatentShared::before),
-                          reinterpret_cast<int*>(shared + LatentShared::sums)};
-  const LatentRing ring{*reinterpret_cast<Ring*>(shared + LatentShared::barriers), base};
+  const LatentUnits units{p, plan, step, reinterpret_cast<int*>(shared + Shared::before),
+                          reinterpret_cast<int*>(shared + Shared::sums)};
+  const LatentRing<Shape> ring{*reinterpret_cast<Ring*>(shared + Shared::barriers), base};
   units.count();
   ring.begin();
   wait_for_previous();
   const LatentLane at;
   if (at.warpgroup == LATENT_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
-    if (at.thread < WARP) fetch_latent(units, ring, queries_map, keys_map);
+    if (at.thread < WARP) fetch_latent(units, ring, queries_map, keys_map, values_map);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const ScoreScale scale(p.scale, 0.0f);
   const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + LATENT_WARPGROUPS + at.warpgroup), "n"(4 * WARP) : "memory"); };
-  float2* const tile_rows = reinterpret_cast<float2*>(shared + LatentShared::rows);
-  const uint32_t fragments = base + LatentShared::probabilities + at.thread * 16;
-  LatentUnit* const unit_place = reinterpret_cast<LatentUnit*>(shared + LatentShared::units + at.warpgroup * 64);
+  float2* const tile_rows = reinterpret_cast<float2*>(shared + Shared::rows);
+  const uint32_t fragments = base + Shared::probabilities + at.thread * 16;
+  LatentUnit* const unit_place = reinterpret_cast<LatentUnit*>(shared + Shared::units + at.warpgroup * 64);
   static_assert(sizeof(LatentUnit) <= 64, "a unit's room");
   BoxState state;
   state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
@@ -121,8 +144,12 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
     state.clear();
     // The last tile that this warpgroup scores; before the first, if it has none.
     const int last = n + unit.end_tile - unit.first_tile - 1, last_own = last - ((last ^ at.warpgroup) & 1);
-    if (last_own < n) ring.leave_queries();
-    ring.wait_queries(number++);
+    if constexpr (Shape::SEPARATE) {
+      put_rows(p, unit, base, threadIdx.x);
+    } else {
+      if (last_own < n) ring.leave_queries();
+      ring.wait_queries(number++);
+    }
     for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
       uint32_t probabilities[KEYS / 16][4];
       float acc[2][KEYS / 8][4];  // parts of P V; before, the first has the scores
@@ -130,14 +157,15 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
       if (n % 2 == at.warpgroup) {
         float maximum[2], sum[2];
         latent_scores(acc[0], ring, n);
-        ring.leave(n, ROTATED);
-        if (n == last_own) ring.leave_queries();
+        ring.leave(n, SCORED);
+        if (!Shape::SEPARATE && n == last_own) ring.leave_queries();
         tile_softmax(probabilities, maximum, acc[0], span, tile, scale.c, at.lane);
         tile_sums(sum, probabilities);
         const int num_keys = unit.rows.context - tile * KEYS;
         if (num_keys < KEYS) {
+          for (int part = 0; part < LATENT_WARPGROUPS; ++part) ring.wait(n, part);
           sync();  // no warp reads keys any more
-          clear_keys<LATENT_VALUE, 4 * WARP>(ring.at(n), num_keys, at.thread);
+          clear_keys<LATENT_VALUE, 4 * WARP>(ring.values(n), num_keys, at.thread);
           fence_async_proxy();
           sync();
         }
@@ -167,12 +195,12 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
 #pragma unroll
         for (int h = 0; h < 2; ++h) found[h] = tile_rows[at.row + 8 * h];
         __syncwarp();  // the lane that writes the next ones must not be ahead
-        ring.wait(n, at.warpgroup);
       }
+      ring.wait(n, at.warpgroup);
       float keep[2], add[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge(state.running[h], found[h].x, found[h].y, keep[h], add[h]);
-      const uint32_t values = ring.at(n) + at.warpgroup * STATE_BOXES * LatentShared::BOX;
+      const uint32_t values = ring.values(n) + at.warpgroup * STATE_BOXES * STATE_BOX_BYTES;
       add_box_values(state.o, probabilities, acc, values, keep, add, has_rows);
       ring.leave(n, at.warpgroup);
       if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != unit.end_tile) continue;

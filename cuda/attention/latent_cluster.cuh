@@ -16,9 +16,9 @@ template <int ROW_TILES>
 struct LatentClusterShared {
   static constexpr int ALL_ROWS = ROW_TILES * ROWS, BOX = KEYS * BOX_DIM * 2, QUERY_BOX = ALL_ROWS * BOX_DIM * 2;
   static constexpr int STRIDE = BOX_DIM + 8;  // floats: eight rows fall into different banks
-  static constexpr int queries = LATENT_BOXES * BOX;
+  static constexpr int queries = LatentKeys::BOXES * BOX;
   // Behind the queries, since a product reads 64 rows of them: what others have sent, [STRETCH_TILES, ALL_ROWS, STRIDE].
-  static constexpr int parts = queries + LATENT_BOXES * QUERY_BOX;
+  static constexpr int parts = queries + LatentKeys::BOXES * QUERY_BOX;
   static constexpr int part = ALL_ROWS * STRIDE * 4;
   static constexpr int rows = parts + STRETCH_TILES * part;  // [STRETCH_TILES, ALL_ROWS] maximum and sum
   static constexpr int probabilities = rows + STRETCH_TILES * ALL_ROWS * static_cast<int>(sizeof(float2));
@@ -35,7 +35,7 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
                                     const __grid_constant__ CUtensorMap keys_map) {
 #ifdef PEN_HOPPER_DEVICE
   using Shared = LatentClusterShared<ROW_TILES>;
-  enum { KEYS_FULL, QUERIES_FULL = LATENT_BOXES / 4 + 1, PARTS_FULL };
+  enum { KEYS_FULL, QUERIES_FULL = LatentKeys::BOXES / 4 + 1, PARTS_FULL };
   extern __shared__ uint8_t dynamic[];
   let_next_start();
   const uint32_t base = round_up(shared_of(dynamic), 1024);
@@ -61,8 +61,8 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
     if (!mine || lane != 0) return;
     const Pages pages(KvView{nullptr, nullptr, 0, p.kv.block_size, 1, 1}, step, step.sequence(blockIdx.z), all.context, 0);
     const int halves = num_keys > PAGE_UNIT ? 2 : 1;
-    for (int box = warp; box < LATENT_BOXES; box += LATENT_CLUSTER_THREADS / WARP) {
-      if (box % 4 == 0) expect_bytes(&full[KEYS_FULL + box / 4], halves * min(LATENT_BOXES - box, 4) * BOX_BYTES);
+    for (int box = warp; box < LatentKeys::BOXES; box += LATENT_CLUSTER_THREADS / WARP) {
+      if (box % 4 == 0) expect_bytes(&full[KEYS_FULL + box / 4], halves * min(LatentKeys::BOXES - box, 4) * BOX_BYTES);
       for (int half = 0; half < halves; ++half) {
         copy_box(base + box * Shared::BOX + half * BOX_BYTES, keys_map, box * BOX_DIM, box_row(pages, tile * KEYS + half * PAGE_UNIT),
                  &full[KEYS_FULL + box / 4]);
@@ -75,8 +75,8 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
   wait_for_previous();
   if (!early) fetch_keys();
   if (mine && lane == 0) {
-    if (warp == 0) expect_bytes(&full[QUERIES_FULL], LATENT_BOXES * Shared::QUERY_BOX);
-    for (int box = warp; box < LATENT_BOXES; box += LATENT_CLUSTER_THREADS / WARP) {
+    if (warp == 0) expect_bytes(&full[QUERIES_FULL], LatentKeys::BOXES * Shared::QUERY_BOX);
+    for (int box = warp; box < LatentKeys::BOXES; box += LATENT_CLUSTER_THREADS / WARP) {
       copy_box(base + Shared::queries + box * Shared::QUERY_BOX, queries_map, box * BOX_DIM, all.token0 * p.num_heads + first_row,
                &full[QUERIES_FULL]);
     }

@@ -3,21 +3,33 @@
 
 #include "../device/warpgroup.cuh"
 #include "boxes.cuh"
+#include "box_state.cuh"
 #include "general_rows.cuh"
 #include "latent.h"
 
 namespace pen {
 
-constexpr int LATENT_BOXES = LATENT_DIM / BOX_DIM;
 constexpr int LATENT_ROWS = 64;       // of a unit
 constexpr int LATENT_WARPGROUPS = 2;  // that multiply
 constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
 constexpr int LATENT_SEQUENCES = 256;  // of a step whose sequences have several rows, at most
 
+// What the kernels are made for: latent keys, whose first elements are the values, or long heads with values of their own.
+struct LatentKeys {
+  static constexpr int DIM = LATENT_DIM, BOXES = DIM / BOX_DIM;
+  static constexpr bool SEPARATE = false;
+};
+struct LongHeads {
+  static constexpr int DIM = LATENT_VALUE, BOXES = DIM / BOX_DIM;
+  static constexpr bool SEPARATE = true;
+};
+
+// Behind the queries two tiles: of keys of which one is multiplied and the next arrives, or one of keys and one of values.
+template <class Shape>
 struct LatentShared {
-  static constexpr int BOX = KEYS * BOX_DIM * 2, TILE = LATENT_BOXES * BOX;
-  static constexpr int tiles = TILE;  // behind the queries, a tile for each warpgroup
-  static constexpr int probabilities = tiles + LATENT_WARPGROUPS * TILE;  // of a tile: fragments, [KEYS / 16, 4 WARP] of 16 bytes
+  static constexpr int BOX = STATE_BOX_BYTES, TILE = Shape::BOXES * BOX;
+  static constexpr int tiles = TILE;
+  static constexpr int probabilities = tiles + 2 * TILE;  // of a tile: fragments, [KEYS / 16, 4 WARP] of 16 bytes
   static constexpr int rows = probabilities + KEYS / 16 * 4 * WARP * 16;  // [LATENT_ROWS] maximum and sum of that tile
   static constexpr int barriers = rows + LATENT_ROWS * static_cast<int>(sizeof(float2));
   static constexpr int before = barriers + static_cast<int>(sizeof(Ring));
@@ -26,7 +38,7 @@ struct LatentShared {
   static constexpr size_t bytes = 1024 + units + LATENT_WARPGROUPS * 64;
 };
 
-// Units: plan.rows (token, head) rows of a sequence, and the part of their context that one of plan.splits units takes.
+// Units: plan.rows (token, head) rows of a sequence and K/V head, and the part of their context that one of plan.splits units takes.
 struct LatentUnits {
   const GeneralAttention& p;
   const GeneralPlan& plan;
@@ -35,6 +47,7 @@ struct LatentUnits {
   int* sums;    // [WARP]
 
   // Sequences of one row have equally many units, so that the arrays are not needed.
+  __device__ __forceinline__ int each() const { return plan.row_blocks * plan.splits * p.kv.num_kv_heads; }
   __device__ __forceinline__ bool equal() const { return plan.by_sequence; }
   // Fills the arrays, by the whole block.
   __device__ __forceinline__ void count() const {
@@ -43,7 +56,7 @@ struct LatentUnits {
     for (int first = warp * WARP; first < step.num_seqs; first += warps * WARP) {
       int units = 0;
       if (first + lane < step.num_seqs) {
-        units = ceil_div(GeneralRows(p, step, step.sequence(first + lane), 0).count, LATENT_ROWS) * plan.splits;
+        units = ceil_div(GeneralRows(p, step, step.sequence(first + lane), 0).count, LATENT_ROWS) * plan.splits * p.kv.num_kv_heads;
       }
       units = warp_scan(units);
       if (first + lane < step.num_seqs) before[first + lane + 1] = units;
@@ -58,13 +71,12 @@ struct LatentUnits {
     if (threadIdx.x == 0) before[0] = 0;
     __syncthreads();
   }
-  __device__ __forceinline__ int all() const { return equal() ? step.num_seqs * plan.row_blocks * plan.splits : before[step.num_seqs]; }
+  __device__ __forceinline__ int all() const { return equal() ? step.num_seqs * each() : before[step.num_seqs]; }
   // The place in the view of a unit's sequence, whose first unit is number `first`.
   __device__ __forceinline__ int sequence(int unit, int& first) const {
     if (equal()) {
-      const int each = plan.row_blocks * plan.splits;
-      first = unit / each * each;
-      return unit / each;
+      first = unit / each() * each();
+      return unit / each();
     }
     int seq = 0, end = step.num_seqs;
     while (end - seq > 1) {
@@ -77,15 +89,17 @@ struct LatentUnits {
 };
 
 struct LatentUnit {
-  int number;      // within its sequence
+  int number;      // within its sequence and K/V head
   int place, seq;  // of the sequence in the view, and in the step
   GeneralRows rows;
   int first_row, first_tile, end_tile;
   bool direct;  // it has all that its rows see, and writes the output
 
   __device__ __forceinline__ LatentUnit(const LatentUnits& units, int unit)
-      : place(units.sequence(unit, number)), seq(units.step.sequence(place)), rows(units.p, units.step, seq, 0) {
-    number = unit - number;
+      : place(units.sequence(unit, number)),
+        seq(units.step.sequence(place)),
+        rows(units.p, units.step, seq, (unit - number) % units.p.kv.num_kv_heads) {
+    number = (unit - number) / units.p.kv.num_kv_heads;
     const int row_blocks = max(ceil_div(rows.count, LATENT_ROWS), 1);
     // The rows with the longest contexts come first, since they take the most time.
     first_row = (row_blocks - 1 - number % row_blocks) * LATENT_ROWS;
@@ -99,20 +113,24 @@ struct LatentUnit {
 };
 
 #ifdef PEN_HOPPER_DEVICE
-// Boxes of a tile that become free at different times: the values of the two warpgroups, and the rotated elements, which one reads.
+// Parts of a tile that become free at different times: the values of the two warpgroups, and what only the one that scores them reads.
+constexpr int SCORED = LATENT_WARPGROUPS, LATENT_PARTS = LATENT_WARPGROUPS + 1;
 struct LatentBoxes {
   int first, end;
 };
+template <class Shape>
 __device__ __forceinline__ constexpr LatentBoxes latent_boxes(int part) {
-  return part < LATENT_WARPGROUPS ? LatentBoxes{part * 4, part * 4 + 4} : LatentBoxes{8, 9};
+  if (part < LATENT_WARPGROUPS) return {part * STATE_BOXES, (part + 1) * STATE_BOXES};
+  return {Shape::SEPARATE ? 0 : LATENT_WARPGROUPS * STATE_BOXES, Shape::BOXES};
 }
-constexpr int ROTATED = LATENT_WARPGROUPS, LATENT_PARTS = LATENT_WARPGROUPS + 1;
 
-// The tiles of all units of a block, counted on: tile n lies in buffer n % 2. The queries come in one piece per unit.
+// The tiles of all units of a block, counted on. Latent queries come in one piece per unit.
+template <class Shape>
 struct LatentRing {
+  using Shared = LatentShared<Shape>;
   Ring& barriers;
   uint32_t queries;
-  static constexpr int QUERIES = LATENT_WARPGROUPS * LATENT_PARTS;
+  static constexpr int QUERIES = 2 * LATENT_PARTS;
   static_assert(QUERIES < 8, "a ring's barriers");
 
   // Called by the whole block.
@@ -125,8 +143,9 @@ struct LatentRing {
     }
     __syncthreads();
   }
-  __device__ __forceinline__ uint32_t at(int n) const { return queries + LatentShared::tiles + n % 2 * LatentShared::TILE; }
-  __device__ __forceinline__ void wait(int n, int part) const { barrier_wait(&barriers.full[slot(n, part)], n / 2 % 2); }
+  __device__ __forceinline__ uint32_t keys(int n) const { return queries + Shared::tiles + (Shape::SEPARATE ? 0 : n % 2 * Shared::TILE); }
+  __device__ __forceinline__ uint32_t values(int n) const { return Shape::SEPARATE ? queries + Shared::tiles + Shared::TILE : keys(n); }
+  __device__ __forceinline__ void wait(int n, int part) const { barrier_wait(&barriers.full[slot(n, part)], turn(n) % 2); }
   // Called by the four warps that read the part last.
   __device__ __forceinline__ void leave(int n, int part) const {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[slot(n, part)]);
@@ -137,38 +156,43 @@ struct LatentRing {
     if (threadIdx.x % WARP == 0) barrier_arrive(&barriers.empty[QUERIES]);
   }
   __device__ __forceinline__ void fill(int n, int part, const CUtensorMap& map, int low, int high, int num_keys) const {
-    const LatentBoxes boxes = latent_boxes(part);
+    const LatentBoxes boxes = latent_boxes<Shape>(part);
     uint64_t* const full = &barriers.full[slot(n, part)];
-    barrier_wait(&barriers.empty[slot(n, part)], n / 2 % 2 ^ 1);
+    barrier_wait(&barriers.empty[slot(n, part)], turn(n) % 2 ^ 1);
     const int halves = num_keys > PAGE_UNIT ? 2 : 1;
+    const uint32_t to = part == SCORED ? keys(n) : values(n);
     expect_bytes(full, halves * (boxes.end - boxes.first) * BOX_BYTES);
     for (int x = boxes.first; x < boxes.end; ++x) {
       for (int half = 0; half < halves; ++half) {
-        copy_box(at(n) + x * LatentShared::BOX + half * BOX_BYTES, map, x * BOX_DIM, half == 0 ? low : high, full);
+        copy_box(to + x * Shared::BOX + half * BOX_BYTES, map, x * BOX_DIM, half == 0 ? low : high, full);
       }
     }
   }
   __device__ __forceinline__ void fill_queries(int unit, const CUtensorMap& map, int row) const {
     barrier_wait(&barriers.empty[QUERIES], unit % 2 ^ 1);
-    expect_bytes(&barriers.full[QUERIES], LatentShared::TILE);
-    for (int x = 0; x < LATENT_BOXES; ++x) copy_box(queries + x * LatentShared::BOX, map, x * BOX_DIM, row, &barriers.full[QUERIES]);
+    expect_bytes(&barriers.full[QUERIES], Shared::TILE);
+    for (int x = 0; x < Shape::BOXES; ++x) copy_box(queries + x * Shared::BOX, map, x * BOX_DIM, row, &barriers.full[QUERIES]);
   }
 
  private:
-  __device__ __forceinline__ static int slot(int n, int part) { return n % 2 * LATENT_PARTS + part; }
+  // The buffer of tile n has been used so often before.
+  __device__ __forceinline__ static int turn(int n) { return Shape::SEPARATE ? n : n / 2; }
+  __device__ __forceinline__ static int slot(int n, int part) { return Shape::SEPARATE ? part : n % 2 * LATENT_PARTS + part; }
 };
 
 // Fetches what the units read, by one warp. Its lanes look up the halves of several tiles at once.
-__device__ __forceinline__ void fetch_latent(const LatentUnits& units, const LatentRing& ring, const CUtensorMap& queries,
-                                             const CUtensorMap& keys) {
+template <class Shape>
+__device__ __forceinline__ void fetch_latent(const LatentUnits& units, const LatentRing<Shape>& ring, const CUtensorMap& queries,
+                                             const CUtensorMap& keys, const CUtensorMap& values) {
   const int lane = threadIdx.x % WARP;
   int n = 0, number = 0;
   for (int i = blockIdx.x; i < units.all(); i += gridDim.x) {
     const LatentUnit unit(units, i);
     if (unit.first_tile >= unit.end_tile) continue;
-    if (lane == 0) ring.fill_queries(number, queries, unit.rows.token0 * units.p.num_heads + unit.first_row);
+    if (!Shape::SEPARATE && lane == 0) ring.fill_queries(number, queries, unit.rows.token0 * units.p.num_heads + unit.first_row);
     ++number;
-    const Pages pages(KvView{nullptr, nullptr, 0, units.p.kv.block_size, 1, 1}, units.step, unit.seq, unit.rows.context, 0);
+    const KvView rows{nullptr, nullptr, 0, units.p.kv.block_size, units.p.kv.num_kv_heads, 1};
+    const Pages pages(rows, units.step, unit.seq, unit.rows.context, unit.rows.kv_head);
     int row = 0;
     for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
       const int half = (tile - unit.first_tile) % (WARP / 2) * 2;
@@ -178,7 +202,10 @@ __device__ __forceinline__ void fetch_latent(const LatentUnits& units, const Lat
       }
       const int low = __shfl_sync(0xffffffffu, row, half), high = __shfl_sync(0xffffffffu, row, half + 1);
       if (lane == 0) {
-        for (int part = 0; part < LATENT_PARTS; ++part) ring.fill(n, part, keys, low, high, pages.context - tile * KEYS);
+        const int num_keys = pages.context - tile * KEYS;
+        if (Shape::SEPARATE) ring.fill(n, SCORED, keys, low, high, num_keys);
+        for (int part = 0; part < LATENT_WARPGROUPS; ++part) ring.fill(n, part, values, low, high, num_keys);
+        if (!Shape::SEPARATE) ring.fill(n, SCORED, keys, low, high, num_keys);
       }
       __syncwarp();
     }

@@ -136,6 +136,8 @@ int main(int argc, char** argv) {
         {"ModernBERT global", 3, 3, 64, 64, 64, 64, 32, 0, Window::SYMMETRIC, true},
         {"JINA", 4, 4, 64, 64, 64, 64, 32, 0, Window::SLIDING, true, 0, 8.0f},
         {"heads of 512", 4, 1, 512, 512, 512, 512, 32, 70},
+        {"Gemma 4 global", 16, 2, 512, 512, 512, 512, 32},
+        {"heads of 512, no groups", 3, 3, 512, 512, 512, 512, 64},
         {"the longest", 2, 1, 1024, 1024, 1024, 1024, 32},
         {"long values", 3, 1, 72, 1000, 96, 1008, 32, 0, Window::SLIDING, false, 0, 0, true},
         {"odd sizes", 7, 7, 13, 9, 16, 16, 96},
