@@ -9,10 +9,17 @@ namespace pen {
 constexpr int STATE_BOXES = 4;                              // of values
 constexpr int STATE_BOX_BYTES = KEYS * BOX_DIM * 2;         // of a tile's box
 constexpr int STATE_THREADS = 2 * 4 * WARP;                 // of a block, that have a state
-// What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's rows.
+// What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's
+// rows.
 constexpr int STATE_BEFORE = STATE_THREADS * (STATE_BOXES * BOX_DIM / 2 + 4);
 
 #ifdef PEN_HOPPER_DEVICE
+// What a block that stays does in its turns: units come with the longest first, so that every other turn goes backwards.
+__device__ __forceinline__ int turn_of(int turn) {
+  const int place = turn % 2 == 0 ? blockIdx.x : gridDim.x - 1 - blockIdx.x;
+  return turn * gridDim.x + place;
+}
+
 // What a warpgroup's rows have found: of the present stretch in registers, of those before it in memory, which is touched once per stretch.
 struct BoxState {
   float o[STATE_BOXES][BOX_DIM / 8][4];
@@ -59,7 +66,12 @@ struct BoxState {
   // These keep their order, so that the compiler does not put all of them first.
   __device__ __forceinline__ float4 read(int at, bool there) const {
     float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-    if (there) asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "l"(before + at) : "memory");
+    if (there) {
+      asm volatile("ld.global.cg.v4.f32 {%0,%1,%2,%3}, [%4];"
+                   : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                   : "l"(before + at)
+                   : "memory");
+    }
     return x;
   }
   __device__ __forceinline__ void write(int at, float4 x) const {

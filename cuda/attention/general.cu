@@ -9,6 +9,8 @@ namespace pen {
 namespace {
 
 constexpr size_t MAX_WORKSPACE = 256u << 20;
+// Partial results of a row, if they are those of tiles. Measured on an H100: merging more takes longer than what they save.
+constexpr int MOST_TILES = 256;
 
 void check_shape(const GeneralAttention& p) {
   const auto require = [](bool ok, const char* what) {
@@ -47,21 +49,22 @@ void plan_ring(GeneralPlan& plan, const GeneralAttention& p, int room, bool valu
 // Shared memory of a block of so many teams besides the ring.
 int fixed_bytes(int teams, int head_dim) { return teams * (ceil_div(head_dim, PIECE) * QUERY_PIECE_BYTES + EXCHANGE_BYTES); }
 
-// How many blocks share a context, and whether they do so tile by tile, which takes more memory.
+// How many blocks share a context, and whether they do so tile by tile, which takes more memory. `blocks`: without sharing. `wanted`: those
+// that fill the device.
 void share_context(GeneralPlan& plan, const GeneralAttention& args, int max_context, long long blocks, long long wanted) {
-  // Measured on an H100: for a block with more tiles, and for a row with more partial results, whole stretches are as fast.
-  constexpr int FEW_TILES = 4, MOST_TILES = 256;
+  constexpr int FEW_TILES = 4;  // of a block. Measured on an H100: with more, whole stretches are as fast
   const int tiles = most_parts(KEYS, max_context, args), stretches = most_parts(STRETCH, max_context, args);
-  const auto plan_parts = [&](bool by_tile, int parts, int splits) {
+  // Whether the workspace has room for such parts; if not, nothing is shared.
+  const auto split = [&](bool by_tile, int parts, int splits) {
     plan.by_tile = by_tile, plan.max_parts = parts, plan.splits = splits;
-    if (plan.splits > 1 && general_partial_bytes(plan, args) <= args.workspace_bytes) return true;
-    plan.splits = 1;
-    return false;
+    if (general_partial_bytes(plan, args) > args.workspace_bytes) plan.splits = 1;
+    return plan.splits > 1;
   };
+  plan.by_tile = false, plan.max_parts = stretches, plan.splits = 1;
+  if (2 * blocks > wanted) return;
   const int share = static_cast<int>((tiles * blocks + wanted - 1) / wanted);
-  if (2 * blocks <= wanted && share <= FEW_TILES && tiles <= MOST_TILES && plan_parts(true, tiles, ceil_div(tiles, share))) return;
-  const bool split = stretches > 1 && 2 * blocks <= wanted;
-  plan_parts(false, stretches, split ? static_cast<int>(std::min<long long>(stretches, (wanted + blocks - 1) / blocks)) : 1);
+  if (share <= FEW_TILES && tiles <= MOST_TILES && split(true, tiles, ceil_div(tiles, share))) return;
+  split(false, stretches, static_cast<int>(std::min<long long>(stretches, (wanted + blocks - 1) / blocks)));
 }
 
 template <int M, int VP>
@@ -112,12 +115,13 @@ void merge_general(const Launch& launch, const GeneralAttention& args, const Ste
 }
 
 size_t attention_general_workspace(const Device& device, int num_tokens, int num_heads, int num_kv_heads, int value_dim, int max_context) {
-  // Only steps with few blocks are split, and a K/V head has a block per 2 ROWS rows at least.
-  const int tiles = ceil_div(std::max(max_context, 1), KEYS), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
+  // Only steps with few blocks are split. Steps of other kernels that have more take less of it.
+  const int keys = std::max(max_context, 1), tiles = ceil_div(keys, KEYS), group = std::max(num_heads / std::max(num_kv_heads, 1), 1);
   const int most = ceil_div(device.multiprocessors, std::max(num_kv_heads, 1)) * 2 * ROWS / group + 1;
   if (tiles <= 1) return 0;
-  const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, tiles), MAX_WORKSPACE);
-  return num_kv_heads == 1 && value_dim == LATENT_VALUE ? std::max(partials, attention_latent_workspace(device)) : partials;
+  const int parts = std::max(std::min(tiles, MOST_TILES), ceil_div(keys, STRETCH));
+  const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, parts), MAX_WORKSPACE);
+  return value_dim == LATENT_VALUE ? std::max(partials, attention_latent_workspace(device)) : partials;
 }
 
 void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step) {

@@ -244,13 +244,13 @@ __global__ void __launch_bounds__(GENERAL_TEAM* WARP* M, 1)
       all.add(state);
     } else {
       const GeneralPartials partials(p, plan);
-      const int part = tile / part_tiles;
+      const int left = tile / part_tiles;  // the part that is left in the workspace
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const int row = row0 + 8 * h;
         const Parts own(plan, span[h]);
-        if (row >= rows.count || part < own.begin || part >= own.end) continue;
-        const size_t at = partials.at(rows, row, blockIdx.z) + (part - own.begin);
+        if (row >= rows.count || left < own.begin || left >= own.end) continue;
+        const size_t at = partials.at(rows, row, blockIdx.z) + (left - own.begin);
         if (slice == 0 && member == 0 && lane % 4 == 0) partials.row[at] = make_float2(state.running[h].maximum, state.running[h].sum);
 #pragma unroll
         for (int i = 0; i < 2 * VP; ++i) {

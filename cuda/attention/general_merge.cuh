@@ -19,8 +19,8 @@ struct MergeState {
   }
 };
 
-// Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread has four elements at a time. BATCH: partial results that it requests
-// together.
+// Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread has four elements at a time. BATCH: partial results that it
+// requests together.
 template <int BATCH>
 __global__ void __launch_bounds__(GENERAL_MERGE_THREADS)
     attention_general_merge_kernel(const __grid_constant__ GeneralAttention p, const __grid_constant__ StepView step,

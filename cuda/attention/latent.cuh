@@ -1,6 +1,6 @@
-// Latent attention on sm_90a: the numbers of general.cuh, from warpgroup products. A block has 64 (token, head) rows. Its two warpgroups
-// take turns with the tiles: one scores a tile's keys and gives its probabilities to the other, and each adds up half of the values'
-// elements. So one computes its softmax while the other multiplies. bench/attention_general.cu checks that all bits are the same.
+// Latent attention and heads of 512 on sm_90a: the numbers of general.cuh, from warpgroup products. A block has 64 (token, head) rows. Its
+// two warpgroups take turns with the tiles: one scores a tile's keys and gives its probabilities to the other, and each adds up half of the
+// values' elements, since registers have no room for more. bench/attention_general.cu checks that all bits are the same.
 #pragma once
 
 #include "box_state.cuh"
@@ -29,9 +29,9 @@ __device__ __forceinline__ void latent_scores(float (&s)[KEYS / 8][4], const Lat
   for (int i = 0; i < KEYS / 2; ++i) s[i / 4][i % 4] = held(s[i / 4][i % 4]);
 }
 
-// The two of a lane's rows, at which thread and row of the unit they are, and where their results go.
+// A lane's place in the block, and the two rows of the unit that it has. Writes their results.
 struct LatentLane {
-  int warpgroup, thread, lane, row;  // row: of the unit; the other is eight behind
+  int warpgroup, thread, lane, row;  // row: the first one; the other is eight behind
 
   __device__ __forceinline__ LatentLane()
       : warpgroup(__shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0)),  // which the compiler then knows to be the warp's
@@ -70,7 +70,8 @@ struct LatentLane {
       const size_t to = partials.at(unit.rows, at, unit.place) + (stretch - own.begin);
       if (warpgroup == 0 && lane % 4 == 0) partials.row[to] = make_float2(state.running[h].maximum, state.running[h].sum);
       each([&](int dim, int box, int n) {
-        *reinterpret_cast<float2*>(partials.o + to * partials.stride + dim) = make_float2(state.o[box][n][2 * h], state.o[box][n][2 * h + 1]);
+        const float(&o)[4] = state.o[box][n];
+        *reinterpret_cast<float2*>(partials.o + to * partials.stride + dim) = make_float2(o[2 * h], o[2 * h + 1]);
       });
     }
   }
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
   BoxState state;
   state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
   int n = 0, number = 0;
-  for (int i = blockIdx.x; i < units.all(); i += gridDim.x) {
+  for (int turn = 0, i; (i = turn_of(turn)) < units.all(); ++turn) {
     sync();  // no warp reads the unit before any more
     if (at.thread == 0) *unit_place = LatentUnit(units, i);
     sync();
@@ -147,8 +148,8 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
     if constexpr (Shape::SEPARATE) {
       put_rows(p, unit, base, threadIdx.x);
     } else {
+      ring.wait_queries(number++);  // before they are left: else a warpgroup could be a unit ahead of the other
       if (last_own < n) ring.leave_queries();
-      ring.wait_queries(number++);
     }
     for (int tile = unit.first_tile; tile < unit.end_tile; ++tile, ++n) {
       uint32_t probabilities[KEYS / 16][4];
@@ -161,19 +162,12 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
         if (!Shape::SEPARATE && n == last_own) ring.leave_queries();
         tile_softmax(probabilities, maximum, acc[0], span, tile, scale.c, at.lane);
         tile_sums(sum, probabilities);
-        const int num_keys = unit.rows.context - tile * KEYS;
-        if (num_keys < KEYS) {
-          for (int part = 0; part < LATENT_WARPGROUPS; ++part) ring.wait(n, part);
-          sync();  // no warp reads keys any more
-          clear_keys<LATENT_VALUE, 4 * WARP>(ring.values(n), num_keys, at.thread);
-          fence_async_proxy();
-          sync();
-        }
         // A thread reads the probabilities of the tile before, and then puts its own there, so that one place is enough.
 #pragma unroll
         for (int k = 0; k < KEYS / 16; ++k) {
           const uint32_t(&f)[4] = probabilities[k];
-          asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(fragments + k * 4 * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
+          asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(fragments + k * 4 * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]),
+                       "r"(f[3])
                        : "memory");
         }
 #pragma unroll
@@ -197,10 +191,17 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
         __syncwarp();  // the lane that writes the next ones must not be ahead
       }
       ring.wait(n, at.warpgroup);
+      const uint32_t values = ring.values(n) + at.warpgroup * STATE_BOXES * STATE_BOX_BYTES;
+      const int num_keys = unit.rows.context - tile * KEYS;
+      if (num_keys < KEYS) {
+        // Scores may still be read from latent keys that this clears, but only those that are masked.
+        clear_keys<STATE_BOXES * BOX_DIM, 4 * WARP>(values, num_keys, at.thread);
+        fence_async_proxy();
+        sync();
+      }
       float keep[2], add[2];
 #pragma unroll
       for (int h = 0; h < 2; ++h) merge(state.running[h], found[h].x, found[h].y, keep[h], add[h]);
-      const uint32_t values = ring.values(n) + at.warpgroup * STATE_BOXES * STATE_BOX_BYTES;
       add_box_values(state.o, probabilities, acc, values, keep, add, has_rows);
       ring.leave(n, at.warpgroup);
       if ((tile + 1) % STRETCH_TILES != 0 && tile + 1 != unit.end_tile) continue;

@@ -1,5 +1,5 @@
-// Latent attention of few rows on sm_90a: a cluster of eight blocks for each stretch, one block per tile. Each block multiplies its tile with
-// all of the rows, and sends each of the others an eighth of the values' elements, so that every block merges the tiles for its own part.
+// Latent attention of few rows on sm_90a: a cluster of eight blocks for each stretch, one block per tile. Each block multiplies its tile
+// with all of the rows, and sends each of the others an eighth of the values' elements, so that every block merges the tiles for its own part.
 // The numbers are those of general.cuh.
 #pragma once
 
@@ -116,6 +116,7 @@ __global__ void __launch_bounds__(LATENT_CLUSTER_THREADS, 1)
     } else {
       barrier_wait(&full[KEYS_FULL], 0), barrier_wait(&full[KEYS_FULL + 1], 0);
       if (num_keys < KEYS) {
+        // The scores are computed from the same keys meanwhile, but those of cleared keys are masked.
         clear_keys<LATENT_VALUE, 4 * WARP>(base, num_keys, threadIdx.x % (4 * WARP));
         fence_async_proxy();
       }

@@ -1,4 +1,4 @@
-// What a block of latent attention does, one unit after the other, and the shared memory that it does it in.
+// What a block of latent.cuh does, one unit after the other, and the shared memory that it does it in.
 #pragma once
 
 #include "../device/warpgroup.cuh"
@@ -12,6 +12,7 @@ namespace pen {
 constexpr int LATENT_ROWS = 64;       // of a unit
 constexpr int LATENT_WARPGROUPS = 2;  // that multiply
 constexpr int LATENT_THREADS = (LATENT_WARPGROUPS + 1) * 4 * WARP;
+static_assert(LATENT_WARPGROUPS * 4 * WARP == STATE_THREADS && LATENT_WARPGROUPS * STATE_BOXES * BOX_DIM == LATENT_VALUE, "a state");
 constexpr int LATENT_SEQUENCES = 256;  // of a step whose sequences have several rows, at most
 
 // What the kernels are made for: latent keys, whose first elements are the values, or long heads with values of their own.
@@ -44,10 +45,10 @@ struct LatentUnits {
   const GeneralPlan& plan;
   const StepView& step;
   int* before;  // [num_seqs + 1] units of the sequences before, in shared memory
-  int* sums;    // [WARP]
+  int* sums;    // [LATENT_SEQUENCES / WARP]
 
-  // Sequences of one row have equally many units, so that the arrays are not needed.
   __device__ __forceinline__ int each() const { return plan.row_blocks * plan.splits * p.kv.num_kv_heads; }
+  // Sequences of one row have equally many units, so that the arrays are not needed.
   __device__ __forceinline__ bool equal() const { return plan.by_sequence; }
   // Fills the arrays, by the whole block.
   __device__ __forceinline__ void count() const {
@@ -175,7 +176,7 @@ struct LatentRing {
   }
 
  private:
-  // The buffer of tile n has been used so often before.
+  // How often the buffer of tile n was filled before.
   __device__ __forceinline__ static int turn(int n) { return Shape::SEPARATE ? n : n / 2; }
   __device__ __forceinline__ static int slot(int n, int part) { return Shape::SEPARATE ? part : n % 2 * LATENT_PARTS + part; }
 };
@@ -186,7 +187,7 @@ __device__ __forceinline__ void fetch_latent(const LatentUnits& units, const Lat
                                              const CUtensorMap& keys, const CUtensorMap& values) {
   const int lane = threadIdx.x % WARP;
   int n = 0, number = 0;
-  for (int i = blockIdx.x; i < units.all(); i += gridDim.x) {
+  for (int turn = 0, i; (i = turn_of(turn)) < units.all(); ++turn) {
     const LatentUnit unit(units, i);
     if (unit.first_tile >= unit.end_tile) continue;
     if (!Shape::SEPARATE && lane == 0) ring.fill_queries(number, queries, unit.rows.token0 * units.p.num_heads + unit.first_row);

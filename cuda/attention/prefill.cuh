@@ -111,7 +111,8 @@ struct StretchState {
 
 // Writes a warp's sixteen rows from `first_row` on, whose state is that of all stretches.
 template <int D, bool EXTRAS, class State>
-__device__ __forceinline__ void store_rows(const Attention& p, State& state, int first_row, int num_rows, int token0, int kv_head, int lane) {
+__device__ __forceinline__ void store_rows(const Attention& p, State& state, int first_row, int num_rows, int token0, int kv_head,
+                                           int lane) {
   auto& o = reinterpret_cast<float(&)[D / 8][4]>(state.o);
   const int group = p.num_heads / p.kv.num_kv_heads, head_dim = p.kv.head_dim;
 #pragma unroll

@@ -1,5 +1,5 @@
-// Prefill attention on sm_90a for long heads: the numbers of prefill.cuh, from warpgroup products. As in prefill_hopper.cuh, a warpgroup has
-// 64 rows and shares tiles with another one. Values are multiplied box by box, since a whole row of O and of a tile's part of it do not fit
+// Prefill attention on sm_90a for long heads: the numbers of prefill.cuh, from warpgroup products. As in prefill_hopper.cuh, a warpgroup
+// has 64 rows and shares tiles with another one. Values are multiplied box by box, since a whole row of O and of a tile's part of it do not fit
 // into registers, and what earlier stretches have found lies in the workspace. bench/attention.cu checks that all bits are the same.
 #pragma once
 
@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    for (int i = blockIdx.x; i < all_blocks; i += gridDim.x) {
+    for (int turn = 0, i; (i = turn_of(turn)) < all_blocks; ++turn) {
       const WideBlock block = block_at(i);
       if (block.row < 0) continue;
       const Span tiles = tiles_of(block, block.row, WIDE_BLOCK_ROWS);
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   const ScoreScale scale(p);
   BoxState state;
   state.before = reinterpret_cast<float4*>(p.workspace + static_cast<size_t>(blockIdx.x) * STATE_BEFORE) + threadIdx.x;
-  for (int i = blockIdx.x; i < all_blocks; i += gridDim.x) {
+  for (int turn = 0, i; (i = turn_of(turn)) < all_blocks; ++turn) {
     const WideBlock block = block_at(i);
     if (block.row < 0) continue;
     const int first_row = block.row + warpgroup * WIDE_ROWS, group = block.group;
@@ -79,7 +79,8 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
       return (static_cast<size_t>(block.token0 + row / group) * p.num_heads + block.kv_head * group + row % group) * head_dim;
     };
     sync();  // no warp reads the queries before any more
-    put_queries<D>(query, thread, [&](int r) { return first_row + r < block.num_rows ? p.q + query_of(first_row + r) : nullptr; }, head_dim);
+    const auto row_at = [&](int r) { return first_row + r < block.num_rows ? p.q + query_of(first_row + r) : nullptr; };
+    put_queries<D>(query, thread, row_at, head_dim);
     fence_async_proxy();
     sync();
     const int warp_row = first_row + thread / WARP * ROWS, row0 = warp_row + lane / 4;

@@ -129,7 +129,9 @@ struct GeneralRunner {
   // Runs a step and gives its output rows in the items' order.
   std::vector<__half> run(const std::vector<GeneralItem>& items, const GeneralOptions& options, const std::string& where) {
     const GeneralShape& s = world.shape;
-    const int q_width = world.q_width(), width = world.out_width(), ld_q = options.fast || (s.latent && options.workspace) ? q_width : q_width + 8;
+    const int q_width = world.q_width(), width = world.out_width();
+    // Latent attention without room between rows has kernels of its own.
+    const int ld_q = options.fast || (s.latent && options.workspace) ? q_width : q_width + 8;
     const int ld_out = width + 16 + width % 2;
     std::vector<uint32_t> cu{0}, contexts, tables;
     std::vector<__half> q;
@@ -172,7 +174,8 @@ struct GeneralRunner {
       attention_decode(launch, args, step);
       attention_prefill(launch, args, step);
     } else {
-      GeneralAttention args{d_q.get(), ld_q,    {k.get(), s.latent ? k.get() : v.get(), world.num_blocks, s.block_size, s.num_kv_heads, s.k_dim, s.v_dim},
+      const __half* const values = s.latent ? k.get() : v.get();
+      GeneralAttention args{d_q.get(), ld_q,    {k.get(), values, world.num_blocks, s.block_size, s.num_kv_heads, s.k_dim, s.v_dim},
                             out.get(), ld_out,  s.num_heads, s.head_dim, s.value_dim, world.scale, s.window, s.kind, s.bidirectional,
                             s.soft_cap, s.alibi, s.sinks ? sinks.get() : nullptr, workspace.get(), bytes};
       attention_general(launch, args, options.views ? views.single : step);
@@ -218,7 +221,8 @@ inline void time_case(const Launch& launch, const GeneralShape& s, int num_seqs,
   const double us = time_chain(rows == 1 ? 16 : 4, [&](int i) {
     const __half* keys = k.get() + i % layers * k_layer;
     const __half* values = s.latent ? keys : v.get() + i % layers * v_layer;
-    GeneralAttention args{q.get(), s.num_heads * s.head_dim, {keys, values, num_seqs * max_blocks, s.block_size, s.num_kv_heads, s.k_dim, s.v_dim}, out.get(),
+    const GeneralKv kv{keys, values, num_seqs * max_blocks, s.block_size, s.num_kv_heads, s.k_dim, s.v_dim};
+    GeneralAttention args{q.get(), s.num_heads * s.head_dim, kv, out.get(),
                           s.num_heads * s.value_dim, s.num_heads, s.head_dim, s.value_dim, 0.1f, s.window, s.kind, s.bidirectional,
                           s.soft_cap, s.alibi, nullptr, workspace.get(), bytes};
     attention_general(launch, args, step);
@@ -239,7 +243,8 @@ inline void time_general() {
       bert{"ModernBERT", 12, 12, 64, 64, 64, 64, 32, 0, Window::SYMMETRIC, true};
   printf("\n%s\n%-22s %6s %8s %6s %12s %10s %10s\n", device.name, "shape", "batch", "context", "rows", "us", "GB/s", "TFLOP/s");
   for (const GeneralShape& s : {v3, lite, bloom, wide}) {
-    for (const auto& [batch, context] : std::vector<std::pair<int, int>>{{1, 512}, {1, 8192}, {1, 32768}, {8, 512}, {8, 2048}, {32, 4096}, {128, 1024}}) {
+    for (const auto& [batch, context] : std::vector<std::pair<int, int>>{
+             {1, 512}, {1, 8192}, {1, 32768}, {8, 512}, {8, 2048}, {32, 4096}, {128, 1024}}) {
       time_case(launch, s, batch, context, 1);
     }
     time_case(launch, s, 1, 2048, 2048);

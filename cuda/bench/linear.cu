@@ -490,6 +490,22 @@ void test_streams(const QuantRow& q, int rows, int cols, int tokens) {
   for (auto& stream : streams) cudaStreamDestroy(stream);
 }
 
+// Each matrix of a stack against the same matrix by itself.
+void test_stack(const QuantRow& q, int count, int rows, int cols, int tokens) {
+  const RandomProduct random(q, count * rows, cols, count * tokens);
+  Linear all = random.args;
+  all.stacked = count, all.ldx = count * cols, all.num_tokens = tokens;
+  const std::vector<float> got = product([](const Launch& l, const Linear& args) { failures += !linear_stack(l, args); }, all, count * rows);
+  for (int i = 0; i < count; i++) {
+    Linear one = all;
+    one.w[0].rows = rows, one.w[0].data += i * one.w[0].bytes(), one.x += i * cols;
+    const std::vector<float> expected = product(linear_prefill_any, one, rows);
+    bool right = true;
+    for (int t = 0; t < tokens; t++) right &= !std::memcmp(&got[(size_t(t) * count + i) * rows], &expected[size_t(t) * rows], rows * 4);
+    if (!right) printf("FAIL %s: matrix %d of a stack, %d tokens\n", q.name, i, tokens), failures++;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -563,6 +579,9 @@ int main(int argc, char** argv) {
   for (int cols : {64, 576, 640, 896, 1024, 1088, 2048}) {
     test_norm(*quant_row(8), 200, cols);
     test_norm(*quant_row(2), 9728, cols);
+  }
+  for (int tokens : hopper ? std::vector<int>{17, 100, 300} : std::vector<int>{}) {
+    for (uint32_t id : {8u, 1u, 12u}) test_stack(*quant_row(id), id % 4 + 2, id == 1 ? 256 : 512, 256 * (id / 4) + 64 * (id == 1), tokens);
   }
   printf("linear: %d failures\n", failures);
   if (timing) {

@@ -203,6 +203,18 @@ Op compile_experts(const Resolver& find, const pen_experts& op) {
   return [e](const Pass& pass) { e.run(pass); };
 }
 
+namespace {
+
+// Rows of a group of one head's. All heads have as many rows, so that only the kernels decide.
+int head_group(const Device& device, const Matrix& w, int rows, int heads) {
+  constexpr int LARGE = 64;
+  if (least_group(device, w) == MIN_GROUP || rows <= MIN_GROUP) return Groups(rows * heads, heads, rows, MIN_GROUP).size;
+  // Measured on an H100: where wide groups would be too few, small ones spread over more multiprocessors.
+  return rows > MIN_WIDE_GROUP && takes_expert_rows(device, w, LARGE, ceil_div(rows, LARGE) * heads) ? LARGE : MIN_WIDE_GROUP;
+}
+
+}  // namespace
+
 Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   const ExpertScratch& e = find.m.scratch.experts;
   const Rows &in = find.buffer(op.in, PEN_F16), &out = find.buffer(op.out, PEN_F32);
@@ -221,13 +233,13 @@ Op compile_each_head(const Resolver& find, const pen_each_head& op) {
   all.ldo = out.ld * int(op.heads);
   all.epilogue = Epilogue::STORE;
   all.stacked = int(op.heads);
-  return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) mutable {
+  return [=, &e, ldx = in.ld, ldy = out.ld, heads = int(op.heads)](const Pass& pass) {
+    constexpr int FEW = 16;  // rows. Measured: more are faster as one product
     const int tokens = pass.tokens;
-    all.num_tokens = tokens;
-    if (tokens > 16 && ldx == w.cols && linear_stack(pass.launch, all)) return;
-    const int large = 64, least = 16;
-    const bool wide = takes_expert_rows(pass.launch.device, w, large, ceil_div(tokens, large) * heads);
-    const HeadGroups groups{tokens, heads, tokens <= MIN_GROUP ? MIN_GROUP : wide ? large : least, e.expert_of.as<int32_t>(),
+    Linear now = all;
+    now.num_tokens = tokens;
+    if (tokens > FEW && ldx == w.cols && linear_stack(pass.launch, now)) return;
+    const HeadGroups groups{tokens, heads, head_group(pass.launch.device, w, tokens, heads), e.expert_of.as<int32_t>(),
                             e.order.as<int32_t>(), e.num_groups.as<int32_t>()};
     group_heads(pass.launch, groups);
     expert_linear(pass.launch, product_of(e, groups.group, w, x, ldx, 1, y, ldy), groups.count());

@@ -19,7 +19,6 @@ struct Largest {
   std::map<uint32_t, size_t> hidden;
 
   void count(size_t choices, size_t experts) {
-    chosen = std::max(chosen, choices);
     // Whatever the step's groups are: there are no more than of the smallest, and no more places in them than in the largest groups.
     groups = std::max(groups, size_t(most_groups(int(choices), int(experts), MIN_GROUP)));
     order = std::max(order, choices + experts * MAX_GROUP);
@@ -27,6 +26,7 @@ struct Largest {
   void op(const pen_experts& e, size_t rows) {
     const size_t experts = e.chunk_group ? (e.count + e.chunk_group - 1) / e.chunk_group : e.count, choices = rows * e.used;
     count(choices, experts);
+    chosen = std::max(chosen, choices);
     gate_up = std::max(gate_up, choices * 2 * e.dim);
     if (e.weigh_input) input = std::max(input, choices * round_up(e.hidden, CHUNK));
     hidden[e.dim] = std::max(hidden[e.dim], choices * round_up(e.dim, CHUNK));
@@ -44,7 +44,7 @@ ExpertScratch expert_scratch(const pen_model_desc& d, size_t rows, Allocator& ta
     }
   }
   ExpertScratch e;
-  if (most.chosen == 0) return e;
+  if (most.order == 0) return e;
   e.chosen = take.zeroed(most.chosen * 4);
   e.weights = take.zeroed(most.chosen * 4);
   e.share = take.zeroed(rows * 4);
