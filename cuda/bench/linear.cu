@@ -519,10 +519,7 @@ int main(int argc, char** argv) {
   cudaDeviceProp properties{};
   check(cudaGetDeviceProperties(&properties, 0), "device");
   const bool hopper = properties.major == 9;
-  if (many) {
-    pen::bench::time_many();
-    return 0;
-  }
+  if (many) return pen::bench::time_many(), 0;
   const uint32_t ids[] = {
 #define QUANT(type, name, size, bytes, block, layout) type,
 #include "../quant/types.inc"
