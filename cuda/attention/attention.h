@@ -3,7 +3,8 @@
 // Attention is softmax(scale · q Kᵀ) V over the keys that a row sees, for any number of rows per sequence.
 //
 // The numeric definition, which all kernels keep (cluster.cuh, decode.cuh, long.cuh and many.cuh for one row, prefill.cuh,
-// prefill_hopper.cuh and prefill_boxed.cuh for more). Keys are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and a tile
+// prefill_hopper.cuh and prefill_boxed.cuh for more). Keys are cut into tiles of 64 at absolute positions [64 i, 64 i + 64). For a row and
+// a tile
 //   s   = q · k by tensor-core products, head_dim in steps of 16, ascending, float32; -inf for keys that the row may not see
 //   m_i = max(s) · c with c = scale · log2(e);  p = exp2(s · c - m_i) rounded to float16
 //         (under a soft cap s becomes tanh(s · scale / cap) before it is masked, and c is cap · log2(e): Gemma 2)

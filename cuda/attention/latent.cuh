@@ -77,10 +77,12 @@ struct LatentLane {
   }
 };
 
+// Waits for both warpgroups.
+__device__ __forceinline__ void sync_all() { asm volatile("bar.sync 1, %0;" ::"n"(LATENT_WARPGROUPS * 4 * WARP) : "memory"); }
+
 // Puts the query rows of a unit into shared memory, as boxes, by both warpgroups.
 __device__ __forceinline__ void put_rows(const GeneralAttention& p, const LatentUnit& unit, uint32_t to, int thread) {
-  const auto sync = [] { asm volatile("bar.sync %0, %1;" ::"n"(1 + 2 * LATENT_WARPGROUPS), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory"); };
-  sync();  // no warp reads the rows before any more
+  sync_all();  // no warp reads the rows before any more
   constexpr int CHUNKS = LongHeads::DIM / 8;
   for (int i = thread; i < LATENT_ROWS * CHUNKS; i += LATENT_WARPGROUPS * 4 * WARP) {
     const int row = i / CHUNKS, chunk = i % CHUNKS, at = unit.first_row + row;
@@ -94,7 +96,7 @@ __device__ __forceinline__ void put_rows(const GeneralAttention& p, const Latent
                  : "memory");
   }
   fence_async_proxy();
-  sync();
+  sync_all();
 }
 #endif
 
@@ -125,7 +127,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
   const ScoreScale scale(p.scale, 0.0f);
-  const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + LATENT_WARPGROUPS + at.warpgroup), "n"(4 * WARP) : "memory"); };
+  const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(2 + at.warpgroup), "n"(4 * WARP) : "memory"); };
   float2* const tile_rows = reinterpret_cast<float2*>(shared + Shared::rows);
   const uint32_t fragments = base + Shared::probabilities + at.thread * 16;
   LatentUnit* const unit_place = reinterpret_cast<LatentUnit*>(shared + Shared::units + at.warpgroup * 64);
@@ -175,9 +177,9 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
           found[h] = make_float2(maximum[h], sum[h]);
           if (at.lane % 4 == 0) tile_rows[at.row + 8 * h] = found[h];
         }
-        asm volatile("bar.arrive %0, %1;" ::"r"(1 + n % 2), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory");
+        sync_all();
       } else {
-        asm volatile("bar.sync %0, %1;" ::"r"(1 + n % 2), "n"(LATENT_WARPGROUPS * 4 * WARP) : "memory");
+        sync_all();
 #pragma unroll
         for (int k = 0; k < KEYS / 16; ++k) {
           uint32_t(&f)[4] = probabilities[k];

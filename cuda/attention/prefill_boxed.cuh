@@ -1,6 +1,6 @@
 // Prefill attention on sm_90a for long heads: the numbers of prefill.cuh, from warpgroup products. As in prefill_hopper.cuh, a warpgroup
-// has 64 rows and shares tiles with another one. Values are multiplied box by box, since a whole row of O and of a tile's part of it do not fit
-// into registers, and what earlier stretches have found lies in the workspace. bench/attention.cu checks that all bits are the same.
+// has 64 rows and shares tiles with another one. Values are multiplied box by box, since a whole row of O and a tile's part of it do not
+// fit into registers, and what earlier stretches have found lies in the workspace. bench/attention.cu checks that all bits are the same.
 #pragma once
 
 #include "box_state.cuh"

@@ -203,12 +203,12 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   const WideRings rings{*reinterpret_cast<Ring*>(shared + Shared::barriers), base + Shared::ring, Shared::TILE, 2 * WIDE_STAGES};
   rings.begin();
   wait_for_previous();
+  KeyStage keys;
+  ValueStage values;
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // which the compiler then knows to be the warp's
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    KeyStage keys;
-    ValueStage values;
     fetch_tiles<D>(rings, keys, values, Pages(p.kv, step, block.seq, context, kv_head), first_tile, end_tile, keys_map, values_map);
     return;
   }
@@ -235,8 +235,6 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   state.clear();
   const int seen_first = first_row < num_rows ? span_of(first_row).begin / KEYS : end_tile;  // of what its rows see between them
   const int seen_end = first_row < num_rows ? ceil_div(span_of(min(first_row + WIDE_ROWS, num_rows) - 1).end, KEYS) : end_tile;
-  KeyStage keys;
-  ValueStage values;
   const auto leave = [&](auto& stage) { rings.leave(stage), stage.next(); };
   const auto pass = [&](int from, int to) {
     for (int tile = from; tile < to; ++tile) rings.wait(keys), leave(keys), rings.wait(values), leave(values);

@@ -495,7 +495,8 @@ void test_stack(const QuantRow& q, int count, int rows, int cols, int tokens) {
   const RandomProduct random(q, count * rows, cols, count * tokens);
   Linear all = random.args;
   all.stacked = count, all.ldx = count * cols, all.num_tokens = tokens;
-  const std::vector<float> got = product([](const Launch& l, const Linear& args) { failures += !linear_stack(l, args); }, all, count * rows);
+  const Kernel stack = [](const Launch& launch, const Linear& args) { failures += !linear_stack(launch, args); };
+  const std::vector<float> got = product(stack, all, count * rows);
   for (int i = 0; i < count; i++) {
     Linear one = all;
     one.w[0].rows = rows, one.w[0].data += i * one.w[0].bytes(), one.x += i * cols;
