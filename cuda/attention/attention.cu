@@ -15,12 +15,6 @@ bool has_clusters(const Device& device) {
   return device.major >= 9 && device.compiled(attention_cluster_kernel<64, false>).ptxVersion >= 90;
 }
 
-// Lets a kernel have all the shared memory that the device gives.
-template <class... Params>
-void set_up(const Device& device, void (*kernel)(Params...)) {
-  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
-}
-
 // Whether an attention needs the kernels with sinks and chunked windows.
 bool wants_extras(const Attention& args) { return args.sinks != nullptr || args.chunked; }
 
@@ -74,8 +68,6 @@ int unsplit_blocks(int num_seqs, int num_heads, int num_kv_heads) {
 }
 
 constexpr size_t MAX_WORKSPACE = 256u << 20;
-// What prompts with long heads take.
-size_t boxed_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 void check_shape(const Attention& args) {
   const int page = args.kv.block_size;
@@ -165,17 +157,10 @@ void decode(const Launch& launch, const Attention& args, const StepView& step, c
 template <int D, class Kernel>
 int largest_cluster(const Device& device, Kernel kernel) {
   if (cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1) != cudaSuccess) return cudaGetLastError(), 0;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim = {CLUSTER_TILES, 1, 1};
-  cudaLaunchConfig_t config{};
-  config.gridDim = CLUSTER_TILES;
-  config.blockDim = WARP * CLUSTER_WARPS;
-  config.dynamicSmemBytes = std::min<size_t>(ClusterShared<D>::bytes(ROWS, CLUSTER_TILES), device.shared_block);
-  config.attrs = &attribute;
-  config.numAttrs = 1;
+  const size_t shared = std::min<size_t>(ClusterShared<D>::bytes(ROWS, CLUSTER_TILES), device.shared_block);
   int clusters = 0;
-  if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) return cudaGetLastError(), 0;
+  const cudaError_t status = active_clusters(clusters, kernel, CLUSTER_TILES, CLUSTER_TILES, WARP * CLUSTER_WARPS, shared);
+  if (status != cudaSuccess) return cudaGetLastError(), 0;
   return clusters > 0 ? CLUSTER_TILES : 0;
 }
 
@@ -237,11 +222,8 @@ bool decode_stretches(const Launch& launch, const Attention& args, const StepVie
   return true;
 }
 
-// The pages of K or of V as rows of head_dim elements. A block behind the pool holds the zeros that windows leave. If it lies further
-// behind, it is past the end, which is zero, too.
-bool map_pages(CUtensorMap& map, const __half* pages, const KvView& kv) {
-  const size_t rows = (static_cast<size_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size;
-  return map_boxes(map, pages, rows, kv.head_dim, kv.head_dim, PAGE_UNIT);
+bool map_both(CUtensorMap& keys, CUtensorMap& values, const KvView& kv) {
+  return map_pages(keys, kv.k, kv, kv.head_dim) && map_pages(values, kv.v, kv, kv.head_dim);
 }
 
 // Long contexts on sm_90. Returns false if the step is no such case.
@@ -257,7 +239,7 @@ bool decode_long(const Launch& launch, const Attention& args, const StepView& st
   const auto fitting = [&](size_t shared) { return static_cast<int>((shared - Shared::fixed(plan.rows)) / Shared::per_reader(plan.rows)); };
   const int readers = std::min({LONG_READERS<D>, tiles, fitting(limit)});
   CUtensorMap keys, values;
-  if (readers < 1 || !map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  if (readers < 1 || !map_both(keys, values, args.kv)) return false;
   const int row_blocks = ceil_div(group, plan.rows), blocks = step.num_seqs * args.kv.num_kv_heads * row_blocks;
   plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
   if (partial_bytes(step.num_seqs, args.num_heads, args.kv.head_dim, plan.max_stretches) <= args.workspace_bytes) {
@@ -294,7 +276,7 @@ bool decode_many(const Launch& launch, const Attention& args, const StepView& st
     if (stages > plan.buffers) plan.buffers = stages, readers = most;
   }
   CUtensorMap keys, values;
-  if (readers == 0 || !map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  if (readers == 0 || !map_both(keys, values, args.kv)) return false;
   plan.share = plan.max_stretches = most_stretches(tiles, args.window != 0);
   // Sequences are cut where a block's run of whole ones could take much longer than the others'.
   const int each = ceil_div(items * plan.max_stretches, device.multiprocessors);
@@ -323,12 +305,9 @@ bool prefill_wide(const Launch& launch, const Attention& args, const StepView& s
   const Device& device = launch.device;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_BLOCK_ROWS);
   // Measured on an H200: for a row block or more, this is faster even if most multiprocessors have none.
-  if (device.major != 9 || rows < WIDE_BLOCK_ROWS) return false;
-  // Compiled without the instructions of sm_90a, the kernel's body is empty.
-  const cudaFuncAttributes compiled = device.compiled(kernel);
+  if (rows < WIDE_BLOCK_ROWS || !device.has_sm90a(kernel)) return false;
   CUtensorMap keys, values;
-  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
-  if (!map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  if (!map_both(keys, values, args.kv)) return false;
   set_up(device, kernel);
   launch(kernel, dim3(row_blocks, args.kv.num_kv_heads, step.num_seqs), WIDE_THREADS, WideShared<D>::bytes, args, step, keys, values);
   return true;
@@ -339,12 +318,10 @@ bool prefill_boxed(const Launch& launch, const Attention& args, const StepView& 
   const auto kernel = attention_boxed_kernel;
   const Device& device = launch.device;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads), row_blocks = ceil_div(rows, WIDE_BLOCK_ROWS);
-  if (device.major != 9 || rows < WIDE_BLOCK_ROWS || BoxedShared::bytes > static_cast<size_t>(device.shared_block)) return false;
-  const cudaFuncAttributes compiled = device.compiled(kernel);
+  if (rows < WIDE_BLOCK_ROWS || !device.has_sm90a(kernel) || BoxedShared::bytes > static_cast<size_t>(device.shared_block)) return false;
   CUtensorMap keys, values;
-  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
-  if (step.max_context > STRETCH && boxed_workspace(device) > args.workspace_bytes) return false;
-  if (!map_pages(keys, args.kv.k, args.kv) || !map_pages(values, args.kv.v, args.kv)) return false;
+  if (step.max_context > STRETCH && state_workspace(device) > args.workspace_bytes) return false;
+  if (!map_both(keys, values, args.kv)) return false;
   set_up(device, kernel);
   const int blocks = std::min(row_blocks * args.kv.num_kv_heads * step.num_seqs, device.multiprocessors);
   launch(kernel, blocks, WIDE_THREADS, BoxedShared::bytes, args, step, row_blocks, keys, values);
@@ -390,7 +367,7 @@ bool attention_extras(int head_dim) {
 size_t attention_workspace(const Device& device, int num_seqs, int num_heads, int num_kv_heads, int head_dim, int max_context) {
   const int stretches = most_stretches(most_tiles(max_context, 0), true);
   const size_t partials = stretches <= 2 ? 0 : std::min(partial_bytes(num_seqs, num_heads, head_dim, stretches), MAX_WORKSPACE);
-  return head_dim > 128 && max_context > STRETCH ? std::max(partials, boxed_workspace(device)) : partials;
+  return head_dim > 128 && max_context > STRETCH ? std::max(partials, state_workspace(device)) : partials;
 }
 
 void attention_decode(const Launch& launch, const Attention& args, const StepView& step, const QkvFinish* fresh) {

@@ -1,6 +1,7 @@
 // The state of 64 rows and 256 elements of their values in a warpgroup, for kernels that multiply box by box (sm_90a).
 #pragma once
 
+#include "../device/device.h"
 #include "../device/warpgroup.cuh"
 #include "boxes.cuh"
 
@@ -12,6 +13,8 @@ constexpr int STATE_THREADS = 2 * 4 * WARP;                 // of a block, that 
 // What a block's rows have found before the present stretch: floats of the workspace. O, and a maximum and a sum for each of a thread's
 // rows.
 constexpr int STATE_BEFORE = STATE_THREADS * (STATE_BOXES * BOX_DIM / 2 + 4);
+// Bytes of workspace with which such kernels take contexts of any length, with a block per multiprocessor.
+inline size_t state_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
 
 #ifdef PEN_HOPPER_DEVICE
 // What a block that stays does in its turns: units come with the longest first, so that every other turn goes backwards.

@@ -1,6 +1,7 @@
 // Copies of boxes by the tensor memory accelerator (sm_90): one instruction for 32 keys × 64 elements.
 #pragma once
 
+#include "../device/boxes.h"
 #include "../device/cluster.cuh"
 #include "tile.cuh"
 
@@ -8,6 +9,13 @@ namespace pen {
 
 constexpr int BOX_DIM = 64;                         // elements of a box
 constexpr int BOX_BYTES = PAGE_UNIT * BOX_DIM * 2;  // 32 keys, which lie in one page
+
+// The pages of K or of V as rows of `dim` elements. A block behind the pool holds the zeros that windows leave. If it lies further behind,
+// it is past the end, which is zero, too.
+template <class Kv>
+bool map_pages(CUtensorMap& map, const __half* pages, const Kv& kv, int dim) {
+  return map_boxes(map, pages, (static_cast<size_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size, dim, dim, PAGE_UNIT);
+}
 
 // Starts the copy of a tile: K or V of one K/V head, in boxes. Its two halves begin at these rows of the map, and `num_keys` keys of the
 // context begin with the tile. Keys past the context are left as they are, in units of PAGE_UNIT. `more`: bytes that the barrier is to
@@ -40,6 +48,18 @@ __device__ __forceinline__ void clear_keys(uint32_t values, int num_keys, int th
   for (int i = thread; i < (KEYS - num_keys) * (D / 8); i += THREADS) {
     const uint32_t at = values + BoxTile<D>::at(num_keys + i / (D / 8), i % (D / 8));
     asm volatile("st.shared.v4.u32 [%0], {%1, %1, %1, %1};" ::"r"(at), "r"(0) : "memory");
+  }
+}
+
+// Puts 64 query rows into shared memory as boxes, by THREADS threads. `row(r)` gives row r, or null for zeros.
+template <int D, int THREADS = 4 * WARP, class Row>
+__device__ __forceinline__ void put_queries(uint32_t to, int thread, Row row, int head_dim) {
+  for (int i = thread; i < KEYS * (D / 8); i += THREADS) {
+    const int r = i / (D / 8), chunk = i % (D / 8);
+    const __half* const from = row(r);
+    uint4 x = make_uint4(0, 0, 0, 0);
+    if (from != nullptr && chunk * 8 < head_dim) x = *reinterpret_cast<const uint4*>(from + chunk * 8);
+    store_chunk(to + BoxTile<D>::at(r, chunk), x);
   }
 }
 

@@ -1,6 +1,7 @@
 // General attention: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
 #include <algorithm>
 
+#include "box_state.cuh"
 #include "general.cuh"
 #include "general_merge.cuh"
 #include "latent.h"
@@ -90,7 +91,7 @@ void run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   const long long wanted = device.multiprocessors * (two ? 2ll : 1ll);
   share_context(plan, args, step.max_context, blocks, wanted);
   const auto kernel = attention_general_kernel<M, VP>;
-  device.first_use(kernel, [&] { allow_shared(kernel, all), prefer_shared(kernel); });
+  set_up(device, kernel);
   launch(kernel, dim3(plan.row_blocks * plan.splits, args.kv.num_kv_heads * plan.slices, step.num_seqs), GENERAL_TEAM * WARP * M,
          static_cast<size_t>(fixed) + static_cast<size_t>(plan.buffers) * plan.width * PIECE_BYTES, args, step, plan);
   if (plan.splits > 1) merge_general(launch, args, step, plan);
@@ -121,7 +122,7 @@ size_t attention_general_workspace(const Device& device, int num_tokens, int num
   if (tiles <= 1) return 0;
   const int parts = std::max(std::min(tiles, MOST_TILES), ceil_div(keys, STRETCH));
   const size_t partials = std::min(general_partial_bytes(std::min(num_tokens, most), num_heads, value_dim, parts), MAX_WORKSPACE);
-  return value_dim == LATENT_VALUE ? std::max(partials, attention_latent_workspace(device)) : partials;
+  return value_dim == LATENT_VALUE ? std::max(partials, state_workspace(device)) : partials;
 }
 
 void attention_general(const Launch& launch, const GeneralAttention& args, const StepView& step) {

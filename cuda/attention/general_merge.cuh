@@ -7,18 +7,6 @@ namespace pen {
 
 constexpr int GENERAL_MERGE_THREADS = 128;
 
-// Four elements of a row, and what they are relative to.
-struct MergeState {
-  Running running;
-  float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
-  __device__ __forceinline__ void add(float2 row, float4 x) {
-    float keep, add;
-    merge(running, row.x, row.y, keep, add);
-    o.x = merged(o.x, x.x, keep, add), o.y = merged(o.y, x.y, keep, add);
-    o.z = merged(o.z, x.z, keep, add), o.w = merged(o.w, x.w, keep, add);
-  }
-};
-
 // Grid: (rows of the longest sequence, num_kv_heads, num_seqs). A thread has four elements at a time. BATCH: partial results that it
 // requests together.
 template <int BATCH>

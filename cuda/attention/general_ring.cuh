@@ -89,7 +89,7 @@ __device__ __forceinline__ void copy_queries(const GeneralAttention& p, const Ge
       }
     }
     const uint32_t at = to + (r / ROWS * pieces + chunk / (PIECE / 8)) * QUERY_PIECE_BYTES + Tile<PIECE>::at(r % ROWS, chunk % (PIECE / 8));
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x[0]), "r"(x[1]), "r"(x[2]), "r"(x[3]) : "memory");
+    store_chunk(at, make_uint4(x[0], x[1], x[2], x[3]));
   }
 }
 

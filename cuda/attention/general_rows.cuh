@@ -99,6 +99,18 @@ struct GeneralPartials {
   }
 };
 
+// Four elements of a row, and what they are relative to.
+struct MergeState {
+  Running running;
+  float4 o = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+  __device__ __forceinline__ void add(float2 row, float4 x) {
+    float keep, add;
+    merge(running, row.x, row.y, keep, add);
+    o.x = merged(o.x, x.x, keep, add), o.y = merged(o.y, x.y, keep, add);
+    o.z = merged(o.z, x.z, keep, add), o.w = merged(o.w, x.w, keep, add);
+  }
+};
+
 inline size_t general_partial_bytes(int rows, int num_heads, int value_dim, int parts) {
   return static_cast<size_t>(rows) * num_heads * parts * (GeneralPartials::padded(value_dim) + 2) * sizeof(float);
 }

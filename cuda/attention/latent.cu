@@ -1,7 +1,6 @@
 // General attention by warpgroup products: the launches, which decide how a step is spread over blocks. Nothing decided here changes a bit.
 #include <algorithm>
 
-#include "../device/boxes.h"
 #include "latent.cuh"
 #include "latent_cluster.cuh"
 
@@ -21,11 +20,6 @@ bool is_long(const GeneralAttention& p) {
 bool is_plain(const GeneralAttention& p) {
   const bool even_out = p.ld_out % 2 == 0 && reinterpret_cast<uintptr_t>(p.out) % 4 == 0;
   return even_out && p.window == 0 && !p.bidirectional && p.soft_cap == 0.0f && p.alibi == 0.0f && p.sinks == nullptr;
-}
-
-// The pages of keys or values as rows. A block behind the pool holds the zeros that windows leave.
-bool map_rows(CUtensorMap& map, const __half* pages, const GeneralKv& kv, int dim) {
-  return map_boxes(map, pages, (static_cast<size_t>(kv.num_blocks) + 1) * kv.num_kv_heads * kv.block_size, dim, dim, PAGE_UNIT);
 }
 
 // How many units should share a context, if there are so many units of rows, of which `at_once` run at the same time.
@@ -53,18 +47,9 @@ bool map_queries(CUtensorMap& map, const GeneralAttention& args, const StepView&
 template <class... Params>
 int clusters_at_once(const Device& device, void (*kernel)(Params...), size_t shared) {
   return device.known(kernel, [&] {
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim = {STRETCH_TILES, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = STRETCH_TILES;
-    config.blockDim = LATENT_CLUSTER_THREADS;
-    config.dynamicSmemBytes = shared;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
     int clusters = 0;
-    if (cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) != cudaSuccess) return cudaGetLastError(), 0;
-    return clusters;
+    const cudaError_t status = active_clusters(clusters, kernel, STRETCH_TILES, STRETCH_TILES, LATENT_CLUSTER_THREADS, shared);
+    return status == cudaSuccess ? clusters : (cudaGetLastError(), 0);
   });
 }
 
@@ -81,7 +66,7 @@ bool run_clusters(const Launch& launch, const GeneralAttention& args, const Step
   if (clusters * STRETCH_TILES > (TURNS + 1) * device.multiprocessors || !fits) return false;
   if (plan.splits > 1 && general_partial_bytes(plan, args) > args.workspace_bytes) return false;
   const auto kernel = attention_latent_cluster_kernel<ROW_TILES>;
-  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+  set_up(device, kernel);
   CUtensorMap queries;
   if (clusters > TURNS * clusters_at_once(device, kernel, Shared::bytes) || !map_queries(queries, args, step, plan.rows)) return false;
   Launch clustered = launch;
@@ -103,12 +88,12 @@ bool run(const Launch& launch, const GeneralAttention& args, const StepView& ste
   if (general_partial_bytes(plan, args) <= args.workspace_bytes) {
     plan.splits = best_splits(device.multiprocessors, units, plan.row_blocks, plan.max_parts);
   }
-  if (plan.splits == 1 && plan.max_parts > 1 && attention_latent_workspace(device) > args.workspace_bytes) return false;
+  if (plan.splits == 1 && plan.max_parts > 1 && state_workspace(device) > args.workspace_bytes) return false;
   CUtensorMap queries{};
   if (Shared::bytes > static_cast<size_t>(device.shared_block)) return false;
   if (!Shape::SEPARATE && !map_queries(queries, args, step, LATENT_ROWS)) return false;
   const auto kernel = attention_latent_kernel<Shape>;
-  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+  set_up(device, kernel);
   launch(kernel, std::min(units * plan.splits, device.multiprocessors), LATENT_THREADS, Shared::bytes, args, step, plan, queries, keys,
          values);
   if (plan.splits > 1) merge_general(launch, args, step, plan);
@@ -117,29 +102,25 @@ bool run(const Launch& launch, const GeneralAttention& args, const StepView& ste
 
 }  // namespace
 
-size_t attention_latent_workspace(const Device& device) { return sizeof(float) * STATE_BEFORE * device.multiprocessors; }
-
 bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step) {
   const Device& device = launch.device;
   const bool latent = is_latent(args);
-  if ((!latent && !is_long(args)) || !is_plain(args) || device.major != 9) return false;
-  // Compiled without the instructions of sm_90a, the kernel's body is empty.
-  const cudaFuncAttributes compiled = device.compiled(attention_latent_kernel<LatentKeys>);
-  if (compiled.binaryVersion != 90 || compiled.numRegs <= 64) return false;
+  if ((!latent && !is_long(args)) || !is_plain(args) || !device.has_sm90a(attention_latent_kernel<LatentKeys>)) return false;
   GeneralPlan plan{};
   plan.slices = 1, plan.max_parts = ceil_div(std::max(step.max_context, 1), STRETCH);
   plan.by_sequence = step.max_query == 1;
   if (!plan.by_sequence && step.num_seqs > LATENT_SEQUENCES) return false;
   plan.partial_rows = plan.by_sequence ? step.num_seqs : step.num_tokens;
   CUtensorMap keys, values;
-  if (!map_rows(keys, args.kv.k, args.kv, args.head_dim)) return false;
   const int rows = step.max_query * (args.num_heads / args.kv.num_kv_heads);
   if (!latent) {
     // Fewer rows and stretches than that are faster shared tile by tile.
     const long long stretches = static_cast<long long>(step.num_seqs) * args.kv.num_kv_heads * plan.max_parts;
     if (rows < LATENT_ROWS && 2 * stretches <= device.multiprocessors) return false;
-    return map_rows(values, args.kv.v, args.kv, args.value_dim) && run<LongHeads>(launch, args, step, plan, keys, values);
+    if (!map_pages(keys, args.kv.k, args.kv, args.head_dim) || !map_pages(values, args.kv.v, args.kv, args.value_dim)) return false;
+    return run<LongHeads>(launch, args, step, plan, keys, values);
   }
+  if (!map_pages(keys, args.kv.k, args.kv, args.head_dim)) return false;
   if (rows <= ROWS ? run_clusters<1>(launch, args, step, plan, keys) : run_clusters<2>(launch, args, step, plan, keys)) return true;
   return run<LatentKeys>(launch, args, step, plan, keys, keys);
 }

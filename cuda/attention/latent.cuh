@@ -83,18 +83,12 @@ __device__ __forceinline__ void sync_all() { asm volatile("bar.sync 1, %0;" ::"n
 // Puts the query rows of a unit into shared memory, as boxes, by both warpgroups.
 __device__ __forceinline__ void put_rows(const GeneralAttention& p, const LatentUnit& unit, uint32_t to, int thread) {
   sync_all();  // no warp reads the rows before any more
-  constexpr int CHUNKS = LongHeads::DIM / 8;
-  for (int i = thread; i < LATENT_ROWS * CHUNKS; i += LATENT_WARPGROUPS * 4 * WARP) {
-    const int row = i / CHUNKS, chunk = i % CHUNKS, at = unit.first_row + row;
-    uint4 x = make_uint4(0, 0, 0, 0);
-    if (at < unit.rows.count) {
-      const __half* const from = p.q + static_cast<size_t>(unit.rows.token(at)) * p.ld_q + unit.rows.head(at) * LongHeads::DIM;
-      x = *reinterpret_cast<const uint4*>(from + chunk * 8);
-    }
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + BoxTile<LongHeads::DIM>::at(row, chunk)), "r"(x.x), "r"(x.y), "r"(x.z),
-                 "r"(x.w)
-                 : "memory");
-  }
+  const auto row_at = [&](int r) -> const __half* {
+    const int row = unit.first_row + r;
+    if (row >= unit.rows.count) return nullptr;
+    return p.q + static_cast<size_t>(unit.rows.token(row)) * p.ld_q + unit.rows.head(row) * LongHeads::DIM;
+  };
+  put_queries<LongHeads::DIM, LATENT_WARPGROUPS * 4 * WARP>(to, thread, row_at, LongHeads::DIM);
   fence_async_proxy();
   sync_all();
 }
@@ -165,13 +159,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
         tile_softmax(probabilities, maximum, acc[0], span, tile, scale.c, at.lane);
         tile_sums(sum, probabilities);
         // A thread reads the probabilities of the tile before, and then puts its own there, so that one place is enough.
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; ++k) {
-          const uint32_t(&f)[4] = probabilities[k];
-          asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(fragments + k * 4 * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]),
-                       "r"(f[3])
-                       : "memory");
-        }
+        store_fragments(fragments, 4 * WARP * 16, probabilities);
 #pragma unroll
         for (int h = 0; h < 2; ++h) {
           found[h] = make_float2(maximum[h], sum[h]);
@@ -180,14 +168,7 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
         sync_all();
       } else {
         sync_all();
-#pragma unroll
-        for (int k = 0; k < KEYS / 16; ++k) {
-          uint32_t(&f)[4] = probabilities[k];
-          asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                       : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
-                       : "r"(fragments + k * 4 * WARP * 16)
-                       : "memory");
-        }
+        load_fragments(probabilities, fragments, 4 * WARP * 16);
 #pragma unroll
         for (int h = 0; h < 2; ++h) found[h] = tile_rows[at.row + 8 * h];
         __syncwarp();  // the lane that writes the next ones must not be ahead
@@ -196,7 +177,6 @@ __global__ void __launch_bounds__(LATENT_THREADS, 1)
       const uint32_t values = ring.values(n) + at.warpgroup * STATE_BOXES * STATE_BOX_BYTES;
       const int num_keys = unit.rows.context - tile * KEYS;
       if (num_keys < KEYS) {
-        // Scores may still be read from latent keys that this clears, but only those that are masked.
         clear_keys<STATE_BOXES * BOX_DIM, 4 * WARP>(values, num_keys, at.thread);
         fence_async_proxy();
         sync();

@@ -11,7 +11,5 @@ constexpr int LATENT_VALUE = 512;  // a value is the first elements of its key; 
 
 // attention_general() with the same bits. Returns false, and does nothing, if the device, the shape or the step is no such case.
 bool attention_latent(const Launch& launch, const GeneralAttention& args, const StepView& step);
-// Bytes of workspace with which it takes prompts of any length.
-size_t attention_latent_workspace(const Device& device);
 
 }  // namespace pen

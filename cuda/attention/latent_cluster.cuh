@@ -14,7 +14,7 @@ static_assert(STRETCH_TILES * BOX_DIM == LATENT_VALUE, "a box of values for each
 // Row tiles of sixteen rows each: one or two.
 template <int ROW_TILES>
 struct LatentClusterShared {
-  static constexpr int ALL_ROWS = ROW_TILES * ROWS, BOX = KEYS * BOX_DIM * 2, QUERY_BOX = ALL_ROWS * BOX_DIM * 2;
+  static constexpr int ALL_ROWS = ROW_TILES * ROWS, BOX = STATE_BOX_BYTES, QUERY_BOX = ALL_ROWS * BOX_DIM * 2;
   static constexpr int STRIDE = BOX_DIM + 8;  // floats: eight rows fall into different banks
   static constexpr int queries = LatentKeys::BOXES * BOX;
   // Behind the queries, since a product reads 64 rows of them: what others have sent, [STRETCH_TILES, ALL_ROWS, STRIDE].
@@ -106,23 +106,7 @@ struct LatentClusterBlock {
     for (int i = 0; i < KEYS / 2; ++i) s[i / 4][i % 4] = held(s[i / 4][i % 4]);
     tile_softmax(probabilities, maximum, s, span, tile, scale.c, lane);
     tile_sums(sum, probabilities);
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; ++k) {
-      const uint32_t(&f)[4] = probabilities[k];
-      asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(fragments() + k * WARP * 16), "r"(f[0]), "r"(f[1]), "r"(f[2]), "r"(f[3])
-                   : "memory");
-    }
-  }
-  // The same for the second one, which reads what the first has found.
-  __device__ __forceinline__ void take(uint32_t (&probabilities)[KEYS / 16][4]) const {
-#pragma unroll
-    for (int k = 0; k < KEYS / 16; ++k) {
-      uint32_t(&f)[4] = probabilities[k];
-      asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
-                   : "=r"(f[0]), "=r"(f[1]), "=r"(f[2]), "=r"(f[3])
-                   : "r"(fragments() + k * WARP * 16)
-                   : "memory");
-    }
+    store_fragments(fragments(), WARP * 16, probabilities);
   }
   // Clears keys past the context, by the second warpgroup. The first may score them meanwhile, but those scores are masked.
   __device__ __forceinline__ void clear() const {
@@ -139,7 +123,7 @@ struct LatentClusterBlock {
     if (warpgroup == 0) score(probabilities, maximum, sum); else clear();
     __syncthreads();
     const bool active = row_tile < ROW_TILES;
-    if (warpgroup == 1 && active) take(probabilities);
+    if (warpgroup == 1 && active) load_fragments(probabilities, fragments(), WARP * 16);
     warpgroup_arrive();
 #pragma unroll
     for (int box = 0; box < STATE_BOXES; ++box) {
@@ -187,28 +171,23 @@ struct LatentClusterBlock {
     const float2* const tile_rows = reinterpret_cast<const float2*>(shared + Shared::rows);
     for (int i = threadIdx.x; i < rows * (BOX_DIM / 4); i += LATENT_CLUSTER_THREADS) {
       const int row = i / (BOX_DIM / 4), column = i % (BOX_DIM / 4) * 4, at = first_row + row, dim = rank * BOX_DIM + column;
-      Running running;
-      float o[4] = {0.0f, 0.0f, 0.0f, 0.0f}, keep, add;
+      MergeState merged_tiles;
       for (int t = 0; t < tiles; ++t) {
-        const float2 found = tile_rows[t * Shared::ALL_ROWS + row];
-        const float4 x = *reinterpret_cast<const float4*>(parts + (t * Shared::ALL_ROWS + row) * Shared::STRIDE + column);
-        merge(running, found.x, found.y, keep, add);
-        o[0] = merged(o[0], x.x, keep, add), o[1] = merged(o[1], x.y, keep, add);
-        o[2] = merged(o[2], x.z, keep, add), o[3] = merged(o[3], x.w, keep, add);
+        const float* const x = parts + (t * Shared::ALL_ROWS + row) * Shared::STRIDE + column;
+        merged_tiles.add(tile_rows[t * Shared::ALL_ROWS + row], *reinterpret_cast<const float4*>(x));
       }
+      const float2 found = make_float2(merged_tiles.running.maximum, merged_tiles.running.sum);
       if (direct) {
-        Running whole;
-        merge(whole, running.maximum, running.sum, keep, add);
-#pragma unroll
-        for (float& x : o) x = merged(0.0f, x, keep, add);
-        const float inverse = inverse_sum(whole.sum);
+        MergeState whole;
+        whole.add(found, merged_tiles.o);
+        const float inverse = inverse_sum(whole.running.sum);
         __half* const out = p.out + static_cast<size_t>(all.token(at)) * p.ld_out + all.head(at) * LATENT_VALUE + dim;
-        reinterpret_cast<__half2*>(out)[0] = finished(o[0], o[1], inverse);
-        reinterpret_cast<__half2*>(out)[1] = finished(o[2], o[3], inverse);
+        reinterpret_cast<__half2*>(out)[0] = finished(whole.o.x, whole.o.y, inverse);
+        reinterpret_cast<__half2*>(out)[1] = finished(whole.o.z, whole.o.w, inverse);
       } else if (stretch < Parts(plan, all.span(p, at)).end) {
         const size_t to = partials.at(all, at, blockIdx.z) + stretch;
-        if (rank == 0 && column == 0) partials.row[to] = make_float2(running.maximum, running.sum);
-        *reinterpret_cast<float4*>(partials.o + to * partials.stride + dim) = make_float4(o[0], o[1], o[2], o[3]);
+        if (rank == 0 && column == 0) partials.row[to] = found;
+        *reinterpret_cast<float4*>(partials.o + to * partials.stride + dim) = merged_tiles.o;
       }
     }
   }

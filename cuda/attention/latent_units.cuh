@@ -28,7 +28,7 @@ struct LongHeads {
 // Behind the queries two tiles: of keys of which one is multiplied and the next arrives, or one of keys and one of values.
 template <class Shape>
 struct LatentShared {
-  static constexpr int BOX = STATE_BOX_BYTES, TILE = Shape::BOXES * BOX;
+  static constexpr int TILE = Shape::BOXES * STATE_BOX_BYTES;
   static constexpr int tiles = TILE;
   static constexpr int probabilities = tiles + 2 * TILE;  // of a tile: fragments, [KEYS / 16, 4 WARP] of 16 bytes
   static constexpr int rows = probabilities + KEYS / 16 * 4 * WARP * 16;  // [LATENT_ROWS] maximum and sum of that tile
@@ -165,14 +165,14 @@ struct LatentRing {
     expect_bytes(full, halves * (boxes.end - boxes.first) * BOX_BYTES);
     for (int x = boxes.first; x < boxes.end; ++x) {
       for (int half = 0; half < halves; ++half) {
-        copy_box(to + x * Shared::BOX + half * BOX_BYTES, map, x * BOX_DIM, half == 0 ? low : high, full);
+        copy_box(to + x * STATE_BOX_BYTES + half * BOX_BYTES, map, x * BOX_DIM, half == 0 ? low : high, full);
       }
     }
   }
   __device__ __forceinline__ void fill_queries(int unit, const CUtensorMap& map, int row) const {
     barrier_wait(&barriers.empty[QUERIES], unit % 2 ^ 1);
     expect_bytes(&barriers.full[QUERIES], Shared::TILE);
-    for (int x = 0; x < Shape::BOXES; ++x) copy_box(queries + x * Shared::BOX, map, x * BOX_DIM, row, &barriers.full[QUERIES]);
+    for (int x = 0; x < Shape::BOXES; ++x) copy_box(queries + x * STATE_BOX_BYTES, map, x * BOX_DIM, row, &barriers.full[QUERIES]);
   }
 
  private:

@@ -40,8 +40,7 @@ struct PrefillQuery {
         const __half* src = row(r);
         uint4 x = make_uint4(0, 0, 0, 0);
         if (src != nullptr && chunk * 8 < head_dim) x = *reinterpret_cast<const uint4*>(src + chunk * 8);
-        asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(address + Tile<D>::at(r, chunk)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                     : "memory");
+        store_chunk(address + Tile<D>::at(r, chunk), x);
       }
       __syncwarp();
     } else {

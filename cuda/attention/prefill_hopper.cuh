@@ -95,19 +95,6 @@ __device__ __forceinline__ void fetch_tiles(const WideRings& rings, Keys& keys, 
   }
 }
 
-// Puts a warpgroup's query rows into shared memory, as boxes. `row(r)` gives row r, or null for zeros.
-template <int D, class Row>
-__device__ __forceinline__ void put_queries(uint32_t to, int thread, Row row, int head_dim) {
-  for (int i = thread; i < WIDE_ROWS * (D / 8); i += 4 * WARP) {
-    const int r = i / (D / 8), chunk = i % (D / 8);
-    const __half* const from = row(r);
-    uint4 x = make_uint4(0, 0, 0, 0);
-    if (from != nullptr && chunk * 8 < head_dim) x = *reinterpret_cast<const uint4*>(from + chunk * 8);
-    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + BoxTile<D>::at(r, chunk)), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w)
-                 : "memory");
-  }
-}
-
 // Starts s = q Kᵀ of a tile. `query` and `keys`: boxes of 64 rows and 64 elements. Descriptors differ in their low halves only.
 template <int D>
 __device__ __forceinline__ void start_scores(float (&s)[KEYS / 8][4], uint32_t query, uint32_t keys) {

@@ -55,6 +55,28 @@ __device__ __forceinline__ void copies_wait(int pending) {
 #endif
 }
 
+// 16 bytes in shared memory.
+__device__ __forceinline__ void store_chunk(uint32_t at, uint4 x) {
+  asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(at), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
+}
+__device__ __forceinline__ uint4 load_chunk(uint32_t at) {
+  uint4 x;
+  asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(at) : "memory");
+  return x;
+}
+// Fragments of P of a tile, each `stride` bytes behind the one before, for another warp with the same lanes.
+__device__ __forceinline__ void store_fragments(uint32_t at, int stride, const uint32_t (&p)[KEYS / 16][4]) {
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; ++k) store_chunk(at + k * stride, make_uint4(p[k][0], p[k][1], p[k][2], p[k][3]));
+}
+__device__ __forceinline__ void load_fragments(uint32_t (&p)[KEYS / 16][4], uint32_t at, int stride) {
+#pragma unroll
+  for (int k = 0; k < KEYS / 16; ++k) {
+    const uint4 x = load_chunk(at + k * stride);
+    p[k][0] = x.x, p[k][1] = x.y, p[k][2] = x.z, p[k][3] = x.w;
+  }
+}
+
 __device__ __forceinline__ void load_matrices(uint32_t (&r)[4], uint32_t address) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])

@@ -60,6 +60,14 @@ class Device {
     return entry->second;
   }
 
+  // Whether this device runs a kernel's sm_90a code: compiled without its instructions, the body is empty and takes few registers.
+  template <class... Params>
+  bool has_sm90a(void (*kernel)(Params...)) const {
+    if (major != 9) return false;
+    const cudaFuncAttributes attributes = compiled(kernel);
+    return attributes.binaryVersion == 90 && attributes.numRegs > 64;
+  }
+
  private:
   mutable std::mutex mutex_;
   mutable std::unordered_set<const void*> used_;
@@ -78,6 +86,27 @@ template <class... Params>
 void prefer_shared(void (*kernel)(Params...)) {
   const auto attribute = cudaFuncAttributePreferredSharedMemoryCarveout;
   check(cudaFuncSetAttribute(kernel, attribute, cudaSharedmemCarveoutMaxShared), "carveout of a kernel");
+}
+
+// Lets a kernel have all the shared memory that the device gives.
+template <class... Params>
+void set_up(const Device& device, void (*kernel)(Params...)) {
+  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+}
+
+// How many clusters of so many blocks along x run at the same time, of a grid of `blocks`.
+template <class... Params>
+cudaError_t active_clusters(int& clusters, void (*kernel)(Params...), int cluster, int blocks, int threads, size_t shared) {
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim = {static_cast<unsigned>(cluster), 1, 1};
+  cudaLaunchConfig_t config{};
+  config.gridDim = static_cast<unsigned>(blocks);
+  config.blockDim = static_cast<unsigned>(threads);
+  config.dynamicSmemBytes = shared;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  return cudaOccupancyMaxActiveClusters(&clusters, kernel, &config);
 }
 
 }  // namespace pen

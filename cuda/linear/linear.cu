@@ -53,7 +53,7 @@ void run_decode(const Launch& launch, const Linear& args, int tiles, int each, b
   }
   const size_t bytes = spread ? std::max(needed, size_t(device.shared_multiprocessor / (each + 1))) : needed;
   const auto kernel = linear_decode_kernel<INPUT, RING>;
-  device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+  set_up(device, kernel);
   launch(kernel, dim3(blocks), dim3(SLICES * WARP), bytes, args, int(at), int(ring));
 }
 
@@ -90,7 +90,7 @@ bool decode_stream(const Launch& launch, const Linear& args, int tiles) {
   if (bytes > size_t(device.shared_multiprocessor / STREAM_EACH) - device.shared_reserved) return false;
   const auto start = [&](auto format) {
     const auto kernel = linear_stream_kernel<decltype(format)>;
-    device.first_use(kernel, [&] { allow_shared(kernel, device.shared_block), prefer_shared(kernel); });
+    set_up(device, kernel);
     launch(kernel, dim3(std::min(tiles, device.multiprocessors * STREAM_EACH)), dim3(SLICES * WARP), bytes, args, stride);
   };
   std::apply([&](auto... each) { ((decltype(each)::id == args.w[0].format ? start(each) : void()), ...); }, AllFormats{});

@@ -18,27 +18,14 @@ template bool run_hopper<128>(const Launch&, const Linear&);
 int hopper_clusters(const Device& device) {
   return device.known(first_kernel, [&] {
     allow_shared(first_kernel, HOPPER_SHARED_LIMIT);
-    cudaLaunchAttribute attribute{};
-    attribute.id = cudaLaunchAttributeClusterDimension;
-    attribute.val.clusterDim.x = HOPPER_CLUSTER;
-    attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(unsigned(device.multiprocessors));
-    config.blockDim = dim3(HOPPER_THREADS);
-    config.dynamicSmemBytes = HOPPER_SHARED_LIMIT;
-    config.attrs = &attribute;
-    config.numAttrs = 1;
     int clusters = 0;
-    check(cudaOccupancyMaxActiveClusters(&clusters, first_kernel, &config), "clusters of a kernel");
+    const int blocks = device.multiprocessors;
+    check(active_clusters(clusters, first_kernel, HOPPER_CLUSTER, blocks, HOPPER_THREADS, HOPPER_SHARED_LIMIT), "clusters of a kernel");
     return std::max(clusters, 1);
   });
 }
 
-// Whether this device runs the binary's sm_90a code: compiled without its instructions, the kernel's body is empty and takes few registers.
-bool has_warpgroup_products(const Device& device) {
-  const cudaFuncAttributes compiled = device.compiled(first_kernel);
-  return device.major == 9 && compiled.binaryVersion == 90 && compiled.numRegs > 64;
-}
+bool has_warpgroup_products(const Device& device) { return device.has_sm90a(first_kernel); }
 
 void linear_prefill_any(const Launch& launch, const Linear& args) {
   int groups = 0;
