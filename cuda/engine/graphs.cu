@@ -14,26 +14,46 @@ namespace {
 // Device memory that the graphs of capture_rest() may take: half of what pen_model_need() sets aside for graphs and code.
 constexpr size_t GRAPH_MEMORY = size_t(128) << 20;
 
-// A graph in place of a missing one has at most so many times its sequences and blocks. The kernels one by one would cost less than more
+// A graph in place of a missing one has at most so many times its rows and blocks. The kernels one by one would cost less than more
 // padding, and than a longer copy of block tables.
-constexpr int MORE_SEQS = 2, MORE_BLOCKS = 4;
+constexpr int MORE_ROWS = 2, MORE_BLOCKS = 4;
 
-// The numbers of sequences for which there are graphs, ascending.
-std::vector<int> graph_seqs(const pen_model& m) {
-  std::vector<int> all;
-  for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_SEQS); n++) {
-    if (all.empty() || all.back() != round_seqs(n)) all.push_back(round_seqs(n));
+// How many rows of a lone prompt there are graphs for. One by one, the kernels of so few rows take less time than their launches. Beside
+// sequences that decode, nothing is gained: a step is queued while the one before it runs.
+constexpr int PROMPT_ROWS[] = {8, 16, 32, 64, 96, 128, 192, 256};
+
+int round_rows(int rows) {
+  for (const int rounded : PROMPT_ROWS) {
+    if (rows <= rounded) return rounded;
+  }
+  return rows;
+}
+
+std::vector<GraphShape> decode_shapes(const pen_model& m, int blocks, bool sampling) {
+  std::vector<GraphShape> all;
+  for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_TOKENS); n++) {
+    if (all.empty() || all.back().tokens != round_seqs(n)) all.push_back({false, round_seqs(n), blocks, sampling});
   }
   return all;
 }
 
-// A step of `tokens` rows none of which belongs to a sequence: its metadata is on the device only after upload().
+std::vector<GraphShape> prompt_shapes(const pen_model& m, int blocks) {
+  std::vector<GraphShape> all;
+  for (const int rows : PROMPT_ROWS) {
+    if (rows <= int(m.desc.max_batch_tokens)) all.push_back({true, rows, blocks, true});
+  }
+  return all;
+}
+
+// A step of this shape none of whose rows belongs to a sequence: its metadata is on the device only after upload().
 struct Padding {
+  GraphShape shape;
   MetaLayout layout;
   Step step;
-  Padding(pen_model& m, const pen_kv& kv, int tokens, int seqs, int blocks, int max_query = 1)
-      : layout(tokens, seqs, seqs, blocks, int(m.groups.size())),
-        step(step_at(m.scratch.meta.as<uint8_t>(), layout, {max_query, blocks * kv.block_size})) {}
+  Padding(pen_model& m, const pen_kv& kv, const GraphShape& shape)
+      : shape(shape),
+        layout(shape.tokens, shape.num_seqs(), shape.num_seqs(), shape.blocks, int(m.groups.size())),
+        step(step_at(m.scratch.meta.as<uint8_t>(), layout, bounds_of(shape, kv.block_size))) {}
   void upload(pen_model& m, const pen_kv& kv) const {
     const InFlight& flight = m.ring[0];
     const uint32_t none = 0;
@@ -74,10 +94,9 @@ void record(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
 }
 
 // Captures the graph of a padding step. Returns false if there is no memory for it.
-bool capture(pen_model& m, const pen_kv& kv, const Padding& padding, bool sampling) {
-  const int seqs = padding.layout.num_seqs, blocks = padding.layout.max_blocks;
-  Graph& graph = m.graphs[{seqs, blocks, sampling}];
-  graph.shape = {seqs, blocks, sampling};
+bool capture(pen_model& m, const pen_kv& kv, const Padding& padding) {
+  Graph& graph = m.graphs[padding.shape];
+  graph.shape = padding.shape;
   try {
     record(m, kv, padding.step, graph);
   } catch (const CudaError& error) {
@@ -89,8 +108,8 @@ bool capture(pen_model& m, const pen_kv& kv, const Padding& padding, bool sampli
   return true;
 }
 
-bool is_captured(const pen_model& m, int seqs, int blocks, bool sampling) {
-  const auto at = m.graphs.find({seqs, blocks, sampling});
+bool is_captured(const pen_model& m, const GraphShape& shape) {
+  const auto at = m.graphs.find(shape);
   return at != m.graphs.end() && at->second.exec;
 }
 
@@ -108,13 +127,19 @@ void run(pen_model& m, const pen_kv& kv, const Step& step, bool sampling) {
   if (sampling) sample_or_lose(m, step, true);
 }
 
-Graph* find_graph(pen_model& m, const DecodeShape& step) {
-  if (step.num_seqs > MAX_GRAPH_SEQS) return nullptr;
-  // Sequences count before blocks in the order of the map, so the graph of the step's own shape comes first.
-  for (auto at = m.graphs.lower_bound({step.num_seqs, step.num_blocks, false}); at != m.graphs.end(); ++at) {
-    const auto [seqs, blocks, sampling] = at->first;
-    if (seqs > MORE_SEQS * step.num_seqs) return nullptr;
-    const bool fits = blocks >= step.num_blocks && blocks <= MORE_BLOCKS * step.num_blocks && sampling == step.sampling;
+StepBounds bounds_of(const GraphShape& shape, int block_size) {
+  const int context = shape.blocks * block_size;
+  return {shape.prompt ? shape.tokens : 1, context, shape.prompt ? 0 : shape.tokens, context, context};
+}
+
+Graph* find_graph(pen_model& m, const GraphShape& step, int block_size) {
+  if (step.tokens > MAX_GRAPH_TOKENS) return nullptr;
+  const int rows = step.prompt ? round_rows(step.tokens) : round_seqs(step.tokens), blocks = round_blocks(step.blocks, block_size);
+  // Rows come before blocks in the order of the map, so the graph of the step's own shape comes first.
+  for (auto at = m.graphs.lower_bound({step.prompt, rows, blocks, false}); at != m.graphs.end(); ++at) {
+    const GraphShape& has = at->first;
+    if (has.prompt != step.prompt || has.tokens > MORE_ROWS * rows) return nullptr;
+    const bool fits = has.blocks >= blocks && has.blocks <= MORE_BLOCKS * blocks && has.sampling == step.sampling;
     if (fits && at->second.exec) return &at->second;
   }
   return nullptr;
@@ -131,11 +156,13 @@ void run_graph(pen_model& m, const pen_kv& kv, const Step& step, Graph& graph) {
 
 void warm_up(pen_model& m, const pen_kv& kv) {
   const int blocks = round_blocks(1, kv.block_size);
-  for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) run_padding(m, kv, Padding(m, kv, tokens, 1, blocks, tokens));
-  for (const int seqs : graph_seqs(m)) {
-    const Padding padding(m, kv, seqs, seqs, blocks);
+  for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
+    run_padding(m, kv, Padding(m, kv, {true, tokens, blocks, true}));
+  }
+  for (const GraphShape& shape : decode_shapes(m, blocks, true)) {
+    const Padding padding(m, kv, shape);
     run_padding(m, kv, padding);
-    if (!is_captured(m, seqs, blocks, true)) capture(m, kv, padding, true);
+    if (!is_captured(m, shape)) capture(m, kv, padding);
   }
 }
 
@@ -146,23 +173,26 @@ Captured capture_rest(pen_model& m, const pen_kv& kv, double seconds) {
   const int least = round_blocks(1, kv.block_size), most = round_blocks(int(m.desc.max_blocks), kv.block_size);
   Captured made{0, 0};
   bool more = true;
-  for (int blocks = least; blocks <= most; blocks *= 2) {
-    bool loaded = blocks == least;
-    for (const bool sampling : {true, false}) {
-      for (const int seqs : graph_seqs(m)) {
-        made.wanted++;
-        const bool is_new = !is_captured(m, seqs, blocks, sampling);
-        if (is_new) more = more && in_time() && free_memory() + GRAPH_MEMORY > free;
-        if (is_new && more) {
-          const Padding padding(m, kv, seqs, seqs, blocks);
-          // Longer contexts have other kernels.
-          if (!loaded) run_padding(m, kv, padding);
-          loaded = true;
-          more = capture(m, kv, padding, sampling);
-        }
-        made.graphs += is_captured(m, seqs, blocks, sampling);
+  // `loaded`: whether the kernels of the first shape are.
+  const auto capture_all = [&](const std::vector<GraphShape>& shapes, bool loaded) {
+    for (const GraphShape& shape : shapes) {
+      made.wanted++;
+      const bool is_new = !is_captured(m, shape);
+      if (is_new) more = more && in_time() && free_memory() + GRAPH_MEMORY > free;
+      if (is_new && more) {
+        const Padding padding(m, kv, shape);
+        if (!loaded) run_padding(m, kv, padding);
+        loaded = true;
+        more = capture(m, kv, padding);
       }
+      made.graphs += is_captured(m, shape);
     }
+  };
+  for (int blocks = least, i = 0; blocks <= most; blocks *= 2, i++) {
+    // Longer contexts have other kernels.
+    capture_all(decode_shapes(m, blocks, true), blocks == least);
+    capture_all(decode_shapes(m, blocks, false), true);
+    if (i % 2 == 0 || blocks == most) capture_all(prompt_shapes(m, blocks), true);
   }
   check(cudaStreamSynchronize(m.stream.handle), "uploading graphs");
   return made;

@@ -6,14 +6,16 @@
 
 namespace pen {
 
-// The largest number of sequences of a step that runs as a graph.
-constexpr int MAX_GRAPH_SEQS = 256;
+// The most rows of a step that runs as a graph. The kernels of larger ones take longer than their launches.
+constexpr int MAX_GRAPH_TOKENS = 256;
 
 // The kernels one by one; `sampling`: with the sampling.
 void run(pen_model& model, const pen_kv& kv, const Step& step, bool sampling);
-// The smallest graph that has room for a decode step of this shape, which is rounded. Null: there is none, or only much larger ones.
-Graph* find_graph(pen_model& model, const DecodeShape& step);
-// A decode step whose shape is the graph's. If there is no memory to launch the graph, the step runs without it, and so do later ones.
+// The smallest graph that has room for a step of this shape. Null: there is none, or only much larger ones.
+Graph* find_graph(pen_model& model, const GraphShape& step, int block_size);
+// The bounds of a step that runs as a graph of this shape.
+StepBounds bounds_of(const GraphShape& shape, int block_size);
+// A step whose shape is the graph's. If there is no memory to launch the graph, the step runs without it, and so do later ones.
 void run_graph(pen_model& model, const pen_kv& kv, const Step& step, Graph& graph);
 // Loads kernels and captures the graphs of short contexts.
 void warm_up(pen_model& model, const pen_kv& kv);

@@ -47,14 +47,20 @@ struct Pass {
 };
 using Op = std::function<void(const Pass&)>;
 
-// Sequences and blocks per sequence of a decode step, as graphs round them, and whether the sampling belongs to it.
-struct DecodeShape {
-  int num_seqs, num_blocks;
-  bool sampling;
+// What a graph has room for: a decode step, each row of which is a sequence, or the last rows of one prompt.
+struct GraphShape {
+  bool prompt;
+  int tokens, blocks;  // rows, and blocks per sequence
+  bool sampling;       // whether the sampling belongs to it
+
+  int num_seqs() const { return prompt ? 1 : tokens; }
+  bool operator<(const GraphShape& o) const {
+    return std::tie(prompt, tokens, blocks, sampling) < std::tie(o.prompt, o.tokens, o.blocks, o.sampling);
+  }
 };
 
 struct Graph {
-  DecodeShape shape{};
+  GraphShape shape{};
   cudaGraphExec_t exec = nullptr;  // null: there was no memory for it
   ~Graph() { drop(); }
   void drop() {
@@ -102,8 +108,7 @@ struct pen_model {
   std::vector<pen::Op> program;
   pen::InFlight ring[3];
   uint64_t steps = 0;
-  // By their shapes: sequences, blocks per sequence, whether with sampling.
-  std::map<std::tuple<int, int, bool>, pen::Graph> graphs;
+  std::map<pen::GraphShape, pen::Graph> graphs;
 
   pen_model(pen_ctx& ctx, const pen_model_desc& desc);
   ~pen_model();

@@ -51,36 +51,38 @@ void check_batch(const pen_model& m, const pen_kv& kv, const pen_batch& b) {
   }
 }
 
-// How a batch becomes a step: a decode step takes the shape of a graph that has room for it, if there is one.
+// How a batch becomes a step: a decode step, or the end of a lone prompt, takes the shape of a graph that has room for it, if there is one.
 struct Shape {
   StepBounds bounds{1, 0};
-  int seqs, rows = 0, stride;
+  int tokens, seqs, rows = 0, stride;
   Graph* graph = nullptr;
 
   // Fills row_of, too.
-  Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of) : seqs(int(b.num_seqs)) {
+  Shape(pen_model& m, const pen_batch& b, int block_size, std::vector<int32_t>& row_of)
+      : tokens(int(b.num_tokens)), seqs(int(b.num_seqs)) {
     for (uint32_t i = 0; i < b.num_seqs; i++) {
       const int query = int(b.cu_seqlens_q[i + 1] - b.cu_seqlens_q[i]);
       int& context = query == 1 ? bounds.single_context : bounds.many_context;
       context = std::max(context, int(b.context_lens[i]));
       bounds.max_query = std::max(bounds.max_query, query), bounds.num_single += query == 1;
     }
-    const int max_query = bounds.max_query, context = std::max(bounds.single_context, bounds.many_context);
-    const int blocks = std::max(ceil_div(context, block_size), 1);
-    if (max_query == 1) graph = find_graph(m, {round_seqs(seqs), round_blocks(blocks, block_size), b.sample_later == 0});
+    const bool decodes = bounds.max_query == 1;
+    const int context = std::max(bounds.single_context, bounds.many_context);
+    stride = std::max(ceil_div(context, block_size), 1);
+    if (decodes || (seqs == 1 && b.sample[0])) graph = find_graph(m, {!decodes, tokens, stride, b.sample_later == 0}, block_size);
     // In a decode step every sequence has the row of its number, whether it samples or not.
     row_of.assign(b.num_seqs, -1);
     for (uint32_t i = 0; i < b.num_seqs; i++) {
-      if (b.sample[i]) row_of[i] = max_query == 1 ? int(i) : rows++;
+      if (b.sample[i]) row_of[i] = decodes ? int(i) : rows++;
     }
-    if (graph) seqs = graph->shape.num_seqs;
-    if (max_query == 1) rows = seqs;
-    stride = graph ? graph->shape.num_blocks : blocks;
+    if (graph) {
+      tokens = graph->shape.tokens, seqs = graph->shape.num_seqs(), stride = graph->shape.blocks;
+      bounds = bounds_of(graph->shape, block_size);
+    }
+    if (decodes) rows = seqs;
     bounds.max_context = stride * block_size;
   }
-  MetaLayout layout(const pen_batch& b, int groups) const {
-    return MetaLayout(graph ? seqs : int(b.num_tokens), seqs, rows, stride, groups);
-  }
+  MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups); }
 };
 
 // Queues the forward pass with a copy of its logits to the host.
@@ -111,7 +113,7 @@ uint64_t submit(pen_model& m, pen_kv& kv, const pen_batch& b) {
   if (f.pending) throw StatusError(PEN_INVALID_ARG, "two steps are in flight already");
   for (uint32_t i = 0; i < b.num_init; i++) init_slot(m, b.init[i]);
   const Shape shape(m, b, kv.block_size, f.row_of);
-  const MetaLayout layout = shape.layout(b, int(m.groups.size()));
+  const MetaLayout layout = shape.layout(int(m.groups.size()));
   if (layout.size > f.meta.size()) throw StatusError(PEN_INTERNAL, "the step's metadata does not fit");
   fill_metadata(f.meta.as<uint8_t>(), layout, b, f.sampled.as<int32_t>(), f.row_of, kv.shape());
   uint8_t* const meta = m.scratch.meta.as<uint8_t>();

@@ -66,12 +66,14 @@ pub fn gpu_alone() -> RwLockWriteGuard<'static, ()> {
     GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`.
+/// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`. `in_graphs`: also without the recorder,
+/// since a GPU runs graphs then.
 struct Work {
     vocab: u32,
     count: usize,
     longest: u32,
     tokens: u32,
+    in_graphs: bool,
 }
 
 pub struct Load {
@@ -119,7 +121,11 @@ pub fn run(
         assert_eq!(texts.len(), 1, "sequences with the same prompt differ");
         texts.remove(0)
     };
-    (families.into_iter().map(alike).collect(), metrics)
+    let texts = families.into_iter().map(alike).collect();
+    // The process must not end while an engine frees a GPU's memory.
+    handle.stop();
+    assert!(handle.wait_ended(std::time::Duration::from_secs(60)), "the engine does not end");
+    (texts, metrics)
 }
 
 fn drain(mut stream: EventStream) -> Vec<u32> {
@@ -151,7 +157,7 @@ pub fn prompts(vocab: u32, count: usize, longest: u32) -> Vec<Vec<u32>> {
 /// The logits of every row have the same bits alone and with all sequences at once: in small chunks, with the prefix cache, with too few
 /// blocks, and with shared prompts.
 fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Work) {
-    let Work { vocab, count, longest, tokens } = *work;
+    let Work { vocab, count, longest, tokens, in_graphs } = *work;
     let seen = Seen::default();
     let prompts = prompts(vocab, count, longest);
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
@@ -175,6 +181,13 @@ fn bits_do_not_depend_on_load(open: Factory, path: &Path, name: &str, work: &Wor
     }
     assert_eq!(seen.rows(), rows, "{name}: every load samples the same positions");
     assert!(seen.repeats() >= 3 * rows);
+    // One prompt alone, in one step or several, and all beside one another.
+    let served: &[(usize, usize)] = if in_graphs { &[(512, 1), (41, 1), (90, 32)] } else { &[] };
+    for &(max_batch_tokens, max_running) in served {
+        let load = Load { num_blocks: 32 * most, max_batch_tokens, max_running, prefix_cache: true, relatives: 0 };
+        let (again, _) = run(open(path, load.num_blocks), None, &format!("{name} as served"), &load, &prompts, tokens);
+        assert_eq!(texts, again, "{name}: as served, in steps of {max_batch_tokens}");
+    }
 }
 
 /// Tiny models of all architectures. The first architecture, dense and with experts, comes in each of the types, and each of the others in
@@ -189,19 +202,20 @@ fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
 }
 
 fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str]) {
+    let work = Work { vocab: 320, count: 32, longest: 150, tokens: 72, in_graphs: backend == "cuda" };
     let models = Mutex::new(tiny_models(quants).into_iter());
     let next = || models.lock().unwrap().next(); // in the head of the loop, the lock would be held while a model is tested
-    let work = || {
+    let test_all = || {
         while let Some(tiny) = next() {
             let name = format!("{backend}-{}", tiny.name());
             let path = dir.join(format!("{name}.gguf"));
             tiny.build().write(&path).unwrap();
-            bits_do_not_depend_on_load(open, &path, &name, &Work { vocab: 320, count: 32, longest: 150, tokens: 72 });
+            bits_do_not_depend_on_load(open, &path, &name, &work);
         }
     };
     // An engine of the CPU has two threads, and one of a GPU keeps two busy: its own and that of the test.
     let at_once = thread::available_parallelism().map_or(1, |cores| cores.get() / 2).max(1);
-    thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(work))));
+    thread::scope(|scope| (0..at_once).for_each(|_| drop(scope.spawn(test_all))));
 }
 
 #[test]
@@ -314,7 +328,7 @@ fn the_gpu_agrees_with_the_cpu() {
 #[ignore = "needs PENSTOCK_TEST_MODELS"]
 fn real_models_have_the_same_bits_at_any_load() {
     let path = fixtures::real_model(fixtures::REAL_MODELS[0]);
-    bits_do_not_depend_on_load(&on_cpu, &path, "smollm2", &Work { vocab: 49152, count: 32, longest: 150, tokens: 40 });
+    bits_do_not_depend_on_load(&on_cpu, &path, "smollm2", &Work { vocab: 49152, count: 32, longest: 150, tokens: 40, in_graphs: false });
 }
 
 #[test]
@@ -322,7 +336,7 @@ fn real_models_have_the_same_bits_at_any_load() {
 fn real_models_have_the_same_bits_at_any_load_on_the_gpu() {
     let _gpu = gpu();
     for name in fixtures::REAL_MODELS {
-        let work = Work { vocab: 49152, count: 64, longest: 150, tokens: 40 };
+        let work = Work { vocab: 49152, count: 64, longest: 150, tokens: 40, in_graphs: true };
         bits_do_not_depend_on_load(&on_gpu, &fixtures::real_model(name), &format!("cuda {name}"), &work);
     }
 }

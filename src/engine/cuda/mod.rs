@@ -37,7 +37,8 @@ use results::{Asked, Results};
 
 const MAX_IN_FLIGHT: usize = 2;
 
-/// How long a model that is loaded may capture the graphs of contexts beyond the shortest. Steps without a graph are slower.
+/// How long a model that is loaded may capture graphs beside those of decode steps of the shortest contexts. Without a graph, steps are
+/// slower.
 const CAPTURE_SECONDS: f64 = 2.0;
 
 /// What the kernels can compute beside tokens and the last row of each sequence.
@@ -153,7 +154,7 @@ impl CudaEngine {
         let num_backed = runner.resize(pool.least_blocks)?;
         let begin = Instant::now();
         let (captured, wanted) = runner.capture(CAPTURE_SECONDS)?;
-        tracing::info!("captured {captured} of {wanted} graphs of decode steps, the last in {:.2} s", begin.elapsed().as_secs_f64());
+        tracing::info!("captured {captured} of {wanted} graphs of steps, the last in {:.2} s", begin.elapsed().as_secs_f64());
         tracing::info!(device, most_kv_tokens = num_blocks * options.block_size, "the CUDA engine is open");
         let limits = Limits {
             kv: KvCapacity {
