@@ -153,8 +153,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   const int token0 = context == 0 ? 0 : step.cu_seqlens_q[seq];
   const int tokens = context == 0 ? 0 : step.cu_seqlens_q[seq + 1] - token0;
   const int num_rows = tokens * group, row_tiles = ceil_div(num_rows, ROWS * warps);
-  wait_for_previous();
-  if (tokens <= 1 || static_cast<int>(blockIdx.x) >= row_tiles) return;
+  if (tokens <= 1 || static_cast<int>(blockIdx.x) >= row_tiles) return wait_for_previous();
 
   const int block_row = (row_tiles - 1 - static_cast<int>(blockIdx.x)) * ROWS * warps, warp_row = block_row + warp * ROWS;
   const int position0 = context - tokens;
@@ -172,6 +171,8 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   const Pages pages(p.kv, step, seq, context, kv_head);
   TilePlace place, next;
   next.find(pages, first_tile);
+  next.low = held(next.low), next.high = held(next.high);
+  wait_for_previous();
   const int items = 2 * (end_tile - first_tile), ahead = plan.buffers - 1;
   // Item 2 t is K of tile first_tile + t, item 2 t + 1 its V. Every call commits a group. A tile's place is looked up one item before it
   // is needed.
