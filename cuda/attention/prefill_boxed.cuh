@@ -32,6 +32,7 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   uint8_t* const shared = dynamic + (base - shared_of(dynamic));
   const WideRings rings{*reinterpret_cast<Ring*>(shared + Shared::barriers), base + Shared::ring, Shared::TILE, BOXED_KEYS + BOXED_VALUES};
   rings.begin();
+  wait_for_previous();
   const int kv_heads = p.kv.num_kv_heads, head_dim = p.kv.head_dim, all_blocks = width * kv_heads * step.num_seqs;
   const auto block_at = [&](int i) {
     return WideBlock(p, step, make_uint3(i % width, i / width % kv_heads, i / width / kv_heads), width);
@@ -50,19 +51,16 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    bool waited = false;
     for (int turn = 0, i; (i = turn_of(turn)) < all_blocks; ++turn) {
       const WideBlock block = block_at(i);
       if (block.row < 0) continue;
       const Span tiles = tiles_of(block, block.row, WIDE_BLOCK_ROWS);
       fetch_tiles<D>(rings, keys, values, Pages(p.kv, step, block.seq, block.context, block.kv_head), tiles.begin, tiles.end, keys_map,
-                     values_map, waited);
-      waited = true;
+                     values_map);
     }
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-  wait_for_previous();
   const int thread = threadIdx.x % (4 * WARP), lane = thread % WARP;
   const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(4 * WARP) : "memory"); };
   const auto leave = [&](auto& stage) { rings.leave(stage), stage.next(); };

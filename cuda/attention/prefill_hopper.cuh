@@ -74,20 +74,18 @@ struct WideRings {
 static_assert(2 * WIDE_STAGES <= 8, "a ring's barriers");
 
 // Fetches the tiles, by one warp. Its lanes look up the halves of several tiles at once: one after the other, they would take longer than
-// their products. `waited`: whether the kernels before have ended; if not, this waits for them once it knows where the first tiles lie.
+// their products.
 template <int D, class Keys, class Values>
 __device__ __forceinline__ void fetch_tiles(const WideRings& rings, Keys& keys, Values& values, const Pages& pages, int first_tile,
-                                            int end_tile, const CUtensorMap& keys_map, const CUtensorMap& values_map, bool waited) {
+                                            int end_tile, const CUtensorMap& keys_map, const CUtensorMap& values_map) {
   const int lane = threadIdx.x % WARP;
   int row = 0;
-  if (!waited && lane == 0) prefetch_map(keys_map), prefetch_map(values_map);
   for (int tile = first_tile; tile < end_tile; ++tile, keys.next(), values.next()) {
     const int half = (tile - first_tile) % (WARP / 2) * 2;
     if (half == 0) {
       const int key = tile * KEYS + lane * PAGE_UNIT;
-      row = held(key < pages.context ? box_row(pages, key) : 0);
+      row = key < pages.context ? box_row(pages, key) : 0;
     }
-    if (!waited) wait_for_previous(), waited = true;
     const int low = __shfl_sync(0xffffffffu, row, half), high = __shfl_sync(0xffffffffu, row, half + 1);
     if (lane == 0) {
       rings.fill<D>(keys, keys_map, low, high, pages.context - tile * KEYS);
@@ -191,18 +189,17 @@ __global__ void __launch_bounds__(WIDE_THREADS, 1)
   uint8_t* const shared = dynamic + (base - shared_of(dynamic));
   const WideRings rings{*reinterpret_cast<Ring*>(shared + Shared::barriers), base + Shared::ring, Shared::TILE, 2 * WIDE_STAGES};
   rings.begin();
+  wait_for_previous();
   KeyStage keys;
   ValueStage values;
   const int warpgroup = __shfl_sync(0xffffffffu, threadIdx.x / (4 * WARP), 0);  // which the compiler then knows to be the warp's
   if (warpgroup == WIDE_WARPGROUPS) {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 24;");
     if (threadIdx.x % (4 * WARP) >= WARP) return;
-    fetch_tiles<D>(rings, keys, values, Pages(p.kv, step, block.seq, context, kv_head), first_tile, end_tile, keys_map, values_map,
-                   false);
+    fetch_tiles<D>(rings, keys, values, Pages(p.kv, step, block.seq, context, kv_head), first_tile, end_tile, keys_map, values_map);
     return;
   }
   asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");
-  wait_for_previous();
   const int thread = threadIdx.x % (4 * WARP), lane = thread % WARP, first_row = block_row + warpgroup * WIDE_ROWS;
   const auto sync = [&] { asm volatile("bar.sync %0, %1;" ::"r"(1 + warpgroup), "n"(4 * WARP) : "memory"); };
   const uint32_t query = base + warpgroup * Shared::QUERY;

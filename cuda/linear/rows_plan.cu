@@ -23,7 +23,7 @@ struct Costs {
 constexpr Costs costs_of(int column_tiles) {
   if (column_tiles <= 1) return {1.8, 0.03, 0.13, 0.06, 0.0, 0.55, 0.105, 0.005};
   if (column_tiles <= 2) return {2.4, 0.22, 0.12, 0.025, 0.005, 0.43, 0.1, 0.009};
-  if (column_tiles <= 4) return {2.4, 0.18, 0.14, 0.04, 0.02, 0.8, 0.185, 0.005};
+  if (column_tiles <= 4) return {2.4, 0.11, 0.12, 0.04, 0.05, 0.8, 0.17, 0.005};
   return {1.9, 0.045, 0.275, 0.05, 0.11, 1.0, 0.225, 0.04};
 }
 
