@@ -6,7 +6,7 @@
 
 namespace pen {
 
-// The most rows of a step that runs as a graph. The kernels of larger ones take longer than their launches.
+// The most rows of a step that runs as a graph. Larger ones take so long that a graph would gain little.
 constexpr int MAX_GRAPH_TOKENS = 256;
 
 // The kernels one by one; `sampling`: with the sampling.

@@ -378,7 +378,7 @@ void pen_model_destroy(pen_model* model);
 // Makes the model's cache, and captures the graphs of decode steps over short contexts. Addresses are reserved for all `num_blocks` blocks;
 // the first `backed` have memory behind them, or all on a device that cannot map memory.
 pen_status pen_kv_create(pen_model* model, uint32_t num_blocks, uint32_t backed, uint32_t block_size, pen_kv** out);
-// Captures the graphs of all other decode steps until `seconds` have passed. Afterwards there are `captured` of `wanted` graphs. A
+// Captures the graphs of other decode steps and of lone prompts until `seconds` have passed. Then there are `captured` of `wanted`. A
 // step whose graph is not there launches its kernels one by one.
 pen_status pen_kv_capture(pen_kv* kv, double seconds, uint32_t* captured, uint32_t* wanted);
 // Puts memory behind the first `num_blocks` blocks, or takes it from behind later ones, which no step in flight may use. Memory comes in

@@ -196,7 +196,8 @@ impl Runner {
         Ok(Self { kv, model })
     }
 
-    /// Captures the graphs of longer contexts, for at most `seconds`. Returns how many there are, and how many there could be.
+    /// Captures the graphs of longer contexts and of lone prompts, for at most `seconds`. Returns how many there are of how many there could
+    /// be.
     pub fn capture(&mut self, seconds: f64) -> Result<(u32, u32), EngineError> {
         let (mut captured, mut wanted) = (0, 0);
         // SAFETY: the cache and its model are alive; both figures are valid for writes.
