@@ -171,6 +171,7 @@ __global__ void __launch_bounds__(WARP * PREFILL_WARPS, D <= 64 ? 2 : 1)
   const Pages pages(p.kv, step, seq, context, kv_head);
   TilePlace place, next;
   next.find(pages, first_tile);
+  // What the host has copied does not wait for the kernels before.
   next.low = held(next.low), next.high = held(next.high);
   wait_for_previous();
   const int items = 2 * (end_tile - first_tile), ahead = plan.buffers - 1;

@@ -18,17 +18,6 @@ constexpr size_t GRAPH_MEMORY = size_t(128) << 20;
 // padding, and than a longer copy of block tables.
 constexpr int MORE_ROWS = 2, MORE_BLOCKS = 4;
 
-// The rows of a lone prompt for which there are graphs: these take 4 to 11 % less time than the kernels one by one. Beside sequences that
-// decode, nothing is gained, since a step is queued while the one before it runs.
-constexpr int PROMPT_ROWS[] = {8, 16, 32, 64, 96, 128, 192, 256};
-
-int round_rows(int rows) {
-  for (const int rounded : PROMPT_ROWS) {
-    if (rows <= rounded) return rounded;
-  }
-  return rows;
-}
-
 std::vector<GraphShape> decode_shapes(const pen_model& m, int blocks, bool sampling) {
   std::vector<GraphShape> all;
   for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_TOKENS); n++) {
@@ -37,10 +26,13 @@ std::vector<GraphShape> decode_shapes(const pen_model& m, int blocks, bool sampl
   return all;
 }
 
+// A lone prompt's graph takes less time than its kernels one by one, which launches delay. Beside sequences that decode, nothing is gained:
+// a step is queued while the one before it runs.
 std::vector<GraphShape> prompt_shapes(const pen_model& m, int blocks) {
   std::vector<GraphShape> all;
-  for (const int rows : PROMPT_ROWS) {
-    if (rows <= int(m.desc.max_batch_tokens)) all.push_back({true, rows, blocks, true});
+  for (int n = 2; n <= std::min(int(m.desc.max_batch_tokens), MAX_GRAPH_TOKENS); n++) {
+    const int rows = round_rows(n);
+    if (rows <= int(m.desc.max_batch_tokens) && (all.empty() || all.back().tokens != rows)) all.push_back({true, rows, blocks, true});
   }
   return all;
 }
@@ -173,25 +165,25 @@ Captured capture_rest(pen_model& m, const pen_kv& kv, double seconds) {
   const int least = round_blocks(1, kv.block_size), most = round_blocks(int(m.desc.max_blocks), kv.block_size);
   Captured made{0, 0};
   bool more = true;
-  // `loaded`: whether the kernels of the first shape are.
-  const auto capture_all = [&](const std::vector<GraphShape>& shapes, bool loaded) {
+  const auto capture_all = [&](const std::vector<GraphShape>& shapes, bool kernels_are_loaded) {
     for (const GraphShape& shape : shapes) {
       made.wanted++;
       const bool is_new = !is_captured(m, shape);
       if (is_new) more = more && in_time() && free_memory() + GRAPH_MEMORY > free;
       if (is_new && more) {
         const Padding padding(m, kv, shape);
-        if (!loaded) run_padding(m, kv, padding);
-        loaded = true;
+        if (!kernels_are_loaded) run_padding(m, kv, padding);
+        kernels_are_loaded = true;
         more = capture(m, kv, padding);
       }
       made.graphs += is_captured(m, shape);
     }
   };
   for (int blocks = least, i = 0; blocks <= most; blocks *= 2, i++) {
-    // Longer contexts have other kernels.
+    // Decode steps over longer contexts have other kernels.
     capture_all(decode_shapes(m, blocks, true), blocks == least);
     capture_all(decode_shapes(m, blocks, false), true);
+    // Of every other length, since a graph stands in for shorter contexts (MORE_BLOCKS).
     if (i % 2 == 0 || blocks == most) capture_all(prompt_shapes(m, blocks), true);
   }
   check(cudaStreamSynchronize(m.stream.handle), "uploading graphs");

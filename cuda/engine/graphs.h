@@ -17,7 +17,7 @@ Graph* find_graph(pen_model& model, const GraphShape& step, int block_size);
 StepBounds bounds_of(const GraphShape& shape, int block_size);
 // A step whose shape is the graph's. If there is no memory to launch the graph, the step runs without it, and so do later ones.
 void run_graph(pen_model& model, const pen_kv& kv, const Step& step, Graph& graph);
-// Loads kernels and captures the graphs of short contexts.
+// Loads kernels and captures the graphs of decode steps over short contexts.
 void warm_up(pen_model& model, const pen_kv& kv);
 
 struct Captured {

@@ -23,6 +23,13 @@ int round_seqs(int n) {
   return ceil_div(n, 32) * 32;
 }
 
+int round_rows(int n) {
+  for (const int rounded : {4, 8, 16, 32, 64, 96, 128, 192, 256}) {
+    if (n <= rounded) return rounded;
+  }
+  return n;
+}
+
 int round_blocks(int blocks, int block_size) {
   int rounded = std::max(1, 256 / block_size);
   while (rounded < blocks) rounded *= 2;

@@ -10,8 +10,10 @@
 
 namespace pen {
 
-// Graphs are captured for rounded numbers of sequences and of blocks per sequence, so that few of them serve every batch.
+// Graphs are captured for rounded numbers of sequences, of a lone prompt's rows and of blocks per sequence, so that few of them serve every
+// batch.
 int round_seqs(int num_seqs);
+int round_rows(int num_rows);
 // Powers of two, from 256 tokens on.
 int round_blocks(int num_blocks, int block_size);
 

@@ -18,7 +18,7 @@ struct Costs {
   double chunk, warpgroup;  // a block's chunk, and each of its warpgroups besides
   double slice;             // the end of a slice, for each warpgroup
   double share;             // if several blocks share row tiles
-  double sums, all_sums;    // the way of a warpgroup's sums of all slices through the workspace: for a block's, and for those of all
+  double sums, all_sums;    // a warpgroup's sums on their way through the workspace: in any case, and for each group of row tiles
 };
 constexpr Costs costs_of(int column_tiles) {
   if (column_tiles <= 1) return {1.8, 0.03, 0.13, 0.06, 0.0, 0.55, 0.105, 0.005};
@@ -79,10 +79,12 @@ bool takes_rows(const Device& device, const Linear& args) {
   if (args.w[0].format == FORMAT_H16) return false;
   double us = 0;
   each_part(args, [&](const Linear& part) { us += plan_hopper(device, part, 64).us; });
-  // What that estimate leaves out. Beside long rows, large matrices take these kernels, too, and a layer of one kind of kernel is faster:
-  // one of 8B with 64 rows takes 10 % longer if some of its products take others.
-  const bool long_rows = args.w[0].chunks() >= 40;
-  return plan_rows(device, args).us <= (long_rows ? 1.13 * us + 0.2 : us + 0.4);
+  // Those estimates leave out START_US. A layer whose products take both kinds of kernels is slower, by 10 % for 8B with 64 rows. In layers
+  // of large models, which LARGE chunks tell, most products are faster with these kernels, so that the others take them, too.
+  constexpr double START_US = 0.4, SLOWER = 1.15;
+  constexpr int LARGE = 40;
+  const double limit_us = args.w[0].chunks() >= LARGE ? SLOWER * us : us + START_US;
+  return plan_rows(device, args).us <= limit_us;
 }
 
 }  // namespace pen

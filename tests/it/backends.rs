@@ -66,8 +66,7 @@ pub fn gpu_alone() -> RwLockWriteGuard<'static, ()> {
     GPU.write().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`. `in_graphs`: also without the recorder,
-/// since a GPU runs graphs then.
+/// What is generated: `tokens` for each of `count` prompts of up to `longest` ids below `vocab`. `in_graphs`: also without the recorder.
 struct Work {
     vocab: u32,
     count: usize,
@@ -201,8 +200,8 @@ fn tiny_models(quants: &[&str]) -> Vec<TinyModel> {
     TinyModel::all().enumerate().flat_map(of).collect()
 }
 
-fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str]) {
-    let work = Work { vocab: 320, count: 32, longest: 150, tokens: 72, in_graphs: backend == "cuda" };
+fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, quants: &[&str], in_graphs: bool) {
+    let work = Work { vocab: 320, count: 32, longest: 150, tokens: 72, in_graphs };
     let models = Mutex::new(tiny_models(quants).into_iter());
     let next = || models.lock().unwrap().next(); // in the head of the loop, the lock would be held while a model is tested
     let test_all = || {
@@ -221,7 +220,7 @@ fn tiny_bits_do_not_depend_on_load(open: Factory, dir: &Path, backend: &str, qua
 #[test]
 fn logits_have_the_same_bits_at_any_load() {
     let dir = tempfile::tempdir().unwrap();
-    tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16", "IQ2_XS"]);
+    tiny_bits_do_not_depend_on_load(&on_cpu, dir.path(), "cpu", &["Q4_1", "Q5_0", "Q6_K", "F16", "IQ2_XS"], false);
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn logits_have_the_same_bits_at_any_load() {
 fn logits_have_the_same_bits_at_any_load_on_the_gpu() {
     let (dir, _gpu) = (tempfile::tempdir().unwrap(), gpu());
     let quants: Vec<&str> = QUANTS.iter().map(|quant| quant.name).collect();
-    tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants);
+    tiny_bits_do_not_depend_on_load(&on_gpu, dir.path(), "cuda", &quants, true);
 }
 
 /// The logits of every row have the same bits while the cache grows, and while it gives back again and again what is idle. Blocks are
@@ -240,6 +239,9 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let (seen, prompts) = (Seen::default(), prompts(320, 24, 600));
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(&path, 32), Some(&seen), &format!("{backend} fixed"), &alone, &prompts, 24);
+    // Without the recorder a GPU runs graphs: of steps of up to 256 rows, at contexts of up to 600 tokens.
+    let (again, _) = run(open(&path, 32), None, &format!("{backend} as served"), &alone, &prompts, 24);
+    assert_eq!(texts, again);
     let mut recorder = Recorder::new(open(&path, 400), &seen);
     let least = recorder.resize_cache(1).unwrap();
     let metrics = ModelMetrics::for_model(&format!("{backend} growing"));

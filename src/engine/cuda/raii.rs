@@ -186,8 +186,8 @@ pub struct Runner {
 unsafe impl Send for Runner {}
 
 impl Runner {
-    /// Makes the KV cache of a finished model and captures the graphs of short contexts. `num_blocks`: the most, and how many have memory
-    /// from the start.
+    /// Makes the KV cache of a finished model and captures the graphs of decode steps over short contexts. `num_blocks`: the most, and how
+    /// many have memory from the start.
     pub fn new(model: Model, num_blocks: (usize, usize), block_size: usize) -> Result<Self, EngineError> {
         let mut kv = ptr::null_mut();
         // SAFETY: the model is alive; `kv` is valid for a write.
@@ -196,8 +196,8 @@ impl Runner {
         Ok(Self { kv, model })
     }
 
-    /// Captures the graphs of longer contexts and of lone prompts, for at most `seconds`. Returns how many there are of how many there could
-    /// be.
+    /// Captures the other graphs, those of lone prompts among them, for at most `seconds`. Returns how many there are, and how many there
+    /// could be.
     pub fn capture(&mut self, seconds: f64) -> Result<(u32, u32), EngineError> {
         let (mut captured, mut wanted) = (0, 0);
         // SAFETY: the cache and its model are alive; both figures are valid for writes.
