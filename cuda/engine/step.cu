@@ -1,6 +1,6 @@
 // Steps: metadata up, kernels (as a captured graph for decode steps and lone prompts), sampled ids down. Up to two are in flight: each has
-// its own pinned buffers; they share the device's, which is safe because the stream runs in order. A decode step whose masks come late has a
-// graph of its own without the sampling, which follows once the masks are here. Log-probabilities are a kernel of their own behind the
+// its own pinned buffers; they share the device's, which is safe because the stream runs in order. A decode step whose masks come late has
+// a graph of its own without the sampling, which follows once the masks are here. Log-probabilities are a kernel of their own behind the
 // graph, so that steps without them do not pay for them.
 #include "step.h"
 
