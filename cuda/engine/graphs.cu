@@ -18,21 +18,15 @@ constexpr size_t GRAPH_MEMORY = size_t(128) << 20;
 // padding, and than a longer copy of block tables.
 constexpr int MORE_ROWS = 2, MORE_BLOCKS = 4;
 
-std::vector<GraphShape> decode_shapes(const pen_model& m, int blocks, bool sampling) {
-  std::vector<GraphShape> all;
-  for (int n = 1; n <= std::min(int(m.desc.max_slots), MAX_GRAPH_TOKENS); n++) {
-    if (all.empty() || all.back().tokens != round_seqs(n)) all.push_back({false, round_seqs(n), blocks, sampling});
-  }
-  return all;
-}
+int rounded(bool prompt, int rows) { return prompt ? round_rows(rows) : round_seqs(rows); }
 
-// A lone prompt's graph takes less time than its kernels one by one, which launches delay. Beside sequences that decode, nothing is gained:
-// a step is queued while the one before it runs.
-std::vector<GraphShape> prompt_shapes(const pen_model& m, int blocks) {
+// The shapes of all graphs with so many blocks, of decode steps or of prompts.
+std::vector<GraphShape> shapes(const pen_model& m, bool prompt, int blocks, bool sampling) {
+  const int room = prompt ? int(m.desc.max_batch_tokens) : round_seqs(int(m.desc.max_slots));
   std::vector<GraphShape> all;
-  for (int n = 2; n <= std::min(int(m.desc.max_batch_tokens), MAX_GRAPH_TOKENS); n++) {
-    const int rows = round_rows(n);
-    if (rows <= int(m.desc.max_batch_tokens) && (all.empty() || all.back().tokens != rows)) all.push_back({true, rows, blocks, true});
+  for (int n = prompt ? 2 : 1; n <= std::min(room, MAX_GRAPH_TOKENS); n++) {
+    const int rows = rounded(prompt, n);
+    if (rows <= room && (all.empty() || all.back().tokens != rows)) all.push_back({prompt, rows, blocks, sampling});
   }
   return all;
 }
@@ -121,12 +115,12 @@ void run(pen_model& m, const pen_kv& kv, const Step& step, bool sampling) {
 
 StepBounds bounds_of(const GraphShape& shape, int block_size) {
   const int context = shape.blocks * block_size;
-  return {shape.prompt ? shape.tokens : 1, context, shape.prompt ? 0 : shape.tokens, context, context};
+  return {shape.prompt ? shape.tokens : 1, context, 0, 0, context};
 }
 
 Graph* find_graph(pen_model& m, const GraphShape& step, int block_size) {
   if (step.tokens > MAX_GRAPH_TOKENS) return nullptr;
-  const int rows = step.prompt ? round_rows(step.tokens) : round_seqs(step.tokens), blocks = round_blocks(step.blocks, block_size);
+  const int rows = rounded(step.prompt, step.tokens), blocks = round_blocks(step.blocks, block_size);
   // Rows come before blocks in the order of the map, so the graph of the step's own shape comes first.
   for (auto at = m.graphs.lower_bound({step.prompt, rows, blocks, false}); at != m.graphs.end(); ++at) {
     const GraphShape& has = at->first;
@@ -151,7 +145,7 @@ void warm_up(pen_model& m, const pen_kv& kv) {
   for (int tokens = 2; tokens <= int(m.desc.max_batch_tokens); tokens *= 2) {
     run_padding(m, kv, Padding(m, kv, {true, tokens, blocks, true}));
   }
-  for (const GraphShape& shape : decode_shapes(m, blocks, true)) {
+  for (const GraphShape& shape : shapes(m, false, blocks, true)) {
     const Padding padding(m, kv, shape);
     run_padding(m, kv, padding);
     if (!is_captured(m, shape)) capture(m, kv, padding);
@@ -165,8 +159,8 @@ Captured capture_rest(pen_model& m, const pen_kv& kv, double seconds) {
   const int least = round_blocks(1, kv.block_size), most = round_blocks(int(m.desc.max_blocks), kv.block_size);
   Captured made{0, 0};
   bool more = true;
-  const auto capture_all = [&](const std::vector<GraphShape>& shapes, bool kernels_are_loaded) {
-    for (const GraphShape& shape : shapes) {
+  const auto capture_all = [&](const std::vector<GraphShape>& all, bool kernels_are_loaded) {
+    for (const GraphShape& shape : all) {
       made.wanted++;
       const bool is_new = !is_captured(m, shape);
       if (is_new) more = more && in_time() && free_memory() + GRAPH_MEMORY > free;
@@ -181,10 +175,11 @@ Captured capture_rest(pen_model& m, const pen_kv& kv, double seconds) {
   };
   for (int blocks = least, i = 0; blocks <= most; blocks *= 2, i++) {
     // Decode steps over longer contexts have other kernels.
-    capture_all(decode_shapes(m, blocks, true), blocks == least);
-    capture_all(decode_shapes(m, blocks, false), true);
-    // Of every other length, since a graph stands in for shorter contexts (MORE_BLOCKS).
-    if (i % 2 == 0 || blocks == most) capture_all(prompt_shapes(m, blocks), true);
+    capture_all(shapes(m, false, blocks, true), blocks == least);
+    capture_all(shapes(m, false, blocks, false), true);
+    // A lone prompt's graph takes less time than its kernels one by one, which launches delay. Beside sequences that decode, nothing is
+    // gained: a step is queued while the one before it runs. Every other length is enough, since longer graphs stand in (MORE_BLOCKS).
+    if (i % 2 == 0 || blocks == most) capture_all(shapes(m, true, blocks, true), true);
   }
   check(cudaStreamSynchronize(m.stream.handle), "uploading graphs");
   return made;

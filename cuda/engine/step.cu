@@ -78,9 +78,10 @@ struct Shape {
     if (graph) {
       tokens = graph->shape.tokens, seqs = graph->shape.num_seqs(), stride = graph->shape.blocks;
       bounds = bounds_of(graph->shape, block_size);
+    } else {
+      bounds.max_context = stride * block_size;
     }
     if (decodes) rows = seqs;
-    bounds.max_context = stride * block_size;
   }
   MetaLayout layout(int groups) const { return MetaLayout(tokens, seqs, rows, stride, groups); }
 };

@@ -239,7 +239,7 @@ fn bits_stay_while_the_cache_grows_and_shrinks(open: Factory, dir: &Path, backen
     let (seen, prompts) = (Seen::default(), prompts(320, 24, 600));
     let alone = Load { num_blocks: 32, max_batch_tokens: 512, max_running: 1, prefix_cache: false, relatives: 0 };
     let (texts, _) = run(open(&path, 32), Some(&seen), &format!("{backend} fixed"), &alone, &prompts, 24);
-    // Without the recorder a GPU runs graphs: of steps of up to 256 rows, at contexts of up to 600 tokens.
+    // Without the recorder a GPU runs graphs, here at contexts of up to 600 tokens.
     let (again, _) = run(open(&path, 32), None, &format!("{backend} as served"), &alone, &prompts, 24);
     assert_eq!(texts, again);
     let mut recorder = Recorder::new(open(&path, 400), &seen);
