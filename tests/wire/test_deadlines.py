@@ -76,6 +76,7 @@ def test_every_endpoint_keeps_to_the_deadline(strict):
         rest(strict, 10)
 
 
+@pytest.mark.beside
 def test_the_servers_own_limit_is_the_longest(strict):
     for headers in ({}, {"x-request-timeout": "60"}):
         start = time.monotonic()

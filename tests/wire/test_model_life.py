@@ -254,6 +254,7 @@ def test_events_tell_what_happens(files, tmp_path):
         assert [event["data"]["status"] for event in router] == ["loading", "loaded", "unloaded"]
 
 
+@pytest.mark.beside
 def test_idle_models_are_unloaded(files, tmp_path):
     """The shortest idle time is a minute, so this test takes one."""
     with serve(files, tmp_path, entry(files, "one", pinned=True), entry(files, "two", idle_unload_minutes=1)) as server:

@@ -9,6 +9,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from harness import MODEL, Server, at_rest, chunks_of, open_stream, resident, status_of, wait_until
 from test_load import long_stream
 
@@ -34,6 +35,7 @@ def send_queue(port: int, client: int) -> int:
     return 0
 
 
+@pytest.mark.beside
 def test_row_69_a_client_that_never_reads_is_cut(server):
     alone = server.text("Once upon a time", max_tokens=16)
     names = ("penstock_http_stalled_streams_total", "penstock_http_disconnects_total")
