@@ -52,8 +52,8 @@ pub struct Server {
     pub default_models: Vec<String>,
     /// Also serve the models of the configuration and those on disk, each loaded at its first request.
     pub on_demand: bool,
-    /// Minutes without a request after which a model is unloaded. 0: never.
-    pub idle_unload_minutes: u64,
+    /// Minutes without a request after which a model is unloaded, a fraction where wanted. 0: never.
+    pub idle_unload_minutes: f64,
     /// Models that are loaded at once. 0: as many as memory holds.
     pub max_loaded_models: usize,
     /// Bytes that loaded models may take together. 0: what the device has free.
