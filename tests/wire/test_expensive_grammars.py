@@ -8,6 +8,8 @@ import time
 import pytest
 from harness import MODEL, cli, sse_events
 
+pytestmark = pytest.mark.timing
+
 # The number of ways to read the text grows with each token.
 AMBIGUOUS = "start: e\ne: e e | e e e | /[a-z ]/ | "
 NESTED = "start: (((/[a-z]/{0,50}){0,50}){0,50}){0,50}"
