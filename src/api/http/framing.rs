@@ -36,11 +36,12 @@ impl Framing {
 
     /// Frames an answer. One of a known length keeps the connection if the request allows that.
     pub fn fit<B: MessageBody>(&self, response: &mut HttpResponse<B>) {
-        let is_streamed = response.body().size() == BodySize::Stream;
-        let closes = self.closes || is_streamed && !self.takes_chunks || response.head().connection_type() == ConnectionType::Close;
+        let is_endless = response.body().size() == BodySize::Stream && !self.takes_chunks;
         let head = response.head_mut();
-        head.no_chunking(is_streamed && !self.takes_chunks);
-        if closes {
+        // The library uses heads again and leaves an earlier answer's version in them, which is no wish to close.
+        head.version = Version::HTTP_11;
+        head.no_chunking(is_endless);
+        if self.closes || is_endless || head.connection_type() == ConnectionType::Close {
             head.set_connection_type(ConnectionType::Close);
             self.old.iter().for_each(|watch| watch.say_close());
         }
@@ -67,6 +68,8 @@ mod tests {
         let stream = stream::empty::<Result<Bytes, std::io::Error>>();
         let body = if is_streamed { BoxBody::new(BodyStream::new(stream)) } else { BoxBody::new("whole") };
         let mut response = HttpResponse::Ok().finish().set_body(body);
+        // As an answer to a client of HTTP/1.0 leaves it.
+        response.head_mut().version = Version::HTTP_10;
         Framing::of(&head, None).fit(&mut response);
         (response.head().chunked(), response.head().connection_type() == ConnectionType::Close)
     }
