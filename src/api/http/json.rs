@@ -132,7 +132,7 @@ async fn receive(mut payload: Payload, limit: usize, budget: &Arc<Budget>) -> Re
     while let Some(chunk) = payload.next().await {
         let chunk = chunk.map_err(|error| match error {
             PayloadError::Overflow => too_large(limit),
-            other => ApiError::new(Kind::MalformedBody, format!("the body could not be read: {other}")),
+            other => ApiError::new(Kind::BrokenBody, format!("the body could not be read: {other}")),
         })?;
         let size = body.len() + chunk.len();
         if size > limit {

@@ -15,6 +15,7 @@ use super::error::ApiError;
 use super::json::JsonBody;
 use super::keyring::Keyring;
 use super::middleware::around;
+use super::paths::Directory;
 use super::routes::{Site, get, resource};
 use super::state::AppState;
 use config::{Config, Overrides, Surroundings};
@@ -72,7 +73,9 @@ fn site() -> Site {
     let registry = Registry::new(&config, &["smollm2".to_owned()]).unwrap();
     let keys = Arc::new(Keyring::open(&config).unwrap());
     let dialects = Dialects::new(Box::new(DEFAULT), vec![Box::new(OTHER)]);
-    Site { state: Data::new(AppState::new(&config, registry, keys)), dialects: Data::new(dialects), shared_routes }
+    let (state, directory) =
+        (Data::new(AppState::new(&config, registry, keys)), Data::new(Directory::new(|| json!({"paths": {"/panic": {}}}))));
+    Site { state, dialects: Data::new(dialects), shared_routes, directory }
 }
 
 /// The status and the body of the answer to a request with the host header `localhost`.

@@ -13,6 +13,7 @@ use super::super::files::room::{Room, Rooms};
 use super::super::list::{Page, Query};
 use super::super::types::batches::{BatchObject, BatchRequest};
 use super::super::types::error::ErrorBody;
+use super::book::OUTPUTS;
 use super::check::ENDPOINTS;
 use super::state::Batch;
 use crate::http::error::{ApiError, Kind, quoted};
@@ -53,15 +54,10 @@ pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) 
         return Err(ApiError::field("input_file_id", message));
     }
     // The batch keeps its input even if the file is deleted, and its output becomes a file.
-    let mut held = room.files.reserved();
-    room.files.reserve(&mut held, input.bytes)?;
-    if room.batches.is_full() {
-        let message = format!("{} batches are unfinished (storage.max_batches): wait for one to end", rooms.storage.max_batches);
-        return Err(ApiError::new(Kind::QueueFull, message));
-    }
+    let mut held = room.files.places(tenant.name(), OUTPUTS)?;
+    held.grow(input.bytes)?;
     let path = room.files.path(&input.id);
-    let made = off_loop(move || room.batches.create(batch, &path, held)).await?;
-    let batch = made.map_err(|error| disk::refused(&error, "keeping the batch"))?;
+    let batch = off_loop(move || room.batches.create(batch, &path, held)).await??;
     rooms.wake.notify_one();
     Ok(HttpResponse::Ok().json(batch.object))
 }
