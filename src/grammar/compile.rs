@@ -41,13 +41,16 @@ pub struct Compiler {
     kept: Mutex<Kept>,
     /// Results of [`Compiler::crossing`] by byte.
     crossing: Mutex<HashMap<u8, Arc<[u32]>>>,
+    /// Results of [`Compiler::beginning`] by byte.
+    beginning: Mutex<HashMap<u8, Arc<[u32]>>>,
     permits: Arc<Permits>,
 }
 
 impl Compiler {
     /// A compiler for a model that samples ids below `vocab_size`.
     pub fn new(tokenizer: Arc<Tokenizer>, vocab_size: usize) -> Self {
-        Self { tokenizer, vocab_size, tables: OnceLock::new(), kept: Mutex::default(), crossing: Mutex::default(), permits: Arc::default() }
+        let (crossing, beginning) = (Mutex::default(), Mutex::default());
+        Self { tokenizer, vocab_size, tables: OnceLock::new(), kept: Mutex::default(), crossing, beginning, permits: Arc::default() }
     }
 
     pub fn vocab_size(&self) -> usize {
@@ -61,12 +64,19 @@ impl Compiler {
     /// The ids of all tokens with `byte` before their last byte, except control tokens. Computed once per byte, because the vocabulary is
     /// large.
     pub fn crossing(&self, byte: u8) -> Arc<[u32]> {
-        let crosses = |id: &u32| {
-            let bytes = self.tokenizer.token_bytes(*id, true).unwrap_or_default();
-            !self.tokenizer.is_control(*id) && bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte))
-        };
-        let mut crossing = self.crossing.lock().unwrap_or_else(PoisonError::into_inner);
-        crossing.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(crosses).collect()).clone()
+        let crosses = |bytes: &[u8]| bytes.split_last().is_some_and(|(_, rest)| rest.contains(&byte));
+        self.find(&self.crossing, byte, crosses)
+    }
+
+    /// The ids of all tokens that begin with `byte`, except control tokens. Computed once per byte, too.
+    pub fn beginning(&self, byte: u8) -> Arc<[u32]> {
+        self.find(&self.beginning, byte, |bytes| bytes.first() == Some(&byte))
+    }
+
+    fn find(&self, found: &Mutex<HashMap<u8, Arc<[u32]>>>, byte: u8, fits: impl Fn(&[u8]) -> bool) -> Arc<[u32]> {
+        let fits = |id: &u32| !self.tokenizer.is_control(*id) && fits(self.tokenizer.token_bytes(*id, true).unwrap_or_default());
+        let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.entry(byte).or_insert_with(|| (0..self.tokenizer.vocab_size() as u32).filter(fits).collect()).clone()
     }
 
     /// Compiles a grammar, unless it is among those kept. May take seconds, so do not call it on the event loop.

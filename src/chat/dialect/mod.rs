@@ -10,7 +10,7 @@ use tokenizer::Tokenizer;
 
 pub use families::{GENERIC, SYNTAXES};
 pub use notation::Notation;
-pub use reasoning::THINKING;
+pub use reasoning::{MAX_SEPARATOR, THINKING};
 pub use slots::{Part, due_with_slots, filled, parts, split};
 pub use syntax::{Arguments, Syntax, Tagged, Thinking, type_of};
 

@@ -15,7 +15,8 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::closing::closed;
-use super::dialect::{Arguments, Dialect, Notation, Part, Syntax, parts, split};
+use super::dialect::{Arguments, Dialect, MAX_SEPARATOR, Notation, Part, Syntax, parts, split};
+use super::entry::Entry;
 use super::format::Format;
 use super::parameters::Parameters;
 use super::subject::Subject;
@@ -35,8 +36,8 @@ pub struct Rules<'a> {
     pub grammars: &'a Compiler,
     pub tools: Option<&'a Tools>,
     pub format: Option<&'a Format>,
-    /// Whether the prompt ends inside reasoning.
-    pub opened: bool,
+    /// Where the answer begins.
+    pub entry: Entry,
 }
 
 /// A rule that cannot be followed.
@@ -68,15 +69,7 @@ impl Rules<'_> {
         let syntax = self.dialect.syntax;
         let source = self.with_arguments(Source::new(self.call_rules(tools, false)?), tools)?;
         let grammar = self.compile(&source)?;
-        let mut stages = Vec::new();
-        let mut preface = None;
-        if let Some(thinking) = self.dialect.reasons() {
-            let until = Until { tag: thinking.close.into(), tail: Tail::Any };
-            match self.opened {
-                true => stages.push(until),
-                false => preface = Some(Preface { open: thinking.open.into(), until }),
-            }
-        }
+        let (preface, mut stages) = self.reasoning(Tail::Any);
         let functions = tools.callable().map(|tool| tool.name.clone()).collect();
         let staged = if syntax.follows_text {
             let bare = self.compile(&Source::new(bare_rules(tools)).with_tools(tools)?)?;
@@ -92,7 +85,8 @@ impl Rules<'_> {
 
     /// Calls or an answer in a format, after reasoning if the model's family reasons.
     fn calls_or_format(&self) -> Result<Arc<dyn Grammar>, RuleError> {
-        let (head, tail) = self.dialect.thinking.map_or(("", ""), |thinking| (thinking.head, thinking.tail));
+        let thinking = self.dialect.thinking.filter(|_| self.entry != Entry::Text);
+        let (head, tail) = thinking.map_or(("", ""), |thinking| (thinking.head, thinking.tail));
         let calls = self.tools.map(|tools| Ok((tools, self.call_rules(tools, true)?))).transpose()?;
         let mut lark = match (&calls, self.format) {
             (Some((_, calls)), None) => calls.clone(),
@@ -111,10 +105,6 @@ impl Rules<'_> {
             let empty = [head, tail].map(|tag| self.literal(tag)).concat();
             lark = lark.replacen("start:", &format!("start: ({empty})? body\nbody:"), 1);
         }
-        // A tag that begins with a space brings it along.
-        if self.dialect.thinking.is_some() && !head.starts_with(' ') {
-            lark = lark.replacen("start:", "start: SPACE? main\nSPACE: /[ \\t\\r\\n]{1,4}/\nmain:", 1);
-        }
         let mut source = Source::new(lark);
         if let Some(format) = self.format {
             source = format.add_to(source).map_err(RuleError::of(Subject::Format))?;
@@ -123,13 +113,24 @@ impl Rules<'_> {
             source = self.with_arguments(source, tools)?;
         }
         let grammar = self.compile(&source)?;
-        let Some(thinking) = self.dialect.reasons() else { return Ok(grammar) };
-        let until = Until { tag: thinking.close.into(), tail: Tail::Space };
-        let staged = match self.opened {
-            true => self.staged(None, vec![until], Some(grammar)),
-            false => self.staged(Some(Preface { open: thinking.open.into(), until }), Vec::new(), Some(grammar)),
-        };
-        Ok(Arc::new(staged.without_early_end()))
+        // A tag that begins with a space brings it along.
+        let separator = if head.starts_with(' ') { 0 } else { MAX_SEPARATOR };
+        let (preface, stages) = self.reasoning(Tail::Lines(separator));
+        if preface.is_none() && stages.is_empty() {
+            return Ok(grammar);
+        }
+        Ok(Arc::new(self.staged(preface, stages, Some(grammar)).with_separator(self.grammars, separator).without_early_end()))
+    }
+
+    /// The reasoning with which an answer may begin, or the rest of that in which it begins.
+    fn reasoning(&self, tail: Tail) -> (Option<Preface>, Vec<Until>) {
+        let Some(thinking) = self.dialect.reasons() else { return (None, Vec::new()) };
+        let until = Until { tag: thinking.close.into(), tail };
+        match self.entry {
+            Entry::Turn => (Some(Preface { open: thinking.open.into(), until }), Vec::new()),
+            Entry::Reasoning { .. } => (None, vec![until]),
+            Entry::Text => (None, Vec::new()),
+        }
     }
 
     fn staged(&self, preface: Option<Preface>, stages: Vec<Until>, grammar: Option<Arc<dyn Grammar>>) -> Staged {
