@@ -19,6 +19,7 @@ mod parser;
 mod piece;
 mod probe;
 mod render;
+mod room;
 mod rules;
 mod subject;
 mod tools;

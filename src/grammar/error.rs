@@ -11,4 +11,25 @@ pub enum GrammarError {
     /// Too many grammars are being compiled.
     #[error("too many grammars are being compiled: try again later")]
     Busy,
+    /// An error of one of a source's named grammars.
+    #[error("{error}")]
+    Part { name: String, error: Box<GrammarError> },
+}
+
+impl GrammarError {
+    /// The error as one of the named grammar `name`. Being busy is nobody's error.
+    pub(crate) fn of_part(self, name: &str) -> Self {
+        match self {
+            Self::Part { .. } | Self::Busy => self,
+            error => Self::Part { name: name.to_owned(), error: Box::new(error) },
+        }
+    }
+
+    /// The named grammar that the error is of, if it is known, and the error itself.
+    pub fn split(self) -> (Option<String>, Self) {
+        match self {
+            Self::Part { name, error } => (Some(name), *error),
+            error => (None, error),
+        }
+    }
 }
