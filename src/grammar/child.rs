@@ -5,7 +5,8 @@
 //! - `["grammar", SOURCE, {"milliseconds", "bytes"}]`: a source as `Source::text` writes it, and what it may take. It is the last line.
 //!
 //! It answers in lines on stdout, and ends:
-//! - `part "NAME"`: the grammar of this name is being rewritten in Lark's syntax. An empty name: the whole source compiles.
+//! - `part "NAME"`: the grammar of this name is being rewritten in Lark's syntax, or is the one that is refused. An empty name: the whole
+//!   source compiles.
 //! - `refused "REASON"`: the last of these counts.
 //! - `finished SOURCE` if the source was rewritten, and then `compiled BYTES`: what the compiled grammar takes.
 //!
@@ -117,7 +118,9 @@ fn compile(factory: &ParserFactory, source: Source) {
             let refusal = reason(&error.to_string());
             // Said twice, because the search for the place may exceed the budget.
             say(&format!("refused {}", json!(refusal)));
-            say(&format!("refused {}", json!(explain(factory, &source, refusal))));
+            let (name, refusal) = explain(factory, &source, refusal);
+            name.iter().for_each(|name| say(&format!("part {}", json!(name))));
+            say(&format!("refused {}", json!(refusal)));
         }
     }
 }

@@ -81,6 +81,7 @@ impl Compiler {
         source.check()?;
         let key: Arc<str> = source.text().into();
         if let Some(found) = self.kept().find(&key) {
+            found.check()?;
             return Ok(found);
         }
         let tables = self.tables.get_or_init(|| self.tables()).clone().map_err(GrammarError::Invalid)?;
@@ -141,16 +142,19 @@ fn compile(tables: &Tables, source: Source, text: &str, vocab_size: usize) -> Re
         Some(tried) => (Some(tried.bytes), tried.finished.unwrap_or(source)),
         None => (None, source.finished(&mut |_| ())?),
     };
+    let bytes = measured.unwrap_or(UNMEASURED);
     let ends = factory.tok_env().tok_trie().eos_token_set();
     let matcher = Matcher::new(factory.create_parser(source.grammar()));
     let refusal = match matcher.get_error() {
-        None => match Compiled::new(matcher, ends, vocab_size) {
-            Ok(compiled) => return Ok((compiled, measured.unwrap_or(UNMEASURED))),
+        None => match Compiled::new(matcher, ends, vocab_size, bytes) {
+            Ok(compiled) => return Ok((compiled, bytes)),
             Err(GrammarError::Invalid(refusal)) => refusal,
             Err(other) => return Err(other),
         },
         Some(error) => reason(&error),
     };
     // Finding the place means to compile many parts, which a trial has not bounded.
-    Err(GrammarError::Invalid(if measured.is_some() { refusal } else { explain(factory, &source, refusal) }))
+    let (part, refusal) = if measured.is_some() { (None, refusal) } else { explain(factory, &source, refusal) };
+    let error = GrammarError::Invalid(refusal);
+    Err(if let Some(part) = part { error.of_part(&part) } else { error })
 }

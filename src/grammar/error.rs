@@ -8,8 +8,8 @@ pub enum GrammarError {
     /// Compiling the grammar takes more than this.
     #[error("the grammar takes {0} to compile: make it smaller")]
     Expensive(String),
-    /// Too many grammars are being compiled.
-    #[error("too many grammars are being compiled: try again later")]
+    /// Too many grammars are being compiled, or texts follow as many large ones as may be.
+    #[error("too many grammars are compiled or followed at once: try again later")]
     Busy,
     /// An error of one of a source's named grammars.
     #[error("{error}")]

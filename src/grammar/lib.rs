@@ -20,7 +20,8 @@
 //! - A grammar is rewritten in Lark's syntax and compiled on trial by a child process first, which ends itself when it has used up its
 //!   budget of time or memory (`trial.rs`). Then it is compiled on a thread of its own with a large stack. Only a few compile at once
 //!   (`compile.rs`).
-//! - The compiled grammars that are kept are limited in number and in bytes (`kept.rs`).
+//! - The compiled grammars that are kept are limited in number and in bytes (`kept.rs`), and so are the copies that texts follow
+//!   (`live.rs`).
 //! - Following a grammar has a time budget per text, which grows with each token (`meter.rs`). A text that exceeds it fails with the
 //!   reason.
 //! - A refused schema is named by the JSON pointer of the innermost part that causes the refusal (`locate.rs`).
@@ -32,6 +33,7 @@ mod factory;
 mod gbnf;
 mod kept;
 mod literal;
+mod live;
 mod locate;
 mod matcher;
 mod meter;

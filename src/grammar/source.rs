@@ -241,11 +241,18 @@ impl Source {
         Some(source)
     }
 
-    pub(super) fn schemas(&self) -> impl Iterator<Item = &Value> {
-        self.named.iter().filter_map(|(_, grammar)| match grammar {
-            Named::Schema(schema) => Some(schema),
-            Named::Text(..) => None,
+    /// The names of the named grammars, and those that are schemas.
+    pub(super) fn names(&self) -> impl Iterator<Item = (&str, Option<&Value>)> {
+        self.named.iter().map(|(name, grammar)| match grammar {
+            Named::Schema(schema) => (name.as_str(), Some(schema)),
+            Named::Text(..) => (name.as_str(), None),
         })
+    }
+
+    /// One of the named grammars as a source.
+    pub(super) fn alone(&self, name: &str) -> Self {
+        let named = self.named.iter().filter(|(known, _)| known == name).cloned().collect();
+        Self { named, ..Self::new(format!("start: @{name}")) }
     }
 
     /// What llguidance compiles, of a source that is finished.

@@ -5,11 +5,18 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
 
 /// The first argument of a process that compiles a grammar on trial.
 pub const ARG: &str = "compile-grammar-on-trial";
 /// Longest answer that is read: a finished source with each of its characters escaped, and the lines beside it.
 const MAX_ANSWER: u64 = (6 * crate::source::MAX_ALL_BYTES + (64 << 10)) as u64;
+/// How long nobody starts a worker again that has ended by itself.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The worker that is kept ready.
 static READY: Mutex<Option<Worker>> = Mutex::new(None);
@@ -34,22 +41,47 @@ pub fn keep_one() {
 
 /// Starts the worker that is kept, in the background, unless there is one or none is kept.
 pub fn replace(vocabulary: Option<Arc<str>>) {
-    if !KEEPS.load(Ordering::Relaxed) || ready().is_some() || STARTING.swap(true, Ordering::Relaxed) {
+    if !KEEPS.load(Ordering::Relaxed) || !may_start() {
         return;
     }
-    let start = move || {
+    if std::thread::Builder::new().name("grammar worker".into()).spawn(move || keep(vocabulary)).is_err() {
+        STARTING.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Whether a worker is to be started: there is none, and none is being started.
+fn may_start() -> bool {
+    ready().is_none() && !STARTING.swap(true, Ordering::Relaxed)
+}
+
+/// Starts a worker and watches it until it ends. If nobody has taken it by then, another follows.
+fn keep(mut vocabulary: Option<Arc<str>>) {
+    loop {
         let started = Worker::start().and_then(|mut worker| {
             vocabulary.iter().try_for_each(|vocabulary| worker.learn(vocabulary))?;
             Ok(worker)
         });
-        match started {
-            Ok(worker) => *ready() = Some(worker),
-            Err(error) => tracing::warn!("the process that compiles the next grammar on trial did not start: {error}"),
+        let started = started.map(|worker| {
+            let pid = worker.child.id();
+            *ready() = Some(worker);
+            pid
+        });
+        STARTING.store(false, Ordering::Relaxed);
+        let pid = match started {
+            Ok(pid) => pid,
+            Err(error) => return tracing::warn!("the process that compiles the next grammar on trial did not start: {error}"),
+        };
+        // Whoever has taken it reaps it, perhaps before this thread looks: then there is an error, which says that it has ended.
+        let id = || Id::Pid(Pid::from_raw(pid.cast_signed()));
+        while waitid(id(), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT) == Err(Errno::EINTR) {}
+        let Some(ended) = ready().take_if(|worker| worker.child.id() == pid) else { return };
+        vocabulary.clone_from(&ended.vocabulary);
+        drop(ended);
+        tracing::warn!("the process that waits for the next grammar ended: another is started");
+        std::thread::sleep(PAUSE);
+        if !may_start() {
+            return;
         }
-        STARTING.store(false, Ordering::Relaxed);
-    };
-    if std::thread::Builder::new().name("grammar worker".into()).spawn(start).is_err() {
-        STARTING.store(false, Ordering::Relaxed);
     }
 }
 

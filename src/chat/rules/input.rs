@@ -5,12 +5,9 @@ use crate::subject::Subject;
 use crate::tools::{InputGrammar, Tool, Tools};
 use grammar::{GrammarError, Source};
 
-/// What the names of texts' grammars begin with. The index of the tool among those that may be called follows.
-const NAME: &str = "input_";
-
 /// Adds the arguments of a call as `tool_I`.
 pub fn with_arguments(source: Source, i: usize, grammar: &InputGrammar) -> Result<Source, GrammarError> {
-    let name = format!("{NAME}{i}");
+    let name = format!("input_{i}");
     let source = match grammar {
         InputGrammar::Regex(regex) => source.with_quoted_regex(&name, regex),
         InputGrammar::Lark(lark) => source.with_quoted_lark(&name, lark),
@@ -22,12 +19,6 @@ pub fn with_arguments(source: Source, i: usize, grammar: &InputGrammar) -> Resul
 /// What an error about the grammar of a tool's text is about.
 pub fn subject(tools: &Tools, tool: &Tool) -> Subject {
     Subject::ToolInput(tools.tools.iter().position(|other| other.name == tool.name).unwrap_or(0))
-}
-
-/// What an error about the named grammar is about, if it is that of a tool's text.
-pub fn subject_of(tools: &Tools, name: &str) -> Option<Subject> {
-    let i = name.strip_prefix(NAME)?.parse().ok()?;
-    Some(subject(tools, tools.callable().nth(i)?))
 }
 
 /// What calls without JSON cannot follow, and why: a grammar does not know where its text ends. A regular expression is followed as the

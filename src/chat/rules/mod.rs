@@ -278,7 +278,7 @@ impl Rules<'_> {
         let subject = if self.format.is_some() { Subject::Format } else { Subject::Tools };
         let (part, error) = error.split();
         if let Some(part) = part {
-            return RuleError { subject: self.tools.and_then(|tools| input::subject_of(tools, &part)).unwrap_or(subject), error };
+            return RuleError { subject: self.tools.and_then(|tools| of_named(tools, &part)).unwrap_or(subject), error };
         }
         // To compile the tools of an expensive grammar one by one would cost a multiple of the budget.
         if !matches!(error, GrammarError::Invalid(_)) {
@@ -299,6 +299,14 @@ impl Rules<'_> {
         }
         RuleError { subject, error }
     }
+}
+
+/// What an error about a named grammar is about, if it is a tool's: the index among those that may be called stands in its name.
+fn of_named(tools: &Tools, name: &str) -> Option<Subject> {
+    let (kind, rest) = name.split_once('_')?;
+    let index = rest.split('_').next()?.parse().ok()?;
+    let tool = ["tool", "input", "value", "json", "leaf"].contains(&kind).then(|| tools.callable().nth(index))??;
+    Some(if tool.input.is_some() { input::subject(tools, tool) } else { tools.parameters_of(tool) })
 }
 
 /// The parameters of each tool that may be called.
