@@ -36,7 +36,8 @@ pub fn run(place: &Place, seconds: f64) {
         let (kib, mib) = (cost.length as f64 / 1024.0, cost.bytes as f64 / 1048576.0);
         let (memory, time) = (cost.bytes as f64 / 1024.0 / kib.max(0.1), cost.micros as f64 / 1000.0 / kib.max(0.1));
         println!(
-            "{:<14} by {name:<6} {memory:>8.1} KiB and {time:>7.2} ms per KiB: {kib:.1} KiB, {mib:.1} MiB, {:.0} ms, {} ({count} tried) {numbers:?}",
+            "{:<14} by {name:<6} {memory:>8.1} KiB and {time:>7.2} ms per KiB: {kib:.1} KiB, {mib:.1} MiB, {:.0} ms, {}, {count} tried: \
+             {numbers:?}",
             place.name,
             cost.micros as f64 / 1000.0,
             if cost.compiles { "served" } else { "refused" },

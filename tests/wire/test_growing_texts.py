@@ -1,5 +1,5 @@
-"""Texts that become much larger on their way to a grammar get an error that names the field, or are served: the server itself grows by little
-meanwhile, other streams go on, and the next grammar is compiled at once."""
+"""Texts that become much larger on their way to a grammar get an error that names the field, or are served: the server itself grows by
+little meanwhile, other streams go on, and the next grammar is compiled at once."""
 
 import os
 import re
@@ -30,7 +30,8 @@ def both():
         config = Path(folder, "models.toml")
         source = f"source = {{ type = 'file', path = '{show(CODER)['path']}' }}"
         config.write_text(f"[[models]]\nid = 'tagged'\nchat_template = '{templates[0]}'\n{source}\n")
-        with Server({"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER},tagged", "ENGINE__KV_TOKENS": "32768"}, args=("--config", str(config))) as running:
+        settings = {"SERVER__DEFAULT_MODELS": f"{MODEL},{CODER},tagged", "ENGINE__KV_TOKENS": "32768"}
+        with Server(settings, args=("--config", str(config))) as running:
             # What the first grammar of each model takes is no growth of a later one.
             for model in (MODEL, CODER, "tagged"):
                 for format in ({"regex": "a"}, schema({"enum": ["warm"]})):
@@ -88,8 +89,8 @@ def test_many_choices_of_a_large_grammar_have_room_or_are_refused(both):
 
 
 def test_other_streams_go_on_meanwhile(both):
-    """The gaps of a stream's tokens while such requests come one after the other: at most twice as long in the middle. Whatever else runs on
-    the machine can only make that worse: the best of some tries counts."""
+    """The gaps of a stream's tokens while such requests come one after the other: at most twice as long in the middle. Whatever else runs
+    on the machine can only make that worse: the best of some tries counts."""
 
     def gaps():
         body = {"model": MODEL, "prompt": "Once upon a time", "max_tokens": 64, "temperature": 0, "stream": True, "ignore_eos": True}
@@ -185,7 +186,7 @@ def test_a_small_schema_waits_for_no_start(both):
 def test_the_table_of_places_names_what_is_tried():
     text = (ROOT / "docs" / "hardening.md").read_text()
     table = text[text.index("## What becomes larger") :].split("\n## ")[0]
-    named = [name for line in table.splitlines() if line.startswith("|") for name in re.findall(r"`([^`]+)`", line)]
+    named = [name for line in table.splitlines() if line.startswith(("- ", "  ")) for name in re.findall(r"`([^`]+)`", line)]
     missing = [name for name in CASES if name not in named]
     assert not missing, f"cases without a row: {missing}"
     assert f"{MOST_GROWTH >> 20} MiB (`RssAnon`)" in table
