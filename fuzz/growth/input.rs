@@ -1,6 +1,5 @@
 //! [`Input`]: what a request brings, and the way it goes to its grammar.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use chat::{Declaration, Dialect, Format, InputGrammar, Rules, Tool, ToolChoice, Tools};
@@ -35,7 +34,7 @@ impl Input {
                 format.add_to(Source::new("start: @answer")).and_then(|source| compiler.compile(&source)).is_ok_and(starts)
             }
             Self::Tools(tools, family) => {
-                let path = fixtures::golden("templates").join(Path::new(family).with_extension("jinja"));
+                let path = fixtures::golden(&format!("templates/{family}.jinja"));
                 let source = std::fs::read_to_string(path).expect("a template");
                 let dialect = Dialect::of(&ChatTemplate::new(&source, "<s>", "</s>").expect("a template"), tokenizer);
                 let tools = Tools { tools: tools.clone(), choice: ToolChoice::Required, parallel: true };

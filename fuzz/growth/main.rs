@@ -19,7 +19,7 @@ fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let place = |name: &String| {
         let known = places::ALL.iter().find(|place| place.name == name.as_str());
-        known.unwrap_or_else(|| panic!("no place `{name}`: {:?}", places::ALL.map(|place| place.name)))
+        known.unwrap_or_else(|| panic!("no place `{name}`: {:?}", places::ALL.iter().map(|place| place.name).collect::<Vec<_>>()))
     };
     match args.as_slice() {
         [once, name, numbers @ ..] if once == "once" => {

@@ -19,7 +19,7 @@ const MOST: usize = 256 << 10;
 /// The most times that a number repeats something.
 const REPEATS: usize = 100_000;
 
-pub const ALL: [Place; 10] = [
+pub static ALL: [Place; 10] = [
     Place { name: "gbnf", build: gbnf, first: &[1000, 4, 0, 200], most: MOST },
     Place { name: "gbnf-classes", build: gbnf_classes, first: &[40, 100, 1], most: MOST },
     Place { name: "regex", build: regex, first: &[0, 1000], most: MOST },
@@ -132,7 +132,9 @@ fn of_kind(kind: usize, wide: usize, deep: usize) -> Value {
                 (0..deep.min(50)).map(|i| (format!("r{i}"), json!({"$ref": format!("#/$defs/n{}", "/properties/a".repeat(i))}))).collect();
             json!({"type": "object", "properties": refs, "$defs": {"n": nested}})
         }
-        _ => json!({"type": "object", "properties": {"a": {"type": "integer", "multipleOf": wide + 1, "minimum": -(1 << deep.min(50))}}}),
+        _ => {
+            json!({"type": "object", "properties": {"a": {"type": "integer", "multipleOf": wide + 1, "minimum": -(1_i64 << deep.min(50))}}})
+        }
     }
 }
 
