@@ -15,7 +15,7 @@ import pytest
 from growing import GBNF, OTHERS, REGEX, TAGGED, length, schema
 from harness import CODER, MODEL, ROOT, Server, open_stream, resident, wait_until
 from test_cli import show
-from test_supervise import children
+from test_supervise import children, is_alive
 
 CASES = {name: (CODER if "tools" in case[0] else MODEL, *case) for name, case in (GBNF | REGEX | OTHERS).items()}
 CASES |= {name: ("tagged", *case) for name, case in TAGGED.items()}
@@ -161,7 +161,7 @@ def test_the_ready_process_ends_with_the_server():
             worker = ready(running)
             running.process.send_signal(stop)
             running.process.wait(30)
-            wait_until(lambda: not Path(f"/proc/{worker}").exists(), 5, "the ready process has ended")
+            wait_until(lambda: not is_alive(worker), 5, "the ready process has ended")
             running.process.returncode = 0  # how this server ends is not the question
 
 
