@@ -13,7 +13,7 @@ use super::chars::Chars;
 use super::expr::{Expr, Grammar};
 use super::plan::{Node, Plan};
 
-/// Most terminals.
+/// Most terminals. Their numbers fit 16 bits.
 const MAX_TERMINALS: usize = 2000;
 /// Most steps that comparing sets of characters takes in all. Beyond, terminals that might take too much are divided without a look.
 const MAX_WORK: usize = 20_000_000;
@@ -280,19 +280,25 @@ impl<'a> Follow<'a> {
                 beside[terminal].join(places);
             }
         }
-        let pairs = |terminal: usize, others: &Set| others.iter().map(|other| (terminal, other)).collect::<Vec<_>>();
-        let mut open: Vec<(usize, usize)> = (0..size).flat_map(|terminal| pairs(terminal, &beside[terminal])).collect();
-        while let Some((a, b)) = open.pop().filter(|_| *work > 0) {
-            // What follows both alike is at one place already.
-            if a == b || self.terminals[a] == self.terminals[b] || !share(a, b, work) {
+        // What follows both alike is at one place already.
+        let differ = |a: usize, b: usize| a < b && self.terminals[a] != self.terminals[b];
+        let pairs = |a: usize, others: &Set| {
+            let pair = |b: usize| differ(a, b).then(|| [a, b].map(|terminal| terminal as u16));
+            others.iter().filter_map(pair).collect::<Vec<_>>()
+        };
+        let mut open: Vec<[u16; 2]> = (0..size).flat_map(|terminal| pairs(terminal, &beside[terminal])).collect();
+        while let Some([a, b]) = open.pop().map(|pair| pair.map(usize::from)).filter(|_| *work > 0) {
+            if !share(a, b, work) {
                 continue;
             }
-            for behind in self.terminals[a].iter() {
-                *work = work.saturating_sub(size);
-                let mut added = self.terminals[b].clone();
-                added.leave(&beside[behind]);
-                open.extend(pairs(behind, &added));
-                beside[behind].join(&added);
+            for (one, other) in [(a, b), (b, a)] {
+                for behind in self.terminals[one].iter() {
+                    *work = work.saturating_sub(size);
+                    let mut added = self.terminals[other].clone();
+                    added.leave(&beside[behind]);
+                    open.extend(pairs(behind, &added));
+                    beside[behind].join(&added);
+                }
             }
         }
         if *work == 0 { vec![Set::all(size); size] } else { beside }
