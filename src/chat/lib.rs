@@ -21,6 +21,7 @@ mod piece;
 mod probe;
 mod reasoning_meter;
 mod render;
+mod room;
 mod rules;
 mod subject;
 mod tools;

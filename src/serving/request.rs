@@ -184,7 +184,7 @@ fn grammar(model: &Model, format: Option<&Format>) -> Result<Option<Arc<dyn Gram
     let Some(format) = format else { return Ok(None) };
     let source = format.add_to(Source::new("start: @answer"));
     let grammar = source.and_then(|source| model.base.grammars.compile(&source));
-    Ok(Some(grammar.map_err(|error| RuleError { subject: Subject::Format, error })?))
+    Ok(Some(grammar.map_err(|error| RuleError { subject: Subject::Format, error: error.split().1 })?))
 }
 
 /// A conversation whose prompt was encoded.

@@ -7,6 +7,7 @@ mod states;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -16,6 +17,7 @@ use super::entry::Entry;
 use super::literal::Scan;
 use super::parameters::Parameters;
 use super::piece::{Piece, Text, TokenLogprob};
+use super::room::Room;
 use super::tools::{Tool, Tools};
 use nesting::Nesting;
 use notated::Progress;
@@ -107,7 +109,8 @@ pub struct Parser {
     /// Calls that have begun.
     calls: usize,
     /// The functions whose arguments are written one by one, and the one that is called.
-    parameters: Vec<(String, Parameters)>,
+    /// Of each tool. Choices share them.
+    parameters: Arc<[(String, Parameters)]>,
     called: Parameters,
     /// Tokens of which it is not known yet whether they are text.
     undecided: VecDeque<TokenLogprob>,
@@ -145,7 +148,8 @@ impl Parser {
     /// Takes the types of arguments from the schemas of these tools, if the family's calls do not tell them.
     pub fn with_tools(mut self, tools: &Tools) -> Self {
         if self.syntax.is_some_and(|syntax| !matches!(syntax.arguments, Arguments::Json | Arguments::Python)) {
-            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema()).ok()?));
+            let mut room = Room::default();
+            let of = |tool: &Tool| Some((tool.name.clone(), Parameters::of(&tool.schema(), &mut room).ok()?));
             self.parameters = tools.callable().filter_map(of).collect();
         }
         self

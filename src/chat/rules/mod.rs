@@ -11,6 +11,7 @@ mod tests;
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
@@ -19,16 +20,19 @@ use super::dialect::{Arguments, Dialect, MAX_SEPARATOR, Notation, Part, Syntax, 
 use super::entry::Entry;
 use super::format::Format;
 use super::parameters::Parameters;
+use super::room::Room;
 use super::subject::Subject;
 use super::tools::{Tool, ToolChoice, Tools};
 pub use followed::Followed;
-use grammar::{Compiler, GrammarError, Source, lark_string};
+use grammar::{Compiler, GrammarError, Source, check_schema_size, lark_string};
 use logits::Grammar;
 use stages::{Preface, Staged, Tail, Until};
 use tagged::Literals;
 
 /// The most calls in one answer.
 const MAX_CALLS: usize = 32;
+/// The longest search for the tool that an error is about. Each tool that it looks at is compiled.
+const SEARCH: Duration = Duration::from_secs(2);
 
 /// What the rules of an answer are made of.
 pub struct Rules<'a> {
@@ -214,7 +218,9 @@ impl Rules<'_> {
         let mut rules = notated::Rules::default();
         for (i, tool) in tools.callable().enumerate() {
             let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
-            rules.add(&writer, notation, i, &tool.schema()).map_err(error)?;
+            let schema = tool.schema();
+            check_schema_size(&schema).map_err(RuleError::of(tools.parameters_of(tool)))?;
+            rules.add(&writer, notation, i, &schema).map_err(error)?;
         }
         Ok(rules)
     }
@@ -271,17 +277,24 @@ impl Rules<'_> {
     /// Finds out which tool the error is about, or that it is about the format.
     fn blame(&self, error: GrammarError) -> RuleError {
         let subject = if self.format.is_some() { Subject::Format } else { Subject::Tools };
+        let (part, error) = error.split();
+        if let Some(part) = part {
+            return RuleError { subject: self.tools.and_then(|tools| of_named(tools, &part)).unwrap_or(subject), error };
+        }
         // To compile the tools of an expensive grammar one by one would cost a multiple of the budget.
         if !matches!(error, GrammarError::Invalid(_)) {
             return RuleError { subject, error };
         }
-        for (i, tool) in self.tools.into_iter().flat_map(|tools| &tools.tools).enumerate() {
+        let start = Instant::now();
+        let tools = self.tools.into_iter().flat_map(|tools| &tools.tools);
+        for (i, tool) in tools.enumerate().take_while(|_| start.elapsed() < SEARCH) {
             let alone = Source::new("start: @tool_0");
             let (subject, alone) = match &tool.input {
                 Some(grammar) => (Subject::ToolInput(i), input::with_arguments(alone, 0, grammar)),
                 None => (Subject::ToolParameters(i), alone.with_schema("tool_0", &tool.schema())),
             };
-            if let Err(error @ GrammarError::Invalid(_)) = alone.and_then(|source| self.grammars.compile(&source)) {
+            let refused = alone.and_then(|source| self.grammars.compile(&source)).err().map(|error| error.split().1);
+            if let Some(error @ GrammarError::Invalid(_)) = refused {
                 return RuleError { subject, error };
             }
         }
@@ -289,11 +302,22 @@ impl Rules<'_> {
     }
 }
 
+/// What an error about a named grammar is about, if it is a tool's: the index among those that may be called stands in its name.
+fn of_named(tools: &Tools, name: &str) -> Option<Subject> {
+    let (kind, rest) = name.split_once('_')?;
+    let index = rest.split('_').next()?.parse().ok()?;
+    let tool = ["tool", "input", "value", "json", "leaf"].contains(&kind).then(|| tools.callable().nth(index))??;
+    Some(if tool.input.is_some() { input::subject(tools, tool) } else { tools.parameters_of(tool) })
+}
+
 /// The parameters of each tool that may be called.
 fn parameters(tools: &Tools) -> Result<Vec<Parameters>, RuleError> {
+    let mut room = Room::default();
     let of = |tool: &Tool| {
         let error = |text| RuleError { subject: tools.parameters_of(tool), error: GrammarError::Invalid(text) };
-        Parameters::of(&tool.schema()).map_err(error)
+        let schema = tool.schema();
+        check_schema_size(&schema).map_err(RuleError::of(tools.parameters_of(tool)))?;
+        Parameters::of(&schema, &mut room).map_err(error)
     };
     tools.callable().map(of).collect()
 }

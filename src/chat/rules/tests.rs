@@ -405,3 +405,39 @@ fn every_family_follows_what_it_can_of_a_schema() {
         assert_eq!(found[1]["properties"]["a"], json!({"type": "string"}), "{}: {}", syntax.name, found[1]);
     }
 }
+
+#[test]
+fn references_to_each_level_of_a_schema_have_a_bound() {
+    let rig = Rig::new();
+    let bottom = json!({"enum": ["x".repeat(20_000)]});
+    let nested = (0..60).fold(bottom, |inner, _| json!({"type": "object", "properties": {"a": inner}, "additionalProperties": false}));
+    let refs = (0..60).map(|i| (format!("r{i}"), json!({"$ref": format!("#/$defs/n{}", "/properties/a".repeat(i))})));
+    let refs: serde_json::Map<String, Value> = refs.collect();
+    let schema = json!({"type": "object", "properties": refs, "$defs": {"n": nested}, "additionalProperties": false});
+    for syntax in SYNTAXES.iter().filter(|syntax| syntax.arguments != Arguments::Json) {
+        let start = Instant::now();
+        let found = followed(&rig, syntax, schema.clone(), true);
+        println!("{}: {} after {} ms", syntax.name, found.is_ok(), start.elapsed().as_millis());
+        assert!(matches!(found, Ok(_) | Err(Subject::ToolParameters(1) | Subject::Tools)), "{}: {found:?}", syntax.name);
+        assert!(found.is_err() || !matches!(syntax.arguments, Arguments::Notated(_)), "{}: its rules repeat each level", syntax.name);
+        assert!(start.elapsed() < Duration::from_secs(30), "{}", syntax.name);
+    }
+}
+
+#[test]
+fn the_tool_at_fault_is_named_among_many() {
+    let rig = Rig::new();
+    let mut tools = tools(ToolChoice::Required);
+    let second = tools.tools[1].clone();
+    tools.tools.extend((2..120).map(|i| Tool { name: format!("more{i}"), ..second.clone() }));
+    tools.tools[77].parameters = Some(json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "["}}}));
+    tools.tools[77].strict = true;
+    for syntax in [GENERIC].into_iter().chain(SYNTAXES.iter().find(|syntax| syntax.tagged().is_some())) {
+        let dialect = dialect(syntax, false);
+        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
+        let start = Instant::now();
+        let RuleError { subject, error } = rules.followed().err().expect(syntax.name);
+        println!("{}: {error} after {} ms", syntax.name, start.elapsed().as_millis());
+        assert!(matches!(subject, Subject::ToolParameters(77)), "{}: {subject:?}: {error}", syntax.name);
+    }
+}
