@@ -86,7 +86,9 @@ impl Directory {
 fn nearest_of<'a>(paths: &'a [String], sent: &str) -> Option<&'a str> {
     let scored = paths.iter().map(|path| (common_end(path, sent), strsim::normalized_damerau_levenshtein(path, sent), path.as_str()));
     let best = scored.filter(|(length, ..)| *length > 0).max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    best.map(|(.., path)| path).or_else(|| nearest(paths.iter().map(String::as_str), sent, &[]))
+    // A base address is no misspelling of what lies below it.
+    let is_as_deep = |path: &&str| path.split('/').count() == sent.split('/').count();
+    best.map(|(.., path)| path).or_else(|| nearest(paths.iter().map(String::as_str).filter(is_as_deep), sent, &[]))
 }
 
 /// The number of segments that two paths have in common at their ends. `{id}` in `path` stands for any, but has no name by itself.
@@ -160,6 +162,7 @@ mod tests {
             ("/healthz", "/health"),
             ("/v1/response/resp_1/cancel", "/v1/responses/{id}/cancel"),
             ("/nothing/alike", "-"),
+            ("/v1", "-"),
             ("/", "-"),
         ] {
             assert_eq!(near(sent), path, "{sent}");
