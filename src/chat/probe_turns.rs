@@ -14,6 +14,11 @@ const UNEVEN: [&str; 12] = ["uu", "uuau", "uaau", "au", "sau", "ucru", "ucruau",
 /// Conversations that the user does not begin, or in which there is none.
 const USERLESS: [&str; 4] = ["s", "au", "sau", "cru"];
 
+/// Conversations with a message between a call and its result.
+const APART: [&str; 4] = ["ucur", "ucurau", "ucar", "ucarau"];
+/// Conversations with a result that belongs to no call.
+const LONE: [&str; 7] = ["ul", "ulau", "ulu", "lu", "ual", "ucral", "ullaul"];
+
 /// What the template does with the orders that clients send. `dialect`: in which form it takes calls, results and tools.
 pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> Turns {
     let probe = Probe { trials, dialect, tools: tools() };
@@ -27,8 +32,8 @@ pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> Turns {
     turns.alternation = probe.best(orders, &UNEVEN, |alternation| Turns { alternation, ..turns });
     turns.needs_user = probe.best([false, true], &USERLESS, |needs_user| Turns { needs_user, ..turns });
     turns.several_calls = probe.best([true, false], &["udrr", "udrrau"], |several_calls| Turns { several_calls, ..turns });
-    turns.late_results = turns.alternation == Alternation::Free && ["ucur", "ucurau"].iter().all(|letters| probe.shows(&turns, letters));
-    turns.lone_results = probe.best([true, false], &["ul", "ulau", "ulu", "lu"], |lone_results| Turns { lone_results, ..turns });
+    turns.late_results = turns.alternation == Alternation::Free && APART.iter().all(|letters| probe.shows(&turns, letters));
+    turns.lone_results = probe.best([true, false], &LONE, |lone_results| Turns { lone_results, ..turns });
     turns.call_text = probe.call_text(turns);
     turns
 }
