@@ -35,7 +35,8 @@ pub(super) fn turns(trials: &Trials, dialect: &Dialect) -> Turns {
     turns.late_results = turns.alternation == Alternation::Free && APART.iter().all(|letters| probe.shows(&turns, letters));
     turns.lone_results = probe.best([true, false], &LONE, |lone_results| Turns { lone_results, ..turns });
     turns.call_text = probe.call_text(turns);
-    turns
+    // Answers that rest on trials without an end are none.
+    if trials.is_over() { Turns::ALL } else { turns }
 }
 
 struct Probe<'a> {

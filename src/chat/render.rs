@@ -55,17 +55,23 @@ pub fn render(
     let shield = |text: &str| tokenizer.shield(text);
     let mut layout = Layout::new(dialect, &shield, conversation);
     let variable = dialect.levels.variable_of(conversation, dialect.thinking.is_some()).ok_or(RenderError::NoEffort)?;
-    if let Some((name, mut value)) = variable.clone() {
-        shield_value(&shield, &mut value);
-        layout.input.kwargs.insert(name.into(), value);
-    }
-    let mut text = match (layout.render(template), variable) {
-        // A level that is advice, and that no probe has tried.
-        (Err(_), Some((name, _))) if conversation.or_efforts.is_some() => {
-            layout.input.kwargs.remove(name);
-            layout.render(template)?
+    let mut text = match variable {
+        None => layout.render(template)?,
+        Some((name, mut value)) => {
+            shield_value(&shield, &mut value);
+            let own = layout.input.kwargs.insert(name.into(), value);
+            match layout.render(template) {
+                // A level that is advice, and that no trial has tried.
+                Err(_) if conversation.or_efforts.is_some() => {
+                    match own {
+                        Some(own) => drop(layout.input.kwargs.insert(name.into(), own)),
+                        None => drop(layout.input.kwargs.remove(name)),
+                    }
+                    layout.render(template)?
+                }
+                rendered => rendered?,
+            }
         }
-        (rendered, _) => rendered?,
     };
     if conversation.ending == Ending::Continue {
         let end = text.rfind(HERE).ok_or(RenderError::LastMessageHidden)?;

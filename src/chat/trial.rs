@@ -15,7 +15,7 @@ pub(super) const NAME: &str = "penstock_probe";
 /// The number of a call that is not in the conversation.
 const LONE: usize = 999_999_999;
 /// How long the trials of one template may take. Those of real templates take some milliseconds.
-const MAX_TIME: Duration = Duration::from_secs(10);
+const MAX_TIME: Duration = Duration::from_secs(5);
 
 /// Renders trials until the time is up. After that, each trial counts as refused.
 pub(super) struct Trials<'a> {
@@ -28,9 +28,14 @@ impl<'a> Trials<'a> {
         Self { template, end: Instant::now() + MAX_TIME }
     }
 
+    /// Whether the time is up.
+    pub fn is_over(&self) -> bool {
+        Instant::now() > self.end
+    }
+
     /// How the template renders a conversation for a dialect. `None`: it refuses the conversation.
     pub fn render(&self, conversation: &Conversation, dialect: &Dialect) -> Option<String> {
-        if Instant::now() > self.end {
+        if self.is_over() {
             return None;
         }
         Layout::new(dialect, &str::to_owned, conversation).render(self.template).ok()
