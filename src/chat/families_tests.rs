@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::format::Format;
 use crate::parser::Parser;
 use crate::piece::Piece;
-use crate::render::{input, render};
+use crate::render::{Layout, render};
 use crate::rules::Rules;
 use crate::tools::{Declaration, Tool, ToolChoice, Tools};
 use grammar::{Compiler, testing::compiler};
@@ -86,7 +86,7 @@ impl Family {
 
     fn render(&self, messages: Vec<Message>, choice: ToolChoice) -> Result<String, String> {
         let conversation = Conversation { messages, tools: Some(tools(choice)), ending: Ending::OpenTurn, ..Conversation::default() };
-        self.template.render(&input(&self.dialect, &str::to_owned, &conversation)).map_err(|error| error.to_string())
+        Layout::new(&self.dialect, &str::to_owned, &conversation).render(&self.template).map_err(|error| error.to_string())
     }
 
     /// What a question, `calls` and their results look like. If the template takes one call at a time, the second is left out.
@@ -200,9 +200,6 @@ fn a_call_its_result_and_an_answer_go_through_each_template() {
         let of = |text: &str| Message::of_text(Role::System, text);
         let (turn, calls) = family.turn(0);
         let mut messages = vec![of("Be brief."), Message::of_text(Role::User, QUESTION)];
-        if !family.dialect.takes_system {
-            messages.remove(0);
-        }
         let asked = family.render(messages.clone(), ToolChoice::Auto).unwrap_or_else(|error| panic!("{}: {error}", family.name));
         assert!(asked.contains("get_weather") && asked.contains("look_up"), "{}: the tools are not shown: {asked}", family.name);
         messages.extend(turn);

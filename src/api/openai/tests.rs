@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::convert::{chat, completions};
 use crate::http::error::ApiError;
+use crate::http::left_out;
 use ::chat::{Ending, Role};
 use config::Limits;
 use serving::{Budget, Prompt};
@@ -211,6 +212,23 @@ fn what_clients_send_by_default_is_accepted() {
     let Prompt::Chat(conversation) = chat::parse(&body, &limits()).unwrap().prompt else { panic!("a chat request has messages") };
     let texts: Vec<String> = conversation.messages.iter().map(::chat::Message::text).collect();
     assert_eq!(texts, ["hi", "no", "never", "why?"]);
+}
+
+/// Agents send pictures in results of tools, and the whole history again each time.
+#[test]
+fn a_picture_is_left_out_of_a_result_alone() {
+    let picture = json!({"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}});
+    let parts = json!([{"type": "text", "text": "a"}, picture, {"type": "file", "file": {"file_id": "f"}}]);
+    for role in ["tool", "function"] {
+        let messages = json!([{"role": role, "name": "f", "tool_call_id": "x", "content": parts}]);
+        let Prompt::Chat(conversation) = chat::parse(&with("messages", messages), &limits()).unwrap().prompt else { panic!("a chat") };
+        assert_eq!(conversation.messages[0].text(), ["a", left_out::IMAGE, left_out::FILE].join("\n"));
+    }
+    let audio = json!([{"role": "tool", "tool_call_id": "x", "content": [{"type": "input_audio", "input_audio": {}}]}]);
+    let asked = json!([{"role": "user", "content": [picture]}]);
+    for messages in [audio, asked] {
+        assert_eq!(chat_param(&with("messages", messages)).as_deref(), Some("messages[0].content[0].type"));
+    }
 }
 
 #[test]

@@ -51,7 +51,9 @@ pub fn parts<'b>(fields: &Fields<'b>, name: &str, place: Place, other: Other<'_,
                 block.only(&["type", "text", "cache_control", "citations"])?;
                 parts.extend(text_part(block.required("text", block.string("text")?)?, place));
             }
-            "image" if place == Place::Result => parts.push(Part::Text(left_out::IMAGE.into())),
+            kind if place == Place::Result && left_out::in_result(kind).is_some() => {
+                parts.extend(left_out::in_result(kind).map(|text| Part::Text(text.into())));
+            }
             "document" => parts.extend(document(&block, place)?),
             "search_result" => parts.extend(search_result(&block, place)?),
             kind => parts.extend(other(&block, kind)?),

@@ -3,9 +3,12 @@
 use super::tools;
 use crate::http::error::ApiError;
 use crate::http::fields::Fields;
+use crate::http::left_out;
 use chat::{Ending, Message, Part, Role};
 
 const MAX_MESSAGES: usize = 16_384;
+/// The most images of one message.
+const MAX_IMAGES: usize = 1024;
 const KNOWN: &[&str] = &["role", "content", "thinking", "images", "tool_calls", "tool_name", "tool_call_id", "name"];
 
 pub fn messages(fields: &Fields) -> Result<Vec<Message>, ApiError> {
@@ -34,6 +37,18 @@ pub fn refuse_images(fields: &Fields) -> Result<(), ApiError> {
     }
 }
 
+/// The number of images in a tool's result, in whose places texts stand. Refuses those of other messages.
+fn images(fields: &Fields, role: Role) -> Result<usize, ApiError> {
+    if role != Role::Tool {
+        refuse_images(fields)?;
+    }
+    let images = fields.array("images")?.unwrap_or_default().len();
+    if images > MAX_IMAGES {
+        return Err(fields.invalid("images", format_args!("holds more than {MAX_IMAGES} images")));
+    }
+    Ok(images)
+}
+
 #[derive(Default)]
 struct Reader {
     /// Calls so far.
@@ -52,7 +67,7 @@ impl Reader {
             // Modelfiles and clients have names of their own for whoever instructs.
             _ => Role::System,
         };
-        refuse_images(fields)?;
+        let images = images(fields, role)?;
         let text = |name: &str| Ok::<_, ApiError>(fields.string(name)?.map(str::to_owned));
         let content = text("content")?.unwrap_or_default();
         let reasoning = text("thinking")?.filter(|text| !text.is_empty());
@@ -65,7 +80,9 @@ impl Reader {
             return Err(fields.invalid("tool_calls", "is only allowed in a message of the assistant"));
         }
         self.open.extend(calls.iter().map(|call| (call.id.clone(), call.name.clone())));
-        let parts = if content.is_empty() && !calls.is_empty() { Vec::new() } else { vec![Part::Text(content)] };
+        let is_empty = content.is_empty() && (!calls.is_empty() || images > 0);
+        let mut parts = if is_empty { Vec::new() } else { vec![Part::Text(content)] };
+        parts.extend(std::iter::repeat_n(Part::Text(left_out::IMAGE.into()), images));
         let mut message = Message { parts, reasoning, calls, ..Message::new(role) };
         if role == Role::Tool {
             let (id, name) = self.result(asked_id.filter(|id| !id.is_empty()), tool_name.or(own_name));
@@ -110,6 +127,15 @@ mod tests {
         assert_eq!((found[1].calls[0].arguments.as_str(), found[1].parts.len()), ("{\"a\":1}", 0));
         let ids: Vec<_> = found[2..].iter().map(|message| (message.call_id.as_deref(), message.name.as_deref())).collect();
         assert_eq!(ids, [(Some("call_1"), Some("f")), (Some("call_2"), Some("g")), (Some("call_3"), Some("f")), (None, Some("h"))]);
+    }
+
+    #[test]
+    fn an_image_in_a_tool_s_result_becomes_a_text() {
+        let result = |content: &str| json!({"role": "tool", "content": content, "images": ["aGk="], "tool_name": "f"});
+        let found = read(json!([{"role": "user", "content": "q"}, result("Here:"), result("")])).unwrap();
+        assert_eq!([&found[1], &found[2]].map(Message::text), [format!("Here:\n{}", left_out::IMAGE), left_out::IMAGE.to_owned()]);
+        let others = json!({"role": "tool", "content": "", "images": vec![""; MAX_IMAGES + 1]});
+        assert_eq!(read(json!([others])).unwrap_err().param.as_deref(), Some("messages[0].images"));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use super::tools;
 use super::{custom_tools, generation, names, refuse, structured, verbosity};
 use crate::http::error::{ApiError, quoted};
 use crate::http::fields::{Fields, wrong_type};
+use crate::http::left_out;
 use crate::http::subject::FieldNames;
 use chat::{Conversation, Ending, Message, Part, Role, is_reserved};
 use config::Limits;
@@ -233,7 +234,10 @@ fn content(fields: &Fields, role: Role) -> Result<Vec<Part>, ApiError> {
         match part.required("type", part.string("type")?)? {
             "text" => Ok(Part::Text(part.required("text", part.string("text")?)?.to_owned())),
             "refusal" if role == Role::Assistant => Ok(Part::Text(part.required("refusal", part.string("refusal")?)?.to_owned())),
-            other => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
+            other => match left_out::in_result(other).filter(|_| role == Role::Tool) {
+                Some(text) => Ok(Part::Text(text.to_owned())),
+                None => Err(part.invalid("type", format_args!("is `{}`; only `text` parts are supported", quoted(other)))),
+            },
         }
     };
     parts.iter().enumerate().map(one).collect()
