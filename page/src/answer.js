@@ -2,6 +2,7 @@
 
 import { complete } from "./api.js";
 import { emit } from "./bus.js";
+import { due } from "./frames.js";
 import { modelInfo } from "./models.js";
 import { requestBody } from "./request.js";
 import { append, keep } from "./threads.js";
@@ -53,7 +54,7 @@ function take(run, chunk) {
   run.pieces += 1;
   run.last = performance.now();
   run.first ||= run.last;
-  emit("pieces", run.thread, message, { reasoning, content, calls, rate: rate(run.pieces, run.last - run.first) });
+  emit("pieces", run.thread, message, { reasoning, content, calls, rate: () => rate(run.pieces, run.last - run.first) });
 }
 
 /** Writes copies to the storage, one at a time, so that a reload loses little. A long answer is copied less often. */
@@ -99,7 +100,7 @@ export async function answer(thread, { parent, message, model, settings }) {
   try {
     const list = path(thread.messages, continues ? target.id : parent);
     const body = requestBody({ model, list, settings, continues, progress: true });
-    for await (const chunk of complete(body, controller.signal)) {
+    for await (const chunk of complete(body, controller.signal, due)) {
       take(run, chunk);
       copied();
     }

@@ -35,14 +35,22 @@ export async function models() {
   return (await response.json()).data;
 }
 
-/** Yields the data of each server-sent event. */
-async function* events(body) {
-  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+/** Yields the data of each server-sent event. What is there is read in one go, and what comes later once `ready()` has resolved. */
+async function* events(body, ready) {
+  const reader = body.getReader();
+  const decoder = new TextDecoder();
+  const soon = () => new Promise((resolve) => setTimeout(resolve));
   let rest = "";
+  let over = soon();
   for (;;) {
-    const { value, done } = await reader.read();
+    const read = reader.read();
+    if (!(await Promise.race([read, over]))) {
+      await Promise.all([read, ready()]);
+      over = soon();
+    }
+    const { value, done } = await read;
     if (done) return;
-    const lines = (rest + value).split(/\r?\n/);
+    const lines = (rest + decoder.decode(value, { stream: true })).split(/\r?\n/);
     rest = lines.pop();
     for (const line of lines) {
       if (line.startsWith("data:")) yield line.slice(5).trimStart();
@@ -50,13 +58,13 @@ async function* events(body) {
   }
 }
 
-/** Sends a request and yields the chunks of its answer. A stream that ends early is an error. */
-export async function* complete(body, signal) {
+/** Sends a request and yields the chunks of its answer, which is read whenever `ready()` has resolved. A stream that ends early is an error. */
+export async function* complete(body, signal, ready) {
   const response = await fetch(address("v1/chat/completions"), {
     method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body), signal,
   });
   if (!response.ok) throw await refusal(response);
-  for await (const data of events(response.body)) {
+  for await (const data of events(response.body, ready)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
     if (chunk.error) throw new Refused(chunk.error, response);
