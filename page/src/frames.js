@@ -5,7 +5,7 @@
 /** The pause after a frame, in lengths of that frame: frames take a fifth of the time. */
 const PAUSE = 4;
 /** How far the text on the screen may be behind what came, in milliseconds, as long as a frame takes at most a third of that. */
-const BEHIND = 480;
+const BEHIND = 450;
 /** The time in which a frame is shown that keeps the beat of a screen, in milliseconds. Nobody sees then what it cost; the other threads and
  * processes take about as long as its scripts, style, layout and painting here. */
 const BEAT = 25;
