@@ -58,7 +58,7 @@ async function* events(body, ready) {
   }
 }
 
-/** Sends a request and yields the chunks of its answer, which is read whenever `ready()` has resolved. A stream that ends early is an error. */
+/** Sends a request and yields the chunks of its answer, which is read when `ready()` has resolved. A stream that ends early is an error. */
 export async function* complete(body, signal, ready) {
   const response = await fetch(address("v1/chat/completions"), {
     method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body), signal,

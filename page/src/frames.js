@@ -6,8 +6,10 @@
 const PAUSE = 4;
 /** How far the text on the screen may be behind what came, in milliseconds, as long as a frame takes at most a third of that. */
 const BEHIND = 450;
-/** The time in which a frame is shown that keeps the beat of a screen, in milliseconds. Nobody sees then what it cost; the other threads and
- * processes take about as long as its scripts, style, layout and painting here. */
+/** The pause that remains after frames that take too long to keep that, in milliseconds. */
+const LEFT = 150;
+/** The time in which a frame is shown that keeps the beat of a screen, in milliseconds. Nobody sees then what it cost. The other threads
+ * and processes take about as long as its scripts, style, layout and painting here. */
 const BEAT = 25;
 /** No frame counts as longer, in milliseconds: a tab that was hidden in the meantime has shown its frame late. */
 const MAX_COST = 1000;
@@ -15,7 +17,7 @@ const MAX_COST = 1000;
 /** How long nothing is drawn after a frame that cost so much. Both in milliseconds. */
 export function pauseAfter(cost) {
   // what came right after the last frame began waits for its rest, for the pause and for the next frame
-  return Math.min(PAUSE * cost, Math.max(cost, BEHIND - 2 * cost));
+  return Math.min(PAUSE * cost, Math.max(BEHIND - 2 * cost, LEFT));
 }
 
 /** The shortest time between two reads of an answer, in milliseconds. */

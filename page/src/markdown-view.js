@@ -1,5 +1,5 @@
-// Markdown that grows. Blocks that are complete are never parsed again, the last one keeps the elements that are the same, and an open block
-// of code only gets the new text. So the work for an answer is in proportion to its length.
+// Markdown that grows. Blocks that are complete are never parsed again, the last one keeps the elements that are the same, and an open
+// block of code only gets the new text. So the work for an answer is in proportion to its length.
 
 import { codeBlock } from "./code.js";
 import { make } from "./dom.js";

@@ -12,6 +12,7 @@ from chat_page import CHROMIUM, ask, finished, needs_browser, tab
 from harness import ROOT, wait_until
 from page_frames import KINDS, WATCH, forced_layouts, measure, words
 from paced_answers import PacedAnswers
+from test_page_accessible import needs_packages
 
 RATE = 200  # pieces per second
 AT_END = """() => {
@@ -185,11 +186,11 @@ def test_a_line_break_that_comes_in_two_pieces_is_one(open_page):
     assert turn.locator(":scope > .text > p").all_inner_texts() == ["one\ntwo", "three\nfour"]
 
 
+@needs_packages
 def test_the_pause_follows_the_frame():
-    """Frames take a fifth of the time until the text would be half a second behind, and never more than half of it."""
+    """Frames take a fifth of the time until the text would be half a second behind, and even then they leave pauses."""
     node = shutil.which("node")
-    if node is None:
-        pytest.skip("Node is not installed")
+    assert node, "Node built the packages, so it is there"
     code = 'import { pauseAfter } from "./frames.js"; console.log(JSON.stringify([...Array(1001).keys()].map(pauseAfter)));'
     done = subprocess.run(
         [node, "--input-type=module", "-e", code], cwd=ROOT / "page" / "src", capture_output=True, text=True, timeout=60
@@ -198,7 +199,7 @@ def test_the_pause_follows_the_frame():
     # a message channel keeps Node running only while it has a listener
     pauses = json.loads(re.search(r"\[.*\]", done.stdout)[0])
     for cost, pause in enumerate(pauses):
-        assert pause >= cost, "at least half of the time is left"
+        assert pause >= min(4 * cost, 150), "some time is always left"
         # what comes right after the start of a frame is shown by the end of the next one
         assert 2 * cost + pause <= 500 or cost > 160, cost
         assert pause == 4 * cost or cost > 75, cost
