@@ -10,7 +10,7 @@ import time
 import pytest
 from chat_page import CHROMIUM, ask, finished, needs_browser, tab
 from harness import ROOT, wait_until
-from page_frames import KINDS, WATCH, forced_layouts, measure, words
+from page_frames import KINDS, WATCH, forced_layouts, measure, metrics, words
 from paced_answers import PacedAnswers
 from test_page_accessible import needs_packages
 
@@ -58,6 +58,31 @@ def test_an_answer_at_200_tokens_per_second_takes_little_of_the_renderer(open_pa
     assert costs.layouts <= 35, "pieces are drawn together"
     assert costs.cpu <= 0.3, "most of its time is left"
     assert costs.lag(0.95 if is_idle() else 0.5) <= 0.5, "what is shown is hardly behind"
+
+
+@needs_browser
+def test_waiting_for_the_first_token_takes_nothing_of_the_renderer(open_page):
+    page = open_page()
+
+    def deltas():
+        time.sleep(6)
+        yield {"content": "w0"}
+
+    with PacedAnswers(deltas, RATE) as paced:
+        paced.route(page)
+        ask(page, "Count")
+        page.wait_for_selector(".waiting")
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable")
+        time.sleep(0.5)
+        before = metrics(session)
+        time.sleep(3)
+        after = metrics(session)
+        assert page.is_visible(".waiting")
+        finished(page)
+    layouts, cpu = (after[name] - before[name] for name in ("LayoutCount", "ProcessTime"))
+    print(f"{layouts:.0f} layouts and {cpu:.3f} s of the processor in 3 s")
+    assert layouts <= 3 and cpu <= 0.3
 
 
 @needs_browser
