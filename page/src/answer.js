@@ -39,7 +39,8 @@ function note(run) {
   return said.filter(Boolean).join(" · ");
 }
 
-function take(run, chunk) {
+/** Takes a chunk that came at the time `at`. */
+function take(run, chunk, at) {
   const { message } = run;
   run.usage = chunk.usage ?? run.usage;
   if (chunk.prompt_progress) emit("progress", run.thread, message, chunk.prompt_progress);
@@ -52,7 +53,7 @@ function take(run, chunk) {
   if (calls) addCalls(message, calls);
   if (!reasoning && !content && !calls) return;
   run.pieces += 1;
-  run.last = performance.now();
+  run.last = at;
   run.first ||= run.last;
   emit("pieces", run.thread, message, { reasoning, content, calls, rate: () => rate(run.pieces, run.last - run.first) });
 }
@@ -100,8 +101,8 @@ export async function answer(thread, { parent, message, model, settings }) {
   try {
     const list = path(thread.messages, continues ? target.id : parent);
     const body = requestBody({ model, list, settings, continues, progress: true });
-    for await (const chunk of complete(body, controller.signal, due)) {
-      take(run, chunk);
+    for await (const { chunk, at } of complete(body, controller.signal, due)) {
+      take(run, chunk, at);
       copied();
     }
   } catch (caught) {

@@ -1,6 +1,6 @@
-// When an answer is drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame took: the
-// scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow machine draws
-// less often and keeps its time for the answer, for the other tabs and for the reader.
+// When an answer is taken and drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame took:
+// the scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow machine
+// draws less often and keeps its time for the answer, for the other tabs and for the reader.
 
 /** The pause after a frame, in lengths of that frame: frames take a fifth of the time. */
 const PAUSE = 4;
@@ -20,7 +20,7 @@ export function pauseAfter(cost) {
   return Math.min(PAUSE * cost, Math.max(BEHIND - 2 * cost, LEFT));
 }
 
-/** The shortest time between two reads of an answer, in milliseconds. */
+/** The shortest time between two looks at what has come of an answer, in milliseconds. */
 const REST = 30;
 
 const jobs = new Set();
@@ -41,7 +41,7 @@ export function undraw(job) {
   jobs.delete(job);
 }
 
-/** Resolves when the next frame is due: what comes before could not be shown earlier, and is read in one go. In a hidden tab, which has no
+/** Resolves when the next frame is due: what comes before could not be shown earlier, and is taken in one go. In a hidden tab, which has no
  * frames, that is at once. */
 export function due() {
   if (document.hidden) return Promise.resolve();
