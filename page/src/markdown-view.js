@@ -1,12 +1,11 @@
-// Markdown that grows. Blocks that are complete are never parsed again, an open block of code only gets the new text, and a frame waits
-// longer after one that took long. So the work for an answer is in proportion to its length.
+// Markdown that grows. Blocks that are complete are never parsed again, the last one keeps the elements that are the same, and an open
+// block of code only gets the new text. So the work for an answer is in proportion to its length.
 
 import { codeBlock } from "./code.js";
 import { make } from "./dom.js";
+import { grow } from "./grow.js";
 import { block, lex } from "./markdown.js";
 
-/** The share of time that a long unfinished block may take: a pass that took 5 ms is followed by a pause of at least 50 ms. */
-const PAUSE = 10;
 const FENCE = /^ {0,3}(`{3,}|~{3,})([^\n`]*)\n/;
 
 function build(token) {
@@ -30,16 +29,14 @@ export class MarkdownView {
   constructor(node) {
     this.node = node;
     this.text = "";
-    this.pending = "";
     // {raw, node} of each block; those before `stable` are complete, and so is the text before `offset`
     this.blocks = [];
     this.stable = 0;
     this.offset = 0;
     // {code, end} of the block of code that is still open
     this.open = null;
-    this.timer = 0;
-    this.pause = 0;
-    this.onGrow = () => {};
+    // whether the last piece ended with a carriage return, which is not in `text` yet
+    this.return = false;
   }
 
   /** Shows a whole text at once. */
@@ -49,28 +46,20 @@ export class MarkdownView {
     this.replace(0, parse(this.text));
   }
 
+  /** Shows a further piece. */
   push(piece) {
-    this.pending += piece.replace(/\r\n?/g, "\n");
-    this.timer ||= setTimeout(() => requestAnimationFrame(() => this.flush()), this.pause);
-  }
-
-  flush() {
-    clearTimeout(this.timer);
-    this.timer = 0;
-    const piece = this.pending;
-    if (!piece) return;
-    const start = performance.now();
-    this.pending = "";
     const line = this.text.lastIndexOf("\n") + 1;
-    this.text += piece;
+    // a line break may come in two pieces
+    const whole = (this.return ? "\r" : "") + piece;
+    this.return = whole.endsWith("\r");
+    const more = (this.return ? whole.slice(0, -1) : whole).replace(/\r\n?/g, "\n");
+    this.text += more;
     if (this.open && !this.open.end.test(this.text.slice(line))) {
-      this.open.code.append(piece);
+      this.open.code.append(more);
     } else {
       this.open = null;
       this.grow();
     }
-    this.pause = Math.min(2000, (performance.now() - start) * PAUSE);
-    this.onGrow();
   }
 
   /** Parses what follows the complete blocks, all but the last of which are complete now. */
@@ -95,22 +84,27 @@ export class MarkdownView {
     }
   }
 
-  /** Replaces the blocks from the index `from` on. A block whose text is the same keeps its element. */
+  /** Replaces the blocks from the index `from` on. What is the same keeps its elements. */
   replace(from, tokens) {
     const isSame = (old, token) => old && token && old.raw === token.raw && !old.open && !token.node;
     let at = from;
     while (isSame(this.blocks[at], tokens[at - from])) at += 1;
-    for (const old of this.blocks.splice(at)) old.node?.remove();
-    for (const token of tokens.slice(at - from)) {
-      const node = token.node ?? build(token);
-      if (node) this.node.append(node);
+    const [old, ...rest] = this.blocks.splice(at);
+    for (const { node } of rest) node?.remove();
+    tokens.slice(at - from).forEach((token, i) => {
+      const fresh = token.node ?? build(token);
+      const grows = i === 0 && fresh && old?.node && !old.open && !token.node;
+      const node = grows ? grow(old.node, fresh) : fresh;
+      if (node && !grows) this.node.append(node);
       this.blocks.push({ raw: token.raw, node, open: Boolean(token.node) });
-    }
+    });
+    if (old?.node !== this.blocks[at]?.node) old?.node?.remove();
   }
 
-  /** Shows the rest of the text, with what only the whole text tells: links whose addresses stand at its end, for example. */
+  /** Shows with the whole text what only that tells: links whose addresses stand at its end, for example. */
   finish() {
-    this.flush();
+    if (this.return) this.text += "\n";
+    this.return = false;
     this.open = null;
     this.replace(0, parse(this.text));
   }
