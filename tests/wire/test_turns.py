@@ -46,7 +46,8 @@ def openai(turns) -> dict:
     for kind, *rest in turns:
         if kind == "call":
             function = {"name": "look_up", "arguments": json.dumps({"query": rest[1]})}
-            messages.append({"role": "assistant", "content": None, "tool_calls": [{"id": rest[0], "type": "function", "function": function}]})
+            call = {"id": rest[0], "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         elif kind == "result":
             messages.append({"role": "tool", "tool_call_id": rest[0], "content": rest[1]})
         else:
