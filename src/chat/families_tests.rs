@@ -89,7 +89,7 @@ impl Family {
         Layout::new(&self.dialect, &str::to_owned, &conversation).render(&self.template).map_err(|error| error.to_string())
     }
 
-    /// What a question, `calls` and their results look like. If the template takes one call at a time, the second is left out.
+    /// What a question, `calls` and their results look like. If the template takes one call per message, the second is left out.
     fn turn(&self, round: usize) -> (Vec<Message>, Vec<(&'static str, Value)>) {
         let of = |calls: &[(&'static str, Value)]| {
             let id = |i: usize| format!("call_{round}_{i}");
@@ -109,9 +109,11 @@ impl Family {
         };
         let all = self.calls();
         let messages = [vec![Message::of_text(Role::User, QUESTION)], of(&all)].concat();
-        let shows_all = self.render(messages, ToolChoice::Auto).is_ok_and(|text| text.contains("look_up") && text.contains(RESULTS[1]));
-        // These templates show the first call alone.
-        let single = !self.dialect.syntax.repeats() || self.dialect.syntax.name == "gigachat" || !shows_all;
+        let shown = self.render(messages, ToolChoice::Auto);
+        let shows_all = shown.is_ok_and(|text| text.contains("look_up") && text.contains(RESULTS[1]));
+        assert!(shows_all, "{}: a call is not shown", self.name);
+        // These templates show one call per message.
+        let single = !self.dialect.syntax.repeats() || !self.dialect.turns.several_calls;
         let calls = if single { all[..1].to_vec() } else { all };
         (of(&calls), calls)
     }

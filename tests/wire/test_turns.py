@@ -46,7 +46,8 @@ def openai(turns) -> dict:
     for kind, *rest in turns:
         if kind == "call":
             function = {"name": "look_up", "arguments": json.dumps({"query": rest[1]})}
-            messages.append({"role": "assistant", "content": None, "tool_calls": [{"id": rest[0], "type": "function", "function": function}]})
+            call = {"id": rest[0], "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
         elif kind == "result":
             messages.append({"role": "tool", "tool_call_id": rest[0], "content": rest[1]})
         else:
@@ -93,23 +94,21 @@ def ollama(turns) -> dict:
     return body
 
 
-def answer(server, model: str, door: str, turns) -> int:
+def answer(server, model: str, door: str, turns, with_tools: bool = False) -> int:
     """Generates some tokens. Returns the number of tokens of the prompt."""
-    if door == "chat":
-        reply = server.post("/v1/chat/completions", {"model": model, "max_tokens": 2, **openai(turns)})
-    elif door == "responses":
-        reply = server.post("/v1/responses", {"model": model, "max_output_tokens": 2, **responses(turns)})
-    elif door == "messages":
-        reply = server.post("/v1/messages", {"model": model, "max_tokens": 2, **messages(turns)})
-    else:
-        reply = server.post("/api/chat", {"model": model, "stream": False, "options": {"num_predict": 2}, **ollama(turns)})
+    path, body = {
+        "chat": ("/v1/chat/completions", {"max_tokens": 2, **openai(turns)}),
+        "responses": ("/v1/responses", {"max_output_tokens": 2, **responses(turns)}),
+        "messages": ("/v1/messages", {"max_tokens": 2, **messages(turns)}),
+        "ollama": ("/api/chat", {"stream": False, "options": {"num_predict": 2}, **ollama(turns)}),
+    }[door]
+    if not with_tools:
+        body.pop("tools")
+    reply = server.post(path, {"model": model, **body})
     assert reply.status == 200, reply.body
-    body = reply.json()
-    usage = body.get("usage", {})
-    counts = [usage.get(name, 0) for name in ("prompt_tokens", "input_tokens", "cache_read_input_tokens")]
-    if door == "responses":
-        counts.pop()
-    return sum(counts) + body.get("prompt_eval_count", 0)
+    told = reply.json()
+    usage = told.get("usage", told)
+    return sum(usage.get(name, 0) for name in ("prompt_tokens", "input_tokens", "cache_read_input_tokens", "prompt_eval_count"))
 
 
 @pytest.mark.parametrize("model", STRICT)
@@ -121,6 +120,7 @@ def test_every_door_renders_turns_that_do_not_alternate(strict, model, name):
     prompt = reply.json()["prompt"]
     texts = [turn[-1] for turn in turns]
     assert [prompt.count(text) for text in texts] == [1] * len(texts), prompt
+    assert all(answer(strict, model, door, turns, with_tools=True) for door in DOORS)
     counts = {door: answer(strict, model, door, turns) for door in DOORS}
     assert len(set(counts.values())) == 1, counts
 
@@ -133,7 +133,7 @@ def test_a_text_before_a_call_stands_before_it(strict):
 def test_instructions_and_what_the_developer_says_are_one_system_message(strict):
     """The first request of Codex: instructions, a developer's message and two of the user's."""
     turns = CONVERSATIONS["the first request of Codex"]
-    asked = {"model": STRICT[0], "instructions": turns[0][1], **responses(turns[1:])}
+    asked = {"model": STRICT[0], "instructions": turns[0][1], **responses(turns[1:]), "tools": []}
     counted = strict.post("/v1/responses/input_tokens", asked).json()["input_tokens"]
     assert counted == answer(strict, STRICT[0], "chat", turns)
     prompt = strict.post("/apply-template", {"model": STRICT[0], **openai(turns)}).json()["prompt"]
