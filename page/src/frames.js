@@ -1,6 +1,6 @@
-// When an answer is taken and drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame took:
-// the scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow machine
-// draws less often and keeps its time for the answer, for the other tabs and for the reader.
+// When an answer is taken and drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame
+// took: the scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow
+// machine draws less often and keeps its time for the answer, for the other tabs and for the reader.
 
 /** The pause after a frame, in lengths of that frame: frames take a fifth of the time. */
 const PAUSE = 4;
