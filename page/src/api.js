@@ -84,8 +84,8 @@ async function* events(body, ready) {
   }
 }
 
-/** Sends a request and yields the chunks of its answer, each with the time at which it came. They are looked at when `ready()` has resolved.
- * A stream that ends early is an error. */
+/** Sends a request and yields the chunks of its answer, each with the time at which it came. They are taken when `ready()` has resolved. A
+ * stream that ends early is an error. */
 export async function* complete(body, signal, ready) {
   const response = await fetch(address("v1/chat/completions"), {
     method: "POST", headers: headers({ "content-type": "application/json" }), body: JSON.stringify(body), signal,

@@ -1,6 +1,6 @@
-// When an answer is taken and drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame took:
-// the scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow machine
-// draws less often and keeps its time for the answer, for the other tabs and for the reader.
+// When an answer is taken and drawn. What its pieces change is drawn together, and the pause after a frame follows what the whole frame
+// took: the scripts, the layout, and what the browser's other threads and processes add, which without a GPU is most of it. So a slow
+// machine draws less often and keeps its time for the answer, for the other tabs and for the reader.
 
 /** The pause after a frame, in lengths of that frame: frames take a fifth of the time. */
 const PAUSE = 4;
@@ -9,7 +9,7 @@ const BEHIND = 450;
 /** The pause that remains after frames that take too long to keep that, in milliseconds. */
 const LEFT = 150;
 /** The time in which a frame is shown that keeps the beat of a screen, in milliseconds. Nobody sees then what it cost. The other threads
- * and processes take about as long as its scripts, style, layout and painting here. */
+ * and processes take up to twice as long as its scripts, style, layout and painting here. */
 const BEAT = 25;
 /** No frame counts as longer, in milliseconds: a tab that was hidden in the meantime has shown its frame late. */
 const MAX_COST = 1000;
@@ -81,7 +81,7 @@ function frame() {
   painted.port2.postMessage(null);
   requestAnimationFrame(() => {
     const shown = performance.now() - start;
-    const cost = Math.min(MAX_COST, shown <= BEAT && painting ? 2 * painting : shown);
+    const cost = Math.min(MAX_COST, shown, shown <= BEAT && painting ? 3 * painting : shown);
     next = start + cost + pauseAfter(cost);
     isBusy = false;
     if (jobs.size) plan();

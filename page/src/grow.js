@@ -22,9 +22,9 @@ export function grow(old, fresh) {
   return old;
 }
 
-/** Makes the children of `parent` equal to the nodes `fresh`. */
-export function growChildren(parent, fresh) {
-  const old = [...parent.childNodes];
+/** Makes the children of `parent` equal to the nodes `fresh`, but for the first ones, as many as `kept`. */
+export function growChildren(parent, fresh, kept = 0) {
+  const old = [...parent.childNodes].slice(kept);
   fresh.forEach((node, i) => (old[i] ? grow(old[i], node) : parent.append(node)));
   for (const node of old.slice(fresh.length)) node.remove();
 }

@@ -94,7 +94,6 @@ const liveOf = (thread, message) => (thread === shown.thread ? turns.get(message
 function ended(thread, message) {
   if (thread !== shown.thread) return;
   const entry = turns.get(message.id);
-  $("rate").textContent = "";
   inPlace(() => {
     if (entry?.live) {
       entry.live.finish();
@@ -103,6 +102,7 @@ function ended(thread, message) {
     show();
   });
   finished = null;
+  $("rate").textContent = "";
 }
 
 export function startLog(given) {

@@ -159,6 +159,44 @@ def test_what_is_shown_keeps_its_elements_and_a_selection_while_more_comes(open_
         assert text(two) == text(one)
 
 
+# The form of a row, what stands before the rows and behind them, and the rows on the page.
+LONG = {
+    "list": ("", "- w{0} *a*\n", "\nAn end.", "ul:first-child > li"),
+    "numbers": ("Before.\n\n", "{1}. w{0}\n", "", "ol > li"),
+    "loose at last": ("", "* w{0}\n", "\n* the last\n\n  a paragraph\n", "ul > li"),
+    "nested": ("", "- w{0}\n  - in {0}\n    1. deep\n", "\n    text", ":scope > ul > li"),
+    "tasks": ("", "- [x] w{0}\n", "\n\n```js\nx\n```", "ul > li"),
+    "table": ("a|b\n-|:-:\n", "w{0}|`b`\n", "\n| x | y |\n|---|---|\n| 1 | 2 |\n", "table:first-child tbody > tr"),
+    "another list": ("", "- w{0}\n", "1. one\n2. two\n", "ul > li"),
+}
+
+
+@needs_browser
+@pytest.mark.parametrize("kind", LONG)
+def test_a_long_list_or_table_grows_row_by_row_into_what_the_whole_text_gives(open_page, kind):
+    head, form, end, rows = LONG[kind]
+    count = 160
+    pieces = [head]
+    for at in range(count):
+        row = form.format(at, at + 1)
+        # a row comes in two pieces
+        pieces += [row[:4], row[4:]]
+    pieces += [end[at : at + 5] for at in range(0, len(end), 5)]
+    page = open_page()
+    with PacedAnswers(lambda: ({"content": piece} for piece in pieces if piece), 120) as paced:
+        paced.route(page)
+        ask(page, "Count")
+        find = f"[...(document.querySelector('.assistant > .text')?.querySelectorAll('{rows}') ?? [])].map((row) => row.textContent)"
+        wait_until(lambda: len(page.evaluate(find)) > 100, 20, "most rows are there")
+        grown = [int(re.search(r"w(\d+)", text)[1]) for text in page.evaluate(find)[:-1]]
+        assert grown == list(range(len(grown))), "every row is there once"
+        finished(page)
+    grown = page.locator(".assistant > .text").evaluate("(node) => node.innerHTML")
+    page.reload()
+    page.wait_for_selector("#model:enabled")
+    assert page.locator(".assistant > .text").evaluate("(node) => node.innerHTML") == grown
+
+
 @needs_browser
 def test_a_reader_who_goes_up_stays_there_while_the_answer_comes(open_page):
     page = open_page()
