@@ -89,7 +89,7 @@ pub const SAMPLING: &[Peer] = &[
     ("rep_pen_range", ZERO, REPEAT),
     ("rep_pen_slope", Anything, &[]),
     ("repeat_last_n", Numbers(&[-1.0]), REPEAT),
-    ("repeat_penalty", ONE, REPEAT),
+    ("repeat_penalty", Nothing, REPEAT),
     ("repetition_penalty", ONE, REPEAT),
     ("repetition_penalty_range", ZERO, REPEAT),
     ("sampler_order", Empty, &[]),

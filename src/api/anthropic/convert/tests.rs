@@ -248,7 +248,7 @@ fn an_error_names_the_field() {
         (tool(json!({"type": "web_search_20250305", "name": "web_search"})), "tools[0].type"),
         (tool(json!({"name": "f"})), "tools[0].input_schema"),
         (tool(json!({"name": "f", "input_schema": [], "x": 1})), "tools[0].input_schema"),
-        (tool(json!({"name": "f", "input_shema": {}})), "tools[0].input_shema"),
+        (tool(json!({"name": "f", "input_shema": {"type": "object"}})), "tools[0].input_shema"),
         (json!({"tools": [f, f]}), "tools"),
         (json!({"tool_choice": {"type": "any"}}), "tool_choice"),
         (json!({"tools": [f], "tool_choice": {"type": "required"}}), "tool_choice.type"),
