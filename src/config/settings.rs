@@ -137,9 +137,12 @@ pub struct Engine {
 #[serde(rename_all = "lowercase")]
 pub enum UnknownFields {
     /// It gets a 400 that names the field and the nearest known one.
-    #[default]
     Refuse,
-    /// The field has no effect.
+    /// The request is refused if the field looks like a mistake: its name is almost a known one, or the field would change the answer
+    /// elsewhere. Otherwise the field is left out and named.
+    #[default]
+    Name,
+    /// The field is left out and named.
     Ignore,
 }
 

@@ -98,7 +98,7 @@ def test_answers_streams_and_errors_are_marked_for_a_listed_origin(crossed):
     replies = [
         server.get("/v1/models", headers=headers),
         server.post("/v1/completions", {**body, "stream": True}, headers=headers),
-        server.post("/v1/completions", {**body, "max_tokens": -1}, headers=headers),
+        server.post("/v1/completions", {**body, "max_tokens": -2}, headers=headers),
         server.get("/v1/models", headers={"origin": ORIGIN}),
         server.get("/nothing", headers=headers),
     ]

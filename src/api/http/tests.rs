@@ -1,6 +1,6 @@
 //! Errors of the middleware, the routes and the body's reader come in the envelope of the dialect that owns the path.
 
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use actix_web::dev::ServiceResponse;
 use actix_web::http::Method;
@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 
 use super::dialect::{Dialect, Dialects};
 use super::error::ApiError;
+use super::field_schema::FieldSchema;
 use super::json::JsonBody;
 use super::keyring::Keyring;
 use super::middleware::around;
@@ -54,7 +55,8 @@ impl Dialect for Tiny {
 }
 
 async fn echo(body: JsonBody) -> Result<HttpResponse, ApiError> {
-    let (value, _held) = body.read(|value| Ok(value.clone())).await?;
+    static ANY: LazyLock<FieldSchema> = LazyLock::new(FieldSchema::default);
+    let (value, _held) = body.read(&ANY, |value| Ok(value.clone())).await?;
     Ok(HttpResponse::Ok().json(value))
 }
 

@@ -7,6 +7,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::super::convert::metadata::metadata;
+use super::super::convert::schemas::BATCHES;
 use super::super::disk::{self, now};
 use super::super::files::entry::new_id;
 use super::super::files::room::{Room, Rooms};
@@ -41,7 +42,7 @@ const EXPIRY: std::ops::RangeInclusive<i64> = 3600..=30 * DAY as i64;
 pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) -> Result<HttpResponse, ApiError> {
     let (tenant, rooms) = (Tenant::of(&http), rooms.into_inner());
     let keep = rooms.storage.batch_days * DAY;
-    let (mut batch, _held) = body.read(move |value| parse(value, keep)).await?;
+    let (mut batch, _held) = body.read(&BATCHES, move |value| parse(value, keep)).await?;
     (batch.tenant, batch.key) = (tenant.name().to_owned(), tenant.key_name().map(str::to_owned));
     let room = rooms.need().await?;
     let input = room.files.get(tenant.name(), &batch.object.input_file_id).ok_or_else(|| {
@@ -64,11 +65,7 @@ pub async fn create(rooms: web::Data<Rooms>, http: HttpRequest, body: JsonBody) 
 
 /// `keep`: seconds after which the output goes by default.
 fn parse(body: &Value, keep: u64) -> Result<Batch, ApiError> {
-    const KNOWN: [&str; 5] = ["input_file_id", "endpoint", "completion_window", "metadata", "output_expires_after"];
     let fields = Fields::root(body)?;
-    if let Some(name) = body.as_object().into_iter().flat_map(|map| map.keys()).find(|name| !KNOWN.contains(&name.as_str())) {
-        return Err(ApiError::field(name, format!("`{}` is not known: a batch has {}", quoted(name), KNOWN.join(", "))));
-    }
     let text = |name: &str| fields.required(name, fields.string(name)?).map(str::to_owned);
     let (input_file_id, endpoint, window) = (text("input_file_id")?, text("endpoint")?, text("completion_window")?);
     if !ENDPOINTS.contains(&endpoint.as_str()) {

@@ -36,7 +36,7 @@ pub fn messages(fields: &Fields, stored: &dyn Fn(&str) -> Option<Value>) -> Resu
 
 /// How the types begin of items about tools that OpenAI's servers ran, or that its models were trained to call. A conversation that began
 /// there goes on without them.
-const ELSEWHERE: [&str; 11] = [
+pub const ELSEWHERE: [&str; 11] = [
     "apply_patch_call",
     "code_interpreter_call",
     "computer_call",
