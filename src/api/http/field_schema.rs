@@ -219,10 +219,7 @@ impl FieldSchema {
 
     /// The documented name that is most like `name`, if one is.
     fn alike(&self, name: &str) -> Option<&str> {
-        let name = comparable(name)?;
-        let documented = self.fields.iter().filter(|(_, field)| field.documented).map(|(known, _)| known.as_str());
-        let scored = documented.map(|known| (likeness(known, &name), known)).filter(|(score, _)| *score >= ALIKE);
-        scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
+        nearest(self.fields.iter().filter(|(_, field)| field.documented).map(|(known, _)| known.as_str()), name)
     }
 
     /// What either schema knows.
@@ -310,6 +307,13 @@ fn unknown(path: &Path<'_>, near: Option<&str>) -> ApiError {
 /// A name as it is compared with the known ones. `None`: it is too long for any.
 fn comparable(name: &str) -> Option<String> {
     (name.len() <= MAX_COMPARED).then(|| name.to_ascii_lowercase())
+}
+
+/// The known name that is most like `name`, if one is.
+pub fn nearest<'a>(known: impl Iterator<Item = &'a str>, name: &str) -> Option<&'a str> {
+    let name = comparable(name)?;
+    let scored = known.map(|known| (likeness(known, &name), known)).filter(|(score, _)| *score >= ALIKE);
+    scored.max_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, known)| known)
 }
 
 /// How alike two names are: 1 is equal.

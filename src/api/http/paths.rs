@@ -12,7 +12,7 @@ use actix_web::http::uri::PathAndQuery;
 use serde_json::Value;
 
 use super::dialect::Dialects;
-use super::known::nearest;
+use super::field_schema::nearest;
 
 /// A longer path is no misspelling. In bytes.
 const MAX_LENGTH: usize = 256;
@@ -88,7 +88,7 @@ fn nearest_of<'a>(paths: &'a [String], sent: &str) -> Option<&'a str> {
     let best = scored.filter(|(length, ..)| *length > 0).max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
     // A base address is no misspelling of what lies below it.
     let is_as_deep = |path: &&str| path.split('/').count() == sent.split('/').count();
-    best.map(|(.., path)| path).or_else(|| nearest(paths.iter().map(String::as_str).filter(is_as_deep), sent, &[]))
+    best.map(|(.., path)| path).or_else(|| nearest(paths.iter().map(String::as_str).filter(is_as_deep), sent))
 }
 
 /// The number of segments that two paths have in common at their ends. `{id}` in `path` stands for any, but has no name by itself.
