@@ -116,7 +116,7 @@ fn what_is_known_or_asks_for_nothing_passes() {
             assert_eq!(admitted(&body, unknown), Ok((body.clone(), String::new())), "{body}");
         }
     }
-    let off = json!({"tempreature": null, "nobody": {}, "none": [], "mirostat": 0, "repeat_penalty": 1, "dry_base": 1.75});
+    let off = json!({"tempreature": null, "nobody": {}, "none": [], "mirostat": 0, "xtc_probability": 0.0, "dry_base": 1.75});
     assert_eq!(admitted(&off, UnknownFields::Name), Ok((json!({}), String::new())));
     let (param, message) = admitted(&json!({"audio": true}), UnknownFields::Ignore).unwrap_err();
     assert_eq!((param.as_str(), message.as_str()), ("audio", "`audio` is not supported yet"));

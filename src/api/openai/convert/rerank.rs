@@ -127,7 +127,9 @@ fn document(_: &Fields, item: &Value, path: &str) -> Result<Arc<str>, ApiError> 
 mod tests {
     use serde_json::json;
 
+    use super::super::schemas::RERANKS;
     use super::*;
+    use config::UnknownFields;
 
     #[test]
     fn documents_are_texts_or_objects_with_one() {
@@ -175,7 +177,8 @@ mod tests {
         ] {
             let mut body = base.clone();
             body[field] = value;
-            assert_eq!(rerank(&body).unwrap_err().param.as_deref(), Some(param), "{field}");
+            let read = RERANKS.admit(&mut body, UnknownFields::Name).and_then(|_| rerank(&body));
+            assert_eq!(read.unwrap_err().param.as_deref(), Some(param), "{field}");
         }
     }
 }
