@@ -434,7 +434,7 @@ fn the_tool_at_fault_is_named_among_many() {
     tools.tools[77].strict = true;
     for syntax in [GENERIC].into_iter().chain(SYNTAXES.iter().find(|syntax| syntax.tagged().is_some())) {
         let dialect = dialect(syntax, false);
-        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, opened: false };
+        let rules = Rules { dialect: &dialect, grammars: &rig.grammars, tools: Some(&tools), format: None, entry: Entry::Turn };
         let start = Instant::now();
         let RuleError { subject, error } = rules.followed().err().expect(syntax.name);
         println!("{}: {error} after {} ms", syntax.name, start.elapsed().as_millis());
