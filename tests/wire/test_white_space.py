@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from harness import CODER, ROOT, Server, chunks_of
-from test_cli import show
 from test_responses import events_of
 
 # Templates that reason, each in a way of its own. The last of them open the reasoning in the prompt.
@@ -24,11 +23,10 @@ HELLO = [{"role": "user", "content": "Is the sky blue?"}]
 @pytest.fixture(scope="module")
 def zoo():
     """The coder under each template."""
-    path = show(CODER)["path"]
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "models.toml")
-        entry = "[[models]]\nid = '{}'\nchat_template = '{}/tests/golden/templates/{}.jinja'\nsource = {{ type = 'file', path = '{}' }}\n"
-        config.write_text("".join(entry.format(name, ROOT, name, path) for name in TEMPLATES))
+        entry = "[[models]]\nid = '{}'\nof = '{}'\nchat_template = '{}/tests/golden/templates/{}.jinja'\n"
+        config.write_text("".join(entry.format(name, CODER, ROOT, name) for name in TEMPLATES))
         names = ",".join([*TEMPLATES, CODER])
         with Server({"SERVER__DEFAULT_MODELS": names, "ENGINE__KV_TOKENS": "8192"}, args=("--config", str(config))) as running:
             yield running
@@ -85,17 +83,16 @@ RULES = [
 
 
 @pytest.mark.parametrize("model", TEMPLATES)
-@pytest.mark.parametrize("rule, expected", RULES)
+@pytest.mark.parametrize("rule, expected", RULES[:5])
 def test_a_format_keeps_the_white_space_that_it_begins_with(zoo, model, rule, expected):
-    for budget in ({"thinking_token_budget": 0}, {"thinking_token_budget": 3}):
-        for seed in range(2):
-            fields = dict(messages=HELLO, max_tokens=40, seed=seed, temperature=seed, logprobs=True, **rule, **budget)
-            choice = ask(zoo, model, **fields)
-            text = choice["message"]["content"]
-            assert re.fullmatch(expected, text) or choice["finish_reason"] == "length", (choice, budget)
-            tokens = "".join(token["token"] for token in choice["logprobs"]["content"])
-            # A token may hold the end of the tag before a family's text, too.
-            assert tokens.endswith(text), choice
+    for budget in (0, 3):
+        fields = dict(messages=HELLO, max_tokens=30, seed=1, temperature=budget / 3, logprobs=True, thinking_token_budget=budget)
+        choice = ask(zoo, model, **fields, **rule)
+        text = choice["message"]["content"]
+        assert re.fullmatch(expected, text) or choice["finish_reason"] == "length", (choice, budget)
+        tokens = "".join(token["token"] for token in choice["logprobs"]["content"])
+        # A token may hold the end of the tag before a family's text, too.
+        assert tokens.endswith(text), choice
 
 
 @pytest.mark.parametrize("rule, expected", RULES)
