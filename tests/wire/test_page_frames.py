@@ -122,7 +122,7 @@ def test_a_second_tab_of_the_same_process_is_ready_soon_while_an_answer_comes(se
         wait_until(lambda: len(text(page)) > before, 5, "the answer goes on")
         own.close()
     print(f"a second tab is ready after {', '.join(f'{one:.2f}' for one in took)} s")
-    assert min(took) <= 2, took
+    assert min(took) <= (2 if is_idle() else 10), took
 
 
 @needs_browser
