@@ -344,7 +344,7 @@ DEFAULTS = {
         {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "object"}, "strict": True}}},
     ],
     "/v1/completions": [
-        {"max_tokens": -1, "stop": [" ", "\n", "."]},
+        {"max_tokens": -1, "logit_bias": {"2": 100}},
         {"stop": ""},
         {"seed": -1},
         {"suffix": ""},

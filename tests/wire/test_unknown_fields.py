@@ -126,7 +126,7 @@ def test_what_is_left_out_reaches_no_template(server):
 
 
 def test_the_stream_s_head_the_log_and_a_counter_name_them():
-    with Logged({"ENGINE__KV_TOKENS": "2048"}) as logged:
+    with Logged() as logged:
         reply = logged.server.chat(stream=True, agent_name="a", messages=[{**HELLO[0], "message_id": 1}])
         assert reply.headers["penstock-ignored-fields"] == "agent_name, messages.message_id"
         logged.server.chat(agent_name="a")
