@@ -47,7 +47,7 @@ impl ThinkingBudget {
 fn openers(grammars: &Compiler, open: &str) -> Arc<[u32]> {
     let tokenizer = grammars.tokenizer();
     let bytes = |id: &u32| tokenizer.token_bytes(*id, true).unwrap_or_default();
-    let ends = open.char_indices().map(|(at, _)| open[at..].as_bytes());
+    let ends = open.char_indices().map(|(at, _)| &open.as_bytes()[at..]);
     let within =
         ends.flat_map(|end| grammars.beginning(end[0]).iter().copied().filter(|id| bytes(id).starts_with(end)).collect::<Vec<_>>());
     within.chain(tokenizer.encode(open, true)).collect()

@@ -200,13 +200,16 @@ fn a_format_holds_after_reasoning() {
     }
 }
 
+/// Whether a text has a format.
+type Fits<'a> = &'a dyn Fn(&str) -> bool;
+
 /// What an answer to a format consists of is what the format says, white space included.
 #[test]
 fn a_format_may_begin_with_white_space() {
     let rig = Rig::new();
     let choice = |texts: &[&str]| Format::Choice(texts.iter().map(|&text| text.into()).collect());
     let is_one = |texts: &'static [&'static str]| move |text: &str| texts.contains(&text);
-    let formats: [(Format, &dyn Fn(&str) -> bool); 5] = [
+    let formats: [(Format, Fits); 5] = [
         (choice(&[" yes", " no"]), &is_one(&[" yes", " no"])),
         (choice(&["\n\n\nyes", "\n", "  "]), &is_one(&["\n\n\nyes", "\n", "  "])),
         (Format::Regex("[ ]{3}".into()), &|text| text == "   "),
