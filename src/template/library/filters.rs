@@ -1,0 +1,84 @@
+//! The table of Jinja's filters.
+
+use super::args::Args;
+use super::{json, number_filters as numbers, pretty, select_filters as select, sequence_filters as sequences, text_filters as texts};
+use super::{urlize, wrap};
+use crate::failure::{Outcome, other};
+use crate::value::Value;
+
+type Filter = fn(&Value, Args) -> Outcome<Value>;
+
+/// Filters by name. `map` and those that select call others, so they get the table: [`filter`].
+fn named(name: &str) -> Option<Filter> {
+    Some(match name {
+        "abs" => numbers::abs,
+        "attr" => sequences::attr,
+        "batch" => sequences::batch,
+        "capitalize" => texts::capitalize,
+        "center" => texts::center,
+        "count" | "length" => sequences::length,
+        "d" | "default" => sequences::default,
+        "dictsort" => sequences::dictsort,
+        "e" | "escape" => texts::escape,
+        "filesizeformat" => numbers::filesizeformat,
+        "first" => sequences::first,
+        "float" => numbers::float,
+        "forceescape" => texts::forceescape,
+        "format" => texts::format,
+        "from_json" => json::from_json,
+        "groupby" => select::groupby,
+        "indent" => texts::indent,
+        "int" => numbers::int,
+        "items" => sequences::items,
+        "join" => select::join,
+        "last" => sequences::last,
+        "list" => sequences::list,
+        "lower" => texts::lower,
+        "max" => select::max,
+        "min" => select::min,
+        "pprint" => pretty::pprint,
+        "random" => sequences::random,
+        "replace" => texts::replace,
+        "reverse" => sequences::reverse,
+        "round" => numbers::round,
+        "safe" => texts::safe,
+        "slice" => sequences::slice,
+        "sort" => select::sort,
+        "string" => texts::string,
+        "striptags" => texts::striptags,
+        "sum" => select::sum,
+        "title" => texts::title,
+        "tojson" => json::tojson,
+        "trim" => texts::trim,
+        "truncate" => wrap::truncate,
+        "unique" => select::unique,
+        "upper" => texts::upper,
+        "urlencode" => texts::urlencode,
+        "urlize" => urlize::urlize,
+        "wordcount" => texts::wordcount,
+        "wordwrap" => wrap::wordwrap,
+        "xmlattr" => texts::xmlattr,
+        _ => return None,
+    })
+}
+
+const CALLING: [&str; 5] = ["map", "select", "reject", "selectattr", "rejectattr"];
+
+pub(crate) fn has_filter(name: &str) -> bool {
+    CALLING.contains(&name) || named(name).is_some()
+}
+
+/// `value | name(args)`. `test`: how the filters that select call tests.
+pub(crate) fn filter(name: &str, value: &Value, args: Args, test: select::Test) -> Outcome<Value> {
+    match name {
+        "map" => select::map(value, args, &|name, value, args| filter(name, value, args, test)),
+        "select" => select::select(value, args, test, [true, false]),
+        "reject" => select::select(value, args, test, [false, false]),
+        "selectattr" => select::select(value, args, test, [true, true]),
+        "rejectattr" => select::select(value, args, test, [false, true]),
+        _ => match named(name) {
+            Some(filter) => filter(value, args),
+            None => Err(other(format!("there is no filter `{name}`"))),
+        },
+    }
+}
